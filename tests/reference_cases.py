@@ -1,0 +1,187 @@
+"""The reference cases: small networks with what Kaldi computed for them.
+
+`tests/reference/README.md` says what the files hold. The loader needs only attrs and NumPy, so the
+tests of every package can use it::
+
+    from reference_cases import ReferenceCase, parametrize_cases
+
+    @parametrize_cases(kind="component")
+    def test_reads(case: ReferenceCase) -> None: ...
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from nnet3_graph import ComputationRequest
+
+ROOT = Path(__file__).resolve().parents[1]
+REFERENCE = ROOT / "tests" / "reference"
+DIGITS_EXAMPLE = ROOT / "examples" / "digits"
+DIGITS_REFERENCE = REFERENCE / "digits"
+TOOLS_REFERENCE = REFERENCE / "tools"
+
+KINDS = ("component", "network")
+
+
+@attrs.frozen(kw_only=True)
+class CaseIo:
+    """One input or output of a case's request.
+
+    Attributes:
+        name: Name of the node.
+        indexes: (N, 3) int32, columns n, t, x.
+        has_deriv: Whether a derivative is given (output) or wanted (input).
+    """
+
+    name: str
+    indexes: np.ndarray
+    has_deriv: bool
+
+
+@attrs.frozen(kw_only=True)
+class CaseRequest:
+    """The request of a case, as plain data (`computation_request` makes the real one)."""
+
+    inputs: tuple[CaseIo, ...]
+    outputs: tuple[CaseIo, ...]
+    need_model_derivative: bool
+    store_component_stats: bool
+
+
+@attrs.frozen(kw_only=True)
+class ReferenceCase:
+    """One network and request, with Kaldi's values.
+
+    Attributes:
+        name: "component/affine", "network/lstmp", ...; the folder below tests/reference.
+        about: What the case is there for.
+        test_mode: Whether batch-norm and dropout are in test mode when it runs.
+        request: What is given and wanted.
+        structure: Kaldi's counts; the keys are described in tests/reference/README.md.
+    """
+
+    name: str
+    about: str
+    test_mode: bool
+    request: CaseRequest
+    structure: dict[str, Any] = attrs.field(repr=False, eq=False)
+
+    @property
+    def folder(self) -> Path:
+        """Where the files of the case are."""
+        return REFERENCE / self.name
+
+    @property
+    def config(self) -> str:
+        """The network as config lines."""
+        return (self.folder / "nnet.config").read_text()
+
+    @property
+    def binary_path(self) -> Path:
+        """The network in Kaldi's binary form."""
+        return self.folder / "nnet.raw"
+
+    @property
+    def text_path(self) -> Path:
+        """The network in Kaldi's text form."""
+        return self.folder / "nnet.txt"
+
+    @property
+    def info(self) -> str | None:
+        """What nnet3-info prints for the network; None where Kaldi refuses to print it."""
+        return (self.folder / "info.txt").read_text() or None
+
+    @functools.cached_property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays of the case by their full name, such as "input/ivector" or "gradient"."""
+        with np.load(self.folder / "arrays.npz", allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+
+    def node_arrays(self, role: str) -> dict[str, np.ndarray]:
+        """The arrays of a role ("input", "output", "output_deriv", "input_deriv") by node name."""
+        prefix = f"{role}/"
+        return {
+            name.removeprefix(prefix): array
+            for name, array in self.arrays.items()
+            if name.startswith(prefix)
+        }
+
+
+def _io(entries: Iterable[dict[str, Any]]) -> tuple[CaseIo, ...]:
+    return tuple(
+        CaseIo(
+            name=entry["name"],
+            indexes=np.array(entry["indexes"], dtype=np.int32).reshape(-1, 3),
+            has_deriv=entry["has_deriv"],
+        )
+        for entry in entries
+    )
+
+
+@functools.cache
+def load_case(name: str) -> ReferenceCase:
+    """Load the case of this name, for example "network/lstmp"."""
+    description = json.loads((REFERENCE / name / "case.json").read_text())
+    request = description["request"]
+    return ReferenceCase(
+        name=name,
+        about=description["about"],
+        test_mode=description["test_mode"],
+        request=CaseRequest(
+            inputs=_io(request["inputs"]),
+            outputs=_io(request["outputs"]),
+            need_model_derivative=request["need_model_derivative"],
+            store_component_stats=request["store_component_stats"],
+        ),
+        structure=description["structure"],
+    )
+
+
+def case_names(kind: str | None = None) -> tuple[str, ...]:
+    """Names of all cases, or of those of one kind ("component" or "network"), sorted."""
+    kinds = KINDS if kind is None else (kind,)
+    return tuple(
+        f"{each}/{folder.name}" for each in kinds for folder in sorted((REFERENCE / each).iterdir())
+    )
+
+
+def parametrize_cases(
+    kind: str | None = None, *, only: Callable[[ReferenceCase], bool] = lambda case: True
+) -> pytest.MarkDecorator:
+    """Run a test once for each case, as its argument `case`.
+
+    Args:
+        kind: "component" or "network"; both if None.
+        only: Selects among them by what the case is (its request, its test mode), never by whether
+            it passes.
+    """
+    cases = [case for case in map(load_case, case_names(kind)) if only(case)]
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
+
+
+def computation_request(case: ReferenceCase) -> ComputationRequest:
+    """The request of the case as nnet3-graph's type."""
+    # Imported here: the tests of nnet3-descriptors read the cases without having nnet3-graph.
+    from nnet3_graph import ComputationRequest, IoSpecification
+
+    def specifications(ios: tuple[CaseIo, ...]) -> tuple[IoSpecification, ...]:
+        return tuple(
+            IoSpecification(name=io.name, indexes=io.indexes, has_deriv=io.has_deriv) for io in ios
+        )
+
+    return ComputationRequest(
+        inputs=specifications(case.request.inputs),
+        outputs=specifications(case.request.outputs),
+        need_model_derivative=case.request.need_model_derivative,
+        store_component_stats=case.request.store_component_stats,
+    )
