@@ -1,0 +1,116 @@
+"""What makes components and nodes a network; used by the constructor of Nnet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.nodes import (
+    INPUT_SUFFIX,
+    ComponentInputNode,
+    ComponentNode,
+    DimRangeNode,
+    InputNode,
+    OutputNode,
+)
+from nnet3_descriptors.text import is_token
+
+if TYPE_CHECKING:
+    from nnet3_descriptors.nnet import Nnet
+
+
+def check_network(nnet: Nnet) -> None:
+    """Checks names, references, the order of nodes, and dimensions.
+
+    Raises:
+        NetworkError: With the first fault found.
+    """
+    if len(nnet.component_names) != len(nnet.components):
+        raise NetworkError(
+            f"there must be one name for each component "
+            f"(got {len(nnet.component_names)} names, {len(nnet.components)} components)"
+        )
+    for name in nnet.component_names:
+        if not is_token(name):
+            raise NetworkError(
+                f"component names must be printable text without spaces (got {name!r})"
+            )
+    _check_unique("component", nnet.component_names)
+    _check_unique("node", (node.name for node in nnet.nodes))
+    if not nnet.input_nodes:
+        raise NetworkError("the network has no input node")
+    if not nnet.output_nodes:
+        raise NetworkError("the network has no output node")
+    _check_component_input_nodes(nnet)
+    for node in nnet.nodes:
+        match node:
+            case ComponentNode():
+                nnet.component_index(node.component)
+            case DimRangeNode():
+                _check_dim_range(nnet, node)
+            case ComponentInputNode() | OutputNode():
+                _check_references(nnet, node)
+    _check_dims(nnet)
+
+
+def _check_unique(kind: str, names: Iterable[str]) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise NetworkError(f"{count} {kind}s have the name '{name}'")
+
+
+def _check_component_input_nodes(nnet: Nnet) -> None:
+    """Checks that component-input nodes and component nodes come in pairs."""
+    for before, node in zip((None, *nnet.nodes), (*nnet.nodes, None), strict=True):
+        if isinstance(before, ComponentInputNode) and not isinstance(node, ComponentNode):
+            raise NetworkError(f"node '{before.name}' must be followed by its component node")
+        if isinstance(node, ComponentNode) and (
+            not isinstance(before, ComponentInputNode) or before.name != node.name + INPUT_SUFFIX
+        ):
+            raise NetworkError(
+                f"component node '{node.name}' must follow a component-input node "
+                f"'{node.name}{INPUT_SUFFIX}'"
+            )
+
+
+def _check_references(nnet: Nnet, node: ComponentInputNode | OutputNode) -> None:
+    for name in node.descriptor.node_names:
+        if isinstance(nnet.node(name), ComponentInputNode | OutputNode):
+            raise NetworkError(
+                f"node '{node.name}' must take its input from input, component or dim-range "
+                f"nodes ('{name}' is none)"
+            )
+
+
+def _check_dim_range(nnet: Nnet, node: DimRangeNode) -> None:
+    if not isinstance(nnet.node(node.source), InputNode | ComponentNode):
+        raise NetworkError(
+            f"dim-range node '{node.name}' must refer to an input or component node "
+            f"('{node.source}' is none)"
+        )
+    source_dim = nnet.node_dim(node.source)
+    if node.dim_offset + node.dim > source_dim:
+        raise NetworkError(
+            f"dim-range node '{node.name}' takes columns {node.dim_offset} to "
+            f"{node.dim_offset + node.dim - 1}, but '{node.source}' has {source_dim}"
+        )
+
+
+def _check_dims(nnet: Nnet) -> None:
+    for node in nnet.nodes:
+        try:
+            dim = nnet.node_dim(node.name)
+        except NetworkError as error:
+            raise NetworkError(f"node '{node.name}': {error}") from error
+        if isinstance(node, ComponentInputNode):
+            name = node.name.removesuffix(INPUT_SUFFIX)
+            component = nnet.nodes[nnet.node_index(name)]
+            assert isinstance(component, ComponentNode)
+            wanted = nnet.component_of(component).input_dim
+            if dim != wanted:
+                raise NetworkError(
+                    f"the input of node '{name}' has dimension {dim}, but its component "
+                    f"'{component.component}' takes {wanted}"
+                )

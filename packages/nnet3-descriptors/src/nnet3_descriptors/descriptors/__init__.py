@@ -1,0 +1,33 @@
+"""Descriptors: how the input of a node is put together from the values of other nodes.
+
+The text follows the grammar of `grammar`, is brought to normal form by `normalize`, and the normal
+form is Descriptor > SumDescriptor > ForwardingDescriptor.
+"""
+
+from nnet3_descriptors.descriptors.descriptor import Descriptor
+from nnet3_descriptors.descriptors.forwarding import (
+    ForwardingDescriptor,
+    Node,
+    Offset,
+    ReplaceIndex,
+    Round,
+    Scale,
+    Switch,
+)
+from nnet3_descriptors.descriptors.sums import Const, Failover, IfDefined, Sum, SumDescriptor
+
+__all__ = [
+    "Const",
+    "Descriptor",
+    "Failover",
+    "ForwardingDescriptor",
+    "IfDefined",
+    "Node",
+    "Offset",
+    "ReplaceIndex",
+    "Round",
+    "Scale",
+    "Sum",
+    "SumDescriptor",
+    "Switch",
+]

@@ -1,0 +1,74 @@
+"""Arrays of indexes and cindexes.
+
+An *index* (n, t, x) names one row of a network's input, output or intermediate values: n is the
+sequence in the minibatch, t the frame, x an extra index that is nearly always 0. Indexes are held
+as (N, 3) int32 arrays with columns n, t, x. A *cindex* is an index at a node; cindexes are held as
+(N, 4) int32 arrays with columns node, n, t, x.
+
+Indexes are ordered by t, then x, then n; cindexes by node, then by index.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nnet3_descriptors.errors import Nnet3Error
+
+IndexArray = npt.NDArray[np.int32]
+
+N: Final = 0
+T: Final = 1
+X: Final = 2
+
+NO_TIME: Final = -(2**31)
+"""Value of t that marks a padding row; only `Component.reorder_indexes` makes such rows."""
+
+
+def as_indexes(values: npt.ArrayLike) -> IndexArray:
+    """Returns `values` as an (N, 3) int32 array of indexes.
+
+    Args:
+        values: Anything that NumPy reads as integers of shape (N, 3); an empty sequence is (0, 3).
+
+    Raises:
+        Nnet3Error: The shape is not (N, 3), or a value is no 32-bit integer.
+    """
+    array: npt.NDArray[Any] = np.asarray(values)
+    if array.size == 0 and array.ndim <= 2:
+        return np.empty((0, 3), dtype=np.int32)
+    if array.ndim != 2 or array.shape[1] != 3:
+        raise Nnet3Error(f"indexes must have the shape (rows, 3) (got {array.shape})")
+    if array.dtype == np.int32:
+        return array
+    if array.dtype.kind not in "iu":
+        raise Nnet3Error(f"indexes must be integers (got {array.dtype})")
+    limits = np.iinfo(np.int32)
+    if array.min() < limits.min or array.max() > limits.max:
+        raise Nnet3Error("indexes must fit in 32 bits")
+    return array.astype(np.int32)
+
+
+def make_indexes(n: npt.ArrayLike, t: npt.ArrayLike, x: npt.ArrayLike = 0) -> IndexArray:
+    """Returns the indexes with the given columns, which are broadcast against each other.
+
+    Args:
+        n: Sequence numbers, a scalar or shape (N,).
+        t: Frames, a scalar or shape (N,).
+        x: Extra indexes, a scalar or shape (N,).
+
+    Returns:
+        (N, 3) int32 array; (1, 3) if all three are scalars.
+    """
+    columns = np.broadcast_arrays(np.atleast_1d(n), t, x)
+    return as_indexes(np.stack(columns, axis=1))
+
+
+def index_order(indexes: IndexArray) -> npt.NDArray[np.intp]:
+    """Returns the (N,) stable permutation that sorts (N, 3) indexes by t, then x, then n."""
+    return np.lexsort((indexes[:, N], indexes[:, X], indexes[:, T]))
+
+
+def cindex_order(cindexes: IndexArray) -> npt.NDArray[np.intp]:
+    """Returns the (N,) stable permutation that sorts (N, 4) cindexes by node, t, x, n."""
+    return np.lexsort((cindexes[:, 1], cindexes[:, 3], cindexes[:, 2], cindexes[:, 0]))

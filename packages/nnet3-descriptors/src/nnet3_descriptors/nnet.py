@@ -1,0 +1,165 @@
+"""The network: components, and the nodes that connect them."""
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Self
+
+import attrs
+
+from nnet3_descriptors.check import check_network
+from nnet3_descriptors.components.base import Component
+from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.nodes import (
+    ComponentInputNode,
+    ComponentNode,
+    DimRangeNode,
+    InputNode,
+    Node,
+    OutputNode,
+)
+
+
+@attrs.frozen(kw_only=True)
+class Nnet:
+    """A neural network. Frozen; what changes it returns a new one.
+
+    Attributes:
+        component_names: One name for each component.
+        components: The components, in the order of the file.
+        nodes: The nodes. The component-input node of a component node comes directly before it.
+
+    Raises:
+        NetworkError: The parts do not make a network; the message names the node.
+    """
+
+    component_names: tuple[str, ...]
+    components: tuple[Component, ...]
+    nodes: tuple[Node, ...]
+
+    def __attrs_post_init__(self) -> None:
+        """Refuses a network that contradicts itself."""
+        check_network(self)
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _node_indexes(self) -> Mapping[str, int]:
+        return MappingProxyType({node.name: number for number, node in enumerate(self.nodes)})
+
+    @cached_property
+    def _component_indexes(self) -> Mapping[str, int]:
+        return MappingProxyType({name: i for i, name in enumerate(self.component_names)})
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """The name of each node."""
+        return tuple(self._node_indexes)
+
+    @property
+    def node_indexes(self) -> Mapping[str, int]:
+        """The number of each node, by name."""
+        return self._node_indexes
+
+    def node_index(self, name: str) -> int:
+        """Returns the position in `nodes` of the node of that name.
+
+        Raises:
+            NetworkError: There is none.
+        """
+        try:
+            return self._node_indexes[name]
+        except KeyError:
+            raise NetworkError(f"there is no node '{name}'") from None
+
+    def node(self, name: str) -> Node:
+        """Returns the node of that name.
+
+        Raises:
+            NetworkError: There is none.
+        """
+        return self.nodes[self.node_index(name)]
+
+    def node_dim(self, name: str) -> int:
+        """Returns the number of columns of a node's value.
+
+        Raises:
+            NetworkError: There is no node of that name.
+        """
+        node = self.node(name)
+        match node:
+            case InputNode() | DimRangeNode():
+                return node.dim
+            case ComponentNode():
+                return self.component_of(node).output_dim
+            case ComponentInputNode() | OutputNode():
+                return node.descriptor.dim(self.node_dim)
+
+    @property
+    def input_nodes(self) -> tuple[InputNode, ...]:
+        """The inputs of the network, in order."""
+        return tuple(node for node in self.nodes if isinstance(node, InputNode))
+
+    @property
+    def output_nodes(self) -> tuple[OutputNode, ...]:
+        """The outputs of the network, in order."""
+        return tuple(node for node in self.nodes if isinstance(node, OutputNode))
+
+    @property
+    def modulus(self) -> int:
+        """The network means the same when t shifts by a multiple of this, in frames.
+
+        It is the least common multiple of the moduli of all descriptors.
+        """
+        return math.lcm(
+            *(
+                node.descriptor.modulus
+                for node in self.nodes
+                if isinstance(node, ComponentInputNode | OutputNode)
+            )
+        )
+
+    # -- components ----------------------------------------------------------------------------
+
+    def component_index(self, name: str) -> int:
+        """Returns the position in `components` of the component of that name.
+
+        Raises:
+            NetworkError: There is none.
+        """
+        try:
+            return self._component_indexes[name]
+        except KeyError:
+            raise NetworkError(f"there is no component '{name}'") from None
+
+    def component(self, name: str) -> Component:
+        """Returns the component of that name.
+
+        Raises:
+            NetworkError: There is none.
+        """
+        return self.components[self.component_index(name)]
+
+    def component_of(self, node: ComponentNode) -> Component:
+        """Returns the component that a component node applies."""
+        return self.component(node.component)
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of trainable values in all components."""
+        return sum(component.num_parameters for component in self.components)
+
+    def with_components(self, replacements: Mapping[str, Component]) -> Self:
+        """Returns the network with some components replaced.
+
+        Args:
+            replacements: New components by the names of those they replace.
+
+        Raises:
+            NetworkError: A name is unknown, or a dimension no longer fits.
+        """
+        components = list(self.components)
+        for name, component in replacements.items():
+            components[self.component_index(name)] = component
+        return attrs.evolve(self, components=tuple(components))

@@ -1,0 +1,38 @@
+"""How Kaldi spells names and numbers in text."""
+
+import re
+from typing import Final
+
+import numpy as np
+
+NAME_PATTERN: Final = r"[A-Za-z_][A-Za-z0-9_.-]*"
+"""A valid name of a node or component, as a regular expression."""
+
+_NAME = re.compile(NAME_PATTERN)
+
+
+def is_valid_name(name: str) -> bool:
+    """Tells whether `name` may name a node or component: letters, digits, '_', '-' and '.'.
+
+    It has to begin with a letter or '_'.
+    """
+    return _NAME.fullmatch(name) is not None
+
+
+def is_token(text: str) -> bool:
+    """Tells whether `text` is what Kaldi calls a token: not empty, printable, without spaces."""
+    return text.isprintable() and bool(text) and not any(map(str.isspace, text))
+
+
+def format_float(value: float) -> str:
+    """Returns a float32 in six significant digits, as C++ streams print it, if they suffice.
+
+    When they do not identify the value, it gets as many more as are needed to read it back: a
+    network keeps its values when it is written and read.
+    """
+    single = np.float32(value)
+    for digits in range(6, 9):
+        text = f"{single:.{digits}g}"
+        if np.float32(text) == single:
+            return text
+    return f"{single:.9g}"
