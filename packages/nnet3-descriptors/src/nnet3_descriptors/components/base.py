@@ -1,0 +1,274 @@
+"""What all component classes have in common: identity, index rules, parameters, construction."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from nnet3_descriptors.components.config_line import ConfigLine
+from nnet3_descriptors.components.fields import FieldSpec, boolean, field_specs, real
+from nnet3_descriptors.components.info import item, items
+from nnet3_descriptors.components.kinds import Kind
+from nnet3_descriptors.components.properties import ComponentProperties
+from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.indexes import IndexArray
+
+InfoEntry = str | Callable[[Any], str]
+"""The name of a field or property, or a function of the component that returns text or ''."""
+
+_REGISTRY: dict[str, type["Component"]] = {}
+_C = TypeVar("_C", bound="type[Component]")
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def component(cls: _C) -> _C:
+    """Makes a frozen value class of a component type and registers it under its name."""
+    built = component_family(cls)
+    _REGISTRY[built.type] = built
+    return built
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def component_family(cls: _C) -> _C:
+    """Makes a frozen class of fields that several component types share; it is no type itself."""
+    built: _C = attrs.frozen(kw_only=True)(cls)
+    built.FIELDS = field_specs(built)
+    return built
+
+
+def component_types() -> tuple[str, ...]:
+    """Returns the names of all component types, sorted."""
+    return tuple(sorted(_REGISTRY))
+
+
+def component_class(type_name: str) -> type["Component"]:
+    """Returns the class of a component type.
+
+    Raises:
+        NetworkError: there is no such type.
+    """
+    try:
+        return _REGISTRY[type_name]
+    except KeyError:
+        raise NetworkError(f"unknown component type '{type_name}'") from None
+
+
+@attrs.frozen(kw_only=True)
+class PrecomputedIndexes:
+    """Base of what components compute from indexes once for each step; see `precompute_indexes`."""
+
+
+@component_family
+class Component:
+    """A component: configuration, and parameters or statistics where it has them.
+
+    Row i of the input and output matrices of a component belongs to row i of `input_indexes` and
+    `output_indexes`; columns are its `input_dim` and `output_dim`.
+    """
+
+    type: ClassVar[str] = "Component"
+    """Kaldi's name of the type: the name of the class."""
+    FIELDS: ClassVar[tuple[FieldSpec, ...]] = ()
+    """The declarations of the fields, in file order."""
+    PROPERTIES: ClassVar[ComponentProperties] = ComponentProperties(0)
+    """The promises of the type, where they do not depend on the configuration."""
+    INFO: ClassVar[tuple[InfoEntry, ...]] = ()
+    """What `info` shows, in this order; empty: all visible fields in file order."""
+    OBSOLETE: ClassVar[Mapping[str, Kind]] = {}
+    """Tokens that older files have and that no longer mean anything."""
+    modulus: ClassVar[int] = 1
+    """Shifting t by multiples of this at the output shifts the needed input likewise."""
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.type = cls.__name__
+
+    def __attrs_post_init__(self) -> None:
+        """Checks the fields against their declarations, then against each other."""
+        for spec in self.FIELDS:
+            spec.check(self)
+        self.check()
+
+    def check(self) -> None:
+        """Raises NetworkError if the fields contradict each other."""
+
+    def require(self, condition: object, message: str) -> None:
+        """Raises a NetworkError that names the type unless `condition` holds."""
+        if not condition:
+            raise NetworkError(f"{self.type}: {message}")
+
+    @property
+    def properties(self) -> ComponentProperties:
+        """The promises of this component."""
+        return self.PROPERTIES
+
+    @property
+    def input_dim(self) -> int:
+        """Number of columns of the input."""
+        return int(self.dim)  # type: ignore[attr-defined]
+
+    @property
+    def output_dim(self) -> int:
+        """Number of columns of the output."""
+        return int(self.dim)  # type: ignore[attr-defined]
+
+    # -- index rules ---------------------------------------------------------------------------
+
+    def input_dependencies(
+        self, output_indexes: IndexArray
+    ) -> tuple[NDArray[np.int64], IndexArray]:
+        """Returns all input indexes that rows of the output might use, as CSR.
+
+        Args:
+            output_indexes: (N, 3) int32, columns n, t, x.
+
+        Returns:
+            splits (N + 1,) int64 and input_indexes (M, 3) int32: output row i might use
+            input_indexes[splits[i]:splits[i + 1]].
+        """
+        return np.arange(len(output_indexes) + 1, dtype=np.int64), output_indexes
+
+    def is_computable(
+        self,
+        output_indexes: IndexArray,
+        splits: NDArray[np.int64],
+        input_indexes: IndexArray,
+        available: NDArray[np.bool_],
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Returns which rows of the output can be computed and which inputs they then use.
+
+        Args:
+            output_indexes: (N, 3) int32.
+            splits: (N + 1,) int64, from `input_dependencies`.
+            input_indexes: (M, 3) int32, from `input_dependencies`.
+            available: (M,) bool, whether each of input_indexes can be had.
+
+        Returns:
+            computable (N,) bool, used (M,) bool. Unless a type says otherwise all its inputs are
+            required.
+        """
+        missing_before = np.concatenate([[0], np.cumsum(~available)])
+        computable = missing_before[splits[1:]] == missing_before[splits[:-1]]
+        return computable, np.repeat(computable, np.diff(splits))
+
+    def reorder_indexes(
+        self, input_indexes: IndexArray, output_indexes: IndexArray
+    ) -> tuple[IndexArray, IndexArray]:
+        """Returns both index arrays in the order, and with the padding, that the type wants.
+
+        Padding rows have t = NO_TIME. Only types with REORDERS_INDEXES change anything.
+        """
+        return input_indexes, output_indexes
+
+    def precompute_indexes(
+        self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool
+    ) -> PrecomputedIndexes | None:
+        """Returns what the arithmetic needs to know about the rows; None for simple types."""
+        return None
+
+    # -- parameters ----------------------------------------------------------------------------
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the parameters that training changes, in Kaldi's Vectorize order."""
+        if not self.properties & ComponentProperties.UPDATABLE:
+            return ()
+        return tuple(spec.name for spec in self.FIELDS if spec.parameter)
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of trainable values."""
+        return sum(array.size for array in self.parameter_arrays().values())
+
+    def parameter_arrays(self) -> dict[str, NDArray[np.float32]]:
+        """Returns the trainable parameters by name, in Vectorize order."""
+        return {name: getattr(self, name) for name in self.parameters}
+
+    def with_parameters(self, arrays: Mapping[str, NDArray[np.float32]]) -> Self:
+        """Returns this component with other values for some of its parameters, of equal shape.
+
+        Raises:
+            NetworkError: a name is not that of a parameter, or a shape differs.
+        """
+        current = self.parameter_arrays()
+        for name, array in arrays.items():
+            self.require(name in current, f"has no parameter '{name}'")
+            self.require(
+                np.shape(array) == current[name].shape,
+                f"'{name}' must have shape {current[name].shape}, got {np.shape(array)}",
+            )
+        changed: Self = attrs.evolve(self, **arrays)  # type: ignore[misc]
+        return changed
+
+    # -- construction and description ----------------------------------------------------------
+
+    @classmethod
+    def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
+        """Returns the fields that a config line gives indirectly, such as initial parameters.
+
+        Fields that have a config key of their own are filled in afterwards.
+        """
+        return {}
+
+    @classmethod
+    def from_config(cls, config: ConfigLine, rng: np.random.Generator) -> "Component":
+        """Makes a component from a config line.
+
+        Args:
+            config: The keys and values of the line, without name and type.
+            rng: Source of the initial parameters.
+
+        Raises:
+            ConfigError: a key is missing or unknown, or a value does not serve.
+        """
+        values = cls.initial_fields(config, rng)
+        for spec in cls.FIELDS:
+            if spec.config is not None and spec.name not in values:
+                spec.take(config, values)
+        config.finish(cls.type)
+        try:
+            return cls(**values)
+        except NetworkError as error:
+            raise config.error(str(error)) from error
+
+    def info(self) -> str:
+        """Returns the line that nnet3-info prints for the component, from its type on."""
+        return f"{self.type}{items(self, self.INFO)}"
+
+
+def _is_gradient_shown(self: "UpdatableComponent") -> str:
+    return item("is-gradient", self.is_gradient) if self.is_gradient else ""
+
+
+@component_family
+class UpdatableComponent(Component):
+    """A component with parameters.
+
+    Attributes:
+        learning_rate: Step size, already multiplied by learning_rate_factor.
+        learning_rate_factor: Multiplies learning rates that are set later.
+        is_gradient: The parameters are a gradient.
+        max_change: Bound on the Euclidean norm of one update; 0 for none.
+        l2_regularize: Weight of the l2 term.
+    """
+
+    learning_rate_factor: float = real(default=1.0, minimum=0.0, written="unless default")
+    is_gradient: bool = boolean(default=False, config=None, written="unless default")
+    max_change: float = real(default=0.0, minimum=0.0, written="unless default")
+    l2_regularize: float = real(
+        default=0.0, minimum=0.0, token="<L2Regularize>", written="unless default"
+    )
+    learning_rate: float = real(default=0.001, minimum=0.0)
+
+    COMMON_INFO: ClassVar[tuple[InfoEntry, ...]] = (
+        "input_dim",
+        "output_dim",
+        "learning_rate",
+        "is_gradient",
+        "l2_regularize",
+        "learning_rate_factor",
+        "max_change",
+    )
+    """What all updatable types show first."""

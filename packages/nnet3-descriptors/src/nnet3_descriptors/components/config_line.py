@@ -1,0 +1,177 @@
+"""One line of a network's config text: a first word and `key=value` pairs."""
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Self
+
+import numpy as np
+
+from nnet3_descriptors.errors import ConfigError
+
+_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_INT32: Final = np.iinfo(np.int32)
+
+
+class ConfigValue(NamedTuple):
+    """The value of a key and where it stands in the source."""
+
+    text: str
+    span: tuple[int, int]
+
+
+class ConfigLine:
+    """The keys and values of a line; it remembers which of them were asked for.
+
+    The getters take the name of a key and return its value. A key that is absent gives the
+    default, and without a default an error.
+
+    Attributes:
+        first_word: What stands before the first pair, such as "component-node"; may be "".
+        values: The pairs, in the order of the line.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        span: tuple[int, int],
+        first_word: str,
+        values: Mapping[str, ConfigValue],
+    ) -> None:
+        self.source = source
+        self.span = span
+        self.first_word = first_word
+        self.values = values
+        self._used: set[str] = set()
+
+    @classmethod
+    def parse(cls, source: str, span: tuple[int, int] | None = None) -> Self:
+        """Reads `[first-word] key=value key="quoted value" ...`.
+
+        A value that is not quoted may hold blanks: it ends before the last word that precedes the
+        next `=`. A key that is given again is ignored, as in Kaldi.
+
+        Args:
+            source: The text that holds the line, for error messages.
+            span: Where the line stands in it; by default all of it.
+
+        Raises:
+            ConfigError: something that should be a pair is none.
+        """
+        start, end = span if span is not None else (0, len(source))
+        line = source[:end]
+        position = _skip_blanks(line, start)
+        first_word = ""
+        word = re.compile(r"[^\s=]+(?=\s|$)").match(line, position)
+        if word:
+            first_word, position = word[0], _skip_blanks(line, word.end())
+        values: dict[str, ConfigValue] = {}
+        while position < end:
+            key, value, position = _parse_pair(source, line, position)
+            values.setdefault(key, value)
+            position = _skip_blanks(line, position)
+        return cls(source, (start, end), first_word, values)
+
+    def error(self, message: str, key: str | None = None) -> ConfigError:
+        """Returns an error that points at the value of `key`, or at the whole line."""
+        value = self.values.get(key) if key is not None else None
+        return ConfigError(message, self.source, value.span if value else self.span)
+
+    def finish(self, subject: str) -> None:
+        """Raises a ConfigError if a key has not been asked for."""
+        for key in self.values:
+            if key not in self._used:
+                raise self.error(f"{subject} has no key '{key}'", key)
+
+    def has(self, key: str) -> bool:
+        """Tells whether the line has the key."""
+        return key in self.values
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """Returns the value as it stands."""
+        self._used.add(key)
+        if key in self.values:
+            return self.values[key].text
+        if default is None:
+            raise self.error(f"'{key}' is missing")
+        return default
+
+    def integer(
+        self, key: str, default: int | None = None, *, minimum: int = int(_INT32.min)
+    ) -> int:
+        """Returns the value as a 32-bit integer, not below `minimum`."""
+        if default is not None and not self.has(key):
+            return default
+        text = self.text(key)
+        try:
+            value = int(text)
+        except ValueError:
+            raise self.error(f"'{key}' must be an integer, got '{text}'", key) from None
+        if not minimum <= value <= _INT32.max:
+            bound = f">= {minimum}" if value < minimum else "a 32-bit integer"
+            raise self.error(f"'{key}' must be {bound}, got {value}", key)
+        return value
+
+    def real(
+        self, key: str, default: float | None = None, *, minimum: float | None = None
+    ) -> float:
+        """Returns the value as a number, rounded to float32, not below `minimum`."""
+        if default is not None and not self.has(key):
+            return float(np.float32(default))
+        text = self.text(key)
+        try:
+            with np.errstate(over="ignore"):
+                value = float(np.float32(float(text)))
+        except ValueError:
+            raise self.error(f"'{key}' must be a number, got '{text}'", key) from None
+        if minimum is not None and not value >= minimum:
+            raise self.error(f"'{key}' must be >= {minimum:g}, got {text}", key)
+        return value
+
+    def boolean(self, key: str, default: bool | None = None) -> bool:
+        """Returns the value as true or false; only its first letter counts, as in Kaldi."""
+        if default is not None and not self.has(key):
+            return default
+        text = self.text(key)
+        if text[:1].lower() not in ("t", "f"):
+            raise self.error(f"'{key}' must be 'true' or 'false', got '{text}'", key)
+        return text[:1].lower() == "t"
+
+    def integers(self, key: str) -> tuple[int, ...]:
+        """Returns the value as integers that are separated by ',' or ':'."""
+        text = self.text(key)
+        try:
+            values = tuple(int(part) for part in re.split("[,:]", text) if part.strip())
+        except ValueError:
+            raise self.error(f"'{key}' must be a list of integers, got '{text}'", key) from None
+        if any(not _INT32.min <= value <= _INT32.max for value in values):
+            raise self.error(f"'{key}' must hold 32-bit integers, got '{text}'", key)
+        return values
+
+
+def _skip_blanks(line: str, position: int) -> int:
+    while position < len(line) and line[position].isspace():
+        position += 1
+    return position
+
+
+def _parse_pair(source: str, line: str, position: int) -> tuple[str, ConfigValue, int]:
+    """Reads `key=value` at `position`; returns key, value and the position behind them."""
+    equals = line.find("=", position)
+    key = line[position:equals] if equals >= 0 else line[position:]
+    if equals < 0 or not _KEY.fullmatch(key):
+        end = position + len(line[position:].split(maxsplit=1)[0])
+        raise ConfigError("expected 'key=value'", source, (position, end))
+    start = equals + 1
+    if line[start : start + 1] in ("'", '"'):
+        closing = line.find(line[start], start + 1)
+        if closing < 0:
+            message = f"the quotation mark {line[start]} is not closed"
+            raise ConfigError(message, source, (start, len(line)))
+        return key, ConfigValue(line[start + 1 : closing], (start + 1, closing)), closing + 1
+    end = len(line)
+    next_equals = line.find("=", start)
+    if next_equals >= 0:
+        blank = max(line.rfind(" ", start, next_equals), line.rfind("\t", start, next_equals))
+        end = blank if blank >= 0 else end
+    text = line[start:end].rstrip()
+    return key, ConfigValue(text, (start, start + len(text))), start + len(text)

@@ -1,0 +1,219 @@
+"""How a component class declares a field, once, for every use that is made of it.
+
+A declaration such as `input_dim: int = integer(minimum=1)` says how the field is spelt in files
+(`<InputDim>`) and in config lines (`input-dim`), how it is read, written, checked and shown. The
+order of the declarations is the order of the tokens in Kaldi's files.
+"""
+
+import functools
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from nnet3_descriptors.components import kinds
+from nnet3_descriptors.components.config_line import ConfigLine
+from nnet3_descriptors.components.kinds import Kind
+from nnet3_descriptors.errors import NetworkError
+
+if TYPE_CHECKING:
+    from nnet3_descriptors.components.base import Component
+
+Array = NDArray[np.float32]
+Written = Literal["always", "unless default"] | Callable[[Any], bool]
+Shown = Literal["always", "unless default", "never"] | Callable[[Any], bool]
+Shape = tuple[str | int, ...]
+
+_SPEC: Final = "nnet3"
+_REQUIRED: Final = object()
+
+
+@attrs.frozen(kw_only=True)
+class FieldSpec:
+    """What a class says about one of its fields.
+
+    Attributes:
+        name: Name of the attribute.
+        kind: Its type in files and config lines.
+        token: Words that stand before the value in a file; "" if it follows the value of the
+            field before it directly.
+        old_tokens: What stood there in older files.
+        config: Key in config lines; None if a config line does not give the value.
+        unset_below: A config value below this counts as not given.
+        default: Default of a config line; a callable gets the component; or _REQUIRED.
+        absent: Value where a file lacks the token: a value, or a function of the fields read
+            before it; or _REQUIRED.
+        written: When the token is written.
+        again_after: Name of a field behind which this one is written a second time.
+        shape: For arrays, names of the attributes that give rows and columns.
+        may_be_empty: An array of no elements serves too.
+        parameter: Training changes it.
+        shown: When `info` shows it.
+        label: Name by which `info` shows it.
+        show: How `info` shows the value.
+        minimum: Least value.
+    """
+
+    name: str
+    kind: Kind
+    token: str
+    old_tokens: tuple[str, ...]
+    config: str | None
+    unset_below: float | None
+    default: Any
+    absent: Any
+    written: Written
+    again_after: str | None
+    shape: Shape
+    may_be_empty: bool
+    parameter: bool
+    shown: Shown
+    label: str
+    show: Callable[[str, Any], str] | None
+    minimum: float | None
+
+    @property
+    def optional(self) -> bool:
+        """Whether files may lack the token."""
+        return self.absent is not _REQUIRED or self.written != "always"
+
+    def default_for(self, component: "Component") -> Any:
+        """Returns the default value of the field in that component."""
+        return self.default(component) if callable(self.default) else self.default
+
+    def holds(self, when: Written | Shown, component: "Component") -> bool:
+        """Tells whether the field is written, or shown, for that component."""
+        if callable(when):
+            return bool(when(component))
+        if when == "unless default":
+            return bool(getattr(component, self.name) != self.default_for(component))
+        return when == "always"
+
+    def check(self, component: "Component") -> None:
+        """Raises NetworkError unless the value has the type, shape and range declared."""
+        value = getattr(component, self.name)
+        where = f"{component.type}: '{self.name}'"
+        self.kind.check(value, where)
+        if self.minimum is not None and not value >= self.minimum:
+            raise NetworkError(f"{where} must be >= {self.minimum:g}, got {value:g}")
+        if self.shape and not (self.may_be_empty and value.size == 0):
+            wanted = tuple(
+                getattr(component, size) if isinstance(size, str) else size for size in self.shape
+            )
+            if value.shape != wanted:
+                raise NetworkError(f"{where} must have the shape {wanted}, got {value.shape}")
+
+    def take(self, config: ConfigLine, values: dict[str, Any]) -> None:
+        """Puts the value that a config line gives, if it gives one, into `values`."""
+        assert self.config is not None
+        if not config.has(self.config):
+            if self.default is _REQUIRED:
+                raise config.error(f"'{self.config}' is missing")
+            return
+        value = self.kind.from_config(config, self.config)
+        if self.unset_below is not None and value < self.unset_below:
+            return
+        values[self.name] = value
+
+
+def field_specs(cls: type) -> tuple[FieldSpec, ...]:
+    """Returns the declarations of the fields of a component class, in file order."""
+    specs = []
+    for attribute in attrs.fields(cls):
+        declared: FieldSpec = attribute.metadata[_SPEC]
+        name: str = attribute.name
+        words = name.replace("_", "-")
+        specs.append(
+            attrs.evolve(
+                declared,
+                name=name,
+                token=f"<{_camel_case(name)}>" if declared.token == "auto" else declared.token,
+                config=words if declared.config == "auto" else declared.config,
+                label=words if declared.label == "auto" else declared.label,
+            )
+        )
+    return tuple(specs)
+
+
+def _camel_case(name: str) -> str:
+    return re.sub(r"(?:^|_)([a-z0-9])", lambda match: match[1].upper(), name)
+
+
+def declare(
+    kind: Kind,
+    *,
+    default: Any = _REQUIRED,
+    token: str = "auto",
+    old_tokens: tuple[str, ...] = (),
+    config: str | None = "auto",
+    unset_below: float | None = None,
+    absent: Any = _REQUIRED,
+    written: Written = "always",
+    again_after: str | None = None,
+    shape: Shape = (),
+    may_be_empty: bool = False,
+    parameter: bool = False,
+    info: str | None = "auto",
+    shown: Shown | None = None,
+    show: Callable[[str, Any], str] | None = None,
+    minimum: float | None = None,
+) -> Any:
+    """Declares a field; see FieldSpec for the arguments. `info` is its label, or None to hide it.
+
+    By default `info` shows a field on the condition on which it is written.
+    """
+    if info is None:
+        shown = "never"
+    spec = FieldSpec(
+        name="",
+        kind=kind,
+        token=token,
+        old_tokens=old_tokens,
+        config=config,
+        unset_below=unset_below,
+        default=default,
+        absent=absent,
+        written=written,
+        again_after=again_after,
+        shape=shape,
+        may_be_empty=may_be_empty,
+        parameter=parameter,
+        shown=written if shown is None else shown,
+        label="auto" if info is None else info,
+        show=show,
+        minimum=minimum,
+    )
+    if default is _REQUIRED:
+        start: Any = attrs.NOTHING
+    elif callable(default):
+        start = attrs.Factory(default, takes_self=True)
+    else:
+        start = default
+    return attrs.field(
+        default=start, converter=kind.convert, eq=kind.comparison, metadata={_SPEC: spec}
+    )
+
+
+integer = functools.partial(declare, kinds.Integer())
+"""Declares a 32-bit integer."""
+real = functools.partial(declare, kinds.Real())
+"""Declares a number of single precision."""
+double = functools.partial(declare, kinds.Double())
+"""Declares a number that files hold in double precision."""
+boolean = functools.partial(declare, kinds.Boolean())
+"""Declares a bool."""
+flag = functools.partial(
+    declare, kinds.Flag(), default=False, absent=False, written="unless default"
+)
+"""Declares a bool that is true in a file if its token is there."""
+integers = functools.partial(declare, kinds.Integers())
+"""Declares a tuple of integers."""
+integer_pairs = functools.partial(declare, kinds.IntegerPairs(), config=None)
+"""Declares a tuple of pairs of integers."""
+vector = functools.partial(declare, kinds.Vector(), config=None)
+"""Declares a float32 vector."""
+matrix = functools.partial(declare, kinds.Matrix(), config=None)
+"""Declares a float32 matrix."""

@@ -1,0 +1,274 @@
+"""The kinds of values that component fields hold: how each is checked, read and written."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nnet3_descriptors.components.config_line import ConfigLine
+from nnet3_descriptors.errors import NetworkError
+
+if TYPE_CHECKING:
+    from nnet3_descriptors.files.reader import Reader
+    from nnet3_descriptors.files.writer import Writer
+
+_INT32: Final = np.iinfo(np.int32)
+
+
+class ArrayKey:
+    """Compares and hashes an array by shape and bits."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: NDArray[np.float32]) -> None:
+        self.array = array
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ArrayKey):
+            return NotImplemented
+        return self.array.shape == other.array.shape and bool(
+            np.array_equal(self.array.view(np.uint32), other.array.view(np.uint32))
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.array.shape, self.array.tobytes()))
+
+
+def read_only_float32(values: ArrayLike) -> NDArray[np.float32]:
+    """Returns `values` as a read-only C-contiguous float32 array; copies only if it has to.
+
+    An array that the caller could still write to is copied.
+    """
+    array = np.asarray(values)
+    if array.dtype == np.float32 and array.flags.c_contiguous and not array.flags.writeable:
+        return array
+    array = np.array(array, dtype=np.float32, order="C")
+    array.flags.writeable = False
+    return array
+
+
+class Kind:
+    """A kind of value.
+
+    Attributes:
+        expected: What a value is, for error messages.
+        comparison: attrs' `eq` argument.
+    """
+
+    expected: str
+    comparison: Any = True
+
+    def convert(self, value: Any) -> Any:
+        """Returns the value in the form in which components hold it."""
+        return value
+
+    def check(self, value: Any, where: str) -> None:
+        """Raises NetworkError if the value is not of this kind."""
+        if not self.accepts(value):
+            raise NetworkError(f"{where} must be {self.expected}, got {value!r}")
+
+    def accepts(self, value: Any) -> bool:
+        """Tells whether the value is of this kind."""
+        raise NotImplementedError
+
+    def read(self, reader: "Reader") -> Any:
+        """Reads a value from a Kaldi file."""
+        raise NotImplementedError
+
+    def write(self, writer: "Writer", value: Any) -> None:
+        """Writes a value to a Kaldi file."""
+        raise NotImplementedError
+
+    def from_config(self, config: ConfigLine, key: str) -> Any:
+        """Returns the value that a config line has for the key."""
+        raise config.error(f"'{key}' cannot be given in a config line", key)
+
+
+class Integer(Kind):
+    """A 32-bit integer."""
+
+    expected = "a 32-bit integer"
+
+    def accepts(self, value: Any) -> bool:
+        """Tells whether the value is an integer in range, and no bool."""
+        return type(value) is int and _INT32.min <= value <= _INT32.max
+
+    def read(self, reader: "Reader") -> int:
+        """Reads an integer."""
+        return reader.integer()
+
+    def write(self, writer: "Writer", value: int) -> None:
+        """Writes an integer."""
+        writer.integer(value)
+
+    def from_config(self, config: ConfigLine, key: str) -> int:
+        """Returns an integer."""
+        return config.integer(key)
+
+
+class Real(Kind):
+    """A number that Kaldi holds in single precision."""
+
+    expected = "a number"
+
+    def convert(self, value: Any) -> Any:
+        """Returns a number rounded to float32; anything else as it is, for `check` to refuse."""
+        if isinstance(value, int | float | np.floating | np.integer):
+            with np.errstate(over="ignore"):
+                return float(np.float32(value))
+        return value
+
+    def accepts(self, value: Any) -> bool:
+        """Tells whether the value is a float."""
+        return type(value) is float
+
+    def read(self, reader: "Reader") -> float:
+        """Reads a number of single or double precision."""
+        return reader.real()
+
+    def write(self, writer: "Writer", value: float) -> None:
+        """Writes a number of single precision."""
+        writer.real(value)
+
+    def from_config(self, config: ConfigLine, key: str) -> float:
+        """Returns a number."""
+        return config.real(key)
+
+
+class Double(Real):
+    """A number that Kaldi holds in double precision."""
+
+    def convert(self, value: Any) -> Any:
+        """Returns a number as a float."""
+        if isinstance(value, int | float | np.floating | np.integer):
+            return float(value)
+        return value
+
+    def write(self, writer: "Writer", value: float) -> None:
+        """Writes a number of double precision."""
+        writer.double(value)
+
+
+class Boolean(Kind):
+    """True or false."""
+
+    expected = "True or False"
+
+    def accepts(self, value: Any) -> bool:
+        """Tells whether the value is a bool."""
+        return type(value) is bool
+
+    def read(self, reader: "Reader") -> bool:
+        """Reads T or F."""
+        return reader.boolean()
+
+    def write(self, writer: "Writer", value: bool) -> None:
+        """Writes T or F."""
+        writer.boolean(value)
+
+    def from_config(self, config: ConfigLine, key: str) -> bool:
+        """Returns true or false."""
+        return config.boolean(key)
+
+
+class Flag(Boolean):
+    """A boolean that is true in a file if its token is there at all."""
+
+    def read(self, reader: "Reader") -> bool:
+        """Returns true: the token has been read."""
+        return True
+
+    def write(self, writer: "Writer", value: bool) -> None:
+        """Writes nothing: the token has been written."""
+
+
+class Integers(Kind):
+    """A tuple of 32-bit integers."""
+
+    expected = "a tuple of 32-bit integers"
+
+    def convert(self, value: Any) -> Any:
+        """Returns a sequence as a tuple."""
+        return tuple(value) if isinstance(value, list | tuple) else value
+
+    def accepts(self, value: Any) -> bool:
+        """Tells whether the value is a tuple of integers in range."""
+        return type(value) is tuple and all(Integer().accepts(item) for item in value)
+
+    def read(self, reader: "Reader") -> tuple[int, ...]:
+        """Reads a vector of integers."""
+        return tuple(reader.integers())
+
+    def write(self, writer: "Writer", value: tuple[int, ...]) -> None:
+        """Writes a vector of integers."""
+        writer.integers(value)
+
+    def from_config(self, config: ConfigLine, key: str) -> tuple[int, ...]:
+        """Returns a list of integers."""
+        return config.integers(key)
+
+
+class IntegerPairs(Kind):
+    """A tuple of pairs of 32-bit integers."""
+
+    expected = "a tuple of pairs of 32-bit integers"
+
+    def convert(self, value: Any) -> Any:
+        """Returns a sequence of pairs as a tuple of tuples."""
+        if isinstance(value, list | tuple):
+            return tuple(tuple(pair) if isinstance(pair, list) else pair for pair in value)
+        return value
+
+    def accepts(self, value: Any) -> bool:
+        """Tells whether the value is a tuple of pairs of integers in range."""
+        return type(value) is tuple and all(
+            len(pair) == 2 and Integers().accepts(pair) for pair in value
+        )
+
+    def read(self, reader: "Reader") -> tuple[tuple[int, int], ...]:
+        """Reads a vector of pairs."""
+        return tuple(reader.integer_pairs())
+
+    def write(self, writer: "Writer", value: tuple[tuple[int, int], ...]) -> None:
+        """Writes a vector of pairs."""
+        writer.integer_pairs(value)
+
+
+class Vector(Kind):
+    """A read-only float32 vector."""
+
+    expected = "a float32 vector"
+    comparison = ArrayKey
+    ndim = 1
+
+    def convert(self, value: Any) -> Any:
+        """Returns the values as a read-only float32 array."""
+        return read_only_float32(value)
+
+    def check(self, value: Any, where: str) -> None:
+        """Raises NetworkError if the array has not the right number of axes."""
+        if value.ndim != self.ndim:
+            raise NetworkError(f"{where} must be {self.expected}, got the shape {value.shape}")
+
+    def read(self, reader: "Reader") -> NDArray[np.float32]:
+        """Reads a vector of single or double precision."""
+        return reader.vector()
+
+    def write(self, writer: "Writer", value: NDArray[np.float32]) -> None:
+        """Writes a vector of single precision."""
+        writer.vector(value)
+
+
+class Matrix(Vector):
+    """A read-only float32 matrix (rows, columns)."""
+
+    expected = "a float32 matrix"
+    ndim = 2
+
+    def read(self, reader: "Reader") -> NDArray[np.float32]:
+        """Reads a matrix of single or double precision, or a compressed one."""
+        return reader.matrix()
+
+    def write(self, writer: "Writer", value: NDArray[np.float32]) -> None:
+        """Writes a matrix of single precision."""
+        writer.matrix(value)
