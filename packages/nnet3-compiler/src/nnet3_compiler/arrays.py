@@ -1,0 +1,94 @@
+"""Read-only int32 arrays: the only arrays that values of this package hold."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int32]
+
+
+def frozen_array(value: Any) -> IntArray:
+    """Returns `value` as a read-only int32 array; copies unless it is one already.
+
+    Raises:
+        TypeError: The values are not integers.
+        OverflowError: A value does not fit in 32 bits.
+    """
+    if type(value) is np.ndarray and value.dtype == np.int32:
+        return value if not value.flags.writeable else freeze(value.copy())
+    raw = np.asarray(value)
+    if raw.size == 0:
+        return freeze(np.zeros(raw.shape, np.int32))
+    if raw.dtype.kind not in "iu":
+        raise TypeError(f"expected integers, found {raw.dtype}")
+    limits = np.iinfo(np.int32)
+    if int(raw.min()) < limits.min or int(raw.max()) > limits.max:
+        raise OverflowError("a value does not fit in 32 bits")
+    return freeze(raw.astype(np.int32))
+
+
+def freeze(array: IntArray) -> IntArray:
+    """Makes an array that nobody else holds read-only and returns it."""
+    array.flags.writeable = False
+    return array
+
+
+def as_table(value: Any, columns: int) -> IntArray:
+    """Returns `value` as a read-only (rows, `columns`) int32 array; only nothing is reshaped."""
+    array = frozen_array(value)
+    return freeze(array.reshape(-1, columns)) if array.size == 0 else array
+
+
+def pair_table(value: Any) -> IntArray:
+    """Returns `value` as a read-only (rows, 2) int32 array."""
+    return as_table(value, 2)
+
+
+def frozen_arrays(values: Iterable[Any]) -> tuple[IntArray, ...]:
+    """Returns a tuple of read-only int32 arrays."""
+    return tuple(frozen_array(value) for value in values)
+
+
+def pair_arrays(values: Iterable[Any]) -> tuple[IntArray, ...]:
+    """Returns a tuple of read-only (rows, 2) int32 arrays."""
+    return tuple(pair_table(value) for value in values)
+
+
+def concatenated(
+    arrays: Iterable[IntArray], columns: int | None = None
+) -> tuple[IntArray, IntArray]:
+    """Returns arrays end to end, and where each begins: (total, ...) and (arrays + 1,) int32."""
+    parts = list(arrays)
+    splits = np.zeros(len(parts) + 1, np.int32)
+    if parts:
+        np.cumsum([len(part) for part in parts], out=splits[1:])
+        return np.concatenate(parts), splits
+    return np.zeros((0,) if columns is None else (0, columns), np.int32), splits
+
+
+def split_at(values: IntArray, splits: IntArray) -> tuple[IntArray, ...]:
+    """Returns the inverse of `concatenated`."""
+    bounds = splits.tolist()
+    return tuple(values[begin:end] for begin, end in itertools.pairwise(bounds))
+
+
+def same(first: Any, second: Any) -> bool:
+    """Returns whether two values are equal, looking into arrays, tuples and attrs classes."""
+    if first is second:
+        return True
+    if type(first) is not type(second):
+        return False
+    if isinstance(first, np.ndarray):
+        return first.dtype == second.dtype and np.array_equal(first, second)
+    if isinstance(first, tuple):
+        return len(first) == len(second) and all(map(same, first, second))
+    if attrs.has(type(first)):
+        names = [field.name for field in attrs.fields(type(first))]
+        return all(same(getattr(first, name), getattr(second, name)) for name in names)
+    return bool(first == second)

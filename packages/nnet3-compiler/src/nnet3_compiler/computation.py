@@ -1,0 +1,217 @@
+"""NnetComputation: a straight-line program of matrix commands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, overload
+
+import attrs
+import numpy as np
+from nnet3_descriptors.components.base import PrecomputedIndexes
+
+from nnet3_compiler import validation
+from nnet3_compiler.arrays import (
+    IntArray,
+    as_table,
+    frozen_array,
+    frozen_arrays,
+    pair_arrays,
+    pair_table,
+    same,
+)
+from nnet3_compiler.commands import SCHEMA, AcceptInput, NoOperationMarker, ProvideOutput
+from nnet3_compiler.debug_info import MatrixDebugInfo
+from nnet3_compiler.declaration import (
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
+    TABLE_WIDTH,
+    Command,
+)
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+
+EMPTY_MATRICES = frozen_array([[0, 0]])
+EMPTY_SUBMATRICES = frozen_array([[0, 0, 0, 0, 0]])
+
+
+def submatrix_table(value: Any) -> IntArray:
+    """Returns `value` as a read-only (rows, 5) int32 array."""
+    return as_table(value, 5)
+
+
+def table_of_commands(value: Any) -> IntArray:
+    """Returns `value` as a read-only (rows, TABLE_WIDTH) int32 array."""
+    return as_table(value, TABLE_WIDTH)
+
+
+class CommandSequence(Sequence[Command]):
+    """The commands of a computation as objects, made from the table when they are asked for."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: IntArray) -> None:
+        self._table = table
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @overload
+    def __getitem__(self, index: int) -> Command: ...
+    @overload
+    def __getitem__(self, index: slice) -> CommandSequence: ...
+    def __getitem__(self, index: int | slice) -> Command | CommandSequence:
+        if isinstance(index, slice):
+            return CommandSequence(self._table[index])
+        return SCHEMA.command(self._table[index].tolist())
+
+    def __iter__(self) -> Iterator[Command]:
+        return map(SCHEMA.command, self._table.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"CommandSequence({list(self)!r})"
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class NnetComputation:
+    """A compiled computation. It is plain data: no device state, no network, nothing mutable.
+
+    Matrix 0 and submatrix 0 are the empty ones, and stand for "none". All matrices are row-major
+    without padding. Numbers of nodes and components are those of the network that it was compiled
+    for; everything else refers to the fields below.
+
+    Attributes:
+        matrices: (M, 2) int32: rows, columns.
+        submatrices: (S, 5) int32: matrix, row_offset, num_rows, col_offset, num_cols.
+        command_table: (C, TABLE_WIDTH) int32, one command in each row; `commands` shows it as
+            objects, `SCHEMA` says what the columns of each opcode are.
+        indexes: Lists of rows; -1 for none.
+        indexes_multi: (rows, 2) int32 each: submatrix, row; (-1, -1) for none.
+        indexes_ranges: (rows, 2) int32 each: begin, end (not included); (-1, -1) for none.
+        precomputed_indexes: What non-simple components computed from indexes; entry 0 is None.
+        need_model_derivative: Whether the model derivative was asked for.
+        matrix_debug_info: What the rows of each matrix stand for; empty if not wanted.
+        steps: (steps, 2) int32: node and number of rows of the steps it was compiled from; empty if
+            not known. Later passes leave it as it is.
+
+    Raises:
+        ComputationError: The parts contradict each other.
+    """
+
+    matrices: IntArray = attrs.field(default=EMPTY_MATRICES, converter=pair_table)
+    submatrices: IntArray = attrs.field(default=EMPTY_SUBMATRICES, converter=submatrix_table)
+    command_table: IntArray = attrs.field(default=(), converter=table_of_commands)
+    indexes: tuple[IntArray, ...] = attrs.field(default=(), converter=frozen_arrays)
+    indexes_multi: tuple[IntArray, ...] = attrs.field(default=(), converter=pair_arrays)
+    indexes_ranges: tuple[IntArray, ...] = attrs.field(default=(), converter=pair_arrays)
+    precomputed_indexes: tuple[PrecomputedIndexes | None, ...] = attrs.field(
+        default=(None,), converter=tuple
+    )
+    need_model_derivative: bool = False
+    matrix_debug_info: tuple[MatrixDebugInfo, ...] = attrs.field(default=(), converter=tuple)
+    steps: IntArray = attrs.field(default=(), converter=pair_table)
+
+    def __attrs_post_init__(self) -> None:
+        validation.validate(self)
+
+    @property
+    def commands(self) -> CommandSequence:
+        """The commands as objects."""
+        return CommandSequence(self.command_table)
+
+    @property
+    def segment_ends(self) -> tuple[int, ...]:
+        """Positions of all NoOperationMarkers: the ends of segments."""
+        markers = self.command_table[:, OPCODE_COLUMN] == NoOperationMarker.OPCODE
+        return tuple(np.flatnonzero(markers).tolist())
+
+    @property
+    def forward_end(self) -> int:
+        """Position of the last NoOperationMarker: backward commands, if any, follow it.
+
+        The number of commands if there is none.
+        """
+        return self.segment_ends[-1] if self.segment_ends else len(self.command_table)
+
+    @property
+    def input_output_info(self) -> dict[int, tuple[int, int]]:
+        """Where inputs and outputs live: node -> (submatrix of the value, of the derivative).
+
+        A submatrix is 0 if the user neither gives nor takes it. Of a computation in several
+        segments this is the last segment.
+        """
+        table = self.command_table
+        opcodes = table[:, OPCODE_COLUMN]
+        wanted = (opcodes == AcceptInput.OPCODE) | (opcodes == ProvideOutput.OPCODE)
+        forward_end = self.forward_end
+        info: dict[int, tuple[int, int]] = {}
+        for position in np.flatnonzero(wanted).tolist():
+            matrix, node = table[position, FIRST_OPERAND_COLUMN : FIRST_OPERAND_COLUMN + 2].tolist()
+            value, deriv = info.get(node, (0, 0))
+            info[node] = (matrix, deriv) if position < forward_end else (value, matrix)
+        return info
+
+    @property
+    def whole_submatrices(self) -> IntArray:
+        """For each matrix a submatrix that covers it, the first one: (M,) int32; 0 if none does."""
+        covers = validation.whole_submatrices(self.submatrices, self.matrices)
+        found = np.zeros(len(self.matrices), np.int32)
+        submatrix = np.flatnonzero(covers)[::-1]
+        found[self.submatrices[submatrix, 0]] = submatrix
+        return found
+
+    def steps_by_node(self, nnet: Nnet) -> list[tuple[str, int]]:
+        """Returns the steps it was compiled from: node name and number of rows of each."""
+        names = nnet.node_names
+        return [(names[node], rows) for node, rows in self.steps.tolist()]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, NnetComputation):
+            return NotImplemented
+        names = [field.name for field in attrs.fields(NnetComputation)]
+        names.remove("matrix_debug_info")
+        return self.matrix_debug_info == other.matrix_debug_info and all(
+            same(getattr(self, name), getattr(other, name)) for name in names
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.command_table.tobytes(), self.submatrices.tobytes()))
+
+    def __repr__(self) -> str:
+        return (
+            f"<NnetComputation: {len(self.command_table)} commands, {len(self.matrices) - 1} "
+            f"matrices, {len(self.submatrices) - 1} submatrices>"
+        )
+
+    def to_bytes(self) -> bytes:
+        """Returns the serialized computation: a safetensors container, see the package README."""
+        from nnet3_compiler.storage import store
+
+        return store(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Returns the inverse of `to_bytes`.
+
+        Raises:
+            Nnet3Error: The bytes are no serialized computation, or hold an invalid one.
+        """
+        from nnet3_compiler.storage import restore
+
+        return cls(**restore(data))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes `to_bytes()` to a file."""
+        Path(path).write_bytes(self.to_bytes())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Reads a file that `save` wrote."""
+        return cls.from_bytes(Path(path).read_bytes())

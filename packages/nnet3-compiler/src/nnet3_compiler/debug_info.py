@@ -1,0 +1,89 @@
+"""What the rows of a matrix stand for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+
+from nnet3_compiler.arrays import IntArray, as_table, freeze, frozen_array, same
+from nnet3_compiler.errors import ComputationError
+
+NODE, N, T, X = 0, 1, 2, 3
+"""Columns of an array of cindexes."""
+
+
+def cindex_table(value: Any) -> IntArray:
+    """Returns `value` as a read-only (rows, 4) int32 array."""
+    return as_table(value, 4)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class MatrixDebugInfo:
+    """The node and the cindexes that the rows of a matrix belong to.
+
+    A minibatch of sequences that all have the same frames is stored once: `pattern` are the rows of
+    one sequence, and each of them stands for one row per member of `sequences`. The full list is
+    `cindexes`.
+
+    Attributes:
+        is_deriv: Whether the matrix holds derivatives, not values.
+        pattern: (rows, 4) int32, columns node, n, t, x.
+        sequences: (S,) int32, the n of every sequence; empty if `pattern` is the full list.
+        n_slowest: Whether all rows of one sequence follow one another (row = s * rows + r), instead
+            of all sequences of one row (row = r * S + s).
+
+    Raises:
+        ComputationError: The pattern has no rows, or rows of several nodes.
+    """
+
+    is_deriv: bool = False
+    pattern: IntArray = attrs.field(converter=cindex_table)
+    sequences: IntArray = attrs.field(default=(), converter=frozen_array)
+    n_slowest: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        if self.pattern.ndim != 2 or self.pattern.shape[1] != 4:
+            raise ComputationError(
+                f"cindexes must have the shape (rows, 4) (got {self.pattern.shape})"
+            )
+        nodes = self.pattern[:, NODE]
+        if len(nodes) and (nodes != nodes[0]).any():
+            raise ComputationError("the rows of a matrix must belong to one node")
+
+    @property
+    def node(self) -> int:
+        """The index of the node; -1 if nothing is known of the matrix."""
+        return int(self.pattern[0, NODE]) if len(self.pattern) else -1
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows of the matrix."""
+        return len(self.pattern) * max(1, len(self.sequences))
+
+    @property
+    def cindexes(self) -> IntArray:
+        """The cindex of each row: (num_rows, 4) int32, columns node, n, t, x; read-only."""
+        count = len(self.sequences)
+        if count == 0:
+            return self.pattern
+        if self.n_slowest:
+            rows = np.tile(self.pattern, (count, 1))
+            rows[:, N] = np.repeat(self.sequences, len(self.pattern))
+        else:
+            rows = np.repeat(self.pattern, count, axis=0)
+            rows[:, N] = np.tile(self.sequences, len(self.pattern))
+        return freeze(rows)
+
+    def __eq__(self, other: Any) -> bool:
+        if not isinstance(other, MatrixDebugInfo):
+            return NotImplemented
+        return self.is_deriv == other.is_deriv and same(self.cindexes, other.cindexes)
+
+    def __hash__(self) -> int:
+        return hash((self.is_deriv, self.num_rows, self.node))
+
+
+NO_DEBUG_INFO = MatrixDebugInfo(pattern=())
+"""Stands for a matrix of which nothing is known, such as the empty one."""

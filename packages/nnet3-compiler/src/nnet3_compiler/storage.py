@@ -1,0 +1,121 @@
+"""The serialized form of a computation: lists of arrays are stored end to end, with their bounds.
+
+Only the layout is here; the container is that of all serialized values (nnet3_descriptors).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+from nnet3_descriptors.components.base import PrecomputedIndexes
+from nnet3_descriptors.serialization import from_container, to_container
+
+from nnet3_compiler.arrays import IntArray, concatenated, split_at
+from nnet3_compiler.debug_info import MatrixDebugInfo
+from nnet3_compiler.errors import ComputationError
+
+if TYPE_CHECKING:
+    from nnet3_compiler.computation import NnetComputation
+
+FORMAT = "nnet3.computation"
+VERSION = 1
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class StoredComputation:
+    """The fields of `NnetComputation`, with each list of arrays as one array and its bounds.
+
+    List i of `indexes` is indexes[indexes_splits[i]:indexes_splits[i + 1]]; likewise the others.
+    debug_info: (matrices, 2), is_deriv and n_slowest; empty if there is none.
+    """
+
+    matrices: IntArray
+    submatrices: IntArray
+    command_table: IntArray
+    indexes: IntArray
+    indexes_splits: IntArray
+    indexes_multi: IntArray
+    indexes_multi_splits: IntArray
+    indexes_ranges: IntArray
+    indexes_ranges_splits: IntArray
+    precomputed_indexes: tuple[PrecomputedIndexes | None, ...]
+    need_model_derivative: bool
+    debug_info: IntArray
+    debug_cindexes: IntArray
+    debug_cindexes_splits: IntArray
+    debug_sequences: IntArray
+    debug_sequences_splits: IntArray
+    steps: IntArray
+
+
+def store(computation: NnetComputation) -> bytes:
+    """Returns a computation as bytes."""
+    indexes, indexes_splits = concatenated(computation.indexes)
+    multi, multi_splits = concatenated(computation.indexes_multi, 2)
+    ranges, ranges_splits = concatenated(computation.indexes_ranges, 2)
+    infos = computation.matrix_debug_info
+    cindexes, cindexes_splits = concatenated([info.pattern for info in infos], 4)
+    sequences, sequences_splits = concatenated([info.sequences for info in infos])
+    flags = [(info.is_deriv, info.n_slowest) for info in infos]
+    stored = StoredComputation(
+        matrices=computation.matrices,
+        submatrices=computation.submatrices,
+        command_table=computation.command_table,
+        indexes=indexes,
+        indexes_splits=indexes_splits,
+        indexes_multi=multi,
+        indexes_multi_splits=multi_splits,
+        indexes_ranges=ranges,
+        indexes_ranges_splits=ranges_splits,
+        precomputed_indexes=computation.precomputed_indexes,
+        need_model_derivative=computation.need_model_derivative,
+        debug_info=np.array(flags, np.int32).reshape(-1, 2),
+        debug_cindexes=cindexes,
+        debug_cindexes_splits=cindexes_splits,
+        debug_sequences=sequences,
+        debug_sequences_splits=sequences_splits,
+        steps=computation.steps,
+    )
+    return to_container(stored, format=FORMAT, version=VERSION)
+
+
+def restore(data: bytes) -> dict[str, Any]:
+    """Returns the fields of the computation that `store` wrote.
+
+    Raises:
+        Nnet3Error: The bytes hold no computation.
+    """
+    stored = from_container(data, StoredComputation, format=FORMAT, version=VERSION)
+    patterns = _split(stored.debug_cindexes, stored.debug_cindexes_splits, "debug_cindexes")
+    sequences = _split(stored.debug_sequences, stored.debug_sequences_splits, "debug_sequences")
+    flags = stored.debug_info.tolist()
+    if not len(flags) == len(patterns) == len(sequences):
+        raise ComputationError("debug_info, debug_cindexes and debug_sequences differ in length")
+    return {
+        "matrices": stored.matrices,
+        "submatrices": stored.submatrices,
+        "command_table": stored.command_table,
+        "indexes": _split(stored.indexes, stored.indexes_splits, "indexes"),
+        "indexes_multi": _split(stored.indexes_multi, stored.indexes_multi_splits, "indexes_multi"),
+        "indexes_ranges": _split(
+            stored.indexes_ranges, stored.indexes_ranges_splits, "indexes_ranges"
+        ),
+        "precomputed_indexes": stored.precomputed_indexes,
+        "need_model_derivative": stored.need_model_derivative,
+        "matrix_debug_info": tuple(
+            MatrixDebugInfo(
+                is_deriv=bool(is_deriv), pattern=pattern, sequences=n, n_slowest=bool(n_slowest)
+            )
+            for (is_deriv, n_slowest), pattern, n in zip(flags, patterns, sequences, strict=True)
+        ),
+        "steps": stored.steps,
+    }
+
+
+def _split(values: IntArray, splits: IntArray, name: str) -> tuple[IntArray, ...]:
+    ends_meet = len(splits) > 0 and splits[0] == 0 and splits[-1] == len(values)
+    if splits.ndim != 1 or not ends_meet or (np.diff(splits) < 0).any():
+        raise ComputationError(f"{name}_splits must rise from 0 to {len(values)}")
+    return split_at(values, splits)

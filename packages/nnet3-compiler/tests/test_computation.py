@@ -1,0 +1,169 @@
+"""NnetComputation: what it refuses, and what it derives from its commands."""
+
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+from nnet3_compiler import commands
+from nnet3_compiler.commands import command_table
+from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.debug_info import MatrixDebugInfo
+from nnet3_compiler.errors import ComputationError
+
+MATRICES = [[0, 0], [4, 3], [4, 2], [4, 2]]
+SUBMATRICES = [
+    [0, 0, 0, 0, 0],
+    [1, 0, 4, 0, 3],
+    [2, 0, 4, 0, 2],
+    [3, 0, 4, 0, 2],
+    [1, 1, 2, 0, 2],
+]
+PROGRAM = [
+    commands.AcceptInput(matrix=1, node=0),
+    commands.AllocMatrixZeroed(matrix=2),
+    commands.Propagate(component=0, input=1, output=2),
+    commands.ProvideOutput(matrix=2, node=3),
+    commands.NoOperationMarker(),
+    commands.AcceptInput(matrix=3, node=3),
+    commands.Backprop(component=0, input_value=1, output_deriv=3),
+    commands.DeallocMatrix(matrix=1),
+]
+
+
+def small_computation(**changes: Any) -> NnetComputation:
+    """A computation of two matrices and their derivative, with some fields changed."""
+    fields: dict[str, Any] = {
+        "matrices": MATRICES,
+        "submatrices": SUBMATRICES,
+        "command_table": command_table(PROGRAM),
+        "indexes": [[0, -1, 3]],
+        "indexes_multi": [[[1, 0], [-1, -1]]],
+        "indexes_ranges": [[[0, 2], [-1, -1]]],
+        "need_model_derivative": True,
+    }
+    return NnetComputation(**(fields | changes))
+
+
+class TestValue:
+    """A computation is a frozen value."""
+
+    def test_equal_by_content(self) -> None:
+        """Equal parts make equal computations with equal hashes."""
+        assert small_computation() == small_computation()
+        assert hash(small_computation()) == hash(small_computation())
+        assert small_computation() != small_computation(indexes=[[0, -1, 2]])
+
+    def test_arrays_are_read_only_copies(self) -> None:
+        """What is passed stays the caller's; what is held can't be written to."""
+        matrices = np.array(MATRICES, np.int32)
+        computation = small_computation(matrices=matrices)
+        matrices[1, 0] = 9
+
+        assert computation.matrices[1].tolist() == [4, 3]
+        with pytest.raises(ValueError, match="read-only"):
+            computation.matrices[1, 0] = 9
+
+    def test_evolve_keeps_the_rest(self) -> None:
+        """A pass changes one part and keeps the arrays of the others."""
+        computation = small_computation()
+        changed = attrs.evolve(computation, command_table=computation.command_table[:5])
+
+        assert changed.indexes[0] is computation.indexes[0]
+        assert PROGRAM[:5] == list(changed.commands)
+
+
+class TestDerived:
+    """What follows from the commands."""
+
+    def test_commands_view(self) -> None:
+        """Commands are seen as objects, one, some or all of them."""
+        view = small_computation().commands
+
+        assert view[2] == PROGRAM[2]
+        assert view[-1] == PROGRAM[-1]
+        assert view[2:4] == PROGRAM[2:4]
+        assert list(view) == PROGRAM
+
+    def test_input_output_info(self) -> None:
+        """Values come before the marker, derivatives after it."""
+        assert small_computation().input_output_info == {0: (1, 0), 3: (2, 3)}
+
+    def test_forward_end_is_the_marker(self) -> None:
+        """The forward part ends at the marker."""
+        assert small_computation().forward_end == 4
+
+    def test_whole_submatrices(self) -> None:
+        """Every matrix has a submatrix that covers it."""
+        assert small_computation().whole_submatrices.tolist() == [0, 1, 2, 3]
+
+
+class TestInvalid:
+    """Computations that contradict themselves can't be made; the message names the place."""
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"matrices": [[1, 1]]}, r"matrices\[0\] must be the empty matrix"),
+            ({"matrices": [*MATRICES[:3], [4, 0]]}, r"matrices\[3\] is empty: \[4, 0\]"),
+            (
+                {"submatrices": [*SUBMATRICES[:4], [1, 3, 2, 0, 2]]},
+                r"submatrices\[4\] = \[1, 3, 2, 0, 2\].* is no part of one of the 3 matrices",
+            ),
+            ({"submatrices": [*SUBMATRICES[:4], [7, 0, 1, 0, 1]]}, r"submatrices\[4\]"),
+            ({"command_table": np.full((1, 9), 99)}, r"commands\[0\] has the unknown opcode 99"),
+            ({"command_table": np.zeros((1, 4), np.int32)}, r"shape \(rows, 9\) \(got \(1, 4\)\)"),
+            (
+                {"command_table": command_table([commands.MatrixAdd(output=1, input=8)])},
+                r"commands\[0\]: MatrixAdd.input = 8 is out of range: there are 5",
+            ),
+            (
+                {"command_table": command_table([commands.DeallocMatrix(matrix=4)])},
+                r"DeallocMatrix.matrix = 4 does not cover the whole of matrix 1 \(4 x 3\)",
+            ),
+            (
+                {"command_table": command_table([*PROGRAM, commands.GotoLabel(label=2)])},
+                r"commands\[8\]: GotoLabel.label = 2 is not the position of a NoOperationLabel",
+            ),
+            ({"indexes": [[0, -2]]}, r"indexes\[0\]"),
+            ({"indexes_multi": [[[1, 4]]]}, r"indexes_multi\[0\]\[0\] = \[1, 4\] is no row"),
+            ({"indexes_ranges": [[[3, 1]]]}, r"indexes_ranges\[0\]\[0\] = \[3, 1\] is no range"),
+            ({"precomputed_indexes": ()}, r"precomputed_indexes\[0\] must be None"),
+            ({"matrix_debug_info": [MatrixDebugInfo(pattern=[])]}, "each of the 4 matrices"),
+        ],
+    )
+    def test_refused(self, changes: dict[str, Any], message: str) -> None:
+        """Each contradiction is refused with the place and the value."""
+        with pytest.raises(ComputationError, match=message):
+            small_computation(**changes)
+
+
+class TestDebugInfo:
+    """Cindexes of a minibatch are stored once for all its sequences."""
+
+    def test_sequences_fastest(self) -> None:
+        """Rows of one frame follow one another unless told otherwise."""
+        info = MatrixDebugInfo(pattern=[[5, 0, 7, 0], [5, 0, 8, 0]], sequences=[0, 1])
+
+        assert info.num_rows == 4
+        assert info.cindexes.tolist() == [[5, 0, 7, 0], [5, 1, 7, 0], [5, 0, 8, 0], [5, 1, 8, 0]]
+
+    def test_sequences_slowest(self) -> None:
+        """Rows of one sequence can follow one another."""
+        info = MatrixDebugInfo(
+            pattern=[[5, 0, 7, 0], [5, 0, 8, 0]], sequences=[0, 3], n_slowest=True
+        )
+
+        assert info.cindexes.tolist() == [[5, 0, 7, 0], [5, 0, 8, 0], [5, 3, 7, 0], [5, 3, 8, 0]]
+
+    def test_equal_by_what_they_mean(self) -> None:
+        """A pattern and the list that it stands for are equal."""
+        info = MatrixDebugInfo(pattern=[[5, 0, 7, 0]], sequences=[0, 1])
+
+        assert info == MatrixDebugInfo(pattern=info.cindexes)
+        assert info != MatrixDebugInfo(pattern=info.cindexes, is_deriv=True)
+
+    def test_one_node_only(self) -> None:
+        """Rows of two nodes are refused."""
+        with pytest.raises(ComputationError, match="must belong to one node"):
+            MatrixDebugInfo(pattern=[[5, 0, 7, 0], [6, 0, 7, 0]])
