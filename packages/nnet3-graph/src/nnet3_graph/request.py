@@ -1,0 +1,190 @@
+"""What is asked of a network: which indexes are given, which are wanted, which derivatives."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Self
+
+import attrs
+import numpy as np
+from nnet3_descriptors.errors import Nnet3Error
+from nnet3_descriptors.indexes import NO_TIME, IndexArray, N, T
+
+from nnet3_graph.errors import RequestError
+from nnet3_graph.indexes import first_duplicate, read_only_indexes
+
+FORMAT = "nnet3.computation-request"
+VERSION = 1
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class IoSpecification:
+    """The rows of one input or output: the name of the node, and an Index for each row.
+
+    Two specifications are equal when name, flag and rows (in order) are; equal ones have equal
+    hashes.
+
+    Attributes:
+        name: the name of an input node, component node or output node.
+        indexes: (rows, 3) int32, columns n, t, x; row i of the matrix that is given or returned
+            has ``indexes[i]``. Any order; no index twice. Read-only: what is passed is copied.
+        has_deriv: for an output, whether the derivative of the objective with respect to it will
+            be given; for an input, whether the derivative with respect to it is wanted.
+
+    Raises:
+        RequestError: the name is empty, or the indexes are none, of another shape, repeated, or
+            hold the time value that marks padding.
+    """
+
+    name: str
+    indexes: IndexArray
+    has_deriv: bool = False
+    _hash: int = attrs.field(init=False, default=0)
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise RequestError(f"expected the name of a node, found {self.name!r}")
+        if not isinstance(self.has_deriv, bool):
+            raise RequestError(
+                f"'{self.name}': expected has_deriv to be a bool, found {self.has_deriv!r}"
+            )
+        try:
+            indexes = read_only_indexes(self.indexes)
+        except Nnet3Error as error:
+            raise RequestError(f"'{self.name}': {error}") from error
+        _check_rows(self.name, indexes)
+        object.__setattr__(self, "indexes", indexes)
+        object.__setattr__(self, "_hash", hash((self.name, self.has_deriv, indexes.tobytes())))
+
+    @classmethod
+    def from_range(
+        cls,
+        name: str,
+        t_start: int,
+        t_end: int,
+        n: int = 1,
+        *,
+        t_step: int = 1,
+        has_deriv: bool = False,
+    ) -> Self:
+        """The rows t_start, t_start + t_step, ... < t_end of sequences 0 to n - 1, with x = 0.
+
+        The rows of one sequence follow one another: n varies slowest.
+        """
+        times = np.arange(t_start, t_end, t_step, dtype=np.int32)
+        indexes = np.zeros((n, len(times), 3), dtype=np.int32)
+        indexes[:, :, N] = np.arange(n, dtype=np.int32)[:, None]
+        indexes[:, :, T] = times
+        return cls(name=name, indexes=indexes.reshape(-1, 3), has_deriv=has_deriv)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, IoSpecification):
+            return NotImplemented
+        return self is other or (
+            self._hash == other._hash
+            and self.name == other.name
+            and self.has_deriv == other.has_deriv
+            and np.array_equal(self.indexes, other.indexes)
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        times = self.indexes[:, T]
+        deriv = ", has_deriv=True" if self.has_deriv else ""
+        return (
+            f"IoSpecification(name={self.name!r}, <{len(self.indexes)} indexes, "
+            f"t {times.min()} to {times.max()}>{deriv})"
+        )
+
+
+@attrs.frozen(kw_only=True)
+class ComputationRequest:
+    """A computation that is wanted from a network; hashable, and equal by content.
+
+    Attributes:
+        inputs: what is given: rows of input nodes, or of component nodes (the state of a
+            recurrent network, handed over from an earlier computation).
+        outputs: what is wanted: rows of output nodes.
+        need_model_derivative: whether the derivative with respect to the model is wanted.
+        store_component_stats: whether components record average activations and derivatives.
+
+    Raises:
+        RequestError: no input, no output, a name listed twice, or a derivative is wanted while no
+            output has one.
+    """
+
+    inputs: tuple[IoSpecification, ...] = attrs.field(converter=tuple)
+    outputs: tuple[IoSpecification, ...] = attrs.field(converter=tuple)
+    need_model_derivative: bool = False
+    store_component_stats: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        for kind, specifications in (("input", self.inputs), ("output", self.outputs)):
+            if not specifications:
+                raise RequestError(f"the request has no {kind}s")
+            for specification in specifications:
+                if not isinstance(specification, IoSpecification):
+                    raise RequestError(
+                        f"expected an IoSpecification among the {kind}s, found {specification!r}"
+                    )
+        _check_names([io.name for io in (*self.inputs, *self.outputs)])
+        if self.needs_derivatives and not any(io.has_deriv for io in self.outputs):
+            raise RequestError(
+                "derivatives are wanted (of the model or of an input), but no output has_deriv"
+            )
+
+    @property
+    def needs_derivatives(self) -> bool:
+        """Whether the computation has a backward part."""
+        return self.need_model_derivative or any(io.has_deriv for io in self.inputs)
+
+    def to_bytes(self) -> bytes:
+        """The serialized request: a safetensors container that the package README describes."""
+        from nnet3_descriptors.serialization import to_container
+
+        return to_container(self, format=FORMAT, version=VERSION)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """The inverse of :meth:`to_bytes`.
+
+        Raises:
+            Nnet3Error: the bytes are no serialized request, or hold an invalid one.
+        """
+        from nnet3_descriptors.serialization import from_container
+
+        return from_container(data, cls, format=FORMAT, version=VERSION)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes :meth:`to_bytes` to a file."""
+        Path(path).write_bytes(self.to_bytes())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Reads a file that :meth:`save` wrote."""
+        return cls.from_bytes(Path(path).read_bytes())
+
+
+def _check_rows(name: str, indexes: IndexArray) -> None:
+    if not len(indexes):
+        raise RequestError(f"'{name}' has no indexes")
+    if indexes[:, T].min() == NO_TIME:
+        row = int(np.flatnonzero(indexes[:, T] == NO_TIME)[0])
+        raise RequestError(f"row {row} of '{name}' has t = {NO_TIME}, which marks padding")
+    duplicate = first_duplicate(indexes)
+    if duplicate is not None:
+        rows = np.flatnonzero((indexes == duplicate).all(axis=1)).tolist()
+        raise RequestError(
+            f"index (n, t, x) = {duplicate} of '{name}' is listed twice, in rows {rows[:2]}"
+        )
+
+
+def _check_names(names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise RequestError(f"node '{name}' is listed more than once in the request")
+        seen.add(name)

@@ -1,0 +1,132 @@
+"""Requests: what they accept, what they refuse, equality, hashing and the serialized form."""
+
+import numpy as np
+import pytest
+from nnet3_graph import ComputationRequest, IoSpecification, RequestError
+
+
+def specification(**changes):
+    """A valid specification, with some fields changed."""
+    fields = {"name": "input", "indexes": [[0, 0, 0], [0, 1, 0]]}
+    return IoSpecification(**(fields | changes))
+
+
+class TestIoSpecification:
+    """The rows of one input or output."""
+
+    def test_copies_and_freezes_indexes(self):
+        """Later changes of the caller's array do not reach the specification."""
+        mine = np.array([[0, 0, 0], [0, 1, 0]], dtype=np.int32)
+        kept = specification(indexes=mine)
+        mine[0, 1] = 7
+
+        assert kept.indexes[:, 1].tolist() == [0, 1]
+        with pytest.raises(ValueError, match="read-only"):
+            kept.indexes[0, 0] = 1
+
+    def test_from_range_gives_rows_sequence_by_sequence(self):
+        """Rows of one sequence follow one another, with x = 0."""
+        made = IoSpecification.from_range("output", 0, 4, 2, t_step=3, has_deriv=True)
+
+        assert made.indexes.tolist() == [[0, 0, 0], [0, 3, 0], [1, 0, 0], [1, 3, 0]]
+        assert made.has_deriv
+
+    def test_equal_by_content(self):
+        """Equal content gives equality and one hash; another order of rows does not."""
+        assert specification() == specification()
+        assert hash(specification()) == hash(specification())
+        assert specification() != specification(indexes=[[0, 1, 0], [0, 0, 0]])
+        assert specification() != specification(has_deriv=True)
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"indexes": []}, "'input' has no indexes"),
+            ({"indexes": [[0, 0]]}, r"'input': indexes must have the shape \(rows, 3\)"),
+            ({"indexes": [[0.5, 0, 0]]}, "'input': indexes must be integers"),
+            ({"indexes": [[0, 2**31, 0]]}, "'input': indexes must fit in 32 bits"),
+            ({"indexes": [[0, -(2**31), 0]]}, "row 0 of 'input' has t = -2147483648"),
+            (
+                {"indexes": [[1, 2, 0], [0, 2, 0], [1, 2, 0]]},
+                r"index \(n, t, x\) = \(1, 2, 0\) of 'input' is listed twice, in rows \[0, 2\]",
+            ),
+            (
+                {"indexes": [[0, 5, 0], [0, -(10**9), 0], [0, 5, 0]]},
+                r"\(0, 5, 0\) of 'input' is listed twice, in rows \[0, 2\]",
+            ),
+            ({"name": ""}, "expected the name of a node, found ''"),
+            ({"has_deriv": 1}, "'input': expected has_deriv to be a bool, found 1"),
+        ],
+    )
+    def test_refuses(self, changes, message):
+        """What cannot be a set of rows is an error that names the node and the row."""
+        with pytest.raises(RequestError, match=message):
+            specification(**changes)
+
+
+def request(**changes):
+    """A valid request, with some fields changed."""
+    fields = {
+        "inputs": [specification()],
+        "outputs": [specification(name="output", has_deriv=True)],
+        "need_model_derivative": True,
+    }
+    return ComputationRequest(**(fields | changes))
+
+
+class TestComputationRequest:
+    """Inputs, outputs and derivatives together."""
+
+    def test_hashes_by_content(self):
+        """Requests work as keys: equal content finds the entry, any difference does not."""
+        cache = {request(): "found"}
+
+        assert cache.get(request()) == "found"
+        assert cache.get(request(need_model_derivative=False)) is None
+        assert cache.get(request(store_component_stats=True)) is None
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"inputs": []}, "the request has no inputs"),
+            ({"outputs": []}, "the request has no outputs"),
+            ({"inputs": ["input"]}, "expected an IoSpecification among the inputs, found 'input'"),
+            (
+                {"inputs": [specification(), specification()]},
+                "node 'input' is listed more than once",
+            ),
+            (
+                {"outputs": [specification(name="output"), specification(name="output")]},
+                "node 'output' is listed more than once",
+            ),
+            (
+                {"outputs": [specification(name="output")]},
+                "derivatives are wanted .* but no output has_deriv",
+            ),
+        ],
+    )
+    def test_refuses(self, changes, message):
+        """A request that cannot be met by any network is an error."""
+        with pytest.raises(RequestError, match=message):
+            request(**changes)
+
+    def test_needs_derivatives(self):
+        """There is a backward part if a derivative of the model or of an input is wanted."""
+        assert request().needs_derivatives
+        assert not request(need_model_derivative=False).needs_derivatives
+        assert request(
+            need_model_derivative=False, inputs=[specification(has_deriv=True)]
+        ).needs_derivatives
+
+    def test_serialized_form_is_inverse(self):
+        """Bytes read back give an equal request, and equal requests give equal bytes."""
+        data = request().to_bytes()
+
+        assert request() == ComputationRequest.from_bytes(data)
+        assert data == request().to_bytes()
+
+    def test_saves_and_loads(self, tmp_path):
+        """A saved file loads to an equal request."""
+        request().save(tmp_path / "request")
+
+        assert request() == ComputationRequest.load(tmp_path / "request")
