@@ -47,11 +47,12 @@ def check_network(nnet: Nnet) -> None:
     for node in nnet.nodes:
         match node:
             case ComponentNode():
-                nnet.component_index(node.component)
-            case DimRangeNode():
-                _check_dim_range(nnet, node)
+                _check_component_node(nnet, node)
             case ComponentInputNode() | OutputNode():
                 _check_references(nnet, node)
+    for node in nnet.nodes:
+        if isinstance(node, DimRangeNode):
+            _check_dim_range(nnet, node)
     _check_dims(nnet)
 
 
@@ -65,52 +66,74 @@ def _check_component_input_nodes(nnet: Nnet) -> None:
     """Checks that component-input nodes and component nodes come in pairs."""
     for before, node in zip((None, *nnet.nodes), (*nnet.nodes, None), strict=True):
         if isinstance(before, ComponentInputNode) and not isinstance(node, ComponentNode):
-            raise NetworkError(f"node '{before.name}' must be followed by its component node")
+            raise NetworkError(
+                f"node '{before.name}' must be followed by its component node", node=before.name
+            )
         if isinstance(node, ComponentNode) and (
             not isinstance(before, ComponentInputNode) or before.name != node.name + INPUT_SUFFIX
         ):
             raise NetworkError(
                 f"component node '{node.name}' must follow a component-input node "
-                f"'{node.name}{INPUT_SUFFIX}'"
+                f"'{node.name}{INPUT_SUFFIX}'",
+                node=node.name,
             )
+
+
+def _check_component_node(nnet: Nnet, node: ComponentNode) -> None:
+    if node.component not in nnet.component_indexes:
+        raise NetworkError(
+            f"node '{node.name}' refers to component '{node.component}', which does not exist",
+            node=node.name,
+        )
 
 
 def _check_references(nnet: Nnet, node: ComponentInputNode | OutputNode) -> None:
     for name in node.descriptor.node_names:
+        if name not in nnet.node_indexes:
+            raise NetworkError(
+                f"node '{node.name}' refers to node '{name}', which does not exist",
+                node=node.name,
+            )
         if isinstance(nnet.node(name), ComponentInputNode | OutputNode):
             raise NetworkError(
                 f"node '{node.name}' must take its input from input, component or dim-range "
-                f"nodes ('{name}' is none)"
+                f"nodes ('{name}' is none)",
+                node=node.name,
             )
 
 
 def _check_dim_range(nnet: Nnet, node: DimRangeNode) -> None:
-    if not isinstance(nnet.node(node.source), InputNode | ComponentNode):
+    if node.source not in nnet.node_indexes or not isinstance(
+        nnet.node(node.source), InputNode | ComponentNode
+    ):
         raise NetworkError(
             f"dim-range node '{node.name}' must refer to an input or component node "
-            f"('{node.source}' is none)"
+            f"('{node.source}' is none)",
+            node=node.name,
         )
     source_dim = nnet.node_dim(node.source)
     if node.dim_offset + node.dim > source_dim:
         raise NetworkError(
             f"dim-range node '{node.name}' takes columns {node.dim_offset} to "
-            f"{node.dim_offset + node.dim - 1}, but '{node.source}' has {source_dim}"
+            f"{node.dim_offset + node.dim - 1}, but '{node.source}' has {source_dim}",
+            node=node.name,
         )
 
 
 def _check_dims(nnet: Nnet) -> None:
-    for node in nnet.nodes:
+    """Checks that descriptors have a dimension, and components the input that they take."""
+    for node, follower in zip(nnet.nodes, (*nnet.nodes[1:], None), strict=True):
+        if not isinstance(node, ComponentInputNode | OutputNode):
+            continue
         try:
             dim = nnet.node_dim(node.name)
         except NetworkError as error:
-            raise NetworkError(f"node '{node.name}': {error}") from error
-        if isinstance(node, ComponentInputNode):
-            name = node.name.removesuffix(INPUT_SUFFIX)
-            component = nnet.nodes[nnet.node_index(name)]
-            assert isinstance(component, ComponentNode)
-            wanted = nnet.component_of(component).input_dim
+            raise NetworkError(f"node '{node.name}': {error}", node=node.name) from error
+        if isinstance(follower, ComponentNode):
+            wanted = nnet.component_of(follower).input_dim
             if dim != wanted:
                 raise NetworkError(
-                    f"the input of node '{name}' has dimension {dim}, but its component "
-                    f"'{component.component}' takes {wanted}"
+                    f"the input of node '{follower.name}' has dimension {dim}, but its component "
+                    f"'{follower.component}' takes {wanted}",
+                    node=follower.name,
                 )

@@ -12,7 +12,15 @@ class Nnet3Error(ValueError):
 
 
 class NetworkError(Nnet3Error):
-    """A network, node or component that contradicts itself or its surroundings."""
+    """A network, node or component that contradicts itself or its surroundings.
+
+    Attributes:
+        node: Name of the node at fault, or None if it is not about a single one.
+    """
+
+    def __init__(self, message: str, *, node: str | None = None) -> None:
+        super().__init__(message)
+        self.node = node
 
 
 class SourceError(Nnet3Error):

@@ -45,22 +45,14 @@ class Nnet:
     # -- nodes ---------------------------------------------------------------------------------
 
     @cached_property
-    def _node_indexes(self) -> Mapping[str, int]:
-        return MappingProxyType({node.name: number for number, node in enumerate(self.nodes)})
-
-    @cached_property
-    def _component_indexes(self) -> Mapping[str, int]:
-        return MappingProxyType({name: i for i, name in enumerate(self.component_names)})
+    def node_indexes(self) -> Mapping[str, int]:
+        """The position in `nodes` of each node, by name."""
+        return MappingProxyType({node.name: index for index, node in enumerate(self.nodes)})
 
     @property
     def node_names(self) -> tuple[str, ...]:
         """The name of each node."""
-        return tuple(self._node_indexes)
-
-    @property
-    def node_indexes(self) -> Mapping[str, int]:
-        """The number of each node, by name."""
-        return self._node_indexes
+        return tuple(node.name for node in self.nodes)
 
     def node_index(self, name: str) -> int:
         """Returns the position in `nodes` of the node of that name.
@@ -69,7 +61,7 @@ class Nnet:
             NetworkError: There is none.
         """
         try:
-            return self._node_indexes[name]
+            return self.node_indexes[name]
         except KeyError:
             raise NetworkError(f"there is no node '{name}'") from None
 
@@ -122,6 +114,11 @@ class Nnet:
 
     # -- components ----------------------------------------------------------------------------
 
+    @cached_property
+    def component_indexes(self) -> Mapping[str, int]:
+        """The position in `components` of each component, by name."""
+        return MappingProxyType({name: index for index, name in enumerate(self.component_names)})
+
     def component_index(self, name: str) -> int:
         """Returns the position in `components` of the component of that name.
 
@@ -129,7 +126,7 @@ class Nnet:
             NetworkError: There is none.
         """
         try:
-            return self._component_indexes[name]
+            return self.component_indexes[name]
         except KeyError:
             raise NetworkError(f"there is no component '{name}'") from None
 

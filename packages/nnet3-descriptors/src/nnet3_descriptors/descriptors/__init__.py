@@ -14,6 +14,7 @@ from nnet3_descriptors.descriptors.forwarding import (
     Scale,
     Switch,
 )
+from nnet3_descriptors.descriptors.normalize import parse_descriptor
 from nnet3_descriptors.descriptors.sums import Const, Failover, IfDefined, Sum, SumDescriptor
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "Sum",
     "SumDescriptor",
     "Switch",
+    "parse_descriptor",
 ]

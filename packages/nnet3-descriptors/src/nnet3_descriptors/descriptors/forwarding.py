@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
 Scales = float | npt.NDArray[np.float32]
 
+_INT32 = np.iinfo(np.int32)
+
+
+def _check_int32(_: object, attribute: attrs.Attribute[int], value: int) -> None:
+    if not _INT32.min <= value <= _INT32.max:
+        raise NetworkError(f"'{attribute.name}' must fit in 32 bits (got {value})")
+
 
 class ForwardingDescriptor(SumDescriptor):
     """The rows of other nodes; as a sum descriptor, a sum of one term."""
@@ -221,8 +228,8 @@ class Offset(_OneSource):
     """Offset(source, t_offset [, x_offset]): the source at t + t_offset, x + x_offset."""
 
     source: ForwardingDescriptor
-    t_offset: int
-    x_offset: int = 0
+    t_offset: int = attrs.field(validator=_check_int32)
+    x_offset: int = attrs.field(default=0, validator=_check_int32)
 
     def __str__(self) -> str:
         x_part = f", {self.x_offset}" if self.x_offset else ""
@@ -286,7 +293,7 @@ class Round(_OneSource):
     """Round(source, t_modulus): the source at the largest multiple of t_modulus up to t."""
 
     source: ForwardingDescriptor
-    t_modulus: int = attrs.field()
+    t_modulus: int = attrs.field(validator=_check_int32)
 
     @t_modulus.validator
     def _check_t_modulus(self, _: object, t_modulus: int) -> None:
@@ -314,8 +321,13 @@ class ReplaceIndex(_OneSource):
     """ReplaceIndex(source, variable, value): the source with t or x fixed."""
 
     source: ForwardingDescriptor
-    variable: Literal["t", "x"] = attrs.field(validator=attrs.validators.in_(("t", "x")))
-    value: int
+    variable: Literal["t", "x"] = attrs.field()
+    value: int = attrs.field(validator=_check_int32)
+
+    @variable.validator
+    def _check_variable(self, _: object, variable: str) -> None:
+        if variable not in ("t", "x"):
+            raise NetworkError(f"ReplaceIndex() can replace t or x (got {variable!r})")
 
     def __str__(self) -> str:
         return f"ReplaceIndex({self.source}, {self.variable}, {self.value})"

@@ -29,8 +29,9 @@ NodeDim = Callable[[str], int]
 
 
 def to_single(value: float) -> float:
-    """Returns the float32 that is nearest to `value`."""
-    return float(np.float32(value))
+    """Returns the float32 that is nearest to `value`; infinite beyond the range of float32."""
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.float32(value))
 
 
 class SumDescriptor(ABC):

@@ -1,0 +1,237 @@
+"""Config text to network.
+
+    line = "component" name= type= ... (keys of the component type)
+         | "component-node" name= component= input=<descriptor>
+         | "input-node" name= dim=
+         | "output-node" name= input=<descriptor> [objective=linear|quadratic]
+         | "dim-range-node" name= input-node= dim-offset= dim=
+
+Nodes may refer to nodes and components that are defined further down. `#` begins a comment.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import attrs
+import numpy as np
+
+from nnet3_descriptors.components.base import Component, component_class, component_types
+from nnet3_descriptors.components.config_line import ConfigLine
+from nnet3_descriptors.descriptors import Descriptor
+from nnet3_descriptors.descriptors.grammar import parse_expression
+from nnet3_descriptors.descriptors.normalize import normalize
+from nnet3_descriptors.errors import ConfigError, NetworkError
+from nnet3_descriptors.nnet import Nnet
+from nnet3_descriptors.nodes import (
+    INPUT_SUFFIX,
+    ComponentInputNode,
+    ComponentNode,
+    DimRangeNode,
+    InputNode,
+    Node,
+    OutputNode,
+)
+from nnet3_descriptors.text import is_valid_name
+
+_COMPONENT: Final = "component"
+_NODE_CLASSES: Final[Mapping[str, type[Node]]] = {
+    "component-node": ComponentNode,
+    "input-node": InputNode,
+    "output-node": OutputNode,
+    "dim-range-node": DimRangeNode,
+}
+
+
+def parse_config(
+    text: str, base: Nnet | None = None, *, rng: np.random.Generator | None = None
+) -> Nnet:
+    """Builds a network from config lines, or extends one.
+
+    Args:
+        text: The config lines.
+        base: A network to extend. A node or component that the text defines again replaces the
+            one of the same name: a component in its place, a node at the end.
+        rng: Source of initial parameters; by default a generator with a fixed seed.
+
+    Raises:
+        ConfigError: A line is not understood, or the network that it makes is none.
+        DescriptorSyntaxError: A descriptor is not understood.
+        NetworkError: The network is none, and no line is to blame.
+    """
+    components = {} if base is None else _components_of(base)
+    return extend_network(text, components, () if base is None else base.nodes, rng=rng)
+
+
+def extend_network(
+    text: str,
+    components: Mapping[str, Component],
+    nodes: Iterable[Node],
+    *,
+    rng: np.random.Generator | None = None,
+) -> Nnet:
+    """Builds a network from components and nodes at hand and from config lines.
+
+    Args:
+        text: The config lines.
+        components: Components at hand, by name, in order.
+        nodes: Nodes at hand; they may refer to nodes of the text.
+        rng: Source of initial parameters; by default a generator with a fixed seed.
+
+    Raises:
+        ConfigError, DescriptorSyntaxError, NetworkError: As `parse_config`.
+    """
+    component_lines, node_lines = _sort_lines(text)
+    rng = np.random.default_rng(0) if rng is None else rng
+    components = dict(components)
+    for name, line in component_lines.items():
+        components[name] = _parse_component(line, rng)
+    kept = tuple(_nodes_without(nodes, node_lines))
+    names = _Names(
+        components=frozenset(components),
+        nodes={node.name: type(node) for node in kept}
+        | {name: _NODE_CLASSES[line.first_word] for name, line in node_lines.items()},
+    )
+    parsed = [node for line in node_lines.values() for node in _parse_node(line, names)]
+    try:
+        return Nnet(
+            component_names=tuple(components),
+            components=tuple(components.values()),
+            nodes=(*kept, *parsed),
+        )
+    except NetworkError as error:
+        blamed = error.node.removesuffix(INPUT_SUFFIX) if error.node is not None else ""
+        if blamed in node_lines:
+            raise node_lines[blamed].error(str(error)) from error
+        raise
+
+
+def _components_of(nnet: Nnet) -> dict[str, Component]:
+    return dict(zip(nnet.component_names, nnet.components, strict=True))
+
+
+def _nodes_without(nodes: Iterable[Node], redefined: Mapping[str, ConfigLine]) -> Iterator[Node]:
+    """Returns the nodes that are not redefined; component-input nodes go with their nodes."""
+    for node in nodes:
+        is_input = isinstance(node, ComponentInputNode)
+        name = node.name.removesuffix(INPUT_SUFFIX) if is_input else node.name
+        if name not in redefined:
+            yield node
+
+
+def config_lines(text: str) -> Iterator[ConfigLine]:
+    """Returns the lines of a text that are neither blank nor comment.
+
+    Raises:
+        ConfigError: A line is no sequence of `key=value`.
+    """
+    start = 0
+    for line in text.split("\n"):
+        content = line.partition("#")[0].rstrip()
+        if content:
+            indent = len(content) - len(content.lstrip())
+            yield ConfigLine.parse(text, (start + indent, start + len(content)))
+        start += len(line) + 1
+
+
+def _sort_lines(text: str) -> tuple[dict[str, ConfigLine], dict[str, ConfigLine]]:
+    """Returns the lines that define components, and those that define nodes, by name."""
+    component_lines: dict[str, ConfigLine] = {}
+    node_lines: dict[str, ConfigLine] = {}
+    for line in config_lines(text):
+        if line.first_word != _COMPONENT and line.first_word not in _NODE_CLASSES:
+            expected = ", ".join((_COMPONENT, *_NODE_CLASSES))
+            raise line.error(f"a line must begin with one of {expected}")
+        kind = "component" if line.first_word == _COMPONENT else "node"
+        lines = component_lines if kind == "component" else node_lines
+        name = line.text("name")
+        if not is_valid_name(name):
+            raise line.error(
+                "'name' must begin with a letter or '_' and hold only letters, digits, '_', '-' "
+                f"and '.' (got '{name}')",
+                "name",
+            )
+        if name in lines:
+            raise line.error(f"{kind} '{name}' is defined twice", "name")
+        lines[name] = line
+    return component_lines, node_lines
+
+
+def _parse_component(line: ConfigLine, rng: np.random.Generator) -> Component:
+    type_name = line.text("type")
+    if type_name not in component_types():
+        known = component_types()
+        raise line.error(f"unknown component type '{type_name}'" + _guess(type_name, known), "type")
+    return component_class(type_name).from_config(line, rng)
+
+
+@attrs.frozen(kw_only=True)
+class _Names:
+    """What lines may refer to: components, and nodes with their classes."""
+
+    components: frozenset[str]
+    nodes: Mapping[str, type[Node]]
+
+
+def _parse_node(line: ConfigLine, names: _Names) -> tuple[Node, ...]:
+    name = line.text("name")
+    nodes: tuple[Node, ...]
+    match line.first_word:
+        case "input-node":
+            nodes = (InputNode(name=name, dim=line.integer("dim", minimum=1)),)
+        case "dim-range-node":
+            nodes = (_parse_dim_range_node(line, name),)
+        case "component-node":
+            component = line.text("component")
+            if component not in names.components:
+                message = f"there is no component '{component}'"
+                raise line.error(message + _guess(component, names.components), "component")
+            descriptor = _parse_input(line, names)
+            nodes = (
+                ComponentInputNode(name=name + INPUT_SUFFIX, descriptor=descriptor),
+                ComponentNode(name=name, component=component),
+            )
+        case _:
+            nodes = (_parse_output_node(line, name, names),)
+    line.finish(line.first_word)
+    return nodes
+
+
+def _parse_dim_range_node(line: ConfigLine, name: str) -> DimRangeNode:
+    return DimRangeNode(
+        name=name,
+        source=line.text("input-node"),
+        dim_offset=line.integer("dim-offset", minimum=0),
+        dim=line.integer("dim", minimum=1),
+    )
+
+
+def _parse_output_node(line: ConfigLine, name: str, names: _Names) -> OutputNode:
+    descriptor = _parse_input(line, names)
+    objective = line.text("objective", "linear")
+    try:
+        return OutputNode(name=name, descriptor=descriptor, objective=objective)
+    except NetworkError as error:
+        raise line.error(str(error), "objective") from error
+
+
+def _parse_input(line: ConfigLine, names: _Names) -> Descriptor:
+    """Parses the descriptor of a line and checks the nodes that it refers to."""
+    line.text("input")
+    expression = parse_expression(line.source, line.values["input"].span)
+    for reference in expression.node_references():
+        name = str(reference.values[0])
+        node_class = names.nodes.get(name)
+        if node_class is None:
+            message = f"there is no node '{name}'" + _guess(name, names.nodes)
+            raise ConfigError(message, line.source, reference.span)
+        if issubclass(node_class, ComponentInputNode | OutputNode):
+            message = f"'{name}' must be an input, component or dim-range node"
+            raise ConfigError(message, line.source, reference.span)
+    return normalize(expression, line.source)
+
+
+def _guess(name: str, known: Iterable[str]) -> str:
+    """Returns a hint at the known name that is most like an unknown one, if any is."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""

@@ -1,0 +1,60 @@
+"""Nodes as config lines, as Kaldi prints them."""
+
+from typing import assert_never
+
+from nnet3_descriptors.nnet import Nnet
+from nnet3_descriptors.nodes import (
+    INPUT_SUFFIX,
+    ComponentInputNode,
+    ComponentNode,
+    DimRangeNode,
+    InputNode,
+    Node,
+    OutputNode,
+)
+
+
+def node_config_lines(nnet: Nnet, *, with_dims: bool = False) -> tuple[str, ...]:
+    """Returns the config lines of the nodes, in order, without line ends.
+
+    Args:
+        nnet: The network.
+        with_dims: Add the dimensions that follow from the descriptors, as `info` shows them. Such
+            lines are for reading only; `parse_config` takes those without.
+    """
+    return tuple(
+        _config_line(nnet, node, with_dims)
+        for node in nnet.nodes
+        if not isinstance(node, ComponentInputNode)
+    )
+
+
+def _config_line(nnet: Nnet, node: Node, with_dims: bool) -> str:
+    match node:
+        case InputNode():
+            return f"input-node name={node.name} dim={node.dim}"
+        case ComponentNode():
+            input_node = nnet.node(node.name + INPUT_SUFFIX)
+            assert isinstance(input_node, ComponentInputNode)
+            line = (
+                f"component-node name={node.name} component={node.component} "
+                f"input={input_node.descriptor}"
+            )
+            if with_dims:
+                input_dim, output_dim = nnet.node_dim(input_node.name), nnet.node_dim(node.name)
+                line += f" input-dim={input_dim} output-dim={output_dim}"
+            return line
+        case DimRangeNode():
+            return (
+                f"dim-range-node name={node.name} input-node={node.source} "
+                f"dim-offset={node.dim_offset} dim={node.dim}"
+            )
+        case OutputNode():
+            dim = f" dim={nnet.node_dim(node.name)}" if with_dims else ""
+            return (
+                f"output-node name={node.name} input={node.descriptor}{dim} "
+                f"objective={node.objective}"
+            )
+        case ComponentInputNode():
+            raise ValueError(f"node '{node.name}' has no config line of its own")
+    assert_never(node)

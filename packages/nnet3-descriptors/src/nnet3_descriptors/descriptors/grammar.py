@@ -1,0 +1,211 @@
+"""The grammar of descriptors as users write them, and its parser.
+
+    descriptor = node-name
+               | "Append" "(" descriptor { "," descriptor } ")"
+               | "Sum" "(" descriptor { "," descriptor } ")"
+               | "Failover" "(" descriptor "," descriptor ")"
+               | "IfDefined" "(" descriptor ")"
+               | "Offset" "(" descriptor "," t-offset [ "," x-offset ] ")"
+               | "Switch" "(" descriptor { "," descriptor } ")"
+               | "Round" "(" descriptor "," t-modulus ")"
+               | "ReplaceIndex" "(" descriptor "," ( "t" | "x" ) "," value ")"
+               | "Scale" "(" factor "," descriptor ")"
+               | "Const" "(" value "," dimension ")"
+
+The forms nest freely here; `normalize` gives the nesting its meaning.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+import numpy as np
+
+from nnet3_descriptors.descriptors.tokens import END, Token, Tokenizer
+from nnet3_descriptors.errors import DescriptorSyntaxError
+from nnet3_descriptors.text import is_valid_name
+
+MAX_NESTING: Final = 200
+"""How deep descriptors may nest, both as written and in normal form."""
+
+MAX_LENGTH: Final = 100_000
+"""How many characters a descriptor may have."""
+
+_INT32: Final = np.iinfo(np.int32)
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+class Argument(enum.Enum):
+    """What may stand at one place between the parentheses of a form."""
+
+    DESCRIPTOR = "a descriptor"
+    NUMBER = "a number"
+    INTEGER = "an integer"
+    POSITIVE = "a positive integer"
+    VARIABLE = "'t' or 'x'"
+
+
+@attrs.frozen
+class Form:
+    """The arguments of one of the ten forms.
+
+    Attributes:
+        arguments: What stands between the parentheses.
+        repeats: The last argument may be repeated.
+        optional: How many of the last arguments may be left out.
+    """
+
+    arguments: tuple[Argument, ...]
+    repeats: bool = False
+    optional: int = 0
+
+
+FORMS: Final = {
+    "Append": Form((Argument.DESCRIPTOR,), repeats=True),
+    "Sum": Form((Argument.DESCRIPTOR,), repeats=True),
+    "Failover": Form((Argument.DESCRIPTOR, Argument.DESCRIPTOR)),
+    "IfDefined": Form((Argument.DESCRIPTOR,)),
+    "Offset": Form((Argument.DESCRIPTOR, Argument.INTEGER, Argument.INTEGER), optional=1),
+    "Switch": Form((Argument.DESCRIPTOR,), repeats=True),
+    "Round": Form((Argument.DESCRIPTOR, Argument.POSITIVE)),
+    "ReplaceIndex": Form((Argument.DESCRIPTOR, Argument.VARIABLE, Argument.INTEGER)),
+    "Scale": Form((Argument.NUMBER, Argument.DESCRIPTOR)),
+    "Const": Form((Argument.NUMBER, Argument.POSITIVE)),
+}
+
+
+@attrs.frozen(kw_only=True)
+class Expression:
+    """A descriptor as it was written.
+
+    Attributes:
+        form: Name of the form; "" for a node name.
+        operands: The arguments that are descriptors, in order.
+        values: The other arguments, in order; the name of the node for a node name.
+        span: Where it stands in the source.
+    """
+
+    form: str
+    operands: tuple[Expression, ...] = ()
+    values: tuple[int | float | str, ...] = ()
+    span: tuple[int, int]
+
+    def node_references(self) -> Iterator[Expression]:
+        """Returns the node names in this, from left to right."""
+        if self.form == "":
+            yield self
+        for operand in self.operands:
+            yield from operand.node_references()
+
+
+def parse_expression(source: str, span: tuple[int, int] | None = None) -> Expression:
+    """Parses a descriptor without bringing it to normal form.
+
+    Args:
+        source: The text that holds the descriptor.
+        span: The part of it that is the descriptor; by default all.
+
+    Raises:
+        DescriptorSyntaxError: The text does not follow the grammar.
+    """
+    start, end = span if span is not None else (0, len(source))
+    if end - start > MAX_LENGTH:
+        message = f"descriptors may have at most {MAX_LENGTH} characters (got {end - start})"
+        raise DescriptorSyntaxError(message, source, (start, end))
+    tokens = Tokenizer(source, (start, end))
+    expression = _parse_descriptor(tokens, depth=1)
+    tokens.expect(END, expected="the end of the descriptor")
+    return expression
+
+
+def _parse_descriptor(tokens: Tokenizer, depth: int) -> Expression:
+    """Parses `node-name | form "(" argument { "," argument } ")"`."""
+    name = tokens.advance()
+    if depth > MAX_NESTING:
+        raise tokens.error(f"descriptors may nest at most {MAX_NESTING} deep", name.span)
+    if tokens.next.text != "(":
+        return _node_name(tokens, name)
+    form = FORMS.get(name.text)
+    if form is None:
+        raise tokens.error(
+            f"{name.describe()} is no form of descriptor; the forms are {', '.join(FORMS)}"
+            if is_valid_name(name.text)
+            else f"expected a descriptor, got {name.describe()}",
+            name.span,
+        )
+    tokens.advance()
+    operands: list[Expression] = []
+    values: list[int | float | str] = []
+    for number in range(len(tokens.source)):
+        argument = form.arguments[min(number, len(form.arguments) - 1)]
+        if argument is Argument.DESCRIPTOR:
+            operands.append(_parse_descriptor(tokens, depth + 1))
+        else:
+            values.append(_parse_value(tokens, argument, name.text))
+        if not _another_argument_follows(tokens, form, name.text, number + 1):
+            break
+    closing = tokens.expect(")", expected=f"')' after the arguments of {name.text}()")
+    return Expression(
+        form=name.text,
+        operands=tuple(operands),
+        values=tuple(values),
+        span=(name.span[0], closing.span[1]),
+    )
+
+
+def _another_argument_follows(tokens: Tokenizer, form: Form, name: str, parsed: int) -> bool:
+    """Goes past a comma if there is one; tells whether there was.
+
+    Raises:
+        DescriptorSyntaxError: There must be one, or what stands there is neither "," nor ")".
+    """
+    missing = len(form.arguments) - form.optional - parsed
+    if missing > 0:
+        wanted = form.arguments[parsed].value
+        tokens.expect(",", expected=f"',' and {wanted} in {name}()")
+        return True
+    if tokens.next.text == "," and (form.repeats or parsed < len(form.arguments)):
+        tokens.advance()
+        return True
+    if form.repeats and tokens.next.text != ")":
+        tokens.expect(")", expected=f"',' or ')' in {name}()")
+    return False
+
+
+def _node_name(tokens: Tokenizer, name: Token) -> Expression:
+    if name.text in FORMS:
+        tokens.expect("(", expected=f"'(' after '{name.text}'")
+    if not is_valid_name(name.text):
+        raise tokens.error(f"expected a descriptor, got {name.describe()}", name.span)
+    return Expression(form="", values=(name.text,), span=name.span)
+
+
+def _parse_value(tokens: Tokenizer, argument: Argument, form: str) -> int | float | str:
+    """Parses an argument that is not a descriptor."""
+    token = tokens.advance()
+    value = _value_of(token.text, argument)
+    if value is None:
+        raise tokens.error(
+            f"expected {argument.value} in {form}(), got {token.describe()}", token.span
+        )
+    return value
+
+
+def _value_of(text: str, argument: Argument) -> int | float | str | None:
+    """Returns the value that `text` spells, or None if it is none of that kind."""
+    match argument:
+        case Argument.VARIABLE:
+            return text if text in ("t", "x") else None
+        case Argument.NUMBER:
+            return float(text) if _NUMBER.fullmatch(text) else None
+        case _:
+            if not _INTEGER.fullmatch(text) or len(text) > len(str(_INT32.min)):
+                return None
+            value = int(text)
+            least = 1 if argument is Argument.POSITIVE else int(_INT32.min)
+            return value if least <= value <= _INT32.max else None

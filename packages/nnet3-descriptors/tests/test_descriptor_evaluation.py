@@ -1,0 +1,219 @@
+"""What descriptors say about arrays of indexes."""
+
+import numpy as np
+import pytest
+from nnet3_descriptors import NetworkError, parse_descriptor
+from nnet3_descriptors.descriptors import ForwardingDescriptor, SumDescriptor
+from nnet3_descriptors.indexes import make_indexes
+
+NODES = {"a": 0, "b": 1, "c": 2}
+DIMS = {"a": 3, "b": 3, "c": 5}
+
+
+def forwarding(text: str) -> ForwardingDescriptor:
+    """Returns the single forwarding descriptor that `text` stands for."""
+    (part,) = parse_descriptor(text).parts
+    assert isinstance(part, ForwardingDescriptor)
+    return part
+
+
+def sum_descriptor(text: str) -> SumDescriptor:
+    """Returns the single sum descriptor that `text` stands for."""
+    (part,) = parse_descriptor(text).parts
+    return part
+
+
+def available(*rows: str) -> np.ndarray:
+    """Returns leaf availability from one string of 0 and 1 per leaf."""
+    return np.array([[letter == "1" for letter in row] for row in rows])
+
+
+class TestMapToInput:
+    """Tests for `ForwardingDescriptor.map_to_input`."""
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("b", [(1, -3, 0), (1, 0, 0), (1, 4, 5)]),
+            ("Scale(2, b)", [(1, -3, 0), (1, 0, 0), (1, 4, 5)]),
+            ("Offset(a, -1, 2)", [(0, -4, 2), (0, -1, 2), (0, 3, 7)]),
+            ("Round(a, 3)", [(0, -3, 0), (0, 0, 0), (0, 3, 5)]),
+            ("Round(Offset(a, -1), 3)", [(0, -4, 0), (0, -1, 0), (0, 2, 5)]),
+            ("Offset(Round(a, 3), -1)", [(0, -6, 0), (0, -3, 0), (0, 3, 5)]),
+            ("ReplaceIndex(a, t, 7)", [(0, 7, 0), (0, 7, 0), (0, 7, 5)]),
+            ("ReplaceIndex(a, x, 7)", [(0, -3, 7), (0, 0, 7), (0, 4, 7)]),
+            ("Switch(a, b)", [(1, -3, 0), (0, 0, 0), (0, 4, 5)]),
+            ("Switch(a, b, Offset(c, 1))", [(0, -3, 0), (0, 0, 0), (1, 4, 5)]),
+            ("Offset(Switch(a, b, c), -1)", [(2, -4, 0), (2, -1, 0), (0, 3, 5)]),
+        ],
+    )
+    def test_maps_row_by_row(self, text: str, expected: list[tuple[int, int, int]]) -> None:
+        """Every row is mapped by itself, also at negative t; n is never changed."""
+        indexes = make_indexes(n=[4, 0, 9], t=[-3, 0, 4], x=[0, 0, 5])
+
+        cindexes = forwarding(text).map_to_input(indexes, NODES)
+
+        assert np.int32 == cindexes.dtype
+        assert cindexes[:, 1].tolist() == [4, 0, 9]
+        assert expected == [tuple(row) for row in cindexes[:, [0, 2, 3]].tolist()]
+
+    def test_maps_no_rows(self) -> None:
+        """No indexes give no cindexes."""
+        assert forwarding("Switch(a, b)").map_to_input(make_indexes([], []), NODES).shape == (0, 4)
+
+
+class TestScale:
+    """Tests for `ForwardingDescriptor.scale`."""
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("a", 1.0),
+            ("Offset(Scale(-0.5, a), 3)", -0.5),
+            ("Switch(Scale(2, a), Scale(2, b))", 2.0),
+        ],
+    )
+    def test_is_one_number_if_it_is_constant(self, text: str, expected: float) -> None:
+        """A scale that all rows share is a number."""
+        assert expected == forwarding(text).scale(make_indexes(0, [0, 1, 2]))
+
+    def test_is_an_array_if_it_varies(self) -> None:
+        """A Switch of different scales gives one for each row, at the index that it sees."""
+        scale = forwarding("Offset(Switch(Scale(2, a), b), 1)").scale(make_indexes(0, [0, 1, 2]))
+
+        assert isinstance(scale, np.ndarray)
+        assert np.float32 == scale.dtype
+        assert scale.tolist() == [1.0, 2.0, 1.0]
+
+
+class TestShift:
+    """Tests for `ForwardingDescriptor.shift`."""
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("a", ("a", 0, 0)),
+            ("Offset(Scale(3, b), -2, 1)", ("b", -2, 1)),
+            ("Round(a, 3)", None),
+            ("Offset(Switch(a, b), 1)", None),
+            ("ReplaceIndex(a, t, 0)", None),
+        ],
+    )
+    def test_tells_pure_offsets(self, text: str, expected: tuple[str, int, int] | None) -> None:
+        """Only a fixed offset of a single node is a shift."""
+        assert expected == forwarding(text).shift()
+
+
+class TestOptionalTerms:
+    """Tests for `computable`, `used` and `constant_term` of sum descriptors."""
+
+    @pytest.mark.parametrize(
+        ("text", "leaves", "computable", "used"),
+        [
+            ("a", ["01"], "01", ["01"]),
+            ("Sum(a, b)", ["0011", "0101"], "0001", ["0001", "0001"]),
+            ("Failover(a, b)", ["0011", "0101"], "0111", ["0011", "0100"]),
+            ("IfDefined(a)", ["01"], "11", ["01"]),
+            ("Sum(a, IfDefined(b))", ["0011", "0101"], "0011", ["0011", "0001"]),
+            ("IfDefined(Sum(a, b))", ["0011", "0101"], "1111", ["0001", "0001"]),
+            (
+                "Failover(Sum(a, b), IfDefined(c))",
+                ["00110011", "01010101", "00001111"],
+                "11111111",
+                ["00010001", "00010001", "00001110"],
+            ),
+            ("Sum(Failover(a, b), c)", ["0101", "0011", "0111"], "0111", ["0101", "0010", "0111"]),
+            ("Failover(a, Const(2, 3))", ["01"], "11", ["01"]),
+        ],
+    )
+    def test_which_leaves_enter(
+        self, text: str, leaves: list[str], computable: str, used: list[str]
+    ) -> None:
+        """A row is computable, and its leaves are used, as Sum, Failover and IfDefined say."""
+        part = sum_descriptor(text)
+
+        assert (available(computable)[0] == part.computable(available(*leaves))).all()
+        assert (available(*used) == part.used(available(*leaves))).all()
+
+    @pytest.mark.parametrize(
+        ("text", "leaves", "expected"),
+        [
+            ("Sum(a, b)", ["01", "11"], [0, 0]),
+            ("Sum(a, Const(1.5, 3))", ["01"], [0, 1.5]),
+            ("Sum(Const(1, 3), Sum(a, Const(2, 3)))", ["11"], [3, 3]),
+            ("Failover(a, Const(2, 3))", ["01"], [2, 0]),
+            ("Failover(Sum(a, Const(1, 3)), Const(2, 3))", ["01"], [2, 1]),
+            ("IfDefined(Sum(a, Const(1, 3)))", ["01"], [0, 1]),
+        ],
+    )
+    def test_which_constants_enter(
+        self, text: str, leaves: list[str], expected: list[float]
+    ) -> None:
+        """The constants of the branches that are taken are added up, row by row."""
+        term = sum_descriptor(text).constant_term(available(*leaves))
+
+        assert np.float32 == term.dtype
+        assert expected == term.tolist()
+
+    @pytest.mark.parametrize(
+        ("text", "constant", "optional"),
+        [
+            ("a", 0.0, False),
+            ("Sum(Const(1, 3), Sum(a, Const(2, 3)))", 3.0, False),
+            ("Failover(a, Const(2, 3))", 0.0, True),
+            ("Failover(Sum(a, Const(2, 3)), Const(2, 3))", 2.0, False),
+            ("Sum(b, IfDefined(Sum(a, Const(1, 3))))", 1.0, True),
+            ("IfDefined(Const(1, 3))", 1.0, False),
+        ],
+    )
+    def test_tells_whether_the_constant_depends_on_the_row(
+        self, text: str, constant: float, optional: bool
+    ) -> None:
+        """`constant` is the sum when all is available, `has_optional_constant` if it can differ."""
+        part = sum_descriptor(text)
+
+        assert constant == part.constant
+        assert optional is part.has_optional_constant
+
+
+@pytest.mark.parametrize(
+    ("text", "modulus"),
+    [
+        ("a", 1),
+        ("Offset(a, 5)", 1),
+        ("Round(a, 3)", 3),
+        ("Switch(a, b)", 2),
+        ("Switch(a, Round(b, 3))", 6),
+        ("Round(Switch(a, b), 3)", 6),
+        ("ReplaceIndex(Round(a, 3), t, 0)", 1),
+        ("ReplaceIndex(Round(a, 3), x, 0)", 3),
+        ("Append(Round(a, 4), Sum(Round(b, 6), Const(1, 2)))", 12),
+        ("Const(1, 2)", 1),
+    ],
+)
+def test_modulus(text: str, modulus: int) -> None:
+    """The modulus is the least shift of t that changes nothing."""
+    assert modulus == parse_descriptor(text).modulus
+
+
+class TestDim:
+    """Tests for `dim`."""
+
+    def test_adds_up_the_parts(self) -> None:
+        """The dimension is that of the parts together; a Const has its own."""
+        descriptor = parse_descriptor("Append(Sum(a, b), Offset(c, 1), Const(0, 7))")
+
+        assert descriptor.dim(DIMS.__getitem__) == 15
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("Sum(a, c)", r"the terms of Sum\(a, c\) must have the same dimension \(got 3 and 5\)"),
+            ("Failover(a, Const(1, 2))", r"\(got 3 and 2\)"),
+            ("Switch(a, c)", r"the sources of Switch\(a, c\) must have the same .* \(got 3, 5\)"),
+        ],
+    )
+    def test_refuses_terms_that_do_not_fit(self, text: str, message: str) -> None:
+        """Values that are added, or stand for each other, must have one dimension."""
+        with pytest.raises(NetworkError, match=message):
+            parse_descriptor(text).dim(DIMS.__getitem__)
