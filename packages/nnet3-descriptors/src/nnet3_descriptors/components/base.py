@@ -76,8 +76,8 @@ class Component:
     """The promises of the type, where they do not depend on the configuration."""
     INFO: ClassVar[tuple[InfoEntry, ...]] = ()
     """What `info` shows, in this order; empty: all visible fields in file order."""
-    OBSOLETE: ClassVar[Mapping[str, Kind]] = {}
-    """Tokens that older files have and that no longer mean anything."""
+    OBSOLETE: ClassVar[tuple[tuple[str, Kind], ...]] = ()
+    """Tokens of older files that no longer mean anything, and the kinds of their values."""
     modulus: ClassVar[int] = 1
     """Shifting t by multiples of this at the output shifts the needed input likewise."""
 
@@ -260,7 +260,7 @@ class UpdatableComponent(Component):
     l2_regularize: float = real(
         default=0.0, minimum=0.0, token="<L2Regularize>", written="unless default"
     )
-    learning_rate: float = real(default=0.001, minimum=0.0)
+    learning_rate: float = real(default=0.001, minimum=0.0, absent=0.001)
 
     COMMON_INFO: ClassVar[tuple[InfoEntry, ...]] = (
         "input_dim",

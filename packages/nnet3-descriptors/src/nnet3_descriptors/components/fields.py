@@ -80,6 +80,15 @@ class FieldSpec:
         """Whether files may lack the token."""
         return self.absent is not _REQUIRED or self.written != "always"
 
+    @property
+    def has_absent(self) -> bool:
+        """Whether the declaration says what a missing token means."""
+        return self.absent is not _REQUIRED
+
+    def starts_with(self, token: str) -> bool:
+        """Tells whether the field begins with that token in a file, of today or of old."""
+        return self.token.partition(" ")[0] == token != "" or token in self.old_tokens
+
     def default_for(self, component: "Component") -> Any:
         """Returns the default value of the field in that component."""
         return self.default(component) if callable(self.default) else self.default

@@ -1,0 +1,74 @@
+"""Normalization of each column over the rows of a minibatch."""
+
+from typing import Any
+
+import numpy as np
+
+from nnet3_descriptors.components.base import Component, component
+from nnet3_descriptors.components.fields import Array, boolean, double, integer, real, vector
+from nnet3_descriptors.components.info import summarize_vector
+from nnet3_descriptors.components.properties import ComponentProperties as Property
+
+
+def _statistics_items(component: Any) -> str:
+    """Returns what `info` says about the statistics, if there are any."""
+    if not component.count > 0:
+        return ""
+    stddev = np.sqrt(np.maximum(component.stats_var, 0.0))
+    return (
+        f", data-mean={summarize_vector(component.stats_mean)}"
+        f", data-stddev={summarize_vector(stddev)}"
+    )
+
+
+@component
+class BatchNormComponent(Component):
+    """Gives each column of the output the mean 0 and the root mean square `target_rms`.
+
+    Attributes:
+        dim: Number of columns.
+        block_dim: Columns are repeated blocks of this many, which share their statistics.
+        epsilon: Added to the variance.
+        target_rms: Root mean square of the output.
+        test_mode: The stored statistics are used, not those of the minibatch.
+        count: Number of rows in the statistics.
+        stats_mean: Mean of the input, (block_dim,).
+        stats_var: Variance of the input, (block_dim,).
+    """
+
+    INFO = ("dim", "block_dim", "epsilon", "target_rms", "count", "test_mode", _statistics_items)
+
+    dim: int = integer(minimum=1)
+    block_dim: int = integer(default=lambda self: self.dim, unset_below=0, minimum=1)
+    epsilon: float = real(default=1.0e-03)
+    target_rms: float = real(default=1.0)
+    test_mode: bool = boolean(default=False)
+    count: float = double(default=0.0, config=None)
+    stats_mean: Array = vector(default=lambda self: np.zeros(self.block_dim), shape=("block_dim",))
+    stats_var: Array = vector(default=lambda self: np.zeros(self.block_dim), shape=("block_dim",))
+
+    def check(self) -> None:
+        """Raises NetworkError if a value makes no sense."""
+        self.require(
+            self.dim % self.block_dim == 0,
+            f"'block_dim' must divide {self.dim}, got {self.block_dim}",
+        )
+        self.require(self.epsilon > 0.0, f"'epsilon' must be positive, got {self.epsilon:g}")
+        self.require(
+            self.target_rms > 0.0, f"'target_rms' must be positive, got {self.target_rms:g}"
+        )
+
+    @property
+    def properties(self) -> Property:
+        """The promises of this component."""
+        properties = (
+            Property.SIMPLE
+            | Property.BACKPROP_NEEDS_OUTPUT
+            | Property.PROPAGATE_IN_PLACE
+            | Property.BACKPROP_IN_PLACE
+        )
+        if self.block_dim < self.dim:
+            properties |= Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS
+        if not self.test_mode:
+            properties |= Property.USES_MEMO | Property.STORES_STATS
+        return properties

@@ -1,0 +1,142 @@
+"""Components in Kaldi's files, binary and text, as the declarations of their fields say."""
+
+from typing import Any
+
+from nnet3_descriptors.components.base import Component, component_class, component_types
+from nnet3_descriptors.components.fields import FieldSpec
+from nnet3_descriptors.files.reader import Reader
+from nnet3_descriptors.files.writer import Writer
+
+
+def read_component(reader: Reader) -> Component:
+    """Reads a component, from the token of its type on.
+
+    Files of older versions lack tokens that came later, have some that went, and have some in
+    other places: a token is looked for among the fields that have not been read, fields between
+    may be absent if they are optional, and a token that was read before may come again.
+
+    Raises:
+        ModelFileError: what stands there is no component, or one that makes no sense.
+    """
+    reader.skip_blanks()
+    start = reader.position
+    opening = reader.token()
+    type_name = opening.removeprefix("<").removesuffix(">")
+    if opening != f"<{type_name}>" or type_name not in component_types():
+        reader.fail(
+            "unknown component type",
+            at=start,
+            expected="the token of a component type",
+            found=f"'{opening}'",
+        )
+    cls = component_class(type_name)
+    with reader.nested(), reader.checking(start):
+        return cls(**_read_fields(reader, cls))
+
+
+def _read_fields(reader: Reader, cls: type[Component]) -> dict[str, Any]:
+    """Reads the fields up to and including the closing token."""
+    specs = cls.FIELDS
+    obsolete = dict(cls.OBSOLETE)
+    values: dict[str, Any] = {}
+    position = 0
+    while True:
+        reader.skip_blanks()
+        start = reader.position
+        token = reader.token()
+        # Some versions of Kaldi close a component with its opening token.
+        if token in (f"</{cls.type}>", f"<{cls.type}>"):
+            _fill_absent(reader, specs[position:], values, start, token)
+            return values
+        found = _find(specs, token, position)
+        if found is not None:
+            _fill_absent(reader, specs[position:found], values, start, token)
+            position = _read_field(reader, specs, found, token, values)
+        elif token in obsolete:
+            obsolete[token].read(reader)
+        elif (earlier := _find(specs[:position], token, 0)) is not None:
+            _read_field(reader, specs, earlier, token, values)
+        else:
+            _unexpected(reader, specs[position:], cls, start, token)
+
+
+def _find(specs: tuple[FieldSpec, ...], token: str, position: int) -> int | None:
+    for number in range(position, len(specs)):
+        if specs[number].starts_with(token):
+            return number
+    return None
+
+
+def _read_field(
+    reader: Reader, specs: tuple[FieldSpec, ...], number: int, token: str, values: dict[str, Any]
+) -> int:
+    """Reads the value of a field, and those that follow it without a token of their own.
+
+    Returns:
+        The number of the next field.
+    """
+    spec = specs[number]
+    if token not in spec.old_tokens:
+        for word in spec.token.split()[1:]:
+            reader.expect(word)
+    values[spec.name] = spec.kind.read(reader)
+    number += 1
+    while number < len(specs) and not specs[number].token:
+        if token in spec.old_tokens:
+            _fill_absent(reader, (specs[number],), values, reader.position, token)
+        else:
+            values[specs[number].name] = specs[number].kind.read(reader)
+        number += 1
+    return number
+
+
+def _fill_absent(
+    reader: Reader,
+    specs: tuple[FieldSpec, ...],
+    values: dict[str, Any],
+    start: int,
+    found: str,
+) -> None:
+    """Gives fields that the file lacks their values; the class has the rest of the defaults."""
+    for spec in specs:
+        if not spec.optional:
+            expected = f"'{spec.token.split()[0]}'" if spec.token else "a number"
+            reader.fail("a token is missing", at=start, expected=expected, found=f"'{found}'")
+        if spec.has_absent:
+            values[spec.name] = spec.absent(values) if callable(spec.absent) else spec.absent
+
+
+def _unexpected(
+    reader: Reader, specs: tuple[FieldSpec, ...], cls: type[Component], start: int, token: str
+) -> None:
+    """Raises the error for a token that no field has."""
+    expected = [spec.token.split()[0] for spec in specs if spec.token]
+    required = next((i for i, spec in enumerate(specs) if not spec.optional), None)
+    if required is None:
+        expected.append(f"</{cls.type}>")
+    else:
+        expected = [spec.token.split()[0] for spec in specs[: required + 1] if spec.token]
+    reader.fail(
+        "unexpected token",
+        at=start,
+        expected=" or ".join(f"'{word}'" for word in expected),
+        found=f"'{token}'",
+    )
+
+
+def write_component(writer: Writer, component: Component) -> None:
+    """Writes a component, from the token of its type on."""
+    writer.token(f"<{component.type}>")
+    for spec in component.FIELDS:
+        if spec.holds(spec.written, component):
+            _write_field(writer, spec, component)
+        for other in component.FIELDS:
+            if other.again_after == spec.name:
+                _write_field(writer, other, component)
+    writer.token(f"</{component.type}>")
+
+
+def _write_field(writer: Writer, spec: FieldSpec, component: Component) -> None:
+    for word in spec.token.split():
+        writer.token(word)
+    spec.kind.write(writer, getattr(component, spec.name))

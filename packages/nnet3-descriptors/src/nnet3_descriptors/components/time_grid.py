@@ -1,0 +1,75 @@
+"""Rows on a regular grid of times, as components that look along t want them.
+
+Rows are ordered by t and, for each t, by sequence: the distinct (n, x) in ascending order. Where
+the grid has rows that the given indexes have not, padding is put in, with t = NO_TIME.
+"""
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from nnet3_descriptors.indexes import NO_TIME, IndexArray, N, T, X
+
+
+@attrs.frozen
+class TimeGrid:
+    """Times in equal steps.
+
+    Attributes:
+        start: The first time.
+        step: Difference of neighbouring times; 0 if there is only one time.
+        count: Number of times.
+    """
+
+    start: int
+    step: int
+    count: int
+
+    @classmethod
+    def of(cls, indexes: IndexArray) -> "TimeGrid":
+        """Returns the smallest grid that holds the times of indexes (N, 3), padding left out."""
+        times = np.unique(indexes[:, T])
+        times = times[times != NO_TIME].astype(np.int64)
+        step = int(np.gcd.reduce(np.diff(times))) if len(times) > 1 else 0
+        first, last = int(times[0]), int(times[-1])
+        return cls(first, step, (last - first) // step + 1 if step else 1)
+
+
+def sequences(indexes: IndexArray) -> NDArray[np.int64]:
+    """Returns the distinct (n, x) of indexes (N, 3), ascending, each packed into one number."""
+    return np.unique(_pack(indexes))
+
+
+def _pack(indexes: IndexArray) -> NDArray[np.int64]:
+    return (indexes[:, N].astype(np.int64) << 32) + indexes[:, X]
+
+
+def grid_indexes(
+    indexes: IndexArray, sequences: NDArray[np.int64], grid: TimeGrid, interleave: int = 1
+) -> IndexArray:
+    """Returns the indexes of all rows of a grid; those that are not in `indexes` are padding.
+
+    Args:
+        indexes: (N, 3) int32; their times are on the grid, their (n, x) among `sequences`.
+        sequences: (S,) from `sequences`.
+        grid: The times; `interleave` divides their number.
+        interleave: So many neighbouring times of a sequence follow each other directly, so that
+            rows of every interleave-th time have a constant distance.
+
+    Returns:
+        (grid.count * S, 3) int32.
+    """
+    step = grid.step or 1
+    blocks = grid.count // interleave
+    present = np.zeros((grid.count, len(sequences)), dtype=bool)
+    rows = indexes[indexes[:, T] != NO_TIME]
+    time = (rows[:, T].astype(np.int64) - grid.start) // step
+    present[time, np.searchsorted(sequences, _pack(rows))] = True
+    times = grid.start + step * np.arange(grid.count).reshape(blocks, 1, interleave)
+    layout = present.reshape(blocks, interleave, len(sequences)).swapaxes(1, 2)
+    result = np.empty((blocks, len(sequences), interleave, 3), dtype=np.int32)
+    x = sequences.astype(np.int32)  # the lower half, with its sign
+    result[..., N] = ((sequences - x) >> 32)[None, :, None]
+    result[..., T] = np.where(layout, times, NO_TIME)
+    result[..., X] = x[None, :, None]
+    return result.reshape(-1, 3)

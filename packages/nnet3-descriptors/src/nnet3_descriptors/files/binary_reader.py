@@ -1,0 +1,132 @@
+"""Reading the elements of Kaldi's binary files."""
+
+import struct
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnet3_descriptors.files import compressed
+from nnet3_descriptors.files.reader import Reader
+
+FloatType = np.dtype[np.float32] | np.dtype[np.float64]
+
+_INT32: Final = struct.Struct("<i")
+_FLOAT32: Final = struct.Struct("<f")
+_FLOAT64: Final = struct.Struct("<d")
+_VECTORS: Final[dict[str, FloatType]] = {"FV": np.dtype("<f4"), "DV": np.dtype("<f8")}
+_MATRICES: Final[dict[str, FloatType]] = {"FM": np.dtype("<f4"), "DM": np.dtype("<f8")}
+
+
+class BinaryReader(Reader):
+    """Reads elements of a binary file: numbers are preceded by their size in bytes."""
+
+    binary = True
+
+    def _take(self, size: int, what: str, at: int | None = None) -> memoryview:
+        """Returns the next `size` bytes; an error names `what` they should have been."""
+        if size > self.remaining:
+            self.fail(
+                "the file ends too early",
+                at=at,
+                expected=f"{what} of {size} bytes",
+                found=f"{self.remaining} bytes",
+            )
+        start = self.position
+        self.position = start + size
+        return self.data[start : start + size]
+
+    def integer(self) -> int:
+        """Reads a 32-bit integer."""
+        start = self.position
+        if self.remaining == 0 or self.data[start] != _INT32.size:
+            self.fail("this is no integer", expected="an integer", found=self.next_bytes())
+        self.position += 1
+        value: int = _INT32.unpack(self._take(_INT32.size, "an integer", start))[0]
+        return value
+
+    def real(self) -> float:
+        """Reads a number of single or double precision."""
+        start = self.position
+        size = self.data[start] if self.remaining else 0
+        if size not in (_FLOAT32.size, _FLOAT64.size):
+            self.fail("this is no number", expected="a number", found=self.next_bytes())
+        self.position += 1
+        layout = _FLOAT32 if size == _FLOAT32.size else _FLOAT64
+        value: float = layout.unpack(self._take(size, "a number", start))[0]
+        return value
+
+    def boolean(self) -> bool:
+        """Reads T or F."""
+        if self.remaining == 0 or self.data[self.position] not in b"TF":
+            self.fail("this is no truth value", expected="T or F", found=self.next_bytes())
+        self.position += 1
+        return self.data[self.position - 1] == ord("T")
+
+    def _integer_array(self, width: int) -> NDArray[np.int32]:
+        start = self.position
+        if self.remaining == 0 or self.data[start] != _INT32.size:
+            self.fail("these are no integers", expected="a vector of 32-bit integers",
+                      found=self.next_bytes())  # fmt: skip
+        self.position += 1
+        count: int = _INT32.unpack(self._take(_INT32.size, "a size", start))[0]
+        if count < 0:
+            self.fail("impossible size", at=start, expected="a size >= 0", found=str(count))
+        values = self._take(count * width * _INT32.size, "integers", start)
+        return np.frombuffer(values, dtype="<i4").reshape(count, width)
+
+    def integers(self) -> list[int]:
+        """Reads a vector of 32-bit integers."""
+        values: list[int] = self._integer_array(1).ravel().tolist()
+        return values
+
+    def integer_pairs(self) -> list[tuple[int, int]]:
+        """Reads a vector of pairs of 32-bit integers."""
+        return [(first, second) for first, second in self._integer_array(2).tolist()]
+
+    def _floats(self, shape: tuple[int, ...], dtype: FloatType, start: int) -> NDArray[np.float32]:
+        """Reads the values of an array; float32 values that are aligned are not copied."""
+        if min(shape) < 0 or (0 in shape and max(shape) > 0):
+            self.fail("impossible size", at=start, expected="a size >= 0",
+                      found=" by ".join(map(str, shape)))  # fmt: skip
+        size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        what = f"an array of {' by '.join(map(str, shape))} numbers,"
+        raw = np.frombuffer(self._take(size, what, start), dtype=dtype)
+        if dtype.itemsize == _FLOAT32.size and raw.flags.aligned:
+            values: NDArray[np.float32] = raw.view(np.float32)
+        else:
+            with np.errstate(over="ignore"):
+                values = raw.astype(np.float32)
+            values.flags.writeable = False
+        return values.reshape(shape)
+
+    def vector(self) -> NDArray[np.float32]:
+        """Reads a vector; returns (size,) float32, read-only."""
+        start = self.position
+        dtype = _VECTORS.get(token := self.token())
+        if dtype is None:
+            self.fail("this is no vector", at=start, expected="'FV' or 'DV'", found=f"'{token}'")
+        return self._floats((self.integer(),), dtype, start)
+
+    def matrix(self) -> NDArray[np.float32]:
+        """Reads a matrix, which may be compressed; returns (rows, cols) float32, read-only."""
+        start = self.position
+        token = self.token()
+        if token in compressed.FORMATS:
+            return self._compressed_matrix(token, start)
+        dtype = _MATRICES.get(token)
+        if dtype is None:
+            self.fail("this is no matrix", at=start, expected="'FM', 'DM', 'CM', 'CM2' or 'CM3'",
+                      found=f"'{token}'")  # fmt: skip
+        rows = self.integer()
+        return self._floats((rows, self.integer()), dtype, start)
+
+    def _compressed_matrix(self, token: str, start: int) -> NDArray[np.float32]:
+        header = compressed.Header.unpack(self._take(compressed.HEADER_SIZE, "a header", start))
+        if min(header.rows, header.cols) < 0 or (header.rows == 0) != (header.cols == 0):
+            self.fail("impossible size", at=start, expected="a size >= 0",
+                      found=f"{header.rows} by {header.cols}")  # fmt: skip
+        body = self._take(compressed.body_size(token, header), "a compressed matrix", start)
+        matrix = compressed.decompress(token, header, body)
+        matrix.flags.writeable = False
+        return matrix

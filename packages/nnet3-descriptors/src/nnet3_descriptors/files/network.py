@@ -1,0 +1,248 @@
+"""Reading and writing networks and acoustic models: Kaldi's .raw and .mdl files."""
+
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from nnet3_descriptors.components.base import Component
+from nnet3_descriptors.components.kaldi_io import read_component, write_component
+from nnet3_descriptors.components.kinds import ArrayKey, read_only_float32
+from nnet3_descriptors.config.reader import extend_network
+from nnet3_descriptors.config.writer import node_config_lines
+from nnet3_descriptors.errors import ConfigError, DescriptorSyntaxError, ModelFileError
+from nnet3_descriptors.files.reader import Reader
+from nnet3_descriptors.files.source import PathOrFile, leave_behind, open_reader
+from nnet3_descriptors.files.transition_model import (
+    TransitionModel,
+    read_transition_model,
+    write_transition_model,
+)
+from nnet3_descriptors.files.writer import BinaryWriter, TextWriter, Writer
+from nnet3_descriptors.nnet import Nnet
+
+_MAX_COMPONENTS: Final = 100_000
+_LEAST_COMPONENT: Final = len("<ComponentName> x <NoOpComponent> </NoOpComponent>")
+"""Bytes that a component takes at least."""
+
+
+@attrs.frozen(kw_only=True)
+class AcousticModel:
+    """What a .mdl file holds (Kaldi's TransitionModel and AmNnetSimple).
+
+    Attributes:
+        transition_model: Topology and transition probabilities.
+        nnet: The network.
+        left_context: Frames that the network needs before the first output frame.
+        right_context: Frames that it needs behind the last.
+        priors: Prior of each output, (num_pdfs,), or empty for none.
+    """
+
+    transition_model: TransitionModel
+    nnet: Nnet
+    left_context: int
+    right_context: int
+    priors: NDArray[np.float32] = attrs.field(converter=read_only_float32, eq=ArrayKey)
+
+
+def read_nnet(path_or_file: PathOrFile) -> Nnet:
+    """Reads a network from a .raw file, or the network of a .mdl file.
+
+    The parameters are views of the file where its layout allows it, and read-only.
+
+    Args:
+        path_or_file: A path, `path:offset`, or a file that is open for reading bytes. Of a file
+            that can be moved nothing is consumed behind the network; a stream is read to its end.
+
+    Raises:
+        ModelFileError: the file cannot be read, or holds no network.
+    """
+    reader = open_reader(path_or_file)
+    if _begins_with_transition_model(reader):
+        nnet = _read_acoustic_model(reader).nnet
+    else:
+        nnet = _read_network(reader)
+    leave_behind(path_or_file, reader)
+    return nnet
+
+
+def read_acoustic_model(path_or_file: PathOrFile) -> AcousticModel:
+    """Reads a .mdl file: transition model, network and priors.
+
+    Args:
+        path_or_file: As for `read_nnet`.
+
+    Raises:
+        ModelFileError: the file cannot be read, or holds no acoustic model.
+    """
+    reader = open_reader(path_or_file)
+    model = _read_acoustic_model(reader)
+    leave_behind(path_or_file, reader)
+    return model
+
+
+def write_nnet(nnet: Nnet, path_or_file: PathOrFile, *, binary: bool = True) -> None:
+    """Writes a network as a .raw file.
+
+    A path is replaced at once when all has been written, so the network may have been read from
+    it.
+
+    Args:
+        nnet: The network.
+        path_or_file: A path, or a file that is open for writing bytes.
+        binary: Whether the file is binary; else text with seven digits.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    writer = _new_writer(binary)
+    _write_network(writer, nnet)
+    _store(writer, path_or_file)
+
+
+def write_acoustic_model(
+    model: AcousticModel, path_or_file: PathOrFile, *, binary: bool = True
+) -> None:
+    """Writes a .mdl file; see `write_nnet`.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    writer = _new_writer(binary)
+    write_transition_model(writer, model.transition_model)
+    _write_network(writer, model.nnet)
+    writer.token("<LeftContext>")
+    writer.integer(model.left_context)
+    writer.token("<RightContext>")
+    writer.integer(model.right_context)
+    writer.token("<Priors>")
+    writer.vector(model.priors)
+    _store(writer, path_or_file)
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+def _begins_with_transition_model(reader: Reader) -> bool:
+    start = reader.position
+    found = reader.token()
+    if found not in ("<Nnet3>", "<TransitionModel>"):
+        reader.fail(
+            "this is no nnet3 model",
+            at=start,
+            expected="'<Nnet3>' or '<TransitionModel>'",
+            found=reader.next_bytes(start),
+        )
+    reader.position = start
+    return found == "<TransitionModel>"
+
+
+def _read_acoustic_model(reader: Reader) -> AcousticModel:
+    transition_model = read_transition_model(reader)
+    nnet = _read_network(reader)
+    reader.expect("<LeftContext>")
+    left_context = reader.integer()
+    reader.expect("<RightContext>")
+    right_context = reader.integer()
+    reader.expect("<Priors>")
+    return AcousticModel(
+        transition_model=transition_model,
+        nnet=nnet,
+        left_context=left_context,
+        right_context=right_context,
+        priors=reader.vector(),
+    )
+
+
+def _read_network(reader: Reader) -> Nnet:
+    reader.expect("<Nnet3>")
+    if rest := reader.line():
+        reader.fail("unexpected text behind '<Nnet3>'", expected="the end of the line", found=rest)
+    start = reader.position
+    lines = []
+    while line := reader.line():
+        lines.append(line)
+    components = _read_components(reader)
+    reader.expect("</Nnet3>")
+    text = "\n".join(lines)
+    with reader.checking(start):
+        try:
+            return extend_network(text, components, ())
+        except (ConfigError, DescriptorSyntaxError) as error:
+            before = len(text[: error.span[0]].encode())
+            raise ModelFileError(
+                str(error), path=reader.path, offset=reader.offset_of(start + before)
+            ) from error
+
+
+def _read_components(reader: Reader) -> dict[str, Component]:
+    reader.expect("<NumComponents>")
+    count = reader.count("components", maximum=_MAX_COMPONENTS, least_bytes=_LEAST_COMPONENT)
+    components: dict[str, Component] = {}
+    for _ in range(count):
+        reader.expect("<ComponentName>")
+        start = reader.position
+        name = reader.token()
+        if name in components:
+            reader.fail(f"there are two components '{name}'", at=start)
+        reader.component = name
+        components[name] = read_component(reader)
+        reader.component = None
+    return components
+
+
+# -- writing -----------------------------------------------------------------------------------
+
+
+def _new_writer(binary: bool) -> Writer:
+    if not binary:
+        return TextWriter()
+    writer = BinaryWriter()
+    writer.raw(b"\0B")
+    return writer
+
+
+def _write_network(writer: Writer, nnet: Nnet) -> None:
+    writer.token("<Nnet3>")
+    for line in ("", *node_config_lines(nnet), ""):
+        writer.raw(f"{line}\n".encode())
+    writer.token("<NumComponents>")
+    writer.integer(len(nnet.components))
+    writer.newline()
+    for name, component in zip(nnet.component_names, nnet.components, strict=True):
+        writer.token("<ComponentName>")
+        writer.token(name)
+        write_component(writer, component)
+        writer.newline()
+    writer.token("</Nnet3>")
+
+
+def _store(writer: Writer, path_or_file: PathOrFile) -> None:
+    if not isinstance(path_or_file, str | os.PathLike):
+        path_or_file.writelines(writer.chunks)
+        return
+    path = Path(path_or_file)
+    if path.exists() and not path.is_file():  # a pipe or device
+        with path.open("wb") as file:
+            file.writelines(writer.chunks)
+        return
+    _replace(path, writer.chunks)
+
+
+def _replace(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
+    """Writes a new file and puts it in the place of the old one, which may still be mapped."""
+    target = path.resolve()
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        with temporary.open("xb") as file:
+            file.writelines(chunks)
+        if target.exists():
+            temporary.chmod(target.stat().st_mode & 0o7777)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)

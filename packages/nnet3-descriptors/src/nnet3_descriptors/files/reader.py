@@ -1,0 +1,209 @@
+"""Reading the elements of Kaldi's files: what binary and text have in common."""
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Final, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnet3_descriptors.errors import ModelFileError, NetworkError
+
+MAX_TOKEN: Final = 4096
+"""Longest word that can be a token, in bytes."""
+MAX_NESTING: Final = 16
+"""Deepest nesting of components."""
+
+
+class Reader(ABC):
+    """Reads one element after the other from a file that is held as bytes.
+
+    All of its errors are ModelFileError, with the offset of the element in the file. No header
+    makes it ask for more memory than a small multiple of the bytes that remain.
+
+    Attributes:
+        path: Name of the file, for errors.
+        data: The bytes, read-only; a memory map where the file allows it.
+        position: Where the next element starts.
+        component: Name of the component that is being read, for errors.
+        binary: Whether the file is binary.
+    """
+
+    binary: bool
+
+    def __init__(self, data: memoryview, path: str, position: int = 0, origin: int = 0) -> None:
+        self.data = data
+        self.path = path
+        self.position = position
+        self.component: str | None = None
+        self._origin = origin
+        self._depth = 0
+
+    @property
+    def offset(self) -> int:
+        """Where the next element starts in the file, which may begin before `data`."""
+        return self._origin + self.position
+
+    def offset_of(self, position: int) -> int:
+        """Returns where a position in `data` lies in the file."""
+        return self._origin + position
+
+    @property
+    def remaining(self) -> int:
+        """Number of bytes that have not been read."""
+        return len(self.data) - self.position
+
+    def fail(
+        self,
+        message: str,
+        *,
+        at: int | None = None,
+        expected: str | None = None,
+        found: str | None = None,
+    ) -> NoReturn:
+        """Raises a ModelFileError; `at` is a position, by default that of the next element."""
+        raise ModelFileError(
+            message,
+            path=self.path,
+            offset=self.offset_of(self.position if at is None else at),
+            component=self.component,
+            expected=expected,
+            found=found,
+        )
+
+    def next_bytes(self, at: int | None = None) -> str:
+        """Returns the first bytes of the next element in a readable form, for errors."""
+        start = self.position if at is None else at
+        if start >= len(self.data):
+            return "the end of the file"
+        return shown(bytes(self.data[start : start + 24]))
+
+    @contextlib.contextmanager
+    def nested(self) -> Iterator[None]:
+        """Bounds how deep components are nested in each other."""
+        self._depth += 1
+        if self._depth > MAX_NESTING:
+            self.fail(f"components are nested more than {MAX_NESTING} deep")
+        try:
+            yield
+        finally:
+            self._depth -= 1
+
+    @contextlib.contextmanager
+    def checking(self, start: int) -> Iterator[None]:
+        """Turns the NetworkError of a value that makes no sense into one with a place."""
+        try:
+            yield
+        except NetworkError as error:
+            raise ModelFileError(
+                str(error),
+                path=self.path,
+                offset=self.offset_of(start),
+                component=self.component,
+            ) from error
+
+    def count(self, what: str, *, maximum: int, least_bytes: int = 1) -> int:
+        """Reads the number of elements that follow, each of at least `least_bytes` bytes."""
+        start = self.position
+        number = self.integer()
+        if not 0 <= number <= min(maximum, self.remaining // least_bytes):
+            self.fail(
+                f"impossible number of {what}",
+                at=start,
+                expected=f"0 to {min(maximum, self.remaining // least_bytes)}",
+                found=str(number),
+            )
+        return number
+
+    def skip_blanks(self) -> None:
+        """Moves to the next byte that is no blank."""
+        data, position = self.data, self.position
+        end = len(data)
+        while position < end and data[position] in _BLANKS:
+            position += 1
+        self.position = position
+
+    def token(self) -> str:
+        """Reads a word and the blank behind it."""
+        self.skip_blanks()
+        start = self.position
+        window = bytes(self.data[start : start + MAX_TOKEN + 1])
+        word = window.split(maxsplit=1)[0] if window else b""
+        if not word:
+            self.fail("the file ends too early", expected="a token", found="the end of the file")
+        if len(word) > MAX_TOKEN or not word.isascii():
+            self.fail("this is no token", expected="a token", found=shown(word[:24]))
+        self.position = min(start + len(word) + 1, len(self.data))
+        return word.decode("ascii")
+
+    def expect(self, token: str) -> None:
+        """Reads a token that has to be this one."""
+        self.skip_blanks()
+        start = self.position
+        found = self.token()
+        if found != token:
+            self.fail("unexpected token", at=start, expected=f"'{token}'", found=f"'{found}'")
+
+    def line(self) -> str:
+        """Reads the rest of the line, without its end.
+
+        The line must be ASCII or UTF-8 text.
+        """
+        start = self.position
+        end = find(self.data, b"\n", start)
+        if end < 0:
+            self.fail("the file ends too early", expected="the end of a line", found="none")
+        self.position = end + 1
+        text = bytes(self.data[start:end])
+        try:
+            return text.decode("utf-8").removesuffix("\r")
+        except UnicodeDecodeError:
+            self.fail("this is no text", at=start, expected="a line", found=shown(text[:24]))
+
+    @abstractmethod
+    def integer(self) -> int:
+        """Reads a 32-bit integer."""
+
+    @abstractmethod
+    def real(self) -> float:
+        """Reads a number of single or double precision."""
+
+    @abstractmethod
+    def boolean(self) -> bool:
+        """Reads T or F."""
+
+    @abstractmethod
+    def integers(self) -> list[int]:
+        """Reads a vector of 32-bit integers."""
+
+    @abstractmethod
+    def integer_pairs(self) -> list[tuple[int, int]]:
+        """Reads a vector of pairs of 32-bit integers."""
+
+    @abstractmethod
+    def vector(self) -> NDArray[np.float32]:
+        """Reads a vector; returns (size,) float32, read-only."""
+
+    @abstractmethod
+    def matrix(self) -> NDArray[np.float32]:
+        """Reads a matrix, which may be compressed; returns (rows, cols) float32, read-only."""
+
+
+_BLANKS: Final = frozenset(b" \t\n\r\v\f")
+
+
+def shown(data: bytes) -> str:
+    """Returns bytes in a form that fits in an error message."""
+    text = data.decode("latin-1")
+    return repr(text) if text.isprintable() and text.isascii() else f"bytes {data.hex(' ')}"
+
+
+def find(data: memoryview, wanted: bytes, start: int, step: int = 1 << 16) -> int:
+    """Returns the first position of `wanted` in `data` from `start` on, or -1."""
+    while start < len(data):
+        found = bytes(data[start : start + step]).find(wanted)
+        if found >= 0:
+            return start + found
+        start += step - len(wanted) + 1
+    return -1

@@ -1,0 +1,100 @@
+"""Where model files come from: paths, offsets in archives, open files and pipes."""
+
+import io
+import mmap
+import os
+import re
+import stat
+from pathlib import Path
+from typing import IO, Final
+
+from nnet3_descriptors.errors import ModelFileError
+from nnet3_descriptors.files.binary_reader import BinaryReader
+from nnet3_descriptors.files.reader import Reader
+from nnet3_descriptors.files.text_reader import TextReader
+
+PathOrFile = str | os.PathLike[str] | IO[bytes]
+"""A path, `path:offset` (as in Kaldi's scp files), or a file that is open for reading bytes."""
+
+_BINARY_MARK: Final = b"\0B"
+_CHUNK: Final = 1 << 20
+_OFFSET: Final = re.compile(r"(.+):(\d+)")
+
+
+def open_reader(source: PathOrFile) -> Reader:
+    """Returns a reader at the first element of a Kaldi object.
+
+    A regular file is mapped into memory, so arrays can be views of it. A stream is read to its
+    end, piece by piece.
+
+    Args:
+        source: A path, `path:offset`, or a file that is open for reading bytes.
+
+    Raises:
+        ModelFileError: the file cannot be read, or is empty.
+    """
+    if isinstance(source, str | os.PathLike):
+        path, offset = _split_offset(os.fspath(source))
+        try:
+            with Path(path).open("rb") as file:
+                data, position = _contents(file, path)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise ModelFileError(f"cannot be read: {reason}", path=path) from error
+        position += offset
+        return _reader(data, path, position, 0)
+    path = str(getattr(source, "name", "<stream>"))
+    try:
+        start = source.tell() if source.seekable() else 0
+        data, position = _contents(source, path)
+    except (OSError, ValueError, AttributeError) as error:
+        raise ModelFileError(f"cannot be read: {error}", path=path) from error
+    return _reader(data, path, position, start - position)
+
+
+def leave_behind(source: PathOrFile, reader: Reader) -> None:
+    """Moves an open file, if it can be moved, to the byte behind the last element read."""
+    if not isinstance(source, str | os.PathLike) and source.seekable():
+        source.seek(reader.offset)
+
+
+def _split_offset(path: str) -> tuple[str, int]:
+    """Returns path and offset of `path:offset`; a file that has such a name comes first."""
+    match = _OFFSET.fullmatch(path)
+    if match is None or Path(path).exists():
+        return path, 0
+    return match[1], int(match[2])
+
+
+def _contents(file: IO[bytes], path: str) -> tuple[memoryview, int]:
+    """Returns the bytes of a file, as a map if it is a regular one, and the position in them."""
+    raw = getattr(file, "raw", file)
+    if isinstance(raw, io.FileIO):
+        status = os.fstat(raw.fileno())
+        if stat.S_ISREG(status.st_mode):
+            if status.st_size == 0:
+                return memoryview(b""), 0
+            view = memoryview(mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ))
+            return view, file.tell()
+    pieces = []
+    while piece := file.read(_CHUNK):
+        if not isinstance(piece, bytes):
+            raise ModelFileError("is open for text; open it with mode 'rb'", path=path)
+        pieces.append(piece)
+        if len(pieces) == 1 and not _looks_like_an_object(piece):
+            break
+    return memoryview(b"".join(pieces)), 0
+
+
+def _looks_like_an_object(head: bytes) -> bool:
+    """Tells whether a stream may hold a Kaldi object, so that no foreign one is read to its end."""
+    return head.startswith(_BINARY_MARK) or head.lstrip()[:1] in (b"<", b"[", b"")
+
+
+def _reader(data: memoryview, path: str, position: int, origin: int) -> Reader:
+    if position >= len(data):
+        what = "the file is empty" if not len(data) else "the offset is behind the end of the file"
+        raise ModelFileError(what, path=path, offset=origin + position)
+    if bytes(data[position : position + len(_BINARY_MARK)]) == _BINARY_MARK:
+        return BinaryReader(data, path, position + len(_BINARY_MARK), origin)
+    return TextReader(data, path, position, origin)

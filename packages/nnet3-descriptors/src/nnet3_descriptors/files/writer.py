@@ -1,0 +1,178 @@
+"""Writing the elements of Kaldi's files, binary and text."""
+
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+_INT32: Final = struct.Struct("<bi")
+_FLOAT32: Final = struct.Struct("<bf")
+_FLOAT64: Final = struct.Struct("<bd")
+_PRECISION: Final = 7
+"""Significant digits of numbers in text files."""
+
+
+class Writer(ABC):
+    """Collects the elements of a file.
+
+    Attributes:
+        chunks: The bytes so far. Large arrays are views of the parameters, not copies.
+        binary: Whether the file is binary.
+    """
+
+    binary: bool
+
+    def __init__(self) -> None:
+        self.chunks: list[bytes | memoryview] = []
+
+    def raw(self, data: bytes) -> None:
+        """Writes bytes as they are."""
+        self.chunks.append(data)
+
+    def token(self, token: str) -> None:
+        """Writes a token and a space."""
+        self.chunks.append(f"{token} ".encode())
+
+    @abstractmethod
+    def newline(self) -> None:
+        """Ends a line, where the file is text."""
+
+    @abstractmethod
+    def integer(self, value: int) -> None:
+        """Writes a 32-bit integer."""
+
+    @abstractmethod
+    def real(self, value: float) -> None:
+        """Writes a number of single precision."""
+
+    @abstractmethod
+    def double(self, value: float) -> None:
+        """Writes a number of double precision."""
+
+    @abstractmethod
+    def boolean(self, value: bool) -> None:
+        """Writes T or F."""
+
+    @abstractmethod
+    def integers(self, values: Sequence[int]) -> None:
+        """Writes a vector of 32-bit integers."""
+
+    @abstractmethod
+    def integer_pairs(self, values: Sequence[tuple[int, int]]) -> None:
+        """Writes a vector of pairs of 32-bit integers."""
+
+    @abstractmethod
+    def vector(self, values: NDArray[np.float32]) -> None:
+        """Writes a vector, (size,) float32."""
+
+    @abstractmethod
+    def matrix(self, values: NDArray[np.float32]) -> None:
+        """Writes a matrix, (rows, cols) float32."""
+
+
+class BinaryWriter(Writer):
+    """Writes binary elements: numbers are preceded by their size in bytes."""
+
+    binary = True
+
+    def newline(self) -> None:
+        """Does nothing."""
+
+    def integer(self, value: int) -> None:
+        """Writes a 32-bit integer."""
+        self.raw(_INT32.pack(4, value))
+
+    def real(self, value: float) -> None:
+        """Writes a number of single precision."""
+        self.raw(_FLOAT32.pack(4, value))
+
+    def double(self, value: float) -> None:
+        """Writes a number of double precision."""
+        self.raw(_FLOAT64.pack(8, value))
+
+    def boolean(self, value: bool) -> None:
+        """Writes T or F."""
+        self.raw(b"T" if value else b"F")
+
+    def integers(self, values: Sequence[int]) -> None:
+        """Writes a vector of 32-bit integers."""
+        self.integer(len(values))
+        self.raw(np.asarray(values, dtype="<i4").tobytes())
+
+    def integer_pairs(self, values: Sequence[tuple[int, int]]) -> None:
+        """Writes a vector of pairs of 32-bit integers."""
+        self.integer(len(values))
+        self.raw(np.asarray(values, dtype="<i4").tobytes())
+
+    def _floats(self, values: NDArray[np.float32]) -> None:
+        contiguous = np.ascontiguousarray(values, dtype="<f4")
+        if contiguous.size:
+            self.chunks.append(contiguous.data.cast("B"))
+
+    def vector(self, values: NDArray[np.float32]) -> None:
+        """Writes a vector, (size,) float32."""
+        self.token("FV")
+        self.integer(len(values))
+        self._floats(values)
+
+    def matrix(self, values: NDArray[np.float32]) -> None:
+        """Writes a matrix, (rows, cols) float32."""
+        self.token("FM")
+        self.integer(values.shape[0])
+        self.integer(values.shape[1])
+        self._floats(values)
+
+
+class TextWriter(Writer):
+    """Writes elements as words, each with a space behind it."""
+
+    binary = False
+
+    def newline(self) -> None:
+        """Ends a line."""
+        self.raw(b"\n")
+
+    def integer(self, value: int) -> None:
+        """Writes a 32-bit integer."""
+        self.token(str(value))
+
+    def real(self, value: float) -> None:
+        """Writes a number in seven digits."""
+        self.raw(_text([value]))
+
+    def double(self, value: float) -> None:
+        """Writes a number in seven digits."""
+        self.raw(_text([value]))
+
+    def boolean(self, value: bool) -> None:
+        """Writes T or F."""
+        self.token("T" if value else "F")
+
+    def integers(self, values: Sequence[int]) -> None:
+        """Writes a vector of 32-bit integers."""
+        self.raw(f"[ {''.join(f'{value} ' for value in values)}]\n".encode())
+
+    def integer_pairs(self, values: Sequence[tuple[int, int]]) -> None:
+        """Writes a vector of pairs of 32-bit integers."""
+        self.raw(f"[ {''.join(f'{first},{second} ' for first, second in values)}]\n".encode())
+
+    def vector(self, values: NDArray[np.float32]) -> None:
+        """Writes a vector, (size,) float32."""
+        self.raw(b" [ " + _text(values.tolist()) + b"]\n")
+
+    def matrix(self, values: NDArray[np.float32]) -> None:
+        """Writes a matrix, (rows, cols) float32, a row on each line."""
+        if values.size == 0:
+            self.raw(b" [ ]\n")
+            return
+        self.raw(b" [")
+        for row in values:
+            self.raw(b"\n  " + _text(row.tolist()))
+        self.raw(b"]\n")
+
+
+def _text(values: Iterable[float]) -> bytes:
+    return "".join([f"{value:.{_PRECISION}g} " for value in values]).encode()
