@@ -1,13 +1,16 @@
 """The network: components, and the nodes that connect them."""
 
 import math
+import os
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
-from typing import Self
+from typing import Final, Self
 
 import attrs
 
+from nnet3_descriptors.atomic_write import write_atomically
 from nnet3_descriptors.check import check_network
 from nnet3_descriptors.components.base import Component
 from nnet3_descriptors.errors import NetworkError
@@ -19,6 +22,9 @@ from nnet3_descriptors.nodes import (
     Node,
     OutputNode,
 )
+
+FORMAT: Final = "nnet3.nnet"
+VERSION: Final = 1
 
 
 @attrs.frozen(kw_only=True)
@@ -160,3 +166,35 @@ class Nnet:
         for name, component in replacements.items():
             components[self.component_index(name)] = component
         return attrs.evolve(self, components=tuple(components))
+
+    # -- serialized form -----------------------------------------------------------------------
+
+    def to_bytes(self) -> bytes:
+        """Returns the network as a safetensors container; the package README describes it."""
+        from nnet3_descriptors.serialization import to_container
+
+        return to_container(self, format=FORMAT, version=VERSION)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Reads what `to_bytes` has written.
+
+        Raises:
+            SerializationError: The bytes are no serialized network.
+        """
+        from nnet3_descriptors.serialization import from_container
+
+        return from_container(data, cls, format=FORMAT, version=VERSION)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes `to_bytes()` to a file, which is replaced at once or not at all."""
+        write_atomically(path, [self.to_bytes()])
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Reads a file that `save` has written.
+
+        Raises:
+            SerializationError: The file is no serialized network.
+        """
+        return cls.from_bytes(Path(path).read_bytes())
