@@ -78,6 +78,8 @@ class Component:
     """What `info` shows, in this order; empty: all visible fields in file order."""
     OBSOLETE: ClassVar[tuple[tuple[str, Kind], ...]] = ()
     """Tokens of older files that no longer mean anything, and the kinds of their values."""
+    REPEATED: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Fields that files have a second time, always, and the names of the fields before that."""
     modulus: ClassVar[int] = 1
     """Shifting t by multiples of this at the output shifts the needed input likewise."""
 
@@ -93,6 +95,11 @@ class Component:
 
     def check(self) -> None:
         """Raises NetworkError if the fields contradict each other."""
+
+    @classmethod
+    def spec(cls, name: str) -> FieldSpec:
+        """Returns the declaration of a field."""
+        return next(spec for spec in cls.FIELDS if spec.name == name)
 
     def require(self, condition: object, message: str) -> None:
         """Raises a NetworkError that names the type unless `condition` holds."""

@@ -47,7 +47,6 @@ class FieldSpec:
         absent: Value where a file lacks the token: a value, or a function of the fields read
             before it; or _REQUIRED.
         written: When the token is written.
-        again_after: Name of a field behind which this one is written a second time.
         shape: For arrays, names of the attributes that give rows and columns.
         may_be_empty: An array of no elements serves too.
         parameter: Training changes it.
@@ -66,7 +65,6 @@ class FieldSpec:
     default: Any
     absent: Any
     written: Written
-    again_after: str | None
     shape: Shape
     may_be_empty: bool
     parameter: bool
@@ -161,7 +159,6 @@ def declare(
     unset_below: float | None = None,
     absent: Any = _REQUIRED,
     written: Written = "always",
-    again_after: str | None = None,
     shape: Shape = (),
     may_be_empty: bool = False,
     parameter: bool = False,
@@ -186,7 +183,6 @@ def declare(
         default=default,
         absent=absent,
         written=written,
-        again_after=again_after,
         shape=shape,
         may_be_empty=may_be_empty,
         parameter=parameter,

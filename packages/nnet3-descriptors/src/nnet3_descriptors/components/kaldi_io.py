@@ -130,9 +130,9 @@ def write_component(writer: Writer, component: Component) -> None:
     for spec in component.FIELDS:
         if spec.holds(spec.written, component):
             _write_field(writer, spec, component)
-        for other in component.FIELDS:
-            if other.again_after == spec.name:
-                _write_field(writer, other, component)
+        for repeated, before in component.REPEATED:
+            if before == spec.name:
+                _write_field(writer, component.spec(repeated), component)
     writer.token(f"</{component.type}>")
 
 

@@ -1,0 +1,308 @@
+"""One declaration of a field serves config lines, files, checks and info."""
+
+import io
+
+import numpy as np
+import pytest
+from nnet3_descriptors.components import (
+    AffineComponent,
+    BatchNormComponent,
+    Component,
+    ConfigLine,
+    LinearComponent,
+    NaturalGradientAffineComponent,
+    NoOpComponent,
+    RectifiedLinearComponent,
+    TdnnComponent,
+    component_class,
+    component_types,
+)
+from nnet3_descriptors.components.kaldi_io import read_component, write_component
+from nnet3_descriptors.components.properties import ComponentProperties
+from nnet3_descriptors.errors import ConfigError, ModelFileError, NetworkError
+from nnet3_descriptors.files.source import open_reader
+from nnet3_descriptors.files.writer import BinaryWriter, TextWriter
+
+CONFIGS = {
+    "AffineComponent": "input-dim=3 output-dim=2 learning-rate=0.01",
+    "BatchNormComponent": "dim=6 block-dim=3 epsilon=0.01",
+    "LinearComponent": "input-dim=4 output-dim=2 rank-in=1 orthonormal-constraint=-1.0",
+    "LogSoftmaxComponent": "dim=4",
+    "NaturalGradientAffineComponent": "input-dim=3 output-dim=2 max-change=0.75 bias-mean=1",
+    "NoOpComponent": "dim=5 backprop-scale=0.5",
+    "RectifiedLinearComponent": "dim=4 block-dim=2 self-repair-scale=1.0e-05",
+    "SigmoidComponent": "dim=4 self-repair-lower-threshold=0.05",
+    "SoftmaxComponent": "dim=4",
+    "TanhComponent": "dim=4",
+    "TdnnComponent": "input-dim=3 output-dim=2 time-offsets=-1,0,1 l2-regularize=0.01",
+}
+
+
+def from_config(type_name: str, text: str) -> Component:
+    """The component that a config line describes."""
+    rng = np.random.default_rng(7)
+    return component_class(type_name).from_config(ConfigLine.parse(text), rng)
+
+
+def binary(component: Component) -> bytes:
+    """The component in Kaldi's binary form."""
+    writer = BinaryWriter()
+    write_component(writer, component)
+    return b"".join(writer.chunks)
+
+
+def from_binary(data: bytes) -> Component:
+    """The component in a binary form that lacks the binary mark."""
+    return read_component(open_reader(io.BytesIO(b"\0B" + data)))
+
+
+def from_text(text: str) -> Component:
+    """The component in Kaldi's text form."""
+    return read_component(open_reader(io.BytesIO(text.encode())))
+
+
+@pytest.mark.parametrize("type_name", CONFIGS)
+def test_binary_form_is_read_back_as_the_same_component(type_name: str) -> None:
+    """Writing and reading changes neither the component nor its bytes."""
+    component = from_config(type_name, CONFIGS[type_name])
+
+    restored = from_binary(binary(component))
+
+    assert component == restored
+    assert binary(component) == binary(restored)
+
+
+@pytest.mark.parametrize("type_name", CONFIGS)
+def test_text_form_is_read_back_and_written_the_same(type_name: str) -> None:
+    """Text holds seven digits: a second round trip changes nothing more."""
+    first = TextWriter()
+    write_component(first, from_config(type_name, CONFIGS[type_name]))
+    text = b"".join(first.chunks)
+
+    second = TextWriter()
+    write_component(second, from_text(text.decode()))
+
+    assert text == b"".join(second.chunks)
+
+
+def test_types_without_a_config_here_are_covered_elsewhere() -> None:
+    """Every type of CONFIGS is registered under its class name."""
+    assert set(CONFIGS) <= set(component_types())
+    assert all(component_class(name).type == name for name in component_types())
+
+
+class TestConfig:
+    """Config lines."""
+
+    def test_defaults_are_those_of_kaldi(self) -> None:
+        """An affine component of natural gradient gets Kaldi's settings and ranks."""
+        component = from_config("NaturalGradientAffineComponent", "input-dim=100 output-dim=10")
+
+        assert isinstance(component, NaturalGradientAffineComponent)
+        assert (component.rank_in, component.rank_out) == (20, 5)
+        assert (component.update_period, component.num_samples_history) == (4, 2000.0)
+        assert component.alpha == 4.0
+        assert component.learning_rate == pytest.approx(0.001)
+        assert 0.08 < component.linear_params.std() < 0.12
+        assert component.num_parameters == 1010
+
+    def test_a_negative_rank_counts_as_not_given(self) -> None:
+        """Kaldi writes -1 for "choose"."""
+        component = from_config("LinearComponent", "input-dim=8 output-dim=4 rank-in=-1")
+
+        assert isinstance(component, LinearComponent)
+        assert component.rank_in == 4
+
+    def test_same_generator_gives_same_parameters(self) -> None:
+        """Initial parameters depend on the generator alone."""
+        assert from_config("AffineComponent", "input-dim=3 output-dim=2") == from_config(
+            "AffineComponent", "input-dim=3 output-dim=2"
+        )
+
+    def test_without_bias(self) -> None:
+        """A TDNN layer without bias adds to its output."""
+        component = from_config(
+            "TdnnComponent", "input-dim=2 output-dim=2 time-offsets=0 use-bias=f"
+        )
+
+        assert component.properties & ComponentProperties.PROPAGATE_ADDS
+        assert component.num_parameters == 4
+
+    def test_matrix_from_a_file(self, tmp_path) -> None:
+        """The last column of the matrix is the bias."""
+        path = tmp_path / "matrix"
+        path.write_text(" [\n  1 2 3 \n  4 5 6 ]\n")
+
+        component = from_config("AffineComponent", f"matrix={path} output-dim=2")
+
+        assert isinstance(component, AffineComponent)
+        np.testing.assert_array_equal([[1, 2], [4, 5]], component.linear_params)
+        np.testing.assert_array_equal([3, 6], component.bias_params)
+
+    @pytest.mark.parametrize(
+        ("type_name", "text", "message", "marked"),
+        [
+            ("NoOpComponent", "backprop-scale=1", "'dim' is missing", "backprop-scale=1"),
+            ("NoOpComponent", "dim=4 dum=5", "NoOpComponent has no key 'dum'", "5"),
+            ("NoOpComponent", "dim=4x", "'dim' must be an integer, got '4x'", "4x"),
+            ("NoOpComponent", "dim=0", "NoOpComponent: 'dim' must be >= 1, got 0", "dim=0"),
+            ("AffineComponent", "input-dim=0 output-dim=1", "'input-dim' must be >= 1, got 0", "0"),
+            ("TdnnComponent", "input-dim=1 output-dim=1 time-offsets=1,1",
+             "TdnnComponent: 'time_offsets' must be distinct and at least one, got (1, 1)",
+             "input-dim=1 output-dim=1 time-offsets=1,1"),
+            ("BatchNormComponent", "dim=4 block-dim=3",
+             "BatchNormComponent: 'block_dim' must divide 4, got 3", "dim=4 block-dim=3"),
+        ],
+    )  # fmt: skip
+    def test_errors(self, type_name: str, text: str, message: str, marked: str) -> None:
+        """The message names key and value, and the span marks them."""
+        with pytest.raises(ConfigError) as caught:
+            from_config(type_name, text)
+
+        assert message == caught.value.message
+        assert marked == text[slice(*caught.value.span)]
+
+
+class TestOldFiles:
+    """Tokens that came, went and moved."""
+
+    def test_tokens_that_came_later_may_be_absent(self) -> None:
+        """A nonlinearity of 2015 has no derivative statistics and no self-repair."""
+        component = from_text(
+            "<RectifiedLinearComponent> <Dim> 2 <ValueAvg>  [ 1 2 ]\n<DerivAvg>  [ 0.5 1 ]\n"
+            "<Count> 10 </RectifiedLinearComponent> "
+        )
+
+        assert isinstance(component, RectifiedLinearComponent)
+        assert component.oderiv_rms.size == 0
+        assert component.block_dim == 2
+
+    def test_tokens_that_went_are_passed_over(self) -> None:
+        """An affine component of 2015 counts its updates."""
+        component = from_text(
+            "<NaturalGradientAffineComponent> <LearningRate> 0.1 <LinearParams>  [\n  1 2 ]\n"
+            "<BiasParams>  [ 3 ]\n<RankIn> 1 <RankOut> 1 <UpdatePeriod> 4 "
+            "<NumSamplesHistory> 2000 <Alpha> 4 <MaxChangePerSample> 0.075 <IsGradient> T "
+            "<UpdateCount> 0 <ActiveScalingCount> 0 <MaxChangeScaleStats> 0 "
+            "<NaturalGradientAffineComponent> "
+        )
+
+        assert isinstance(component, NaturalGradientAffineComponent)
+        assert component.is_gradient
+        assert b"UpdateCount" not in binary(component)
+
+    def test_a_noop_that_was_a_nonlinearity(self) -> None:
+        """NoOpComponent once had statistics, and no scale."""
+        component = from_text(
+            "<NoOpComponent> <Dim> 2 <ValueAvg>  [ ]\n<DerivAvg>  [ ]\n<Count> 0 </NoOpComponent> "
+        )
+
+        assert component == NoOpComponent(dim=2)
+
+    def test_one_alpha_for_both_sides(self) -> None:
+        """A TDNN layer of 2017 has one alpha."""
+        component = from_text(
+            "<TdnnComponent> <LearningRate> 0.1 <TimeOffsets> [ 0 ]\n<LinearParams>  [\n  1 ]\n"
+            "<BiasParams>  [ ]\n<OrthonormalConstraint> 0 <UseNaturalGradient> T "
+            "<NumSamplesHistory> 2000 <Alpha> 3 <RankInOut> 1 1 </TdnnComponent> "
+        )
+
+        assert isinstance(component, TdnnComponent)
+        assert (component.alpha_in, component.alpha_out) == (3.0, 3.0)
+
+    def test_double_precision_is_read(self) -> None:
+        """Arrays and numbers of double precision become single."""
+        data = binary(NoOpComponent(dim=2, backprop_scale=0.5))
+        number = np.float64(0.5).tobytes()
+        data = data.replace(b"\x04" + np.float32(0.5).tobytes(), b"\x08" + number)
+
+        assert from_binary(data) == NoOpComponent(dim=2, backprop_scale=0.5)
+
+
+class TestErrors:
+    """Damaged components."""
+
+    @pytest.mark.parametrize(
+        ("text", "offset", "expected", "found"),
+        [
+            ("<FooComponent> ", 0, "the token of a component type", "'<FooComponent>'"),
+            ("<NoOpComponent> <Dum> 2 ", 16, "'<Dim>'", "'<Dum>'"),
+            ("<NoOpComponent> <BackpropScale> 2 ", 16, "'<Dim>'", "'<BackpropScale>'"),
+            ("<NoOpComponent> <Dim> x ", 22, "integer", "'x'"),
+            ("<NoOpComponent> <Dim> 2", 23, "a token", "the end of the file"),
+            ("<NoOpComponent> <Dim> 2 <ValueAvg> [ 1 x ]", 39, "number", "'x'"),
+        ],
+    )
+    def test_place_expectation_and_finding(
+        self, text: str, offset: int, expected: str, found: str
+    ) -> None:
+        """The error says where, what was expected and what stands there."""
+        with pytest.raises(ModelFileError) as caught:
+            from_text(text)
+
+        assert (offset, expected, found) == (
+            caught.value.offset,
+            caught.value.expected,
+            caught.value.found,
+        )
+
+    def test_values_that_make_no_sense(self) -> None:
+        """A component that contradicts itself is an error at its start."""
+        with pytest.raises(ModelFileError, match="'block_dim' must divide 4, got 3") as caught:
+            from_text(
+                "<SigmoidComponent> <Dim> 4 <BlockDim> 3 <ValueAvg> [ ]\n<DerivAvg> [ ]\n"
+                "<Count> 0 </SigmoidComponent> "
+            )
+
+        assert caught.value.offset == 0
+
+    @pytest.mark.parametrize("size", [-5, 2**31 - 1, 1000])
+    def test_sizes_are_checked_before_memory_is_asked_for(self, size: int) -> None:
+        """A header that promises more than the file has is refused."""
+        data = b"<SigmoidComponent> <Dim> \x04\x02\0\0\0<ValueAvg> FV \x04"
+
+        with pytest.raises(ModelFileError) as caught:
+            from_binary(data + np.int32(size).tobytes() + b"rest")
+
+        assert 2 + len(b"<SigmoidComponent> <Dim> \x04\x02\0\0\0<ValueAvg> ") == caught.value.offset
+
+
+class TestValues:
+    """Components as Python values."""
+
+    def test_parameters_are_read_only_float32(self) -> None:
+        """Arrays that a caller could still write to are copied."""
+        weights = np.ones((2, 3))
+        component = AffineComponent(linear_params=weights, bias_params=[0, 0])
+        weights[0, 0] = 5
+
+        assert component.linear_params.dtype == np.float32
+        assert not component.linear_params.flags.writeable
+        assert component.linear_params[0, 0] == 1
+
+    def test_with_parameters(self) -> None:
+        """Parameters are replaced by name, with the same shape."""
+        component = from_config("AffineComponent", CONFIGS["AffineComponent"])
+
+        changed = component.with_parameters({"bias_params": np.array([1, 2], np.float32)})
+
+        assert component.parameters == ("linear_params", "bias_params")
+        np.testing.assert_array_equal([1, 2], changed.parameter_arrays()["bias_params"])
+        with pytest.raises(NetworkError, match="'bias_params' must have shape"):
+            component.with_parameters({"bias_params": np.zeros(3, np.float32)})
+        with pytest.raises(NetworkError, match="has no parameter 'biases'"):
+            component.with_parameters({"biases": np.zeros(3, np.float32)})
+
+    def test_shapes_have_to_fit(self) -> None:
+        """A bias of the wrong size is refused."""
+        with pytest.raises(NetworkError, match=r"'bias_params' must have the shape \(2,\)"):
+            AffineComponent(linear_params=np.ones((2, 3)), bias_params=np.ones(3))
+
+    def test_equal_components_hash_equally(self) -> None:
+        """Components compare by value, arrays included."""
+        first = BatchNormComponent(dim=2, stats_mean=[1, 2], stats_var=[1, 1], count=1)
+        second = BatchNormComponent(dim=2, stats_mean=[1, 2], stats_var=[1, 1], count=1)
+
+        assert first == second
+        assert hash(first) == hash(second)
+        assert first != BatchNormComponent(dim=2)

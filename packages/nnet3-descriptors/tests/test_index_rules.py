@@ -1,0 +1,81 @@
+"""What rows a component needs and in which order it wants them."""
+
+import numpy as np
+from nnet3_descriptors.components import NoOpComponent, TdnnComponent, TdnnPrecomputedIndexes
+from nnet3_descriptors.indexes import NO_TIME, make_indexes
+
+
+def tdnn(*time_offsets: int) -> TdnnComponent:
+    """A time-delay layer of one column."""
+    return TdnnComponent(
+        time_offsets=time_offsets,
+        linear_params=np.ones((1, len(time_offsets))),
+        bias_params=[0],
+    )
+
+
+def test_simple_component_needs_the_same_index() -> None:
+    """Output rows need the input rows of the same index, and those only."""
+    component, indexes = NoOpComponent(dim=1), make_indexes([0, 1, 0], [0, 0, 5])
+
+    splits, needed = component.input_dependencies(indexes)
+    computable, used = component.is_computable(
+        indexes, splits, needed, np.array([True, False, True])
+    )
+
+    np.testing.assert_array_equal(indexes, needed)
+    np.testing.assert_array_equal([True, False, True], computable)
+    np.testing.assert_array_equal([True, False, True], used)
+    assert component.precompute_indexes(indexes, indexes, True) is None
+
+
+def test_tdnn_needs_all_of_its_offsets() -> None:
+    """A row that lacks one of its inputs is not computable and uses none of them."""
+    component, outputs = tdnn(-1, 2), make_indexes(0, [0, 3])
+
+    splits, needed = component.input_dependencies(outputs)
+    computable, used = component.is_computable(
+        outputs, splits, needed, np.array([True, True, True, False])
+    )
+
+    np.testing.assert_array_equal([0, 2, 4], splits)
+    np.testing.assert_array_equal(make_indexes(0, [-1, 2, 2, 5]), needed)
+    np.testing.assert_array_equal([True, False], computable)
+    np.testing.assert_array_equal([True, True, False, False], used)
+
+
+def test_tdnn_orders_rows_by_time_then_sequence() -> None:
+    """Rows of neighbouring times are a fixed distance apart."""
+    component = tdnn(-1, 1)
+    outputs = make_indexes([0, 0, 1, 1], [0, 1, 0, 1])
+    inputs = make_indexes(np.repeat([0, 1], 4), np.tile([-1, 0, 1, 2], 2))
+
+    inputs, outputs = component.reorder_indexes(inputs, outputs)
+
+    np.testing.assert_array_equal(make_indexes(np.tile([0, 1], 2), [0, 0, 1, 1]), outputs)
+    np.testing.assert_array_equal(
+        make_indexes(np.tile([0, 1], 4), np.repeat([-1, 0, 1, 2], 2)), inputs
+    )
+    assert component.precompute_indexes(inputs, outputs, True) == TdnnPrecomputedIndexes(
+        row_stride=1, row_offsets=(0, 4)
+    )
+
+
+def test_tdnn_interleaves_times_between_output_steps() -> None:
+    """With every second output, input times lie in pairs, and a gap at the end is padded."""
+    component = tdnn(-1, 0, 1)
+    outputs = make_indexes(np.repeat([0, 1], 3), np.tile([0, 2, 4], 2))
+    inputs = make_indexes(np.repeat([0, 1], 7), np.tile(np.arange(-1, 6), 2))
+
+    inputs, outputs = component.reorder_indexes(inputs, outputs)
+
+    pairs = [[-1, 0], [1, 2], [3, 4], [5, NO_TIME]]
+    np.testing.assert_array_equal(
+        make_indexes(np.tile([0, 0, 1, 1], 4), np.repeat(pairs, 2, axis=0).ravel()), inputs
+    )
+    assert component.precompute_indexes(inputs, outputs, True) == TdnnPrecomputedIndexes(
+        row_stride=2, row_offsets=(0, 1, 4)
+    )
+    again = component.reorder_indexes(inputs, outputs)
+    np.testing.assert_array_equal(inputs, again[0])
+    np.testing.assert_array_equal(outputs, again[1])
