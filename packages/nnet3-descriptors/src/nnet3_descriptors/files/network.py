@@ -1,15 +1,13 @@
 """Reading and writing networks and acoustic models: Kaldi's .raw and .mdl files."""
 
 import os
-import secrets
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Final
 
 import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from nnet3_descriptors.atomic_write import write_atomically
 from nnet3_descriptors.components.base import Component
 from nnet3_descriptors.components.kaldi_io import read_component, write_component
 from nnet3_descriptors.components.kinds import ArrayKey, read_only_float32
@@ -223,26 +221,7 @@ def _write_network(writer: Writer, nnet: Nnet) -> None:
 
 
 def _store(writer: Writer, path_or_file: PathOrFile) -> None:
-    if not isinstance(path_or_file, str | os.PathLike):
+    if isinstance(path_or_file, str | os.PathLike):
+        write_atomically(path_or_file, writer.chunks)
+    else:
         path_or_file.writelines(writer.chunks)
-        return
-    path = Path(path_or_file)
-    if path.exists() and not path.is_file():  # a pipe or device
-        with path.open("wb") as file:
-            file.writelines(writer.chunks)
-        return
-    _replace(path, writer.chunks)
-
-
-def _replace(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
-    """Writes a new file and puts it in the place of the old one, which may still be mapped."""
-    target = path.resolve()
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    try:
-        with temporary.open("xb") as file:
-            file.writelines(chunks)
-        if target.exists():
-            temporary.chmod(target.stat().st_mode & 0o7777)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
