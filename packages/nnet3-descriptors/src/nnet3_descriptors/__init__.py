@@ -1,5 +1,23 @@
-"""Read, describe, edit and write Kaldi nnet3 networks in Python."""
+"""Read, describe, edit and write Kaldi nnet3 networks in Python.
 
+    from nnet3_descriptors import read_nnet
+
+    nnet = read_nnet("final.mdl")
+    nnet.output_nodes                                    # structure as data
+    nnet.state_dict()["tdnn1.affine.linear_params"]      # parameters as arrays
+    print(nnet.info())
+
+A network is a frozen value (`Nnet`); what changes it returns a new one.
+"""
+
+from nnet3_descriptors.components import (
+    Component,
+    ComponentProperties,
+    component_class,
+    component_types,
+)
+from nnet3_descriptors.config import node_config_lines, parse_config
+from nnet3_descriptors.context import compute_context
 from nnet3_descriptors.descriptors import Descriptor, parse_descriptor
 from nnet3_descriptors.errors import (
     ConfigError,
@@ -10,17 +28,54 @@ from nnet3_descriptors.errors import (
     SerializationError,
     SourceError,
 )
+from nnet3_descriptors.files.network import (
+    AcousticModel,
+    read_acoustic_model,
+    read_nnet,
+    write_acoustic_model,
+    write_nnet,
+)
+from nnet3_descriptors.nnet import Nnet
+from nnet3_descriptors.nodes import (
+    ComponentInputNode,
+    ComponentNode,
+    DimRangeNode,
+    InputNode,
+    OutputNode,
+)
+from nnet3_descriptors.parameters import set_test_mode, unvectorize, vectorize
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AcousticModel",
+    "Component",
+    "ComponentInputNode",
+    "ComponentNode",
+    "ComponentProperties",
     "ConfigError",
     "Descriptor",
     "DescriptorSyntaxError",
+    "DimRangeNode",
+    "InputNode",
     "ModelFileError",
     "NetworkError",
+    "Nnet",
     "Nnet3Error",
+    "OutputNode",
     "SerializationError",
     "SourceError",
+    "component_class",
+    "component_types",
+    "compute_context",
+    "node_config_lines",
+    "parse_config",
     "parse_descriptor",
+    "read_acoustic_model",
+    "read_nnet",
+    "set_test_mode",
+    "unvectorize",
+    "vectorize",
+    "write_acoustic_model",
+    "write_nnet",
 ]

@@ -27,9 +27,8 @@ def write_atomically(path: str | os.PathLike[str], chunks: Iterable[bytes | memo
             file.writelines(chunks)
         return
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode=0o666)
     try:
-        with open(descriptor, "wb") as file:
+        with temporary.open("xb") as file:
             file.writelines(chunks)
             file.flush()
             if target.exists():

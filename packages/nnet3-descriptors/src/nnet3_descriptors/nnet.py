@@ -9,11 +9,15 @@ from types import MappingProxyType
 from typing import Final, Self
 
 import attrs
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from nnet3_descriptors.atomic_write import write_atomically
 from nnet3_descriptors.check import check_network
 from nnet3_descriptors.components.base import Component
 from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.graphviz import format_dot
+from nnet3_descriptors.info import format_info
 from nnet3_descriptors.nodes import (
     ComponentInputNode,
     ComponentNode,
@@ -166,6 +170,57 @@ class Nnet:
         for name, component in replacements.items():
             components[self.component_index(name)] = component
         return attrs.evolve(self, components=tuple(components))
+
+    # -- parameters and statistics -------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, NDArray[np.float32]]:
+        """Returns all arrays of all components: parameters, fixed values and statistics.
+
+        Returns:
+            Read-only float32 arrays by "<component>.<field>", as in "tdnn1.affine.linear_params",
+            in the order of the components.
+        """
+        return {
+            f"{component_name}.{field}": array
+            for component_name, component in zip(self.component_names, self.components, strict=True)
+            for field, array in component.arrays().items()
+        }
+
+    def with_state_dict(self, arrays: Mapping[str, ArrayLike]) -> Self:
+        """Returns the network with other arrays.
+
+        Args:
+            arrays: New values by the names of `state_dict`; of the same shapes, converted to
+                float32. Arrays that are not named stay as they are.
+
+        Raises:
+            NetworkError: A name is unknown, or a shape differs.
+        """
+        current = self.state_dict()
+        fields: dict[str, dict[str, NDArray[np.float32]]] = {}
+        for name, values in arrays.items():
+            if name not in current:
+                raise NetworkError(f"there is no array '{name}'")
+            array = np.asarray(values, dtype=np.float32)
+            if array.shape != current[name].shape:
+                raise NetworkError(
+                    f"'{name}' must have the shape {current[name].shape} (got {array.shape})"
+                )
+            component_name, _, field = name.rpartition(".")
+            fields.setdefault(component_name, {})[field] = array
+        return self.with_components(
+            {name: self.component(name).replace(**changes) for name, changes in fields.items()}
+        )
+
+    # -- descriptions --------------------------------------------------------------------------
+
+    def info(self) -> str:
+        """Returns the text that nnet3-info prints: context, nodes and components."""
+        return format_info(self)
+
+    def to_dot(self) -> str:
+        """Returns the network as a graph in the language of Graphviz."""
+        return format_dot(self)
 
     # -- serialized form -----------------------------------------------------------------------
 

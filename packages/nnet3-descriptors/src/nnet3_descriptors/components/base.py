@@ -193,6 +193,11 @@ class Component:
         """Returns the trainable parameters by name, in Vectorize order."""
         return {name: getattr(self, name) for name in self.parameters}
 
+    def arrays(self) -> dict[str, NDArray[np.float32]]:
+        """Returns all arrays by field name: parameters, fixed values and statistics."""
+        values = {spec.name: getattr(self, spec.name) for spec in field_specs(type(self))}
+        return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+
     def with_parameters(self, arrays: Mapping[str, NDArray[np.float32]]) -> Self:
         """Returns this component with other values for some of its parameters, of equal shape.
 
@@ -208,6 +213,14 @@ class Component:
             )
         changed: Self = attrs.evolve(self, **arrays)  # type: ignore[misc]
         return changed
+
+    def replace(self, **changes: Any) -> Self:
+        """Returns this component with other values for some of its fields.
+
+        Raises:
+            NetworkError: the values do not fit the field or each other.
+        """
+        return attrs.evolve(self, **changes)
 
     # -- construction and description ----------------------------------------------------------
 

@@ -1,8 +1,9 @@
 """Nodes as config lines, as Kaldi prints them."""
 
-from typing import assert_never
+from __future__ import annotations
 
-from nnet3_descriptors.nnet import Nnet
+from typing import TYPE_CHECKING, assert_never
+
 from nnet3_descriptors.nodes import (
     INPUT_SUFFIX,
     ComponentInputNode,
@@ -12,6 +13,9 @@ from nnet3_descriptors.nodes import (
     Node,
     OutputNode,
 )
+
+if TYPE_CHECKING:
+    from nnet3_descriptors.nnet import Nnet
 
 
 def node_config_lines(nnet: Nnet, *, with_dims: bool = False) -> tuple[str, ...]:
