@@ -1,12 +1,32 @@
 """What a Kaldi nnet3 network has to compute for a request: the computation graph."""
 
-from nnet3_graph.errors import RequestError
+from nnet3_graph.builder import ComputationGraphBuilder, build_computation_graph
+from nnet3_graph.context import compute_context
+from nnet3_graph.errors import (
+    ContextError,
+    NotComputableError,
+    RequestError,
+    UnboundedComputationError,
+)
+from nnet3_graph.examined import ComputableInfo, Examined
+from nnet3_graph.graph import ComputationGraph
+from nnet3_graph.index_set import IndexSet
 from nnet3_graph.request import ComputationRequest, IoSpecification
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ComputableInfo",
+    "ComputationGraph",
+    "ComputationGraphBuilder",
     "ComputationRequest",
+    "ContextError",
+    "Examined",
+    "IndexSet",
     "IoSpecification",
+    "NotComputableError",
     "RequestError",
+    "UnboundedComputationError",
+    "build_computation_graph",
+    "compute_context",
 ]

@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 from nnet3_descriptors.errors import Nnet3Error
 from nnet3_descriptors.indexes import NO_TIME, IndexArray, N, T
+from nnet3_descriptors.serialization import from_container, to_container
 
 from nnet3_graph.errors import RequestError
 from nnet3_graph.indexes import first_duplicate, read_only_indexes
@@ -143,8 +144,6 @@ class ComputationRequest:
 
     def to_bytes(self) -> bytes:
         """The serialized request: a safetensors container that the package README describes."""
-        from nnet3_descriptors.serialization import to_container
-
         return to_container(self, format=FORMAT, version=VERSION)
 
     @classmethod
@@ -154,8 +153,6 @@ class ComputationRequest:
         Raises:
             Nnet3Error: the bytes are no serialized request, or hold an invalid one.
         """
-        from nnet3_descriptors.serialization import from_container
-
         return from_container(data, cls, format=FORMAT, version=VERSION)
 
     def save(self, path: str | os.PathLike[str]) -> None:

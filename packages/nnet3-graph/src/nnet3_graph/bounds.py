@@ -1,0 +1,88 @@
+"""Bounds in t and x of what each node can compute and of what is wanted from it.
+
+Two passes over hulls, before any set of rows is looked at: forward, which rows might be computable
+at all, given what the request supplies; backward, which of these the outputs might read. They bound
+the sets of rows of recurrent networks, whose dependencies have no end of their own, and spare the
+others rows that lead nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nnet3_graph.hull import INFINITY, NOWHERE, Hull, join, meet, widened
+from nnet3_graph.node_rules import NodeRules
+
+_EXACT_ROUNDS = 3
+"""Rounds in a cycle of nodes before bounds that still move are taken to be infinite."""
+
+
+def possible_hulls(nodes: NodeRules, given: Mapping[int, Hull]) -> list[Hull]:
+    """Returns, for each node, a hull of the rows that might be computable.
+
+    Args:
+        nodes: the rules of the network.
+        given: hulls of the rows that are supplied, by node.
+    """
+    hulls = [given.get(node, NOWHERE) for node in range(len(nodes.rules))]
+    for group, recurrent in zip(nodes.groups, nodes.recurrent, strict=True):
+        rounds, changed = 0, True
+        while changed:
+            changed = False
+            for node in group:
+                hull = join(hulls[node], nodes.rules[node].possible(hulls))
+                if hull != hulls[node]:
+                    exact = rounds < _EXACT_ROUNDS + len(group)
+                    hulls[node] = hull if exact else widened(hulls[node], hull)
+                    changed = recurrent
+            rounds += 1
+    return hulls
+
+
+def wanted_hulls(nodes: NodeRules, possible: list[Hull], outputs: Mapping[int, Hull]) -> list[Hull]:
+    """Returns, for each node, a hull of the possible rows that the outputs might read.
+
+    Args:
+        nodes: the rules of the network.
+        possible: what `possible_hulls` returned.
+        outputs: hulls of the rows that are requested, by node.
+    """
+    hulls = [NOWHERE] * len(nodes.rules)
+
+    def want(node: int, hull: Hull) -> None:
+        hulls[node] = join(hulls[node], meet(hull, possible[node]))
+
+    for node, hull in outputs.items():
+        want(node, hull)
+    for group, recurrent in zip(reversed(nodes.groups), reversed(nodes.recurrent), strict=True):
+        rounds, followed = 0, dict.fromkeys(group, NOWHERE)
+        changed = True
+        while changed:
+            changed = False
+            for node in reversed(group):
+                hull = hulls[node]
+                if not hull or hull == followed[node]:
+                    continue
+                if rounds > _EXACT_ROUNDS:
+                    hull = meet(widened(followed[node], hull), possible[node])
+                    hulls[node] = hull
+                followed[node] = hull
+                nodes.rules[node].want(hull, want)
+                changed = recurrent
+            rounds += 1
+    return hulls
+
+
+def limited(hulls: list[Hull], limit: Hull) -> list[Hull]:
+    """Returns the hulls with infinite bounds replaced by those of `limit`."""
+    return [
+        Hull(
+            limit.t_first if hull.t_first == -INFINITY else hull.t_first,
+            limit.t_last if hull.t_last == INFINITY else hull.t_last,
+            limit.x_first if hull.x_first == -INFINITY else hull.x_first,
+            limit.x_last if hull.x_last == INFINITY else hull.x_last,
+        )
+        if hull
+        else NOWHERE
+        for hull in hulls
+    ]

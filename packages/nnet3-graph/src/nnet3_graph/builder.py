@@ -1,0 +1,193 @@
+"""ComputationGraphBuilder: from a network and a request to the graph of what is computed."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+from nnet3_descriptors.indexes import IndexArray
+from nnet3_descriptors.nnet import Nnet
+
+from nnet3_graph.check import check_not_repeated, check_request
+from nnet3_graph.errors import UnboundedComputationError
+from nnet3_graph.examined import Examined, examine
+from nnet3_graph.explain import explain
+from nnet3_graph.frame import Bits, Frame
+from nnet3_graph.graph import ComputationGraph, make_graph
+from nnet3_graph.index_set import Grid
+from nnet3_graph.lanes import Lanes, Ranks, group_sequences
+from nnet3_graph.node_rules import node_rules
+from nnet3_graph.reach import Earlier, Reach, find_reach
+from nnet3_graph.request import ComputationRequest
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Computed:
+    """What `ComputationGraphBuilder.compute` finds.
+
+    Attributes:
+        lanes: the sequences, in groups with equal patterns.
+        given: (rows, 3) indexes of the supplied rows, with the lane as n, by node.
+        outputs: the same of the requested rows.
+        earlier: what earlier segments have, or None.
+        reach: the rows that play a part.
+    """
+
+    lanes: Lanes
+    given: dict[int, IndexArray]
+    outputs: dict[int, IndexArray]
+    earlier: Earlier | None
+    reach: Reach
+
+
+class ComputationGraphBuilder:
+    """Builds the graph of a request; `build_computation_graph` does it in one call.
+
+    Call `compute`, look at `all_outputs_are_computable`, then `prune`. `examined` shows what was
+    looked at on the way, and what became of it.
+    """
+
+    def __init__(
+        self, nnet: Nnet, request: ComputationRequest, previous: ComputationGraph | None = None
+    ) -> None:
+        """Checks that the request fits the network.
+
+        Args:
+            nnet: the network.
+            request: what is given and wanted.
+            previous: the pruned graph of the segments before this one, for a looped computation:
+                what it has can be read, and is not computed again.
+
+        Raises:
+            RequestError: a node of the request is unknown, or of a kind that cannot be given or
+                requested.
+        """
+        check_request(nnet, request)
+        self._nnet = nnet
+        self._request = request
+        self._previous = previous
+        self._computed: Computed | None = None
+        self._examined: Examined | None = None
+        self._pruned: ComputationGraph | None = None
+
+    def compute(self) -> None:
+        """Finds which rows might be needed for the outputs, and which of them can be computed.
+
+        Raises:
+            RequestError: the request spans too wide a box of indexes, or repeats what an earlier
+                segment has.
+        """
+        nnet, request, previous = self._nnet, self._request, self._previous
+        before = previous.grid.lanes if previous is not None else None
+        lanes = group_sequences([io.indexes for io in (*request.inputs, *request.outputs)], before)
+        given, outputs = (
+            {nnet.node_index(io.name): lanes.representative_rows(io.indexes) for io in ios}
+            for ios in (request.inputs, request.outputs)
+        )
+        earlier = _earlier(previous, lanes) if previous is not None else None
+        reach = find_reach(node_rules(nnet), lanes.num_lanes, given, outputs, earlier)
+        check_not_repeated(nnet, reach)
+        self._computed = Computed(
+            lanes=lanes, given=given, outputs=outputs, earlier=earlier, reach=reach
+        )
+        self._examined = self._pruned = None
+
+    @property
+    def _result(self) -> Computed:
+        if self._computed is None:
+            raise RuntimeError("call compute() first")
+        return self._computed
+
+    def all_outputs_are_computable(self) -> bool:
+        """Returns whether every requested row can be computed from what is given."""
+        return not self._result.reach.missing_outputs
+
+    def prune(self) -> None:
+        """Reduces the graph to the rows that the outputs really read, and the inputs.
+
+        Raises:
+            NotComputableError: an output cannot be computed; the error explains why.
+            UnboundedComputationError: the outputs need infinitely many rows.
+        """
+        result = self._result
+        reach = result.reach
+        nodes = node_rules(self._nnet)
+        if reach.missing_outputs:
+            raise explain(self._nnet, reach)
+        used = reach.used(nodes)
+        endless = [
+            self._nnet.node_names[node]
+            for node, (rows, inner) in enumerate(zip(used, reach.inner, strict=True))
+            if rows & ~inner & ~reach.given[node] & ~reach.earlier[node]
+        ]
+        if endless:
+            raise UnboundedComputationError(endless)
+        self._pruned = make_graph(
+            self._nnet,
+            Grid(frame=reach.frame, lanes=result.lanes),
+            rows=[
+                (rows & ~earlier) | given
+                for rows, earlier, given in zip(used, reach.earlier, reach.given, strict=True)
+            ],
+            given=reach.given,
+            earlier=reach.earlier,
+            previous=self._previous,
+        )
+
+    @property
+    def examined(self) -> Examined:
+        """Everything that was looked at: `ComputableInfo` and usable counts of each cindex."""
+        if self._examined is None:
+            result = self._result
+            self._examined = examine(self._nnet, result.lanes, result.reach, self._previous)
+        return self._examined
+
+    @property
+    def graph(self) -> ComputationGraph:
+        """The pruned graph; before `prune`, that of all that was examined."""
+        return self._pruned if self._pruned is not None else self.examined.graph
+
+
+def build_computation_graph(
+    nnet: Nnet, request: ComputationRequest, previous: ComputationGraph | None = None
+) -> ComputationGraph:
+    """Returns the graph of what has to be computed for a request.
+
+    Args:
+        nnet: the network.
+        request: what is given and wanted.
+        previous: the graph of the segments before this one, for a looped computation.
+
+    Raises:
+        RequestError: the request does not fit the network.
+        NotComputableError: an output cannot be computed from what is given; says what is missing.
+        UnboundedComputationError: the outputs need infinitely many rows.
+    """
+    builder = ComputationGraphBuilder(nnet, request, previous)
+    builder.compute()
+    builder.prune()
+    return builder.graph
+
+
+def _earlier(previous: ComputationGraph, lanes: Lanes) -> Earlier:
+    """Returns what the earlier segments have, for the lanes of the new one."""
+    old = previous.grid
+    if lanes.num_lanes == old.lanes.num_lanes and np.array_equal(
+        lanes.sequences, old.lanes.sequences
+    ):
+        return Earlier(frame=old.frame, rows=previous.rows_so_far)
+    ranks = old.lanes.ranks(lanes.sequences[lanes.representatives])
+    sources = np.where(ranks >= 0, old.lanes.lane_of[ranks], -1)
+    frame = attrs.evolve(old.frame, num_lanes=lanes.num_lanes)
+    return Earlier(
+        frame=frame,
+        rows=[_with_lanes(rows, old.frame, frame, sources) for rows in previous.rows_so_far],
+    )
+
+
+def _with_lanes(bits: Bits, old: Frame, new: Frame, sources: Ranks) -> Bits:
+    """Returns a set whose lane i is what lane sources[i] was, or empty where that is -1."""
+    if not bits:
+        return 0
+    table = old.table(bits)[sources]
+    table[sources < 0] = False
+    return new.bits(table)

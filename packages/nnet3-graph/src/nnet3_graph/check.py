@@ -1,0 +1,80 @@
+"""Whether a request fits the network that it is made for."""
+
+from __future__ import annotations
+
+import difflib
+
+from nnet3_descriptors.nnet import Nnet
+from nnet3_descriptors.nodes import (
+    ComponentInputNode,
+    ComponentNode,
+    DimRangeNode,
+    InputNode,
+    Node,
+    OutputNode,
+)
+
+from nnet3_graph.errors import RequestError
+from nnet3_graph.reach import Reach
+from nnet3_graph.request import ComputationRequest
+
+_KINDS: dict[type[Node], str] = {
+    InputNode: "an input node",
+    ComponentInputNode: "a component-input node",
+    ComponentNode: "a component node",
+    DimRangeNode: "a dim-range node",
+    OutputNode: "an output node",
+}
+
+
+def check_request(nnet: Nnet, request: ComputationRequest) -> None:
+    """Checks that the nodes which a request names can be given or asked for.
+
+    Raises:
+        RequestError: the network has no node of that name, or one of another kind.
+    """
+    for specification in request.inputs:
+        node = _find(nnet, specification.name, "input", (InputNode, ComponentNode))
+        if not isinstance(node, InputNode | ComponentNode):
+            raise RequestError(
+                f"input '{node.name}' is {_KINDS[type(node)]} of the network; only input nodes "
+                f"and component nodes can be given"
+            )
+    for specification in request.outputs:
+        node = _find(nnet, specification.name, "output", (OutputNode,))
+        if not isinstance(node, OutputNode):
+            raise RequestError(
+                f"output '{node.name}' is {_KINDS[type(node)]} of the network; only output nodes "
+                f"can be requested"
+            )
+
+
+def _find(nnet: Nnet, name: str, role: str, kinds: tuple[type[Node], ...]) -> Node:
+    """Returns the node of a name, or says which names there are."""
+    if name in nnet.node_indexes:
+        return nnet.node(name)
+    first_kind = [node.name for node in nnet.nodes if isinstance(node, kinds[0])]
+    others = [node.name for node in nnet.nodes if isinstance(node, kinds)]
+    close = difflib.get_close_matches(name, others, n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else ""
+    listed = ", ".join(f"'{known}'" for known in first_kind)
+    raise RequestError(
+        f"the network has no node '{name}' for the {role} of that name; "
+        f"its {role} nodes are {listed}{hint}"
+    )
+
+
+def check_not_repeated(nnet: Nnet, reach: Reach) -> None:
+    """Checks that a segment neither gives nor requests what an earlier one has.
+
+    Raises:
+        RequestError: it does.
+    """
+    for node, earlier in enumerate(reach.earlier):
+        for role, rows in (("given", reach.given[node]), ("requested", reach.outputs.get(node, 0))):
+            if rows & earlier:
+                _, t, _ = reach.frame.indexes(rows & earlier)[0].tolist()
+                raise RequestError(
+                    f"rows of '{nnet.node_names[node]}' that are {role} are in an earlier segment "
+                    f"already, one of them at t = {t}"
+                )

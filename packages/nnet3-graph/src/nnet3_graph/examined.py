@@ -1,0 +1,159 @@
+"""What the graph builder looked at: every row that came up, and what became of it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors.indexes import IndexArray
+from nnet3_descriptors.nnet import Nnet
+
+from nnet3_graph.frame import Bits, Frame, change_frame
+from nnet3_graph.graph import ComputationGraph, make_graph
+from nnet3_graph.hull import Hull, join
+from nnet3_graph.index_set import Grid, IndexSet
+from nnet3_graph.indexes import BoolArray, IdArray
+from nnet3_graph.lanes import Lanes
+from nnet3_graph.node_rules import NodeRules, node_rules
+from nnet3_graph.reach import Reach, make_frame
+
+
+class ComputableInfo(enum.IntEnum):
+    """What is known of a cindex."""
+
+    UNKNOWN = 0
+    """It did not come up."""
+    COMPUTABLE = 1
+    """It is given, or can be computed from what is."""
+    NOT_COMPUTABLE = 2
+    """It cannot be computed from what is given."""
+    WILL_NOT_COMPUTE = 3
+    """Nothing that can be computed would make use of it, so nobody asked whether it can be."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Examined:
+    """Every cindex that came up while a graph was built.
+
+    These are the rows that are given or requested, and all that the computable ones among them
+    might read, directly or through others.
+
+    Attributes:
+        graph: the cindexes, with everything that each of them might read as its dependencies.
+        computable_info: (N,) int8, a `ComputableInfo` for each cindex of the graph.
+        usable_counts: (N,) int32: 1 for a requested row; for others the number of cindexes that
+            might read it, are not NOT_COMPUTABLE, and have themselves a count that is not 0.
+    """
+
+    graph: ComputationGraph
+    computable_info: npt.NDArray[np.int8]
+    usable_counts: IdArray
+
+    def info(self, node: int, indexes: IndexArray) -> npt.NDArray[np.int8]:
+        """Returns the `ComputableInfo` of rows of a node.
+
+        Args:
+            node: number of the node.
+            indexes: (K, 3) int32, columns n, t, x.
+
+        Returns:
+            (K,) int8; UNKNOWN for rows that did not come up.
+        """
+        rows = self.graph.cindex_ids(node, indexes) - self.graph.first_cindex_id
+        info = np.full(len(rows), ComputableInfo.UNKNOWN, dtype=np.int8)
+        info[rows >= 0] = self.computable_info[rows[rows >= 0]]
+        return info
+
+
+def examine(nnet: Nnet, lanes: Lanes, reach: Reach, previous: ComputationGraph | None) -> Examined:
+    """Works out the whole picture, one array element for each cindex.
+
+    The builder itself never needs it: it leaves out at once what lies outside the bounds of what
+    can be computed.
+    """
+    nodes = node_rules(nnet)
+    asking = [
+        (rows | reach.outputs.get(node, 0)) & ~given & ~earlier
+        for node, (rows, given, earlier) in enumerate(
+            zip(reach.need, reach.given, reach.earlier, strict=True)
+        )
+    ]
+    frame = _wider_frame(nodes, reach, asking)
+    asking, given, earlier, have = (
+        [change_frame(bits, reach.frame, frame) for bits in sets]
+        for sets in (asking, reach.given, reach.earlier, reach.have)
+    )
+    read = [0] * len(asking)
+    for node, bits in enumerate(asking):
+        if bits:
+            nodes.rules[node].demand(bits, frame, read)
+    box = frame.box(frame.hull)
+    rows = [
+        (asked | supplied | some & box) & ~before
+        for asked, supplied, some, before in zip(asking, given, read, earlier, strict=True)
+    ]
+    grid = Grid(frame=frame, lanes=lanes)
+    graph = make_graph(
+        nnet, grid, rows=rows, given=given, earlier=earlier, previous=previous, is_pruned=False
+    )
+    computable = _marked(graph, have)
+    outputs = [
+        change_frame(reach.outputs.get(node, 0), reach.frame, frame) for node in range(len(rows))
+    ]
+    counts = _usable_counts(graph, computable, _marked(graph, outputs))
+    info = np.where(computable, ComputableInfo.COMPUTABLE, ComputableInfo.NOT_COMPUTABLE)
+    info[(counts == 0) & ~graph.is_input] = ComputableInfo.WILL_NOT_COMPUTE
+    return Examined(graph=graph, computable_info=info.astype(np.int8), usable_counts=counts)
+
+
+def _wider_frame(nodes: NodeRules, reach: Reach, asking: Sequence[Bits]) -> Frame:
+    """Returns a frame that also holds what some rows might read outside of the bounds."""
+    hull = reach.frame.hull
+
+    def widen(_: int, read: Hull) -> None:
+        nonlocal hull
+        hull = join(hull, read)
+
+    for node, bits in enumerate(asking):
+        if bits:
+            nodes.rules[node].want(reach.frame.hull_of(bits), widen)
+    return make_frame(hull, reach.frame.num_lanes, nodes.moves)
+
+
+def _marked(graph: ComputationGraph, sets: Sequence[Bits]) -> BoolArray:
+    """Returns, for each cindex of a graph, whether it is in the set of its node."""
+    marked = np.zeros(graph.num_cindexes, dtype=np.bool_)
+    for node, index_set in enumerate(graph.index_sets):
+        some = IndexSet(grid=graph.grid, bits=sets[node] & index_set.bits)
+        if some.bits:
+            start = graph.node_range(node).start - graph.first_cindex_id
+            marked[start + index_set.find_moved(some, 0, 0)] = True
+    return marked
+
+
+def _usable_counts(graph: ComputationGraph, computable: BoolArray, is_output: BoolArray) -> IdArray:
+    """Returns the usable count of each cindex; see `Examined`."""
+    usable = is_output.copy()
+    counts = is_output.astype(np.int32)
+    frontier = np.flatnonzero(is_output)
+    while len(frontier):
+        reading = frontier[computable[frontier]]
+        read = _dependencies_of_rows(graph, reading) - graph.first_cindex_id
+        read = read[read >= 0]
+        counts += np.bincount(read, minlength=len(counts)).astype(np.int32)
+        frontier = np.unique(read[~usable[read]])
+        usable[frontier] = True
+    return counts
+
+
+def _dependencies_of_rows(graph: ComputationGraph, rows: npt.NDArray[np.intp]) -> IdArray:
+    """Returns all that some cindexes might read, one after the other."""
+    starts = graph.dependency_splits[rows]
+    lengths = graph.dependency_splits[rows + 1] - starts
+    ends = np.cumsum(lengths)
+    offsets = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
+    dependencies: IdArray = graph.dependencies[np.repeat(starts, lengths) + offsets]
+    return dependencies

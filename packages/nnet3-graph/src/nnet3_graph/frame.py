@@ -1,0 +1,250 @@
+"""Frames: how a set of (sequence, t, x) is held in one Python integer.
+
+A set of indexes inside a box is an integer with one bit for each index. t varies fastest, then x,
+then the lane (a group of sequences with the same pattern). A move by (t, x) is then one shift of
+the integer, a union `|`, an intersection `&`: a few hundred nanoseconds for a whole node.
+
+Between rows (of one lane and x) and between lanes there is a guard: room for the bits that a move
+takes out of the box, so that they cannot reach another row. What lands there is masked away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+import numpy as np
+from nnet3_descriptors.indexes import IndexArray, N, T, X
+
+from nnet3_graph.hull import NOWHERE, Hull, hull_of
+from nnet3_graph.indexes import BoolArray
+
+Bits = int
+"""A set of indexes in some frame."""
+
+
+@attrs.frozen(kw_only=True)
+class Frame:
+    """The box whose indexes the bits of an integer stand for.
+
+    Attributes:
+        t_first: the smallest t.
+        num_t: number of values of t.
+        x_first: the smallest x.
+        num_x: number of values of x.
+        num_lanes: number of lanes.
+        t_guard: no move in t is larger; moves of num_t or more lead out of the box anyway.
+        x_guard: the same for x.
+    """
+
+    t_first: int
+    num_t: int
+    x_first: int
+    num_x: int
+    num_lanes: int
+    t_guard: int
+    x_guard: int
+    row: int = attrs.field(init=False)
+    """Bits from one row to the next: what a move by 1 in x shifts."""
+    lane: int = attrs.field(init=False)
+    """Bits from one lane to the next."""
+    _row_starts: Bits = attrs.field(init=False, repr=False)
+    _masks: dict[tuple[float, ...], Bits] = attrs.field(factory=dict, init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        row = self.num_t + self.t_guard
+        lane = row * (self.num_x + self.x_guard)
+        starts = repeated(repeated(1, row, self.num_x), lane, self.num_lanes)
+        for name, value in (("row", row), ("lane", lane), ("_row_starts", starts)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def num_bits(self) -> int:
+        """Bits that a set takes, guards included."""
+        return self.lane * self.num_lanes
+
+    @property
+    def hull(self) -> Hull:
+        """All of the box."""
+        t_last, x_last = self.t_first + self.num_t - 1, self.x_first + self.num_x - 1
+        return Hull(self.t_first, t_last, self.x_first, x_last)
+
+    def hull_of(self, bits: Bits) -> Hull:
+        """Returns the hull of a set."""
+        if not bits:
+            return NOWHERE
+        if self.num_x == 1 and self.num_lanes == 1:
+            t_first = self.t_first + (bits & -bits).bit_length() - 1
+            t_last = self.t_first + bits.bit_length() - 1
+            return Hull(t_first, t_last, self.x_first, self.x_first)
+        return hull_of(self.indexes(bits))
+
+    # -- masks ---------------------------------------------------------------------------------
+
+    def box(self, hull: Hull) -> Bits:
+        """Returns the indexes of the frame that lie in a hull."""
+        mask = self._masks.get(hull)
+        if mask is None:
+            mask = self._masks[hull] = self._make_box(hull)
+        return mask
+
+    def _make_box(self, hull: Hull) -> Bits:
+        if not hull:
+            return 0
+        t_first = int(max(hull.t_first - self.t_first, 0))
+        t_end = int(min(hull.t_last - self.t_first + 1, self.num_t))
+        x_first = int(max(hull.x_first - self.x_first, 0))
+        x_end = int(min(hull.x_last - self.x_first + 1, self.num_x))
+        if t_first >= t_end or x_first >= x_end:
+            return 0
+        times = ((1 << (t_end - t_first)) - 1) << t_first
+        rows = repeated(times, self.row, x_end - x_first) << (x_first * self.row)
+        return repeated(rows, self.lane, self.num_lanes)
+
+    def residue(self, modulus: int, residue: int) -> Bits:
+        """Returns the indexes with t = residue modulo modulus."""
+        key = (modulus, residue)
+        mask = self._masks.get(key)
+        if mask is None:
+            first = (residue - self.t_first) % modulus
+            count = (self.num_t - first + modulus - 1) // modulus
+            times = repeated(1, modulus, count) << first if count > 0 else 0
+            mask = self._masks[key] = times * self._row_starts
+        return mask
+
+    def residues(self, modulus: int) -> Iterable[int]:
+        """Returns the residues modulo modulus that occur among the values of t."""
+        if self.num_t >= modulus:
+            return range(modulus)
+        return ((self.t_first + i) % modulus for i in range(self.num_t))
+
+    # -- moves ---------------------------------------------------------------------------------
+
+    def at_t(self, bits: Bits, t: int) -> Bits:
+        """Returns all indexes of the rows in which the index with that t is in the set."""
+        place = t - self.t_first
+        if not 0 <= place < self.num_t:
+            return 0
+        return ((bits >> place) & self._row_starts) * ((1 << self.num_t) - 1)
+
+    def to_t(self, bits: Bits, t: int) -> Bits:
+        """Returns the index with that t in each row that has some index in the set."""
+        place = t - self.t_first
+        if not 0 <= place < self.num_t:
+            return 0
+        return (smeared_down(bits, self.num_t) & self._row_starts) << place
+
+    def at_x(self, bits: Bits, x: int) -> Bits:
+        """Returns what the row of that x has, in every row of its lane."""
+        place = x - self.x_first
+        if not 0 <= place < self.num_x:
+            return 0
+        picked = (bits >> (place * self.row)) & self._first_rows
+        return repeated(picked, self.row, self.num_x)
+
+    def to_x(self, bits: Bits, x: int) -> Bits:
+        """Returns, in the row of that x, the values of t that some row of the lane has."""
+        place = x - self.x_first
+        if not 0 <= place < self.num_x:
+            return 0
+        folded = bits
+        for row in range(1, self.num_x):
+            folded |= bits >> (row * self.row)
+        return (folded & self._first_rows) << (place * self.row)
+
+    @property
+    def _first_rows(self) -> Bits:
+        return repeated((1 << self.num_t) - 1, self.lane, self.num_lanes)
+
+    def clamped(self, offsets: range) -> range:
+        """Returns those of ascending offsets in t that do not lead out of the box at once."""
+        limit, step = self.num_t - 1, offsets.step
+        skipped = max(0, -((limit + offsets.start) // step)) if offsets else 0
+        start = offsets.start + skipped * step
+        return range(start, min(offsets.stop, limit + 1), step)
+
+    # -- arrays --------------------------------------------------------------------------------
+
+    def table(self, bits: Bits) -> BoolArray:
+        """Returns a set as a boolean table of shape (lanes, x, t)."""
+        flat = np.frombuffer(bits.to_bytes((self.num_bits + 7) // 8, "little"), dtype=np.uint8)
+        unpacked = np.unpackbits(flat, count=self.num_bits, bitorder="little")
+        shape = (self.num_lanes, self.num_x + self.x_guard, self.row)
+        return unpacked.view(np.bool_).reshape(shape)[:, : self.num_x, : self.num_t]
+
+    def bits(self, table: BoolArray) -> Bits:
+        """The inverse of `table`."""
+        shape = (self.num_lanes, self.num_x + self.x_guard, self.row)
+        padded = np.zeros(shape, dtype=np.bool_)
+        padded[:, : self.num_x, : self.num_t] = table
+        return int.from_bytes(np.packbits(padded, bitorder="little").tobytes(), "little")
+
+    def indexes(self, bits: Bits) -> IndexArray:
+        """Returns the indexes of a set, with the number of the lane as n, in no special order."""
+        lane, x, t = np.nonzero(self.table(bits))
+        columns = (lane, t + self.t_first, x + self.x_first)
+        return np.stack(columns, axis=1).astype(np.int32)
+
+    def inside(self, indexes: IndexArray) -> BoolArray:
+        """Tells which of (K, 3) indexes (n: the lane) lie in the frame."""
+        t, x = indexes[:, T], indexes[:, X]
+        in_t = (t >= self.t_first) & (t < self.t_first + self.num_t)
+        return in_t & (x >= self.x_first) & (x < self.x_first + self.num_x)
+
+    def contains(self, bits: Bits, indexes: IndexArray) -> BoolArray:
+        """Tells which of (K, 3) indexes (n: the lane) are in a set."""
+        found = self.inside(indexes)
+        kept = indexes[found]
+        table = self.table(bits)
+        found[found] = table[kept[:, N], kept[:, X] - self.x_first, kept[:, T] - self.t_first]
+        return found
+
+    def set_of(self, indexes: IndexArray) -> Bits:
+        """Returns those of (K, 3) indexes (n: the lane) that lie in the frame."""
+        if not len(indexes):
+            return 0
+        kept = indexes[self.inside(indexes)]
+        table = np.zeros((self.num_lanes, self.num_x, self.num_t), dtype=np.bool_)
+        table[kept[:, N], kept[:, X] - self.x_first, kept[:, T] - self.t_first] = True
+        return self.bits(table)
+
+
+def change_frame(bits: Bits, old: Frame, new: Frame) -> Bits:
+    """Returns a set of one frame as a set of another, which has the same lanes.
+
+    What lies outside of the new frame is left out.
+    """
+    if not bits or old is new:
+        return bits
+    if old.num_lanes == 1 and old.num_x == new.num_x == 1 and old.x_first == new.x_first:
+        move = old.t_first - new.t_first
+        return (bits << move if move >= 0 else bits >> -move) & new.box(new.hull)
+    return new.set_of(old.indexes(bits))
+
+
+def repeated(bits: Bits, distance: int, count: int) -> Bits:
+    """Returns `count` copies of a pattern, `distance` bits apart."""
+    done, copies = 1, bits
+    while done < count:
+        more = min(done, count - done)
+        copies |= copies << (more * distance)
+        done += more
+    return copies if count > 0 else 0
+
+
+def smeared_down(bits: Bits, count: int) -> Bits:
+    """Returns the union of the set moved down by 0, 1, ... count - 1."""
+    done, smeared = 1, bits
+    while done < count:
+        more = min(done, count - done)
+        smeared |= smeared >> more
+        done += more
+    return smeared
+
+
+def moved_over(bits: Bits, offsets: range) -> Bits:
+    """Returns the union of the set moved by each of the ascending offsets."""
+    if not offsets or not bits:
+        return 0
+    spread = repeated(bits, offsets.step, len(offsets))
+    return spread << offsets.start if offsets.start >= 0 else spread >> -offsets.start

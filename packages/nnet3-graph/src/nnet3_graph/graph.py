@@ -1,0 +1,381 @@
+"""ComputationGraph: the cindexes of a computation and what each of them reads."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from functools import cached_property
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors.descriptors import ForwardingDescriptor
+from nnet3_descriptors.indexes import IndexArray
+from nnet3_descriptors.nnet import Nnet
+from nnet3_descriptors.nodes import (
+    ComponentInputNode,
+    ComponentNode,
+    DimRangeNode,
+    InputNode,
+    OutputNode,
+)
+
+from nnet3_graph.frame import Bits
+from nnet3_graph.index_set import Grid, IndexSet
+from nnet3_graph.indexes import BoolArray, IdArray
+from nnet3_graph.node_rules import node_rules
+from nnet3_graph.rules import All, Shift
+
+Splits = npt.NDArray[np.int64]
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class ComputationGraph:
+    """The rows of every node that a computation has to have, and which rows each of them reads.
+
+    A cindex is a row (n, t, x) of a node. Its number, the cindex id, counts the cindexes of the
+    graph by node and, within a node, in the order of indexes (t, then x, then n).
+
+    What is large is made when it is first asked for. Asking by node (`index_set`, `leaf_ids`,
+    `component_inputs`) costs less than `cindexes` and `dependencies`, and nodes with the same rows
+    share one `IndexSet`: `graph.index_set(a) is graph.index_set(b)` tells that nodes a and b have
+    the same rows, so that what was worked out for one holds for the other.
+
+    Attributes:
+        grid: the box in which all rows lie, and the sequences.
+        index_sets: for each node of the network, its rows.
+        given_sets: for each node, those of its rows that the request supplies; they read nothing.
+        rows_so_far: for each node, its rows in this and all earlier segments, as bits of the frame
+            of the grid; for the builder of the next segment.
+        first_cindex_id: the id of the first cindex; 0 unless there is an earlier segment.
+        previous: the graph of the earlier segments of a looped computation, whose cindexes this
+            one may read, or None.
+        is_pruned: whether the graph has only what the outputs really read (and the inputs).
+            If not, `dependencies` holds all that might be read.
+    """
+
+    grid: Grid
+    index_sets: tuple[IndexSet, ...]
+    given_sets: tuple[IndexSet, ...]
+    rows_so_far: tuple[Bits, ...]
+    first_cindex_id: int = 0
+    previous: ComputationGraph | None = None
+    is_pruned: bool = True
+    _nnet: Nnet
+
+    # -- cindexes ------------------------------------------------------------------------------
+
+    @cached_property
+    def _starts(self) -> tuple[int, ...]:
+        """The first cindex id of each node, and the id after the last."""
+        starts = [self.first_cindex_id]
+        for index_set in self.index_sets:
+            starts.append(starts[-1] + len(index_set))
+        return tuple(starts)
+
+    @property
+    def num_cindexes(self) -> int:
+        """Number of cindexes of this segment."""
+        return self._starts[-1] - self.first_cindex_id
+
+    @property
+    def segment_ends(self) -> tuple[int, ...]:
+        """The cindex id after the last, for each segment up to this one."""
+        earlier = self.previous.segment_ends if self.previous is not None else ()
+        return (*earlier, self._starts[-1])
+
+    @cached_property
+    def cindexes(self) -> IndexArray:
+        """(N, 4) int32, columns node, n, t, x; row i is the cindex with id first_cindex_id + i."""
+        cindexes = np.empty((self.num_cindexes, 4), dtype=np.int32)
+        for node, index_set in enumerate(self.index_sets):
+            rows = cindexes[self._rows(node)]
+            if len(rows):
+                rows[:, 0] = node
+                rows[:, 1:] = index_set.indexes
+        cindexes.flags.writeable = False
+        return cindexes
+
+    @cached_property
+    def is_input(self) -> BoolArray:
+        """(N,) whether the request supplies the cindex."""
+        is_input = np.zeros(self.num_cindexes, dtype=np.bool_)
+        for node in range(len(self.index_sets)):
+            is_input[self._rows(node)] = self.is_given(node)
+        is_input.flags.writeable = False
+        return is_input
+
+    def index_set(self, node: int) -> IndexSet:
+        """Returns the rows of a node; the same object for nodes with the same rows."""
+        return self.index_sets[node]
+
+    def is_given(self, node: int) -> BoolArray:
+        """Returns, for each row of a node, whether the request supplies it."""
+        index_set, given = self.index_sets[node], self.given_sets[node]
+        if given is index_set:
+            return np.ones(len(index_set), dtype=np.bool_)
+        is_given = np.zeros(len(index_set), dtype=np.bool_)
+        if given.bits:
+            is_given[index_set.find_moved(given, 0, 0)] = True
+        return is_given
+
+    def node_range(self, node: int) -> slice:
+        """Returns the cindex ids of a node, as a slice of ids."""
+        return slice(self._starts[node], self._starts[node + 1])
+
+    def _rows(self, node: int) -> slice:
+        """The rows of a node in `cindexes`."""
+        first = self.first_cindex_id
+        return slice(self._starts[node] - first, self._starts[node + 1] - first)
+
+    def cindex_ids(self, node: int, indexes: IndexArray) -> IdArray:
+        """Returns the cindex ids of rows of a node.
+
+        Args:
+            node: number of the node.
+            indexes: (K, 3) int32, columns n, t, x.
+
+        Returns:
+            (K,) int32; -1 where neither this graph nor an earlier segment has the cindex.
+        """
+        ids = self._as_ids(node, self.index_sets[node].find(indexes))
+        if self.previous is None:
+            return ids
+        missing = ids < 0
+        if missing.any():
+            ids[missing] = self.previous.cindex_ids(node, indexes[missing])
+        return ids
+
+    def moved_ids(self, source: int, reader: int, t: int, x: int) -> IdArray:
+        """Returns the cindex ids of a node's rows at those of another node, moved by (t, x).
+
+        The same as `cindex_ids(source, indexes of reader + (0, t, x))`, but faster.
+
+        Args:
+            source: number of the node whose ids are returned.
+            reader: number of the node whose rows are looked up.
+            t: what is added to t.
+            x: what is added to x.
+        """
+        wanted = self.index_sets[reader]
+        ids = self._as_ids(source, self.index_sets[source].find_moved(wanted, t, x))
+        if self.previous is not None and (missing := ids < 0).any():
+            moved = wanted.indexes[missing] + np.array([0, t, x], dtype=np.int32)
+            ids[missing] = self.previous.cindex_ids(source, moved)
+        return ids
+
+    def _as_ids(self, node: int, positions: IdArray) -> IdArray:
+        """Returns the ids for positions in the rows of a node; -1 stays -1."""
+        start = self._starts[node]
+        return positions + np.int32(start) * (positions >= 0) if start else positions.copy()
+
+    def counts_by_node(self, nnet: Nnet) -> dict[str, int]:
+        """Returns the number of cindexes of each node that has any, by name."""
+        names = nnet.node_names
+        return {
+            name: len(index_set)
+            for name, index_set in zip(names, self.index_sets, strict=True)
+            if index_set.bits
+        }
+
+    # -- dependencies --------------------------------------------------------------------------
+
+    @cached_property
+    def _all_dependencies(self) -> tuple[Splits, IdArray]:
+        parts = [self.dependencies_of(node) for node in range(len(self.index_sets))]
+        splits = np.zeros(self.num_cindexes + 1, dtype=np.int64)
+        counts = [part_splits[1:] - part_splits[:-1] for part_splits, _ in parts]
+        np.cumsum(np.concatenate(counts), out=splits[1:])
+        dependencies = np.concatenate([ids for _, ids in parts])
+        splits.flags.writeable = dependencies.flags.writeable = False
+        return splits, dependencies
+
+    @property
+    def dependency_splits(self) -> Splits:
+        """(N + 1,) int64; row i reads dependencies[splits[i]:splits[i + 1]]."""
+        return self._all_dependencies[0]
+
+    @property
+    def dependencies(self) -> IdArray:
+        """(M,) int32, the cindex ids that each cindex reads; ascending and distinct for each."""
+        return self._all_dependencies[1]
+
+    def dependencies_of(self, node: int) -> tuple[Splits, IdArray]:
+        """Returns what the rows of a node read.
+
+        Args:
+            node: number of the node.
+
+        Returns:
+            splits (rows + 1,) int64 and ids (M,) int32: row i reads ids[splits[i]:splits[i + 1]],
+            ascending and distinct. Rows that the request supplies read nothing.
+        """
+        definition = self._nnet.nodes[node]
+        index_set = self.index_sets[node]
+        if not index_set.bits:
+            return _rectangle(np.empty((0, 0), dtype=np.int32))
+        match definition:
+            case InputNode():
+                return _rectangle(np.empty((len(index_set), 0), dtype=np.int32))
+            case ComponentInputNode() | OutputNode():
+                return _distinct_by_row(np.concatenate(self.leaf_ids(node)).T)
+            case DimRangeNode():
+                source = self._nnet.node_index(definition.source)
+                return _rectangle(self.moved_ids(source, node, 0, 0)[:, None])
+            case ComponentNode():
+                splits, ids = self.component_inputs(node)
+                return _sorted_by_row(splits, ids)
+
+    def leaf_ids(self, node: int) -> tuple[IdArray, ...]:
+        """Returns what enters each part of the descriptor of a component-input or output node.
+
+        Args:
+            node: number of the node.
+
+        Returns:
+            For each part of the descriptor (each argument of Append) an (L, rows) int32 array: the
+            cindex that leaf l of the part takes from, for each row of the node; -1 where it does
+            not enter the sum (left out by IfDefined, or the other branch of a Failover taken).
+        """
+        definition = self._nnet.nodes[node]
+        assert isinstance(definition, ComponentInputNode | OutputNode)
+        parts = []
+        for part in definition.descriptor.parts:
+            leaves = part.leaves
+            ids = np.empty((len(leaves), len(self.index_sets[node])), dtype=np.int32)
+            for number, leaf in enumerate(leaves):
+                ids[number] = self._ids_of_leaf(node, leaf)
+            if self.is_pruned and len(leaves) > 1:
+                ids[~part.used(ids >= 0)] = -1
+            parts.append(ids)
+        return tuple(parts)
+
+    def _ids_of_leaf(self, node: int, leaf: ForwardingDescriptor) -> IdArray:
+        """Returns, for each row of a node, the cindex that a leaf maps it to, or -1."""
+        shift = leaf.shift()
+        if shift is not None:
+            name, t, x = shift
+            return self.moved_ids(self._nnet.node_index(name), node, t, x)
+        cindexes = leaf.map_to_input(self.index_sets[node].indexes, self._nnet.node_indexes)
+        ids = np.empty(len(cindexes), dtype=np.int32)
+        for name in leaf.node_names:
+            source = self._nnet.node_index(name)
+            rows = cindexes[:, 0] == source
+            ids[rows] = self.cindex_ids(source, cindexes[rows, 1:])
+        return ids
+
+    def component_inputs(self, node: int) -> tuple[Splits, IdArray]:
+        """Returns the rows of its component-input node that a component node reads.
+
+        Args:
+            node: number of the component node.
+
+        Returns:
+            splits (rows + 1,) int64 and ids (M,) int32: row i reads ids[splits[i]:splits[i + 1]],
+            in the order of the component's index rules. Rows that the request supplies read
+            nothing.
+        """
+        rule = node_rules(self._nnet).rules[node]
+        is_given = self.is_given(node) if self.given_sets[node].bits else None
+        parts = rule.parts if isinstance(rule, All) else (rule,)
+        moves = [part for part in parts if isinstance(part, Shift)]
+        if len(moves) < len(parts) or not moves:
+            return self._asked_inputs(node, is_given)
+        ids = np.stack([self.moved_ids(node - 1, node, move.t, move.x) for move in moves], axis=1)
+        if is_given is None:
+            return _rectangle(ids)
+        ids[is_given] = -1
+        return _present(ids)
+
+    def _asked_inputs(self, node: int, is_given: BoolArray | None) -> tuple[Splits, IdArray]:
+        """The inputs of a component whose index rules have to be asked."""
+        definition = self._nnet.nodes[node]
+        assert isinstance(definition, ComponentNode)
+        component = self._nnet.component_of(definition)
+        rows = self.index_sets[node].indexes
+        asking = np.arange(len(rows)) if is_given is None else np.flatnonzero(~is_given)
+        splits, inputs = component.input_dependencies(rows[asking])
+        ids = self.cindex_ids(node - 1, inputs)
+        used = ids >= 0
+        if self.is_pruned:
+            _, used = component.is_computable(rows[asking], splits, inputs, used)
+        totals = np.concatenate([[0], np.cumsum(used)])
+        counts = np.zeros(len(rows), dtype=np.int64)
+        counts[asking] = totals[splits[1:]] - totals[splits[:-1]]
+        return np.concatenate([[0], np.cumsum(counts)]), ids[used]
+
+
+def make_graph(
+    nnet: Nnet,
+    grid: Grid,
+    *,
+    rows: Sequence[Bits],
+    given: Sequence[Bits],
+    earlier: Sequence[Bits],
+    previous: ComputationGraph | None,
+    is_pruned: bool = True,
+) -> ComputationGraph:
+    """Returns the graph that has these rows, in which equal sets of rows are one object.
+
+    Args:
+        nnet: the network.
+        grid: the box in which the rows lie, and the sequences.
+        rows: for each node, its rows, as bits of the frame of the grid.
+        given: for each node, those of them that the request supplies.
+        earlier: for each node, the rows of the earlier segments.
+        previous: the graph of the earlier segments.
+        is_pruned: see `ComputationGraph`.
+    """
+    known: dict[Bits, IndexSet] = {}
+
+    def shared(bits: Bits) -> IndexSet:
+        found = known.get(bits)
+        if found is None:
+            found = known[bits] = IndexSet(grid=grid, bits=bits)
+        return found
+
+    return ComputationGraph(
+        grid=grid,
+        index_sets=tuple(map(shared, rows)),
+        given_sets=tuple(map(shared, given)),
+        rows_so_far=tuple(map(operator.or_, rows, earlier)),
+        first_cindex_id=previous.segment_ends[-1] if previous is not None else 0,
+        previous=previous,
+        is_pruned=is_pruned,
+        nnet=nnet,
+    )
+
+
+def _rectangle(ids: IdArray) -> tuple[Splits, IdArray]:
+    """Returns the CSR form of (rows, D) ids, all of them there."""
+    rows, count = ids.shape
+    return np.arange(rows + 1, dtype=np.int64) * count, ids.reshape(-1)
+
+
+def _present(ids: IdArray) -> tuple[Splits, IdArray]:
+    """Returns the CSR form of (rows, D) ids, where -1 stands for none."""
+    there = ids >= 0
+    if there.all():
+        return _rectangle(ids)
+    splits = np.zeros(len(ids) + 1, dtype=np.int64)
+    np.cumsum(there.sum(axis=1), out=splits[1:])
+    return splits, ids[there]
+
+
+def _distinct_by_row(ids: IdArray) -> tuple[Splits, IdArray]:
+    """Returns the CSR form of (rows, D) ids, sorted and without repetition in each row."""
+    if ids.shape[1] <= 1:
+        return _present(ids)
+    ids = np.sort(ids, axis=1)
+    repeated = ids[:, 1:] == ids[:, :-1]
+    if repeated.any():
+        ids[:, 1:][repeated] = -1
+    return _present(ids)
+
+
+def _sorted_by_row(splits: Splits, ids: IdArray) -> tuple[Splits, IdArray]:
+    """Sorts the ids of each row of a CSR form."""
+    if len(ids) < 2 or (ids[1:] > ids[:-1]).all():
+        return splits, ids
+    rows = np.repeat(np.arange(len(splits) - 1), np.diff(splits))
+    return splits, ids[np.lexsort((ids, rows))]

@@ -1,0 +1,84 @@
+"""Hulls: boxes of (t, x) that contain a set of indexes; bounds may be infinite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from nnet3_descriptors.indexes import IndexArray, T, X
+
+INFINITY = math.inf
+
+
+class Hull(NamedTuple):
+    """All (t, x) with t_first <= t <= t_last and x_first <= x <= x_last; bounds may be infinite."""
+
+    t_first: float
+    t_last: float
+    x_first: float
+    x_last: float
+
+    def shifted(self, t: float, x: float) -> Hull:
+        """Returns the hull moved by (t, x)."""
+        return Hull(self.t_first + t, self.t_last + t, self.x_first + x, self.x_last + x)
+
+    def __bool__(self) -> bool:
+        """Whether there is anything inside."""
+        return self.t_first <= self.t_last and self.x_first <= self.x_last
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether no bound is infinite; the empty hull is not."""
+        return not any(math.isinf(bound) for bound in self)
+
+
+NOWHERE = Hull(INFINITY, -INFINITY, INFINITY, -INFINITY)
+EVERYWHERE = Hull(-INFINITY, INFINITY, -INFINITY, INFINITY)
+
+
+def join(first: Hull, second: Hull) -> Hull:
+    """Returns the smallest hull that contains both."""
+    return Hull(
+        min(first[0], second[0]),
+        max(first[1], second[1]),
+        min(first[2], second[2]),
+        max(first[3], second[3]),
+    )
+
+
+def meet(first: Hull, second: Hull) -> Hull:
+    """Returns what lies in both; NOWHERE if nothing does."""
+    both = Hull(
+        max(first[0], second[0]),
+        min(first[1], second[1]),
+        max(first[2], second[2]),
+        min(first[3], second[3]),
+    )
+    return both if both else NOWHERE
+
+
+def join_all(hulls: Iterable[Hull]) -> Hull:
+    """Returns the smallest hull that contains all of them."""
+    joined = NOWHERE
+    for hull in hulls:
+        joined = join(joined, hull)
+    return joined
+
+
+def widened(old: Hull, new: Hull) -> Hull:
+    """Returns `new` with each bound that lies beyond that of `old` moved to infinity."""
+    return Hull(
+        -INFINITY if new[0] < old[0] else new[0],
+        INFINITY if new[1] > old[1] else new[1],
+        -INFINITY if new[2] < old[2] else new[2],
+        INFINITY if new[3] > old[3] else new[3],
+    )
+
+
+def hull_of(indexes: IndexArray) -> Hull:
+    """Returns the hull of (N, 3) indexes."""
+    if not len(indexes):
+        return NOWHERE
+    times, extras = indexes[:, T], indexes[:, X]
+    return Hull(int(times.min()), int(times.max()), int(extras.min()), int(extras.max()))

@@ -1,0 +1,150 @@
+"""Lanes: sequences (values of n) with the same pattern of indexes, handled as one.
+
+No descriptor and no component mixes different n. So sequences for which the same (t, x) are given
+and wanted need the same rows everywhere, and the graph is built for one of each kind: a lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors.indexes import IndexArray, N, T
+
+Ranks = npt.NDArray[np.intp]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Lanes:
+    """The values of n and the lane that each belongs to.
+
+    Attributes:
+        sequences: (S,) int32, the values of n, ascending.
+        lane_of: (S,) the lane of each, counted from 0 in the order of first occurrence.
+        representatives: (L,) the position in `sequences` of the first of each lane.
+    """
+
+    sequences: npt.NDArray[np.int32]
+    lane_of: Ranks
+    representatives: Ranks
+
+    @property
+    def num_lanes(self) -> int:
+        """Number of lanes."""
+        return len(self.representatives)
+
+    @property
+    def num_sequences(self) -> int:
+        """Number of values of n."""
+        return len(self.sequences)
+
+    def ranks(self, n: npt.NDArray[np.int32]) -> Ranks:
+        """Returns the positions of values of n in `sequences`, or -1 for those that are not there.
+
+        Args:
+            n: (K,) values.
+        """
+        first = int(self.sequences[0])
+        if int(self.sequences[-1]) - first + 1 == self.num_sequences:
+            ranks = n.astype(np.intp) - first
+            return np.where((ranks >= 0) & (ranks < self.num_sequences), ranks, -1)
+        ranks = np.minimum(np.searchsorted(self.sequences, n), self.num_sequences - 1)
+        return np.where(self.sequences[ranks] == n, ranks, -1)
+
+    def representative_rows(self, indexes: IndexArray) -> IndexArray:
+        """Returns the indexes of the first sequence of each lane, with the lane in place of n."""
+        if self.num_sequences == 1:
+            rows = indexes.copy()
+            rows[:, N] = 0
+            return rows
+        ranks = self.ranks(indexes[:, N])
+        lane = np.full(self.num_sequences + 1, -1, dtype=np.int32)
+        lane[self.representatives] = np.arange(self.num_lanes)
+        lanes = lane[ranks]  # rank -1 finds the last, which is -1
+        rows = indexes[lanes >= 0]
+        rows[:, N] = lanes[lanes >= 0]
+        return rows
+
+
+def group_sequences(tables: Sequence[IndexArray], previous: Lanes | None = None) -> Lanes:
+    """Finds the lanes of a request.
+
+    Args:
+        tables: (rows, 3) indexes of each input and output, none listed twice in one table.
+        previous: the lanes of the earlier segments; these sequences stay, and sequences that were
+            in different lanes are again.
+    """
+    columns = [table[:, N] for table in tables]
+    if previous is not None:
+        columns.append(previous.sequences)
+    sequences = _distinct(np.concatenate(columns))
+    count = len(sequences)
+    if count == 1:
+        zero = np.zeros(1, dtype=np.intp)
+        return Lanes(sequences=sequences, lane_of=zero, representatives=zero)
+    lanes = Lanes(
+        sequences=sequences,
+        lane_of=np.zeros(count, dtype=np.intp),
+        representatives=np.zeros(1, dtype=np.intp),
+    )
+    lane_of = lanes.lane_of
+    if previous is not None:
+        ranks = previous.ranks(sequences)
+        lane_of = _refined(lane_of, np.where(ranks >= 0, previous.lane_of[ranks], -1))
+    for table in tables:
+        lane_of = _refined(lane_of, _patterns(lanes.ranks(table[:, N]), table, count))
+    representatives = np.unique(lane_of, return_index=True)[1]
+    return Lanes(sequences=sequences, lane_of=lane_of, representatives=representatives)
+
+
+def _distinct(values: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """Returns the distinct values, ascending."""
+    first, last = int(values.min()), int(values.max())
+    if last - first < 4 * len(values) + 64:
+        seen = np.zeros(last - first + 1, dtype=np.bool_)
+        seen[values - first] = True
+        return (np.flatnonzero(seen) + first).astype(np.int32)
+    return np.unique(values)
+
+
+def _patterns(ranks: Ranks, table: IndexArray, count: int) -> Ranks:
+    """Numbers the patterns of (t, x) in one table.
+
+    Args:
+        ranks: (rows,) the sequence of each row, as its rank.
+        table: (rows, 3) indexes.
+        count: number of sequences.
+
+    Returns:
+        (count,) equal numbers for sequences with the same set of (t, x).
+    """
+    sizes = np.bincount(ranks, minlength=count)
+    size = len(table) // count
+    places = table[:, T:]
+    if (sizes == size).all():
+        by_sequence = places.reshape(count, size, 2)
+        if (ranks.reshape(count, size) == ranks[::size, None]).all() and (
+            by_sequence == by_sequence[0]
+        ).all():
+            return np.zeros(count, dtype=np.intp)
+    order = np.lexsort((places[:, 1], places[:, 0], ranks))
+    ordered = places[order]
+    ends = np.cumsum(sizes)
+    known: dict[bytes, int] = {}
+    patterns = np.empty(count, dtype=np.intp)
+    for rank, (end, length) in enumerate(zip(ends.tolist(), sizes.tolist(), strict=True)):
+        pattern = ordered[end - length : end].tobytes()
+        patterns[rank] = known.setdefault(pattern, len(known))
+    return patterns
+
+
+def _refined(first: Ranks, second: Ranks) -> Ranks:
+    """Numbers the pairs of two numberings, in the order of first occurrence."""
+    if not second.any():
+        return first
+    known: dict[tuple[int, int], int] = {}
+    pairs = zip(first.tolist(), second.tolist(), strict=True)
+    numbers = [known.setdefault(pair, len(known)) for pair in pairs]
+    return np.array(numbers, dtype=np.intp)

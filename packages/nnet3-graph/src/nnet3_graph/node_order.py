@@ -1,0 +1,69 @@
+"""The order in which nodes depend on each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+
+def strongly_connected_components(sources: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """Groups nodes that depend on each other, and orders the groups.
+
+    Tarjan's algorithm ("Depth-first search and linear graph algorithms", 1972), without recursion.
+
+    Args:
+        sources: for each node, the nodes that it reads.
+
+    Returns:
+        The nodes, each once, in groups. What a node reads stands before it, except for the edges
+        inside a group that close a cycle.
+    """
+    count = len(sources)
+    number = [-1] * count  # in the order of discovery
+    lowest = [0] * count
+    on_stack = [False] * count
+    finished: list[int] = []
+    stack: list[int] = []
+    groups: list[tuple[int, ...]] = []
+    discovered = 0
+    for root in range(count):
+        if number[root] >= 0:
+            continue
+        path: list[tuple[int, Iterator[int]]] = [(root, iter(sources[root]))]
+        number[root] = lowest[root] = discovered
+        discovered += 1
+        stack.append(root)
+        on_stack[root] = True
+        while path:
+            node, rest = path[-1]
+            for source in rest:
+                if number[source] < 0:
+                    number[source] = lowest[source] = discovered
+                    discovered += 1
+                    stack.append(source)
+                    on_stack[source] = True
+                    path.append((source, iter(sources[source])))
+                    break
+                if on_stack[source]:
+                    lowest[node] = min(lowest[node], number[source])
+            else:
+                path.pop()
+                finished.append(node)
+                if path:
+                    reader = path[-1][0]
+                    lowest[reader] = min(lowest[reader], lowest[node])
+                if lowest[node] == number[node]:
+                    groups.append(_take_group(node, stack, on_stack, finished))
+    return tuple(groups)
+
+
+def _take_group(
+    root: int, stack: list[int], on_stack: list[bool], finished: list[int]
+) -> tuple[int, ...]:
+    """Takes the group of a root off the stack; its nodes are the last that were finished."""
+    size = len(stack) - stack.index(root)
+    for node in stack[-size:]:
+        on_stack[node] = False
+    del stack[-size:]
+    group = tuple(finished[-size:])
+    del finished[-size:]
+    return group

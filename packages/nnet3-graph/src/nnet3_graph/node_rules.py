@@ -1,0 +1,176 @@
+"""From a network to the rules of its nodes, in the order in which the graph is built."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+
+import attrs
+import numpy as np
+from nnet3_descriptors.descriptors import (
+    Const,
+    Descriptor,
+    Failover,
+    ForwardingDescriptor,
+    IfDefined,
+    Sum,
+    SumDescriptor,
+)
+from nnet3_descriptors.indexes import IndexArray
+from nnet3_descriptors.nnet import Nnet
+from nnet3_descriptors.nodes import (
+    ComponentInputNode,
+    ComponentNode,
+    DimRangeNode,
+    InputNode,
+    Node,
+    OutputNode,
+)
+
+from nnet3_graph.component_rules import component_rule
+from nnet3_graph.node_order import strongly_connected_components
+from nnet3_graph.rules import (
+    ALWAYS,
+    NEVER,
+    All,
+    ByTime,
+    First,
+    Fixed,
+    Optional,
+    Rule,
+    Shift,
+)
+
+
+@attrs.frozen(kw_only=True)
+class NodeRules:
+    """What the graph builder has to know about a network.
+
+    Attributes:
+        rules: the rule of each node, in the order of the nodes.
+        groups: the nodes, each once: strongly connected components of the node graph, sources
+            before what reads them; inside a component likewise, but for edges that close a cycle.
+        recurrent: for each group, whether its nodes (maybe through others) read each other.
+        moves: the largest |offset| in t and in x of any rule.
+        has_alternatives: whether some row may leave a computable source unread.
+    """
+
+    rules: tuple[Rule, ...]
+    groups: tuple[tuple[int, ...], ...]
+    recurrent: tuple[bool, ...]
+    moves: tuple[int, int]
+    has_alternatives: bool
+
+
+_known: dict[int, tuple[weakref.ref[Nnet], NodeRules]] = {}
+
+
+def node_rules(nnet: Nnet) -> NodeRules:
+    """Returns the rules of a network; remembered as long as the network lives."""
+    key = id(nnet)
+    known = _known.get(key)
+    if known is not None and known[0]() is nnet:
+        return known[1]
+    made = make_node_rules(nnet)
+    _known[key] = (weakref.ref(nnet, lambda _: _known.pop(key, None)), made)
+    return made
+
+
+def make_node_rules(nnet: Nnet) -> NodeRules:
+    """Derives the rules of a network."""
+    rules = tuple(_node_rule(nnet, number, node) for number, node in enumerate(nnet.nodes))
+    groups = strongly_connected_components([rule.sources for rule in rules])
+    moves = [move for rule in rules for move in rule.moves]
+    return NodeRules(
+        rules=rules,
+        groups=groups,
+        recurrent=tuple(len(group) > 1 or group[0] in rules[group[0]].sources for group in groups),
+        moves=(
+            max((abs(t) for t, _ in moves), default=0),
+            max((abs(x) for _, x in moves), default=0),
+        ),
+        has_alternatives=any(rule.has_alternatives for rule in rules),
+    )
+
+
+def _node_rule(nnet: Nnet, number: int, node: Node) -> Rule:
+    match node:
+        case InputNode():
+            return NEVER
+        case ComponentInputNode() | OutputNode():
+            return descriptor_rule(node.descriptor, nnet.node_indexes)
+        case ComponentNode():
+            return component_rule(nnet.component_of(node), number - 1)
+        case DimRangeNode():
+            return Shift(nnet.node_index(node.source), 0, 0)
+
+
+def descriptor_rule(descriptor: Descriptor, node_index: Mapping[str, int]) -> Rule:
+    """Returns the rule of a node that has this descriptor."""
+    rules = [_sum_rule(part, node_index) for part in descriptor.parts]
+    return _all_of(rules)
+
+
+def _all_of(rules: Sequence[Rule]) -> Rule:
+    """Returns a rule for all of some, with no All inside All, and no part twice."""
+    parts: list[Rule] = []
+    for rule in rules:
+        parts.extend(rule.parts if isinstance(rule, All) else [rule])
+    distinct = tuple(dict.fromkeys(parts))
+    return distinct[0] if len(distinct) == 1 else All(distinct)
+
+
+def _sum_rule(part: SumDescriptor, node_index: Mapping[str, int]) -> Rule:
+    match part:
+        case ForwardingDescriptor():
+            return forwarding_rule(part, node_index)
+        case Sum(first, second):
+            return _all_of([_sum_rule(first, node_index), _sum_rule(second, node_index)])
+        case Failover(first, second):
+            return First((_sum_rule(first, node_index), _sum_rule(second, node_index)))
+        case IfDefined(source):
+            return Optional(_sum_rule(source, node_index))
+        case Const():
+            return ALWAYS
+    raise TypeError(f"no rule for a {type(part).__name__}")
+
+
+def forwarding_rule(leaf: ForwardingDescriptor, node_index: Mapping[str, int]) -> Rule:
+    """Returns the rule of a forwarding descriptor.
+
+    For the values of t that are equal modulo its modulus, a forwarding descriptor adds an offset to
+    t or sets it, and likewise for x. So it is enough to look at three rows for each residue.
+    """
+    shift = leaf.shift()
+    if shift is not None:
+        name, t_offset, x_offset = shift
+        return Shift(node_index[name], t_offset, x_offset)
+    modulus = leaf.modulus
+    asked = np.zeros((3, modulus, 3), dtype=np.int32)
+    asked[:, :, 1] = np.arange(modulus)
+    asked[1, :, 1] += modulus
+    asked[2, :, 2] += 1
+    found = leaf.map_to_input(asked.reshape(-1, 3), node_index).reshape(3, modulus, 4)
+    rules = [_read(asked[0, residue], found[:, residue]) for residue in range(modulus)]
+    return rules[0] if len(set(rules)) == 1 else ByTime(tuple(rules))
+
+
+def _read(asked: IndexArray, found: IndexArray) -> Rule:
+    """Returns the rule that maps one index, one a modulus later, and one with x + 1, so.
+
+    Args:
+        asked: (3,) the first index.
+        found: (3, 4) what the three are mapped to.
+    """
+    _, t, x = asked.tolist()
+    (node, _, found_t, found_x), (_, _, later_t, _), (_, _, _, next_x) = found.tolist()
+    is_fixed_t, is_fixed_x = later_t == found_t, next_x == found_x
+    if not is_fixed_t and not is_fixed_x:
+        return Shift(node, found_t - t, found_x - x)
+    return Fixed(
+        source=node,
+        t=0 if is_fixed_t else found_t - t,
+        x=0 if is_fixed_x else found_x - x,
+        fixed_t=found_t if is_fixed_t else None,
+        fixed_x=found_x if is_fixed_x else None,
+    )

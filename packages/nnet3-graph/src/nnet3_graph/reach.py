@@ -1,0 +1,171 @@
+"""Reach: the rows that play a part in a computation, found from what is given and requested."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+from nnet3_descriptors.indexes import IndexArray
+
+from nnet3_graph.bounds import limited, possible_hulls, wanted_hulls
+from nnet3_graph.errors import RequestError
+from nnet3_graph.frame import Bits, Frame, change_frame
+from nnet3_graph.hull import Hull, hull_of, join, join_all, meet
+from nnet3_graph.node_rules import NodeRules
+from nnet3_graph.sets import computable_rows, demanded_rows, used_rows
+
+MAX_STEPS_T = 10_000
+"""How far in t a recurrence without an end of its own is followed, beyond all that is named."""
+
+MAX_STEPS_X = 100
+"""The same in x."""
+
+MAX_BITS = 1 << 28
+"""Limit on the size of the box (lanes, x, t) that the rows of a request span."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Earlier:
+    """The rows that the earlier segments of a looped computation have.
+
+    Attributes:
+        frame: what the bits stand for; its lanes are those of the new segment.
+        rows: the rows of each node.
+    """
+
+    frame: Frame
+    rows: Sequence[Bits]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Reach:
+    """The rows of every node that play a part, as sets of one frame.
+
+    Attributes:
+        frame: what the bits stand for.
+        given: for each node, the rows that the request supplies.
+        earlier: for each node, the rows that earlier segments have.
+        outputs: the requested rows, by node.
+        inner: for each node, the rows that a limited search did not have to cut off.
+        need: for each node, the rows that might be read.
+        have: for each node, the rows that are given or earlier or can be computed.
+    """
+
+    frame: Frame
+    given: list[Bits]
+    earlier: list[Bits]
+    outputs: dict[int, Bits]
+    inner: list[Bits]
+    need: list[Bits]
+    have: list[Bits]
+
+    @property
+    def missing_outputs(self) -> dict[int, Bits]:
+        """The requested rows that cannot be computed, by node; empty if there are none."""
+        missing = {node: rows & ~self.have[node] for node, rows in self.outputs.items()}
+        return {node: rows for node, rows in missing.items() if rows}
+
+    def used(self, nodes: NodeRules) -> list[Bits]:
+        """Returns for each node the rows that the outputs read, directly or not."""
+        supplied = _union(self.given, self.earlier)
+        if not nodes.has_alternatives and all(
+            need & ~have == 0 for need, have in zip(self.need, self.have, strict=True)
+        ):
+            return self.need  # everything that might be read is read
+        return used_rows(nodes, self.frame, self.have, supplied, self.outputs)
+
+
+def find_reach(
+    nodes: NodeRules,
+    num_lanes: int,
+    given: Mapping[int, IndexArray],
+    outputs: Mapping[int, IndexArray],
+    earlier: Earlier | None = None,
+) -> Reach:
+    """Finds which rows might be read for the outputs, and which of them can be computed.
+
+    Args:
+        nodes: the rules of the network.
+        num_lanes: number of lanes.
+        given: for some nodes, (rows, 3) indexes that are supplied, with the lane as n.
+        outputs: for some nodes, (rows, 3) indexes that are requested, with the lane as n.
+        earlier: what earlier segments have.
+
+    Raises:
+        RequestError: the values of t and x lie so far apart that no box can hold them.
+    """
+    given_hulls = {node: hull_of(indexes) for node, indexes in given.items()}
+    output_hulls = {node: hull_of(indexes) for node, indexes in outputs.items()}
+    supplied = dict(given_hulls)
+    named = join_all((*given_hulls.values(), *output_hulls.values()))
+    if earlier is not None:
+        named = join(named, earlier.frame.hull)
+        for node, rows in enumerate(earlier.rows):
+            if rows:
+                hull = earlier.frame.hull_of(rows)
+                supplied[node] = join(supplied[node], hull) if node in supplied else hull
+    possible = possible_hulls(nodes, supplied)
+    wanted = wanted_hulls(nodes, possible, output_hulls)
+    limit = join(named, join_all(hull for hull in wanted if hull.is_finite))
+    limit = Hull(
+        limit.t_first - MAX_STEPS_T,
+        limit.t_last + MAX_STEPS_T,
+        limit.x_first - MAX_STEPS_X,
+        limit.x_last + MAX_STEPS_X,
+    )
+    hulls = limited(wanted, limit)
+    frame = make_frame(join(named, join_all(hulls)), num_lanes, nodes.moves)
+    inside = [frame.box(hull) for hull in hulls]
+    given_rows = [0] * len(hulls)
+    for node, indexes in given.items():
+        given_rows[node] = frame.set_of(indexes)
+    output_rows = {node: frame.set_of(indexes) for node, indexes in outputs.items()}
+    earlier_rows = [0] * len(hulls)
+    if earlier is not None:
+        earlier_rows = [change_frame(rows, earlier.frame, frame) for rows in earlier.rows]
+    supplied_rows = _union(given_rows, earlier_rows)
+    need = demanded_rows(nodes, frame, inside, supplied_rows, output_rows)
+    cut_off = _inner(limit, nodes.moves)
+    return Reach(
+        frame=frame,
+        given=given_rows,
+        earlier=earlier_rows,
+        outputs=output_rows,
+        inner=[
+            box if hull == wanted_hull else box & frame.box(meet(cut_off, hull))
+            for box, hull, wanted_hull in zip(inside, hulls, wanted, strict=True)
+        ],
+        need=need,
+        have=computable_rows(nodes, frame, need, supplied_rows),
+    )
+
+
+def make_frame(hull: Hull, num_lanes: int, moves: tuple[int, int]) -> Frame:
+    """Returns a frame for the rows in a hull."""
+    num_t = int(hull.t_last - hull.t_first) + 1
+    num_x = int(hull.x_last - hull.x_first) + 1
+    frame = Frame(
+        t_first=int(hull.t_first),
+        num_t=num_t,
+        x_first=int(hull.x_first),
+        num_x=num_x,
+        num_lanes=num_lanes,
+        t_guard=min(moves[0], num_t - 1),
+        x_guard=min(moves[1], num_x - 1),
+    )
+    if frame.num_bits > MAX_BITS:
+        raise RequestError(
+            f"the request spans {num_t} values of t, {num_x} of x and {num_lanes} different "
+            f"patterns of sequences, together more than {MAX_BITS} rows for a node"
+        )
+    return frame
+
+
+def _inner(limit: Hull, moves: tuple[int, int]) -> Hull:
+    """Returns the part of a limiting hull that no move leads out of."""
+    t, x = moves
+    return Hull(limit.t_first + t, limit.t_last - t, limit.x_first + x, limit.x_last - x)
+
+
+def _union(first: Sequence[Bits], second: Sequence[Bits]) -> list[Bits]:
+    return [one | other for one, other in zip(first, second, strict=True)]

@@ -1,0 +1,19 @@
+"""Rules: when a row of a node can be computed, and which rows of other nodes it then reads."""
+
+from nnet3_graph.rules.combinations import ALWAYS, NEVER, All, ByTime, First, Optional
+from nnet3_graph.rules.reads import AnyOf, Asked, Fixed, Shift
+from nnet3_graph.rules.rule import Rule
+
+__all__ = [
+    "ALWAYS",
+    "NEVER",
+    "All",
+    "AnyOf",
+    "Asked",
+    "ByTime",
+    "First",
+    "Fixed",
+    "Optional",
+    "Rule",
+    "Shift",
+]

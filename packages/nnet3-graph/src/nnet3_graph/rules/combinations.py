@@ -1,0 +1,196 @@
+"""Rules made of other rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from nnet3_graph.frame import Bits, Frame
+from nnet3_graph.hull import EVERYWHERE, NOWHERE, Hull, join_all, meet
+from nnet3_graph.rules.rule import Rule, Want
+
+
+class _Combination(Rule):
+    """A rule that reads what its parts read."""
+
+    __slots__ = ()
+
+    parts: tuple[Rule, ...]
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(source for part in self.parts for source in part.sources))
+
+    @property
+    def moves(self) -> tuple[tuple[int, int], ...]:
+        return tuple(move for part in self.parts for move in part.moves)
+
+    @property
+    def has_alternatives(self) -> bool:
+        return any(part.has_alternatives for part in self.parts)
+
+    def want(self, hull: Hull, want: Want) -> None:
+        for part in self.parts:
+            part.want(hull, want)
+
+    def demand(self, rows: Bits, frame: Frame, need: list[Bits]) -> None:
+        for part in self.parts:
+            part.demand(rows, frame, need)
+
+
+@attrs.frozen
+class All(_Combination):
+    """Every one of the parts; of none, a row that can always be computed."""
+
+    parts: tuple[Rule, ...]
+
+    def possible(self, hulls: Sequence[Hull]) -> Hull:
+        possible = EVERYWHERE
+        for part in self.parts:
+            possible = meet(possible, part.possible(hulls))
+        return possible
+
+    def available(self, rows: Bits, frame: Frame, have: Sequence[Bits]) -> Bits:
+        available = rows
+        for part in self.parts:
+            available &= part.available(rows, frame, have)
+        return available
+
+    def use(self, rows: Bits, frame: Frame, have: Sequence[Bits], need: list[Bits]) -> None:
+        for part in self.parts:
+            part.use(rows, frame, have, need)
+
+    def blame(self, rows: Bits, frame: Frame, have: Sequence[Bits], missing: list[Bits]) -> None:
+        for part in self.parts:
+            part.blame(rows & ~part.available(rows, frame, have), frame, have, missing)
+
+
+@attrs.frozen
+class First(_Combination):
+    """The first of the parts that can be computed; of none, a row that never can."""
+
+    parts: tuple[Rule, ...]
+
+    @property
+    def has_alternatives(self) -> bool:
+        return len(self.parts) > 1 or any(part.has_alternatives for part in self.parts)
+
+    def possible(self, hulls: Sequence[Hull]) -> Hull:
+        return join_all(part.possible(hulls) for part in self.parts)
+
+    def available(self, rows: Bits, frame: Frame, have: Sequence[Bits]) -> Bits:
+        available = 0
+        for part in self.parts:
+            available |= part.available(rows, frame, have)
+        return available
+
+    def use(self, rows: Bits, frame: Frame, have: Sequence[Bits], need: list[Bits]) -> None:
+        for part in self.parts:
+            available = part.available(rows, frame, have)
+            part.use(rows & available, frame, have, need)
+            rows &= ~available
+
+
+ALWAYS = All(())
+"""A row that reads nothing, such as a constant."""
+
+NEVER = First(())
+"""A row that cannot be computed, such as one of an input node."""
+
+
+@attrs.frozen
+class Optional(Rule):
+    """A part that is read if it can be computed, and else left out."""
+
+    part: Rule
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        return self.part.sources
+
+    @property
+    def moves(self) -> tuple[tuple[int, int], ...]:
+        return self.part.moves
+
+    @property
+    def has_alternatives(self) -> bool:
+        # An available source is left out too if another one of the same part is missing.
+        return self.part.has_alternatives or isinstance(self.part, All)
+
+    def possible(self, hulls: Sequence[Hull]) -> Hull:
+        return EVERYWHERE
+
+    def want(self, hull: Hull, want: Want) -> None:
+        self.part.want(hull, want)
+
+    def demand(self, rows: Bits, frame: Frame, need: list[Bits]) -> None:
+        self.part.demand(rows, frame, need)
+
+    def available(self, rows: Bits, frame: Frame, have: Sequence[Bits]) -> Bits:
+        return rows
+
+    def use(self, rows: Bits, frame: Frame, have: Sequence[Bits], need: list[Bits]) -> None:
+        rows &= self.part.available(rows, frame, have)
+        if rows:
+            self.part.use(rows, frame, have, need)
+
+    def blame(self, rows: Bits, frame: Frame, have: Sequence[Bits], missing: list[Bits]) -> None:
+        return
+
+
+@attrs.frozen
+class ByTime(_Combination):
+    """Another part for each value of t modulo the number of parts."""
+
+    parts: tuple[Rule, ...]
+
+    def possible(self, hulls: Sequence[Hull]) -> Hull:
+        return join_all(
+            self._with_residue(part.possible(hulls), residue)
+            for residue, part in enumerate(self.parts)
+        )
+
+    def _with_residue(self, hull: Hull, residue: int) -> Hull:
+        """Returns the hull of the rows with t = residue modulo the number of parts."""
+        if not hull.is_finite:
+            return hull
+        modulus = len(self.parts)
+        narrowed = hull._replace(
+            t_first=hull.t_first + (residue - hull.t_first) % modulus,
+            t_last=hull.t_last - (hull.t_last - residue) % modulus,
+        )
+        return narrowed if narrowed else NOWHERE
+
+    def want(self, hull: Hull, want: Want) -> None:
+        for residue, part in enumerate(self.parts):
+            rows = self._with_residue(hull, residue)
+            if rows:
+                part.want(rows, want)
+
+    def _split(self, rows: Bits, frame: Frame) -> list[tuple[Rule, Bits]]:
+        """Returns the parts and the rows that follow each, if there are any."""
+        modulus = len(self.parts)
+        split = [
+            (self.parts[residue], rows & frame.residue(modulus, residue))
+            for residue in frame.residues(modulus)
+        ]
+        return [(part, some) for part, some in split if some]
+
+    def demand(self, rows: Bits, frame: Frame, need: list[Bits]) -> None:
+        for part, some in self._split(rows, frame):
+            part.demand(some, frame, need)
+
+    def available(self, rows: Bits, frame: Frame, have: Sequence[Bits]) -> Bits:
+        available = 0
+        for part, some in self._split(rows, frame):
+            available |= some & part.available(some, frame, have)
+        return available
+
+    def use(self, rows: Bits, frame: Frame, have: Sequence[Bits], need: list[Bits]) -> None:
+        for part, some in self._split(rows, frame):
+            part.use(some, frame, have, need)
+
+    def blame(self, rows: Bits, frame: Frame, have: Sequence[Bits], missing: list[Bits]) -> None:
+        for part, some in self._split(rows, frame):
+            part.blame(some, frame, have, missing)

@@ -1,0 +1,223 @@
+"""The leaves of rules: which rows of one source a row reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+from nnet3_descriptors.components import Component
+
+from nnet3_graph.frame import Bits, Frame, moved_over
+from nnet3_graph.hull import EVERYWHERE, NOWHERE, Hull, hull_of, meet
+from nnet3_graph.rules.rule import Rule, Want
+
+
+@attrs.frozen
+class Shift(Rule):
+    """The row of a source at (t + t offset, x + x offset)."""
+
+    source: int
+    t: int
+    x: int
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        return (self.source,)
+
+    @property
+    def moves(self) -> tuple[tuple[int, int], ...]:
+        return ((self.t, self.x),)
+
+    def possible(self, hulls: Sequence[Hull]) -> Hull:
+        return hulls[self.source].shifted(-self.t, -self.x)
+
+    def want(self, hull: Hull, want: Want) -> None:
+        want(self.source, hull.shifted(self.t, self.x))
+
+    def demand(self, rows: Bits, frame: Frame, need: list[Bits]) -> None:
+        t, x = self.t, self.x
+        if abs(t) < frame.num_t and abs(x) < frame.num_x:
+            move = t + x * frame.row
+            need[self.source] |= rows << move if move >= 0 else rows >> -move
+
+    def available(self, rows: Bits, frame: Frame, have: Sequence[Bits]) -> Bits:
+        t, x = self.t, self.x
+        if abs(t) >= frame.num_t or abs(x) >= frame.num_x:
+            return 0
+        move = t + x * frame.row
+        return have[self.source] >> move if move >= 0 else have[self.source] << -move
+
+    def use(self, rows: Bits, frame: Frame, have: Sequence[Bits], need: list[Bits]) -> None:
+        self.demand(rows, frame, need)
+
+
+@attrs.frozen(kw_only=True)
+class Fixed(Rule):
+    """The row of a source at a fixed t, or a fixed x, or both.
+
+    Attributes:
+        source: the node.
+        t: what is added to t, if that is not fixed.
+        x: what is added to x, if that is not fixed.
+        fixed_t: the t that is read for every row, or None.
+        fixed_x: the x that is read for every row, or None.
+    """
+
+    source: int
+    t: int = 0
+    x: int = 0
+    fixed_t: int | None = None
+    fixed_x: int | None = None
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        return (self.source,)
+
+    @property
+    def moves(self) -> tuple[tuple[int, int], ...]:
+        return ((self.t, self.x),)
+
+    def possible(self, hulls: Sequence[Hull]) -> Hull:
+        source = meet(hulls[self.source], self._target(EVERYWHERE))
+        if not source:
+            return NOWHERE
+        first_t, last_t, first_x, last_x = source.shifted(-self.t, -self.x)
+        if self.fixed_t is not None:
+            first_t, last_t = EVERYWHERE.t_first, EVERYWHERE.t_last
+        if self.fixed_x is not None:
+            first_x, last_x = EVERYWHERE.x_first, EVERYWHERE.x_last
+        return Hull(first_t, last_t, first_x, last_x)
+
+    def want(self, hull: Hull, want: Want) -> None:
+        want(self.source, self._target(hull))
+
+    def _target(self, hull: Hull) -> Hull:
+        """Returns where the source is read for the rows in a hull."""
+        first_t, last_t, first_x, last_x = hull.shifted(self.t, self.x)
+        if self.fixed_t is not None:
+            first_t = last_t = self.fixed_t
+        if self.fixed_x is not None:
+            first_x = last_x = self.fixed_x
+        return Hull(first_t, last_t, first_x, last_x)
+
+    def demand(self, rows: Bits, frame: Frame, need: list[Bits]) -> None:
+        if self.fixed_t is not None:
+            rows = frame.to_t(rows, self.fixed_t)
+        if self.fixed_x is not None:
+            rows = frame.to_x(rows, self.fixed_x)
+        Shift(self.source, self.t, self.x).demand(rows, frame, need)
+
+    def available(self, rows: Bits, frame: Frame, have: Sequence[Bits]) -> Bits:
+        found = Shift(self.source, self.t, self.x).available(rows, frame, have)
+        if self.fixed_x is not None:
+            found = frame.at_x(found, self.fixed_x)
+        if self.fixed_t is not None:
+            found = frame.at_t(found, self.fixed_t)
+        return found
+
+    def use(self, rows: Bits, frame: Frame, have: Sequence[Bits], need: list[Bits]) -> None:
+        self.demand(rows, frame, need)
+
+
+@attrs.frozen
+class AnyOf(Rule):
+    """Whichever rows of a source at (t + offset, x) there are; one is enough.
+
+    Attributes:
+        source: the node.
+        offsets: ascending offsets in t, at least one.
+    """
+
+    source: int
+    offsets: range = attrs.field(validator=attrs.validators.min_len(1))
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        return (self.source,)
+
+    @property
+    def moves(self) -> tuple[tuple[int, int], ...]:
+        return ((self.offsets[0], 0), (self.offsets[-1], 0))
+
+    def possible(self, hulls: Sequence[Hull]) -> Hull:
+        first_t, last_t, first_x, last_x = hulls[self.source]
+        return Hull(first_t - self.offsets[-1], last_t - self.offsets[0], first_x, last_x)
+
+    def want(self, hull: Hull, want: Want) -> None:
+        first_t, last_t, first_x, last_x = hull
+        moved = Hull(first_t + self.offsets[0], last_t + self.offsets[-1], first_x, last_x)
+        want(self.source, moved)
+
+    def demand(self, rows: Bits, frame: Frame, need: list[Bits]) -> None:
+        need[self.source] |= moved_over(rows, frame.clamped(self.offsets))
+
+    def available(self, rows: Bits, frame: Frame, have: Sequence[Bits]) -> Bits:
+        offsets = frame.clamped(self.offsets)
+        if not offsets:
+            return 0
+        return moved_over(have[self.source], range(-offsets[-1], 1 - offsets[0], offsets.step))
+
+    def use(self, rows: Bits, frame: Frame, have: Sequence[Bits], need: list[Bits]) -> None:
+        need[self.source] |= moved_over(rows, frame.clamped(self.offsets)) & have[self.source]
+
+
+@attrs.frozen
+class Asked(Rule):
+    """The rows that a component names when it is asked about index arrays.
+
+    For types without a closed form. Assumed of the type, beyond its own promises: a larger t (or
+    x) at the output never asks for smaller values of t (or x) at the input.
+
+    Attributes:
+        source: the component-input node.
+        component: the component.
+    """
+
+    source: int
+    component: Component = attrs.field(eq=id)
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        return (self.source,)
+
+    @property
+    def moves(self) -> tuple[tuple[int, int], ...]:
+        return ()
+
+    @property
+    def has_alternatives(self) -> bool:
+        return True
+
+    def possible(self, hulls: Sequence[Hull]) -> Hull:
+        return EVERYWHERE
+
+    def want(self, hull: Hull, want: Want) -> None:
+        if not hull.is_finite:
+            want(self.source, EVERYWHERE)
+            return
+        corners = [
+            (0, int(t), int(x))
+            for t in (hull.t_first, hull.t_last)
+            for x in (hull.x_first, hull.x_last)
+        ]
+        _, inputs = self.component.input_dependencies(np.array(corners, dtype=np.int32))
+        want(self.source, hull_of(inputs))
+
+    def demand(self, rows: Bits, frame: Frame, need: list[Bits]) -> None:
+        _, inputs = self.component.input_dependencies(frame.indexes(rows))
+        need[self.source] |= frame.set_of(inputs)
+
+    def available(self, rows: Bits, frame: Frame, have: Sequence[Bits]) -> Bits:
+        outputs = frame.indexes(rows)
+        splits, inputs = self.component.input_dependencies(outputs)
+        found = frame.contains(have[self.source], inputs)
+        computable, _ = self.component.is_computable(outputs, splits, inputs, found)
+        return frame.set_of(outputs[computable])
+
+    def use(self, rows: Bits, frame: Frame, have: Sequence[Bits], need: list[Bits]) -> None:
+        outputs = frame.indexes(rows)
+        splits, inputs = self.component.input_dependencies(outputs)
+        found = frame.contains(have[self.source], inputs)
+        _, used = self.component.is_computable(outputs, splits, inputs, found)
+        need[self.source] |= frame.set_of(inputs[used])

@@ -1,0 +1,79 @@
+"""What a rule has to answer.
+
+A rule is a small tree whose leaves read rows of one node each. The graph is built by asking the
+rules of all nodes six questions, first about hulls, then about sets of rows:
+
+possible    which rows might be computable, if those of the sources are in these hulls?
+want        which rows of the sources might the rows in this hull read?
+demand      which rows of the sources might these rows read?
+available   which rows are computable, if exactly these rows of the sources are?
+use         which of the available rows of the sources do these (computable) rows read?
+blame       which missing rows of the sources keep these rows from being computable?
+
+Sets of rows are integers in a `Frame`; `need` and `have` hold one for each node.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from nnet3_graph.frame import Bits, Frame
+from nnet3_graph.hull import Hull
+
+Want = Callable[[int, Hull], None]
+"""Takes a node and a hull of its rows that might be read."""
+
+
+class Rule(ABC):
+    """When a row can be computed, and what it reads."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def sources(self) -> tuple[int, ...]:
+        """The nodes that might be read, each once."""
+
+    @property
+    @abstractmethod
+    def moves(self) -> tuple[tuple[int, int], ...]:
+        """The offsets (t, x) at which the sources might be read, as far as they are constant."""
+
+    @property
+    def has_alternatives(self) -> bool:
+        """Whether a computable row may leave an available source unread."""
+        return False
+
+    @abstractmethod
+    def possible(self, hulls: Sequence[Hull]) -> Hull:
+        """Returns a hull of the rows that might be computable, given those of all nodes."""
+
+    @abstractmethod
+    def want(self, hull: Hull, want: Want) -> None:
+        """Calls `want` with a hull of what the rows in `hull` might read, for each source."""
+
+    @abstractmethod
+    def demand(self, rows: Bits, frame: Frame, need: list[Bits]) -> None:
+        """Adds to `need` whatever the rows might read.
+
+        Bits outside of the box of the frame may be added too; they mean nothing.
+        """
+
+    @abstractmethod
+    def available(self, rows: Bits, frame: Frame, have: Sequence[Bits]) -> Bits:
+        """Returns which of the rows are computable if exactly those in `have` are.
+
+        The answer may have other bits too, which mean nothing.
+        """
+
+    @abstractmethod
+    def use(self, rows: Bits, frame: Frame, have: Sequence[Bits], need: list[Bits]) -> None:
+        """Adds to `need` what the rows, all of them computable, read."""
+
+    def blame(self, rows: Bits, frame: Frame, have: Sequence[Bits], missing: list[Bits]) -> None:
+        """Adds to `missing` the absent rows that keep these rows from being computable."""
+        demanded = [0] * len(missing)
+        self.demand(rows, frame, demanded)
+        for source in self.sources:
+            missing[source] |= demanded[source] & ~have[source]

@@ -1,0 +1,117 @@
+"""The three passes that find the rows of each node: demand, computability, use.
+
+`demanded_rows` goes from the outputs backward and collects what might be read; `computable_rows`
+goes forward and finds which of it can be computed; `used_rows` goes backward again and keeps what
+really is read. A node outside of cycles is done once, with all its rows at a time. The nodes of a
+cycle are gone round until nothing new is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nnet3_graph.frame import Bits, Frame
+from nnet3_graph.node_rules import NodeRules
+
+
+def demanded_rows(
+    nodes: NodeRules,
+    frame: Frame,
+    inside: Sequence[Bits],
+    given: Sequence[Bits],
+    outputs: Mapping[int, Bits],
+) -> list[Bits]:
+    """Returns the rows of each node that might be read, directly or not, for the outputs.
+
+    Args:
+        nodes: the rules of the network.
+        frame: what the bits stand for.
+        inside: for each node, the rows outside of which nothing can be computed.
+        given: for each node, the rows that are supplied; what they would read is not followed.
+        outputs: the requested rows, by node.
+    """
+    need = [0] * len(nodes.rules)
+    for node, rows in outputs.items():
+        need[node] = rows
+    for group, recurrent in zip(reversed(nodes.groups), reversed(nodes.recurrent), strict=True):
+        if not recurrent:
+            (node,) = group
+            rows = need[node] = need[node] & inside[node]
+            rows &= ~given[node]
+            if rows:
+                nodes.rules[node].demand(rows, frame, need)
+            continue
+        followed = dict.fromkeys(group, 0)
+        changed = True
+        while changed:
+            changed = False
+            for node in reversed(group):
+                rows = need[node] = need[node] & inside[node]
+                rows &= ~given[node] & ~followed[node]
+                if rows:
+                    followed[node] |= rows
+                    nodes.rules[node].demand(rows, frame, need)
+                    changed = True
+    return need
+
+
+def computable_rows(
+    nodes: NodeRules, frame: Frame, need: Sequence[Bits], given: Sequence[Bits]
+) -> list[Bits]:
+    """Returns which of the demanded rows of each node can be computed, and what is given.
+
+    This is the least solution: a row is computable if it follows from given rows in finitely many
+    steps.
+
+    Args:
+        nodes: the rules of the network.
+        frame: what the bits stand for.
+        need: for each node, the demanded rows.
+        given: for each node, the rows that are supplied.
+    """
+    have = list(given)
+    for group, recurrent in zip(nodes.groups, nodes.recurrent, strict=True):
+        changed = True
+        while changed:
+            changed = False
+            for node in group:
+                missing = need[node] & ~have[node]
+                if missing:
+                    found = missing & nodes.rules[node].available(missing, frame, have)
+                    if found:
+                        have[node] |= found
+                        changed = recurrent
+    return have
+
+
+def used_rows(
+    nodes: NodeRules,
+    frame: Frame,
+    have: Sequence[Bits],
+    given: Sequence[Bits],
+    outputs: Mapping[int, Bits],
+) -> list[Bits]:
+    """Returns the rows of each node that are read, directly or not, for the outputs.
+
+    Args:
+        nodes: the rules of the network.
+        frame: what the bits stand for.
+        have: for each node, the rows that can be computed.
+        given: for each node, the rows that are supplied; they read nothing.
+        outputs: the requested rows, by node; all of them computable.
+    """
+    need = [0] * len(nodes.rules)
+    for node, rows in outputs.items():
+        need[node] = rows
+    for group, recurrent in zip(reversed(nodes.groups), reversed(nodes.recurrent), strict=True):
+        followed = dict.fromkeys(group, 0)
+        changed = True
+        while changed:
+            changed = False
+            for node in reversed(group):
+                rows = need[node] & have[node] & ~given[node] & ~followed[node]
+                if rows:
+                    followed[node] |= rows
+                    nodes.rules[node].use(rows, frame, have, need)
+                    changed = recurrent
+    return [need_rows & have_rows for need_rows, have_rows in zip(need, have, strict=True)]
