@@ -26,8 +26,10 @@ from nnet3_descriptors.files.writer import BinaryWriter, TextWriter
 CONFIGS = {
     "AffineComponent": "input-dim=3 output-dim=2 learning-rate=0.01",
     "BatchNormComponent": "dim=6 block-dim=3 epsilon=0.01",
+    "DropoutComponent": "dim=4 dropout-proportion=0.25 dropout-per-frame=true",
     "LinearComponent": "input-dim=4 output-dim=2 rank-in=1 orthonormal-constraint=-1.0",
     "LogSoftmaxComponent": "dim=4",
+    "LstmNonlinearityComponent": "cell-dim=3 use-dropout=true self-repair-scale=0.01",
     "NaturalGradientAffineComponent": "input-dim=3 output-dim=2 max-change=0.75 bias-mean=1",
     "NoOpComponent": "dim=5 backprop-scale=0.5",
     "RectifiedLinearComponent": "dim=4 block-dim=2 self-repair-scale=1.0e-05",

@@ -14,6 +14,7 @@ from nnet3_descriptors.components.base import (
 )
 from nnet3_descriptors.components.batch_norm import BatchNormComponent
 from nnet3_descriptors.components.config_line import ConfigLine
+from nnet3_descriptors.components.masks import DropoutComponent
 from nnet3_descriptors.components.no_op import NoOpComponent
 from nnet3_descriptors.components.nonlinear import (
     LogSoftmaxComponent,
@@ -23,6 +24,7 @@ from nnet3_descriptors.components.nonlinear import (
     TanhComponent,
 )
 from nnet3_descriptors.components.properties import ComponentProperties
+from nnet3_descriptors.components.recurrent import LstmNonlinearityComponent
 from nnet3_descriptors.components.tdnn import TdnnComponent, TdnnPrecomputedIndexes
 
 __all__ = [
@@ -31,8 +33,10 @@ __all__ = [
     "Component",
     "ComponentProperties",
     "ConfigLine",
+    "DropoutComponent",
     "LinearComponent",
     "LogSoftmaxComponent",
+    "LstmNonlinearityComponent",
     "NaturalGradientAffineComponent",
     "NoOpComponent",
     "PrecomputedIndexes",

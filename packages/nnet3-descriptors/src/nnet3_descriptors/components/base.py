@@ -1,7 +1,7 @@
 """What all component classes have in common: identity, index rules, parameters, construction."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Final, Self, TypeVar, dataclass_transform
 
 import attrs
 import numpy as np
@@ -17,6 +17,9 @@ from nnet3_descriptors.indexes import IndexArray
 
 InfoEntry = str | Callable[[Any], str]
 """The name of a field or property, or a function of the component that returns text or ''."""
+
+MAX_DIM: Final = 2**31 - 1
+"""Largest number of columns."""
 
 _REGISTRY: dict[str, type["Component"]] = {}
 _C = TypeVar("_C", bound="type[Component]")
@@ -92,6 +95,9 @@ class Component:
         for spec in self.FIELDS:
             spec.check(self)
         self.check()
+        for name in ("input_dim", "output_dim"):
+            dim = getattr(self, name)
+            self.require(1 <= dim <= MAX_DIM, f"{name} must be 1 to {MAX_DIM}, got {dim}")
 
     def check(self) -> None:
         """Raises NetworkError if the fields contradict each other."""
@@ -191,11 +197,12 @@ class Component:
 
     def parameter_arrays(self) -> dict[str, NDArray[np.float32]]:
         """Returns the trainable parameters by name, in Vectorize order."""
-        return {name: getattr(self, name) for name in self.parameters}
+        arrays = self.arrays()
+        return {name: arrays[name] for name in self.parameters}
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:
         """Returns all arrays by field name: parameters, fixed values and statistics."""
-        values = {spec.name: getattr(self, spec.name) for spec in field_specs(type(self))}
+        values = {spec.name: getattr(self, spec.name) for spec in self.FIELDS}
         return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
     def with_parameters(self, arrays: Mapping[str, NDArray[np.float32]]) -> Self:
@@ -211,8 +218,7 @@ class Component:
                 np.shape(array) == current[name].shape,
                 f"'{name}' must have shape {current[name].shape}, got {np.shape(array)}",
             )
-        changed: Self = attrs.evolve(self, **arrays)  # type: ignore[misc]
-        return changed
+        return self.replace(**arrays)
 
     def replace(self, **changes: Any) -> Self:
         """Returns this component with other values for some of its fields.

@@ -112,9 +112,14 @@ class ConfigLine:
         return value
 
     def real(
-        self, key: str, default: float | None = None, *, minimum: float | None = None
+        self,
+        key: str,
+        default: float | None = None,
+        *,
+        minimum: float | None = None,
+        maximum: float | None = None,
     ) -> float:
-        """Returns the value as a number, rounded to float32, not below `minimum`."""
+        """Returns the value as a number, rounded to float32, from `minimum` to `maximum`."""
         if default is not None and not self.has(key):
             return float(np.float32(default))
         text = self.text(key)
@@ -125,6 +130,8 @@ class ConfigLine:
             raise self.error(f"'{key}' must be a number, got '{text}'", key) from None
         if minimum is not None and not value >= minimum:
             raise self.error(f"'{key}' must be >= {minimum:g}, got {text}", key)
+        if maximum is not None and not value <= np.float32(maximum):
+            raise self.error(f"'{key}' must be <= {maximum:g}, got {text}", key)
         return value
 
     def boolean(self, key: str, default: bool | None = None) -> bool:

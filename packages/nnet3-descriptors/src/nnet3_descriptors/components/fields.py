@@ -54,6 +54,7 @@ class FieldSpec:
         label: Name by which `info` shows it.
         show: How `info` shows the value.
         minimum: Least value.
+        maximum: Greatest value.
     """
 
     name: str
@@ -72,6 +73,7 @@ class FieldSpec:
     label: str
     show: Callable[[str, Any], str] | None
     minimum: float | None
+    maximum: float | None
 
     @property
     def optional(self) -> bool:
@@ -106,6 +108,8 @@ class FieldSpec:
         self.kind.check(value, where)
         if self.minimum is not None and not value >= self.minimum:
             raise NetworkError(f"{where} must be >= {self.minimum:g}, got {value:g}")
+        if self.maximum is not None and not value <= self.maximum:
+            raise NetworkError(f"{where} must be <= {self.maximum:g}, got {value:g}")
         if self.shape and not (self.may_be_empty and value.size == 0):
             wanted = tuple(
                 getattr(component, size) if isinstance(size, str) else size for size in self.shape
@@ -166,6 +170,7 @@ def declare(
     shown: Shown | None = None,
     show: Callable[[str, Any], str] | None = None,
     minimum: float | None = None,
+    maximum: float | None = None,
 ) -> Any:
     """Declares a field; see FieldSpec for the arguments. `info` is its label, or None to hide it.
 
@@ -190,6 +195,7 @@ def declare(
         label="auto" if info is None else info,
         show=show,
         minimum=minimum,
+        maximum=maximum,
     )
     if default is _REQUIRED:
         start: Any = attrs.NOTHING
