@@ -22,7 +22,7 @@ import json
 import math
 import types
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, NoReturn, TypeVar, Union, get_args, get_origin
+from typing import Any, Final, NoReturn, TypeVar, Union, cast, get_args, get_origin
 
 import attrs
 import cattrs
@@ -38,7 +38,9 @@ from nnet3_descriptors.errors import Nnet3Error, SerializationError
 METADATA_KEY: Final = "nnet3"
 TENSOR_KEY: Final = "$tensor"
 TYPE_KEY: Final = "type"
+ARRAY_KEY: Final = "$array"
 
+_JSON_DTYPES: Final = ("bool", "int8", "uint8", "int32", "int64", "float32", "float64")
 _HEADER_KEYS: Final = ("format", "version", "content")
 _SHOWN_FAULTS: Final = 3
 
@@ -93,6 +95,77 @@ def from_container(data: bytes, cls: type[T], *, format: str, version: int) -> T
         return _converter().structure(header["content"], cls)
     except (cattrs.BaseValidationError, ValueError, TypeError) as error:
         raise SerializationError(f"not a valid '{format}': {_describe(error)}") from error
+
+
+def to_json(value: object) -> str:
+    """Serializes an instance of an attrs class as one line of JSON, for people to read.
+
+    It is the content of a container, with arrays in the place of references to tensors:
+    {"$array": [[1, 2]], "dtype": "int32", "shape": [1, 2]}. The class is written as "type".
+
+    Args:
+        value: As for `to_container`.
+    """
+    tensors: dict[str, Array] = {}
+    fields = _detach_tensors(_converter().unstructure(value, type(value)), (), tensors)
+    content = {TYPE_KEY: type(value).__name__, **fields}
+    return json.dumps(_with_arrays(content, tensors), allow_nan=False)
+
+
+def from_json(text: str, base: type[T]) -> T:
+    """Reads what `to_json` has written.
+
+    Args:
+        text: The JSON.
+        base: A class that the value is an instance of.
+
+    Raises:
+        SerializationError: The text is no such JSON, or does not describe an instance of `base`.
+    """
+    try:
+        content = json.loads(text, object_hook=_array_from_json)
+        name = content.pop(TYPE_KEY) if isinstance(content, dict) else None
+        classes = {cls.__name__: cls for cls in _classes([base])}
+        if name not in classes:
+            raise TypeError(f"unknown type {name!r:.80}")
+        return cast(T, _converter().structure(content, classes[name]))
+    except (
+        cattrs.BaseValidationError,
+        json.JSONDecodeError,
+        KeyError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise SerializationError(f"not a {base.__name__}: {_describe(error)}") from error
+
+
+def _with_arrays(value: Any, tensors: dict[str, Array]) -> Any:
+    """Returns JSON with references to tensors replaced by their values."""
+    if isinstance(value, list):
+        return [_with_arrays(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if list(value) == [TENSOR_KEY]:
+        array = tensors[value[TENSOR_KEY]]
+        values = (
+            [_float_to_json(item) for item in array.ravel().tolist()]
+            if (array.dtype.kind == "f")
+            else array.ravel().tolist()
+        )
+        return {ARRAY_KEY: values, "dtype": str(array.dtype), "shape": list(array.shape)}
+    return {key: _with_arrays(item, tensors) for key, item in value.items()}
+
+
+def _array_from_json(entries: dict[str, Any]) -> Any:
+    """Returns the array that an object of `to_json` stands for, or the object if it is none."""
+    if ARRAY_KEY not in entries:
+        return entries
+    if entries.keys() != {ARRAY_KEY, "dtype", "shape"} or entries["dtype"] not in _JSON_DTYPES:
+        raise ValueError("an array must have its values, a known dtype and a shape")
+    array = np.array(entries[ARRAY_KEY], dtype=entries["dtype"]).reshape(entries["shape"])
+    array.setflags(write=False)
+    return array
 
 
 # -- arrays and JSON -------------------------------------------------------------------------------
