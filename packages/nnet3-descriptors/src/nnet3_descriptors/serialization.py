@@ -6,7 +6,8 @@ of its metadata, under the key "nnet3":
     {"format": "nnet3.nnet", "version": 1, "content": {...}}
 
 - An object stands for an instance of a class: its keys are the names of the fields. Where several
-  classes are possible, the key "type" gives the name of the class.
+  classes are possible, the key "type" gives the name of the class. (A class whose own attribute
+  IS_ABSTRACT is true only serves others as a base.)
 - A list stands for a tuple; a descriptor is its text.
 - {"$tensor": NAME} stands for the array that is stored as the tensor NAME, which is the path to
   it: "components.3.linear_params".
@@ -328,9 +329,11 @@ def _is_tagged(type_: Any) -> bool:
 
 
 def _classes(members: Iterable[Any]) -> Iterator[type[attrs.AttrsInstance]]:
-    """Returns attrs classes and their subclasses."""
+    """Returns attrs classes and their subclasses, without those that are marked as abstract."""
     for member in members:
-        yield member
+        attributes = vars(member)
+        if "__attrs_attrs__" in attributes and not attributes.get("IS_ABSTRACT", False):
+            yield member
         yield from _classes(member.__subclasses__())
 
 

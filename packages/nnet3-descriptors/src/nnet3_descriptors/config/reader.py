@@ -42,6 +42,10 @@ _NODE_CLASSES: Final[Mapping[str, type[Node]]] = {
     "dim-range-node": DimRangeNode,
 }
 
+_MAX_GUESSED_NAMES: Final = 2000
+_MAX_GUESSED_LENGTH: Final = 100
+"""Beyond these, looking for a similar name takes longer than it is worth."""
+
 
 def parse_config(
     text: str, base: Nnet | None = None, *, rng: np.random.Generator | None = None
@@ -233,5 +237,8 @@ def _parse_input(line: ConfigLine, names: _Names) -> Descriptor:
 
 def _guess(name: str, known: Iterable[str]) -> str:
     """Returns a hint at the known name that is most like an unknown one, if any is."""
-    close = difflib.get_close_matches(name, known, n=1)
+    names = [other for other in known if len(other) <= _MAX_GUESSED_LENGTH]
+    if len(name) > _MAX_GUESSED_LENGTH or len(names) > _MAX_GUESSED_NAMES:
+        return ""
+    close = difflib.get_close_matches(name, names, n=1)
     return f"; did you mean '{close[0]}'?" if close else ""

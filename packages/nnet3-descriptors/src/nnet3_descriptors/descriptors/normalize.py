@@ -152,7 +152,7 @@ def _apply(expression: Expression, terms: Sequence[SumDescriptor]) -> SumDescrip
         case "Offset", (int(t_offset), *rest):
             x_offset = rest[0] if rest else 0
             assert isinstance(x_offset, int)
-            return terms[0].map_leaves(lambda leaf: _shifted(leaf, t_offset, x_offset))
+            return shifted(terms[0], t_offset, x_offset)
         case "Round", (int(t_modulus),):
             return terms[0].map_leaves(lambda leaf: Round(leaf, t_modulus))
         case "ReplaceIndex", (("t" | "x") as variable, int(value)):
@@ -167,7 +167,18 @@ def _sum(terms: Sequence[SumDescriptor]) -> SumDescriptor:
     return total
 
 
-def _shifted(leaf: ForwardingDescriptor, t_offset: int, x_offset: int) -> ForwardingDescriptor:
+def shifted(term: SumDescriptor, t_offset: int, x_offset: int = 0) -> SumDescriptor:
+    """Returns the normal form of Offset(term, t_offset, x_offset).
+
+    Raises:
+        NetworkError: An offset no longer fits in 32 bits.
+    """
+    return term.map_leaves(lambda leaf: _shifted_leaf(leaf, t_offset, x_offset))
+
+
+def _shifted_leaf(
+    leaf: ForwardingDescriptor, t_offset: int, x_offset: int
+) -> ForwardingDescriptor:
     if isinstance(leaf, Offset):
         t_offset += leaf.t_offset
         x_offset += leaf.x_offset

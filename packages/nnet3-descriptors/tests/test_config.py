@@ -1,0 +1,283 @@
+"""Config text: what it builds, how a network is extended, how faults are shown."""
+
+import numpy as np
+import pytest
+from nnet3_descriptors import (
+    ComponentInputNode,
+    ComponentNode,
+    ConfigError,
+    DescriptorSyntaxError,
+    DimRangeNode,
+    InputNode,
+    NetworkError,
+    Nnet,
+    OutputNode,
+    SourceError,
+    node_config_lines,
+    parse_config,
+    parse_descriptor,
+)
+
+CONFIG = """\
+# a network with all kinds of nodes
+input-node name=input dim=4
+component name=affine type=AffineComponent input-dim=8 output-dim=5
+component-node name=a component=affine input=Append(low, Offset(low, -1), b)   # b comes later
+dim-range-node name=low input-node=input dim-offset=1 dim=3
+
+component name='relu' type="RectifiedLinearComponent" dim=2
+component-node name=b component=relu input=Offset(c, -1)
+dim-range-node name=c input-node=a dim-offset=0 dim=2
+output-node name=output input=a objective=quadratic
+output-node name=output2 input=b
+"""
+
+NODE_LINES = (
+    "input-node name=input dim=4",
+    "component-node name=a component=affine input=Append(low, Offset(low, -1), b)",
+    "dim-range-node name=low input-node=input dim-offset=1 dim=3",
+    "component-node name=b component=relu input=Offset(c, -1)",
+    "dim-range-node name=c input-node=a dim-offset=0 dim=2",
+    "output-node name=output input=a objective=quadratic",
+    "output-node name=output2 input=b objective=linear",
+)
+
+
+class TestParseConfig:
+    """Tests for `parse_config`."""
+
+    def test_builds_nodes_and_components(self) -> None:
+        """Nodes stand in the order of the lines; they may refer to what comes later."""
+        nnet = parse_config(CONFIG)
+
+        assert nnet.component_names == ("affine", "relu")
+        assert nnet.nodes == (
+            InputNode(name="input", dim=4),
+            ComponentInputNode(
+                name="a_input", descriptor=parse_descriptor("Append(low, Offset(low, -1), b)")
+            ),
+            ComponentNode(name="a", component="affine"),
+            DimRangeNode(name="low", source="input", dim_offset=1, dim=3),
+            ComponentInputNode(name="b_input", descriptor=parse_descriptor("Offset(c, -1)")),
+            ComponentNode(name="b", component="relu"),
+            DimRangeNode(name="c", source="a", dim_offset=0, dim=2),
+            OutputNode(name="output", descriptor=parse_descriptor("a"), objective="quadratic"),
+            OutputNode(name="output2", descriptor=parse_descriptor("b")),
+        )
+
+    def test_the_generator_decides_the_parameters(self) -> None:
+        """Without a generator the parameters are the same each time; with one they are its own."""
+
+        def params(rng: np.random.Generator | None) -> np.ndarray:
+            return parse_config(CONFIG, rng=rng).state_dict()["affine.linear_params"]
+
+        assert (params(None) == params(None)).all()
+        assert (params(np.random.default_rng(5)) == params(np.random.default_rng(5))).all()
+        assert (params(np.random.default_rng(5)) != params(None)).any()
+
+    def test_lines_may_end_as_on_windows(self) -> None:
+        """A carriage return at the end of a line is no part of a value."""
+        assert parse_config(CONFIG.replace("\n", "\r\n")) == parse_config(CONFIG)
+
+
+class TestExtension:
+    """Tests for `parse_config` with a network to extend."""
+
+    def test_adds_and_replaces(self) -> None:
+        """A component is replaced in its place; a node is removed, and defined at the end."""
+        base = parse_config(CONFIG)
+
+        nnet = parse_config(
+            "component name=affine type=LinearComponent input-dim=8 output-dim=6\n"
+            "component name=tanh type=TanhComponent dim=6\n"
+            "component-node name=d component=tanh input=a\n"
+            "output-node name=output input=d\n",
+            base,
+        )
+
+        assert nnet.component_names == ("affine", "relu", "tanh")
+        assert [component.type for component in nnet.components] == [
+            "LinearComponent",
+            "RectifiedLinearComponent",
+            "TanhComponent",
+        ]
+        assert nnet.component("relu") is base.component("relu")
+        assert [node.name for node in nnet.nodes] == [
+            *("input", "a_input", "a", "low", "b_input", "b", "c", "output2"),
+            *("d_input", "d", "output"),
+        ]
+
+    def test_replaces_a_component_node_with_its_input(self) -> None:
+        """The component-input node goes with the node that is defined again."""
+        nnet = parse_config("component-node name=b component=relu input=c", parse_config(CONFIG))
+
+        assert nnet.node_names[-2:] == ("b_input", "b")
+        assert len(nnet.nodes) == len(parse_config(CONFIG).nodes)
+
+    def test_a_node_that_was_redefined_may_break_another(self) -> None:
+        """If no line is to blame the fault is one of the network."""
+        with pytest.raises(NetworkError, match="the input of node 'b' has dimension 1, but its"):
+            parse_config(
+                "dim-range-node name=c input-node=a dim-offset=0 dim=1", parse_config(CONFIG)
+            )
+
+
+class TestWriter:
+    """Tests for `node_config_lines`."""
+
+    def test_prints_nodes_as_kaldi(self) -> None:
+        """The lines have the keys in Kaldi's order, and no component-input nodes."""
+        assert node_config_lines(parse_config(CONFIG)) == NODE_LINES
+
+    def test_prints_dimensions_for_people(self) -> None:
+        """With dims, component and output nodes show theirs."""
+        lines = node_config_lines(parse_config(CONFIG), with_dims=True)
+
+        assert lines[1] == NODE_LINES[1] + " input-dim=8 output-dim=5"
+        assert lines[5] == "output-node name=output input=a dim=5 objective=quadratic"
+        assert lines[2] == NODE_LINES[2]
+
+    def test_is_the_inverse_of_the_parser(self) -> None:
+        """The lines, with the components at hand, give the same nodes."""
+        nnet = parse_config(CONFIG)
+
+        again = parse_config("\n".join(NODE_LINES), nnet)
+
+        assert again == nnet
+
+
+def fault(lines: str) -> tuple[str, str]:
+    """Returns the message for a config, and the text that it points at."""
+    base = (
+        "input-node name=input dim=4\n"
+        "component name=affine type=AffineComponent input-dim=4 output-dim=5\n"
+    )
+    with pytest.raises(SourceError) as caught:
+        parse_config(base + lines)
+    start, end = caught.value.span
+    assert caught.value.source == base + lines
+    assert caught.value.line > 2
+    return caught.value.message, caught.value.source[start:end]
+
+
+class TestErrors:
+    """Tests for the messages and places of errors in config text."""
+
+    @pytest.mark.parametrize(
+        ("line", "message", "place"),
+        [
+            (
+                "node name=a",
+                "a line must begin with one of component, component-node, input-node, "
+                "output-node, dim-range-node",
+                "node name=a",
+            ),
+            ("output-node input=input", "'name' is missing", "output-node input=input"),
+            ("output-node name=output", "'input' is missing", "output-node name=output"),
+            (
+                "output-node name=o input=inputs",
+                "there is no node 'inputs'; did you mean 'input'?",
+                "inputs",
+            ),
+            ("output-node name=o input=xyz", "there is no node 'xyz'", "xyz"),
+            (
+                "output-node name=o input=input\noutput-node name=p input=Append(input, o)",
+                "'o' must be an input, component or dim-range node",
+                "o",
+            ),
+            (
+                "output-node name=o input=input objective=cubic",
+                "the objective of node 'o' must be linear or quadratic (got 'cubic')",
+                "cubic",
+            ),
+            ("output-node name=o input=input dims=4", "output-node has no key 'dims'", "4"),
+            ("input-node name=i dim=0", "'dim' must be >= 1, got 0", "0"),
+            ("input-node name=i dim=x", "'dim' must be an integer, got 'x'", "x"),
+            ("input-node name=input dim=3", "node 'input' is defined twice", "input"),
+            (
+                "component name=affine type=TanhComponent dim=3",
+                "component 'affine' is defined twice",
+                "affine",
+            ),
+            (
+                "input-node name=5 dim=3",
+                "'name' must begin with a letter or '_' and hold only letters, digits, '_', '-' "
+                "and '.' (got '5')",
+                "5",
+            ),
+            (
+                "component name=b type=TanComponent dim=3",
+                "unknown component type 'TanComponent'; did you mean 'TanhComponent'?",
+                "TanComponent",
+            ),
+            (
+                "component-node name=b component=afine input=input",
+                "there is no component 'afine'; did you mean 'affine'?",
+                "afine",
+            ),
+            (
+                "component-node name=b component=affine input=Append(input, input)",
+                "the input of node 'b' has dimension 8, but its component 'affine' takes 4",
+                "component-node name=b component=affine input=Append(input, input)",
+            ),
+            (
+                "dim-range-node name=b input-node=input dim-offset=2 dim=3",
+                "dim-range node 'b' takes columns 2 to 4, but 'input' has 4",
+                "dim-range-node name=b input-node=input dim-offset=2 dim=3",
+            ),
+            (
+                "dim-range-node name=b input-node=x dim-offset=0 dim=3",
+                "dim-range node 'b' must refer to an input or component node ('x' is none)",
+                "dim-range-node name=b input-node=x dim-offset=0 dim=3",
+            ),
+            ("input-node dim name=i", "expected 'key=value'", "dim"),
+            ("output-node name=o input='input", "the quotation mark ' is not closed", "'input"),
+        ],
+    )
+    def test_points_at_the_fault(self, line: str, message: str, place: str) -> None:
+        """The error names the thing, what was expected and found, and points at it."""
+        output = "" if "output-node" in line else "\noutput-node name=output input=input"
+
+        assert fault(line + output) == (message, place)
+
+    def test_a_descriptor_is_shown_in_its_line(self) -> None:
+        """A syntax error in a descriptor has a position in the whole text."""
+        with pytest.raises(DescriptorSyntaxError) as caught:
+            parse_config("input-node name=input dim=4\noutput-node name=o input=Offset(input, a)")
+
+        assert str(caught.value).splitlines() == [
+            "line 2, column 40: expected an integer in Offset(), got 'a'",
+            "    output-node name=o input=Offset(input, a)",
+            "                                           ^",
+        ]
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("", "the network has no input node"),
+            ("input-node name=i dim=3", "the network has no output node"),
+            ("output-node name=o input=Const(1, 3)", "the network has no input node"),
+        ],
+    )
+    def test_a_network_needs_input_and_output(self, text: str, message: str) -> None:
+        """A fault of the whole has no place."""
+        with pytest.raises(NetworkError, match=message):
+            parse_config(text)
+
+    def test_unknown_names_in_a_large_network_are_still_quick(self) -> None:
+        """Guessing a name is given up where it would take long."""
+        lines = [f"input-node name=input{number} dim=1" for number in range(20_000)]
+
+        with pytest.raises(ConfigError) as caught:
+            parse_config("\n".join([*lines, "output-node name=output input=input"]))
+
+        assert caught.value.message == "there is no node 'input'"
+
+
+def test_base_keeps_its_components_when_nodes_change() -> None:
+    """Components are values: an extended network shares those that did not change."""
+    base = parse_config(CONFIG)
+    nnet = parse_config("output-node name=output3 input=a", base)
+
+    assert isinstance(nnet, Nnet)
+    assert all(new is old for new, old in zip(nnet.components, base.components, strict=True))

@@ -1,0 +1,313 @@
+"""Networks as values: what makes one, what it answers, how its values are exchanged."""
+
+import attrs
+import numpy as np
+import pytest
+from nnet3_descriptors import (
+    ComponentInputNode,
+    ComponentNode,
+    DimRangeNode,
+    InputNode,
+    NetworkError,
+    Nnet,
+    OutputNode,
+    parse_config,
+    parse_descriptor,
+    set_test_mode,
+    unvectorize,
+    vectorize,
+)
+from nnet3_descriptors.components import TanhComponent
+
+NNET = parse_config(
+    """
+    input-node name=input dim=3
+    component name=affine type=AffineComponent input-dim=6 output-dim=4
+    component name=norm type=BatchNormComponent dim=4
+    component name=linear type=LinearComponent input-dim=2 output-dim=5
+    component-node name=affine component=affine input=Append(input, Offset(input, 1))
+    component-node name=norm component=norm input=Round(affine, 2)
+    dim-range-node name=part input-node=norm dim-offset=1 dim=2
+    component-node name=linear component=linear input=Switch(part, part, part)
+    output-node name=output input=linear
+    """
+)
+
+INPUT = InputNode(name="input", dim=3)
+TANH_INPUT = ComponentInputNode(name="tanh_input", descriptor=parse_descriptor("input"))
+TANH = ComponentNode(name="tanh", component="tanh")
+OUTPUT = OutputNode(name="output", descriptor=parse_descriptor("tanh"))
+
+
+def make(*nodes: object, component_names: tuple[str, ...] = ("tanh",)) -> Nnet:
+    """Returns a network of these nodes and a tanh component."""
+    return Nnet(
+        component_names=component_names,
+        components=(TanhComponent(dim=3),),
+        nodes=nodes,  # type: ignore[arg-type]
+    )
+
+
+class TestConstruction:
+    """Tests for what the constructor refuses."""
+
+    def test_accepts_a_network(self) -> None:
+        """The parts that the other tests spoil make a network."""
+        assert make(INPUT, TANH_INPUT, TANH, OUTPUT).node_dim("output") == 3
+
+    @pytest.mark.parametrize(
+        ("nodes", "message", "node"),
+        [
+            ((INPUT, INPUT, TANH_INPUT, TANH, OUTPUT), "2 nodes have the name 'input'", None),
+            ((TANH_INPUT, TANH, OUTPUT), "the network has no input node", None),
+            ((INPUT, TANH_INPUT, TANH), "the network has no output node", None),
+            (
+                (INPUT, TANH, OUTPUT),
+                "component node 'tanh' must follow a component-input node 'tanh_input'",
+                "tanh",
+            ),
+            (
+                (INPUT, TANH_INPUT, OUTPUT),
+                "node 'tanh_input' must be followed by its component node",
+                "tanh_input",
+            ),
+            (
+                (INPUT, TANH_INPUT, attrs.evolve(TANH, component="tan"), OUTPUT),
+                "node 'tanh' refers to component 'tan', which does not exist",
+                "tanh",
+            ),
+            (
+                (INPUT, attrs.evolve(TANH_INPUT, descriptor=parse_descriptor("x")), TANH, OUTPUT),
+                "node 'tanh_input' refers to node 'x', which does not exist",
+                "tanh_input",
+            ),
+            (
+                (
+                    INPUT,
+                    attrs.evolve(TANH_INPUT, descriptor=parse_descriptor("output")),
+                    TANH,
+                    OUTPUT,
+                ),
+                "node 'tanh_input' must take its input from input, component or dim-range nodes "
+                "('output' is none)",
+                "tanh_input",
+            ),
+            (
+                (
+                    INPUT,
+                    attrs.evolve(TANH_INPUT, descriptor=parse_descriptor("Sum(input, part)")),
+                    TANH,
+                    OUTPUT,
+                    DimRangeNode(name="part", source="tanh", dim_offset=0, dim=2),
+                ),
+                "node 'tanh_input': the terms of Sum(input, part) must have the same dimension "
+                "(got 3 and 2)",
+                "tanh_input",
+            ),
+        ],
+    )
+    def test_names_the_node_at_fault(
+        self, nodes: tuple[object, ...], message: str, node: str | None
+    ) -> None:
+        """The message says what is wrong, and `node` where."""
+        with pytest.raises(NetworkError) as caught:
+            make(*nodes)
+
+        assert str(caught.value) == message
+        assert caught.value.node == node
+
+    def test_component_names_must_be_tokens_and_distinct(self) -> None:
+        """Names that a file could not hold, or that are ambiguous, are refused."""
+        with pytest.raises(NetworkError, match="printable text without spaces"):
+            make(INPUT, TANH_INPUT, TANH, OUTPUT, component_names=("tanh 1",))
+        with pytest.raises(NetworkError, match=r"2 names, 1 components"):
+            make(INPUT, TANH_INPUT, TANH, OUTPUT, component_names=("tanh", "tanh"))
+
+    @pytest.mark.parametrize(
+        ("make_node", "message"),
+        [
+            (lambda: InputNode(name="a b", dim=1), "'name' must begin with a letter"),
+            (lambda: InputNode(name="a", dim=0), "the dimension of node 'a' must be positive"),
+            (
+                lambda: DimRangeNode(name="a", source="b", dim_offset=-1, dim=1),
+                "'dim_offset' of node 'a' must be >= 0",
+            ),
+            (
+                lambda: OutputNode(name="a", descriptor=parse_descriptor("b"), objective="x"),
+                "must be linear or quadratic",
+            ),
+        ],
+    )
+    def test_nodes_cannot_be_built_invalid(self, make_node, message: str) -> None:
+        """A node checks its own fields."""
+        with pytest.raises(NetworkError, match=message):
+            make_node()
+
+
+class TestQueries:
+    """Tests for what a network answers about itself."""
+
+    def test_dimensions(self) -> None:
+        """Every kind of node has a dimension."""
+        dims = {name: NNET.node_dim(name) for name in NNET.node_names}
+
+        assert dims == {
+            "input": 3,
+            "affine_input": 6,
+            "affine": 4,
+            "norm_input": 4,
+            "norm": 4,
+            "part": 2,
+            "linear_input": 2,
+            "linear": 5,
+            "output": 5,
+        }
+
+    def test_names_and_numbers(self) -> None:
+        """Nodes and components are found by name."""
+        assert NNET.node_index("norm") == 4
+        assert NNET.component_index("norm") == 1
+        assert NNET.component("norm") is NNET.components[1]
+        assert [node.name for node in NNET.input_nodes] == ["input"]
+        assert [node.name for node in NNET.output_nodes] == ["output"]
+
+    @pytest.mark.parametrize("query", [NNET.node_index, NNET.node_dim, NNET.node])
+    def test_unknown_nodes(self, query) -> None:
+        """Asking for a node that does not exist is an error that names it."""
+        with pytest.raises(NetworkError, match="there is no node 'x'"):
+            query("x")
+
+    def test_unknown_components(self) -> None:
+        """Asking for a component that does not exist is an error that names it."""
+        with pytest.raises(NetworkError, match="there is no component 'x'"):
+            NNET.component("x")
+
+    def test_modulus(self) -> None:
+        """The modulus is the least common multiple over all descriptors."""
+        assert NNET.modulus == 6
+
+
+class TestStateDict:
+    """Tests for `state_dict` and `with_state_dict`."""
+
+    def test_names_all_arrays(self) -> None:
+        """Parameters and statistics are named by component and field, in order."""
+        arrays = NNET.state_dict()
+
+        assert {name: array.shape for name, array in arrays.items()} == {
+            "affine.linear_params": (4, 6),
+            "affine.bias_params": (4,),
+            "norm.stats_mean": (4,),
+            "norm.stats_var": (4,),
+            "linear.params": (5, 2),
+        }
+        assert all(array.dtype == np.float32 for array in arrays.values())
+        assert not any(array.flags.writeable for array in arrays.values())
+
+    def test_with_state_dict_replaces_what_is_named(self) -> None:
+        """New values are converted to float32; what is not named stays."""
+        nnet = NNET.with_state_dict({"norm.stats_mean": [1, 2, 3, 4]})
+
+        assert nnet.state_dict()["norm.stats_mean"].tolist() == [1.0, 2.0, 3.0, 4.0]
+        assert nnet.component("affine") is NNET.component("affine")
+        assert nnet.with_state_dict(NNET.state_dict()) == NNET
+
+    def test_later_changes_of_the_callers_array_do_not_matter(self) -> None:
+        """A network keeps its own copy of an array that could change."""
+        values = np.zeros(4, dtype=np.float32)
+        nnet = NNET.with_state_dict({"norm.stats_mean": values})
+        values[:] = 7
+
+        assert nnet.state_dict()["norm.stats_mean"].tolist() == [0.0] * 4
+
+    @pytest.mark.parametrize(
+        ("arrays", "message"),
+        [
+            ({"norm.mean": np.zeros(4)}, "there is no array 'norm.mean'"),
+            (
+                {"norm.stats_mean": np.zeros(5)},
+                r"'norm.stats_mean' must have the shape \(4,\) \(got \(5,\)\)",
+            ),
+        ],
+    )
+    def test_refuses_what_does_not_fit(self, arrays: dict[str, np.ndarray], message: str) -> None:
+        """A name or shape that does not fit is an error."""
+        with pytest.raises(NetworkError, match=message):
+            NNET.with_state_dict(arrays)
+
+
+class TestVectorize:
+    """Tests for `vectorize` and `unvectorize`."""
+
+    def test_order(self) -> None:
+        """Components follow each other; matrices row by row, then the bias."""
+        values = np.arange(NNET.num_parameters, dtype=np.float32)
+
+        nnet = unvectorize(NNET, values)
+
+        assert NNET.num_parameters == 4 * 6 + 4 + 5 * 2
+        assert nnet.state_dict()["affine.linear_params"][1].tolist() == [6, 7, 8, 9, 10, 11]
+        assert nnet.state_dict()["affine.bias_params"].tolist() == [24, 25, 26, 27]
+        assert nnet.state_dict()["linear.params"][-1].tolist() == [36, 37]
+        assert (vectorize(nnet) == values).all()
+
+    def test_is_inverse(self) -> None:
+        """A network gets back what it gave."""
+        assert unvectorize(NNET, vectorize(NNET)) == NNET
+
+    def test_refuses_another_length(self) -> None:
+        """The vector must have one value for each parameter."""
+        with pytest.raises(NetworkError, match=r"must have the shape \(38,\) \(got \(39,\)\)"):
+            unvectorize(NNET, np.zeros(39))
+
+    def test_no_parameters(self) -> None:
+        """A network without parameters gives an empty vector."""
+        nnet = make(INPUT, TANH_INPUT, TANH, OUTPUT)
+
+        assert vectorize(nnet).shape == (0,)
+        assert unvectorize(nnet, []) == nnet
+
+
+def test_test_mode_is_switched_where_there_is_one() -> None:
+    """Batch-norm is switched to test mode and back; the rest stays."""
+    tested = set_test_mode(NNET)
+
+    assert tested.component("norm").test_mode is True
+    assert tested.component("affine") is NNET.component("affine")
+    assert set_test_mode(tested, on=False) == NNET
+
+
+def test_components_that_do_not_fit_are_refused() -> None:
+    """A replacement of another dimension is an error at the node that it spoils."""
+    with pytest.raises(NetworkError, match="the input of node 'norm' has dimension 4, but"):
+        NNET.with_components({"norm": TanhComponent(dim=5)})
+
+
+class TestDescriptions:
+    """Tests for `info` and `to_dot`."""
+
+    def test_info(self) -> None:
+        """The context is shown first, for networks that have the usual inputs and outputs."""
+        lines = NNET.info().splitlines()
+
+        assert lines[:5] == [
+            "left-context: 1",
+            "right-context: 1",
+            "num-parameters: 38",
+            "modulus: 6",
+            "input-node name=input dim=3",
+        ]
+        assert lines[-1].startswith("component name=linear type=LinearComponent, input-dim=2, ")
+
+    def test_dot(self) -> None:
+        """Nodes are vertices; a descriptor that is not plain labels its edge."""
+        nnet = parse_config("output-node name=output2 input=IfDefined(Offset(norm, 2))", NNET)
+        lines = [line.strip() for line in nnet.to_dot().splitlines()]
+
+        assert '"input" [label="input\\n3 columns", shape=ellipse];' in lines
+        assert '"affine" [label="affine\\nAffineComponent\\n6 to 4 columns"];' in lines
+        assert '"input" -> "affine";' in lines
+        assert '"input" -> "affine" [label="Offset(input, 1)"];' in lines
+        assert '"norm" -> "part";' in lines
+        assert '"norm" -> "output2" [label="Offset(norm, 2)", style=dashed];' in lines
+        assert len([line for line in lines if line.startswith('"part" -> "linear"')]) == 1

@@ -1,0 +1,303 @@
+"""The container of serialized values."""
+
+import json
+import os
+import subprocess
+import sys
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pytest
+import safetensors.numpy
+from nnet3_descriptors import Nnet, SerializationError, parse_config
+from nnet3_descriptors.descriptors import Descriptor, parse_descriptor
+from nnet3_descriptors.serialization import METADATA_KEY, from_container, to_container
+
+NNET_CONFIG = """
+input-node name=input dim=3
+component name=affine type=AffineComponent input-dim=6 output-dim=4 max-change=0.75
+component name=norm type=BatchNormComponent dim=4
+component-node name=affine component=affine input=Append(input, Offset(input, 1))
+component-node name=norm component=norm input=affine
+dim-range-node name=part input-node=norm dim-offset=1 dim=2
+output-node name=output input=Sum(Scale(0.1, part), Const(1.5, 2))
+"""
+
+
+@attrs.frozen(kw_only=True)
+class Animal:
+    """Base of a family."""
+
+    legs: int
+
+
+@attrs.frozen(kw_only=True)
+class Dog(Animal):
+    """A member of the family."""
+
+    name: str
+
+
+@attrs.frozen(kw_only=True)
+class Stone:
+    """Nothing of the family."""
+
+    weight: float
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Things:
+    """All that a container may hold."""
+
+    flag: bool = True
+    number: float = 0.5
+    text: str = "ä \u2028"
+    nothing: str | None = None
+    integers: tuple[int, ...] = (1, 2)
+    pairs: tuple[tuple[int, float], ...] = ((1, 0.1),)
+    descriptor: Descriptor = attrs.field(
+        factory=lambda: parse_descriptor("Append(a, Offset(b, -1))")
+    )
+    animals: tuple[Animal | None, ...] = (Dog(legs=4, name="Rex"), None, Animal(legs=8))
+    either: Dog | Stone = Stone(weight=2.0)
+    matrix: npt.NDArray[np.float32] = attrs.field(
+        factory=lambda: np.arange(6, dtype=np.float32).reshape(2, 3)
+    )
+    table: npt.NDArray[np.int32] = attrs.field(factory=lambda: np.empty((0, 3), dtype=np.int32))
+    masks: tuple[npt.NDArray[np.bool_], ...] = attrs.field(
+        factory=lambda: (np.array([True, False]),)
+    )
+
+
+def pack(value: object, **changes: object) -> bytes:
+    """Returns the container of a value."""
+    return to_container(value, format="things", version=3)
+
+
+def unpack(data: bytes, cls: type = Things) -> Things:
+    """Reads a container of things."""
+    return from_container(data, cls, format="things", version=3)
+
+
+def repack(header: object, tensors: dict[str, np.ndarray] | None = None) -> bytes:
+    """Returns a container with other JSON, and the tensors of `Things` if no others are given."""
+    tensors = safetensors.numpy.load(pack(Things())) if tensors is None else tensors
+    text = header if isinstance(header, str) else json.dumps(header)
+    return safetensors.numpy.save(tensors, {METADATA_KEY: text})
+
+
+def header_of(data: bytes) -> dict:
+    """Returns the JSON of a container, read as a foreign program would."""
+    length = int.from_bytes(data[:8], "little")
+    return json.loads(json.loads(data[8 : 8 + length])["__metadata__"][METADATA_KEY])
+
+
+class TestRoundTrip:
+    """Tests for `to_container` and `from_container` together."""
+
+    def test_everything_comes_back(self) -> None:
+        """All kinds of values come back with their types."""
+        value = Things()
+        again = unpack(pack(value))
+
+        for field in attrs.fields(Things):
+            old, new = getattr(value, field.name), getattr(again, field.name)
+            if isinstance(old, np.ndarray):
+                assert new.dtype == old.dtype
+                assert new.shape == old.shape
+                assert (new == old).all()
+            elif field.name != "masks":
+                assert new == old
+                assert type(new) is type(old)
+        assert again.masks[0].tolist() == [True, False]
+
+    def test_arrays_are_read_only(self) -> None:
+        """What was read cannot be changed by accident."""
+        again = unpack(pack(Things()))
+
+        assert not again.matrix.flags.writeable
+        assert not again.masks[0].flags.writeable
+
+    @pytest.mark.parametrize("number", [float("inf"), float("-inf"), 1e-300, 0.1, -0.0])
+    def test_numbers_are_exact(self, number: float) -> None:
+        """Numbers come back to the last bit, infinite ones too."""
+        again = unpack(pack(Things(number=number)))
+
+        assert np.float64(again.number).tobytes() == np.float64(number).tobytes()
+
+    def test_undefined_numbers(self) -> None:
+        """A number that is none comes back as such."""
+        assert np.isnan(unpack(pack(Things(number=float("nan")))).number)
+
+    def test_arrays_need_not_be_contiguous(self) -> None:
+        """A view is stored as what it shows."""
+        view = np.arange(12, dtype=np.float32).reshape(3, 4)[:, ::2].T
+
+        assert (unpack(pack(Things(matrix=view))).matrix == view).all()
+
+
+class TestForm:
+    """Tests for the documented form of a container."""
+
+    def test_is_as_documented(self) -> None:
+        """A reader in another language finds the JSON in the metadata and arrays by name."""
+        data = pack(Things())
+        header = header_of(data)
+
+        assert header["format"] == "things"
+        assert header["version"] == 3
+        content = header["content"]
+        assert content["descriptor"] == "Append(a, Offset(b, -1))"
+        assert content["pairs"] == [[1, 0.1]]
+        assert content["animals"] == [
+            {"type": "Dog", "legs": 4, "name": "Rex"},
+            None,
+            {"type": "Animal", "legs": 8},
+        ]
+        assert content["either"] == {"type": "Stone", "weight": 2.0}
+        assert content["matrix"] == {"$tensor": "matrix"}
+        assert content["masks"] == [{"$tensor": "masks.0"}]
+        assert set(safetensors.numpy.load(data)) == {"matrix", "table", "masks.0"}
+
+    def test_bytes_are_the_same_in_every_process(self) -> None:
+        """Neither hash seed nor the storage library's own order shows in the bytes."""
+        program = (
+            "import hashlib, sys; from nnet3_descriptors import parse_config;"
+            "data = parse_config(sys.argv[1]).to_bytes();"
+            "print(hashlib.sha256(data).hexdigest())"
+        )
+        hashes = {
+            subprocess.run(
+                [sys.executable, "-c", program, NNET_CONFIG],
+                env={**os.environ, "PYTHONHASHSEED": seed},
+                capture_output=True,
+                check=True,
+                text=True,
+            ).stdout
+            for seed in ("1", "2", "3")
+        }
+
+        assert len(hashes) == 1
+
+
+GOOD = header_of(pack(Things()))
+
+
+def spoiled(**content: object) -> dict:
+    """Returns the JSON of things with some of the content replaced."""
+    return {**GOOD, "content": {**GOOD["content"], **content}}
+
+
+class TestErrors:
+    """Tests for what is refused."""
+
+    @pytest.mark.parametrize(
+        ("header", "message"),
+        [
+            ("{", "not readable as JSON"),
+            ("[" * 100_000, "not readable as JSON"),
+            ('{"a": NaN}', "NaN is no JSON"),
+            ('{"a": 1, "a": 2}', "a key occurs twice"),
+            ({"format": "things"}, "must hold format, version, content"),
+            ({**GOOD, "format": "other"}, "expected the format 'things', got 'other'"),
+            ({**GOOD, "version": 4}, "expected version 3 of the format 'things', got 4"),
+            ({**GOOD, "extra": 4}, "must hold format, version, content"),
+            (spoiled(colour="red"), "unknown field colour @ content"),
+            (spoiled(masks=5), "the tensor 'masks.0' has no place in the content"),
+            (spoiled(flag=1), r"expected a value of type bool, got 1 @ content.flag"),
+            (spoiled(number="5"), r"expected a number, got '5' @ content.number"),
+            (spoiled(number=True), r"expected a number, got True @ content.number"),
+            (spoiled(text=5), r"expected a value of type str, got 5 @ content.text"),
+            (spoiled(integers=[1, 2.0]), r"of type int, got 2.0 @ content.integers\[1\]"),
+            (spoiled(descriptor="Append("), r"expected a descriptor, got the end"),
+            (spoiled(animals=[{"type": "Cat", "legs": 4}]), "unknown type 'Cat' @ content.animals"),
+            (spoiled(animals=[{"type": ["Dog"]}]), "unknown type"),
+            (spoiled(animals=[{"type": "Dog", "legs": 4}]), "required field 'name' missing"),
+            (spoiled(animals=["Dog"]), "expected an object, got 'Dog'"),
+            (spoiled(either=None), "expected an object, got None"),
+            (spoiled(matrix=[[1.0]]), "the tensor 'matrix' has no place"),
+            (spoiled(table={"$tensor": "matrix"}), "one tensor for each reference"),
+            (spoiled(table={"$tensor": 5}), "one tensor for each reference"),
+            (
+                spoiled(table={"$tensor": "matrix"}, matrix={"$tensor": "table"}),
+                "expected a tensor of (int32|float32), got one of (int32|float32) @ content",
+            ),
+        ],
+    )
+    def test_refuses_other_content(self, header: object, message: str) -> None:
+        """What is not as expected is named with its path."""
+        with pytest.raises(SerializationError, match=message):
+            unpack(repack(header))
+
+    def test_refuses_content_of_another_kind(self) -> None:
+        """The content itself must be an object."""
+        with pytest.raises(SerializationError, match="not a valid 'things'"):
+            unpack(repack({**GOOD, "content": 5}, {}))
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b"",
+            b"<Nnet3>",
+            pack(Things())[:-1],
+            pack(Things()) + b"\0",
+            b"\xff" * 100,
+            safetensors.numpy.save({"a": np.zeros(2)}),
+            safetensors.numpy.save({"a": np.zeros(2)}, {"other": "{}"}),
+        ],
+        ids=["empty", "text", "cut", "longer", "size", "no metadata", "other metadata"],
+    )
+    def test_refuses_other_files(self, data: bytes) -> None:
+        """Bytes that are no container are refused as such."""
+        with pytest.raises(SerializationError, match="container"):
+            unpack(data)
+
+
+class TestNnet:
+    """Tests for the serialized form of networks."""
+
+    def test_round_trip(self) -> None:
+        """A network comes back equal, and gives the same bytes again."""
+        nnet = parse_config(NNET_CONFIG)
+        data = nnet.to_bytes()
+
+        assert Nnet.from_bytes(data) == nnet
+        assert Nnet.from_bytes(data).to_bytes() == data
+
+    def test_files(self, tmp_path) -> None:
+        """A network can be kept in a file, which is replaced as a whole."""
+        nnet = parse_config(NNET_CONFIG)
+        path = tmp_path / "nnet.safetensors"
+        path.write_bytes(b"older")
+
+        nnet.save(path)
+
+        assert Nnet.load(path) == nnet
+        assert [path] == list(tmp_path.iterdir())
+
+    def test_an_invalid_network_is_refused(self) -> None:
+        """What the constructor refuses cannot be read either."""
+        data = parse_config(NNET_CONFIG).to_bytes()
+        header = header_of(data)
+        header["content"]["nodes"][0]["dim"] = 5
+
+        with pytest.raises(
+            SerializationError,
+            match="the input of node 'affine' has dimension 10, but its component 'affine' takes 6",
+        ):
+            Nnet.from_bytes(repack(header, safetensors.numpy.load(data)))
+
+    def test_a_family_is_no_component_type(self) -> None:
+        """Only types that files know can be components."""
+        data = parse_config(NNET_CONFIG).to_bytes()
+        header = header_of(data)
+        header["content"]["components"][1] = {"type": "Component"}
+        tensors = {
+            name: array
+            for name, array in safetensors.numpy.load(data).items()
+            if not name.startswith("components.1.")
+        }
+
+        with pytest.raises(SerializationError, match="unknown type 'Component'"):
+            Nnet.from_bytes(repack(header, tensors))
