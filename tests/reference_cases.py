@@ -32,6 +32,9 @@ TOOLS_REFERENCE = REFERENCE / "tools"
 
 KINDS = ("component", "network")
 
+# Kaldi wrote nnet.raw before it gave the batch-norm components statistics, nnet.txt after.
+WITH_STATISTICS_IN_TEXT = frozenset({"network/tdnn-test-mode", "network/tdnnf-inference"})
+
 
 @attrs.frozen(kw_only=True)
 class CaseIo:
@@ -95,6 +98,11 @@ class ReferenceCase:
     def text_path(self) -> Path:
         """The network in Kaldi's text form."""
         return self.folder / "nnet.txt"
+
+    @property
+    def network_path(self) -> Path:
+        """The file with the network that info, structure and arrays belong to."""
+        return self.text_path if self.name in WITH_STATISTICS_IN_TEXT else self.binary_path
 
     @property
     def info(self) -> str | None:
