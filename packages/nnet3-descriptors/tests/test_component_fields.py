@@ -26,15 +26,45 @@ from nnet3_descriptors.files.writer import BinaryWriter, TextWriter
 CONFIGS = {
     "AffineComponent": "input-dim=3 output-dim=2 learning-rate=0.01",
     "BatchNormComponent": "dim=6 block-dim=3 epsilon=0.01",
+    "BlockAffineComponent": "input-dim=6 output-dim=4 num-blocks=2 bias-mean=1",
+    "ClipGradientComponent": "dim=4 clipping-threshold=2 norm-based-clipping=true",
+    "CompositeComponent": (
+        "num-components=2 component1='type=AffineComponent input-dim=3 output-dim=2' "
+        "component2='type=TanhComponent dim=2'"
+    ),
+    "ConstantFunctionComponent": "input-dim=3 output-dim=2 output-stddev=1 is-updatable=true",
+    "ConvolutionComponent": (
+        "input-x-dim=5 input-y-dim=4 input-z-dim=2 filt-x-dim=3 filt-y-dim=2 "
+        "filt-x-step=2 filt-y-step=1 num-filters=3 input-vectorization-order=yzx"
+    ),
     "DropoutComponent": "dim=4 dropout-proportion=0.25 dropout-per-frame=true",
+    "ElementwiseProductComponent": "input-dim=6 output-dim=3",
+    "FixedAffineComponent": "input-dim=3 output-dim=2",
+    "FixedBiasComponent": "dim=3",
+    "FixedScaleComponent": "dim=3 scale=2",
     "LinearComponent": "input-dim=4 output-dim=2 rank-in=1 orthonormal-constraint=-1.0",
     "LogSoftmaxComponent": "dim=4",
     "LstmNonlinearityComponent": "cell-dim=3 use-dropout=true self-repair-scale=0.01",
+    "MaxpoolingComponent": (
+        "input-x-dim=5 input-y-dim=4 input-z-dim=2 pool-x-size=3 pool-y-size=2 "
+        "pool-z-size=1 pool-x-step=2 pool-y-step=2 pool-z-step=1"
+    ),
     "NaturalGradientAffineComponent": "input-dim=3 output-dim=2 max-change=0.75 bias-mean=1",
+    "NaturalGradientPerElementScaleComponent": "dim=3 param-stddev=0.5 rank=2 alpha=3",
+    "NaturalGradientRepeatedAffineComponent": "input-dim=6 output-dim=4 num-repeats=2",
     "NoOpComponent": "dim=5 backprop-scale=0.5",
+    "NormalizeComponent": "dim=6 block-dim=3 target-rms=0.5 add-log-stddev=true",
+    "PerElementOffsetComponent": "dim=6 block-dim=3 param-stddev=0.5",
+    "PerElementScaleComponent": "dim=3 param-mean=2 param-stddev=0.5",
+    "PermuteComponent": "column-map=2,0,1",
+    "PnormComponent": "input-dim=6 output-dim=3",
     "RectifiedLinearComponent": "dim=4 block-dim=2 self-repair-scale=1.0e-05",
+    "RepeatedAffineComponent": "input-dim=6 output-dim=4 num-repeats=2 bias-stddev=0.5",
+    "ScaleAndOffsetComponent": "dim=6 block-dim=3 rank=5",
     "SigmoidComponent": "dim=4 self-repair-lower-threshold=0.05",
     "SoftmaxComponent": "dim=4",
+    "SumBlockComponent": "input-dim=6 output-dim=3 scale=0.5",
+    "SumGroupComponent": "sizes=1,3,2",
     "TanhComponent": "dim=4",
     "TdnnComponent": "input-dim=3 output-dim=2 time-offsets=-1,0,1 l2-regularize=0.01",
 }

@@ -196,17 +196,19 @@ class Nnet:
         Raises:
             NetworkError: A name is unknown, or a shape differs.
         """
-        current = self.state_dict()
+        places = {
+            f"{component_name}.{field}": (component_name, field, array.shape)
+            for component_name, component in zip(self.component_names, self.components, strict=True)
+            for field, array in component.arrays().items()
+        }
         fields: dict[str, dict[str, NDArray[np.float32]]] = {}
         for name, values in arrays.items():
-            if name not in current:
+            if name not in places:
                 raise NetworkError(f"there is no array '{name}'")
+            component_name, field, shape = places[name]
             array = np.asarray(values, dtype=np.float32)
-            if array.shape != current[name].shape:
-                raise NetworkError(
-                    f"'{name}' must have the shape {current[name].shape} (got {array.shape})"
-                )
-            component_name, _, field = name.rpartition(".")
+            if array.shape != shape:
+                raise NetworkError(f"'{name}' must have the shape {shape} (got {array.shape})")
             fields.setdefault(component_name, {})[field] = array
         return self.with_components(
             {name: self.component(name).replace(**changes) for name, changes in fields.items()}

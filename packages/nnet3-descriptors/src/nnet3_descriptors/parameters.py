@@ -61,8 +61,7 @@ def set_test_mode(nnet: Nnet, on: bool = True) -> Nnet:
     """
     return nnet.with_components(
         {
-            name: component.replace(test_mode=on)
+            name: component.with_test_mode(on)
             for name, component in zip(nnet.component_names, nnet.components, strict=True)
-            if hasattr(component, "test_mode")
         }
     )

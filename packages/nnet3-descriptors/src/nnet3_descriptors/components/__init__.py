@@ -2,8 +2,12 @@
 
 from nnet3_descriptors.components.affine import (
     AffineComponent,
+    BlockAffineComponent,
+    FixedAffineComponent,
     LinearComponent,
     NaturalGradientAffineComponent,
+    NaturalGradientRepeatedAffineComponent,
+    RepeatedAffineComponent,
 )
 from nnet3_descriptors.components.base import (
     Component,
@@ -12,10 +16,27 @@ from nnet3_descriptors.components.base import (
     component_class,
     component_types,
 )
-from nnet3_descriptors.components.batch_norm import BatchNormComponent
+from nnet3_descriptors.components.columns import (
+    PermuteComponent,
+    PnormComponent,
+    SumBlockComponent,
+    SumGroupComponent,
+)
+from nnet3_descriptors.components.composite import CompositeComponent
 from nnet3_descriptors.components.config_line import ConfigLine
+from nnet3_descriptors.components.elementwise import (
+    ClipGradientComponent,
+    ConstantFunctionComponent,
+    ElementwiseProductComponent,
+    FixedBiasComponent,
+    FixedScaleComponent,
+    NaturalGradientPerElementScaleComponent,
+    NoOpComponent,
+    PerElementOffsetComponent,
+    PerElementScaleComponent,
+    ScaleAndOffsetComponent,
+)
 from nnet3_descriptors.components.masks import DropoutComponent
-from nnet3_descriptors.components.no_op import NoOpComponent
 from nnet3_descriptors.components.nonlinear import (
     LogSoftmaxComponent,
     RectifiedLinearComponent,
@@ -23,6 +44,8 @@ from nnet3_descriptors.components.nonlinear import (
     SoftmaxComponent,
     TanhComponent,
 )
+from nnet3_descriptors.components.normalize import BatchNormComponent, NormalizeComponent
+from nnet3_descriptors.components.pooling import ConvolutionComponent, MaxpoolingComponent
 from nnet3_descriptors.components.properties import ComponentProperties
 from nnet3_descriptors.components.recurrent import LstmNonlinearityComponent
 from nnet3_descriptors.components.tdnn import TdnnComponent, TdnnPrecomputedIndexes
@@ -30,19 +53,40 @@ from nnet3_descriptors.components.tdnn import TdnnComponent, TdnnPrecomputedInde
 __all__ = [
     "AffineComponent",
     "BatchNormComponent",
+    "BlockAffineComponent",
+    "ClipGradientComponent",
     "Component",
     "ComponentProperties",
+    "CompositeComponent",
     "ConfigLine",
+    "ConstantFunctionComponent",
+    "ConvolutionComponent",
     "DropoutComponent",
+    "ElementwiseProductComponent",
+    "FixedAffineComponent",
+    "FixedBiasComponent",
+    "FixedScaleComponent",
     "LinearComponent",
     "LogSoftmaxComponent",
     "LstmNonlinearityComponent",
+    "MaxpoolingComponent",
     "NaturalGradientAffineComponent",
+    "NaturalGradientPerElementScaleComponent",
+    "NaturalGradientRepeatedAffineComponent",
     "NoOpComponent",
+    "NormalizeComponent",
+    "PerElementOffsetComponent",
+    "PerElementScaleComponent",
+    "PermuteComponent",
+    "PnormComponent",
     "PrecomputedIndexes",
     "RectifiedLinearComponent",
+    "RepeatedAffineComponent",
+    "ScaleAndOffsetComponent",
     "SigmoidComponent",
     "SoftmaxComponent",
+    "SumBlockComponent",
+    "SumGroupComponent",
     "TanhComponent",
     "TdnnComponent",
     "TdnnPrecomputedIndexes",

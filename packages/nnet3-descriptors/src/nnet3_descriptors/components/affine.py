@@ -1,20 +1,73 @@
 """Affine and linear maps of the columns."""
 
+import math
 from typing import Any
 
 import numpy as np
 
 from nnet3_descriptors.components import kinds, natural_gradient
-from nnet3_descriptors.components.base import UpdatableComponent, component, component_family
+from nnet3_descriptors.components.base import (
+    Component,
+    UpdatableComponent,
+    component,
+    component_family,
+)
 from nnet3_descriptors.components.config_line import ConfigLine
-from nnet3_descriptors.components.fields import Array, matrix, vector
-from nnet3_descriptors.components.info import mean_stddev, root_mean_square_and_norms
-from nnet3_descriptors.components.initial import affine_params, linear_params
+from nnet3_descriptors.components.fields import Array, integer, matrix, vector
+from nnet3_descriptors.components.info import (
+    mean_stddev,
+    root_mean_square,
+    root_mean_square_and_norms,
+)
+from nnet3_descriptors.components.initial import affine_params, dims, linear_params, normal
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 
 
+class _MatrixDims:
+    """The dimensions of a map whose matrix is linear_params, (output_dim, input_dim)."""
+
+    __slots__ = ()
+
+    @property
+    def input_dim(self) -> int:
+        """Number of columns of the input."""
+        return int(self.linear_params.shape[1])  # type: ignore[attr-defined]
+
+    @property
+    def output_dim(self) -> int:
+        """Number of columns of the output."""
+        return int(self.linear_params.shape[0])  # type: ignore[attr-defined]
+
+
+@component
+class FixedAffineComponent(_MatrixDims, Component):
+    """y = linear_params x + bias_params, not trained.
+
+    Attributes:
+        linear_params: (output_dim, input_dim).
+        bias_params: (output_dim,).
+    """
+
+    PROPERTIES = Property.SIMPLE | Property.BACKPROP_ADDS
+    INFO = ("input_dim", "output_dim", "linear_params", "bias_params")
+
+    linear_params: Array = matrix(shape=("output_dim", "input_dim"), show=root_mean_square)
+    bias_params: Array = vector(shape=("output_dim",), info="bias", show=mean_stddev)
+
+    @classmethod
+    def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
+        """Returns parameters from a file with the bias as last column, or random (for tests)."""
+        if config.has("matrix"):
+            return affine_params(config, rng, bias_mean=False)
+        output_dim, input_dim = dims(config)
+        return {
+            "linear_params": normal(rng, (output_dim, input_dim), 1.0),
+            "bias_params": normal(rng, output_dim, 1.0),
+        }
+
+
 @component_family
-class AffineFamily(UpdatableComponent):
+class AffineFamily(_MatrixDims, UpdatableComponent):
     """y = linear_params x + bias_params.
 
     Attributes:
@@ -35,16 +88,6 @@ class AffineFamily(UpdatableComponent):
     bias_params: Array = vector(
         parameter=True, shape=("output_dim",), info="bias", show=mean_stddev
     )
-
-    @property
-    def input_dim(self) -> int:
-        """Number of columns of the input."""
-        return int(self.linear_params.shape[1])
-
-    @property
-    def output_dim(self) -> int:
-        """Number of columns of the output."""
-        return int(self.linear_params.shape[0])
 
 
 @component
@@ -100,7 +143,7 @@ class NaturalGradientAffineComponent(AffineFamily):
 
 
 @component
-class LinearComponent(UpdatableComponent):
+class LinearComponent(_MatrixDims, UpdatableComponent):
     """y = params x, trained by natural-gradient descent.
 
     Attributes:
@@ -136,17 +179,124 @@ class LinearComponent(UpdatableComponent):
         """The parameters, by the name that affine types give them."""
         return self.params
 
-    @property
-    def input_dim(self) -> int:
-        """Number of columns of the input."""
-        return int(self.params.shape[1])
-
-    @property
-    def output_dim(self) -> int:
-        """Number of columns of the output."""
-        return int(self.params.shape[0])
-
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
         """Returns the initial parameters."""
         return {"params": linear_params(config, rng)}
+
+
+def _initial_blocks(
+    config: ConfigLine,
+    rng: np.random.Generator,
+    *,
+    count_key: str,
+    shared: bool,
+    bias_stddev: float,
+) -> dict[str, Any]:
+    """Returns the random initial parameters of an affine map of blocks of the columns.
+
+    Args:
+        config: The line.
+        rng: Source of the random values.
+        count_key: The key that gives the number of blocks.
+        shared: Whether all blocks have the same parameters.
+        bias_stddev: Default of 'bias-stddev'.
+    """
+    output_dim, input_dim = dims(config)
+    count = config.integer(count_key, minimum=1)
+    for key, dim in (("input-dim", input_dim), ("output-dim", output_dim)):
+        if dim % count != 0:
+            raise config.error(f"'{count_key}' must divide '{key}', got {count}", count_key)
+    rows, cols = output_dim // count if shared else output_dim, input_dim // count
+    stddev = config.real("param-stddev", 1.0 / math.sqrt(cols), minimum=0.0)
+    mean = config.real("bias-mean", 0.0)
+    linear = normal(rng, (rows, cols), stddev)
+    bias_stddev = config.real("bias-stddev", bias_stddev, minimum=0.0)
+    return {"linear_params": linear, "bias_params": normal(rng, rows, bias_stddev, mean)}
+
+
+@component
+class BlockAffineComponent(UpdatableComponent):
+    """An affine map of each block of the columns: a block-diagonal matrix.
+
+    Attributes:
+        num_blocks: Number of blocks of the input and output columns.
+        linear_params: (output_dim, input_dim / num_blocks), the blocks one below the other.
+        bias_params: (output_dim,).
+    """
+
+    PROPERTIES = AffineFamily.PROPERTIES
+    INFO = (*UpdatableComponent.COMMON_INFO, "num_blocks", "linear_params", "bias_params")
+
+    num_blocks: int = integer(minimum=1)
+    linear_params: Array = matrix(parameter=True, show=root_mean_square)
+    bias_params: Array = vector(
+        parameter=True, shape=("output_dim",), info="bias", show=mean_stddev
+    )
+
+    def check(self) -> None:
+        """Raises NetworkError if the rows of the matrix do not make blocks."""
+        self.require(
+            self.output_dim % self.num_blocks == 0,
+            f"'num_blocks' must divide {self.output_dim}, got {self.num_blocks}",
+        )
+
+    @property
+    def input_dim(self) -> int:
+        """Number of columns of the input."""
+        return int(self.linear_params.shape[1]) * self.num_blocks
+
+    @property
+    def output_dim(self) -> int:
+        """Number of columns of the output."""
+        return int(self.linear_params.shape[0])
+
+    @classmethod
+    def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
+        """Returns the initial linear and bias parameters."""
+        return _initial_blocks(config, rng, count_key="num-blocks", shared=False, bias_stddev=1.0)
+
+
+@component
+class RepeatedAffineComponent(UpdatableComponent):
+    """The same affine map of each block of the columns.
+
+    Attributes:
+        num_repeats: Number of blocks of the input and output columns.
+        linear_params: (output_dim / num_repeats, input_dim / num_repeats).
+        bias_params: (output_dim / num_repeats,).
+    """
+
+    PROPERTIES = AffineFamily.PROPERTIES | Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS
+    INFO = (*UpdatableComponent.COMMON_INFO, "num_repeats", "linear_params", "bias_params")
+
+    num_repeats: int = integer(minimum=1)
+    linear_params: Array = matrix(parameter=True, show=root_mean_square)
+    bias_params: Array = vector(
+        parameter=True, shape=("output_block_dim",), info="bias", show=mean_stddev
+    )
+
+    @property
+    def output_block_dim(self) -> int:
+        """Number of columns of a block of the output."""
+        return int(self.linear_params.shape[0])
+
+    @property
+    def input_dim(self) -> int:
+        """Number of columns of the input."""
+        return int(self.linear_params.shape[1]) * self.num_repeats
+
+    @property
+    def output_dim(self) -> int:
+        """Number of columns of the output."""
+        return self.output_block_dim * self.num_repeats
+
+    @classmethod
+    def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
+        """Returns the initial linear and bias parameters."""
+        return _initial_blocks(config, rng, count_key="num-repeats", shared=True, bias_stddev=0.0)
+
+
+@component
+class NaturalGradientRepeatedAffineComponent(RepeatedAffineComponent):
+    """The same affine map of each block of the columns, trained by natural-gradient descent."""

@@ -29,6 +29,7 @@ _C = TypeVar("_C", bound="type[Component]")
 def component(cls: _C) -> _C:
     """Makes a frozen value class of a component type and registers it under its name."""
     built = component_family(cls)
+    built.IS_ABSTRACT = False
     _REGISTRY[built.type] = built
     return built
 
@@ -38,6 +39,7 @@ def component_family(cls: _C) -> _C:
     """Makes a frozen class of fields that several component types share; it is no type itself."""
     built: _C = attrs.frozen(kw_only=True)(cls)
     built.FIELDS = field_specs(built)
+    built.IS_ABSTRACT = True
     return built
 
 
@@ -62,6 +64,8 @@ def component_class(type_name: str) -> type["Component"]:
 class PrecomputedIndexes:
     """Base of what components compute from indexes once for each step; see `precompute_indexes`."""
 
+    IS_ABSTRACT: ClassVar[bool] = True
+
 
 @component_family
 class Component:
@@ -73,6 +77,8 @@ class Component:
 
     type: ClassVar[str] = "Component"
     """Kaldi's name of the type: the name of the class."""
+    IS_ABSTRACT: ClassVar[bool] = True
+    """Whether this is what several types share, and no type itself."""
     FIELDS: ClassVar[tuple[FieldSpec, ...]] = ()
     """The declarations of the fields, in file order."""
     PROPERTIES: ClassVar[ComponentProperties] = ComponentProperties(0)
@@ -83,8 +89,6 @@ class Component:
     """Tokens of older files that no longer mean anything, and the kinds of their values."""
     REPEATED: ClassVar[tuple[tuple[str, str], ...]] = ()
     """Fields that files have a second time, always, and the names of the fields before that."""
-    modulus: ClassVar[int] = 1
-    """Shifting t by multiples of this at the output shifts the needed input likewise."""
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -128,6 +132,11 @@ class Component:
         return int(self.dim)  # type: ignore[attr-defined]
 
     # -- index rules ---------------------------------------------------------------------------
+
+    @property
+    def modulus(self) -> int:
+        """Shifting t by multiples of this at the output shifts the needed input likewise."""
+        return 1
 
     def input_dependencies(
         self, output_indexes: IndexArray
@@ -227,6 +236,11 @@ class Component:
             NetworkError: the values do not fit the field or each other.
         """
         return attrs.evolve(self, **changes)
+
+    def with_test_mode(self, on: bool) -> Self:
+        """Returns this component in test mode, or out of it, if its type has one."""
+        has_test_mode = any(spec.name == "test_mode" for spec in self.FIELDS)
+        return self.replace(test_mode=on) if has_test_mode else self
 
     # -- construction and description ----------------------------------------------------------
 

@@ -74,7 +74,7 @@ class LstmNonlinearityComponent(UpdatableComponent):
     )
     self_repair_config: Array = vector(shape=(10,))
     self_repair_prob: Array = vector(default=lambda self: np.zeros(5), shape=(5,))
-    use_dropout: bool = boolean(default=False, written="unless default")
+    use_dropout: bool = boolean(default=False, written="unless default", shown="always")
     count: float = double(default=0.0, config=None)
 
     @property

@@ -79,6 +79,12 @@ class Reader(ABC):
             return "the end of the file"
         return shown(bytes(self.data[start : start + 24]))
 
+    def next_is(self, *starts: bytes) -> bool:
+        """Tells whether the next element begins with one of these bytes."""
+        return any(
+            self.data[self.position : self.position + len(start)] == start for start in starts
+        )
+
     @contextlib.contextmanager
     def nested(self) -> Iterator[None]:
         """Bounds how deep components are nested in each other."""

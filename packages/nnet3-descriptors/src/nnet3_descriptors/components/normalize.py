@@ -1,10 +1,12 @@
-"""Normalization of each column over the rows of a minibatch."""
+"""Normalization of the rows, and of the columns over the rows of a minibatch."""
 
 from typing import Any
 
 import numpy as np
 
+from nnet3_descriptors.components import kinds
 from nnet3_descriptors.components.base import Component, component
+from nnet3_descriptors.components.config_line import ConfigLine
 from nnet3_descriptors.components.fields import Array, boolean, double, integer, real, vector
 from nnet3_descriptors.components.info import summarize_vector
 from nnet3_descriptors.components.properties import ComponentProperties as Property
@@ -72,3 +74,62 @@ class BatchNormComponent(Component):
         if not self.test_mode:
             properties |= Property.USES_MEMO | Property.STORES_STATS
         return properties
+
+
+@component
+class NormalizeComponent(Component):
+    """Gives each row, or each block of a row, the same root mean square.
+
+    Attributes:
+        input_dim: Number of columns of the input.
+        block_dim: Columns are blocks of this many.
+        target_rms: Root mean square of the output.
+        add_log_stddev: The output has one more column for each block: the logarithm of the root
+            mean square of the input.
+    """
+
+    INFO = ("input_dim", "output_dim", "target_rms", "add_log_stddev", "block_dim")
+    # It once was a nonlinearity, with the statistics of one.
+    OBSOLETE = (
+        ("<ValueAvg>", kinds.Vector()),
+        ("<DerivAvg>", kinds.Vector()),
+        ("<Count>", kinds.Real()),
+    )
+
+    input_dim: int = integer(old_tokens=("<Dim>",), minimum=1)
+    block_dim: int = integer(
+        default=lambda self: self.input_dim, minimum=1, written="unless default"
+    )
+    target_rms: float = real(default=1.0, absent=1.0)
+    add_log_stddev: bool = boolean(default=False, absent=False)
+
+    def check(self) -> None:
+        """Raises NetworkError if a value makes no sense."""
+        self.require(
+            self.input_dim % self.block_dim == 0,
+            f"'block_dim' must divide {self.input_dim}, got {self.block_dim}",
+        )
+        self.require(
+            self.target_rms > 0.0, f"'target_rms' must be positive, got {self.target_rms:g}"
+        )
+
+    @property
+    def properties(self) -> Property:
+        """The promises of this component."""
+        properties = Property.SIMPLE | Property.BACKPROP_NEEDS_INPUT | Property.BACKPROP_ADDS
+        if not self.add_log_stddev:
+            properties |= Property.PROPAGATE_IN_PLACE | Property.BACKPROP_IN_PLACE
+        if self.block_dim != self.input_dim:
+            properties |= Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS
+        return properties
+
+    @property
+    def output_dim(self) -> int:
+        """Number of columns of the output."""
+        return self.input_dim + (self.input_dim // self.block_dim if self.add_log_stddev else 0)
+
+    @classmethod
+    def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
+        """Returns the number of columns, which may be called 'dim' too."""
+        key = "dim" if config.has("dim") else "input-dim"
+        return {"input_dim": config.integer(key, minimum=1)}
