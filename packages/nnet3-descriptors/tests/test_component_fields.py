@@ -63,6 +63,8 @@ CONFIGS = {
     "ScaleAndOffsetComponent": "dim=6 block-dim=3 rank=5",
     "SigmoidComponent": "dim=4 self-repair-lower-threshold=0.05",
     "SoftmaxComponent": "dim=4",
+    "StatisticsExtractionComponent": "input-dim=3 input-period=2 output-period=4",
+    "StatisticsPoolingComponent": "input-dim=7 left-context=2 right-context=3 output-stddevs=true",
     "SumBlockComponent": "input-dim=6 output-dim=3 scale=0.5",
     "SumGroupComponent": "sizes=1,3,2",
     "TanhComponent": "dim=4",

@@ -8,6 +8,7 @@ as (N, 3) int32 arrays with columns n, t, x. A *cindex* is an index at a node; c
 Indexes are ordered by t, then x, then n; cindexes by node, then by index.
 """
 
+import math
 from typing import Any, Final
 
 import numpy as np
@@ -72,3 +73,41 @@ def index_order(indexes: IndexArray) -> npt.NDArray[np.intp]:
 def cindex_order(cindexes: IndexArray) -> npt.NDArray[np.intp]:
     """Returns the (N,) stable permutation that sorts (N, 4) cindexes by node, t, x, n."""
     return np.lexsort((cindexes[:, 1], cindexes[:, 3], cindexes[:, 2], cindexes[:, 0]))
+
+
+def index_keys(*arrays: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], ...]:
+    """Returns one number for each index; they are ordered as the indexes are by n, x, t.
+
+    The numbers of all arrays of one call can be compared with each other.
+
+    Args:
+        arrays: (N, 3) indexes; the columns may have any integer type.
+
+    Returns:
+        For each of the arrays (N,) int64.
+    """
+    columns = [[array[:, column] for array in arrays] for column in (N, X, T)]
+    bounds = [_bounds(values) for values in columns]
+    if math.prod(high - low + 1 for low, high in bounds) > np.iinfo(np.int64).max:
+        # The numbers would not fit: each value is replaced by its rank among those that occur.
+        columns = [_ranks(values) for values in columns]
+        bounds = [_bounds(values) for values in columns]
+    keys = [np.zeros(len(array), dtype=np.int64) for array in arrays]
+    for values, (low, high) in zip(columns, bounds, strict=True):
+        for key, value in zip(keys, values, strict=True):
+            key *= high - low + 1
+            key += value
+            key -= low
+    return tuple(keys)
+
+
+def _bounds(values: list[npt.NDArray[Any]]) -> tuple[int, int]:
+    """Returns the least and the greatest of the values of several arrays."""
+    lows, highs = ([int(f(v)) for v in values if len(v)] for f in (np.min, np.max))
+    return min(lows, default=0), max(highs, default=0)
+
+
+def _ranks(values: list[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    """Returns each value's position among the distinct values of all arrays."""
+    distinct = np.unique(np.concatenate(values))
+    return [np.searchsorted(distinct, value) for value in values]

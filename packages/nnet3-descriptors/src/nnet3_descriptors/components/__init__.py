@@ -48,6 +48,12 @@ from nnet3_descriptors.components.normalize import BatchNormComponent, Normalize
 from nnet3_descriptors.components.pooling import ConvolutionComponent, MaxpoolingComponent
 from nnet3_descriptors.components.properties import ComponentProperties
 from nnet3_descriptors.components.recurrent import LstmNonlinearityComponent
+from nnet3_descriptors.components.statistics import (
+    StatisticsExtractionComponent,
+    StatisticsExtractionPrecomputedIndexes,
+    StatisticsPoolingComponent,
+    StatisticsPoolingPrecomputedIndexes,
+)
 from nnet3_descriptors.components.tdnn import TdnnComponent, TdnnPrecomputedIndexes
 
 __all__ = [
@@ -85,6 +91,10 @@ __all__ = [
     "ScaleAndOffsetComponent",
     "SigmoidComponent",
     "SoftmaxComponent",
+    "StatisticsExtractionComponent",
+    "StatisticsExtractionPrecomputedIndexes",
+    "StatisticsPoolingComponent",
+    "StatisticsPoolingPrecomputedIndexes",
     "SumBlockComponent",
     "SumGroupComponent",
     "TanhComponent",

@@ -1,0 +1,78 @@
+"""The arrays of indexes that components precompute, and what is needed to find rows."""
+
+from typing import Any, TypeVar, dataclass_transform
+
+import attrs
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nnet3_descriptors.components.kinds import ArrayKey
+from nnet3_descriptors.errors import Nnet3Error
+from nnet3_descriptors.indexes import IndexArray, N, T, X, index_keys
+
+RowArray = NDArray[np.int32]
+
+_C = TypeVar("_C", bound=type)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def precomputed(cls: _C) -> _C:
+    """Makes a frozen value class of a subclass of PrecomputedIndexes."""
+    built: _C = attrs.frozen(kw_only=True)(cls)
+    return built
+
+
+def read_only_int32(values: ArrayLike) -> RowArray:
+    """Returns `values` as a read-only C-contiguous int32 array; copies only if it has to."""
+    array = np.asarray(values)
+    if array.dtype == np.int32 and array.flags.c_contiguous and not array.flags.writeable:
+        return array
+    array = np.array(array, dtype=np.int32, order="C")
+    array.flags.writeable = False
+    return array
+
+
+def row_array(width: int | None = None) -> Any:
+    """Declares a field of PrecomputedIndexes that holds (rows,) or, with a width, (rows, width).
+
+    The array is read-only int32; two of them are equal if shape and values are.
+    """
+    expected = "(rows,)" if width is None else f"(rows, {width})"
+
+    def check(_: object, attribute: "attrs.Attribute[RowArray]", value: RowArray) -> None:
+        if value.shape[1:] != (() if width is None else (width,)) or value.ndim == 0:
+            raise Nnet3Error(f"'{attribute.name}' must be {expected}, got {value.shape}")
+
+    return attrs.field(converter=read_only_int32, eq=ArrayKey, validator=check)
+
+
+def time_ranges(
+    rows: IndexArray, wanted: IndexArray, begin: NDArray[np.int64], end: NDArray[np.int64]
+) -> RowArray:
+    """Returns which rows have the n and x of each wanted index, and a time in a range.
+
+    Args:
+        rows: (M, 3) indexes, in the order of n, then x, then t.
+        wanted: (N, 3) indexes.
+        begin: (N,) the first time of each.
+        end: (N,) the time behind the last of each.
+
+    Returns:
+        (N, 2) int32: the first row and the row behind the last; both the same if there is none.
+    """
+    n, x = wanted[:, N], wanted[:, X]
+    limits = (np.stack((n, time, x), axis=1) for time in (begin, end))
+    keys, begins, ends = index_keys(rows, *limits)
+    ranges = np.searchsorted(keys, np.stack((begins, ends), axis=1))
+    return ranges.astype(np.int32)
+
+
+def sequence_order(indexes: IndexArray) -> NDArray[np.intp]:
+    """Returns the (N,) permutation that sorts (N, 3) indexes by n, then x, then t."""
+    (keys,) = index_keys(indexes)
+    return np.argsort(keys, kind="stable")
+
+
+def times(indexes: IndexArray) -> NDArray[np.int64]:
+    """Returns the t of (N, 3) indexes as numbers that have room for offsets, (N,) int64."""
+    return indexes[:, T].astype(np.int64)

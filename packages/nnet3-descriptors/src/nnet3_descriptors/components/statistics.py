@@ -1,0 +1,263 @@
+"""Means and standard deviations over time: extraction of sums, and pooling of these."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnet3_descriptors.components.base import (
+    Component,
+    PrecomputedIndexes,
+    component,
+    component_family,
+)
+from nnet3_descriptors.components.fields import boolean, integer, real
+from nnet3_descriptors.components.precomputed import (
+    RowArray,
+    precomputed,
+    row_array,
+    sequence_order,
+    time_ranges,
+    times,
+)
+from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.indexes import IndexArray, T
+
+NO_ROWS = np.empty(0, dtype=np.int32)
+NO_RANGES = np.empty((0, 2), dtype=np.int32)
+
+
+@precomputed
+class StatisticsExtractionPrecomputedIndexes(PrecomputedIndexes):
+    """Which rows of the input are summed.
+
+    Attributes:
+        forward_indexes: (rows out, 2), the first input row of each sum and the one behind the last.
+        backward_indexes: (rows in,), the output row that each input row goes into; empty if there
+            is no backward computation.
+    """
+
+    forward_indexes: RowArray = row_array(2)
+    backward_indexes: RowArray = row_array()
+
+    @property
+    def counts(self) -> RowArray:
+        """Number of rows in each sum, (rows out,)."""
+        counts: RowArray = self.forward_indexes[:, 1] - self.forward_indexes[:, 0]
+        return counts
+
+
+@precomputed
+class StatisticsPoolingPrecomputedIndexes(PrecomputedIndexes):
+    """Which rows of the input are summed.
+
+    Attributes:
+        forward_indexes: (rows out, 2), the first input row of each sum and the one behind the last.
+        backward_indexes: (rows in, 2), the first output row that each input row goes into and the
+            one behind the last; empty if there is no backward computation.
+    """
+
+    forward_indexes: RowArray = row_array(2)
+    backward_indexes: RowArray = row_array(2)
+
+
+@component_family
+class StatisticsFamily(Component):
+    """Sums over times of one sequence, of those that there are."""
+
+    INFO = ("input_dim", "output_dim")
+
+    def is_computable(
+        self,
+        output_indexes: IndexArray,
+        splits: NDArray[np.int64],
+        input_indexes: IndexArray,
+        available: NDArray[np.bool_],
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Returns which rows have some input, and as used all inputs that are there."""
+        available_before = np.concatenate([[0], np.cumsum(available)])
+        computable = available_before[splits[1:]] > available_before[splits[:-1]]
+        return computable, available.copy()
+
+    def reorder_indexes(
+        self, input_indexes: IndexArray, output_indexes: IndexArray
+    ) -> tuple[IndexArray, IndexArray]:
+        """Returns both in the order of n, then x, then t, so that what is summed is a range."""
+        return (
+            input_indexes[sequence_order(input_indexes)],
+            output_indexes[sequence_order(output_indexes)],
+        )
+
+
+@component
+class StatisticsExtractionComponent(StatisticsFamily):
+    """Count, sum and sum of squares of the frames in each period of time.
+
+    The output at time t is that of the period that t lies in; periods begin at multiples of
+    output_period. Its columns are the count, the sums, and with include_variance the sums of
+    squares.
+
+    Attributes:
+        input_dim: Number of columns of the input.
+        input_period: Distance of the times of the input.
+        output_period: Length of a period, and distance of the times of the output.
+        include_variance: Whether the output has sums of squares.
+    """
+
+    input_dim: int = integer(minimum=1)
+    input_period: int = integer(default=1, minimum=1)
+    output_period: int = integer(default=1, minimum=1)
+    include_variance: bool = boolean(default=True, token="<IncludeVarinance>")
+
+    def check(self) -> None:
+        """Raises NetworkError if the periods do not fit each other."""
+        self.require(
+            self.output_period % self.input_period == 0,
+            f"'output_period' must be a multiple of {self.input_period}, got {self.output_period}",
+        )
+
+    @property
+    def properties(self) -> Property:
+        """The promises of this component."""
+        properties = Property.PROPAGATE_ADDS | Property.REORDERS_INDEXES
+        return properties | Property.BACKPROP_NEEDS_INPUT if self.include_variance else properties
+
+    @property
+    def output_dim(self) -> int:
+        """Number of columns of the output."""
+        return 1 + self.input_dim * (2 if self.include_variance else 1)
+
+    @property
+    def modulus(self) -> int:
+        """Shifting t by multiples of this at the output shifts the needed input likewise."""
+        return self.output_period
+
+    def _period_starts(self, output_indexes: IndexArray) -> NDArray[np.int64]:
+        return times(output_indexes) // self.output_period * self.output_period
+
+    def input_dependencies(
+        self, output_indexes: IndexArray
+    ) -> tuple[NDArray[np.int64], IndexArray]:
+        """Returns all times of each output's period."""
+        offsets = np.arange(0, self.output_period, self.input_period)
+        needed = np.repeat(output_indexes, len(offsets), axis=0)
+        needed[:, T] = np.add.outer(self._period_starts(output_indexes), offsets).ravel()
+        return np.arange(len(output_indexes) + 1, dtype=np.int64) * len(offsets), needed
+
+    def precompute_indexes(
+        self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool
+    ) -> StatisticsExtractionPrecomputedIndexes:
+        """Returns the ranges of input rows that are summed.
+
+        Raises:
+            NetworkError: two rows of the output lie in the same period.
+        """
+        begin = self._period_starts(output_indexes)
+        ranges = time_ranges(input_indexes, output_indexes, begin, begin + self.output_period)
+        self.require(
+            (ranges[1:, 0] >= ranges[:-1, 1]).all(),
+            "the times of the output must lie in different periods; "
+            f"round them to multiples of {self.output_period}",
+        )
+        rows = np.arange(len(ranges), dtype=np.int32)
+        return StatisticsExtractionPrecomputedIndexes(
+            forward_indexes=ranges,
+            backward_indexes=np.repeat(rows, np.diff(ranges)[:, 0]) if need_backprop else NO_ROWS,
+        )
+
+
+@component
+class StatisticsPoolingComponent(StatisticsFamily):
+    """Means, and standard deviations, over a window of what StatisticsExtractionComponent gives.
+
+    The columns of the input are a count, sums and perhaps sums of squares. Those of the output are
+    the logarithm of the count, repeated, and the others divided by the count; with output_stddevs
+    the last of them become standard deviations.
+
+    Attributes:
+        input_dim: Number of columns of the input.
+        input_period: Distance of the times of the input, and of the output.
+        left_context: How far the window goes back from the time of the output, in frames.
+        right_context: How far it goes forward.
+        num_log_count_features: How often the logarithm of the count is repeated.
+        output_stddevs: Whether the output has standard deviations.
+        variance_floor: Least variance.
+    """
+
+    input_dim: int = integer(minimum=1)
+    input_period: int = integer(default=1, minimum=1)
+    left_context: int = integer(minimum=0)
+    right_context: int = integer(minimum=0)
+    num_log_count_features: int = integer(default=0, minimum=0)
+    output_stddevs: bool = boolean(default=False)
+    variance_floor: float = real(default=1.0e-10)
+
+    def check(self) -> None:
+        """Raises NetworkError if a value makes no sense."""
+        for name in ("left_context", "right_context"):
+            context = getattr(self, name)
+            self.require(
+                context % self.input_period == 0,
+                f"'{name}' must be a multiple of {self.input_period}, got {context}",
+            )
+        self.require(
+            self.left_context + self.right_context > 0,
+            "'left_context' and 'right_context' must not both be 0",
+        )
+        self.require(
+            0.0 < self.variance_floor < 1.0,
+            f"'variance_floor' must be above 0 and below 1, got {self.variance_floor:g}",
+        )
+        self.require(
+            not self.output_stddevs or self.input_dim % 2 == 1,
+            f"'input_dim' must be odd if 'output_stddevs' is true, got {self.input_dim}",
+        )
+
+    @property
+    def properties(self) -> Property:
+        """The promises of this component."""
+        properties = Property.REORDERS_INDEXES | Property.BACKPROP_ADDS
+        if self.output_stddevs or self.num_log_count_features > 0:
+            properties |= Property.BACKPROP_NEEDS_OUTPUT
+        if self.num_log_count_features == 0:
+            properties |= Property.BACKPROP_NEEDS_INPUT
+        return properties
+
+    @property
+    def output_dim(self) -> int:
+        """Number of columns of the output."""
+        return self.input_dim - 1 + self.num_log_count_features
+
+    @property
+    def modulus(self) -> int:
+        """Shifting t by multiples of this at the output shifts the needed input likewise."""
+        return self.input_period
+
+    def input_dependencies(
+        self, output_indexes: IndexArray
+    ) -> tuple[NDArray[np.int64], IndexArray]:
+        """Returns all times of each output's window.
+
+        Outputs at other times than multiples of input_period have no input and cannot be computed.
+        """
+        offsets = np.arange(-self.left_context, self.right_context + 1, self.input_period)
+        on_grid = output_indexes[:, T] % self.input_period == 0
+        needed = np.repeat(output_indexes[on_grid], len(offsets), axis=0)
+        needed[:, T] = np.add.outer(times(output_indexes[on_grid]), offsets).ravel()
+        splits = np.concatenate([[0], np.cumsum(on_grid)]) * len(offsets)
+        return splits.astype(np.int64), needed
+
+    def precompute_indexes(
+        self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool
+    ) -> StatisticsPoolingPrecomputedIndexes:
+        """Returns the ranges of input rows that are summed, and of output rows that they reach."""
+        time_out, time_in = times(output_indexes), times(input_indexes)
+        left, right = self.left_context, self.right_context
+        return StatisticsPoolingPrecomputedIndexes(
+            forward_indexes=time_ranges(
+                input_indexes, output_indexes, time_out - left, time_out + right + 1
+            ),
+            backward_indexes=time_ranges(
+                output_indexes, input_indexes, time_in - right, time_in + left + 1
+            )
+            if need_backprop
+            else NO_RANGES,
+        )
