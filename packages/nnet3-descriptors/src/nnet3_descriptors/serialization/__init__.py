@@ -1,0 +1,24 @@
+"""The container of the three serialized values: Nnet, ComputationRequest and NnetComputation.
+
+A container is a safetensors file. Arrays are its tensors; everything else is JSON, the one value
+of its metadata, under the key "nnet3":
+
+    {"format": "nnet3.nnet", "version": 1, "content": {...}}
+
+- An object stands for an instance of a class: its keys are the names of the fields. Where several
+  classes are possible, the key "type" gives the name of the class. (A class whose own attribute
+  IS_ABSTRACT is true only serves others as a base.)
+- A list stands for a tuple; a descriptor is its text.
+- {"$tensor": NAME} stands for the array that is stored as the tensor NAME, which is the path to
+  it: "components.3.linear_params".
+- Infinite and undefined numbers, which JSON lacks, are the strings "inf", "-inf" and "nan".
+
+Equal values give equal bytes, in every process. (This is why there is one metadata key: safetensors
+keeps several in an order that differs from process to process.) Reading checks everything: a key,
+tensor or type that is unknown, missing or of another kind is refused.
+"""
+
+from nnet3_descriptors.serialization.container import METADATA_KEY, from_container, to_container
+from nnet3_descriptors.serialization.json_line import from_json, to_json
+
+__all__ = ["METADATA_KEY", "from_container", "from_json", "to_container", "to_json"]

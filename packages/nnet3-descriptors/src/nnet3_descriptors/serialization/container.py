@@ -1,0 +1,131 @@
+"""Values as safetensors containers."""
+
+import json
+from typing import Any, Final, NoReturn, TypeVar
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from nnet3_descriptors.errors import SerializationError
+from nnet3_descriptors.serialization.converter import Array, structure, unstructure
+
+METADATA_KEY: Final = "nnet3"
+TENSOR_KEY: Final = "$tensor"
+
+_HEADER_KEYS: Final = ("format", "version", "content")
+
+T = TypeVar("T")
+
+
+def to_container(value: object, *, format: str, version: int) -> bytes:
+    """Serializes an instance of an attrs class.
+
+    Args:
+        value: What to serialize. Its fields may hold numbers, strings, None, arrays, descriptors,
+            tuples of such, and instances of other attrs classes.
+        format: Name of the format, such as "nnet3.nnet".
+        version: Version of the format; to be raised when older readers would misread it.
+    """
+    tensors: dict[str, Array] = {}
+    content = _detach_tensors(unstructure(value), (), tensors)
+    header = dict(zip(_HEADER_KEYS, (format, version, content), strict=True))
+    text = json.dumps(header, allow_nan=False, separators=(",", ":"))
+    return safetensors.numpy.save(tensors, {METADATA_KEY: text})
+
+
+def from_container(data: bytes, cls: type[T], *, format: str, version: int) -> T:
+    """Reads what `to_container` has written.
+
+    Args:
+        data: The bytes of the container.
+        cls: The class of the value.
+        format: The format that the container must have.
+        version: The version of the format that the container must have.
+
+    Returns:
+        The value; its arrays are read-only.
+
+    Raises:
+        SerializationError: The bytes are no such container; the message says where.
+    """
+    tensors, text = _open_container(data)
+    reader = _ContentReader(tensors)
+    header = reader.read(text)
+    if not isinstance(header, dict) or sorted(header) != sorted(_HEADER_KEYS):
+        raise SerializationError(f"the metadata must hold {', '.join(_HEADER_KEYS)}")
+    if header["format"] != format:
+        raise SerializationError(f"expected the format '{format}', got {header['format']!r}")
+    if header["version"] != version:
+        raise SerializationError(
+            f"expected version {version} of the format '{format}', got {header['version']!r}"
+        )
+    reader.check_all_used()
+    return structure(header["content"], cls, name=f"'{format}'")
+
+
+def _detach_tensors(value: Any, path: tuple[str, ...], tensors: dict[str, Array]) -> Any:
+    """Returns `value` with its arrays replaced by references; puts the arrays into `tensors`."""
+    if isinstance(value, np.ndarray):
+        name = ".".join(path)
+        tensors[name] = np.ascontiguousarray(value)
+        return {TENSOR_KEY: name}
+    if isinstance(value, dict):
+        return {key: _detach_tensors(item, (*path, key), tensors) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_detach_tensors(item, (*path, str(i)), tensors) for i, item in enumerate(value)]
+    return value
+
+
+def _open_container(data: bytes) -> tuple[dict[str, Array], str]:
+    """Returns the tensors of a safetensors file and the text of its metadata."""
+    try:
+        tensors = safetensors.numpy.load(data)
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + length])
+    except (safetensors.SafetensorError, ValueError, KeyError, RecursionError) as error:
+        raise SerializationError(f"not a safetensors container: {error}") from error
+    metadata = header.get("__metadata__", {})
+    if METADATA_KEY not in metadata:
+        raise SerializationError(f"the container has no metadata '{METADATA_KEY}'")
+    return tensors, metadata[METADATA_KEY]
+
+
+class _ContentReader:
+    """Reads JSON and puts the arrays back into it."""
+
+    def __init__(self, tensors: dict[str, Array]) -> None:
+        self._tensors = tensors
+        self._used: set[str] = set()
+
+    def read(self, text: str) -> Any:
+        """Returns the value that `text` stands for."""
+        try:
+            return json.loads(
+                text, object_pairs_hook=self._object, parse_constant=self._refuse_constant
+            )
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise SerializationError(f"the metadata is not readable as JSON: {error}") from error
+
+    def check_all_used(self) -> None:
+        """Raises SerializationError if a tensor was not asked for."""
+        left = sorted(self._tensors.keys() - self._used)
+        if left:
+            raise SerializationError(f"the tensor '{left[0]}' has no place in the content")
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> Any:
+        entries = dict(pairs)
+        if len(entries) != len(pairs):
+            raise SerializationError("a key occurs twice in one object of the content")
+        if list(entries) != [TENSOR_KEY]:
+            return entries
+        name = entries[TENSOR_KEY]
+        if not isinstance(name, str) or name not in self._tensors or name in self._used:
+            raise SerializationError(f"there must be one tensor for each reference (got {name!r})")
+        self._used.add(name)
+        array = self._tensors[name]
+        array.setflags(write=False)
+        return array
+
+    def _refuse_constant(self, constant: str) -> NoReturn:
+        raise SerializationError(f"{constant} is no JSON")

@@ -1,0 +1,203 @@
+"""Between attrs classes and what JSON can hold, with arrays left as they are."""
+
+import functools
+import math
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, TypeVar, Union, get_args, get_origin
+
+import attrs
+import cattrs
+import numpy as np
+import numpy.typing as npt
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
+
+from nnet3_descriptors.descriptors import Descriptor, parse_descriptor
+from nnet3_descriptors.errors import Nnet3Error, SerializationError
+
+TYPE_KEY: Final = "type"
+
+_SHOWN_FAULTS: Final = 3
+
+Array = npt.NDArray[Any]
+T = TypeVar("T")
+
+
+def unstructure(value: object) -> Any:
+    """Returns dictionaries, lists, strings, numbers, None and arrays that stand for a value."""
+    return _converter().unstructure(value)
+
+
+def unstructure_tagged(value: object) -> Any:
+    """Returns the same with the name of the value's class under the key "type"."""
+    return _tagged_unstructure_hook(type(value))(value)
+
+
+def structure(content: Any, cls: type[T], *, name: str) -> T:
+    """Returns the value that content stands for.
+
+    Args:
+        content: What `unstructure` gives.
+        cls: The class of the value.
+        name: What the error message calls the whole.
+
+    Raises:
+        SerializationError: The content does not describe an instance of the class.
+    """
+    return _structure(lambda: _converter().structure(content, cls), name)
+
+
+def structure_tagged(content: Any, base: type[T], *, name: str) -> T:
+    """Returns the value that tagged content stands for.
+
+    Args:
+        content: What `unstructure_tagged` gives.
+        base: A class that the value is an instance of.
+        name: What the error message calls the whole.
+
+    Raises:
+        SerializationError: The content does not describe an instance of the class.
+    """
+    hook: Callable[[Any, type[T]], T] = _tagged_structure_hook(base)
+    return _structure(lambda: hook(content, base), name)
+
+
+def _structure(structure: Callable[[], T], name: str) -> T:
+    try:
+        return structure()
+    except (cattrs.BaseValidationError, KeyError, TypeError, ValueError) as error:
+        raise SerializationError(f"not a valid {name}: {_describe(error)}") from error
+
+
+def _describe(error: Exception) -> str:
+    """Returns what is wrong, with the path to it in the content."""
+    faults = cattrs.transform_error(error, path="content", format_exception=_describe_fault)
+    more = len(faults) - _SHOWN_FAULTS
+    return "; ".join(faults[:_SHOWN_FAULTS]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _describe_fault(error: BaseException, type_: type | None) -> str:
+    if isinstance(error, KeyError):
+        return f"required field {error} missing"
+    if isinstance(error, cattrs.errors.ForbiddenExtraKeysError):
+        return f"unknown field {', '.join(sorted(error.extra_fields))}"
+    if isinstance(error, Nnet3Error | ValueError | TypeError):
+        return str(error)
+    return f"invalid value for {type_}"
+
+
+@functools.cache
+def _converter() -> cattrs.Converter:
+    """Returns the converter between attrs classes and what JSON can hold (besides arrays)."""
+    converter = cattrs.Converter(
+        forbid_extra_keys=True, unstruct_collection_overrides={tuple: list}
+    )
+    converter.register_unstructure_hook(float, float_to_json)
+    converter.register_structure_hook(float, _float_from_json)
+    for primitive in (bool, int, str):
+        converter.register_structure_hook(primitive, _exactly(primitive))
+    converter.register_unstructure_hook(Descriptor, str)
+    converter.register_structure_hook(Descriptor, lambda text, _: parse_descriptor(text))
+    converter.register_unstructure_hook_func(_is_array, lambda array: array)
+    converter.register_structure_hook_func(_is_array, _check_array)
+    converter.register_unstructure_hook_factory(_is_tagged, _tagged_unstructure_hook)
+    converter.register_structure_hook_factory(_is_tagged, _tagged_structure_hook)
+    return converter
+
+
+def float_to_json(value: float) -> float | str:
+    """Returns a number as JSON can hold it: infinite and undefined ones become strings."""
+    return float(value) if math.isfinite(value) else str(float(value))
+
+
+def _float_from_json(value: Any, _: type) -> float:
+    if value in ("inf", "-inf", "nan"):
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"expected a number, got {value!r:.80}")
+    return float(value)
+
+
+def _exactly(primitive: type) -> Callable[[Any, type], Any]:
+    """Returns a hook that takes values of one class only and converts nothing."""
+
+    def check(value: Any, _: type) -> Any:
+        if type(value) is not primitive:
+            raise TypeError(f"expected a value of type {primitive.__name__}, got {value!r:.80}")
+        return value
+
+    return check
+
+
+def _is_array(type_: Any) -> bool:
+    return type_ is np.ndarray or get_origin(type_) is np.ndarray
+
+
+def _check_array(value: Any, type_: Any) -> Array:
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"expected a tensor, got {value!r:.80}")
+    arguments = get_args(type_)
+    (dtype,) = get_args(arguments[1]) if arguments else (Any,)
+    if dtype is not Any and value.dtype != dtype:
+        raise TypeError(f"expected a tensor of {np.dtype(dtype)}, got one of {value.dtype}")
+    return value
+
+
+def _members(type_: Any) -> tuple[Any, ...]:
+    """Returns the types of a union; a type that is none is a union of one."""
+    return get_args(type_) if get_origin(type_) in (Union, types.UnionType) else (type_,)
+
+
+def _is_tagged(type_: Any) -> bool:
+    """Tells whether a field of this type holds instances of one of several attrs classes."""
+    members = [member for member in _members(type_) if member is not types.NoneType]
+    return all(isinstance(member, type) and attrs.has(member) for member in members) and (
+        len(members) > 1 or any(member.__subclasses__() for member in members)
+    )
+
+
+def _concrete_classes(members: Iterable[Any]) -> Iterator[type[Any]]:
+    """Returns attrs classes and those derived from them, without those marked as abstract."""
+    for member in members:
+        attributes = vars(member)
+        if "__attrs_attrs__" in attributes and not attributes.get("IS_ABSTRACT", False):
+            yield member
+        yield from _concrete_classes(member.__subclasses__())
+
+
+def _tagged_unstructure_hook(_: Any) -> Callable[[Any], Any]:
+    hooks: dict[str, Callable[[Any], Any]] = {}
+
+    def unstructure(value: Any) -> Any:
+        if value is None:
+            return None
+        name = type(value).__name__
+        if name not in hooks:
+            hooks[name] = make_dict_unstructure_fn(type(value), _converter())
+        return {TYPE_KEY: name, **hooks[name](value)}
+
+    return unstructure
+
+
+def _tagged_structure_hook(type_: Any) -> Callable[[Any, Any], Any]:
+    members = set(_members(type_))
+    is_optional = types.NoneType in members
+    classes = {cls.__name__: cls for cls in _concrete_classes(members - {types.NoneType})}
+
+    hooks: dict[str, Callable[[Any, Any], Any]] = {}
+
+    def structure(value: Any, _: Any) -> Any:
+        if value is None and is_optional:
+            return None
+        if not isinstance(value, dict):
+            raise TypeError(f"expected an object, got {value!r:.80}")
+        fields = dict(value)
+        name = fields.pop(TYPE_KEY, None)
+        if not isinstance(name, str) or name not in classes:
+            raise TypeError(f"unknown type {name!r:.80}")
+        cls = classes[name]
+        if name not in hooks:
+            hooks[name] = make_dict_structure_fn(cls, _converter(), _cattrs_forbid_extra_keys=True)
+        return hooks[name](fields, cls)
+
+    return structure
