@@ -150,9 +150,7 @@ class TestDebugInfo:
 
     def test_sequences_slowest(self) -> None:
         """Rows of one sequence can follow one another."""
-        info = MatrixDebugInfo(
-            pattern=[[5, 0, 7, 0], [5, 0, 8, 0]], sequences=[0, 3], n_slowest=True
-        )
+        info = MatrixDebugInfo(pattern=[[5, 0, 7, 0], [5, 0, 8, 0]], sequences=[0, 3], block=2)
 
         assert info.cindexes.tolist() == [[5, 0, 7, 0], [5, 0, 8, 0], [5, 3, 7, 0], [5, 3, 8, 0]]
 

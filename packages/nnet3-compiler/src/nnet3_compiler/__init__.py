@@ -31,6 +31,7 @@ from nnet3_compiler.commands import (
     SwapMatrix,
     command_table,
 )
+from nnet3_compiler.compiler import Compiler, CompilerOptions, compile_computation
 from nnet3_compiler.computation import CommandSequence, NnetComputation
 from nnet3_compiler.debug_info import MatrixDebugInfo
 from nnet3_compiler.declaration import (
@@ -50,6 +51,7 @@ from nnet3_compiler.errors import (
     ComputationError,
     ComputationSyntaxError,
 )
+from nnet3_compiler.text import format_computation, parse_computation
 
 __version__ = "0.1.0"
 
@@ -75,6 +77,8 @@ __all__ = [
     "CommandSchema",
     "CommandSequence",
     "CompilationError",
+    "Compiler",
+    "CompilerOptions",
     "CompressMatrix",
     "ComputationError",
     "ComputationSyntaxError",
@@ -99,4 +103,7 @@ __all__ = [
     "StoreStats",
     "SwapMatrix",
     "command_table",
+    "compile_computation",
+    "format_computation",
+    "parse_computation",
 ]

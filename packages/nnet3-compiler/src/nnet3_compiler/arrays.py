@@ -78,6 +78,27 @@ def split_at(values: IntArray, splits: IntArray) -> tuple[IntArray, ...]:
     return tuple(values[begin:end] for begin, end in itertools.pairwise(bounds))
 
 
+def run_starts(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Returns where each run of equal values starts: (len(values),) bool."""
+    starts = np.ones(len(values), np.bool_)
+    np.not_equal(values[1:], values[:-1], out=starts[1:])
+    return starts
+
+
+def expand_ranges(begin: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns the members of ranges, one range after another.
+
+    Args:
+        begin: (ranges,) first member of each.
+        count: (ranges,) how many members it has.
+    """
+    if not len(count):
+        return np.zeros(0, np.int64)
+    ends = np.cumsum(count)
+    members: NDArray[np.int64] = np.arange(int(ends[-1])) + np.repeat(begin - ends + count, count)
+    return members
+
+
 def same(first: Any, second: Any) -> bool:
     """Returns whether two values are equal, looking into arrays, tuples and attrs classes."""
     if first is second:

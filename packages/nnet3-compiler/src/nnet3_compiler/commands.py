@@ -80,7 +80,7 @@ class CompressMatrix(Command):
 
     OPCODE: ClassVar = 5
     TEXT: ClassVar = (
-        "compress {matrix} (type {compression_type}, truncate {truncate}, range {alpha})"
+        "compress {matrix} (type {compression_type}, truncate {truncate}<, range {alpha}>)"
     )
     SIDE_EFFECTS: ClassVar = True
     matrix: int = operand(_WHOLE, _READ_WRITE)
@@ -108,7 +108,8 @@ class Propagate(Command):
 
     OPCODE: ClassVar = 10
     TEXT: ClassVar = (
-        "{output} = {component}.propagate({input}; precomputed {precomputed_indexes}, memo {memo})"
+        "{output} = {component}.propagate({input}<, precomputed {precomputed_indexes}>"
+        "<, memo {memo}>)"
     )
     component: int = operand(OperandKind.COMPONENT)
     precomputed_indexes: int = operand(OperandKind.PRECOMPUTED, optional=True)
@@ -122,7 +123,7 @@ class StoreStats(Command):
     """Adds to the statistics that a component keeps of its activations."""
 
     OPCODE: ClassVar = 11
-    TEXT: ClassVar = "{component}.store_stats({input}, {output}; memo {memo})"
+    TEXT: ClassVar = "{component}.store_stats({output}<, input {input}><, memo {memo}>)"
     SIDE_EFFECTS: ClassVar = True
     component: int = operand(OperandKind.COMPONENT)
     input: int = operand(_SUBMATRIX, _READ, optional=True)
@@ -136,8 +137,8 @@ class Backprop(Command):
 
     OPCODE: ClassVar = 12
     TEXT: ClassVar = (
-        "{input_deriv} = {component}.backprop(input {input_value}, output {output_value}, "
-        "deriv {output_deriv}; precomputed {precomputed_indexes}, memo {memo})"
+        "{input_deriv} = {component}.backprop({output_deriv}<, input {input_value}>"
+        "<, output {output_value}><, precomputed {precomputed_indexes}><, memo {memo}>)"
     )
     SIDE_EFFECTS_IF: ClassVar = ComponentProperties.UPDATABLE
     component: int = operand(OperandKind.COMPONENT)
@@ -157,9 +158,8 @@ class BackpropNoModelUpdate(Command):
 
     OPCODE: ClassVar = 13
     TEXT: ClassVar = (
-        "{input_deriv} = {component}.backprop_no_update(input {input_value}, "
-        "output {output_value}, deriv {output_deriv}; precomputed {precomputed_indexes}, "
-        "memo {memo})"
+        "{input_deriv} = {component}.backprop_no_update({output_deriv}<, input {input_value}>"
+        "<, output {output_value}><, precomputed {precomputed_indexes}><, memo {memo}>)"
     )
     component: int = operand(OperandKind.COMPONENT)
     precomputed_indexes: int = operand(OperandKind.PRECOMPUTED, optional=True)
@@ -190,7 +190,7 @@ class MatrixCopy(Command):
     """output = alpha * input."""
 
     OPCODE: ClassVar = 21
-    TEXT: ClassVar = "{output} = {alpha} * {input}"
+    TEXT: ClassVar = "{output} = <{alpha} * >{input}"
     output: int = operand(_SUBMATRIX, _WRITE)
     input: int = operand(_SUBMATRIX, _READ)
     alpha: float = scale()
@@ -201,7 +201,7 @@ class MatrixAdd(Command):
     """output += alpha * input."""
 
     OPCODE: ClassVar = 22
-    TEXT: ClassVar = "{output} += {alpha} * {input}"
+    TEXT: ClassVar = "{output} += <{alpha} * >{input}"
     output: int = operand(_SUBMATRIX, _READ_WRITE)
     input: int = operand(_SUBMATRIX, _READ)
     alpha: float = scale()
@@ -212,7 +212,7 @@ class CopyRows(Command):
     """Row i of output = alpha * row indexes[i] of input, or zero where the index is -1."""
 
     OPCODE: ClassVar = 23
-    TEXT: ClassVar = "{output} = {alpha} * {input}[{indexes}]"
+    TEXT: ClassVar = "{output} = <{alpha} * >{input}[{indexes}]"
     output: int = operand(_SUBMATRIX, _WRITE)
     input: int = operand(_SUBMATRIX, _READ)
     indexes: int = operand(OperandKind.INDEXES)
@@ -224,7 +224,7 @@ class AddRows(Command):
     """Row i of output += alpha * row indexes[i] of input, unless the index is -1."""
 
     OPCODE: ClassVar = 24
-    TEXT: ClassVar = "{output} += {alpha} * {input}[{indexes}]"
+    TEXT: ClassVar = "{output} += <{alpha} * >{input}[{indexes}]"
     output: int = operand(_SUBMATRIX, _READ_WRITE)
     input: int = operand(_SUBMATRIX, _READ)
     indexes: int = operand(OperandKind.INDEXES)
@@ -236,7 +236,7 @@ class CopyRowsMulti(Command):
     """Row i of output = alpha * the row that indexes_multi[i] names, or zero for (-1, -1)."""
 
     OPCODE: ClassVar = 25
-    TEXT: ClassVar = "{output} = {alpha} * rows({indexes_multi})"
+    TEXT: ClassVar = "{output} = <{alpha} * >rows({indexes_multi})"
     output: int = operand(_SUBMATRIX, _WRITE)
     indexes_multi: int = operand(OperandKind.INDEXES_MULTI, _READ)
     alpha: float = scale()
@@ -247,7 +247,7 @@ class AddRowsMulti(Command):
     """Row i of output += alpha * the row that indexes_multi[i] names, unless it is (-1, -1)."""
 
     OPCODE: ClassVar = 26
-    TEXT: ClassVar = "{output} += {alpha} * rows({indexes_multi})"
+    TEXT: ClassVar = "{output} += <{alpha} * >rows({indexes_multi})"
     output: int = operand(_SUBMATRIX, _READ_WRITE)
     indexes_multi: int = operand(OperandKind.INDEXES_MULTI, _READ)
     alpha: float = scale()
@@ -258,7 +258,7 @@ class CopyToRowsMulti(Command):
     """The row that indexes_multi[i] names = alpha * row i of input; no row is named twice."""
 
     OPCODE: ClassVar = 27
-    TEXT: ClassVar = "rows({indexes_multi}) = {alpha} * {input}"
+    TEXT: ClassVar = "rows({indexes_multi}) = <{alpha} * >{input}"
     input: int = operand(_SUBMATRIX, _READ)
     indexes_multi: int = operand(OperandKind.INDEXES_MULTI, _READ_WRITE)
     alpha: float = scale()
@@ -269,7 +269,7 @@ class AddToRowsMulti(Command):
     """The row that indexes_multi[i] names += alpha * row i of input; no row is named twice."""
 
     OPCODE: ClassVar = 28
-    TEXT: ClassVar = "rows({indexes_multi}) += {alpha} * {input}"
+    TEXT: ClassVar = "rows({indexes_multi}) += <{alpha} * >{input}"
     input: int = operand(_SUBMATRIX, _READ)
     indexes_multi: int = operand(OperandKind.INDEXES_MULTI, _READ_WRITE)
     alpha: float = scale()
@@ -283,7 +283,7 @@ class AddRowRanges(Command):
     """
 
     OPCODE: ClassVar = 29
-    TEXT: ClassVar = "{output} += {alpha} * sums({input}[{indexes_ranges}])"
+    TEXT: ClassVar = "{output} += <{alpha} * >sums({input}[{indexes_ranges}])"
     output: int = operand(_SUBMATRIX, _READ_WRITE)
     input: int = operand(_SUBMATRIX, _READ)
     indexes_ranges: int = operand(OperandKind.INDEXES_RANGES)

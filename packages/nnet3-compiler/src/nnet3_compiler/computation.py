@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -45,6 +45,18 @@ def submatrix_table(value: Any) -> IntArray:
 def table_of_commands(value: Any) -> IntArray:
     """Returns `value` as a read-only (rows, TABLE_WIDTH) int32 array."""
     return as_table(value, TABLE_WIDTH)
+
+
+def precomputed_tuple(
+    values: Iterable[PrecomputedIndexes | None],
+) -> tuple[PrecomputedIndexes | None, ...]:
+    """Returns precomputed indexes as a tuple."""
+    return tuple(values)
+
+
+def info_tuple(values: Iterable[MatrixDebugInfo]) -> tuple[MatrixDebugInfo, ...]:
+    """Returns debug info as a tuple."""
+    return tuple(values)
 
 
 class CommandSequence(Sequence[Command]):
@@ -112,10 +124,10 @@ class NnetComputation:
     indexes_multi: tuple[IntArray, ...] = attrs.field(default=(), converter=pair_arrays)
     indexes_ranges: tuple[IntArray, ...] = attrs.field(default=(), converter=pair_arrays)
     precomputed_indexes: tuple[PrecomputedIndexes | None, ...] = attrs.field(
-        default=(None,), converter=tuple
+        default=(None,), converter=precomputed_tuple
     )
     need_model_derivative: bool = False
-    matrix_debug_info: tuple[MatrixDebugInfo, ...] = attrs.field(default=(), converter=tuple)
+    matrix_debug_info: tuple[MatrixDebugInfo, ...] = attrs.field(default=(), converter=info_tuple)
     steps: IntArray = attrs.field(default=(), converter=pair_table)
 
     def __attrs_post_init__(self) -> None:

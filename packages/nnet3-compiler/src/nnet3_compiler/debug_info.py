@@ -31,8 +31,8 @@ class MatrixDebugInfo:
         is_deriv: Whether the matrix holds derivatives, not values.
         pattern: (rows, 4) int32, columns node, n, t, x.
         sequences: (S,) int32, the n of every sequence; empty if `pattern` is the full list.
-        n_slowest: Whether all rows of one sequence follow one another (row = s * rows + r), instead
-            of all sequences of one row (row = r * S + s).
+        block: So many rows of the pattern follow one another for each sequence, then for the next,
+            before the following rows of the pattern begin; see `shortcut`.
 
     Raises:
         ComputationError: The pattern has no rows, or rows of several nodes.
@@ -41,7 +41,7 @@ class MatrixDebugInfo:
     is_deriv: bool = False
     pattern: IntArray = attrs.field(converter=cindex_table)
     sequences: IntArray = attrs.field(default=(), converter=frozen_array)
-    n_slowest: bool = False
+    block: int = 1
 
     def __attrs_post_init__(self) -> None:
         if self.pattern.ndim != 2 or self.pattern.shape[1] != 4:
@@ -49,6 +49,8 @@ class MatrixDebugInfo:
                 f"cindexes must have the shape (rows, 4) (got {self.pattern.shape})"
             )
         nodes = self.pattern[:, NODE]
+        if self.block < 1 or len(nodes) % self.block:
+            raise ComputationError(f"{len(nodes)} rows are no multiple of a block of {self.block}")
         if len(nodes) and (nodes != nodes[0]).any():
             raise ComputationError("the rows of a matrix must belong to one node")
 
@@ -65,16 +67,12 @@ class MatrixDebugInfo:
     @property
     def cindexes(self) -> IntArray:
         """The cindex of each row: (num_rows, 4) int32, columns node, n, t, x; read-only."""
-        count = len(self.sequences)
-        if count == 0:
+        if not len(self.sequences):
             return self.pattern
-        if self.n_slowest:
-            rows = np.tile(self.pattern, (count, 1))
-            rows[:, N] = np.repeat(self.sequences, len(self.pattern))
-        else:
-            rows = np.repeat(self.pattern, count, axis=0)
-            rows[:, N] = np.tile(self.sequences, len(self.pattern))
-        return freeze(rows)
+        blocks = self.pattern.reshape(-1, 1, self.block, 4)
+        rows = np.repeat(blocks, len(self.sequences), axis=1)
+        rows[..., N] = self.sequences[:, None]
+        return freeze(rows.reshape(-1, 4))
 
     def __eq__(self, other: Any) -> bool:
         if not isinstance(other, MatrixDebugInfo):

@@ -130,7 +130,8 @@ class Command:
 
     Class attributes, filled in by the decorator `command`:
         OPCODE: The number in column 0 of the table; part of the serialized form.
-        TEXT: How the command is written, with the names of its fields in braces.
+        TEXT: How the command is written, with the names of its fields in braces. What stands in
+            angle brackets is left out if its field has the default value (0, alpha 1).
         OPERANDS: The operands, in the order of their columns.
         HAS_ALPHA: Whether there is a field `alpha`.
         SIDE_EFFECTS: Whether it does more than write to its operands.

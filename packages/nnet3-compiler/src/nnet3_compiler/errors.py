@@ -1,6 +1,6 @@
 """Errors of this package; all are `Nnet3Error`s."""
 
-from nnet3_descriptors.errors import Nnet3Error
+from nnet3_descriptors.errors import Nnet3Error, SourceError
 
 
 class CommandError(Nnet3Error):
@@ -11,8 +11,8 @@ class ComputationError(Nnet3Error):
     """A computation contradicts itself; the message names the command and the operand."""
 
 
-class ComputationSyntaxError(Nnet3Error):
-    """The text of a computation cannot be read; the message has the line."""
+class ComputationSyntaxError(SourceError):
+    """The text of a computation cannot be read; the message shows the line."""
 
 
 class CompilationError(Nnet3Error):

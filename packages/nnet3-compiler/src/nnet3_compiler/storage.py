@@ -28,7 +28,7 @@ class StoredComputation:
     """The fields of `NnetComputation`, with each list of arrays as one array and its bounds.
 
     List i of `indexes` is indexes[indexes_splits[i]:indexes_splits[i + 1]]; likewise the others.
-    debug_info: (matrices, 2), is_deriv and n_slowest; empty if there is none.
+    debug_info: (matrices, 2), is_deriv and block; empty if there is none.
     """
 
     matrices: IntArray
@@ -58,7 +58,7 @@ def store(computation: NnetComputation) -> bytes:
     infos = computation.matrix_debug_info
     cindexes, cindexes_splits = concatenated([info.pattern for info in infos], 4)
     sequences, sequences_splits = concatenated([info.sequences for info in infos])
-    flags = [(info.is_deriv, info.n_slowest) for info in infos]
+    flags = [(info.is_deriv, info.block) for info in infos]
     stored = StoredComputation(
         matrices=computation.matrices,
         submatrices=computation.submatrices,
@@ -105,10 +105,8 @@ def restore(data: bytes) -> dict[str, Any]:
         "precomputed_indexes": stored.precomputed_indexes,
         "need_model_derivative": stored.need_model_derivative,
         "matrix_debug_info": tuple(
-            MatrixDebugInfo(
-                is_deriv=bool(is_deriv), pattern=pattern, sequences=n, n_slowest=bool(n_slowest)
-            )
-            for (is_deriv, n_slowest), pattern, n in zip(flags, patterns, sequences, strict=True)
+            MatrixDebugInfo(is_deriv=bool(is_deriv), pattern=pattern, sequences=n, block=block)
+            for (is_deriv, block), pattern, n in zip(flags, patterns, sequences, strict=True)
         ),
         "steps": stored.steps,
     }

@@ -1,0 +1,225 @@
+"""Backward commands of descriptors: the derivatives of the sources of every sum.
+
+They mirror the forward commands. One command may add to a row only once, unless it adds up a range
+of rows; so a list of source rows must name each row once, or in one run (then the command is
+AddRowRanges). Lists that have neither property are split into several that have one.
+"""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from nnet3_compiler.arrays import IntArray, run_starts
+from nnet3_compiler.commands import AddRowRanges, AddRows, AddToRowsMulti, MatrixAdd
+from nnet3_compiler.emission import Emission, IndexLists, command_rows
+from nnet3_compiler.forward import PLACES_PER_STEP, scattered_rows
+from nnet3_compiler.sources import PieceKind, Pieces
+from nnet3_compiler.step_info import NUM_ROWS, StepInfo
+from nnet3_compiler.steps import NONE
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class DescriptorBackward:
+    """Emits what adds derivatives of descriptors to those of their sources.
+
+    Attributes:
+        pieces: The classified input locations.
+        info: Where derivatives live.
+        lists: Where lists of rows go.
+    """
+
+    pieces: Pieces
+    info: StepInfo
+    lists: IndexLists
+
+    def emit(self, emission: Emission) -> None:
+        """Adds the commands of all descriptors that have a derivative."""
+        pieces, info = self.pieces, self.info
+        has_deriv = info.deriv[pieces.locations.step] > 0
+        source_has_deriv = info.deriv[pieces.source_step] > 0
+        scattered = pieces.kind == PieceKind.SCATTERED
+        chosen = has_deriv & (pieces.kind != PieceKind.EMPTY) & (source_has_deriv | scattered)
+        ranges = np.flatnonzero(chosen & (pieces.kind == PieceKind.RANGE)).astype(np.int32)
+        self._emit_ranges(emission, ranges)
+        for piece in np.flatnonzero(chosen & (pieces.kind == PieceKind.ROWS)).tolist():
+            self._emit_rows(emission, piece)
+        for piece in np.flatnonzero(chosen & scattered).tolist():
+            self._emit_scattered(emission, piece)
+
+    def _deriv(self, pieces: IntArray | int) -> IntArray:
+        locations = self.pieces.locations
+        submatrix: IntArray = self.info.deriv_part[locations.step[pieces]] + locations.part[pieces]
+        return submatrix
+
+    def _place(self, pieces: IntArray | int) -> NDArray[np.int64]:
+        step = self.pieces.locations.step[pieces].astype(np.int64)
+        place: NDArray[np.int64] = (len(self.pieces.steps) - step) * PLACES_PER_STEP + pieces
+        return place
+
+    def _emit_ranges(self, emission: Emission, chosen: IntArray) -> None:
+        pieces, size = self.pieces, self.pieces.minibatch.size
+        output = self.info.submatrices.parts(
+            self.info.deriv[pieces.source_step[chosen]],
+            pieces.source_first[chosen] * size,
+            pieces.count[chosen] * size,
+        )
+        alpha = pieces.locations.alpha[chosen]
+        deriv = self._deriv(chosen)
+        rows = command_rows(MatrixAdd, len(chosen), alpha, output=output, input=deriv)
+        emission.add(self._place(chosen), rows)
+
+    def _emit_rows(self, emission: Emission, piece: int) -> None:
+        """Emits a piece whose rows come from one step."""
+        pieces, minibatch = self.pieces, self.pieces.minibatch
+        source_step, step = int(pieces.source_step[piece]), int(pieces.locations.step[piece])
+        source_block = int(pieces.steps.block[source_step])
+        block = int(pieces.steps.block[step])
+        used, output = self._used_range(pieces.rows(piece), source_step, source_block)
+        num_used = int(self.info.submatrices.table[output, NUM_ROWS]) // minibatch.size
+        reverse = reversed_rows(used, num_used)
+        if reverse is not None:
+            full = minibatch.rows(reverse, block, source_block)
+            self._emit_unique(emission, piece, output, full)
+            return
+        for part in contiguous_lists(minibatch.rows(used, source_block, block)):
+            reverse = reversed_rows(part, num_used * minibatch.size)
+            if reverse is not None:
+                self._emit_unique(emission, piece, output, reverse)
+                continue
+            ranges = row_ranges(part, num_used * minibatch.size)
+            number = self.lists.append(self.lists.ranges, ranges)
+            rows = command_rows(
+                AddRowRanges,
+                1,
+                float(pieces.locations.alpha[piece]),
+                output=output,
+                input=int(self._deriv(piece)),
+                indexes_ranges=number,
+            )
+            emission.add(int(self._place(piece)), rows)
+
+    def _used_range(
+        self, rows: IntArray, source_step: int, source_block: int
+    ) -> tuple[IntArray, int]:
+        """Narrows the derivative of a source to the blocks of rows that are used.
+
+        Returns:
+            The rows, counted from the first one kept (-1 for none), and the submatrix.
+        """
+        block = source_block if self.pieces.minibatch.size > 1 else 1
+        first = int(rows[rows >= 0].min()) // block * block
+        end = -(-(int(rows.max()) + 1) // block) * block
+        size = self.pieces.minibatch.size
+        submatrix = self.info.submatrices.parts(
+            self.info.deriv[source_step : source_step + 1],
+            np.array([first * size], np.int32),
+            np.array([(end - first) * size], np.int32),
+        )
+        return np.where(rows >= 0, rows - first, NONE).astype(np.int32), int(submatrix[0])
+
+    def _emit_unique(self, emission: Emission, piece: int, output: int, reverse: IntArray) -> None:
+        number = self.lists.append(self.lists.indexes, reverse)
+        rows = command_rows(
+            AddRows,
+            1,
+            float(self.pieces.locations.alpha[piece]),
+            output=output,
+            input=int(self._deriv(piece)),
+            indexes=number,
+        )
+        emission.add(int(self._place(piece)), rows)
+
+    def _emit_scattered(self, emission: Emission, piece: int) -> None:
+        """Emits a piece whose rows come from several steps."""
+        pairs = scattered_rows(self.pieces, piece, self.info.deriv)
+        for unique in unique_lists(pairs):
+            number = self.lists.append(self.lists.multi, unique)
+            rows = command_rows(
+                AddToRowsMulti,
+                1,
+                float(self.pieces.locations.alpha[piece]),
+                input=int(self._deriv(piece)),
+                indexes_multi=number,
+            )
+            emission.add(int(self._place(piece)), rows)
+
+
+def reversed_rows(rows: IntArray, size: int) -> IntArray | None:
+    """Returns the inverse of a mapping of rows.
+
+    Args:
+        rows: (K,) int32, for each row one of `size` others, or -1.
+        size: How many others there are.
+
+    Returns:
+        (size,) int32, for each of the others the row that maps to it, or -1; None if several do.
+    """
+    present = np.flatnonzero(rows >= 0)
+    reverse = np.full(size, NONE, np.int32)
+    reverse[rows[present]] = present
+    if int(np.count_nonzero(reverse >= 0)) < len(present):
+        return None
+    return reverse
+
+
+def contiguous_lists(rows: IntArray) -> list[IntArray]:
+    """Splits a list into lists that have each row in one run at most.
+
+    Args:
+        rows: (K,) int32, rows or -1.
+
+    Returns:
+        Lists of (K,) int32; together they have in each place what `rows` has there. The r-th run
+        of a row goes to list r.
+    """
+    is_first = run_starts(rows)
+    runs = rows[is_first]
+    number = occurrence(runs)
+    number[runs < 0] = NONE
+    run_of_place = np.cumsum(is_first) - 1
+    return [
+        np.where(number[run_of_place] == part, rows, NONE).astype(np.int32)
+        for part in range(int(number.max()) + 1)
+    ]
+
+
+def row_ranges(rows: IntArray, size: int) -> IntArray:
+    """Returns for each of `size` rows the run of places that name it: (size, 2) begin, end."""
+    ranges = np.full((size, 2), NONE, np.int32)
+    present = np.flatnonzero(rows >= 0)
+    ranges[rows[present][::-1], 0] = present[::-1]
+    ranges[rows[present], 1] = present + 1
+    return ranges
+
+
+def unique_lists(pairs: IntArray) -> list[IntArray]:
+    """Splits a list of (submatrix, row) into lists that have each pair once.
+
+    Args:
+        pairs: (K, 2) int32; (-1, -1) for none.
+
+    Returns:
+        Lists of (K, 2) int32; together they have in each place what `pairs` has there.
+    """
+    present = pairs[:, 0] >= 0
+    if not present.any():
+        return []
+    key = pairs[:, 0].astype(np.int64) * (int(pairs[:, 1].max()) + 1) + pairs[:, 1]
+    number = occurrence(key)
+    number[~present] = NONE
+    last = int(number.max())
+    if last == 0:
+        return [pairs]
+    return [np.where((number == part)[:, None], pairs, np.int32(NONE)) for part in range(last + 1)]
+
+
+def occurrence(values: NDArray[np.int64] | IntArray) -> NDArray[np.int64]:
+    """Returns for each place how often its value occurs before it: (K,) int64."""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    begin = np.maximum.accumulate(np.where(run_starts(ordered), np.arange(len(ordered)), 0))
+    number = np.empty(len(ordered), np.int64)
+    number[order] = np.arange(len(ordered)) - begin
+    return number

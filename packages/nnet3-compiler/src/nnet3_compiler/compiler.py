@@ -1,0 +1,148 @@
+"""The compiler: a network and a request make a computation.
+
+The stages, each in a module of its own: graph (nnet3_graph), epochs, phases, steps, input
+locations, derivatives, step info, forward and backward commands, program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+from nnet3_descriptors import Nnet
+from nnet3_graph import ComputationGraph, ComputationRequest, build_computation_graph
+
+from nnet3_compiler.component_commands import precompute_indexes
+from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.derivatives import derivatives_needed
+from nnet3_compiler.epochs import compute_epochs
+from nnet3_compiler.graphs import Graphs
+from nnet3_compiler.locations import input_locations
+from nnet3_compiler.network import Network
+from nnet3_compiler.phases import compute_phases
+from nnet3_compiler.program import Program
+from nnet3_compiler.shortcut import ONE_SEQUENCE, Minibatch, reduce_request
+from nnet3_compiler.sources import classify
+from nnet3_compiler.step_info import make_step_info
+from nnet3_compiler.steps import IrregularOrderError, Steps, StepsBuilder
+
+
+@attrs.frozen(kw_only=True)
+class CompilerOptions:
+    """Options of the compiler.
+
+    Attributes:
+        output_debug_info: Whether the computation says what the rows of its matrices stand for.
+        shortcut: Whether a minibatch of equal sequences is compiled as one of them.
+    """
+
+    output_debug_info: bool = True
+    shortcut: bool = True
+
+
+class Compiler:
+    """Compiles one request, all of its cindexes one by one.
+
+    Attributes:
+        nnet: The network.
+        request: The request.
+    """
+
+    def __init__(self, nnet: Nnet, request: ComputationRequest) -> None:
+        self.nnet = nnet
+        self.request = request
+
+    def make_steps(self) -> Steps:
+        """Returns the steps of the computation.
+
+        Raises:
+            NotComputableError: An output can't be computed from the inputs.
+            CompilationError: The recurrence of the network has no order of computation.
+        """
+        network = Network.of(self.nnet)
+        return _make_steps(network, [self.request], ONE_SEQUENCE, {})[1]
+
+    def create_computation(self, options: CompilerOptions | None = None) -> NnetComputation:
+        """Returns the computation.
+
+        Args:
+            options: What else is wanted; `shortcut` does not matter here.
+
+        Raises:
+            NotComputableError: An output can't be computed from the inputs.
+            CompilationError: The recurrence of the network has no order of computation.
+        """
+        options = options or CompilerOptions()
+        return _compile(self.nnet, [self.request], ONE_SEQUENCE, {}, options)
+
+
+def compile_computation(
+    nnet: Nnet, request: ComputationRequest, options: CompilerOptions | None = None
+) -> NnetComputation:
+    """Compiles a request; a minibatch of equal sequences as one of them (see `shortcut`).
+
+    Args:
+        nnet: The network.
+        request: What is given and wanted.
+        options: See `CompilerOptions`.
+
+    Raises:
+        NotComputableError: An output can't be computed from the inputs.
+        CompilationError: The recurrence of the network has no order of computation.
+    """
+    options = options or CompilerOptions()
+    reduced = reduce_request(request) if options.shortcut else None
+    if reduced is not None:
+        try:
+            return _compile(nnet, [reduced.request], reduced.minibatch, reduced.blocks, options)
+        except IrregularOrderError:
+            pass  # the rows of some component have no pattern: compile them one by one
+    return Compiler(nnet, request).create_computation(options)
+
+
+def _make_steps(
+    network: Network,
+    requests: Sequence[ComputationRequest],
+    minibatch: Minibatch,
+    blocks: Mapping[str, int],
+) -> tuple[Graphs, Steps]:
+    """Returns the graphs of the segments, and the steps."""
+    segments: list[ComputationGraph] = []
+    for request in requests:
+        previous = segments[-1] if segments else None
+        segments.append(build_computation_graph(network.nnet, request, previous))
+    graphs = Graphs(segments=segments)
+    builder = StepsBuilder(
+        network=network,
+        graphs=graphs,
+        phases=compute_phases(network, compute_epochs(network), graphs),
+        requests=requests,
+        minibatch=minibatch,
+        blocks=blocks,
+    )
+    return graphs, builder.build()
+
+
+def _compile(
+    nnet: Nnet,
+    requests: Sequence[ComputationRequest],
+    minibatch: Minibatch,
+    blocks: Mapping[str, int],
+    options: CompilerOptions,
+) -> NnetComputation:
+    network = Network.of(nnet)
+    graphs, steps = _make_steps(network, requests, minibatch, blocks)
+    locations = input_locations(network, graphs, steps)
+    needs_deriv = derivatives_needed(network, requests, steps, locations)
+    precomputed_of_step, precomputed = precompute_indexes(network, requests, steps, minibatch)
+    program = Program(
+        network=network,
+        requests=requests,
+        steps=steps,
+        minibatch=minibatch,
+        pieces=classify(steps, minibatch, locations),
+        info=make_step_info(network, steps, minibatch, needs_deriv),
+        precomputed_of_step=precomputed_of_step,
+        precomputed_indexes=precomputed,
+    )
+    return program.computation(debug_info=options.output_debug_info)

@@ -1,0 +1,156 @@
+"""Forward commands: the value of every step, from those of earlier ones."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.commands import AddRows, AddRowsMulti, MatrixAdd, SetConst
+from nnet3_compiler.emission import Emission, IndexLists, command_rows
+from nnet3_compiler.sources import PieceKind, Pieces
+from nnet3_compiler.step_info import StepInfo
+from nnet3_compiler.steps import NONE
+
+PLACES_PER_STEP = 1 << 32
+"""Commands of step s have places from s * PLACES_PER_STEP on."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class DescriptorForward:
+    """Emits what adds up the values of descriptors. All matrices are zero before.
+
+    Attributes:
+        pieces: The classified input locations.
+        info: Where values live.
+        lists: Where lists of rows go.
+    """
+
+    pieces: Pieces
+    info: StepInfo
+    lists: IndexLists
+
+    def emit(self, emission: Emission) -> None:
+        """Adds the commands of all descriptors: first constants, then one command a piece."""
+        self._emit_constants(emission)
+        self._emit_ranges(emission)
+        self._emit_rows(emission)
+        self._emit_scattered(emission)
+
+    def _output(self, pieces: IntArray) -> IntArray:
+        locations = self.pieces.locations
+        return self.info.value_part[locations.step[pieces]] + locations.part[pieces]
+
+    def _place(self, pieces: IntArray) -> NDArray[np.int64]:
+        return self.pieces.locations.step[pieces].astype(np.int64) * PLACES_PER_STEP + pieces + 1
+
+    def _emit_constants(self, emission: Emission) -> None:
+        locations = self.pieces.locations
+        step = locations.constant_step.astype(np.int64)
+        if not len(step):
+            return
+        whole = self.info.value_part[step] + locations.constant_part
+        runs = [
+            (number, first, last - first)
+            for number in range(len(step))
+            for first, last in self._constant_runs(number)
+        ]
+        number, first, count = np.array(runs, np.int32).T
+        output = self.info.submatrices.parts(whole[number], first, count)
+        alpha = locations.constant[number]
+        rows = command_rows(SetConst, len(number), alpha, output=output)
+        emission.add(step[number] * PLACES_PER_STEP, rows)
+
+    def _constant_runs(self, number: int) -> list[tuple[int, int]]:
+        """Returns the ranges of rows, of all sequences, that a constant is set in."""
+        locations, minibatch = self.pieces.locations, self.pieces.minibatch
+        first, count = locations.constant_rows[number].tolist()
+        block = int(self.pieces.steps.block[locations.constant_step[number]])
+        if minibatch.size == 1 or (first % block == 0 and count % block == 0):
+            return [(first * minibatch.size, (first + count) * minibatch.size)]
+        pattern = np.arange(first, first + count, dtype=np.int32)
+        rows = np.sort(minibatch.rows(pattern, block, len(pattern)))
+        ends = np.flatnonzero(np.diff(rows) != 1)
+        begins = np.concatenate([[0], ends + 1])
+        ends = np.append(ends, len(rows) - 1)
+        return list(zip(rows[begins].tolist(), (rows[ends] + 1).tolist(), strict=True))
+
+    def _emit_ranges(self, emission: Emission) -> None:
+        pieces, size = self.pieces, self.pieces.minibatch.size
+        chosen = pieces.of_kind(PieceKind.RANGE)
+        source = self.info.submatrices.parts(
+            self.info.value[pieces.source_step[chosen]],
+            pieces.source_first[chosen] * size,
+            pieces.count[chosen] * size,
+        )
+        alpha = pieces.locations.alpha[chosen]
+        output = self._output(chosen)
+        rows = command_rows(MatrixAdd, len(chosen), alpha, output=output, input=source)
+        emission.add(self._place(chosen), rows)
+
+    def _emit_rows(self, emission: Emission) -> None:
+        pieces = self.pieces
+        chosen = pieces.of_kind(PieceKind.ROWS)
+        block = pieces.steps.block
+        numbers = [
+            self.lists.append(
+                self.lists.indexes,
+                pieces.minibatch.rows(
+                    pieces.rows(piece),
+                    int(block[pieces.source_step[piece]]),
+                    int(block[pieces.locations.step[piece]]),
+                ),
+            )
+            for piece in chosen.tolist()
+        ]
+        rows = command_rows(
+            AddRows,
+            len(chosen),
+            pieces.locations.alpha[chosen],
+            output=self._output(chosen),
+            input=self.info.value[pieces.source_step[chosen]],
+            indexes=np.array(numbers, np.int32),
+        )
+        emission.add(self._place(chosen), rows)
+
+    def _emit_scattered(self, emission: Emission) -> None:
+        pieces = self.pieces
+        chosen = pieces.of_kind(PieceKind.SCATTERED)
+        numbers = [
+            self.lists.append(self.lists.multi, scattered_rows(pieces, piece, self.info.value))
+            for piece in chosen.tolist()
+        ]
+        rows = command_rows(
+            AddRowsMulti,
+            len(chosen),
+            pieces.locations.alpha[chosen],
+            output=self._output(chosen),
+            indexes_multi=np.array(numbers, np.int32),
+        )
+        emission.add(self._place(chosen), rows)
+
+
+def scattered_rows(pieces: Pieces, piece: int, submatrix_of_step: IntArray) -> IntArray:
+    """Returns for each row of a piece where it comes from, for all sequences.
+
+    Args:
+        pieces: The pieces.
+        piece: The number of one.
+        submatrix_of_step: (S,) int32, the submatrix of each step; rows of steps that have none are
+            left out.
+
+    Returns:
+        (rows, 2) int32: submatrix, row; (-1, -1) for none.
+    """
+    steps, minibatch = pieces.steps, pieces.minibatch
+    source = pieces.source_rows(piece)
+    step = steps.step_of_row[source]
+    submatrix = np.where(source >= 0, submatrix_of_step[step], 0)
+    row = np.where(submatrix > 0, source - steps.begin[step], NONE).astype(np.int32)
+    block = int(steps.block[pieces.locations.step[piece]])
+    pairs = np.empty((len(source) * minibatch.size, 2), np.int32)
+    pairs[:, 1] = minibatch.rows(row, steps.block[step], block)
+    named = np.where(submatrix > 0, submatrix, NONE).reshape(-1, 1, block)
+    pairs[:, 0] = np.repeat(named, minibatch.size, axis=1).reshape(-1)
+    return pairs

@@ -1,0 +1,115 @@
+"""Phases: in which order the cindexes can be computed.
+
+Inputs come first, then the epochs one after another. Within the epoch of a recurrence a cindex
+belongs to the phase whose number, its *level*, is the length of the longest chain of dependencies
+that leads to it inside the epoch (and the segment).
+"""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from nnet3_compiler.epochs import Epochs
+from nnet3_compiler.errors import CompilationError
+from nnet3_compiler.graphs import Graphs
+from nnet3_compiler.network import Network
+
+GIVEN = -1
+"""The epoch of inputs."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Phases:
+    """The order of phases; what has a lower number can be computed first.
+
+    Attributes:
+        epochs: The epochs of the nodes.
+        level: (cindexes,) int64, the level of each cindex; 0 outside recurrences.
+        num_levels: One more than the largest level.
+    """
+
+    epochs: Epochs
+    level: NDArray[np.int64]
+    num_levels: int
+
+    def number(self, segment: int, epoch: int, level: int = 0) -> int:
+        """Returns the number of a phase."""
+        return (segment * (self.epochs.count + 1) + epoch + 1) * self.num_levels + level
+
+
+def compute_phases(network: Network, epochs: Epochs, graphs: Graphs) -> Phases:
+    """Returns the phases of a computation.
+
+    Raises:
+        CompilationError: Cindexes depend on each other in a circle.
+    """
+    level = np.zeros(graphs.size, np.int64)
+    nodes = np.flatnonzero(epochs.is_recurrent).tolist()
+    for segment in range(len(graphs.segments)) if nodes else ():
+        _find_levels(network, epochs, graphs, segment, nodes, level)
+    return Phases(epochs=epochs, level=level, num_levels=int(level.max(initial=0)) + 1)
+
+
+def _find_levels(
+    network: Network,
+    epochs: Epochs,
+    graphs: Graphs,
+    segment: int,
+    nodes: list[int],
+    level: NDArray[np.int64],
+) -> None:
+    """Fills in the levels of the cindexes of recurrent nodes in a segment."""
+    graph = graphs.segments[segment]
+    epoch = np.full(graphs.size, GIVEN, np.int64)
+    for node in nodes:
+        epoch[graphs.computed(segment, node)] = epochs.of_node[node]
+    members = np.flatnonzero(epoch != GIVEN)
+    users, used = [], []
+    for node in nodes:
+        splits, ids = graph.dependencies_of(node)
+        user = np.repeat(np.arange(len(splits) - 1) + graph.node_range(node).start, np.diff(splits))
+        inside = epoch[ids] == epoch[user]
+        users.append(user[inside])
+        used.append(ids[inside])
+    local = np.full(graphs.size, -1, np.int64)
+    local[members] = np.arange(len(members))
+    found = _longest_chains(len(members), local[np.concatenate(users)], local[np.concatenate(used)])
+    if (found < 0).any():
+        node, n, t, x = graphs.cindexes[members[np.argmin(found)]].tolist()
+        raise CompilationError(
+            f"node '{network.nnet.nodes[node].name}' at (n, t, x) = ({n}, {t}, {x}) depends on "
+            "itself: no order of computation works for this recurrence"
+        )
+    level[members] = found
+
+
+def _longest_chains(
+    size: int, user: NDArray[np.int64], used: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Returns the length of the longest chain that leads to each vertex; -1 on a circle.
+
+    Args:
+        size: Number of vertices.
+        user: (arcs,) the vertex that depends on...
+        used: (arcs,) ... this one.
+    """
+    order = np.argsort(used, kind="stable")
+    begins = np.searchsorted(used[order], np.arange(size + 1)).tolist()
+    users = user[order].tolist()
+    missing = np.bincount(user, minlength=size).tolist()
+    levels = [-1] * size
+    ready = [vertex for vertex in range(size) if not missing[vertex]]
+    level = 0
+    while ready:
+        following = []
+        for vertex in ready:
+            levels[vertex] = level
+            for successor in users[begins[vertex] : begins[vertex + 1]]:
+                missing[successor] -= 1
+                if not missing[successor]:
+                    following.append(successor)
+        ready = following
+        level += 1
+    return np.array(levels, np.int64)

@@ -1,0 +1,159 @@
+"""The whole program: allocation, inputs and outputs, forward and backward commands, debug info."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+from nnet3_descriptors.components.base import PrecomputedIndexes
+from nnet3_graph import ComputationRequest
+from numpy.typing import NDArray
+
+from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.backward import DescriptorBackward
+from nnet3_compiler.commands import (
+    AcceptInput,
+    AllocMatrixZeroed,
+    DeallocMatrix,
+    NoOperationMarker,
+    ProvideOutput,
+)
+from nnet3_compiler.component_commands import ComponentCommands
+from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.debug_info import NO_DEBUG_INFO, MatrixDebugInfo
+from nnet3_compiler.declaration import Command, Table
+from nnet3_compiler.emission import Emission, IndexLists, command_rows
+from nnet3_compiler.forward import PLACES_PER_STEP, DescriptorForward
+from nnet3_compiler.network import Network, NodeKind
+from nnet3_compiler.shortcut import Minibatch
+from nnet3_compiler.sources import Pieces
+from nnet3_compiler.step_info import StepInfo
+from nnet3_compiler.steps import Steps
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Program:
+    """Puts the commands of all steps together.
+
+    The order is: inputs, allocation of all other matrices, forward commands, outputs, a marker;
+    output derivatives, backward commands, deallocation, input derivatives. Of several segments
+    each has its own inputs, forward commands, outputs and marker.
+
+    Attributes:
+        network: The network.
+        requests: The request of each segment.
+        steps: The steps.
+        minibatch: The sequences that the rows stand for.
+        pieces: The classified input locations.
+        info: Where values and derivatives live.
+        precomputed_of_step: (S,) int32.
+        precomputed_indexes: What components precomputed.
+    """
+
+    network: Network
+    requests: Sequence[ComputationRequest]
+    steps: Steps
+    minibatch: Minibatch
+    pieces: Pieces
+    info: StepInfo
+    precomputed_of_step: IntArray
+    precomputed_indexes: tuple[PrecomputedIndexes | None, ...]
+
+    def computation(self, *, debug_info: bool) -> NnetComputation:
+        """Returns the computation, with or without debug info."""
+        lists = IndexLists()
+        components = ComponentCommands.of(
+            self.network, self.requests, self.steps, self.info, self.precomputed_of_step
+        )
+        updates_model = any(request.need_model_derivative for request in self.requests)
+        forward, backward = Emission(), Emission()
+        DescriptorForward(pieces=self.pieces, info=self.info, lists=lists).emit(forward)
+        components.emit_forward(forward)
+        DescriptorBackward(pieces=self.pieces, info=self.info, lists=lists).emit(backward)
+        components.emit_backward(backward, updates_model=updates_model)
+        step_rows = np.column_stack([self.steps.node, self.steps.count * self.minibatch.size])
+        return NnetComputation(
+            matrices=self.info.matrices,
+            submatrices=self.info.submatrices.table,
+            command_table=self._command_table(forward, backward),
+            indexes=lists.indexes,
+            indexes_multi=lists.multi,
+            indexes_ranges=lists.ranges,
+            precomputed_indexes=self.precomputed_indexes,
+            need_model_derivative=updates_model,
+            matrix_debug_info=self._debug_info() if debug_info else (),
+            steps=step_rows,
+        )
+
+    def _command_table(self, forward: Emission, backward: Emission) -> Table:
+        steps, info = self.steps, self.info
+        is_output = self.network.kind[steps.node] == NodeKind.OUTPUT
+        marker = command_rows(NoOperationMarker, 1)
+        table, places = forward.ordered()
+        segment_of_command = steps.segment[places // PLACES_PER_STEP]
+        program: list[Table] = []
+        for segment in range(len(self.requests)):
+            own = steps.segment == segment
+            program.append(self._io(AcceptInput, info.value, own & steps.is_given))
+            if segment == 0:
+                program.append(self._allocations(is_output))
+            program.append(table[segment_of_command == segment])
+            program.append(self._io(ProvideOutput, info.value, own & is_output))
+            program.append(marker)
+        program.append(self._io(AcceptInput, info.deriv, is_output)[::-1])
+        program.append(backward.ordered()[0])
+        kept = self._matrices(info.value[is_output], info.deriv[steps.is_given])
+        program.append(self._whole(DeallocMatrix, ~kept))
+        program.append(self._io(ProvideOutput, info.deriv, steps.is_given))
+        return np.concatenate(program)
+
+    def _io(
+        self, command_type: type[Command], submatrix: IntArray, chosen: NDArray[np.bool_]
+    ) -> Table:
+        """Returns the commands that take or give the matrices of some steps."""
+        step = np.flatnonzero(chosen & (submatrix > 0))
+        return command_rows(
+            command_type, len(step), matrix=submatrix[step], node=self.steps.node[step]
+        )
+
+    def _allocations(self, is_output: NDArray[np.bool_]) -> Table:
+        """Returns what allocates all matrices but those that the user gives."""
+        given = self._matrices(self.info.value[self.steps.is_given], self.info.deriv[is_output])
+        return self._whole(AllocMatrixZeroed, ~given)
+
+    def _matrices(self, *submatrices: IntArray) -> NDArray[np.bool_]:
+        """Returns which matrices these (whole) submatrices are: (M,) bool, True for the empty."""
+        chosen = np.zeros(len(self.info.matrices), np.bool_)
+        for numbers in submatrices:
+            chosen[numbers] = True
+        chosen[0] = True
+        return chosen
+
+    def _whole(self, command_type: type[Command], chosen: NDArray[np.bool_]) -> Table:
+        matrix = np.flatnonzero(chosen)
+        return command_rows(command_type, len(matrix), matrix=matrix)
+
+    def _debug_info(self) -> tuple[MatrixDebugInfo, ...]:
+        """Returns what the rows of each matrix stand for."""
+        steps, minibatch = self.steps, self.minibatch
+        node = np.repeat(steps.node[steps.by_node], steps.count[steps.by_node])
+        cindexes = np.column_stack([node, steps.indexes]).astype(np.int32)
+        cindexes.flags.writeable = False
+        sequences = minibatch.sequences if minibatch.size > 1 else ()
+        return (
+            NO_DEBUG_INFO,
+            *(
+                MatrixDebugInfo(
+                    is_deriv=is_deriv,
+                    pattern=cindexes[steps.rows_of(step)],
+                    sequences=sequences,
+                    block=int(steps.block[step]),
+                )
+                for step, is_deriv in zip(
+                    self.info.matrix_step[1:].tolist(),
+                    self.info.matrix_is_deriv[1:].tolist(),
+                    strict=True,
+                )
+            ),
+        )

@@ -1,0 +1,158 @@
+"""One sequence stands for all: the shortcut through minibatches of equal sequences.
+
+Nothing in a network mixes sequences, so if a request asks the same (t, x) of every n, all stages
+up to the commands can work on the rows of one sequence, the *pattern*. Only the order in which a
+step holds the rows of the others has to be known: it is always regular, blocks of `block` pattern
+rows of sequence 0, then the same rows of sequence 1, and so on, then the next block:
+
+    row(k, s) = (k // block) * block * S + s * block + k % block
+
+for pattern row k, sequence s of S. Frames are slowest with block = 1, the order of Index that most
+steps have; sequences are slowest with block = number of pattern rows, as users often give inputs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+from nnet3_graph import ComputationRequest, IoSpecification
+from numpy.typing import NDArray
+
+from nnet3_compiler.arrays import IntArray, frozen_array, run_starts
+
+N = 0
+"""The column of n in an array of indexes."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Minibatch:
+    """The sequences that share a pattern.
+
+    Attributes:
+        sequences: (S,) int32, the n of each, ascending. If there is only one, the pattern itself is
+            meant, whatever its n.
+    """
+
+    sequences: IntArray = attrs.field(converter=frozen_array)
+
+    @property
+    def size(self) -> int:
+        """Number of sequences, S."""
+        return len(self.sequences)
+
+    def indexes(self, pattern: IntArray, block: int) -> IntArray:
+        """Returns the indexes of all rows, in order.
+
+        Args:
+            pattern: (K, 3) int32, the rows of one sequence; K is a multiple of `block`.
+            block: As in the module's description.
+
+        Returns:
+            (K * S, 3) int32.
+        """
+        if self.size == 1:
+            return pattern
+        blocks = pattern.reshape(-1, 1, block, pattern.shape[1])
+        rows = np.repeat(blocks, self.size, axis=1)
+        rows[..., N] = self.sequences[:, None]
+        indexes: IntArray = rows.reshape(-1, pattern.shape[1])
+        return indexes
+
+    def rows(self, source: IntArray, source_block: IntArray | int, block: int) -> IntArray:
+        """Returns a mapping of pattern rows as one of all rows.
+
+        Args:
+            source: (K,) int32, for each pattern row its row in the pattern of a source, or -1.
+            source_block: The block of the source, or (K,) of the source of each row.
+            block: The block of the step whose rows are mapped.
+
+        Returns:
+            (K * S,) int32, for each row its row in the source, or -1.
+        """
+        size = self.size
+        if size == 1:
+            return source
+        first = source + (source // source_block) * (source_block * (size - 1))
+        distance = np.broadcast_to(source_block, len(source)).reshape(-1, 1, block)
+        full: IntArray = (
+            first.reshape(-1, 1, block) + np.arange(size, dtype=np.int32)[:, None] * distance
+        )
+        if len(source) and int(source.min()) < 0:
+            full = np.where(source.reshape(-1, 1, block) >= 0, full, np.int32(-1))
+        return full.reshape(-1)
+
+    def first_of(self, indexes: IntArray) -> tuple[IntArray, int] | None:
+        """Returns the inverse of `indexes`: a pattern and its block, if there is one.
+
+        Args:
+            indexes: (rows, 3) int32, rows of all sequences.
+
+        Returns:
+            The rows of the first sequence, (K, 3) int32, and the block; None if the order is not
+            regular.
+        """
+        n = indexes[:, N]
+        is_first = n == self.sequences[0]
+        pattern = indexes[is_first]
+        if len(pattern) * self.size != len(indexes):
+            return None
+        block = int(np.argmin(is_first)) if self.size > 1 else len(indexes)
+        if block == 0 or len(pattern) % block:
+            return None
+        regular = np.array_equal(self.indexes(pattern, block), indexes)
+        return (pattern, block) if regular else None
+
+
+ONE_SEQUENCE = Minibatch(sequences=[0])
+"""No shortcut: the pattern holds all rows."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Reduced:
+    """A request for one sequence, and what it stands for.
+
+    Attributes:
+        request: The request for the first sequence.
+        minibatch: All sequences.
+        blocks: The order of rows of each input and output, by name.
+    """
+
+    request: ComputationRequest
+    minibatch: Minibatch
+    blocks: dict[str, int]
+
+
+def reduce_request(request: ComputationRequest) -> Reduced | None:
+    """Returns the request of one sequence, if all sequences ask the same in a regular order.
+
+    None if there is one sequence only, or the sequences differ.
+    """
+    sequences = _distinct(request.inputs[0].indexes[:, N])
+    if len(sequences) < 2:
+        return None
+    minibatch = Minibatch(sequences=sequences)
+    blocks: dict[str, int] = {}
+
+    reduced: dict[str, IoSpecification] = {}
+    for io in (*request.inputs, *request.outputs):
+        found = minibatch.first_of(io.indexes)
+        if found is None:
+            return None
+        pattern, blocks[io.name] = found
+        reduced[io.name] = attrs.evolve(io, indexes=pattern)
+    specifications: dict[str, Any] = {
+        "inputs": tuple(reduced[io.name] for io in request.inputs),
+        "outputs": tuple(reduced[io.name] for io in request.outputs),
+    }
+    return Reduced(
+        request=attrs.evolve(request, **specifications), minibatch=minibatch, blocks=blocks
+    )
+
+
+def _distinct(n: IntArray) -> NDArray[np.int32]:
+    """Returns the values that occur, ascending."""
+    ordered = np.sort(n)
+    distinct: IntArray = ordered[run_starts(ordered)]
+    return distinct

@@ -1,0 +1,148 @@
+"""Step info: the matrices and submatrices that hold the values and derivatives of steps."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from nnet3_compiler.arrays import IntArray, expand_ranges
+from nnet3_compiler.network import Network
+from nnet3_compiler.shortcut import Minibatch
+from nnet3_compiler.steps import Steps
+
+MATRIX, ROW_OFFSET, NUM_ROWS, COL_OFFSET, NUM_COLS = range(5)
+"""Columns of the table of submatrices."""
+
+
+@attrs.define(eq=False)
+class SubmatrixTable:
+    """The submatrices of a computation in the making, as pieces of a table."""
+
+    pieces: list[IntArray]
+    size: int
+
+    def add(self, rows: IntArray) -> IntArray:
+        """Adds (count, 5) submatrices; returns their numbers."""
+        numbers = np.arange(self.size, self.size + len(rows), dtype=np.int32)
+        self.pieces.append(rows)
+        self.size += len(rows)
+        return numbers
+
+    @property
+    def table(self) -> IntArray:
+        """All submatrices: (S, 5) int32."""
+        if len(self.pieces) > 1:
+            self.pieces = [np.concatenate(self.pieces)]
+        return self.pieces[0]
+
+    def parts(self, base: IntArray, row_offset: IntArray, num_rows: IntArray) -> IntArray:
+        """Returns submatrices that are ranges of rows of others: their numbers, as `base` is.
+
+        A range that takes all rows is the submatrix itself.
+        """
+        of_base = self.table[base]
+        partial = np.flatnonzero((row_offset > 0) | (num_rows < of_base[:, NUM_ROWS]))
+        rows = of_base[partial]
+        rows[:, ROW_OFFSET] += row_offset[partial]
+        rows[:, NUM_ROWS] = num_rows[partial]
+        numbers = base.copy()
+        numbers[partial] = self.add(rows)
+        return numbers
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class StepInfo:
+    """Where the values and derivatives of steps live.
+
+    Attributes:
+        value: (S,) int32, the submatrix of each step's value; 0 if the step is empty.
+        deriv: (S,) int32, that of its derivative; 0 if there is none.
+        value_part: (S,) int32, the submatrix of the first part of a descriptor; those of the other
+            parts follow.
+        deriv_part: (S,) int32, the same of the derivative.
+        matrices: (M, 2) int32, rows and columns; matrix m is the whole of submatrix m.
+        matrix_step: (M,) int32, the step of each matrix; -1 for matrix 0.
+        matrix_is_deriv: (M,) bool.
+        submatrices: The submatrices.
+    """
+
+    value: IntArray
+    deriv: IntArray
+    value_part: IntArray
+    deriv_part: IntArray
+    matrices: IntArray
+    matrix_step: IntArray
+    matrix_is_deriv: NDArray[np.bool_]
+    submatrices: SubmatrixTable
+
+
+def make_step_info(
+    network: Network, steps: Steps, minibatch: Minibatch, needs_deriv: NDArray[np.bool_]
+) -> StepInfo:
+    """Gives every step a matrix for its value, and one for its derivative if it needs one.
+
+    Steps of dim-range nodes get columns of the matrices of their source.
+    """
+    own_matrix = (steps.count > 0) & (steps.source < 0)
+    count = own_matrix.astype(np.int32) + (own_matrix & needs_deriv)
+    first = np.cumsum(count, dtype=np.int32) - count + 1
+    value = np.where(own_matrix, first, 0).astype(np.int32)
+    deriv = np.where(own_matrix & needs_deriv, first + 1, 0).astype(np.int32)
+    matrix_step = np.repeat(np.arange(len(steps), dtype=np.int32), count)
+    rows = steps.count[matrix_step] * minibatch.size
+    cols = network.dim[steps.node[matrix_step]]
+    matrices = np.zeros((len(matrix_step) + 1, 2), np.int32)
+    matrices[1:, 0], matrices[1:, 1] = rows, cols
+    whole = np.zeros((len(matrices), 5), np.int32)
+    whole[1:, MATRIX] = np.arange(1, len(matrices))
+    whole[1:, NUM_ROWS], whole[1:, NUM_COLS] = rows, cols
+    submatrices = SubmatrixTable(pieces=[whole], size=len(whole))
+    _add_dim_ranges(network, steps, submatrices, value, deriv, needs_deriv)
+    is_deriv = np.zeros(len(matrices), np.bool_)
+    is_deriv[deriv[own_matrix & needs_deriv]] = True
+    return StepInfo(
+        value=value,
+        deriv=deriv,
+        value_part=_add_parts(network, steps, submatrices, value),
+        deriv_part=_add_parts(network, steps, submatrices, deriv),
+        matrices=matrices,
+        matrix_step=np.concatenate([[-1], matrix_step]).astype(np.int32),
+        matrix_is_deriv=is_deriv,
+        submatrices=submatrices,
+    )
+
+
+def _add_dim_ranges(
+    network: Network,
+    steps: Steps,
+    submatrices: SubmatrixTable,
+    value: IntArray,
+    deriv: IntArray,
+    needs_deriv: NDArray[np.bool_],
+) -> None:
+    """Fills in the value and derivative of the steps of dim-range nodes."""
+    ranges = np.flatnonzero(steps.source >= 0)
+    node, source = steps.node[ranges], steps.source[ranges]
+    for whole, wanted in ((value, True), (deriv, needs_deriv[ranges])):
+        rows = submatrices.table[whole[source]]
+        rows[:, COL_OFFSET] += network.dim_offset[node]
+        rows[:, NUM_COLS] = network.dim[node]
+        present = np.flatnonzero((whole[source] > 0) & wanted)
+        whole[ranges[present]] = submatrices.add(rows[present])
+
+
+def _add_parts(
+    network: Network, steps: Steps, submatrices: SubmatrixTable, whole: IntArray
+) -> IntArray:
+    """Returns the submatrix of the first part of each step; new ones if there are several parts."""
+    num_parts = network.num_parts[steps.node]
+    divided = np.flatnonzero((num_parts > 1) & (whole > 0))
+    count = num_parts[divided].astype(np.int64)
+    rows = np.repeat(submatrices.table[whole[divided]], count, axis=0)
+    part = expand_ranges(network.part_begin[steps.node[divided]].astype(np.int64), count)
+    rows[:, COL_OFFSET] += network.part_offset[part]
+    rows[:, NUM_COLS] = network.part_dim[part]
+    first = whole.copy()
+    first[divided] = submatrices.add(rows)[0:1] + np.cumsum(count) - count if len(divided) else 0
+    return first

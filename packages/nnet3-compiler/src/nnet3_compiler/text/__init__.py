@@ -1,0 +1,24 @@
+"""The text form of a computation: complete, for people to read and for programs to read back.
+
+    nnet3 computation 1
+    need_model_derivative = true
+    node input = 0
+    component affine = 2
+    m1 = 20 x 4, value of input: (0,-2:7), (1,-2:7)
+    submatrices: m1, m2, m1(:, 0:3)
+    i0 = 0:9, -1x4
+    steps: input 20, affine_input 16
+    c0: m1 = accept input
+    c1: m2 += 0.66 * m1(0:9, :)[i0]
+
+Lines are independent of each other but for their order; text from `//` on is a comment. Matrices
+are m1, m2, ...; rows and columns of submatrices are inclusive ranges as in Kaldi, `:` is all of
+them. Submatrices are numbered from 1 in the order of their list; where two are equal, the later
+ones are written with their number, m1(0:9, :)#17. Nodes and components are written by name; the
+lines at the top have their numbers, so that no network is needed to read the text.
+"""
+
+from nnet3_compiler.text.parser import parse_computation
+from nnet3_compiler.text.printer import format_computation
+
+__all__ = ["format_computation", "parse_computation"]

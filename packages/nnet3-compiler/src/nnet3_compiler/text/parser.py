@@ -1,0 +1,283 @@
+"""Parsing the text of a computation; the format is described in `nnet3_compiler.text`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import attrs
+import numpy as np
+from nnet3_descriptors import Nnet
+from nnet3_descriptors.components.base import PrecomputedIndexes
+from nnet3_descriptors.indexes import NO_TIME
+from nnet3_descriptors.serialization import from_json
+
+from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.commands import command_table
+from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.debug_info import NO_DEBUG_INFO, MatrixDebugInfo
+from nnet3_compiler.declaration import Command
+from nnet3_compiler.errors import ComputationSyntaxError
+from nnet3_compiler.text.lists import ITEM, parse_numbers, parse_progression
+from nnet3_compiler.text.operands import SUBMATRIX, OperandReader, SubmatrixNames
+
+FIRST_LINE = "nnet3 computation 1"
+
+
+def parse_computation(text: str, nnet: Nnet | None = None) -> NnetComputation:
+    """Reads a computation from the text that `format_computation` writes.
+
+    Args:
+        text: The text.
+        nnet: The network; if given, its nodes and components must have the numbers of the text.
+
+    Raises:
+        ComputationSyntaxError: A line can't be understood; the message shows it.
+        ComputationError: The parts contradict each other.
+    """
+    reader = _Reader()
+    position = 0
+    for line in text.splitlines(keepends=True):
+        content = line.split("//")[0].strip()
+        if content:
+            begin = position + line.index(content)
+            try:
+                reader.read_line(content)
+            except ValueError as error:
+                raise ComputationSyntaxError(
+                    str(error), text, (begin, begin + len(content))
+                ) from error
+        position += len(line)
+    if not reader.begun:
+        raise ComputationSyntaxError(f"expected '{FIRST_LINE}'", text, (0, len(text)))
+    if nnet is not None:
+        _check_names(reader, nnet, text)
+    return reader.computation()
+
+
+def _check_names(reader: _Reader, nnet: Nnet, text: str) -> None:
+    """Refuses a network whose nodes or components have other numbers."""
+    of_network = (
+        ("node", reader.nodes, [node.name for node in nnet.nodes]),
+        ("component", reader.components, list(nnet.component_names)),
+    )
+    for what, numbers, names in of_network:
+        for name, number in numbers.items():
+            if number >= len(names) or names[number] != name:
+                line = f"{what} {name} = {number}"
+                begin = text.find(line)
+                found = f"is '{names[number]}'" if number < len(names) else "does not exist"
+                raise ComputationSyntaxError(
+                    f"{what} {number} of the network {found}, not '{name}'",
+                    text,
+                    (begin, begin + len(line)),
+                )
+
+
+_LINES = re.compile(
+    r"(?P<first>nnet3 computation .*)"
+    r"|(?P<flag>need_model_derivative|debug_info) = (?P<flag_value>true|false)"
+    r"|(?P<name_kind>node|component) (?P<name>\S+) = (?P<name_number>\d+)"
+    r"|m(?P<matrix>\d+) = (?P<rows>\d+) x (?P<cols>\d+)(?:, (?P<debug>.*))?"
+    r"|submatrices: (?P<submatrices>.*)"
+    r"|(?P<list_kind>[ijr])(?P<list_number>\d+) = ?(?P<list>.*)"
+    r"|p(?P<precomputed>\d+) = (?P<json>.*)"
+    r"|steps: (?P<steps>.*)"
+    r"|c(?P<position>\d+): (?P<command>.*)"
+)
+
+
+@attrs.define(eq=False)
+class _Reader:
+    """What the lines so far have said."""
+
+    begun: bool = False
+    flags: dict[str, bool] = attrs.Factory(dict)
+    nodes: dict[str, int] = attrs.Factory(dict)
+    components: dict[str, int] = attrs.Factory(dict)
+    matrices: list[tuple[int, int]] = attrs.Factory(lambda: [(0, 0)])
+    infos: list[MatrixDebugInfo] = attrs.Factory(lambda: [NO_DEBUG_INFO])
+    submatrices: list[list[int]] = attrs.Factory(lambda: [[0] * 5])
+    lists: dict[str, list[IntArray]] = attrs.Factory(lambda: {"i": [], "j": [], "r": []})
+    precomputed: list[PrecomputedIndexes | None] = attrs.Factory(lambda: [None])
+    steps: list[tuple[int, int]] = attrs.Factory(list)
+    commands: list[Command] = attrs.Factory(list)
+    _operands: OperandReader | None = None
+
+    def computation(self) -> NnetComputation:
+        """Returns the computation."""
+        return NnetComputation(
+            matrices=self.matrices,
+            submatrices=self.submatrices,
+            command_table=command_table(self.commands),
+            indexes=self.lists["i"],
+            indexes_multi=self.lists["j"],
+            indexes_ranges=self.lists["r"],
+            precomputed_indexes=self.precomputed,
+            need_model_derivative=self.flags.get("need_model_derivative", False),
+            matrix_debug_info=self.infos if self.flags.get("debug_info") else (),
+            steps=self.steps,
+        )
+
+    def read_line(self, line: str) -> None:
+        """Takes in a line.
+
+        Raises:
+            ValueError: It can't be understood.
+        """
+        match = _LINES.fullmatch(line)
+        if match is None:
+            raise ValueError("expected a line of a computation")
+        found = {name: text for name, text in match.groupdict().items() if text is not None}
+        if not self.begun:
+            if line != FIRST_LINE:
+                raise ValueError(f"expected '{FIRST_LINE}'")
+            self.begun = True
+        elif "flag" in found:
+            self.flags[found["flag"]] = found["flag_value"] == "true"
+        elif "name" in found:
+            numbers = self.nodes if found["name_kind"] == "node" else self.components
+            numbers[found["name"]] = int(found["name_number"])
+        elif "matrix" in found:
+            _expect_number("m", int(found["matrix"]), len(self.matrices))
+            self.matrices.append((int(found["rows"]), int(found["cols"])))
+            self.infos.append(self._debug_info(found.get("debug", "")))
+        elif "submatrices" in found:
+            self.submatrices += [self._submatrix(text) for text in _items(found["submatrices"])]
+        elif "list" in found:
+            self._add_list(found["list_kind"], int(found["list_number"]), found["list"])
+        elif "precomputed" in found:
+            number = int(found["precomputed"])
+            _expect_number("p", number, len(self.precomputed))
+            self.precomputed.append(from_json(found["json"], PrecomputedIndexes))
+        elif "steps" in found:
+            for item in found["steps"].split(", "):
+                name, rows = item.split(" ")
+                self.steps.append((self._node(name), int(rows)))
+        elif "command" in found:
+            _expect_number("c", int(found["position"]), len(self.commands))
+            self.commands.append(self.operands.command(found["command"]))
+        else:
+            raise ValueError(f"'{FIRST_LINE}' can only be the first line")
+
+    @property
+    def operands(self) -> OperandReader:
+        """Reads operands; matrices and submatrices must have been declared before."""
+        if self._operands is None:
+            self._operands = OperandReader(
+                submatrices=SubmatrixNames.of(
+                    np.array(self.submatrices, np.int32), np.array(self.matrices, np.int32)
+                ),
+                nodes=self.nodes,
+                components=self.components,
+            )
+        return self._operands
+
+    def _node(self, name: str) -> int:
+        if name not in self.nodes:
+            raise ValueError(f"the node '{name}' is not declared above")
+        return self.nodes[name]
+
+    def _submatrix(self, text: str) -> list[int]:
+        match = re.fullmatch(r"m(\d+)(?:\((.+), (.+)\))?(?:#\d+)?", text)
+        if match is None or re.fullmatch(SUBMATRIX, text) is None:
+            raise ValueError(f"expected a submatrix, got '{text}'")
+        matrix = int(match[1])
+        if not 0 < matrix < len(self.matrices):
+            raise ValueError(f"the matrix m{matrix} is not declared above")
+        row = [matrix]
+        for size, written in zip(self.matrices[matrix], (match[2], match[3]), strict=True):
+            first, last = (0, size - 1) if written in (None, ":") else map(int, written.split(":"))
+            row += [first, last - first + 1]
+        return row
+
+    def _debug_info(self, text: str) -> MatrixDebugInfo:
+        match = re.fullmatch(
+            r"(value|deriv)(?: of sequences (.+) in blocks of (\d+))?(?: of (\S+): (.*))?", text
+        )
+        if match is None:
+            if text:
+                raise ValueError(f"expected what the matrix holds, got '{text}'")
+            return NO_DEBUG_INFO
+        if match[4] is None:
+            return MatrixDebugInfo(is_deriv=match[1] == "deriv", pattern=())
+        indexes = _indexes(match[5])
+        node = np.full((len(indexes), 1), self._node(match[4]), np.int32)
+        return MatrixDebugInfo(
+            is_deriv=match[1] == "deriv",
+            pattern=np.hstack([node, indexes]),
+            sequences=parse_numbers(match[2] or ""),
+            block=int(match[3] or 1),
+        )
+
+    def _add_list(self, kind: str, number: int, text: str) -> None:
+        _expect_number(kind, number, len(self.lists[kind]))
+        parse: dict[str, Callable[[str], IntArray]] = {
+            "i": parse_numbers,
+            "j": self._multi,
+            "r": _ranges,
+        }
+        self.lists[kind].append(parse[kind](text))
+
+    def _multi(self, text: str) -> IntArray:
+        pairs = [np.zeros((0, 2), np.int32)]
+        for item in _items(text):
+            match = re.fullmatch(rf"({SUBMATRIX})\[(.*)\]|-(?:x(\d+))?", item)
+            if match is None:
+                raise ValueError(f"expected rows of a submatrix, or '-', got '{item}'")
+            if match[1] is None:
+                pairs.append(np.full((int(match[3] or 1), 2), -1, np.int32))
+                continue
+            rows = parse_numbers(match[2])
+            submatrix = np.full(len(rows), self.operands.submatrix(match[1]), np.int32)
+            pairs.append(np.column_stack([submatrix, rows]))
+        return np.concatenate(pairs)
+
+
+def _expect_number(prefix: str, number: int, expected: int) -> None:
+    if number != expected:
+        raise ValueError(f"expected {prefix}{expected}, got {prefix}{number}")
+
+
+def _items(text: str) -> list[str]:
+    """Splits at the commas that are outside brackets."""
+    items, depth, begin = [], 0, 0
+    for place, character in enumerate(text):
+        depth += (character in "([") - (character in ")]")
+        if character == "," and depth == 0:
+            items.append(text[begin:place].strip())
+            begin = place + 1
+    items.append(text[begin:].strip())
+    return [item for item in items if item]
+
+
+def _indexes(text: str) -> IntArray:
+    """Returns the (rows, 3) indexes of a text such as (0,-2:7), (1,pad)."""
+    rows = [np.zeros((0, 3), np.int64)]
+    item_pattern = re.compile(rf"\({ITEM}(?:,{ITEM}){{1,2}}\)")
+    for item in _items(text.replace("pad", str(NO_TIME))):
+        if item_pattern.fullmatch(item) is None:
+            raise ValueError(f"expected an index (n,t) or (n,t,x), got '{item}'")
+        columns = [parse_progression(part) for part in item[1:-1].split(",")]
+        length = max(count for _, count, _ in columns)
+        if any(count not in (1, length) for _, count, _ in columns):
+            raise ValueError(f"the runs of '{item}' differ in length")
+        table = np.zeros((length, 3), np.int64)
+        for column, (first, _, step) in enumerate(columns):
+            table[:, column] = first + step * np.arange(length)
+        rows.append(table)
+    return np.concatenate(rows).astype(np.int32)
+
+
+def _ranges(text: str) -> IntArray:
+    """Returns the (rows, 2) ranges of a text such as 0..5, -, 0..2 + 2 x 10."""
+    ranges: list[tuple[int, int]] = []
+    for item in _items(text):
+        match = re.fullmatch(r"(-)|(\d+)\.\.(\d+)", item.split(" + ")[0])
+        if match is None:
+            raise ValueError(f"expected a range such as 0..5, or '-', got '{item}'")
+        begin, end = (-1, -1) if match[1] else (int(match[2]), int(match[3]))
+        repeat = re.fullmatch(r".* \+ (-?\d+) x (\d+)", item)
+        step, count = (int(repeat[1]), int(repeat[2])) if repeat else (0, 1)
+        ranges += [(begin + step * place, end + step * place) for place in range(count)]
+    return np.array(ranges, np.int32).reshape(-1, 2)

@@ -1,0 +1,165 @@
+"""Printing a computation; the format is described in `nnet3_compiler.text`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from nnet3_descriptors import Nnet
+from nnet3_descriptors.indexes import NO_TIME
+from nnet3_descriptors.serialization import to_json
+
+from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.commands import SCHEMA
+from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.debug_info import MatrixDebugInfo
+from nnet3_compiler.declaration import OPCODE_COLUMN, OperandKind
+from nnet3_compiler.text.lists import format_numbers, format_progression, runs
+from nnet3_compiler.text.operands import ABSENT, OperandText, SubmatrixNames
+
+WIDTH = 100
+"""Long lists are broken into lines of about this length."""
+
+
+def format_computation(computation: NnetComputation, nnet: Nnet | None = None) -> str:
+    """Returns a computation as text; `parse_computation` is the inverse.
+
+    Args:
+        computation: The computation.
+        nnet: The network, for the names of nodes and components; without it they are called
+            node3, component3.
+    """
+    return "\n".join(_lines(computation, nnet)) + "\n"
+
+
+def _lines(computation: NnetComputation, nnet: Nnet | None) -> Iterator[str]:
+    names = OperandText(
+        submatrices=SubmatrixNames.of(computation.submatrices, computation.matrices),
+        nodes=_node_names(computation, nnet),
+        components=_component_names(computation, nnet),
+    )
+    yield "nnet3 computation 1"
+    yield f"need_model_derivative = {str(computation.need_model_derivative).lower()}"
+    yield f"debug_info = {str(bool(computation.matrix_debug_info)).lower()}"
+    for number, name in names.nodes.items():
+        yield f"node {name} = {number}"
+    for number, name in names.components.items():
+        yield f"component {name} = {number}"
+    infos = computation.matrix_debug_info or (None,) * len(computation.matrices)
+    for number, ((rows, cols), info) in enumerate(
+        zip(computation.matrices.tolist(), infos, strict=True)
+    ):
+        if number:
+            yield f"m{number} = {rows} x {cols}{_debug_text(info, names)}"
+    yield from _wrapped("submatrices", names.submatrices.texts[1:])
+    for number, indexes in enumerate(computation.indexes):
+        yield f"i{number} = {format_numbers(indexes)}"
+    for number, pairs in enumerate(computation.indexes_multi):
+        yield f"j{number} = {_multi_text(pairs, names.submatrices)}"
+    for number, ranges in enumerate(computation.indexes_ranges):
+        yield f"r{number} = {_ranges_text(ranges)}"
+    for number, precomputed in enumerate(computation.precomputed_indexes):
+        if precomputed is not None:
+            yield f"p{number} = {to_json(precomputed)}"
+    steps = [f"{names.nodes[node]} {rows}" for node, rows in computation.steps.tolist()]
+    yield from _wrapped("steps", steps)
+    for number, command in enumerate(computation.commands):
+        yield f"c{number}: {names.command(command)}"
+
+
+def _node_names(computation: NnetComputation, nnet: Nnet | None) -> dict[int, str]:
+    used = {*_operands(computation, OperandKind.NODE), *computation.steps[:, 0].tolist()}
+    used |= {info.node for info in computation.matrix_debug_info} - {-1}
+    return {number: nnet.nodes[number].name if nnet else f"node{number}" for number in sorted(used)}
+
+
+def _component_names(computation: NnetComputation, nnet: Nnet | None) -> dict[int, str]:
+    used = _operands(computation, OperandKind.COMPONENT)
+    return {
+        number: nnet.component_names[number] if nnet else f"component{number}"
+        for number in sorted(used)
+    }
+
+
+def _operands(computation: NnetComputation, kind: OperandKind) -> set[int]:
+    """Returns all values of operands of a kind."""
+    table = computation.command_table
+    values = table[SCHEMA.kind[table[:, OPCODE_COLUMN]] == kind]
+    return set(np.unique(values).tolist())
+
+
+def _wrapped(title: str, items: Iterable[str]) -> Iterator[str]:
+    """Returns lines that begin with a title and hold items, separated by commas."""
+    line = f"{title}:"
+    for item in items:
+        if len(line) + len(item) > WIDTH and not line.endswith(":"):
+            yield line
+            line = f"{title}:"
+        line += f"{',' if not line.endswith(':') else ''} {item}"
+    if not line.endswith(":"):
+        yield line
+
+
+def _debug_text(info: MatrixDebugInfo | None, names: OperandText) -> str:
+    if info is None or not (info.is_deriv or len(info.pattern)):
+        return ""
+    text = f", {'deriv' if info.is_deriv else 'value'}"
+    if not len(info.pattern):
+        return text
+    if len(info.sequences):
+        text += f" of sequences {format_numbers(info.sequences)} in blocks of {info.block}"
+    return f"{text} of {names.nodes[info.node]}: {_index_text(info.pattern[:, 1:])}"
+
+
+def _index_text(indexes: IntArray) -> str:
+    """Returns (rows, 3) indexes as text: (n,t) or (n,t,x), with runs of t, n and x."""
+    items = []
+    table = indexes.astype(np.int64)
+    for row, length, step in runs(table):
+        columns = [
+            format_progression(int(table[row, column]), length, int(step[column]))
+            if step[column] or column == 1
+            else str(table[row, column])
+            for column in range(3)
+        ]
+        columns[1] = columns[1].replace(str(NO_TIME), "pad")
+        if columns[2] == "0":
+            del columns[2]
+        items.append(f"({','.join(columns)})")
+    return ", ".join(items)
+
+
+def _multi_text(pairs: IntArray, submatrices: SubmatrixNames) -> str:
+    """Returns (submatrix, row) pairs: m3(0:9, :)[2:5]; "-" for none."""
+    items = []
+    for begin, end in _same_submatrix(pairs[:, 0]):
+        rows = pairs[begin:end, 1]
+        if pairs[begin, 0] < 0:
+            items.append(ABSENT if end == begin + 1 else f"{ABSENT}x{end - begin}")
+        else:
+            items.append(f"{submatrices.texts[int(pairs[begin, 0])]}[{format_numbers(rows)}]")
+    return ", ".join(items)
+
+
+def _same_submatrix(submatrix: IntArray) -> Iterator[tuple[int, int]]:
+    """Returns the runs of equal values, as begin and end."""
+    bounds = np.flatnonzero(np.diff(submatrix)) + 1
+    begins = [0, *bounds.tolist()] if len(submatrix) else []
+    return zip(begins, [*begins[1:], len(submatrix)], strict=True)
+
+
+def _ranges_text(ranges: IntArray) -> str:
+    """Returns (begin, end) pairs: 0..5 without the end; progressions as 0..2 + 2 x 10."""
+    items = []
+    table = ranges.astype(np.int64)
+    for row, length, step in runs(table):
+        if length > 1 and step[0] != step[1]:
+            items += [_range_item(*table[row + place].tolist()) for place in range(length)]
+            continue
+        item = _range_item(*table[row].tolist())
+        items.append(item if length == 1 else f"{item} + {step[0]} x {length}")
+    return ", ".join(items)
+
+
+def _range_item(begin: int, end: int) -> str:
+    return ABSENT if begin < 0 else f"{begin}..{end}"
