@@ -235,7 +235,7 @@ class Component:
         Raises:
             NetworkError: the values do not fit the field or each other.
         """
-        return attrs.evolve(self, **changes)
+        return attrs.evolve(self, **changes)  # type: ignore[misc]
 
     def with_test_mode(self, on: bool) -> Self:
         """Returns this component in test mode, or out of it, if its type has one."""

@@ -4,7 +4,7 @@ The newer `TimeHeightConvolutionComponent` looks along t instead.
 """
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,11 +16,15 @@ from nnet3_descriptors.components.info import item, mean_stddev, root_mean_squar
 from nnet3_descriptors.components.initial import matrix_from_file, normal
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 
+if TYPE_CHECKING:
+    from nnet3_descriptors.files.reader import Reader
+    from nnet3_descriptors.files.writer import Writer
+
 AXIS_ORDERS = ("yzx", "zyx")
 """How the columns of a row run through a tensor, fastest axis first, by the number in files."""
 
 
-class _AxisOrder(kinds.Integer):
+class _AxisOrder(kinds.Kind):
     """The order of the axes, a number in files."""
 
     expected = f"one of {', '.join(AXIS_ORDERS)}"
@@ -29,7 +33,7 @@ class _AxisOrder(kinds.Integer):
         """Tells whether the value is an order."""
         return value in AXIS_ORDERS
 
-    def read(self, reader: Any) -> str:
+    def read(self, reader: "Reader") -> str:
         """Reads a number."""
         start = reader.position
         number = reader.integer()
@@ -37,7 +41,7 @@ class _AxisOrder(kinds.Integer):
             reader.fail("unknown order of axes", at=start, expected="0 or 1", found=str(number))
         return AXIS_ORDERS[number]
 
-    def write(self, writer: Any, value: str) -> None:
+    def write(self, writer: "Writer", value: str) -> None:
         """Writes a number."""
         writer.integer(AXIS_ORDERS.index(value))
 

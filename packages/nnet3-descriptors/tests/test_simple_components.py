@@ -1,0 +1,472 @@
+"""Types that work row by row: what their config lines give, what they refuse, older files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from component_forms import binary, from_binary, from_config, from_text
+from nnet3_descriptors.components import (
+    BlockAffineComponent,
+    ClipGradientComponent,
+    CompositeComponent,
+    ConvolutionComponent,
+    DropoutComponent,
+    LstmNonlinearityComponent,
+    NaturalGradientPerElementScaleComponent,
+    NormalizeComponent,
+    PerElementOffsetComponent,
+    PerElementScaleComponent,
+    PermuteComponent,
+    SumGroupComponent,
+    TanhComponent,
+)
+from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.errors import ConfigError, ModelFileError, NetworkError
+from nnet3_descriptors.files.writer import BinaryWriter
+
+COMPOSITE = (
+    "num-components=3 component1='type=LinearComponent input-dim=4 output-dim=6' "
+    "component2='type=BatchNormComponent dim=6' "
+    "component3='type=AffineComponent input-dim=6 output-dim=2'"
+)
+
+
+@pytest.mark.parametrize(
+    ("type_name", "text", "field", "mean", "stddev"),
+    [
+        ("FixedAffineComponent", "input-dim=50 output-dim=90", "linear_params", 0, 1),
+        ("FixedAffineComponent", "input-dim=1 output-dim=4000", "bias_params", 0, 1),
+        ("FixedScaleComponent", "dim=4000", "scales", 0, 1),
+        ("FixedScaleComponent", "dim=4 scale=-0.5", "scales", -0.5, 0),
+        ("FixedBiasComponent", "dim=4000", "bias", 0, 1),
+        ("BlockAffineComponent", "input-dim=40 output-dim=1000 num-blocks=10",
+         "linear_params", 0, 0.5),
+        ("BlockAffineComponent", "input-dim=2 output-dim=4000 num-blocks=2", "bias_params", 0, 1),
+        ("RepeatedAffineComponent", "input-dim=32 output-dim=2000 num-repeats=2",
+         "linear_params", 0, 0.25),
+        ("RepeatedAffineComponent", "input-dim=2 output-dim=2 num-repeats=2", "bias_params", 0, 0),
+        ("RepeatedAffineComponent",
+         "input-dim=2 output-dim=8000 num-repeats=2 bias-mean=2 bias-stddev=0.5",
+         "bias_params", 2, 0.5),
+        ("PerElementScaleComponent", "dim=7", "scales", 1, 0),
+        ("PerElementScaleComponent", "dim=4000 param-mean=3 param-stddev=2", "scales", 3, 2),
+        ("NaturalGradientPerElementScaleComponent", "dim=7", "scales", 1, 0),
+        ("PerElementOffsetComponent", "dim=7", "offsets", 0, 0),
+        ("PerElementOffsetComponent", "dim=8000 block-dim=4000 param-mean=3 param-stddev=2",
+         "offsets", 3, 2),
+        ("ScaleAndOffsetComponent", "dim=7", "scales", 1, 0),
+        ("ScaleAndOffsetComponent", "dim=7", "offsets", 0, 0),
+        ("ConstantFunctionComponent", "input-dim=1 output-dim=7", "output", 0, 0),
+        ("ConstantFunctionComponent", "input-dim=1 output-dim=4000 output-mean=2 output-stddev=3",
+         "output", 2, 3),
+        ("ConvolutionComponent",
+         "input-x-dim=4 input-y-dim=4 input-z-dim=4 filt-x-dim=2 filt-y-dim=2 filt-x-step=1 "
+         "filt-y-step=1 num-filters=400", "filter_params", 0, 0.25),
+        ("ConvolutionComponent",
+         "input-x-dim=1 input-y-dim=1 input-z-dim=1 filt-x-dim=1 filt-y-dim=1 filt-x-step=1 "
+         "filt-y-step=1 num-filters=4000", "bias_params", 0, 1),
+        ("LstmNonlinearityComponent", "cell-dim=2000", "params", 0, 1),
+    ],
+)  # fmt: skip
+def test_initial_parameters(
+    type_name: str, text: str, field: str, mean: float, stddev: float
+) -> None:
+    """Mean and deviation are Kaldi's, within four standard errors."""
+    values = getattr(from_config(type_name, text), field)
+
+    assert values.mean() == pytest.approx(mean, abs=1e-6 + 4 * stddev / values.size**0.5)
+    assert values.std() == pytest.approx(stddev, abs=1e-6 + 4 * stddev / (2 * values.size) ** 0.5)
+
+
+@pytest.mark.parametrize(
+    ("type_name", "text", "expected"),
+    [
+        ("ClipGradientComponent", "dim=4",
+         {"clipping_threshold": 15.0, "norm_based_clipping": False, "self_repair_target": 0.0,
+          "self_repair_clipped_proportion_threshold": float(np.float32(0.01)),
+          "self_repair_scale": 1.0, "num_clipped": 0, "count": 0}),
+        ("DropoutComponent", "dim=4 dropout-proportion=0.5",
+         {"dropout_per_frame": False, "test_mode": False}),
+        ("NormalizeComponent", "input-dim=4",
+         {"block_dim": 4, "target_rms": 1.0, "add_log_stddev": False, "output_dim": 4}),
+        ("NormalizeComponent", "dim=4 block-dim=2 add-log-stddev=true", {"output_dim": 6}),
+        ("NaturalGradientPerElementScaleComponent", "dim=4",
+         {"rank": 8, "update_period": 10, "num_samples_history": 2000.0, "alpha": 4.0}),
+        ("PerElementOffsetComponent", "dim=4", {"block_dim": 4, "use_natural_gradient": True}),
+        ("ScaleAndOffsetComponent", "dim=4", {"rank": 20, "use_natural_gradient": True}),
+        ("ConstantFunctionComponent", "input-dim=4 output-dim=2",
+         {"is_updatable": True, "use_natural_gradient": True, "num_parameters": 2}),
+        ("ConstantFunctionComponent", "input-dim=4 output-dim=2 is-updatable=f",
+         {"num_parameters": 0}),
+        ("SumBlockComponent", "input-dim=4 output-dim=2", {"scale": 1.0}),
+        ("SumGroupComponent", "input-dim=6 output-dim=2", {"sizes": (3, 3)}),
+        ("SumGroupComponent", "sizes=3,1", {"input_dim": 4, "output_dim": 2}),
+        ("LstmNonlinearityComponent", "cell-dim=3",
+         {"use_dropout": False, "count": 0.0, "input_dim": 15, "output_dim": 6}),
+        ("LstmNonlinearityComponent", "cell-dim=3 use-dropout=true", {"input_dim": 18}),
+        ("ConvolutionComponent",
+         "input-x-dim=5 input-y-dim=4 input-z-dim=3 filt-x-dim=3 filt-y-dim=2 filt-x-step=2 "
+         "filt-y-step=1 num-filters=4",
+         {"input_dim": 60, "output_dim": 24, "input_vectorization": "zyx"}),
+        ("CompositeComponent", COMPOSITE, {"max_rows_process": 4096}),
+    ],
+)  # fmt: skip
+def test_defaults(type_name: str, text: str, expected: dict[str, Any]) -> None:
+    """What a config line leaves out has Kaldi's value."""
+    component = from_config(type_name, text)
+
+    assert expected == {name: getattr(component, name) for name in expected}
+
+
+def test_self_repair_of_an_lstm() -> None:
+    """Sigmoids and tanhs have thresholds of their own; all have the same scale."""
+    component = from_config(
+        "LstmNonlinearityComponent", "cell-dim=1 tanh-self-repair-threshold=0.5"
+    )
+
+    assert isinstance(component, LstmNonlinearityComponent)
+    np.testing.assert_array_equal(
+        np.float32([0.05, 0.05, 0.5, 0.05, 0.5] + 5 * [1e-5]), component.self_repair_config
+    )
+
+
+@pytest.mark.parametrize(
+    ("type_name", "text", "field", "expected"),
+    [
+        ("FixedAffineComponent", "matrix={}", "linear_params", [[1, 2], [4, 5]]),
+        ("FixedAffineComponent", "matrix={}", "bias_params", [3, 6]),
+        ("ConvolutionComponent",
+         "matrix={} input-x-dim=2 input-y-dim=1 input-z-dim=1 filt-x-dim=2 filt-y-dim=1 "
+         "filt-x-step=1 filt-y-step=1", "filter_params", [[1, 2], [4, 5]]),
+        ("FixedScaleComponent", "scales={}", "scales", [1, 2, 3]),
+        ("FixedBiasComponent", "bias={}", "bias", [1, 2, 3]),
+        ("PerElementScaleComponent", "vector={} dim=3", "scales", [1, 2, 3]),
+        ("NaturalGradientPerElementScaleComponent", "scales={}", "scales", [1, 2, 3]),
+        ("PerElementOffsetComponent", "vector={}", "offsets", [1, 2, 3]),
+        ("PerElementOffsetComponent", "vector={} dim=6", "offsets", [1, 2, 3]),
+    ],
+)  # fmt: skip
+def test_parameters_from_a_file(
+    tmp_path: Path, type_name: str, text: str, field: str, expected: list[Any]
+) -> None:
+    """A config line may name a Kaldi file that holds a matrix or vector."""
+    path = tmp_path / "array"
+    is_matrix = text.startswith("matrix")
+    path.write_text(" [\n  1 2 3 \n  4 5 6 ]\n" if is_matrix else " [ 1 2 3 ]\n")
+
+    component = from_config(type_name, text.format(path))
+
+    np.testing.assert_array_equal(expected, getattr(component, field))
+
+
+@pytest.mark.parametrize(
+    ("type_name", "text", "message", "marked"),
+    [
+        ("PnormComponent", "input-dim=4 output-dim=3",
+         "PnormComponent: 'output_dim' must divide 4, got 3", "input-dim=4 output-dim=3"),
+        ("ElementwiseProductComponent", "input-dim=4 output-dim=4",
+         "ElementwiseProductComponent: 'output_dim' must divide 4 and be less, got 4",
+         "input-dim=4 output-dim=4"),
+        ("SumBlockComponent", "input-dim=4 output-dim=3",
+         "SumBlockComponent: 'output_dim' must divide 4, got 3", "input-dim=4 output-dim=3"),
+        ("SumGroupComponent", "input-dim=4 output-dim=3", "'output-dim' must divide 4", "3"),
+        ("SumGroupComponent", "sizes=3,0",
+         "SumGroupComponent: 'sizes' must be positive and at least one, got 0", "sizes=3,0"),
+        ("SumGroupComponent", "sizes=3 input-dim=3", "SumGroupComponent has no key 'input-dim'",
+         "3"),
+        ("PermuteComponent", "column-map=0,0",
+         "PermuteComponent: 'column_map' must have each column number from 0 on once",
+         "column-map=0,0"),
+        ("PermuteComponent", "column-map=",
+         "PermuteComponent: input_dim must be 1 to 2147483647, got 0", "column-map="),
+        ("PermuteComponent", "column-map=1,x",
+         "'column-map' must be a list of integers, got '1,x'", "1,x"),
+        ("NormalizeComponent", "dim=4 input-dim=4", "NormalizeComponent has no key 'input-dim'",
+         "4"),
+        ("NormalizeComponent", "dim=4 block-dim=3",
+         "NormalizeComponent: 'block_dim' must divide 4, got 3", "dim=4 block-dim=3"),
+        ("NormalizeComponent", "dim=4 target-rms=0",
+         "NormalizeComponent: 'target_rms' must be positive, got 0", "dim=4 target-rms=0"),
+        ("DropoutComponent", "dim=4", "'dropout-proportion' is missing", "dim=4"),
+        ("DropoutComponent", "dim=4 dropout-proportion=1.5",
+         "DropoutComponent: 'dropout_proportion' must be <= 1, got 1.5",
+         "dim=4 dropout-proportion=1.5"),
+        ("ClipGradientComponent", "dim=4 clipping-threshold=-1",
+         "ClipGradientComponent: 'clipping_threshold' must be >= 0, got -1",
+         "dim=4 clipping-threshold=-1"),
+        ("FixedScaleComponent", "dim=0", "'dim' must be >= 1, got 0", "0"),
+        ("FixedScaleComponent", "scales=/none dim=4",
+         "/none: cannot be read: No such file or directory", ""),
+        ("PerElementScaleComponent", "dim=4 param-stddev=-1",
+         "'param-stddev' must be >= 0, got -1", "-1"),
+        ("NaturalGradientPerElementScaleComponent", "dim=4 rank=0",
+         "NaturalGradientPerElementScaleComponent: 'rank' must be >= 1, got 0", "dim=4 rank=0"),
+        ("PerElementOffsetComponent", "dim=4 block-dim=3",
+         "PerElementOffsetComponent: the columns must be blocks of the same size, got 4 columns "
+         "and a block of 3", "dim=4 block-dim=3"),
+        ("BlockAffineComponent", "input-dim=4 output-dim=3 num-blocks=2",
+         "'num-blocks' must divide 'output-dim', got 2", "2"),
+        ("RepeatedAffineComponent", "input-dim=4 output-dim=3 num-repeats=3",
+         "'num-repeats' must divide 'input-dim', got 3", "3"),
+        ("RepeatedAffineComponent", "input-dim=4 output-dim=2 num-repeats=0",
+         "'num-repeats' must be >= 1, got 0", "0"),
+        ("ConvolutionComponent",
+         "input-x-dim=4 input-y-dim=1 input-z-dim=1 filt-x-dim=1 filt-y-dim=1 filt-x-step=2 "
+         "filt-y-step=1 num-filters=1", "'filt-x-step' must divide 3, got 2", "2"),
+        ("ConvolutionComponent", "input-vectorization-order=xyz",
+         "'input-x-dim' is missing", "input-vectorization-order=xyz"),
+        ("ConvolutionComponent",
+         "input-x-dim=1 input-y-dim=1 input-z-dim=1 filt-x-dim=1 filt-y-dim=1 filt-x-step=1 "
+         "filt-y-step=1 num-filters=1 input-vectorization-order=xyz",
+         "'input-vectorization-order' must be one of yzx, zyx, got 'xyz'", "xyz"),
+        ("LstmNonlinearityComponent", "cell-dim=1 sigmoid-self-repair-threshold=0.3",
+         "'sigmoid-self-repair-threshold' must be <= 0.25, got 0.3", "0.3"),
+        ("CompositeComponent", "num-components=0", "'num-components' must be >= 1, got 0", "0"),
+        ("CompositeComponent", "num-components=1", "'component1' is missing", "num-components=1"),
+        ("CompositeComponent", "num-components=1 component1='type=NoOpComponent dim=0'",
+         "NoOpComponent: 'dim' must be >= 1, got 0", "type=NoOpComponent dim=0"),
+        ("CompositeComponent", "num-components=1 component1='type=NopComponent'",
+         "'component1' must begin with type= and a component type", "NopComponent"),
+        ("CompositeComponent", "num-components=1 component1='type=CompositeComponent'",
+         "CompositeComponent must not be part of a CompositeComponent", "CompositeComponent"),
+        ("CompositeComponent",
+         "num-components=1 component1='type=DropoutComponent dim=1 dropout-proportion=0'",
+         "DropoutComponent must not be part of a CompositeComponent", "DropoutComponent"),
+        ("CompositeComponent",
+         "num-components=1 component1='type=TdnnComponent input-dim=1 output-dim=1 "
+         "time-offsets=0'",
+         "CompositeComponent: component 1 must be of a simple type, got TdnnComponent", None),
+        ("CompositeComponent",
+         "num-components=2 component1='type=NoOpComponent dim=2' "
+         "component2='type=NoOpComponent dim=3'",
+         "CompositeComponent: component 2 must take 2 columns, as component 1 gives, got 3", None),
+        ("CompositeComponent", f"learning-rate=0.5 {COMPOSITE}",
+         "'learning-rate' must be given for the components within", "0.5"),
+    ],
+)  # fmt: skip
+def test_refused_config_lines(type_name: str, text: str, message: str, marked: str | None) -> None:
+    """The message says what is wrong, and the span marks the value or the line."""
+    with pytest.raises((ConfigError, ModelFileError)) as caught:
+        from_config(type_name, text)
+
+    if isinstance(caught.value, ModelFileError):
+        assert message == str(caught.value)
+    else:
+        assert message == caught.value.message
+        assert (text if marked is None else marked) == text[slice(*caught.value.span)]
+
+
+@pytest.mark.parametrize(
+    ("type_name", "first", "second", "difference"),
+    [
+        ("PerElementOffsetComponent", "dim=4", "dim=4 block-dim=2", Property.OUTPUT_CONTIGUOUS),
+        ("ScaleAndOffsetComponent", "dim=4", "dim=4 block-dim=2",
+         Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS),
+        ("NormalizeComponent", "dim=4", "dim=4 block-dim=2",
+         Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS),
+        ("NormalizeComponent", "dim=4 add-log-stddev=true", "dim=4",
+         Property.PROPAGATE_IN_PLACE | Property.BACKPROP_IN_PLACE),
+        ("ConstantFunctionComponent", "input-dim=4 output-dim=3", "input-dim=4 output-dim=4",
+         Property.PROPAGATE_IN_PLACE),
+        ("ConstantFunctionComponent", "input-dim=4 output-dim=3 is-updatable=false",
+         "input-dim=4 output-dim=3", Property.UPDATABLE),
+    ],
+)  # fmt: skip
+def test_properties_depend_on_the_configuration(
+    type_name: str, first: str, second: str, difference: Property
+) -> None:
+    """Blocks want contiguous rows; what changes the number of columns cannot work in place."""
+    before, after = from_config(type_name, first), from_config(type_name, second)
+
+    assert before.properties | difference == after.properties
+    assert not before.properties & difference
+
+
+class TestOlderFiles:
+    """Tokens that were absent, had another name or another place."""
+
+    def test_normalize_of_2015(self) -> None:
+        """The number of columns was called Dim, and there were statistics."""
+        component = from_text(
+            "<NormalizeComponent> <Dim> 2 <ValueAvg>  [ ]\n<DerivAvg>  [ ]\n<Count> 0 "
+            "</NormalizeComponent> "
+        )
+
+        assert component == NormalizeComponent(input_dim=2)
+
+    def test_clip_gradient_without_self_repair(self) -> None:
+        """Files from before self-repair mean none, unlike config lines."""
+        component = from_text(
+            "<ClipGradientComponent> <Dim> 2 <ClippingThreshold> 5 <NormBasedClipping> T "
+            "<NumElementsClipped> 1 <NumElementsProcessed> 4 </ClipGradientComponent> "
+        )
+
+        assert isinstance(component, ClipGradientComponent)
+        assert component.self_repair_scale == 0.0
+        assert component.self_repair_clipped_proportion_threshold == 1.0
+        assert "clipped-proportion=0.25" in component.info()
+        assert "self-repair" not in component.info()
+
+    def test_dropout_without_modes(self) -> None:
+        """Dropout was of elements, and always on."""
+        component = from_text(
+            "<DropoutComponent> <Dim> 2 <DropoutProportion> 0.5 </DropoutComponent> "
+        )
+
+        assert component == DropoutComponent(dim=2, dropout_proportion=0.5)
+
+    def test_offsets_without_blocks(self) -> None:
+        """The columns were as many as the offsets."""
+        component = from_text(
+            "<PerElementOffsetComponent> <LearningRate> 0.1 <Offsets>  [ 1 2 ]\n<IsGradient> F "
+            "</PerElementOffsetComponent> "
+        )
+
+        assert isinstance(component, PerElementOffsetComponent)
+        assert component.dim == 2
+        assert component.use_natural_gradient
+
+    @pytest.mark.parametrize("name", ["BlockAffineComponent", "RepeatedAffineComponent"])
+    def test_is_gradient_stood_at_the_end(self, name: str) -> None:
+        """Whether parameters are a gradient once stood behind them."""
+        blocks = "<NumBlocks>" if name.startswith("Block") else "<NumRepeats>"
+        component = from_text(
+            f"<{name}> <LearningRate> 0.1 {blocks} 1 <LinearParams>  [\n  1 2 ]\n"
+            f"<BiasParams>  [ 3 ]\n<IsGradient> T </{name}> "
+        )
+
+        assert component.info().startswith(f"{name}, input-dim=2, output-dim=1")
+        assert "is-gradient=true" in component.info()
+
+    def test_is_gradient_is_written_twice(self) -> None:
+        """Two types still write it at the end, besides with the learning rate."""
+        scale = from_config("NaturalGradientPerElementScaleComponent", "dim=2")
+        data = binary(scale.replace(is_gradient=True))
+
+        assert data.count(b"<IsGradient> T") == 2
+        assert binary(scale).count(b"<IsGradient> F") == 1
+        restored = from_binary(data)
+        assert isinstance(restored, NaturalGradientPerElementScaleComponent)
+        assert restored.is_gradient
+
+    def test_max_change_of_a_minibatch(self) -> None:
+        """A setting that went is passed over."""
+        component = from_text(
+            "<NaturalGradientPerElementScaleComponent> <LearningRate> 0.1 <Params>  [ 1 ]\n"
+            "<IsGradient> F <Rank> 1 <UpdatePeriod> 2 <NumSamplesHistory> 3 <Alpha> 4 "
+            "<MaxChangePerMinibatch> 5 </NaturalGradientPerElementScaleComponent> "
+        )
+
+        assert isinstance(component, PerElementScaleComponent)
+
+    def test_permutation_in_floating_point(self) -> None:
+        """Early binary files hold the column map as numbers, the last of them wrong."""
+        writer = BinaryWriter()
+        writer.token("<PermuteComponent>")
+        writer.token("<ColumnMap>")
+        writer.vector(np.float32([1.0001, 0, 0]))
+        writer.token("</PermuteComponent>")
+
+        assert from_binary(b"".join(writer.chunks)) == PermuteComponent(column_map=(1, 0, 2))
+
+    @pytest.mark.parametrize("value", [np.nan, -1, 3e9])
+    def test_permutation_of_no_columns(self, value: float) -> None:
+        """Numbers that cannot be columns are refused where they stand."""
+        writer = BinaryWriter()
+        writer.token("<PermuteComponent>")
+        writer.token("<ColumnMap>")
+        writer.vector(np.float32([value, 0]))
+
+        with pytest.raises(ModelFileError, match="no column numbers") as caught:
+            from_binary(b"".join(writer.chunks))
+
+        assert len(b"\0B<PermuteComponent> <ColumnMap> ") == caught.value.offset
+
+
+class TestComposite:
+    """A component made of components."""
+
+    @pytest.fixture
+    def composite(self) -> CompositeComponent:
+        """Three components in sequence."""
+        component = from_config("CompositeComponent", COMPOSITE)
+        assert isinstance(component, CompositeComponent)
+        return component
+
+    def test_parameters_are_those_of_the_parts(self, composite: CompositeComponent) -> None:
+        """Names begin with the number of the part; statistics are no parameters."""
+        assert composite.parameters == ("0.params", "2.linear_params", "2.bias_params")
+        assert composite.num_parameters == 24 + 12 + 2
+        assert "1.stats_mean" in composite.arrays()
+
+    def test_parameters_of_parts_are_replaced(self, composite: CompositeComponent) -> None:
+        """Other values go to the part that has the parameter."""
+        bias = np.float32([1, 2])
+
+        changed = composite.with_parameters({"2.bias_params": bias})
+
+        np.testing.assert_array_equal(bias, changed.arrays()["2.bias_params"])
+        assert changed.components[:2] == composite.components[:2]
+        with pytest.raises(NetworkError, match=r"has no parameter '1\.stats_mean'"):
+            composite.with_parameters({"1.stats_mean": np.zeros(6, np.float32)})
+
+    def test_test_mode_reaches_the_parts(self, composite: CompositeComponent) -> None:
+        """The batch normalization within is switched."""
+        changed = composite.with_test_mode(True)
+
+        assert "test-mode=true" in changed.info()
+        assert changed.with_test_mode(False) == composite
+
+    def test_properties_come_from_first_and_last(self, composite: CompositeComponent) -> None:
+        """The last part decides about the output, the first about the input."""
+        assert composite.properties == (
+            Property.SIMPLE
+            | Property.UPDATABLE
+            | Property.BACKPROP_NEEDS_INPUT
+            | Property.BACKPROP_ADDS
+        )
+        ends_in_tanh = composite.replace(components=(*composite.components, TanhComponent(dim=2)))
+        assert ends_in_tanh.properties & Property.BACKPROP_NEEDS_OUTPUT
+        fixed = CompositeComponent(components=(TanhComponent(dim=2),))
+        assert not fixed.properties & Property.UPDATABLE
+
+    def test_nesting_is_bounded(self) -> None:
+        """Files may nest composites, but not without end."""
+        depth = 200
+        text = "<CompositeComponent> <MaxRowsProcess> 1 <NumComponents> 1 " * depth
+
+        with pytest.raises(ModelFileError, match="nested more than 16 deep"):
+            from_text(text + "<NoOpComponent> </NoOpComponent> " * depth)
+
+    def test_number_of_parts_is_checked_first(self) -> None:
+        """A number that the file has no room for is refused."""
+        with pytest.raises(ModelFileError, match="impossible number of components"):
+            from_text(
+                "<CompositeComponent> <MaxRowsProcess> 1 <NumComponents> 90000 "
+                "<NoOpComponent> <Dim> 1 </NoOpComponent> </CompositeComponent> "
+            )
+
+
+def test_convolution_of_steps_that_leave_a_rest() -> None:
+    """A file may have filters whose steps do not reach the end of the input, as Kaldi's may."""
+    component = ConvolutionComponent(
+        input_x_dim=4, input_y_dim=1, input_z_dim=1, filt_x_dim=1, filt_y_dim=1, filt_x_step=2,
+        filt_y_step=1, filter_params=np.ones((3, 1)), bias_params=np.zeros(3),
+    )  # fmt: skip
+
+    assert component.output_dim == 6
+    with pytest.raises(NetworkError, match="'filt_x_dim' must be <= 4, got 5"):
+        component.replace(filt_x_dim=5, filter_params=np.ones((3, 5)))
+
+
+def test_dims_are_bounded() -> None:
+    """Columns are counted with 32 bits."""
+    with pytest.raises(NetworkError, match="input_dim must be 1 to 2147483647, got 4294967294"):
+        SumGroupComponent(sizes=(2**31 - 1, 2**31 - 1))
+
+
+def test_blocks_of_rows() -> None:
+    """The rows of the matrix of a block-affine map are blocks."""
+    with pytest.raises(NetworkError, match="'num_blocks' must divide 3, got 2"):
+        BlockAffineComponent(num_blocks=2, linear_params=np.ones((3, 1)), bias_params=np.ones(3))
