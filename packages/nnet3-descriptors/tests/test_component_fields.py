@@ -63,6 +63,8 @@ CONFIGS = {
     "SumGroupComponent": "sizes=1,3,2",
     "TanhComponent": "dim=4",
     "TdnnComponent": "input-dim=3 output-dim=2 time-offsets=-1,0,1 l2-regularize=0.01",
+    "TimeHeightConvolutionComponent": "num-filters-in=2 num-filters-out=3 height-in=4 height-out=2 "
+    "height-subsample-out=2 time-offsets=-1,0,1 height-offsets=0,1 required-time-offsets=0",
 }
 
 

@@ -12,10 +12,12 @@ from nnet3_descriptors.components import (
     StatisticsExtractionPrecomputedIndexes,
     StatisticsPoolingComponent,
     StatisticsPoolingPrecomputedIndexes,
+    TdnnComponent,
+    TimeHeightConvolutionComponent,
 )
 from nnet3_descriptors.components import ComponentProperties as Property
 from nnet3_descriptors.errors import NetworkError, Nnet3Error
-from nnet3_descriptors.indexes import as_indexes, index_keys, make_indexes
+from nnet3_descriptors.indexes import NO_TIME, as_indexes, index_keys, make_indexes
 
 Index = tuple[int, int, int]
 
@@ -172,6 +174,91 @@ class TestStatistics:
             Property.BACKPROP_NEEDS_INPUT,
             Property.BACKPROP_NEEDS_OUTPUT,
         ]
+
+
+def tdnn(time_offsets: list[int]) -> TdnnComponent:
+    """A time-delay layer of one column."""
+    return TdnnComponent(
+        time_offsets=time_offsets, linear_params=np.ones((1, len(time_offsets))), bias_params=[0]
+    )
+
+
+def convolution(time_offsets: list[int], required: set[int]) -> TimeHeightConvolutionComponent:
+    """A convolution with one filter and one height."""
+    return TimeHeightConvolutionComponent(
+        num_filters_in=1,
+        num_filters_out=1,
+        height_in=1,
+        height_out=1,
+        offsets=[(offset, 0) for offset in sorted(time_offsets)],
+        required_time_offsets=sorted(required),
+        linear_params=np.ones((1, len(time_offsets))),
+        bias_params=[0],
+    )
+
+
+class TestTimeOffsets:
+    """Components that look at several offsets from the time of the output."""
+
+    OFFSETS = st.lists(st.integers(-4, 4), min_size=1, max_size=4, unique=True)
+
+    def check_rows(self, component: Component, outputs: set[Index], inputs: set[Index]) -> None:
+        """Asserts that the rows lie where the precomputed indexes say, and no others do."""
+
+        def wanted(index: Index) -> list[Index]:
+            n, t, x = index
+            return [(n, t + offset, x) for offset in component.time_offsets]
+
+        def is_computable(there: list[bool]) -> bool:
+            found = {o for o, ok in zip(component.time_offsets, there, strict=True) if ok}
+            return found >= set(component.required_time_offsets)
+
+        rows_in, rows_out = check_dependencies(component, outputs, inputs, wanted, is_computable)
+        if len(rows_out) == 0:
+            return
+        ordered_in, ordered_out = component.reorder_indexes(rows_in, rows_out)
+        precomputed = component.precompute_indexes(ordered_in, ordered_out, True)
+
+        for given_rows, ordered in ((rows_in, ordered_in), (rows_out, ordered_out)):
+            real = [row for row in rows_of(ordered) if row[1] != NO_TIME]
+            assert sorted(real) == sorted(rows_of(given_rows))
+        for number, (n, t, x) in enumerate(rows_of(ordered_out)):
+            for offset, start in zip(component.time_offsets, precomputed.row_offsets, strict=True):
+                row = tuple(ordered_in[number * precomputed.row_stride + start].tolist())
+                needed = (n, t + offset, x)
+                is_real = t != NO_TIME and needed in inputs
+                assert row == needed if is_real else (row[0], row[2]) == (n, x)
+                assert is_real or t == NO_TIME or row[1] == NO_TIME
+        again_in, again_out = component.reorder_indexes(ordered_in, ordered_out)
+        assert rows_of(again_in) == rows_of(ordered_in)
+        assert rows_of(again_out) == rows_of(ordered_out)
+        assert component.precompute_indexes(again_in, again_out, False) == precomputed
+
+    @given(INDEX_SETS, INDEX_SETS, OFFSETS, st.integers(1, 3))
+    def test_tdnn(
+        self, outputs: set[Index], inputs: set[Index], offsets: list[int], step: int
+    ) -> None:
+        """All offsets are required; outputs may be at every step-th time."""
+        outputs = {(n, t * step, x) for n, t, x in outputs}
+        inputs |= {(n, t + offset, x) for n, t, x in outputs if t % 3 for offset in offsets}
+
+        self.check_rows(tdnn(offsets), outputs, inputs)
+
+    @given(INDEX_SETS, INDEX_SETS, OFFSETS, st.integers(1, 3), st.data())
+    def test_convolution(
+        self,
+        outputs: set[Index],
+        inputs: set[Index],
+        offsets: list[int],
+        step: int,
+        data: st.DataObject,
+    ) -> None:
+        """Some offsets are optional: what is missing there is padding."""
+        required = data.draw(st.sets(st.sampled_from(offsets), min_size=1))
+        outputs = {(n, t * step, x) for n, t, x in outputs}
+        inputs |= {(n, t + offset, x) for n, t, x in outputs if t % 3 for offset in required}
+
+        self.check_rows(convolution(offsets, required), outputs, inputs)
 
 
 class TestIndexKeys:

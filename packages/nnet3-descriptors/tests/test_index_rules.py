@@ -1,7 +1,7 @@
 """What rows a component needs and in which order it wants them."""
 
 import numpy as np
-from nnet3_descriptors.components import NoOpComponent, TdnnComponent, TdnnPrecomputedIndexes
+from nnet3_descriptors.components import NoOpComponent, TdnnComponent, TimeOffsetPrecomputedIndexes
 from nnet3_descriptors.indexes import NO_TIME, make_indexes
 
 
@@ -56,7 +56,7 @@ def test_tdnn_orders_rows_by_time_then_sequence() -> None:
     np.testing.assert_array_equal(
         make_indexes(np.tile([0, 1], 4), np.repeat([-1, 0, 1, 2], 2)), inputs
     )
-    assert component.precompute_indexes(inputs, outputs, True) == TdnnPrecomputedIndexes(
+    assert component.precompute_indexes(inputs, outputs, True) == TimeOffsetPrecomputedIndexes(
         row_stride=1, row_offsets=(0, 4)
     )
 
@@ -73,7 +73,7 @@ def test_tdnn_interleaves_times_between_output_steps() -> None:
     np.testing.assert_array_equal(
         make_indexes(np.tile([0, 0, 1, 1], 4), np.repeat(pairs, 2, axis=0).ravel()), inputs
     )
-    assert component.precompute_indexes(inputs, outputs, True) == TdnnPrecomputedIndexes(
+    assert component.precompute_indexes(inputs, outputs, True) == TimeOffsetPrecomputedIndexes(
         row_stride=2, row_offsets=(0, 1, 4)
     )
     again = component.reorder_indexes(inputs, outputs)

@@ -54,7 +54,9 @@ from nnet3_descriptors.components.statistics import (
     StatisticsPoolingComponent,
     StatisticsPoolingPrecomputedIndexes,
 )
-from nnet3_descriptors.components.tdnn import TdnnComponent, TdnnPrecomputedIndexes
+from nnet3_descriptors.components.tdnn import TdnnComponent
+from nnet3_descriptors.components.time_height_convolution import TimeHeightConvolutionComponent
+from nnet3_descriptors.components.time_offsets import TimeOffsetPrecomputedIndexes
 
 __all__ = [
     "AffineComponent",
@@ -99,7 +101,8 @@ __all__ = [
     "SumGroupComponent",
     "TanhComponent",
     "TdnnComponent",
-    "TdnnPrecomputedIndexes",
+    "TimeHeightConvolutionComponent",
+    "TimeOffsetPrecomputedIndexes",
     "UpdatableComponent",
     "component_class",
     "component_types",

@@ -3,36 +3,16 @@
 import math
 from typing import Any
 
-import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from nnet3_descriptors.components import natural_gradient
-from nnet3_descriptors.components.base import (
-    PrecomputedIndexes,
-    UpdatableComponent,
-    component,
-)
+from nnet3_descriptors.components.base import UpdatableComponent, component
 from nnet3_descriptors.components.config_line import ConfigLine
 from nnet3_descriptors.components.fields import Array, integers, matrix, vector
 from nnet3_descriptors.components.info import item, items, mean_stddev, root_mean_square_and_norms
 from nnet3_descriptors.components.initial import dims, normal
 from nnet3_descriptors.components.properties import ComponentProperties as Property
-from nnet3_descriptors.components.time_grid import TimeGrid, grid_indexes, sequences
-from nnet3_descriptors.indexes import IndexArray, T
-
-
-@attrs.frozen(kw_only=True)
-class TdnnPrecomputedIndexes(PrecomputedIndexes):
-    """Where the input rows of each time offset lie.
-
-    Attributes:
-        row_stride: Distance of the input rows that belong to neighbouring output rows.
-        row_offsets: For each time offset, the input row that belongs to output row 0.
-    """
-
-    row_stride: int
-    row_offsets: tuple[int, ...]
+from nnet3_descriptors.components.time_offsets import TimeOffsetRules
 
 
 def _bias_items(component: Any) -> str:
@@ -49,7 +29,7 @@ def _natural_gradient_items(component: Any) -> str:
 
 
 @component
-class TdnnComponent(UpdatableComponent):
+class TdnnComponent(TimeOffsetRules, UpdatableComponent):
     """y(t) = sum over i of W_i x(t + time_offsets[i]), plus bias_params.
 
     Attributes:
@@ -137,51 +117,3 @@ class TdnnComponent(UpdatableComponent):
             "linear_params": linear,
             "bias_params": normal(rng, output_dim if use_bias else 0, bias_stddev, bias_mean),
         }
-
-    def input_dependencies(
-        self, output_indexes: IndexArray
-    ) -> tuple[NDArray[np.int64], IndexArray]:
-        """Returns the index at each time offset, for each output index in turn."""
-        count = len(self.time_offsets)
-        needed = np.repeat(output_indexes, count, axis=0)
-        needed[:, T] += np.tile(np.array(self.time_offsets, dtype=np.int32), len(output_indexes))
-        return np.arange(len(output_indexes) + 1, dtype=np.int64) * count, needed
-
-    def reorder_indexes(
-        self, input_indexes: IndexArray, output_indexes: IndexArray
-    ) -> tuple[IndexArray, IndexArray]:
-        """Returns both on regular grids of times, input rows so interleaved that strides fit."""
-        grid_in, grid_out, interleave = _grids(input_indexes, output_indexes)
-        which = sequences(input_indexes)
-        return (
-            grid_indexes(input_indexes, which, grid_in, interleave),
-            grid_indexes(output_indexes, which, grid_out),
-        )
-
-    def precompute_indexes(
-        self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool
-    ) -> TdnnPrecomputedIndexes:
-        """Returns where the input rows of each time offset lie."""
-        grid_in, grid_out, interleave = _grids(input_indexes, output_indexes)
-        num_sequences = len(sequences(input_indexes))
-        offsets = []
-        for time_offset in self.time_offsets:
-            # Number of the input time that the first output time needs.
-            time = (grid_out.start + time_offset - grid_in.start) // grid_in.step
-            block, rest = divmod(time, interleave)
-            offsets.append(block * interleave * num_sequences + rest)
-        return TdnnPrecomputedIndexes(row_stride=interleave, row_offsets=tuple(offsets))
-
-
-def _grids(input_indexes: IndexArray, output_indexes: IndexArray) -> tuple[TimeGrid, TimeGrid, int]:
-    """Returns the grids of input and output, and how many input times lie in an output step."""
-    grid_in, grid_out = TimeGrid.of(input_indexes), TimeGrid.of(output_indexes)
-    step_in = grid_in.step or (1 if grid_out.step == 0 else grid_out.step)
-    step_out = grid_out.step or step_in
-    interleave = step_out // step_in
-    count_in = -(-grid_in.count // interleave) * interleave
-    return (
-        TimeGrid(grid_in.start, step_in, count_in),
-        TimeGrid(grid_out.start, step_out, grid_out.count),
-        interleave,
-    )

@@ -25,6 +25,11 @@ class TimeGrid:
     step: int
     count: int
 
+    @property
+    def last(self) -> int:
+        """The last time."""
+        return self.start + (self.count - 1) * self.step
+
     @classmethod
     def of(cls, indexes: IndexArray) -> "TimeGrid":
         """Returns the smallest grid that holds the times of indexes (N, 3), padding left out."""

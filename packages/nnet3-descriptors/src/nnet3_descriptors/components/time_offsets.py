@@ -1,0 +1,129 @@
+"""Index rules of components whose output at time t is made of inputs at several offsets from t."""
+
+import math
+from typing import Self
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from nnet3_descriptors.components.base import PrecomputedIndexes
+from nnet3_descriptors.components.precomputed import precomputed
+from nnet3_descriptors.components.time_grid import TimeGrid, grid_indexes, sequences
+from nnet3_descriptors.indexes import IndexArray, T
+
+
+@precomputed
+class TimeOffsetPrecomputedIndexes(PrecomputedIndexes):
+    """Where the input rows of each time offset lie.
+
+    Row i of the output is made of the input rows i * row_stride + row_offsets[k], where k counts
+    the time offsets.
+
+    Attributes:
+        row_stride: Distance of the input rows that belong to neighbouring output rows.
+        row_offsets: For each time offset, the input row that belongs to output row 0.
+    """
+
+    row_stride: int
+    row_offsets: tuple[int, ...]
+
+
+@attrs.frozen
+class OffsetGrids:
+    """The grids of times of output and input.
+
+    Attributes:
+        outputs: Times of the output.
+        inputs: The times of the output plus each time offset, and what lies between them.
+        interleave: Number of input times in a step of the output; it divides that of all input
+            times.
+    """
+
+    outputs: TimeGrid
+    inputs: TimeGrid
+    interleave: int
+
+    @classmethod
+    def around(cls, outputs: TimeGrid, time_offsets: tuple[int, ...]) -> Self:
+        """Returns the grids for the given times of the output."""
+        first, last = min(time_offsets), max(time_offsets)
+        between_offsets = math.gcd(*(offset - first for offset in time_offsets))
+        step = math.gcd(outputs.step, between_offsets) or 1
+        interleave = outputs.step // step or 1
+        count = (outputs.last + last - outputs.start - first) // step + 1
+        count = -(-count // interleave) * interleave
+        inputs = TimeGrid(outputs.start + first, step, count)
+        return cls(outputs, inputs, interleave)
+
+    def row_offset(self, time_offset: int, num_sequences: int) -> int:
+        """Returns the input row that lies at a time offset from output row 0."""
+        time = (self.outputs.start + time_offset - self.inputs.start) // self.inputs.step
+        block, rest = divmod(time, self.interleave)
+        return block * self.interleave * num_sequences + rest
+
+
+class TimeOffsetRules:
+    """The index rules, to be put before Component among the bases of a class."""
+
+    __slots__ = ()
+
+    @property
+    def time_offsets(self) -> tuple[int, ...]:
+        """The offsets, in frames; distinct."""
+        raise NotImplementedError
+
+    @property
+    def required_time_offsets(self) -> tuple[int, ...]:
+        """Those of them at which there has to be an input; at the others it may be missing."""
+        return self.time_offsets
+
+    def output_grid(self, output_indexes: IndexArray) -> TimeGrid:
+        """Returns the times at which there are rows of the output, some of them for padding."""
+        return TimeGrid.of(output_indexes)
+
+    def input_dependencies(
+        self, output_indexes: IndexArray
+    ) -> tuple[NDArray[np.int64], IndexArray]:
+        """Returns the index at each time offset, for each output index in turn."""
+        count = len(self.time_offsets)
+        needed = np.repeat(output_indexes, count, axis=0)
+        needed[:, T] += np.tile(np.array(self.time_offsets, dtype=np.int32), len(output_indexes))
+        return np.arange(len(output_indexes) + 1, dtype=np.int64) * count, needed
+
+    def is_computable(
+        self,
+        output_indexes: IndexArray,
+        splits: NDArray[np.int64],
+        input_indexes: IndexArray,
+        available: NDArray[np.bool_],
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Returns which rows have all required inputs, and as used all of theirs that are there."""
+        at_offsets = available.reshape(len(output_indexes), len(self.time_offsets))
+        is_required = np.isin(self.time_offsets, self.required_time_offsets)
+        computable: NDArray[np.bool_] = np.logical_and.reduce(at_offsets[:, is_required], axis=1)
+        return computable, (at_offsets & computable[:, None]).ravel()
+
+    def reorder_indexes(
+        self, input_indexes: IndexArray, output_indexes: IndexArray
+    ) -> tuple[IndexArray, IndexArray]:
+        """Returns both on regular grids of times, input rows so interleaved that strides fit."""
+        grids = OffsetGrids.around(self.output_grid(output_indexes), self.time_offsets)
+        which = sequences(input_indexes)
+        return (
+            grid_indexes(input_indexes, which, grids.inputs, grids.interleave),
+            grid_indexes(output_indexes, which, grids.outputs),
+        )
+
+    def precompute_indexes(
+        self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool
+    ) -> TimeOffsetPrecomputedIndexes:
+        """Returns where the input rows of each time offset lie."""
+        grids = OffsetGrids.around(self.output_grid(output_indexes), self.time_offsets)
+        num_sequences = len(sequences(input_indexes))
+        return TimeOffsetPrecomputedIndexes(
+            row_stride=grids.interleave,
+            row_offsets=tuple(
+                grids.row_offset(time_offset, num_sequences) for time_offset in self.time_offsets
+            ),
+        )
