@@ -1,0 +1,21 @@
+"""The errors of this package; all derive from Nnet3Error (a ValueError)."""
+
+from __future__ import annotations
+
+from nnet3_descriptors.errors import Nnet3Error
+
+
+class RunError(Nnet3Error):
+    """Something given to a computation, a model or a tool does not fit it."""
+
+
+class UnsupportedComponentError(Nnet3Error):
+    """A network holds a component type that has no arithmetic here."""
+
+
+class DeviceError(Nnet3Error):
+    """The device asked for does not exist, or the library that drives it is missing."""
+
+
+class TableError(Nnet3Error):
+    """An archive or script file cannot be opened, read or written."""

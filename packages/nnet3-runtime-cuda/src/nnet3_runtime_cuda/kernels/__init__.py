@@ -1,0 +1,50 @@
+"""The arithmetic of components: a kernel class for each component type, found by `kernel_class`.
+
+A file for each family. Kernels are plain array code over a `Tape`; the formulas stand in the
+docstrings of the classes, with x for the input, y for the output, and dx, dy for the derivatives of
+the objective with respect to them.
+"""
+
+from __future__ import annotations
+
+from . import (
+    affine,
+    columns,
+    composite,
+    elementwise,
+    lstm,
+    nonlinear,
+    normalize,
+    pooling,
+    statistics,
+    tdnn,
+)
+from .base import (
+    Backpropagation,
+    ComponentStore,
+    Kernel,
+    Memo,
+    Propagation,
+    StatsStorage,
+    kernel_class,
+)
+
+__all__ = [
+    "Backpropagation",
+    "ComponentStore",
+    "Kernel",
+    "Memo",
+    "Propagation",
+    "StatsStorage",
+    "affine",
+    "columns",
+    "composite",
+    "elementwise",
+    "kernel_class",
+    "lstm",
+    "nonlinear",
+    "normalize",
+    "pooling",
+    "statistics",
+    "tdnn",
+]

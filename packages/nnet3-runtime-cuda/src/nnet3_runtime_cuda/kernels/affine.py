@@ -1,0 +1,290 @@
+"""Affine and linear maps, with plain and natural gradient.
+
+y = x A^T + b with A: (output_dim, input_dim). Backward: dx = dy A; the gradient is dy^T x for A
+and the sum of the rows of dy for b.
+"""
+
+from __future__ import annotations
+
+from nnet3_descriptors.components import (
+    AffineComponent,
+    BlockAffineComponent,
+    FixedAffineComponent,
+    LinearComponent,
+    NaturalGradientAffineComponent,
+    NaturalGradientRepeatedAffineComponent,
+    RepeatedAffineComponent,
+)
+
+from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
+from ..tape import Array, Tape
+from .base import Backpropagation, Kernel, Propagation, as_blocks, kernel_for
+
+
+def add_column_sum(tape: Tape, a: Array, out: Array) -> None:
+    """Records out[c] += sum over r of a[r, c]."""
+    total = tape.scratch(1, a.shape[1])
+    tape.column_sum(a, total)
+    tape.add(out, total[0], out)
+
+
+def add_affine_gradient(
+    tape: Tape, x: Array, dy: Array, linear: Array, bias: Array | None = None
+) -> None:
+    """Records linear += dy^T x and bias += sum of the rows of dy.
+
+    x: (rows, input_dim); dy: (rows, output_dim); linear: (output_dim, input_dim).
+    """
+    tape.matmul(dy.T, x, linear, add=True)
+    if bias is not None:
+        add_column_sum(tape, dy, bias)
+
+
+class AffinePreconditioner:
+    """The natural gradient of an affine map: rows of input and output derivative preconditioned.
+
+    The bias counts as the weight of a constant input of one, so the input side has one column
+    more than the map.
+    """
+
+    def __init__(
+        self, input_options: NaturalGradientOptions, output_options: NaturalGradientOptions
+    ) -> None:
+        self.input_side = OnlineNaturalGradient(input_options)
+        self.output_side = OnlineNaturalGradient(output_options)
+
+    def record(
+        self, tape: Tape, xs: list[Array], dy: Array, linear: Array, bias: Array | None
+    ) -> None:
+        """Records that the natural gradient is added to linear and bias.
+
+        Args:
+            tape: Records the arithmetic.
+            xs: The input, as blocks of columns: each (rows, some of the columns).
+            dy: (rows, output_dim).
+            linear: (output_dim, input_dim).
+            bias: (output_dim,) or None.
+        """
+        dim = linear.shape[1]
+        spliced = tape.scratch(len(dy), dim + (bias is not None))
+        start = 0
+        for x in xs:
+            tape.copy(x, spliced[:, start : start + x.shape[1]])
+            start += x.shape[1]
+        if bias is not None:
+            tape.fill(1.0, spliced[:, dim])
+        derivative = tape.scratch(*dy.shape)
+        tape.copy(dy, derivative)
+        tape.call(self._add, spliced, derivative, linear, bias)
+
+    def _add(self, spliced: Array, derivative: Array, linear: Array, bias: Array | None) -> None:
+        scale = self.input_side.precondition(spliced) * self.output_side.precondition(derivative)
+        derivative *= scale
+        product = derivative.T @ spliced
+        dim = linear.shape[1]
+        linear += product[:, :dim]
+        if bias is not None:
+            bias += product[:, dim]
+
+
+@kernel_for(FixedAffineComponent)
+class FixedAffineKernel(Kernel):
+    """y = x A^T + b with fixed A and b."""
+
+    linear: Array
+    bias: Array
+
+    def prepare(self) -> None:
+        """Puts the parameters on the device."""
+        self.linear = self.store.constant(self.component.linear_params)
+        self.bias = self.store.constant(self.component.bias_params)
+
+    def propagate(self, p: Propagation) -> None:
+        """Records y = x A^T + b."""
+        p.tape.matmul(p.x, self.linear.T, p.y)
+        p.tape.add(p.y, self.bias, p.y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records dx (+)= dy A."""
+        if b.dx is not None:
+            b.tape.matmul(b.dy, self.linear, b.dx, add=b.add)
+        if b.update:
+            self.update(b.tape, b.x, b.dy)
+
+    def update(self, tape: Tape, x: Array, dy: Array) -> None:
+        """Records the addition of the gradient; there is none of fixed parameters."""
+
+
+@kernel_for(AffineComponent)
+class AffineKernel(FixedAffineKernel):
+    """y = x A^T + b."""
+
+    def prepare(self) -> None:
+        """Finds the parameters."""
+        self.linear = self.store.parameters["linear_params"]
+        self.bias = self.store.parameters["bias_params"]
+
+    def update(self, tape: Tape, x: Array, dy: Array) -> None:
+        """Records the addition of the plain gradient."""
+        directions = self.store.directions
+        add_affine_gradient(tape, x, dy, directions["linear_params"], directions["bias_params"])
+
+
+@kernel_for(NaturalGradientAffineComponent)
+class NaturalGradientAffineKernel(AffineKernel):
+    """y = x A^T + b, with the natural gradient on both sides of A."""
+
+    def prepare(self) -> None:
+        """Sets up the preconditioner."""
+        super().prepare()
+        self.preconditioner = AffinePreconditioner(*in_out_options(self.component))
+
+    def update(self, tape: Tape, x: Array, dy: Array) -> None:
+        """Records the addition of the natural or the plain gradient."""
+        if not self.store.natural_gradient:
+            super().update(tape, x, dy)
+            return
+        directions = self.store.directions
+        self.preconditioner.record(
+            tape, [x], dy, directions["linear_params"], directions["bias_params"]
+        )
+
+
+def in_out_options(component: object) -> tuple[NaturalGradientOptions, NaturalGradientOptions]:
+    """The options for the input and the output side that the fields of a component give."""
+    ranks = getattr(component, "rank_in"), getattr(component, "rank_out")  # noqa: B009
+    first, second = (
+        NaturalGradientOptions(
+            rank=rank,
+            update_period=getattr(component, "update_period", 4),
+            num_samples_history=getattr(component, "num_samples_history", 2000.0),
+            alpha=getattr(component, f"alpha_{side}", getattr(component, "alpha", 4.0)),
+        )
+        for rank, side in zip(ranks, ("in", "out"), strict=True)
+    )
+    return first, second
+
+
+@kernel_for(LinearComponent)
+class LinearKernel(Kernel):
+    """y += x A^T.
+
+    As in Kaldi the natural gradient is used whatever the option use-natural-gradient says.
+    """
+
+    def prepare(self) -> None:
+        """Finds the parameters and sets up the preconditioner."""
+        self.linear = self.store.parameters["params"]
+        self.preconditioner = AffinePreconditioner(*in_out_options(self.component))
+
+    def propagate(self, p: Propagation) -> None:
+        """Records y (+)= x A^T."""
+        p.tape.matmul(p.x, self.linear.T, p.y, add=p.add)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records dx (+)= dy A and the gradient."""
+        if b.dx is not None:
+            b.tape.matmul(b.dy, self.linear, b.dx, add=b.add)
+        if not b.update:
+            return
+        direction = self.store.directions["params"]
+        if self.store.natural_gradient:
+            self.preconditioner.record(b.tape, [b.x], b.dy, direction, None)
+        else:
+            add_affine_gradient(b.tape, b.x, b.dy, direction)
+
+
+@kernel_for(RepeatedAffineComponent)
+class RepeatedAffineKernel(AffineKernel):
+    """The same small affine map applied to each block of columns."""
+
+    def propagate(self, p: Propagation) -> None:
+        """Records y_k = x_k A^T + b for each block k."""
+        rows, cols = self.linear.shape
+        x, y = as_blocks(p.x, cols), as_blocks(p.y, rows)
+        p.tape.matmul(x, self.linear.T, y)
+        p.tape.add(y, self.bias, y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records dx_k (+)= dy_k A, and the gradient summed over the blocks."""
+        rows, cols = self.linear.shape
+        dy = as_blocks(b.dy, rows)
+        if b.dx is not None:
+            b.tape.matmul(dy, self.linear, as_blocks(b.dx, cols), add=b.add)
+        if b.update:
+            self.update(b.tape, flat_blocks(b.tape, b.x, cols), flat_blocks(b.tape, b.dy, rows))
+
+
+def flat_blocks(tape: Tape, a: Array, dim: int) -> Array:
+    """(rows, k dim) as (rows k, dim), copied to scratch memory where no view can be."""
+    blocks = as_blocks(a, dim)
+    if blocks.ndim == 2:
+        return blocks
+    copy = tape.scratch(*a.shape)
+    tape.copy(a, copy)
+    return as_blocks(copy, dim)
+
+
+@kernel_for(NaturalGradientRepeatedAffineComponent)
+class NaturalGradientRepeatedAffineKernel(RepeatedAffineKernel):
+    """A repeated affine map whose gradient, a matrix of few rows, is preconditioned as a whole."""
+
+    def prepare(self) -> None:
+        """Sets up the preconditioner of the input side."""
+        super().prepare()
+        rank = min(40, max(1, self.linear.shape[1] // 2))
+        self.preconditioner = OnlineNaturalGradient(
+            NaturalGradientOptions(rank=rank, update_period=4)
+        )
+
+    def update(self, tape: Tape, x: Array, dy: Array) -> None:
+        """Records the addition of the natural or the plain gradient."""
+        if not self.store.natural_gradient:
+            super().update(tape, x, dy)
+            return
+        rows, cols = self.linear.shape
+        gradient = tape.scratch(rows, cols + 1)
+        bias = tape.scratch(1, rows)
+        tape.matmul(dy.T, x, gradient[:, :cols])
+        tape.column_sum(dy, bias)
+        tape.copy(bias[0], gradient[:, cols])
+        tape.call(self._add, gradient)
+
+    def _add(self, gradient: Array) -> None:
+        gradient *= self.preconditioner.precondition(gradient)
+        self.store.directions["linear_params"] += gradient[:, :-1]
+        self.store.directions["bias_params"] += gradient[:, -1]
+
+
+@kernel_for(BlockAffineComponent)
+class BlockAffineKernel(AffineKernel):
+    """A block-diagonal affine map: block k of the output depends on block k of the input."""
+
+    def _blocks(self, x: Array, y: Array) -> list[tuple[Array, Array, slice]]:
+        """Views of the columns of each block of x and y, and the rows of A that join them."""
+        count = self.component.num_blocks
+        width, height = self.linear.shape[1], len(self.linear) // count
+        return [
+            (
+                x[:, k * width : (k + 1) * width],
+                y[:, k * height : (k + 1) * height],
+                slice(k * height, (k + 1) * height),
+            )
+            for k in range(count)
+        ]
+
+    def propagate(self, p: Propagation) -> None:
+        """Records y_k = x_k A_k^T + b_k for each block k."""
+        for x, y, rows in self._blocks(p.x, p.y):
+            p.tape.matmul(x, self.linear[rows].T, y)
+        p.tape.add(p.y, self.bias, p.y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records dx_k (+)= dy_k A_k, and the gradient."""
+        if b.dx is not None:
+            for dx, dy, rows in self._blocks(b.dx, b.dy):
+                b.tape.matmul(dy, self.linear[rows], dx, add=b.add)
+        if b.update:
+            for x, dy, rows in self._blocks(b.x, b.dy):
+                add_affine_gradient(b.tape, x, dy, self.store.directions["linear_params"][rows])
+            add_column_sum(b.tape, b.dy, self.store.directions["bias_params"])

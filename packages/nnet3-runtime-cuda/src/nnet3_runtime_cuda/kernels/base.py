@@ -1,0 +1,204 @@
+"""What all kernels have in common: how they are found, what they are given, what they keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import numpy as np
+from nnet3_descriptors.components import Component, PrecomputedIndexes
+
+from ..errors import UnsupportedComponentError
+from ..tape import Array, Tape
+
+
+class Memo:
+    """What a component's forward pass keeps for its backward pass: arrays, by name.
+
+    One object serves one memo number of a computation; it is filled when Propagate is lowered and
+    read when StoreStats and Backprop are.
+    """
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, Array] = {}
+
+    def __getitem__(self, name: str) -> Array:
+        return self.arrays[name]
+
+    def __setitem__(self, name: str, array: Array) -> None:
+        self.arrays[name] = array
+
+
+@attrs.frozen(kw_only=True)
+class Propagation:
+    """The operands of a Propagate command.
+
+    Attributes:
+        tape: Records the arithmetic.
+        x: Input, (rows in, input_dim).
+        y: Output, (rows out, output_dim); the same array as x if the component may work in place.
+        add: y holds values that the result is to be added to (only for components that add).
+        indexes: What the component precomputed from the rows' indexes.
+        memo: Where to keep what Backprop needs, if the component uses a memo and it is wanted.
+    """
+
+    tape: Tape
+    x: Array
+    y: Array
+    add: bool = False
+    indexes: PrecomputedIndexes | None = None
+    memo: Memo | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Backpropagation:
+    """The operands of a Backprop command.
+
+    Attributes:
+        tape: Records the arithmetic.
+        x: Input of the forward pass; only for components that say that they need it.
+        y: Output of the forward pass; only for components that say that they need it.
+        dy: Derivative of the objective with respect to the output, (rows out, output_dim).
+        dx: Derivative with respect to the input, (rows in, input_dim), to be computed; None if it
+            is not wanted; the same array as dy if the component may work in place.
+        add: dx holds values that the result is to be added to (only for components that add).
+        indexes: What the component precomputed from the rows' indexes.
+        memo: What the forward pass kept.
+        update: Whether parameters and statistics are to be updated.
+    """
+
+    tape: Tape
+    x: Array
+    y: Array
+    dy: Array
+    dx: Array | None
+    add: bool = False
+    indexes: PrecomputedIndexes | None = None
+    memo: Memo | None = None
+    update: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class StatsStorage:
+    """The operands of a StoreStats command: tape, output y of the forward pass, and memo."""
+
+    tape: Tape
+    y: Array
+    memo: Memo | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ComponentStore:
+    """What a kernel finds on the device for its component.
+
+    Attributes:
+        parameters: The trainable parameters by field name; training changes them in place.
+        directions: For each of them an array of the same shape, to which Backprop adds the
+            gradient; empty if no computation updates the model.
+        natural_gradient: Backprop adds the natural gradient instead, where the type has one.
+        rng: Source of masks, and of the decisions on which minibatches to record statistics.
+        dtype: Of values and parameters.
+        xp: The array module.
+    """
+
+    parameters: dict[str, Array]
+    directions: dict[str, Array]
+    natural_gradient: bool
+    rng: np.random.Generator
+    dtype: np.dtype[Any]
+    xp: Any
+
+    def constant(self, values: Array) -> Array:
+        """Puts a fixed array of the component on the device."""
+        return self.xp.asarray(values, dtype=self.dtype)
+
+
+class Kernel:
+    """The arithmetic of one component. Subclasses exist for each component type.
+
+    Attributes:
+        component: The component, whose options the arithmetic follows.
+        store: Its arrays on the device.
+    """
+
+    component: Any
+
+    def __init__(self, component: Component, store: ComponentStore) -> None:
+        self.component = component
+        self.store = store
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Makes what is needed once for all commands."""
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        raise NotImplementedError
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        raise NotImplementedError
+
+    def store_stats(self, s: StatsStorage) -> None:
+        """Records the update of the statistics of activations."""
+
+    def with_statistics(self) -> Component:
+        """The component with the statistics that have been recorded so far."""
+        component: Component = self.component
+        return component
+
+    def chance(self, probability: float) -> bool:
+        """True with the given probability."""
+        return bool(self.store.rng.random() < probability)
+
+
+_KERNELS: dict[type[Component], type[Kernel]] = {}
+
+
+def kernel_for(*component_types: type[Component]) -> Callable[[type[Kernel]], type[Kernel]]:
+    """Registers a kernel class for component classes."""
+
+    def register(kernel: type[Kernel]) -> type[Kernel]:
+        for component_type in component_types:
+            _KERNELS[component_type] = kernel
+        return kernel
+
+    return register
+
+
+def kernel_class(component: Component, name: str = "") -> type[Kernel]:
+    """The kernel class for a component.
+
+    Raises:
+        UnsupportedComponentError: there is none; the message names component and type.
+    """
+    try:
+        return _KERNELS[type(component)]
+    except KeyError:
+        raise UnsupportedComponentError(
+            f"component '{name}' has the type {component.type}, which this runtime cannot compute"
+        ) from None
+
+
+def same_array(a: Array | None, b: Array | None) -> bool:
+    """Whether two views are of the very same memory."""
+    if a is b:
+        return True
+    if a is None or b is None or a.shape != b.shape:
+        return False
+    left, right = a.__array_interface__, b.__array_interface__
+    return bool(left["data"] == right["data"] and a.strides == b.strides)
+
+
+def as_blocks(a: Array, dim: int) -> Array:
+    """A view of (rows, k dim) as rows of dim columns: (rows k, dim), or (rows, k, dim).
+
+    The latter where the rows of `a` do not follow one another without a gap.
+    """
+    rows, cols = a.shape
+    if cols == dim:
+        return a
+    if a.flags.c_contiguous:
+        return a.reshape(rows * (cols // dim), dim)
+    return a.reshape(rows, cols // dim, dim)

@@ -1,0 +1,117 @@
+"""A sequence of simple components run as one, which computes the values between them anew."""
+
+from __future__ import annotations
+
+import attrs
+from nnet3_descriptors.components import Component, ComponentProperties, CompositeComponent
+
+from ..tape import Array
+from .base import (
+    Backpropagation,
+    ComponentStore,
+    Kernel,
+    Memo,
+    Propagation,
+    StatsStorage,
+    kernel_class,
+    kernel_for,
+)
+
+
+@kernel_for(CompositeComponent)
+class CompositeKernel(Kernel):
+    """y = f_k(... f_1(x)); rows are treated in groups of at most max_rows_process.
+
+    The backward pass repeats the forward pass, and stores the statistics of the parts on the way.
+    """
+
+    def prepare(self) -> None:
+        """Makes the kernels of the parts."""
+        self.kernels: list[Kernel] = [
+            kernel_class(part, part.type)(part, self._store_of(number))
+            for number, part in enumerate(self.component.components)
+        ]
+
+    def _store_of(self, number: int) -> ComponentStore:
+        """The part of the store that belongs to one component of the sequence."""
+        prefix = f"{number}."
+
+        def own(arrays: dict[str, Array]) -> dict[str, Array]:
+            return {
+                name.removeprefix(prefix): array
+                for name, array in arrays.items()
+                if name.startswith(prefix)
+            }
+
+        return attrs.evolve(
+            self.store,
+            parameters=own(self.store.parameters),
+            directions=own(self.store.directions),
+        )
+
+    def with_statistics(self) -> Component:
+        """The component with the statistics of its parts."""
+        component: Component = attrs.evolve(
+            self.component, components=tuple(kernel.with_statistics() for kernel in self.kernels)
+        )
+        return component
+
+    def _groups(self, rows: int) -> list[slice]:
+        size = self.component.max_rows_process
+        size = size if size > 0 else rows
+        return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
+
+    def _memo(self, kernel: Kernel) -> Memo | None:
+        uses = bool(kernel.component.properties & ComponentProperties.USES_MEMO)
+        return Memo() if uses else None
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        for rows in self._groups(len(p.x)):
+            x = p.x[rows]
+            for kernel in self.kernels[:-1]:
+                y = p.tape.scratch(len(x), kernel.component.output_dim)
+                kernel.propagate(Propagation(tape=p.tape, x=x, y=y, memo=self._memo(kernel)))
+                x = y
+            last = self.kernels[-1]
+            last.propagate(
+                Propagation(tape=p.tape, x=x, y=p.y[rows], add=p.add, memo=self._memo(last))
+            )
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the forward pass again, then the backward pass."""
+        for rows in self._groups(len(b.x)):
+            self._record_backward(b, rows)
+
+    def _record_backward(self, b: Backpropagation, rows: slice) -> None:
+        tape, x, dy = b.tape, b.x[rows], b.dy[rows]
+        values, memos = [x], []
+        for kernel in self.kernels:
+            out, memo = tape.scratch(len(x), kernel.component.output_dim), self._memo(kernel)
+            kernel.propagate(Propagation(tape=tape, x=values[-1], y=out, memo=memo))
+            values.append(out)
+            memos.append(memo)
+        for number in reversed(range(len(self.kernels))):
+            kernel, memo = self.kernels[number], memos[number]
+            properties = kernel.component.properties
+            if b.update and properties & ComponentProperties.STORES_STATS:
+                kernel.store_stats(StatsStorage(tape=tape, y=values[number + 1], memo=memo))
+            dx: Array | None
+            if number > 0:
+                dx = tape.scratch(len(x), kernel.component.input_dim)
+            else:
+                dx = None if b.dx is None else b.dx[rows]
+            kernel.backprop(
+                Backpropagation(
+                    tape=tape,
+                    x=values[number],
+                    y=values[number + 1],
+                    dy=dy,
+                    dx=dx,
+                    add=b.add and number == 0,
+                    memo=memo,
+                    update=b.update,
+                )
+            )
+            if dx is not None:
+                dy = dx

@@ -1,0 +1,397 @@
+"""Scales, offsets, products, constants and other maps that treat each element, or row, alone."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+from nnet3_descriptors.components import (
+    ClipGradientComponent,
+    Component,
+    ConstantFunctionComponent,
+    ElementwiseProductComponent,
+    FixedBiasComponent,
+    FixedScaleComponent,
+    NaturalGradientPerElementScaleComponent,
+    NoOpComponent,
+    PerElementOffsetComponent,
+    PerElementScaleComponent,
+    ScaleAndOffsetComponent,
+)
+
+from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
+from ..tape import Array, Tape
+from .affine import add_column_sum
+from .base import Backpropagation, Kernel, Propagation, as_blocks, kernel_for, same_array
+
+SMALLEST_SCALE = 1.0e-4
+"""A ScaleAndOffsetComponent treats smaller scales as if they were this, keeping the sign."""
+
+
+class RowPreconditioner:
+    """The natural gradient of a parameter vector: the rows of its derivative preconditioned."""
+
+    def __init__(self, options: NaturalGradientOptions) -> None:
+        self.rows = OnlineNaturalGradient(options)
+
+    def record(self, tape: Tape, derivative: Array, direction: Array) -> None:
+        """Records direction += sum of the preconditioned rows; derivative is overwritten."""
+        tape.call(self._add, derivative, direction)
+
+    def _add(self, derivative: Array, direction: Array) -> None:
+        scale = self.rows.precondition(derivative)
+        direction += scale * derivative.sum(axis=0)
+
+
+def record_vector_update(
+    tape: Tape,
+    derivative: Array,
+    direction: Array,
+    preconditioner: RowPreconditioner | None,
+    *,
+    is_scratch: bool = False,
+) -> None:
+    """Records the addition of the sum of the rows of `derivative`, preconditioned if asked for.
+
+    Args:
+        tape: Records the arithmetic.
+        derivative: (rows, dim), or (rows, k, dim): the derivative at each row.
+        direction: (dim,).
+        preconditioner: Of the natural gradient; None for the plain one.
+        is_scratch: Whether derivative may be overwritten.
+    """
+    if derivative.ndim == 3 or (preconditioner is not None and not is_scratch):
+        copy = tape.scratch(*derivative.shape)
+        tape.copy(derivative, copy)
+        derivative = copy.reshape(-1, direction.size)
+    if preconditioner is None:
+        add_column_sum(tape, derivative, direction)
+    else:
+        preconditioner.record(tape, derivative, direction)
+
+
+@kernel_for(NoOpComponent)
+class NoOpKernel(Kernel):
+    """y = x; dx = backprop_scale dy."""
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        if not same_array(p.x, p.y):
+            p.tape.copy(p.x, p.y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        if b.dx is None:
+            return
+        if self.component.backprop_scale != 1.0:
+            b.tape.multiply(b.dy, self.component.backprop_scale, b.dx)
+        elif not same_array(b.dx, b.dy):
+            b.tape.copy(b.dy, b.dx)
+
+
+@kernel_for(FixedScaleComponent)
+class FixedScaleKernel(Kernel):
+    """y = x s for each column; dx = dy s."""
+
+    def prepare(self) -> None:
+        """Puts the scales on the device."""
+        self.scales = self.store.constant(self.component.scales)
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        p.tape.multiply(p.x, self.scales, p.y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass; the update reads dy before it may be overwritten."""
+        if b.update:
+            self.update(b.tape, b.x, b.dy)
+        if b.dx is not None:
+            b.tape.multiply(b.dy, self.scales, b.dx)
+
+    def update(self, tape: Tape, x: Array, dy: Array) -> None:
+        """Records the addition of the gradient; there is none of fixed scales."""
+
+
+@kernel_for(PerElementScaleComponent)
+class PerElementScaleKernel(FixedScaleKernel):
+    """y = x s with trainable s; the gradient is the sum over the rows of x dy."""
+
+    preconditioner: RowPreconditioner | None = None
+
+    def prepare(self) -> None:
+        """Finds the parameters."""
+        self.scales = self.store.parameters["scales"]
+
+    def update(self, tape: Tape, x: Array, dy: Array) -> None:
+        """Records the addition of the gradient."""
+        product = tape.scratch(*x.shape)
+        tape.multiply(x, dy, product)
+        preconditioner = self.preconditioner if self.store.natural_gradient else None
+        direction = self.store.directions["scales"]
+        record_vector_update(tape, product, direction, preconditioner, is_scratch=True)
+
+
+@kernel_for(NaturalGradientPerElementScaleComponent)
+class NaturalGradientPerElementScaleKernel(PerElementScaleKernel):
+    """y = x s, with the natural gradient."""
+
+    def prepare(self) -> None:
+        """Sets up the preconditioner."""
+        super().prepare()
+        c = self.component
+        self.preconditioner = RowPreconditioner(
+            NaturalGradientOptions(
+                rank=c.rank,
+                update_period=c.update_period,
+                num_samples_history=c.num_samples_history,
+                alpha=c.alpha,
+            )
+        )
+
+
+@kernel_for(FixedBiasComponent)
+class FixedBiasKernel(Kernel):
+    """y = x + b; dx = dy."""
+
+    def prepare(self) -> None:
+        """Puts the bias on the device."""
+        self.bias = self.store.constant(self.component.bias)
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        p.tape.add(p.x, self.bias, p.y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        if b.dx is not None and not same_array(b.dx, b.dy):
+            b.tape.copy(b.dy, b.dx)
+
+
+@kernel_for(PerElementOffsetComponent)
+class PerElementOffsetKernel(Kernel):
+    """y = x + b, with trainable b that repeats over blocks of columns; the gradient sums dy."""
+
+    def prepare(self) -> None:
+        """Finds the parameters and sets up the preconditioner."""
+        self.offsets = self.store.parameters["offsets"]
+        self.preconditioner = RowPreconditioner(NaturalGradientOptions(rank=20, update_period=4))
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        dim = self.offsets.size
+        p.tape.add(as_blocks(p.x, dim), self.offsets, as_blocks(p.y, dim))
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        if b.dx is not None and not same_array(b.dx, b.dy):
+            b.tape.copy(b.dy, b.dx)
+        if b.update:
+            natural = self.store.natural_gradient and self.component.use_natural_gradient
+            record_vector_update(
+                b.tape,
+                as_blocks(b.dy, self.offsets.size),
+                self.store.directions["offsets"],
+                self.preconditioner if natural else None,
+            )
+
+
+@kernel_for(ScaleAndOffsetComponent)
+class ScaleAndOffsetKernel(Kernel):
+    """y = x s + b, with trainable s and b that repeat over blocks of columns.
+
+    Backward works from the output: x = (y - b) / s, where scales near zero count as +-1e-4, in both
+    directions. dx = dy s; the gradients are the sums over the rows of x dy and dy.
+    """
+
+    def prepare(self) -> None:
+        """Finds the parameters and sets up the preconditioners."""
+        self.scales = self.store.parameters["scales"]
+        self.offsets = self.store.parameters["offsets"]
+        options = NaturalGradientOptions(rank=self.component.rank, update_period=4)
+        self.scale_preconditioner = RowPreconditioner(options)
+        self.offset_preconditioner = RowPreconditioner(options)
+
+    def _nonzero_scales(self, tape: Tape) -> Array:
+        scales = tape.scratch(*self.scales.shape)
+        tape.call(_ensure_nonzero, self.scales, scales)
+        return scales
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        dim = self.scales.size
+        y = as_blocks(p.y, dim)
+        p.tape.multiply(as_blocks(p.x, dim), self._nonzero_scales(p.tape), y)
+        p.tape.add(y, self.offsets, y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass; the update reads dy before it may be overwritten."""
+        dim = self.scales.size
+        dy = as_blocks(b.dy, dim)
+        if b.update:
+            self._update(b.tape, as_blocks(b.y, dim), dy)
+        if b.dx is not None:
+            b.tape.multiply(dy, self.scales, as_blocks(b.dx, dim))
+
+    def _update(self, tape: Tape, y: Array, dy: Array) -> None:
+        natural = self.store.natural_gradient and self.component.use_natural_gradient
+        directions = self.store.directions
+        record_vector_update(
+            tape, dy, directions["offsets"], self.offset_preconditioner if natural else None
+        )
+        product = tape.scratch(*y.shape)
+        tape.subtract(y, self.offsets, product)
+        tape.divide(product, self._nonzero_scales(tape), product)
+        tape.multiply(product, dy, product)
+        record_vector_update(
+            tape,
+            product,
+            directions["scales"],
+            self.scale_preconditioner if natural else None,
+            is_scratch=True,
+        )
+
+
+def _ensure_nonzero(scales: Array, out: Array) -> None:
+    np.copyto(out, scales)
+    small = np.abs(scales) < SMALLEST_SCALE
+    out[small] = np.where(scales[small] >= 0.0, SMALLEST_SCALE, -SMALLEST_SCALE)
+
+
+@kernel_for(ConstantFunctionComponent)
+class ConstantFunctionKernel(Kernel):
+    """y = c in each row, whatever the input; dx = 0; the gradient sums dy."""
+
+    def prepare(self) -> None:
+        """Finds the constant and sets up the preconditioner."""
+        self.is_updatable = "output" in self.store.parameters
+        self.output = (
+            self.store.parameters["output"]
+            if self.is_updatable
+            else self.store.constant(self.component.output)
+        )
+        self.preconditioner = RowPreconditioner(NaturalGradientOptions())
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        p.tape.copy(self.output, p.y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        if b.dx is not None and not b.add:
+            b.tape.fill(0.0, b.dx)
+        if b.update and self.is_updatable:
+            natural = self.store.natural_gradient and self.component.use_natural_gradient
+            record_vector_update(
+                b.tape,
+                b.dy,
+                self.store.directions["output"],
+                self.preconditioner if natural else None,
+            )
+
+
+@kernel_for(ElementwiseProductComponent)
+class ElementwiseProductKernel(Kernel):
+    """y = product of the blocks of x; d of one block = dy times the other blocks."""
+
+    def _blocks(self, x: Array) -> list[Array]:
+        dim = self.component.output_dim
+        return [x[:, k : k + dim] for k in range(0, self.component.input_dim, dim)]
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        first, *others = self._blocks(p.x)
+        for other in others:
+            p.tape.multiply(first, other, p.y)
+            first = p.y
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        if b.dx is None:
+            return
+        xs = self._blocks(b.x)
+        for i, dx in enumerate(self._blocks(b.dx)):
+            source = b.dy
+            for j, x in enumerate(xs):
+                if i != j:
+                    b.tape.multiply(source, x, dx)
+                    source = dx
+
+
+@kernel_for(ClipGradientComponent)
+class ClipGradientKernel(Kernel):
+    """y = x; dx = dy, clipped: each row to a norm of clipping_threshold, or each element to it.
+
+    Self-repair: where more than a given proportion of the rows had to be clipped so far, inputs
+    beyond self_repair_target are pushed back, with a term of the size of the derivative.
+    """
+
+    def prepare(self) -> None:
+        """Starts from the counts in the component."""
+        self.num_clipped = float(self.component.num_clipped)
+        self.count = float(self.component.count)
+        self.num_self_repaired = int(self.component.num_self_repaired)
+        self.num_backpropped = int(self.component.num_backpropped)
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        if not same_array(p.x, p.y):
+            p.tape.copy(p.x, p.y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        if b.dx is None:
+            return
+        tape, threshold = b.tape, self.component.clipping_threshold
+        if threshold == 0.0:
+            tape.fill(0.0, b.dx)
+        elif self.component.norm_based_clipping:
+            scale = tape.scratch(len(b.dy))
+            tape.row_dot(b.dy, b.dy, scale)
+            tape.multiply(scale, threshold**-2, scale)
+            if b.update:
+                tape.call(self._count_clipped, scale)
+            tape.maximum(scale, 1.0, scale)
+            tape.sqrt(scale, scale)
+            tape.divide(b.dy, scale[:, None], b.dx)
+        else:
+            tape.minimum(b.dy, threshold, b.dx)
+            tape.maximum(b.dx, -threshold, b.dx)
+        if b.update and threshold > 0.0:
+            tape.call(self._repair, b.x, b.dx)
+
+    def _count_clipped(self, relative_squares: Array) -> None:
+        self.num_clipped += int((relative_squares > 1.0).sum())
+        self.count += len(relative_squares)
+
+    def _repair(self, x: Array, dx: Array) -> None:
+        c = self.component
+        self.num_backpropped += 1
+        proportion = self.num_clipped / self.count if self.count else 0.0
+        if (
+            c.self_repair_clipped_proportion_threshold >= 1.0
+            or c.self_repair_scale == 0.0
+            or proportion <= c.self_repair_clipped_proportion_threshold
+            or not self.chance(0.5)
+        ):
+            return
+        self.num_self_repaired += 1
+        excess = np.sign(x) * np.maximum(np.abs(x) - c.self_repair_target, 0.0)
+        before, excess_norm = _mean_norm(dx), _mean_norm(excess)
+        if excess_norm > 0.0:
+            dx -= excess * (2.0 * c.self_repair_scale * proportion * before / excess_norm)
+        after = _mean_norm(dx)
+        if after > 0.0:
+            dx *= before / after
+
+    def with_statistics(self) -> Component:
+        """The component with the counts of now."""
+        return attrs.evolve(  # type: ignore[no-any-return]
+            self.component,
+            num_clipped=int(self.num_clipped),
+            count=int(self.count),
+            num_self_repaired=self.num_self_repaired,
+            num_backpropped=self.num_backpropped,
+        )
+
+
+def _mean_norm(a: Array) -> float:
+    return float(np.linalg.norm(a, axis=1).mean())

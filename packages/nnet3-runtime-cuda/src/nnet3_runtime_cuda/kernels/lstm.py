@@ -1,0 +1,240 @@
+"""The nonlinearity of an LSTM with peepholes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+from nnet3_descriptors.components import Component, LstmNonlinearityComponent
+
+from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
+from ..tape import Array, Tape
+from .base import Backpropagation, Kernel, Propagation, kernel_for
+from .nonlinear import sigmoid, tanh_derivative
+
+I_GATE, F_GATE, C_INPUT, O_GATE, CELL = range(5)
+"""The five nonlinearities, in the order of statistics and self-repair settings."""
+
+
+@kernel_for(LstmNonlinearityComponent)
+class LstmNonlinearityKernel(Kernel):
+    """(i_part, f_part, c_part, o_part, c_prev [, i_scale, f_scale, o_scale]) -> (c, m).
+
+    Each part has cell_dim columns; the scales (dropout) one column each. With w_ic, w_fc, w_oc the
+    rows of params (3, cell_dim), sigma the logistic function, and products element by element:
+
+        i = sigma(i_part + w_ic c_prev)      f = sigma(f_part + w_fc c_prev)
+        c = f_scale f c_prev + i_scale i tanh(c_part)
+        o = sigma(o_part + w_oc c)           m = o_scale o tanh(c)
+
+    (H. Sak, A. Senior and F. Beaufays, "Long short-term memory based recurrent neural network
+    architectures", 2014.) The backward pass computes the gates anew from the input.
+    """
+
+    def prepare(self) -> None:
+        """Finds the parameters and turns averages in the component into sums."""
+        c = self.component
+        self.params = self.store.parameters["params"]
+        self.cell_dim = self.params.shape[1]
+        self.count = float(c.count)
+        self.value_sum = c.value_avg.astype(np.float64) * self.count
+        self.deriv_sum = c.deriv_avg.astype(np.float64) * self.count
+        self.self_repair_total = c.self_repair_prob.astype(np.float64) * self.count * self.cell_dim
+        self.preconditioner = OnlineNaturalGradient(
+            NaturalGradientOptions(rank=20, update_period=2, num_samples_history=1000.0)
+        )
+
+    def with_statistics(self) -> Component:
+        """The component with averages made of the sums."""
+        component: Component = self.component
+        if self.count == 0.0:
+            return component
+        changed: dict[str, Any] = {
+            "count": self.count,
+            "value_avg": (self.value_sum / self.count).astype(np.float32),
+            "deriv_avg": (self.deriv_sum / self.count).astype(np.float32),
+            "self_repair_prob": (self.self_repair_total / (self.count * self.cell_dim)).astype(
+                np.float32
+            ),
+        }
+        return attrs.evolve(component, **changed)
+
+    def _parts(self, a: Array) -> list[Array]:
+        """The five parts of an input or its derivative, as views of (rows, cell_dim)."""
+        return [a[:, k * self.cell_dim : (k + 1) * self.cell_dim] for k in range(5)]
+
+    def _scales(self, x: Array) -> tuple[Array | None, Array | None, Array | None]:
+        """The columns (rows, 1) of the dropout scales of i, f and o; None without dropout."""
+        first = 5 * self.cell_dim
+        if x.shape[1] == first:
+            return None, None, None
+        i, f, o = (x[:, k : k + 1] for k in range(first, first + 3))
+        return i, f, o
+
+    def _gate(self, tape: Tape, part: Array, weights: Array, cell: Array, out: Array) -> None:
+        """Records out = sigma(part + weights cell)."""
+        tape.multiply(cell, weights, out)
+        tape.add(out, part, out)
+        sigmoid(tape, out, out)
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        tape, (rows, dim) = p.tape, (len(p.x), self.cell_dim)
+        i_part, f_part, c_part, o_part, c_prev = self._parts(p.x)
+        i_scale, f_scale, o_scale = self._scales(p.x)
+        w_ic, w_fc, w_oc = self.params
+        c, m = p.y[:, :dim], p.y[:, dim:]
+        gate, term = tape.scratch(rows, dim), tape.scratch(rows, dim)
+
+        self._gate(tape, f_part, w_fc, c_prev, gate)
+        _scale(tape, gate, f_scale)
+        tape.multiply(gate, c_prev, c)
+        self._gate(tape, i_part, w_ic, c_prev, gate)
+        _scale(tape, gate, i_scale)
+        tape.tanh(c_part, term)
+        tape.multiply(gate, term, term)
+        tape.add(c, term, c)
+        self._gate(tape, o_part, w_oc, c, gate)
+        _scale(tape, gate, o_scale)
+        tape.tanh(c, term)
+        tape.multiply(gate, term, m)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass: the chain rule through the formulas of the class."""
+        tape, shape = b.tape, (len(b.x), self.cell_dim)
+        i_part, f_part, c_part, o_part, c_prev = self._parts(b.x)
+        i_scale, f_scale, o_scale = self._scales(b.x)
+        w_ic, w_fc, w_oc = self.params
+        dc_out, dm = b.dy[:, : self.cell_dim], b.dy[:, self.cell_dim :]
+        i, f, o, c, tanh_c_part, tanh_c, slope, term = (tape.scratch(*shape) for _ in range(8))
+
+        self._gate(tape, i_part, w_ic, c_prev, i)
+        self._gate(tape, f_part, w_fc, c_prev, f)
+        tape.tanh(c_part, tanh_c_part)
+        tape.multiply(f, c_prev, c)
+        _scale(tape, c, f_scale)
+        tape.multiply(i, tanh_c_part, term)
+        _scale(tape, term, i_scale)
+        tape.add(c, term, c)
+        self._gate(tape, o_part, w_oc, c, o)
+        tape.tanh(c, tanh_c)
+
+        repair = tape.scratch(5, self.cell_dim)
+        tape.call(self._choose_repair, repair)
+
+        # do = o_scale tanh(c) dm, then through sigma.
+        do_input = tape.scratch(*shape)
+        tape.multiply(tanh_c, dm, do_input)
+        _scale(tape, do_input, o_scale)
+        _through_sigmoid(tape, o, do_input, repair[O_GATE], slope, term)
+        # dc = (1 - tanh(c)^2) o_scale o dm + dc_out + do_input w_oc
+        dc = tape.scratch(*shape)
+        tape.multiply(o, dm, dc)
+        _scale(tape, dc, o_scale)
+        tanh_derivative(tape, tanh_c, slope)
+        tape.multiply(dc, slope, dc)
+        tape.add(dc, dc_out, dc)
+        tape.multiply(do_input, w_oc, term)
+        tape.add(dc, term, dc)
+        tape.multiply(tanh_c, repair[CELL], term)
+        tape.subtract(dc, term, dc)
+        # di and df, through sigma.
+        di_input, df_input = tape.scratch(*shape), tape.scratch(*shape)
+        tape.multiply(dc, tanh_c_part, di_input)
+        _scale(tape, di_input, i_scale)
+        _through_sigmoid(tape, i, di_input, repair[I_GATE], slope, term)
+        tape.multiply(dc, c_prev, df_input)
+        _scale(tape, df_input, f_scale)
+        _through_sigmoid(tape, f, df_input, repair[F_GATE], slope, term)
+
+        if b.update:
+            values = (i, f, tanh_c_part, o, tanh_c)
+            self._record_stats(tape, values, slope)
+            self._record_update(tape, ((c_prev, di_input), (c_prev, df_input), (c, do_input)), term)
+        if b.dx is None:
+            return
+        di_part, df_part, dc_part, do_part, dc_prev = self._parts(b.dx)
+        tape.copy(di_input, di_part)
+        tape.copy(df_input, df_part)
+        tape.copy(do_input, do_part)
+        # dc_part = (1 - tanh(c_part)^2) i_scale i dc
+        tanh_derivative(tape, tanh_c_part, slope)
+        tape.multiply(i, dc, term)
+        _scale(tape, term, i_scale)
+        tape.multiply(term, slope, dc_part)
+        tape.multiply(tanh_c_part, repair[C_INPUT], term)
+        tape.subtract(dc_part, term, dc_part)
+        # dc_prev = w_ic di_input + w_fc df_input + f_scale f dc
+        tape.multiply(f, dc, dc_prev)
+        _scale(tape, dc_prev, f_scale)
+        tape.multiply(di_input, w_ic, term)
+        tape.add(dc_prev, term, dc_prev)
+        tape.multiply(df_input, w_fc, term)
+        tape.add(dc_prev, term, dc_prev)
+        for k in range(5 * self.cell_dim, b.dx.shape[1]):
+            # The dropout scales are no function of anything that is trained.
+            tape.fill(0.0, b.dx[:, k])
+
+    def _choose_repair(self, repair: Array) -> None:
+        """Sets repair (5, cell_dim) to the self-repair scale where a unit is saturated, else 0."""
+        settings = self.component.self_repair_config.astype(np.float64)
+        average = self.deriv_sum / (1.0 + self.count)
+        repair[:] = np.where(average < settings[:5, None], settings[5:, None], 0.0)
+
+    def _record_stats(self, tape: Tape, values: tuple[Array, ...], slope: Array) -> None:
+        sums = tape.scratch(10, self.cell_dim)
+        for k, value in enumerate(values):
+            tape.column_sum(value, sums[k : k + 1])
+            if k in (C_INPUT, CELL):
+                tanh_derivative(tape, value, slope)
+            else:
+                tape.subtract(1.0, value, slope)
+                tape.multiply(slope, value, slope)
+            tape.column_sum(slope, sums[5 + k : 6 + k])
+        tape.call(self._add_stats, len(slope), sums)
+
+    def _add_stats(self, rows: int, sums: Array) -> None:
+        thresholds = self.component.self_repair_config[:5].astype(np.float64)
+        saturated = self.deriv_sum / (1.0 + self.count) < thresholds[:, None]
+        self.self_repair_total += saturated.sum(axis=1) * rows
+        self.value_sum += sums[:5]
+        self.deriv_sum += sums[5:]
+        self.count += rows
+
+    def _record_update(
+        self, tape: Tape, factors: tuple[tuple[Array, Array], ...], term: Array
+    ) -> None:
+        """Records the gradient: for each peephole the sum over rows of cell times derivative."""
+        gradient = tape.scratch(3, self.cell_dim)
+        for k, (cell, derivative) in enumerate(factors):
+            tape.multiply(cell, derivative, term)
+            tape.column_sum(term, gradient[k : k + 1])
+        direction = self.store.directions["params"]
+        if self.store.natural_gradient:
+            tape.call(self._add_natural, gradient, direction)
+        else:
+            tape.add(direction, gradient, direction)
+
+    def _add_natural(self, gradient: Array, direction: Array) -> None:
+        scale = self.preconditioner.precondition(gradient)
+        direction += scale * gradient
+
+
+def _scale(tape: Tape, a: Array, scale: Array | None) -> None:
+    """Records a *= scale, if there is one."""
+    if scale is not None:
+        tape.multiply(a, scale, a)
+
+
+def _through_sigmoid(
+    tape: Tape, value: Array, derivative: Array, repair: Array, slope: Array, term: Array
+) -> None:
+    """Records derivative = derivative * value (1 - value) - (2 value - 1) repair, in place."""
+    tape.subtract(1.0, value, slope)
+    tape.multiply(slope, value, slope)
+    tape.multiply(derivative, slope, derivative)
+    tape.multiply(value, 2.0, term)
+    tape.subtract(term, 1.0, term)
+    tape.multiply(term, repair, term)
+    tape.subtract(derivative, term, derivative)

@@ -1,0 +1,216 @@
+"""The online natural gradient: a running low-rank estimate of the Fisher matrix, and its inverse.
+
+The method is that of D. Povey, X. Zhang and S. Khudanpur, "Parallel training of DNNs with natural
+gradient and parameter averaging" (2014), section 4 and appendix. The estimate is
+
+    F = R^T diag(d) R + rho I        R: (rank, dim) with orthonormal rows
+
+and is kept as W = E^(1/2) R with e_i = 1 / (beta / d_i + 1), beta = rho (1 + alpha) +
+alpha sum(d) / dim, because a row x then becomes x - (x W^T) W when it is multiplied by the
+(smoothed, scaled) inverse of F.
+"""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.floating]
+_Doubles = npt.NDArray[np.float64]
+
+INITIAL_UPDATES = 10
+"""The estimate is updated on each of this many first minibatches, later once in a period."""
+
+SMALLEST = 1.0e-10
+"""Floor of the eigenvalues of the estimate."""
+
+RELATIVE_FLOOR = 5.0e-4
+"""Floor of the eigenvalues of the estimate, relative to the largest."""
+
+LARGEST_CONDITION = 1.0e6
+"""Above this spread of eigenvalues, R may have lost its orthogonality and is renewed."""
+
+ORTHOGONALITY = 1.0e-3
+"""Largest deviation of R R^T from the unit matrix that is let stand."""
+
+
+@attrs.frozen(kw_only=True)
+class NaturalGradientOptions:
+    """How the Fisher matrix is estimated.
+
+    Attributes:
+        rank: Rank of the estimate beside the multiple of the unit matrix; at least 1.
+        update_period: The estimate is updated on every n-th minibatch.
+        num_samples_history: Time constant of the running estimate, in rows.
+        num_minibatches_history: If positive, the time constant in minibatches, used instead.
+        alpha: How strongly the estimate is smoothed towards a multiple of the unit matrix.
+    """
+
+    rank: int = attrs.field(default=40, validator=attrs.validators.ge(1))
+    update_period: int = attrs.field(default=1, validator=attrs.validators.ge(1))
+    num_samples_history: float = attrs.field(default=2000.0, validator=attrs.validators.gt(0))
+    num_minibatches_history: float = attrs.field(default=0.0, validator=attrs.validators.ge(0))
+    alpha: float = attrs.field(default=4.0, validator=attrs.validators.ge(0))
+
+
+class OnlineNaturalGradient:
+    """Multiplies rows of matrices by the inverse of a Fisher matrix estimated from them.
+
+    One object serves one side of one parameter matrix, over the minibatches of a training run.
+    """
+
+    def __init__(self, options: NaturalGradientOptions) -> None:
+        self.options = options
+        self.frozen = False
+        self._minibatches = 0
+        self._w: Array | None = None  # (rank, dim)
+        self._d: _Doubles = np.zeros(0)  # (rank,)
+        self._rho = 0.0
+
+    def precondition(self, x: Array) -> float:
+        """Replaces the rows of x by preconditioned ones, and updates the estimate when it is time.
+
+        Args:
+            x: (rows, dim), one row for each sample; changed in place, but for the scale returned.
+
+        Returns:
+            The factor by which x must be multiplied for its Frobenius norm to stay as it was.
+        """
+        if x.shape[1] == 1:
+            return 1.0
+        if self._w is None:
+            self._initialize(x)
+        before = _sum_of_squares(x)
+        self._step(x, before)
+        self._minibatches += 1
+        if before <= 0.0:
+            return 1.0
+        return math.sqrt(before / _sum_of_squares(x))
+
+    def _initialize(self, x: Array) -> None:
+        """Starts from a fixed estimate and lets it see the first minibatch a few times."""
+        dim = x.shape[1]
+        rank = min(self.options.rank, dim - 1)
+        scale = 1.0 / math.sqrt(2.0 + (dim + rank) * self.options.alpha / dim)
+        self._w = (scale * _spread_rows(rank, dim)).astype(x.dtype)
+        self._d = np.full(rank, SMALLEST)
+        self._rho = SMALLEST
+        frozen, self.frozen = self.frozen, False
+        for _ in range(1 if len(x) <= rank else 3):
+            copy = x.copy()
+            self._step(copy, _sum_of_squares(copy))
+        self.frozen = frozen
+
+    def _is_updating(self) -> bool:
+        since = self._minibatches - INITIAL_UPDATES
+        return not self.frozen and (since <= 0 or since % self.options.update_period == 0)
+
+    def _forgetting(self, rows: int) -> float:
+        """The weight of the current minibatch in the running estimate (eta)."""
+        if self.options.num_minibatches_history > 0.0:
+            return 1.0 / self.options.num_minibatches_history
+        return min(0.9, 1.0 - math.exp(-rows / self.options.num_samples_history))
+
+    def _step(self, x: Array, square_sum: float) -> None:
+        """Preconditions x, and moves the estimate by one step if it is time to."""
+        w = self._w
+        assert w is not None
+        h = x @ w.T  # (rows, rank)
+        j = h.T @ x if self._is_updating() else None  # (rank, dim), from x as it came
+        x -= h @ w
+        if j is not None:
+            self._update(j, h, square_sum)
+
+    def _update(self, j: Array, h: Array, square_sum: float) -> None:
+        """One step of the estimate, from J = H^T X, H = X W^T and tr(X X^T)."""
+        w, d, rho = self._w, self._d, self._rho
+        assert w is not None
+        rank, dim = w.shape
+        rows = len(h)
+        eta = self._forgetting(rows)
+        inverse_root_e = 1.0 / np.sqrt(self._e(d, rho, dim))
+        eigenvalues, vectors = _sorted_eigh(_z(j, h, d + rho, inverse_root_e, eta, eta / rows))
+        floor = (rho * (1.0 - eta)) ** 2
+        ill_conditioned = bool(eigenvalues[0] > LARGEST_CONDITION * eigenvalues[-1])
+        floored = bool((eigenvalues < floor).any())
+        root_c = np.sqrt(np.maximum(eigenvalues, floor))
+
+        new_rho = (eta / rows * square_sum + (1.0 - eta) * (dim * rho + d.sum()) - root_c.sum()) / (
+            dim - rank
+        )
+        smallest = max(SMALLEST, RELATIVE_FLOOR * float(root_c.max()))
+        new_d = np.maximum(root_c - new_rho, smallest)
+        new_rho = max(float(new_rho), smallest)
+
+        # W' = (eta/rows) E'^(1/2) C^(-1/2) U^T E^(-1/2) (J + (1-eta)/(eta/rows) (D + rho I) W)
+        root_e = np.sqrt(self._e(new_d, new_rho, dim))
+        b = j + ((1.0 - eta) / (eta / rows) * (d + rho)).astype(w.dtype)[:, None] * w
+        a = (eta / rows) * (root_e / root_c)[:, None] * vectors.T * inverse_root_e
+        new_w = a.astype(w.dtype) @ b
+        if ill_conditioned or floored:
+            new_w = _orthogonalized(new_w, root_e)
+        self._w, self._d, self._rho = new_w, new_d, new_rho
+
+    def _e(self, d: _Doubles, rho: float, dim: int) -> _Doubles:
+        alpha = self.options.alpha
+        beta = rho * (1.0 + alpha) + alpha * float(d.sum()) / dim
+        return 1.0 / (beta / d + 1.0)
+
+
+def _sum_of_squares(x: Array) -> float:
+    return float(np.vdot(x, x)) if x.flags.c_contiguous else float(np.einsum("ij,ij->", x, x))
+
+
+def _spread_rows(rank: int, dim: int) -> _Doubles:
+    """(rank, dim) with orthonormal rows and no zero column: row r uses columns r, r+rank, ...
+
+    The first entry of a row is a tenth larger than the others, so that the all-ones vector, along
+    which derivatives often vanish, is not in the span of the rows.
+    """
+    r = np.zeros((rank, dim))
+    columns = np.arange(dim)
+    r[columns % rank, columns] = 1.0
+    r[np.arange(rank), np.arange(rank)] = 1.1
+    return r / np.linalg.norm(r, axis=1, keepdims=True)
+
+
+def _z(
+    j: Array, h: Array, d_rho: _Doubles, inverse_root_e: _Doubles, eta: float, eta_rows: float
+) -> _Doubles:
+    """The (rank, rank) matrix whose eigenvalues are the squares of the new d + rho.
+
+    Z = (eta/N)^2 E^(-1/2) K E^(-1/2) + (eta/N)(1-eta) (E^(-1/2) L E^(-1/2) (D + rho I) + transpose)
+    + (1-eta)^2 (D + rho I)^2, with K = J J^T and L = H^T H.
+    """
+    k = (j @ j.T).astype(np.float64)
+    length = (h.T @ h).astype(np.float64)
+    scale = np.outer(inverse_root_e, inverse_root_e)
+    cross = scale * length * d_rho
+    z = eta_rows**2 * scale * k + eta_rows * (1.0 - eta) * (cross + cross.T)
+    z[np.diag_indices_from(z)] += ((1.0 - eta) * d_rho) ** 2
+    return np.asarray(0.5 * (z + z.T))
+
+
+def _sorted_eigh(z: _Doubles) -> tuple[_Doubles, _Doubles]:
+    """Eigenvalues by falling magnitude, and the eigenvectors as columns in the same order."""
+    values, vectors = np.linalg.eigh(z)
+    order = np.argsort(-np.abs(values), kind="stable")
+    return values[order], vectors[:, order]
+
+
+def _orthogonalized(w: Array, root_e: _Doubles) -> Array:
+    """w with the rows of R = E^(-1/2) w made orthonormal again."""
+    r = w.astype(np.float64) / root_e[:, None]
+    gram = r @ r.T
+    if np.abs(gram - np.eye(len(gram))).max() <= ORTHOGONALITY:
+        return w
+    try:
+        inverse = np.linalg.inv(np.linalg.cholesky(gram))
+        usable = bool(inverse.max() < 100.0)
+    except np.linalg.LinAlgError:
+        usable = False
+    r = inverse @ r if usable else np.linalg.qr(r.T)[0].T
+    return np.asarray(root_e[:, None] * r).astype(w.dtype)

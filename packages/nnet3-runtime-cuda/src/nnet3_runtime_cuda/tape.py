@@ -1,0 +1,227 @@
+"""A tape of array operations: each bound to its operands once, run any number of times.
+
+Kernels are written as plain array code. What they call is a `Tape`, which does not compute but
+keeps `functools.partial(numpy.add, a, b, out)` and the like: slicing, reshaping and every decision
+happen once, when a computation is lowered, and a run is a loop over ready calls that allocates
+nothing. With another array module the same text serves another device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Call = Callable[[], object]
+Operand = Array | float
+
+
+class Scratch:
+    """Working memory that the commands of a program share: each may use all of it, in turn."""
+
+    def __init__(self, xp: ModuleType) -> None:
+        self._xp = xp
+        self._block: Array = xp.empty(0, dtype=np.uint8)
+        self._used = 0
+        self.nbytes = 0
+
+    def begin(self) -> None:
+        """Gives everything taken so far back: a new command starts."""
+        self._used = 0
+
+    def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """An uninitialised array that holds its contents until the command has run."""
+        dtype = np.dtype(dtype)
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        start = -(-self._used // 64) * 64
+        if start + size > self._block.nbytes:
+            # Arrays taken before keep the old block alive; doubling bounds what that wastes.
+            capacity = max(2 * self._block.nbytes, start + size)
+            self._block = self._xp.empty(capacity, dtype=np.uint8)
+            self.nbytes += capacity
+        self._used = start + size
+        return self._block[start : start + size].view(dtype).reshape(shape)
+
+
+class Tape:
+    """Records operations on arrays of one array module.
+
+    Every operation names its output array; none returns a value. Operands may be the output array
+    itself, but not another array that overlaps it.
+
+    Attributes:
+        xp: the array module (numpy).
+        dtype: of the values that pass through the network.
+        calls: the recorded operations, in order.
+    """
+
+    def __init__(
+        self, xp: ModuleType = np, dtype: npt.DTypeLike = np.float32, scratch: Scratch | None = None
+    ) -> None:
+        self.xp = xp
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.calls: list[Call] = []
+        self._scratch = Scratch(xp) if scratch is None else scratch
+        self._ones: Array = xp.ones((1, 0), dtype=self.dtype)
+
+    def run(self) -> None:
+        """Runs what was recorded."""
+        for call in self.calls:
+            call()
+
+    # ---- memory ----
+
+    def scratch(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
+        """An uninitialised array for use within the current command only."""
+        return self._scratch.take(shape, self.dtype if dtype is None else dtype)
+
+    def persistent(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
+        """A zeroed array of its own, for what must last from one command to a later one."""
+        return self.xp.zeros(shape, dtype=self.dtype if dtype is None else dtype)
+
+    def ones(self, length: int) -> Array:
+        """(1, length) of ones; not to be written to."""
+        if self._ones.shape[1] < length:
+            self._ones = self.xp.ones((1, length), dtype=self.dtype)
+        return self._ones[:, :length]
+
+    def begin_command(self) -> None:
+        """Frees the scratch memory of the command before."""
+        self._scratch.begin()
+
+    # ---- anything else ----
+
+    def call(self, function: Callable[..., object], *arguments: object, **keywords: object) -> None:
+        """Records a call of any function, for what needs a decision at run time."""
+        self.calls.append(partial(function, *arguments, **keywords))
+
+    @contextmanager
+    def when(self, predicate: Callable[[], bool]) -> Iterator[None]:
+        """What is recorded within runs only if the predicate, called at run time, is true."""
+        outer, self.calls = self.calls, []
+        try:
+            yield
+        finally:
+            inner, self.calls = tuple(self.calls), outer
+
+        def run_when() -> None:
+            if predicate():
+                for call in inner:
+                    call()
+
+        self.calls.append(run_when)
+
+    # ---- element by element ----
+
+    def copy(self, source: Operand, out: Array) -> None:
+        """out = source (broadcast)."""
+        if source is not out:
+            self.calls.append(partial(self.xp.copyto, out, source))
+
+    def fill(self, value: float, out: Array) -> None:
+        """out = value."""
+        self.calls.append(partial(out.fill, value))
+
+    def add(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = a + b."""
+        self.calls.append(partial(self.xp.add, a, b, out))
+
+    def subtract(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = a - b."""
+        self.calls.append(partial(self.xp.subtract, a, b, out))
+
+    def multiply(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = a * b."""
+        self.calls.append(partial(self.xp.multiply, a, b, out))
+
+    def divide(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = a / b."""
+        self.calls.append(partial(self.xp.divide, a, b, out))
+
+    def maximum(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = max(a, b)."""
+        self.calls.append(partial(self.xp.maximum, a, b, out=out))
+
+    def minimum(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = min(a, b)."""
+        self.calls.append(partial(self.xp.minimum, a, b, out=out))
+
+    def greater(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = a > b; out is boolean."""
+        self.calls.append(partial(self.xp.greater, a, b, out))
+
+    def equal(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = a == b; out is boolean."""
+        self.calls.append(partial(self.xp.equal, a, b, out))
+
+    def exp(self, a: Array, out: Array) -> None:
+        """out = e^a."""
+        self.calls.append(partial(self.xp.exp, a, out))
+
+    def log(self, a: Array, out: Array) -> None:
+        """out = ln a."""
+        self.calls.append(partial(self.xp.log, a, out))
+
+    def tanh(self, a: Array, out: Array) -> None:
+        """out = tanh a."""
+        self.calls.append(partial(self.xp.tanh, a, out))
+
+    def sqrt(self, a: Array, out: Array) -> None:
+        """out = a^(1/2)."""
+        self.calls.append(partial(self.xp.sqrt, a, out))
+
+    def square(self, a: Array, out: Array) -> None:
+        """out = a^2."""
+        self.calls.append(partial(self.xp.square, a, out))
+
+    def negative(self, a: Array, out: Array) -> None:
+        """out = -a."""
+        self.calls.append(partial(self.xp.negative, a, out))
+
+    # ---- products and sums ----
+
+    def matmul(self, a: Array, b: Array, out: Array, *, add: bool = False) -> None:
+        """out = a b, or out += a b."""
+        if not add:
+            self.calls.append(partial(self.xp.matmul, a, b, out))
+            return
+        product = self.scratch(*out.shape)
+        self.calls.append(partial(self.xp.matmul, a, b, product))
+        self.add(out, product, out)
+
+    def row_dot(self, a: Array, b: Array, out: Array) -> None:
+        """out[r] = sum over c of a[r, c] b[r, c]; out: (rows,)."""
+        self.calls.append(partial(self.xp.vecdot, a, b, out))
+
+    def column_sum(self, a: Array, out: Array) -> None:
+        """out[0, c] = sum over r of a[r, c]; out: (1, cols)."""
+        self.calls.append(partial(self.xp.matmul, self.ones(len(a)), a, out))
+
+    def row_sum(self, a: Array, out: Array) -> None:
+        """out[r, 0] = sum over c of a[r, c]; out: (rows, 1)."""
+        self.calls.append(partial(self.xp.add.reduce, a, axis=1, out=out, keepdims=True))
+
+    def sum(self, a: Array, axis: int, out: Array) -> None:
+        """out = sum of a along an axis."""
+        self.calls.append(partial(self.xp.add.reduce, a, axis=axis, out=out))
+
+    def row_maximum(self, a: Array, out: Array) -> None:
+        """out[r, 0] = max over c of a[r, c]; out: (rows, 1)."""
+        self.calls.append(partial(self.xp.maximum.reduce, a, axis=1, out=out, keepdims=True))
+
+    # ---- gathering ----
+
+    def take_rows(self, source: Array, rows: Array, out: Array) -> None:
+        """out[i] = source[rows[i]]; rows: int64 within range; out contiguous."""
+        # mode="clip" because the default buffers the output.
+        self.calls.append(partial(source.take, rows, 0, out, "clip"))
+
+    def take_columns(self, source: Array, columns: Array, out: Array) -> None:
+        """out[:, i] = source[:, columns[i]]; columns: int64 within range; out contiguous."""
+        self.calls.append(partial(source.take, columns, 1, out, "clip"))

@@ -1,0 +1,98 @@
+"""Tests of the online natural gradient."""
+
+import numpy as np
+import pytest
+from nnet3_runtime_cuda.natural_gradient import (
+    NaturalGradientOptions,
+    OnlineNaturalGradient,
+    _spread_rows,
+)
+
+
+def rows(count: int, dim: int, seed: int = 0) -> np.ndarray:
+    """Random rows with a few strong directions."""
+    rng = np.random.default_rng(seed)
+    scale = np.where(np.arange(dim) < 3, 10.0, 0.3)
+    return (rng.standard_normal((count, dim)) * scale).astype(np.float32)
+
+
+def test_norm_is_kept_by_the_scale() -> None:
+    """Preconditioned rows times the returned scale have the Frobenius norm of the original."""
+    x = rows(50, 12)
+    before = np.linalg.norm(x)
+
+    scale = OnlineNaturalGradient(NaturalGradientOptions(rank=4)).precondition(x)
+
+    np.testing.assert_allclose(scale * np.linalg.norm(x), before, rtol=1e-5)
+
+
+def test_strong_directions_are_weakened() -> None:
+    """The directions with most variance shrink relative to the others, as F^-1 would have it."""
+    natural = OnlineNaturalGradient(NaturalGradientOptions(rank=4, num_samples_history=200.0))
+    for seed in range(20):
+        x = rows(100, 12, seed)
+        natural.precondition(x)
+
+    original = rows(100, 12, 19)
+    strong = x[:, :3].std() / original[:, :3].std()
+    weak = x[:, 3:].std() / original[:, 3:].std()
+    assert strong < 0.6 * weak
+
+
+def test_one_column_is_left_alone() -> None:
+    """In one dimension there is only one direction."""
+    x = rows(5, 1)
+
+    assert OnlineNaturalGradient(NaturalGradientOptions()).precondition(x) == 1.0
+    np.testing.assert_array_equal(x, rows(5, 1))
+
+
+def test_rank_is_reduced_to_fit() -> None:
+    """A rank that is not below the dimension is reduced; nothing fails."""
+    x = rows(30, 6)
+
+    scale = OnlineNaturalGradient(NaturalGradientOptions(rank=40)).precondition(x)
+
+    assert np.isfinite(x).all()
+    assert np.isfinite(scale)
+
+
+def test_zeros_stay_zeros() -> None:
+    """A minibatch of zeros neither fails nor spoils the estimate."""
+    natural = OnlineNaturalGradient(NaturalGradientOptions(rank=4))
+    natural.precondition(rows(50, 12))
+    zeros = np.zeros((50, 12), np.float32)
+
+    assert natural.precondition(zeros) == 1.0
+    assert not zeros.any()
+    x = rows(50, 12, 1)
+    natural.precondition(x)
+    assert np.isfinite(x).all()
+
+
+def test_estimate_rests_between_updates() -> None:
+    """After the first minibatches the estimate changes only once in a period."""
+    natural = OnlineNaturalGradient(NaturalGradientOptions(rank=4, update_period=4))
+    changes = []
+    for minibatch in range(20):
+        old = natural._w
+        natural.precondition(rows(50, 12, minibatch))
+        changes.append(natural._w is not old)
+
+    assert changes[:11] == [True] * 11
+    assert changes[11:19] == [False, False, False, True] * 2
+
+
+def test_start_is_orthonormal() -> None:
+    """The first directions are orthonormal, and every column occurs in one of them."""
+    r = _spread_rows(3, 11)
+
+    np.testing.assert_allclose(r @ r.T, np.eye(3), atol=1e-12)
+    assert (r != 0).any(axis=0).all()
+
+
+@pytest.mark.parametrize("options", [{"rank": 0}, {"update_period": 0}, {"alpha": -1.0}])
+def test_options_out_of_range(options: dict[str, float]) -> None:
+    """Options that make no sense are refused, by name."""
+    with pytest.raises(ValueError, match=next(iter(options))):
+        NaturalGradientOptions(**options)

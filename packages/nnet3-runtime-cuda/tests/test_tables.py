@@ -1,0 +1,198 @@
+"""Tests of reading and writing Kaldi's tables, above all of what goes wrong."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nnet3_runtime_cuda.errors import TableError
+from nnet3_runtime_cuda.tables import (
+    MatrixLookup,
+    MatrixWriter,
+    VectorLookup,
+    VectorWriter,
+    read_matrices,
+    read_tokens,
+)
+
+MATRICES = {f"utterance{k}": np.arange(12.0, dtype=np.float32).reshape(4, 3) + k for k in range(3)}
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """An archive of three matrices, with a script file beside it."""
+    with MatrixWriter(f"ark,scp:{tmp_path}/a.ark,{tmp_path}/a.scp") as writer:
+        for key, matrix in MATRICES.items():
+            writer.write(key, matrix)
+    return tmp_path / "a.ark"
+
+
+def read_all(rspecifier: str) -> dict[str, np.ndarray]:
+    """The matrices of a table by key."""
+    return {key: read() for key, read in read_matrices(rspecifier)}
+
+
+def assert_equal(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    """Compares keys, in order, and values."""
+    assert list(expected) == list(actual)
+    for key, matrix in expected.items():
+        np.testing.assert_array_equal(actual[key], matrix)
+
+
+@pytest.mark.parametrize("form", ["ark", "ark,t"])
+def test_round_trip(form: str, tmp_path: Path) -> None:
+    """What was written, binary or as text, is read back."""
+    with MatrixWriter(f"{form}:{tmp_path}/b.ark") as writer:
+        for key, matrix in MATRICES.items():
+            writer.write(key, matrix)
+
+    assert_equal(read_all(f"ark:{tmp_path}/b.ark"), MATRICES)
+
+
+def test_script_file(archive: Path) -> None:
+    """A script file gives the matrices that its lines point at."""
+    assert_equal(read_all(f"scp:{archive.with_suffix('.scp')}"), MATRICES)
+
+
+def test_ranges_in_script_files(archive: Path, tmp_path: Path) -> None:
+    """A line may ask for a range of rows and columns, the last one included."""
+    first = archive.with_suffix(".scp").read_text().splitlines()[0]
+    (tmp_path / "part.scp").write_text(f"{first}[1:2]\n{first.replace('0 ', 'x ')}[0:1,2:2]\n")
+
+    part = read_all(f"scp:{tmp_path}/part.scp")
+
+    np.testing.assert_array_equal(part["utterance0"], MATRICES["utterance0"][1:3])
+    np.testing.assert_array_equal(part["utterancex"], MATRICES["utterance0"][0:2, 2:3])
+
+
+def test_command_as_input(archive: Path) -> None:
+    """A command that the user writes in place of a file is run."""
+    assert_equal(read_all(f"ark:cat {archive} |"), MATRICES)
+
+
+def test_commands_in_script_files_do_not_run(tmp_path: Path) -> None:
+    """A line of data that looks like a command is refused, and nothing is run."""
+    (tmp_path / "bad.scp").write_text(f"utterance touch {tmp_path}/touched |\n")
+
+    ((_, read),) = read_matrices(f"scp:{tmp_path}/bad.scp")
+    with pytest.raises(TableError, match="data does not run commands"):
+        read()
+
+    assert not (tmp_path / "touched").exists()
+
+
+def test_one_bad_entry(archive: Path, tmp_path: Path) -> None:
+    """An entry that cannot be read is an error of its own; the others can be read."""
+    lines = archive.with_suffix(".scp").read_text().splitlines()
+    (tmp_path / "mixed.scp").write_text(f"{lines[0]}\nmissing {tmp_path}/none.ark:3\n{lines[2]}\n")
+    found, errors = [], []
+
+    for key, read in read_matrices(f"scp:{tmp_path}/mixed.scp"):
+        try:
+            read()
+            found.append(key)
+        except TableError as error:
+            errors.append(str(error))
+
+    assert found == ["utterance0", "utterance2"]
+    assert errors == [
+        f"{tmp_path}/mixed.scp, line 2: 'missing' at {tmp_path}/none.ark:3: there is no such file"
+    ]
+
+
+def test_archive_that_breaks_off(archive: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """What comes before the damage is read; the damage is an error, and nothing else is printed."""
+    archive.write_bytes(archive.read_bytes()[:-10])
+    entries = read_matrices(f"ark:{archive}")
+
+    for number in range(2):
+        key, read = next(entries)
+        np.testing.assert_array_equal(read(), MATRICES[f"utterance{number}"])
+    with pytest.raises(TableError, match=rf"{archive}' .* after '{key}', byte \d+"):
+        next(entries)
+
+    assert capfd.readouterr().err == ""
+
+
+def test_empty_archive(tmp_path: Path) -> None:
+    """An empty file is a table without entries."""
+    (tmp_path / "empty.ark").touch()
+
+    assert read_all(f"ark:{tmp_path}/empty.ark") == {}
+
+
+@pytest.mark.parametrize(
+    ("rspecifier", "message"),
+    [
+        ("feats.ark", "is no table"),
+        ("ark:", "is no table"),
+        ("ark:/nowhere/a.ark", "no such file"),
+        ("scp:/nowhere/a.scp", "No such file"),
+        ("scp:cat a.scp |", "cannot come from a command"),
+    ],
+)
+def test_tables_that_cannot_be_opened(rspecifier: str, message: str) -> None:
+    """Each is an error that says what is wrong."""
+    with pytest.raises(TableError, match=message):
+        read_all(rspecifier)
+
+
+def test_foreign_file(tmp_path: Path) -> None:
+    """A file that is no archive is an error that names it."""
+    (tmp_path / "foreign").write_bytes(b"<Nnet3> \n\ninput-node name=input dim=3\n" * 20)
+
+    with pytest.raises(TableError, match=f"{tmp_path}/foreign"):
+        read_all(f"ark:{tmp_path}/foreign")
+
+
+def test_lookup(archive: Path) -> None:
+    """Matrices can be had by key, from archives and script files; unknown keys give None."""
+    for rspecifier in (f"ark:{archive}", f"scp:{archive.with_suffix('.scp')}"):
+        lookup = MatrixLookup(rspecifier)
+
+        np.testing.assert_array_equal(lookup.get("utterance2"), MATRICES["utterance2"])
+        np.testing.assert_array_equal(lookup.get("utterance0"), MATRICES["utterance0"])
+        assert lookup.get("nobody") is None
+
+
+def test_vectors(tmp_path: Path) -> None:
+    """Vectors are written, and read by key."""
+    with VectorWriter(f"ark:{tmp_path}/v.ark") as writer:
+        writer.write("speaker", np.array([1.0, 2.0], dtype=np.float32))
+
+    np.testing.assert_array_equal(VectorLookup(f"ark:{tmp_path}/v.ark").get("speaker"), [1, 2])
+
+
+def test_tokens(tmp_path: Path) -> None:
+    """A table of words becomes a mapping."""
+    (tmp_path / "utt2spk").write_text("utterance1 anna\nutterance2 bert\n")
+
+    assert read_tokens(f"ark:{tmp_path}/utt2spk") == {"utterance1": "anna", "utterance2": "bert"}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("count", [1, 3000])
+def test_full_disk(count: int) -> None:
+    """A write that fails is an error, even if it only fails on closing."""
+
+    def fill() -> None:
+        with MatrixWriter("ark:/dev/full") as writer:
+            for number in range(count):
+                writer.write(f"utterance{number}", MATRICES["utterance0"])
+
+    with pytest.raises(TableError, match="cannot write '/dev/full'"):
+        fill()
+
+
+def test_output_in_a_missing_folder(tmp_path: Path) -> None:
+    """The error names the file and the system's reason."""
+    with pytest.raises(TableError, match=r"none/a\.ark': No such file or directory"):
+        MatrixWriter(f"ark:{tmp_path}/none/a.ark")
+
+
+def test_output_command_that_fails() -> None:
+    """A command that consumes the output and fails is an error."""
+    writer = MatrixWriter("ark:| cat > /dev/null; exit 3")
+    writer.write("utterance", MATRICES["utterance0"])
+
+    with pytest.raises(TableError, match="exit 3"):
+        writer.close()
