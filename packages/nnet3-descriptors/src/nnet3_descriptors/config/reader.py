@@ -64,7 +64,8 @@ def parse_config(
         NetworkError: The network is none, and no line is to blame.
     """
     components = {} if base is None else _components_of(base)
-    return extend_network(text, components, () if base is None else base.nodes, rng=rng)
+    nodes = () if base is None else base.nodes
+    return extend_network(text, components, nodes, rng=rng or np.random.default_rng(0))
 
 
 def extend_network(
@@ -80,15 +81,17 @@ def extend_network(
         text: The config lines.
         components: Components at hand, by name, in order.
         nodes: Nodes at hand; they may refer to nodes of the text.
-        rng: Source of initial parameters; by default a generator with a fixed seed.
+        rng: Source of initial parameters. Without one the text must not define components: those
+            of model files are not made from config lines, which may name files to read.
 
     Raises:
         ConfigError, DescriptorSyntaxError, NetworkError: As `parse_config`.
     """
     component_lines, node_lines = _sort_lines(text)
-    rng = np.random.default_rng(0) if rng is None else rng
     components = dict(components)
     for name, line in component_lines.items():
+        if rng is None:
+            raise line.error("components cannot be defined here")
         components[name] = _parse_component(line, rng)
     kept = tuple(_nodes_without(nodes, node_lines))
     names = _Names(

@@ -1,0 +1,36 @@
+"""Changing networks: every function takes a network and returns another."""
+
+from nnet3_descriptors.editing.collapse import collapse_model
+from nnet3_descriptors.editing.combine import CollapseOptions
+from nnet3_descriptors.editing.directives import apply_edits
+from nnet3_descriptors.editing.low_rank import apply_svd, reduce_rank
+from nnet3_descriptors.editing.settings import (
+    convert_to_fixed_affine,
+    set_dropout_proportion,
+    set_learning_rate,
+    set_learning_rate_factor,
+)
+from nnet3_descriptors.editing.structure import (
+    remove_orphan_components,
+    remove_orphan_nodes,
+    remove_orphans,
+    remove_output_nodes,
+    rename_node,
+)
+
+__all__ = [
+    "CollapseOptions",
+    "apply_edits",
+    "apply_svd",
+    "collapse_model",
+    "convert_to_fixed_affine",
+    "reduce_rank",
+    "remove_orphan_components",
+    "remove_orphan_nodes",
+    "remove_orphans",
+    "remove_output_nodes",
+    "rename_node",
+    "set_dropout_proportion",
+    "set_learning_rate",
+    "set_learning_rate_factor",
+]

@@ -1,0 +1,130 @@
+"""Edit directives: the lines that nnet3-copy takes in --edits and --edits-config.
+
+    convert-to-fixed-affine [name=PATTERN]
+    remove-orphan-nodes [remove-orphan-inputs=BOOL]
+    remove-orphan-components
+    remove-orphans [remove-orphan-inputs=BOOL]
+    set-learning-rate [name=PATTERN] learning-rate=NUMBER
+    set-learning-rate-factor [name=PATTERN] learning-rate-factor=NUMBER
+    rename-node old-name=NAME new-name=NAME
+    remove-output-nodes name=PATTERN
+    set-dropout-proportion [name=PATTERN] proportion=NUMBER
+    apply-svd name=PATTERN [bottleneck-dim=INT] [energy-threshold=NUMBER]
+              [shrinkage-threshold=NUMBER]
+    reduce-rank name=PATTERN rank=INT
+
+In a pattern "*" stands for any characters; without one, all components are meant.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from nnet3_descriptors.components import ConfigLine
+from nnet3_descriptors.config.reader import config_lines
+from nnet3_descriptors.editing.low_rank import apply_svd, reduce_rank
+from nnet3_descriptors.editing.settings import (
+    convert_to_fixed_affine,
+    set_dropout_proportion,
+    set_learning_rate,
+    set_learning_rate_factor,
+)
+from nnet3_descriptors.editing.structure import (
+    remove_orphan_components,
+    remove_orphan_nodes,
+    remove_orphans,
+    remove_output_nodes,
+    rename_node,
+)
+from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.nnet import Nnet
+
+
+def apply_edits(nnet: Nnet, text: str) -> Nnet:
+    """Returns the network after a sequence of edit directives.
+
+    Args:
+        nnet: The network.
+        text: One directive on each line; "#" begins a comment.
+
+    Raises:
+        ConfigError: A directive is not understood, or cannot be carried out.
+    """
+    for line in config_lines(text):
+        directive = _DIRECTIVES.get(line.first_word)
+        if directive is None:
+            raise line.error(
+                f"'{line.first_word}' is no edit directive; those are {', '.join(_DIRECTIVES)}"
+            )
+        try:
+            nnet = directive(nnet, line)
+        except NetworkError as error:
+            raise line.error(str(error)) from error
+        line.finish(line.first_word)
+    return nnet
+
+
+def _convert_to_fixed_affine(nnet: Nnet, line: ConfigLine) -> Nnet:
+    return convert_to_fixed_affine(nnet, line.text("name", "*"))
+
+
+def _remove_orphan_nodes(nnet: Nnet, line: ConfigLine) -> Nnet:
+    inputs_too = line.boolean("remove-orphan-inputs", False)
+    return remove_orphan_nodes(nnet, remove_orphan_inputs=inputs_too)
+
+
+def _remove_orphan_components(nnet: Nnet, line: ConfigLine) -> Nnet:
+    return remove_orphan_components(nnet)
+
+
+def _remove_orphans(nnet: Nnet, line: ConfigLine) -> Nnet:
+    inputs_too = line.boolean("remove-orphan-inputs", False)
+    return remove_orphans(nnet, remove_orphan_inputs=inputs_too)
+
+
+def _set_learning_rate(nnet: Nnet, line: ConfigLine) -> Nnet:
+    return set_learning_rate(nnet, line.real("learning-rate"), line.text("name", "*"))
+
+
+def _set_learning_rate_factor(nnet: Nnet, line: ConfigLine) -> Nnet:
+    return set_learning_rate_factor(nnet, line.real("learning-rate-factor"), line.text("name", "*"))
+
+
+def _rename_node(nnet: Nnet, line: ConfigLine) -> Nnet:
+    return rename_node(nnet, line.text("old-name"), line.text("new-name"))
+
+
+def _remove_output_nodes(nnet: Nnet, line: ConfigLine) -> Nnet:
+    return remove_output_nodes(nnet, line.text("name"))
+
+
+def _set_dropout_proportion(nnet: Nnet, line: ConfigLine) -> Nnet:
+    return set_dropout_proportion(nnet, line.real("proportion"), line.text("name", "*"))
+
+
+def _apply_svd(nnet: Nnet, line: ConfigLine) -> Nnet:
+    return apply_svd(
+        nnet,
+        line.text("name"),
+        bottleneck_dim=line.integer("bottleneck-dim") if line.has("bottleneck-dim") else None,
+        energy_threshold=line.real("energy-threshold") if line.has("energy-threshold") else None,
+        shrinkage_threshold=line.real("shrinkage-threshold", 1.0),
+    )
+
+
+def _reduce_rank(nnet: Nnet, line: ConfigLine) -> Nnet:
+    return reduce_rank(nnet, line.text("name"), line.integer("rank"))
+
+
+_DIRECTIVES: Final[Mapping[str, Callable[[Nnet, ConfigLine], Nnet]]] = {
+    "convert-to-fixed-affine": _convert_to_fixed_affine,
+    "remove-orphan-nodes": _remove_orphan_nodes,
+    "remove-orphan-components": _remove_orphan_components,
+    "remove-orphans": _remove_orphans,
+    "set-learning-rate": _set_learning_rate,
+    "set-learning-rate-factor": _set_learning_rate_factor,
+    "rename-node": _rename_node,
+    "remove-output-nodes": _remove_output_nodes,
+    "set-dropout-proportion": _set_dropout_proportion,
+    "apply-svd": _apply_svd,
+    "reduce-rank": _reduce_rank,
+}

@@ -1,0 +1,52 @@
+"""Choosing components by name and class."""
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from nnet3_descriptors.components import Component
+from nnet3_descriptors.nnet import Nnet
+
+C = TypeVar("C", bound=Component)
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Tells whether a name matches a pattern in which "*" stands for any characters, or none."""
+    head, *pieces = pattern.split("*")
+    if not pieces:
+        return name == pattern
+    *middle, tail = pieces
+    if not name.startswith(head) or len(name) < len(head) + len(tail) or not name.endswith(tail):
+        return False
+    position, end = len(head), len(name) - len(tail)
+    for piece in middle:
+        found = name.find(piece, position, end)
+        if found < 0:
+            return False
+        position = found + len(piece)
+    return True
+
+
+def named_components(nnet: Nnet, pattern: str) -> Iterator[tuple[str, Component]]:
+    """Returns the components whose names match a pattern, with their names."""
+    for name, component in zip(nnet.component_names, nnet.components, strict=True):
+        if matches(name, pattern):
+            yield name, component
+
+
+def replace_components(
+    nnet: Nnet, pattern: str, cls: type[C], change: Callable[[C], Component]
+) -> tuple[Nnet, int]:
+    """Returns the network with the components of a class changed, and how many these are.
+
+    Args:
+        nnet: The network.
+        pattern: The names of the components that may be changed.
+        cls: The class that they have, or that they are derived from.
+        change: Gives the new component.
+    """
+    changed = {
+        name: change(component)
+        for name, component in named_components(nnet, pattern)
+        if isinstance(component, cls)
+    }
+    return nnet.with_components(changed), len(changed)

@@ -1,0 +1,112 @@
+"""Changing the settings of components: learning rates, dropout, whether they are trained."""
+
+import logging
+from typing import Final, TypeVar
+
+import numpy as np
+
+from nnet3_descriptors.components import (
+    Component,
+    CompositeComponent,
+    FixedAffineComponent,
+    UpdatableComponent,
+)
+from nnet3_descriptors.components.affine import AffineFamily
+from nnet3_descriptors.editing.selection import named_components, replace_components
+from nnet3_descriptors.nnet import Nnet
+
+_LOGGER = logging.getLogger(__name__)
+_DROPOUT_PROPORTION: Final = "dropout_proportion"
+
+U = TypeVar("U", bound=UpdatableComponent)
+
+
+def set_learning_rate(nnet: Nnet, learning_rate: float, pattern: str = "*") -> Nnet:
+    """Returns the network with other learning rates.
+
+    Args:
+        nnet: The network.
+        learning_rate: The rate before the component's learning_rate_factor is applied to it.
+        pattern: The names of the components; "*" stands for any characters.
+
+    Raises:
+        NetworkError: The rate is negative.
+    """
+    nnet, count = replace_components(
+        nnet, pattern, UpdatableComponent, lambda c: _with_learning_rate(c, learning_rate)
+    )
+    _LOGGER.info("Set learning rates for %d components.", count)
+    return nnet
+
+
+def _with_learning_rate(component: U, learning_rate: float) -> U:
+    if isinstance(component, CompositeComponent):
+        inner = tuple(
+            _with_learning_rate(part, learning_rate)
+            if isinstance(part, UpdatableComponent)
+            else part
+            for part in component.components
+        )
+        component = component.replace(components=inner)
+    factor = np.float32(component.learning_rate_factor)
+    return component.replace(learning_rate=float(np.float32(learning_rate) * factor))
+
+
+def set_learning_rate_factor(nnet: Nnet, factor: float, pattern: str = "*") -> Nnet:
+    """Returns the network with other factors for learning rates that are set from now on.
+
+    Args:
+        nnet: The network.
+        factor: The factor.
+        pattern: The names of the components; "*" stands for any characters.
+
+    Raises:
+        NetworkError: The factor is negative.
+    """
+    nnet, count = replace_components(
+        nnet, pattern, UpdatableComponent, lambda c: c.replace(learning_rate_factor=factor)
+    )
+    _LOGGER.info("Set learning rate factors for %d components.", count)
+    return nnet
+
+
+def set_dropout_proportion(nnet: Nnet, proportion: float, pattern: str = "*") -> Nnet:
+    """Returns the network with another part of the values dropped in training.
+
+    Args:
+        nnet: The network.
+        proportion: The part, between 0 and 1.
+        pattern: The names of the components; "*" stands for any characters.
+
+    Raises:
+        NetworkError: The proportion is out of range.
+    """
+    changed = {
+        name: component.replace(**{_DROPOUT_PROPORTION: proportion})
+        for name, component in named_components(nnet, pattern)
+        if _has_dropout_proportion(component)
+    }
+    _LOGGER.info("Set dropout proportions for %d components.", len(changed))
+    return nnet.with_components(changed)
+
+
+def _has_dropout_proportion(component: Component) -> bool:
+    return any(spec.name == _DROPOUT_PROPORTION for spec in component.FIELDS)
+
+
+def convert_to_fixed_affine(nnet: Nnet, pattern: str = "*") -> Nnet:
+    """Returns the network with affine components made fixed, so that training leaves them alone.
+
+    Args:
+        nnet: The network.
+        pattern: The names of the components; "*" stands for any characters.
+    """
+    nnet, count = replace_components(nnet, pattern, AffineFamily, _fixed)
+    _LOGGER.info("Converted %d components to FixedAffineComponent.", count)
+    return nnet
+
+
+def _fixed(component: AffineFamily) -> FixedAffineComponent:
+    return FixedAffineComponent(
+        linear_params=component.linear_params, bias_params=component.bias_params
+    )

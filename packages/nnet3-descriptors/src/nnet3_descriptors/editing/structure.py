@@ -1,0 +1,157 @@
+"""Removing and renaming nodes, and removing what is no longer used."""
+
+import logging
+from collections.abc import Collection, Mapping
+
+import attrs
+
+from nnet3_descriptors.descriptors import Node as NodeReference
+from nnet3_descriptors.editing.selection import matches
+from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.nnet import Nnet
+from nnet3_descriptors.nodes import (
+    INPUT_SUFFIX,
+    ComponentInputNode,
+    ComponentNode,
+    DimRangeNode,
+    InputNode,
+    Node,
+    OutputNode,
+)
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def remove_orphans(nnet: Nnet, *, remove_orphan_inputs: bool = False) -> Nnet:
+    """Returns the network without nodes and components that no output needs.
+
+    Args:
+        nnet: The network.
+        remove_orphan_inputs: Remove input nodes as well.
+
+    Raises:
+        NetworkError: No input node would be left.
+    """
+    without = remove_orphan_nodes(nnet, remove_orphan_inputs=remove_orphan_inputs)
+    return remove_orphan_components(without)
+
+
+def remove_orphan_nodes(nnet: Nnet, *, remove_orphan_inputs: bool = False) -> Nnet:
+    """Returns the network without the nodes that no output needs.
+
+    Args:
+        nnet: The network.
+        remove_orphan_inputs: Remove input nodes as well.
+
+    Raises:
+        NetworkError: No input node would be left.
+    """
+    needed = _needed_nodes(nnet)
+    kept = tuple(
+        node
+        for node in nnet.nodes
+        if node.name in needed or (isinstance(node, InputNode) and not remove_orphan_inputs)
+    )
+    removed = {node.name for node in nnet.nodes} - {node.name for node in kept}
+    shown = [name for name in removed if not isinstance(nnet.node(name), ComponentInputNode)]
+    _LOGGER.info("Removed %d orphan nodes.", len(shown))
+    return attrs.evolve(nnet, nodes=kept)
+
+
+def remove_orphan_components(nnet: Nnet) -> Nnet:
+    """Returns the network without the components that no node applies."""
+    used = {node.component for node in nnet.nodes if isinstance(node, ComponentNode)}
+    kept = {
+        name: component
+        for name, component in zip(nnet.component_names, nnet.components, strict=True)
+        if name in used
+    }
+    _LOGGER.info("Removing %d orphan components.", len(nnet.components) - len(kept))
+    return attrs.evolve(nnet, component_names=tuple(kept), components=tuple(kept.values()))
+
+
+def remove_output_nodes(nnet: Nnet, pattern: str) -> Nnet:
+    """Returns the network without some of its outputs; `remove_orphans` removes what they needed.
+
+    Args:
+        nnet: The network.
+        pattern: The names of the outputs to remove; "*" stands for any characters.
+
+    Raises:
+        NetworkError: No output would be left.
+    """
+    removed = {node.name for node in nnet.output_nodes if matches(node.name, pattern)}
+    if len(removed) == len(nnet.output_nodes):
+        raise NetworkError(f"the pattern '{pattern}' would remove all output nodes")
+    _LOGGER.info("Removing %d output nodes.", len(removed))
+    return attrs.evolve(nnet, nodes=tuple(node for node in nnet.nodes if node.name not in removed))
+
+
+def rename_node(nnet: Nnet, old_name: str, new_name: str) -> Nnet:
+    """Returns the network with a node, and all references to it, renamed.
+
+    Args:
+        nnet: The network.
+        old_name: Name of an input, component, dim-range or output node.
+        new_name: The new name, which no node has.
+
+    Raises:
+        NetworkError: There is no such node, or the new name is taken or not valid.
+    """
+    node = nnet.node(old_name)
+    if isinstance(node, ComponentInputNode):
+        raise NetworkError(
+            f"'{old_name}' is named after its component node, which is to be renamed instead"
+        )
+    if new_name in nnet.node_indexes:
+        raise NetworkError(f"there is a node '{new_name}' already")
+    names = {old_name: new_name}
+    if isinstance(node, ComponentNode):
+        names[old_name + INPUT_SUFFIX] = new_name + INPUT_SUFFIX
+    renamed = tuple(
+        attrs.evolve(renamed_references(node, names), name=names.get(node.name, node.name))
+        for node in nnet.nodes
+    )
+    return attrs.evolve(nnet, nodes=renamed)
+
+
+def renamed_references(node: Node, names: Mapping[str, str]) -> Node:
+    """Returns a node that refers to other nodes by their new names.
+
+    Args:
+        node: The node; its own name stays.
+        names: New names by old names; a name that it lacks stays.
+    """
+    match node:
+        case DimRangeNode():
+            return attrs.evolve(node, source=names.get(node.source, node.source))
+        case ComponentInputNode() | OutputNode():
+            descriptor = node.descriptor.map_nodes(
+                lambda name: NodeReference(names.get(name, name))
+            )
+            return attrs.evolve(node, descriptor=descriptor)
+    return node
+
+
+def _needed_nodes(nnet: Nnet) -> Collection[str]:
+    """Returns the nodes from which an output can be reached."""
+    needed: set[str] = set()
+    waiting = [node.name for node in nnet.output_nodes]
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed.add(name)
+            waiting.extend(_sources(nnet, nnet.node(name)))
+    return needed
+
+
+def _sources(nnet: Nnet, node: Node) -> tuple[str, ...]:
+    """Returns the nodes that a node takes its value from."""
+    match node:
+        case DimRangeNode():
+            return (node.source,)
+        case ComponentNode():
+            return (node.name + INPUT_SUFFIX,)
+        case ComponentInputNode() | OutputNode():
+            return node.descriptor.node_names
+    return ()

@@ -1,0 +1,275 @@
+"""Collapsing a model: fewer components, the same outputs."""
+
+import numpy as np
+import pytest
+from nnet3_descriptors import (
+    ComponentNode,
+    DimRangeNode,
+    InputNode,
+    NetworkError,
+    Nnet,
+    parse_config,
+    set_test_mode,
+    unvectorize,
+)
+from nnet3_descriptors.descriptors import Const, ForwardingDescriptor, Sum, SumDescriptor
+from nnet3_descriptors.editing import CollapseOptions, collapse_model
+from nnet3_descriptors.indexes import make_indexes
+
+HEAD = """
+input-node name=input dim=3
+component name=affine type=NaturalGradientAffineComponent input-dim=3 output-dim=4
+component name=fixed type=AffineComponent input-dim=4 output-dim=4
+component name=narrow type=AffineComponent input-dim=4 output-dim=2
+component name=norm type=BatchNormComponent dim=4 block-dim=2 target-rms=0.5
+component name=drop type=DropoutComponent dim=4 dropout-proportion=0.25
+component name=scale type=FixedScaleComponent dim=4
+component name=tanh type=TanhComponent dim=4
+component name=wide type=AffineComponent input-dim=8 output-dim=5
+component name=linear type=LinearComponent input-dim=8 output-dim=5
+component name=tdnn type=TdnnComponent input-dim=4 output-dim=5 time-offsets=-1,2 use-bias=false
+component-node name=affine component=affine input=input
+component-node name=tanh component=tanh input=affine
+"""
+
+
+def network(lines: str) -> Nnet:
+    """Returns a network in test mode with random parameters and statistics."""
+    rng = np.random.default_rng(0)
+    nnet = parse_config(HEAD + lines, rng=rng)
+    nnet = unvectorize(nnet, rng.standard_normal(nnet.num_parameters))
+    statistics = {"norm.stats_mean": rng.normal(size=2), "norm.stats_var": rng.random(2)}
+    return set_test_mode(nnet.with_state_dict(statistics))
+
+
+def evaluate(nnet: Nnet, name: str, t: int) -> np.ndarray:
+    """Returns the row of a node at frame t, computed in the plainest way."""
+    node = nnet.node(name)
+    match node:
+        case InputNode(dim=dim):
+            return np.sin(np.arange(1, dim + 1) * (t + 0.3))
+        case DimRangeNode(source=source, dim_offset=start, dim=dim):
+            return evaluate(nnet, source, t)[start : start + dim]
+        case ComponentNode():
+            component = nnet.component_of(node)
+            offsets = component.time_offsets if component.type == "TdnnComponent" else (0,)
+            rows = [evaluate(nnet, f"{name}_input", t + offset) for offset in offsets]
+            return apply(component, np.concatenate(rows))
+    return np.concatenate([evaluate_part(nnet, part, t) for part in node.descriptor.parts])
+
+
+def evaluate_part(nnet: Nnet, part: SumDescriptor, t: int) -> np.ndarray:
+    """Returns the value of a sum descriptor at frame t."""
+    match part:
+        case Sum(first, second):
+            return evaluate_part(nnet, first, t) + evaluate_part(nnet, second, t)
+        case Const(value, dim):
+            return np.full(dim, value)
+    assert isinstance(part, ForwardingDescriptor)
+    index = make_indexes(0, t)
+    number, _, source_t, _ = part.map_to_input(index, nnet.node_indexes)[0]
+    return part.scale(index) * evaluate(nnet, nnet.nodes[number].name, source_t)
+
+
+def apply(component, row: np.ndarray) -> np.ndarray:
+    """Returns the output row of a component in test mode."""
+    match component.type:
+        case "TanhComponent":
+            return np.tanh(row)
+        case "DropoutComponent":
+            return row * (1.0 - component.dropout_proportion)
+        case "FixedScaleComponent":
+            return row * component.scales
+        case "LinearComponent":
+            return component.params @ row
+        case "BatchNormComponent":
+            mean, variance = (np.tile(x, 2) for x in (component.stats_mean, component.stats_var))
+            return component.target_rms * (row - mean) / np.sqrt(variance + component.epsilon)
+    bias = component.bias_params if component.bias_params.size else 0.0
+    return component.linear_params @ row + bias
+
+
+@pytest.mark.parametrize(
+    ("lines", "components"),
+    [
+        (
+            """
+            component-node name=norm component=norm input=tanh
+            component-node name=wide component=wide input=Append(Offset(norm, -1), norm)
+            output-node name=output input=wide
+            """,
+            ("affine", "tanh", "norm.wide"),
+        ),
+        (
+            """
+            component-node name=norm component=norm input=Sum(tanh, Const(0.5, 4))
+            component-node name=linear component=linear input=Append(norm, Offset(norm, 3))
+            output-node name=output input=linear
+            """,
+            ("affine", "tanh", "norm.linear"),
+        ),
+        (
+            """
+            component-node name=norm component=norm input=Offset(tanh, 1)
+            component-node name=tdnn component=tdnn input=Offset(norm, -2)
+            output-node name=output input=tdnn
+            """,
+            ("affine", "tanh", "norm.tdnn"),
+        ),
+        (
+            """
+            component-node name=drop component=drop input=tanh
+            component-node name=wide component=wide input=Append(drop, drop)
+            component-node name=tdnn component=tdnn input=drop
+            component-node name=linear component=linear input=Append(drop, Offset(drop, 1))
+            output-node name=output input=Append(wide, tdnn, linear)
+            """,
+            ("affine", "tanh", "drop.wide", "drop.tdnn", "drop.linear"),
+        ),
+        (
+            """
+            component-node name=fixed component=fixed input=Offset(affine, -1)
+            component-node name=wide component=wide input=Append(fixed, Offset(fixed, 2))
+            output-node name=output input=wide
+            """,
+            ("affine.fixed.wide",),
+        ),
+        (
+            """
+            component-node name=scale component=scale input=Offset(affine, 1)
+            output-node name=output input=scale
+            """,
+            ("affine.scale",),
+        ),
+        (
+            """
+            component-node name=drop component=drop input=Append(affine-part, affine-part)
+            dim-range-node name=affine-part input-node=affine dim-offset=1 dim=2
+            component-node name=norm component=norm input=drop
+            component-node name=fixed component=fixed input=norm
+            output-node name=output input=fixed
+            """,
+            ("affine", "drop.norm.fixed"),
+        ),
+    ],
+    ids=["affine", "linear", "tdnn", "dropout", "chain", "scale", "dim-range"],
+)
+def test_outputs_stay_the_same(lines: str, components: tuple[str, ...]) -> None:
+    """Pairs are replaced by one component each, and the output is what it was."""
+    nnet = network(lines)
+
+    collapsed = collapse_model(nnet)
+
+    assert sorted(collapsed.component_names) == sorted(components)
+    for t in (-2, 0, 5):
+        before, after = evaluate(nnet, "output", t), evaluate(collapsed, "output", t)
+        np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        # the first component reduces the dimension
+        """
+        component-node name=narrow component=narrow input=tanh
+        component name=back type=AffineComponent input-dim=2 output-dim=4
+        component-node name=back component=back input=narrow
+        output-node name=output input=back
+        """,
+        # the bias of the first component would be scaled as well
+        """
+        component-node name=fixed component=fixed input=Scale(2, affine)
+        output-node name=output input=Append(fixed, tanh)
+        """,
+        # two sources
+        """
+        component-node name=norm component=norm input=tanh
+        component-node name=wide component=wide input=Append(norm, tanh)
+        output-node name=output input=wide
+        """,
+        # nothing that could absorb the batch-norm
+        """
+        component name=sigmoid type=SigmoidComponent dim=4
+        component-node name=norm component=norm input=tanh
+        component-node name=sigmoid component=sigmoid input=norm
+        output-node name=output input=sigmoid
+        """,
+    ],
+    ids=["narrow", "scaled", "two sources", "no partner"],
+)
+def test_what_cannot_be_collapsed_stays(lines: str) -> None:
+    """Nodes that do not allow it stay as they are."""
+    nnet = network(lines)
+
+    assert collapse_model(nnet).nodes == nnet.nodes
+
+
+LINES = """
+component-node name=drop component=drop input=tanh
+component-node name=norm component=norm input=drop
+component-node name=fixed component=fixed input=norm
+component-node name=scale component=scale input=fixed
+output-node name=output input=scale
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "gone"),
+    [
+        (CollapseOptions(), {"drop", "norm", "fixed"}),
+        (CollapseOptions(dropout=False), {"norm", "fixed"}),
+        (CollapseOptions(batchnorm=False), {"fixed"}),
+        (CollapseOptions(scale=False), {"drop", "norm"}),
+        (CollapseOptions(batchnorm=False, scale=False), set()),
+    ],
+    ids=["all", "no dropout", "no batchnorm", "no scale", "neither"],
+)
+def test_options_choose_the_pairs(options: CollapseOptions, gone: set[str]) -> None:
+    """A pair is collapsed only if its option is on."""
+    nnet = network(LINES)
+
+    collapsed = collapse_model(nnet, options)
+
+    removed = {node.name for node in nnet.nodes} - {node.name for node in collapsed.nodes}
+    assert removed == gone | {f"{name}_input" for name in gone}
+
+
+def test_test_mode_is_required() -> None:
+    """What depends on the minibatch or on chance cannot be folded."""
+    nnet = set_test_mode(network(LINES), on=False)
+
+    with pytest.raises(NetworkError, match="component 'norm': only in test mode"):
+        collapse_model(nnet, CollapseOptions(dropout=False))
+    with pytest.raises(NetworkError, match="component 'drop': only in test mode"):
+        collapse_model(nnet)
+
+
+def test_components_that_others_use_stay() -> None:
+    """A source that feeds another node as well is kept for that one."""
+    nnet = network(
+        """
+        component-node name=norm component=norm input=tanh
+        component-node name=fixed component=fixed input=norm
+        output-node name=output input=Append(fixed, norm)
+        """
+    )
+
+    collapsed = collapse_model(nnet)
+
+    assert {"norm", "norm.fixed"} < set(collapsed.component_names)
+    np.testing.assert_allclose(
+        evaluate(collapsed, "output", 3), evaluate(nnet, "output", 3), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_a_loop_of_affine_components_ends() -> None:
+    """A recurrent pair that could be folded forever is left after finitely many rounds."""
+    nnet = network(
+        """
+        component-node name=fixed component=fixed input=Offset(fixed2, -1)
+        component-node name=fixed2 component=fixed input=fixed
+        output-node name=output input=fixed
+        """
+    )
+
+    assert collapse_model(nnet).output_nodes == nnet.output_nodes

@@ -1,0 +1,260 @@
+"""Edit directives and what they do to a network."""
+
+import numpy as np
+import pytest
+from nnet3_descriptors import ConfigError, NetworkError, Nnet, node_config_lines, parse_config
+from nnet3_descriptors.editing import (
+    apply_edits,
+    apply_svd,
+    reduce_rank,
+    remove_orphan_nodes,
+    remove_orphans,
+    rename_node,
+    set_learning_rate,
+)
+from nnet3_descriptors.editing.selection import matches
+
+NNET = parse_config(
+    """
+    input-node name=input dim=6
+    input-node name=unused dim=2
+    component name=tdnn1.affine type=NaturalGradientAffineComponent input-dim=12 output-dim=8
+    component name=tdnn1.relu type=RectifiedLinearComponent dim=8
+    component name=tdnn2.affine type=AffineComponent input-dim=4 output-dim=5 max-change=0.5
+    component name=drop type=DropoutComponent dim=8 dropout-proportion=0.2
+    component name=side type=LinearComponent input-dim=8 output-dim=3
+    component name=left-over type=TanhComponent dim=3
+    component-node name=tdnn1.affine component=tdnn1.affine input=Append(input, Offset(input, 1))
+    component-node name=tdnn1.relu component=tdnn1.relu input=tdnn1.affine
+    component-node name=drop component=drop input=tdnn1.relu
+    dim-range-node name=part input-node=drop dim-offset=2 dim=4
+    component-node name=tdnn2.affine component=tdnn2.affine input=Sum(part, Scale(0.5, part))
+    component-node name=side component=side input=tdnn1.relu
+    output-node name=output input=tdnn2.affine
+    output-node name=output-side input=side
+    """
+)
+
+
+def edited(directives: str) -> Nnet:
+    """Returns the network after some directives."""
+    return apply_edits(NNET, directives)
+
+
+class TestMatches:
+    """Tests for the patterns of names."""
+
+    @pytest.mark.parametrize(
+        ("name", "pattern", "expected"),
+        [
+            ("tdnn1.affine", "*", True),
+            ("tdnn1.affine", "tdnn1.affine", True),
+            ("tdnn1.affine", "tdnn1", False),
+            ("tdnn1.affine", "tdnn*", True),
+            ("tdnn1.affine", "*affine", True),
+            ("tdnn1.affine", "t*1*e", True),
+            ("tdnn1.affine", "t*2*e", False),
+            ("tdnn1.affine", "t*.*.*e", False),
+            ("aba", "ab*ba", False),
+            ("abba", "ab*ba", True),
+            ("a.b", "a?b", False),
+            ("", "*", True),
+            ("", "", True),
+            ("a", "", False),
+        ],
+    )
+    def test_star_stands_for_anything(self, name: str, pattern: str, expected: bool) -> None:
+        """Only the star is special; what it stands for may be empty."""
+        assert matches(name, pattern) is expected
+
+    def test_many_stars_are_quick(self) -> None:
+        """A pattern of many stars takes no longer than it must."""
+        assert not matches("a" * 1000, "a*" * 300 + "b")
+
+
+class TestSettings:
+    """Tests for the directives that change settings of components."""
+
+    def test_set_learning_rate(self) -> None:
+        """The rate that is set is multiplied by the factor of each component."""
+        nnet = edited(
+            "set-learning-rate-factor name=tdnn2.* learning-rate-factor=0.5\n"
+            "set-learning-rate learning-rate=0.01\n"
+            "set-learning-rate name=side learning-rate=0.02  # as the last\n"
+        )
+
+        rates = [
+            nnet.component(name).learning_rate for name in ("tdnn1.affine", "tdnn2.affine", "side")
+        ]
+        assert rates == [float(np.float32(rate)) for rate in (0.01, 0.005, 0.02)]
+        assert nnet.component("tdnn1.relu") is NNET.component("tdnn1.relu")
+
+    def test_learning_rates_within_a_composite(self) -> None:
+        """The rate is set for the parts of a composite, each with its own factor."""
+        composite = parse_config(
+            "input-node name=input dim=3\n"
+            "component name=c type=CompositeComponent num-components=2 "
+            "component1='type=AffineComponent input-dim=3 output-dim=3 learning-rate-factor=2' "
+            "component2='type=TanhComponent dim=3'\n"
+            "component-node name=c component=c input=input\n"
+            "output-node name=output input=c"
+        )
+
+        nnet = set_learning_rate(composite, 0.25)
+
+        assert nnet.component("c").learning_rate == 0.25
+        assert nnet.component("c").components[0].learning_rate == 0.5
+
+    def test_set_dropout_proportion(self) -> None:
+        """Dropout components are changed, and no others."""
+        nnet = edited("set-dropout-proportion name=d* proportion=0.5")
+
+        assert nnet.component("drop").dropout_proportion == 0.5
+        assert edited("set-dropout-proportion name=x* proportion=0.5") == NNET
+
+    def test_convert_to_fixed_affine(self) -> None:
+        """Affine components keep their values and are no longer trained; linear ones stay."""
+        nnet = edited("convert-to-fixed-affine")
+
+        assert [component.type for component in nnet.components] == [
+            *("FixedAffineComponent", "RectifiedLinearComponent", "FixedAffineComponent"),
+            *("DropoutComponent", "LinearComponent", "TanhComponent"),
+        ]
+        before, after = NNET.state_dict(), nnet.state_dict()
+        assert all((before[name] == after[name]).all() for name in before)
+
+
+class TestStructure:
+    """Tests for the directives that remove and rename."""
+
+    def test_remove_orphans(self) -> None:
+        """Components that no node applies go; inputs only if that is asked for."""
+        assert remove_orphans(NNET).component_names == NNET.component_names[:-1]
+        assert "unused" in remove_orphan_nodes(NNET).node_names
+        assert "unused" not in edited("remove-orphan-nodes remove-orphan-inputs=true").node_names
+        assert edited("remove-orphan-components").nodes == NNET.nodes
+
+    def test_remove_output_nodes(self) -> None:
+        """What only a removed output needed becomes an orphan."""
+        nnet = edited("remove-output-nodes name=*-side\nremove-orphans")
+
+        assert "side" not in nnet.node_names
+        assert "side_input" not in nnet.node_names
+        assert "side" not in nnet.component_names
+        assert [node.name for node in nnet.output_nodes] == ["output"]
+
+    @pytest.mark.parametrize(
+        ("old_name", "lines"),
+        [
+            ("drop", ["component-node name=new component=drop", "input-node=new dim-offset=2"]),
+            ("part", ["dim-range-node name=new", "input=Sum(new, Scale(0.5, new))"]),
+            ("input", ["input-node name=new dim=6", "input=Append(new, Offset(new, 1))"]),
+            ("output", ["output-node name=new input=tdnn2.affine"]),
+        ],
+    )
+    def test_rename_node(self, old_name: str, lines: list[str]) -> None:
+        """The node and all references to it change; the rest of the text stays."""
+        nnet = edited(f"rename-node old-name={old_name} new-name=new")
+
+        text = "\n".join(node_config_lines(nnet))
+        assert all(line in text for line in lines)
+        assert rename_node(nnet, "new", old_name) == NNET
+
+    @pytest.mark.parametrize(
+        ("directive", "message"),
+        [
+            ("rename-node old-name=x new-name=y", "there is no node 'x'"),
+            ("rename-node old-name=drop new-name=part", "there is a node 'part' already"),
+            ("rename-node old-name=drop_input new-name=y", "named after its component node"),
+            ("rename-node old-name=drop new-name=5", "'name' must begin with a letter"),
+            ("rename-node old-name=drop", "'new-name' is missing"),
+            ("remove-output-nodes name=output*", "would remove all output nodes"),
+            ("set-learning-rate learning-rate=fast", "'learning-rate' must be a number"),
+            ("set-learning-rate", "'learning-rate' is missing"),
+            ("set-learning-rate learning-rate=-1", "'learning_rate' must be >= 0"),
+            ("remove-orphans now=true", "remove-orphans has no key 'now'"),
+            ("reduce-rank name=* rank=0", "'rank' must be positive"),
+            ("apply-svd name=*", "'bottleneck-dim' or 'energy-threshold' must be given"),
+            ("apply-svd name=* energy-threshold=1.5", "'energy-threshold' must be between 0 and 1"),
+            ("shuffle-nodes", "'shuffle-nodes' is no edit directive; those are convert-to-fixed"),
+        ],
+    )
+    def test_errors_point_at_the_directive(self, directive: str, message: str) -> None:
+        """What cannot be carried out is an error at its line, and changes nothing."""
+        with pytest.raises(ConfigError, match=message) as caught:
+            edited("remove-orphans\n" + directive)
+
+        assert caught.value.line == 2
+
+    def test_the_network_must_keep_an_input(self) -> None:
+        """Removing the last input is an error."""
+        nnet = parse_config(
+            "input-node name=input dim=2\noutput-node name=output input=Const(1, 2)"
+        )
+
+        with pytest.raises(NetworkError, match="no input node"):
+            remove_orphans(nnet, remove_orphan_inputs=True)
+
+
+class TestLowRank:
+    """Tests for reduce-rank and apply-svd."""
+
+    def test_reduce_rank(self) -> None:
+        """The matrix has the rank that was asked for and is the nearest such; the bias stays."""
+        nnet = reduce_rank(NNET, "*", 3)
+
+        before, after = NNET.state_dict(), nnet.state_dict()
+        matrix = after["tdnn1.affine.linear_params"]
+        assert np.linalg.matrix_rank(matrix, tol=1e-5) == 3
+        singular_values = np.linalg.svd(before["tdnn1.affine.linear_params"], compute_uv=False)
+        distance = np.linalg.norm(matrix - before["tdnn1.affine.linear_params"])
+        assert distance == pytest.approx(np.linalg.norm(singular_values[3:]), rel=1e-4)
+        assert (after["side.params"] == before["side.params"]).all()
+        assert (after["tdnn1.affine.bias_params"] == before["tdnn1.affine.bias_params"]).all()
+
+    def test_reduce_rank_leaves_small_matrices(self) -> None:
+        """A matrix that has no more rows or columns than the rank stays."""
+        assert reduce_rank(NNET, "tdnn2.*", 4) == NNET
+
+    def test_apply_svd_splits_components_and_nodes(self) -> None:
+        """Two components and nodes take the place of one; references go to the second."""
+        nnet = apply_svd(NNET, "*", bottleneck_dim=3, shrinkage_threshold=0.9)
+
+        lines = node_config_lines(nnet)
+        assert lines[2:5] == (
+            "component-node name=tdnn1.affine_a component=tdnn1.affine_a "
+            "input=Append(input, Offset(input, 1))",
+            "component-node name=tdnn1.affine_b component=tdnn1.affine_b input=tdnn1.affine_a",
+            "component-node name=tdnn1.relu component=tdnn1.relu input=tdnn1.affine_b",
+        )
+        assert nnet.component_names[-2:] == ("tdnn1.affine_a", "tdnn1.affine_b")
+        assert "tdnn2.affine" in nnet.component_names
+        arrays = nnet.state_dict()
+        product = arrays["tdnn1.affine_b.linear_params"] @ arrays["tdnn1.affine_a.params"]
+        reduced = reduce_rank(NNET, "tdnn1.affine", 3).state_dict()["tdnn1.affine.linear_params"]
+        np.testing.assert_allclose(product, reduced, atol=1e-6)
+
+    def test_apply_svd_keeps_the_settings_of_training(self) -> None:
+        """Learning rate, factor, maximal change and regularization go to both components."""
+        nnet = apply_svd(NNET, "tdnn2.affine", bottleneck_dim=2)
+
+        assert nnet.component("tdnn2.affine_a").max_change == 0.5
+        assert nnet.component("tdnn2.affine_b").max_change == 0.5
+
+    @pytest.mark.parametrize(("threshold", "rank"), [(0.5, 1), (0.75, 2), (0.9, 3), (0.999, 4)])
+    def test_apply_svd_keeps_so_much_energy(self, threshold: float, rank: int) -> None:
+        """The fewest singular values are kept whose squares reach the part that is asked for."""
+        params = np.zeros((8, 12), dtype=np.float32)
+        np.fill_diagonal(params, np.sqrt([8, 4, 2, 1, 0.01, 0.001, 0, 0]))
+        nnet = NNET.with_state_dict({"tdnn1.affine.linear_params": params})
+
+        nnet = apply_svd(nnet, "tdnn1.affine", energy_threshold=threshold)
+
+        assert nnet.component("tdnn1.affine_a").output_dim == rank
+
+    def test_apply_svd_refuses_names_that_are_taken(self) -> None:
+        """A name that a new component needs must be free."""
+        nnet = parse_config("component name=tdnn1.affine_b type=TanhComponent dim=3", NNET)
+
+        with pytest.raises(NetworkError, match=r"there is a component 'tdnn1.affine_b' already"):
+            apply_svd(nnet, "tdnn1.affine", bottleneck_dim=3)
