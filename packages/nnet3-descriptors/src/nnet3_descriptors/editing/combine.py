@@ -13,6 +13,7 @@ from nnet3_descriptors.components import (
     FixedScaleComponent,
     LinearComponent,
     TdnnComponent,
+    TimeHeightConvolutionComponent,
 )
 from nnet3_descriptors.components.affine import AffineFamily
 from nnet3_descriptors.errors import NetworkError
@@ -81,7 +82,7 @@ def _after_dropout(first: DropoutComponent, second: Component) -> Component | No
             return second
         case LinearComponent():
             return second.replace(params=second.params * scale)
-        case AffineFamily() | TdnnComponent():
+        case AffineFamily() | TdnnComponent() | TimeHeightConvolutionComponent():
             return second.replace(linear_params=second.linear_params * scale)
     return None
 

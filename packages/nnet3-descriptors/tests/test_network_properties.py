@@ -1,0 +1,146 @@
+"""Random networks and config lines: every way to write them down gives them back."""
+
+import io
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nnet3_descriptors import (
+    Nnet,
+    node_config_lines,
+    parse_config,
+    read_nnet,
+    unvectorize,
+    vectorize,
+    write_nnet,
+)
+from nnet3_descriptors.components import ConfigLine
+from nnet3_descriptors.editing import remove_orphans, rename_node
+
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.-]{0,8}", fullmatch=True)
+DIMENSIONAL = ("TanhComponent", "RectifiedLinearComponent", "BatchNormComponent", "NoOpComponent")
+"""Component types that are given by the number of columns."""
+
+
+@st.composite
+def sums(draw: st.DrawFn, sources: list[str]) -> str:
+    """Draws a sum descriptor over nodes of the same dimension."""
+    node = draw(st.sampled_from(sources))
+    offset = draw(st.integers(-3, 3))
+    return draw(
+        st.sampled_from(
+            [
+                node,
+                f"Offset({node}, {offset})",
+                f"Scale(0.3, {node})",
+                f"IfDefined(Offset({node}, {offset}))",
+                f"Round({node}, 2)",
+                f"ReplaceIndex({node}, t, 0)",
+                f"Sum({node}, Scale(-1, {node}))",
+                f"Switch({', '.join(sources[:3])})",
+                f"Failover(Offset({node}, 1), {node})",
+            ]
+        )
+    )
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> Nnet:
+    """Draws a network whose nodes take their inputs from those before."""
+    dims = {"input": draw(st.integers(1, 4)), "ivector": draw(st.integers(1, 4))}
+    lines = [f"input-node name={name} dim={dim}" for name, dim in dims.items()]
+    for number in range(draw(st.integers(1, 5))):
+        parts, input_dim = [], 0
+        for _ in range(draw(st.integers(1, 3))):
+            dim = draw(st.sampled_from(sorted(set(dims.values()))))
+            parts.append(draw(sums([name for name in dims if dims[name] == dim])))
+            input_dim += dim
+        kind = draw(st.sampled_from(["affine", "tdnn", "dimensional", "range"]))
+        name = f"node{number}"
+        if kind == "range":
+            source, dim = draw(st.sampled_from(sorted(dims.items())))
+            if source.startswith("range"):
+                continue
+            start = draw(st.integers(0, dim - 1))
+            name = f"range{number}"
+            dims[name] = draw(st.integers(1, dim - start))
+            lines.append(
+                f"dim-range-node name={name} input-node={source} dim-offset={start} "
+                f"dim={dims[name]}"
+            )
+            continue
+        if kind == "dimensional":
+            dims[name] = input_dim
+            config = f"type={draw(st.sampled_from(DIMENSIONAL))} dim={input_dim}"
+        else:
+            dims[name] = draw(st.integers(1, 4))
+            offsets = " time-offsets=-1,0,2" if kind == "tdnn" else ""
+            type_name = "TdnnComponent" if kind == "tdnn" else "NaturalGradientAffineComponent"
+            config = f"type={type_name} input-dim={input_dim} output-dim={dims[name]}{offsets}"
+        lines.append(f"component name=c{number} {config}")
+        lines.append(
+            f"component-node name={name} component=c{number} input=Append({', '.join(parts)})"
+        )
+    lines.append(f"output-node name=output input={draw(st.sampled_from(sorted(dims)))}")
+    return parse_config("\n".join(lines), rng=np.random.default_rng(draw(st.integers(0, 5))))
+
+
+@given(networks())
+@settings(max_examples=60)
+def test_every_form_gives_the_network_back(nnet: Nnet) -> None:
+    """Container, Kaldi's binary form, config lines and vectors are lossless."""
+    assert Nnet.from_bytes(nnet.to_bytes()) == nnet
+    binary = io.BytesIO()
+    write_nnet(nnet, binary)
+    binary.seek(0)
+    assert read_nnet(binary) == nnet
+    assert parse_config("\n".join(node_config_lines(nnet)), nnet) == nnet
+    assert unvectorize(nnet, vectorize(nnet)) == nnet
+    assert nnet.with_state_dict(nnet.state_dict()) == nnet
+
+
+@given(networks())
+@settings(max_examples=60)
+def test_text_keeps_the_nodes_and_seven_digits(nnet: Nnet) -> None:
+    """Kaldi's text form keeps all but the last digits of the parameters."""
+    text = io.BytesIO()
+    write_nnet(nnet, text, binary=False)
+    text.seek(0)
+
+    again = read_nnet(text)
+
+    assert again.nodes == nnet.nodes
+    np.testing.assert_allclose(vectorize(again), vectorize(nnet), rtol=1e-6)
+
+
+@given(networks())
+@settings(max_examples=60)
+def test_edits_that_change_nothing(nnet: Nnet) -> None:
+    """Removing orphans is done after once; renaming there and back is the identity."""
+    once = remove_orphans(nnet)
+
+    assert remove_orphans(once) == once
+    name = nnet.input_nodes[0].name
+    assert rename_node(rename_node(nnet, name, "new"), "new", name) == nnet
+
+
+PLAIN_VALUES = st.text("abc123-.:,()/ ", max_size=12).filter(lambda text: text == text.strip())
+QUOTED_VALUES = st.text('abc =#"', max_size=12).map(lambda text: f"'{text}'")
+
+
+@given(
+    NAMES,
+    st.dictionaries(NAMES, st.one_of(PLAIN_VALUES, QUOTED_VALUES), max_size=5),
+)
+def test_config_lines(first_word: str, written: dict[str, str]) -> None:
+    """Keys, values with blanks, and quoted values of any kind are read as they were meant."""
+    line = " ".join([first_word, *(f"{key}={value}" for key, value in written.items())])
+    values = {key: value.strip("'") for key, value in written.items()}
+
+    parsed = ConfigLine.parse(line)
+
+    assert parsed.first_word == first_word
+    assert {key: value.text for key, value in parsed.values.items()} == values
+    for value in parsed.values.values():
+        start, end = value.span
+        assert line[start:end] == value.text
