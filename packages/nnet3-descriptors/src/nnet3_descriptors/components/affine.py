@@ -1,5 +1,7 @@
 """Affine and linear maps of the columns."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

@@ -1,5 +1,7 @@
 """What all component classes have in common: identity, index rules, parameters, construction."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, Self, TypeVar, dataclass_transform
 
@@ -21,7 +23,7 @@ InfoEntry = str | Callable[[Any], str]
 MAX_DIM: Final = 2**31 - 1
 """Largest number of columns."""
 
-_REGISTRY: dict[str, type["Component"]] = {}
+_REGISTRY: dict[str, type[Component]] = {}
 _C = TypeVar("_C", bound="type[Component]")
 
 
@@ -48,7 +50,7 @@ def component_types() -> tuple[str, ...]:
     return tuple(sorted(_REGISTRY))
 
 
-def component_class(type_name: str) -> type["Component"]:
+def component_class(type_name: str) -> type[Component]:
     """Returns the class of a component type.
 
     Raises:
@@ -253,7 +255,7 @@ class Component:
         return {}
 
     @classmethod
-    def from_config(cls, config: ConfigLine, rng: np.random.Generator) -> "Component":
+    def from_config(cls, config: ConfigLine, rng: np.random.Generator) -> Component:
         """Makes a component from a config line.
 
         Args:
@@ -278,7 +280,7 @@ class Component:
         return f"{self.type}{items(self, self.INFO)}"
 
 
-def _is_gradient_shown(self: "UpdatableComponent") -> str:
+def _is_gradient_shown(self: UpdatableComponent) -> str:
     return item("is-gradient", self.is_gradient) if self.is_gradient else ""
 
 

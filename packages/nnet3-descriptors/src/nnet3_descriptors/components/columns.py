@@ -1,5 +1,7 @@
 """Maps of the columns without parameters: permutations, and sums and norms of groups."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,7 +107,7 @@ class SumBlockComponent(Component):
 class _ColumnMap(Integers):
     """Column numbers, which early binary files hold as floating-point numbers."""
 
-    def read(self, reader: "Reader") -> tuple[int, ...]:
+    def read(self, reader: Reader) -> tuple[int, ...]:
         """Reads a vector of integers, or of numbers that stand for integers."""
         if not (reader.binary and reader.next_is(b"FV ", b"DV ")):
             return super().read(reader)

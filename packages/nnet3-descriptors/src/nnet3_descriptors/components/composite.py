@@ -1,5 +1,7 @@
 """A sequence of components that is one component."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -40,12 +42,12 @@ class _Components(kinds.Kind):
         """Tells whether the value is a tuple of components."""
         return type(value) is tuple and all(isinstance(item, Component) for item in value)
 
-    def read(self, reader: "Reader") -> tuple[Component, ...]:
+    def read(self, reader: Reader) -> tuple[Component, ...]:
         """Reads a number and so many components."""
         count = reader.count("components", maximum=_MAX_COMPONENTS, least_bytes=_LEAST_COMPONENT)
         return tuple(read_component(reader) for _ in range(count))
 
-    def write(self, writer: "Writer", value: tuple[Component, ...]) -> None:
+    def write(self, writer: Writer, value: tuple[Component, ...]) -> None:
         """Writes the number and the components."""
         writer.integer(len(value))
         for item in value:

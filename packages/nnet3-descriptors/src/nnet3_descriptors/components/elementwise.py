@@ -1,5 +1,7 @@
 """Components that treat each column by itself: scales, offsets, products, the identity."""
 
+from __future__ import annotations
+
 from typing import Any, ClassVar
 
 import numpy as np

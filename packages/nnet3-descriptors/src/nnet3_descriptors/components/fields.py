@@ -31,7 +31,7 @@ _SPEC: Final = "nnet3"
 _REQUIRED: Final = object()
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False)
 class FieldSpec:
     """What a class says about one of its fields.
 
@@ -132,21 +132,22 @@ class FieldSpec:
 
 def field_specs(cls: type) -> tuple[FieldSpec, ...]:
     """Returns the declarations of the fields of a component class, in file order."""
-    specs = []
-    for attribute in attrs.fields(cls):
-        declared: FieldSpec = attribute.metadata[_SPEC]
-        name: str = attribute.name
-        words = name.replace("_", "-")
-        specs.append(
-            attrs.evolve(
-                declared,
-                name=name,
-                token=f"<{_camel_case(name)}>" if declared.token == "auto" else declared.token,
-                config=words if declared.config == "auto" else declared.config,
-                label=words if declared.label == "auto" else declared.label,
-            )
-        )
-    return tuple(specs)
+    return tuple(
+        _named(attribute.metadata[_SPEC], attribute.name) for attribute in attrs.fields(cls)
+    )
+
+
+@functools.cache
+def _named(declared: FieldSpec, name: str) -> FieldSpec:
+    """Returns a declaration with what follows from the name of the field filled in."""
+    words = name.replace("_", "-")
+    return attrs.evolve(
+        declared,
+        name=name,
+        token=f"<{_camel_case(name)}>" if declared.token == "auto" else declared.token,
+        config=words if declared.config == "auto" else declared.config,
+        label=words if declared.label == "auto" else declared.label,
+    )
 
 
 def _camel_case(name: str) -> str:
@@ -204,7 +205,7 @@ def declare(
     else:
         start = default
     return attrs.field(
-        default=start, converter=kind.convert, eq=kind.comparison, metadata={_SPEC: spec}
+        default=start, converter=kind.converter, eq=kind.comparison, metadata={_SPEC: spec}
     )
 
 
@@ -228,3 +229,7 @@ vector = functools.partial(declare, kinds.Vector(), config=None)
 """Declares a float32 vector."""
 matrix = functools.partial(declare, kinds.Matrix(), config=None)
 """Declares a float32 matrix."""
+double_vector = functools.partial(declare, kinds.DoubleVector(), config=None)
+"""Declares a float64 vector."""
+double_matrix = functools.partial(declare, kinds.DoubleMatrix(), config=None)
+"""Declares a float64 matrix."""

@@ -1,5 +1,7 @@
 """Initial parameters, as config lines describe them."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

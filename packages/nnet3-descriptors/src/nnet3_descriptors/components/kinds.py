@@ -1,7 +1,11 @@
 """The kinds of values that component fields hold: how each is checked, read and written."""
 
-from typing import TYPE_CHECKING, Any, Final
+from __future__ import annotations
 
+import functools
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import attrs
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -12,6 +16,8 @@ if TYPE_CHECKING:
     from nnet3_descriptors.files.reader import Reader
     from nnet3_descriptors.files.writer import Writer
 
+S = TypeVar("S", bound=np.generic)
+
 _INT32: Final = np.iinfo(np.int32)
 
 
@@ -20,7 +26,7 @@ class ArrayKey:
 
     __slots__ = ("array",)
 
-    def __init__(self, array: NDArray[np.float32]) -> None:
+    def __init__(self, array: NDArray[Any]) -> None:
         self.array = array
 
     def __eq__(self, other: object) -> bool:
@@ -34,17 +40,22 @@ class ArrayKey:
         return hash((self.array.shape, self.array.tobytes()))
 
 
-def read_only_float32(values: ArrayLike) -> NDArray[np.float32]:
-    """Returns `values` as a read-only C-contiguous float32 array; copies only if it has to.
+def read_only(values: ArrayLike, dtype: type[S]) -> NDArray[S]:
+    """Returns `values` as a read-only C-contiguous array; copies only if it has to.
 
     An array that the caller could still write to is copied.
     """
-    array = np.asarray(values)
-    if array.dtype == np.float32 and array.flags.c_contiguous and not array.flags.writeable:
+    array: NDArray[Any] = np.asarray(values)
+    if array.dtype == dtype and array.flags.c_contiguous and not array.flags.writeable:
         return array
-    array = np.array(array, dtype=np.float32, order="C")
+    array = np.array(array, dtype=dtype, order="C")
     array.flags.writeable = False
     return array
+
+
+def read_only_float32(values: ArrayLike) -> NDArray[np.float32]:
+    """Returns `values` as a read-only C-contiguous float32 array; see `read_only`."""
+    return read_only(values, np.float32)
 
 
 class Kind:
@@ -57,6 +68,11 @@ class Kind:
 
     expected: str
     comparison: Any = True
+
+    @functools.cached_property
+    def converter(self) -> attrs.Converter[Any, Any] | None:
+        """`convert` for attrs, which inspects it, so it is made once; None if it does nothing."""
+        return None if type(self).convert is Kind.convert else attrs.Converter(self.convert)
 
     def convert(self, value: Any) -> Any:
         """Returns the value in the form in which components hold it."""
@@ -71,11 +87,11 @@ class Kind:
         """Tells whether the value is of this kind."""
         raise NotImplementedError
 
-    def read(self, reader: "Reader") -> Any:
+    def read(self, reader: Reader) -> Any:
         """Reads a value from a Kaldi file."""
         raise NotImplementedError
 
-    def write(self, writer: "Writer", value: Any) -> None:
+    def write(self, writer: Writer, value: Any) -> None:
         """Writes a value to a Kaldi file."""
         raise NotImplementedError
 
@@ -93,11 +109,11 @@ class Integer(Kind):
         """Tells whether the value is an integer in range, and no bool."""
         return type(value) is int and _INT32.min <= value <= _INT32.max
 
-    def read(self, reader: "Reader") -> int:
+    def read(self, reader: Reader) -> int:
         """Reads an integer."""
         return reader.integer()
 
-    def write(self, writer: "Writer", value: int) -> None:
+    def write(self, writer: Writer, value: int) -> None:
         """Writes an integer."""
         writer.integer(value)
 
@@ -122,11 +138,11 @@ class Real(Kind):
         """Tells whether the value is a float."""
         return type(value) is float
 
-    def read(self, reader: "Reader") -> float:
+    def read(self, reader: Reader) -> float:
         """Reads a number of single or double precision."""
         return reader.real()
 
-    def write(self, writer: "Writer", value: float) -> None:
+    def write(self, writer: Writer, value: float) -> None:
         """Writes a number of single precision."""
         writer.real(value)
 
@@ -144,7 +160,7 @@ class Double(Real):
             return float(value)
         return value
 
-    def write(self, writer: "Writer", value: float) -> None:
+    def write(self, writer: Writer, value: float) -> None:
         """Writes a number of double precision."""
         writer.double(value)
 
@@ -158,11 +174,11 @@ class Boolean(Kind):
         """Tells whether the value is a bool."""
         return type(value) is bool
 
-    def read(self, reader: "Reader") -> bool:
+    def read(self, reader: Reader) -> bool:
         """Reads T or F."""
         return reader.boolean()
 
-    def write(self, writer: "Writer", value: bool) -> None:
+    def write(self, writer: Writer, value: bool) -> None:
         """Writes T or F."""
         writer.boolean(value)
 
@@ -174,11 +190,11 @@ class Boolean(Kind):
 class Flag(Boolean):
     """A boolean that is true in a file if its token is there at all."""
 
-    def read(self, reader: "Reader") -> bool:
+    def read(self, reader: Reader) -> bool:
         """Returns true: the token has been read."""
         return True
 
-    def write(self, writer: "Writer", value: bool) -> None:
+    def write(self, writer: Writer, value: bool) -> None:
         """Writes nothing: the token has been written."""
 
 
@@ -195,11 +211,11 @@ class Integers(Kind):
         """Tells whether the value is a tuple of integers in range."""
         return type(value) is tuple and all(Integer().accepts(item) for item in value)
 
-    def read(self, reader: "Reader") -> tuple[int, ...]:
+    def read(self, reader: Reader) -> tuple[int, ...]:
         """Reads a vector of integers."""
         return tuple(reader.integers())
 
-    def write(self, writer: "Writer", value: tuple[int, ...]) -> None:
+    def write(self, writer: Writer, value: tuple[int, ...]) -> None:
         """Writes a vector of integers."""
         writer.integers(value)
 
@@ -225,11 +241,11 @@ class IntegerPairs(Kind):
             len(pair) == 2 and Integers().accepts(pair) for pair in value
         )
 
-    def read(self, reader: "Reader") -> tuple[tuple[int, int], ...]:
+    def read(self, reader: Reader) -> tuple[tuple[int, int], ...]:
         """Reads a vector of pairs."""
         return tuple(reader.integer_pairs())
 
-    def write(self, writer: "Writer", value: tuple[tuple[int, int], ...]) -> None:
+    def write(self, writer: Writer, value: tuple[tuple[int, int], ...]) -> None:
         """Writes a vector of pairs."""
         writer.integer_pairs(value)
 
@@ -250,11 +266,11 @@ class Vector(Kind):
         if value.ndim != self.ndim:
             raise NetworkError(f"{where} must be {self.expected}, got the shape {value.shape}")
 
-    def read(self, reader: "Reader") -> NDArray[np.float32]:
+    def read(self, reader: Reader) -> NDArray[np.float32]:
         """Reads a vector of single or double precision."""
         return reader.vector()
 
-    def write(self, writer: "Writer", value: NDArray[np.float32]) -> None:
+    def write(self, writer: Writer, value: NDArray[np.float32]) -> None:
         """Writes a vector of single precision."""
         writer.vector(value)
 
@@ -265,10 +281,43 @@ class Matrix(Vector):
     expected = "a float32 matrix"
     ndim = 2
 
-    def read(self, reader: "Reader") -> NDArray[np.float32]:
+    def read(self, reader: Reader) -> NDArray[np.float32]:
         """Reads a matrix of single or double precision, or a compressed one."""
         return reader.matrix()
 
-    def write(self, writer: "Writer", value: NDArray[np.float32]) -> None:
+    def write(self, writer: Writer, value: NDArray[np.float32]) -> None:
         """Writes a matrix of single precision."""
         writer.matrix(value)
+
+
+class DoubleVector(Vector):
+    """A read-only float64 vector."""
+
+    expected = "a float64 vector"
+
+    def convert(self, value: Any) -> Any:
+        """Returns the values as a read-only float64 array."""
+        return read_only(value, np.float64)
+
+    def read(self, reader: Reader) -> Any:
+        """Reads a vector of single or double precision."""
+        return reader.double_vector()
+
+    def write(self, writer: Writer, value: Any) -> None:
+        """Writes a vector of double precision."""
+        writer.double_vector(value)
+
+
+class DoubleMatrix(DoubleVector):
+    """A read-only float64 matrix (rows, columns)."""
+
+    expected = "a float64 matrix"
+    ndim = 2
+
+    def read(self, reader: Reader) -> Any:
+        """Reads a matrix of single or double precision, or a compressed one."""
+        return reader.double_matrix()
+
+    def write(self, writer: Writer, value: Any) -> None:
+        """Writes a matrix of double precision."""
+        writer.double_matrix(value)

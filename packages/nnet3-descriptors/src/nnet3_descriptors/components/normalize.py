@@ -1,5 +1,7 @@
 """Normalization of the rows, and of the columns over the rows of a minibatch."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -3,6 +3,8 @@
 The newer `TimeHeightConvolutionComponent` looks along t instead.
 """
 
+from __future__ import annotations
+
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +35,7 @@ class _AxisOrder(kinds.Kind):
         """Tells whether the value is an order."""
         return value in AXIS_ORDERS
 
-    def read(self, reader: "Reader") -> str:
+    def read(self, reader: Reader) -> str:
         """Reads a number."""
         start = reader.position
         number = reader.integer()
@@ -41,7 +43,7 @@ class _AxisOrder(kinds.Kind):
             reader.fail("unknown order of axes", at=start, expected="0 or 1", found=str(number))
         return AXIS_ORDERS[number]
 
-    def write(self, writer: "Writer", value: str) -> None:
+    def write(self, writer: Writer, value: str) -> None:
         """Writes a number."""
         writer.integer(AXIS_ORDERS.index(value))
 

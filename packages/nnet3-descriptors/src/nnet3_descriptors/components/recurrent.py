@@ -1,5 +1,7 @@
 """The nonlinearities of recurrent layers: LSTM and GRU, with their parameters."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -9,6 +9,8 @@
 Nodes may refer to nodes and components that are defined further down. `#` begins a comment.
 """
 
+from __future__ import annotations
+
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
