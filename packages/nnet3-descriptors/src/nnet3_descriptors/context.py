@@ -73,15 +73,18 @@ def compute_context(nnet: Nnet) -> tuple[int, int]:
 
 
 def _context_at(nnet: Nnet, start: int, window: int) -> tuple[int, int] | None:
-    """Returns the context if frames start .. start + window - 1 are given; None if none will do."""
-    times = np.arange(start, start + window)
-    computable = _Computability(nnet, start, window).of_output(times)
-    if not computable.any():
+    """Returns the context if frames start .. start + window - 1 are given; None if too few are.
+
+    It is what lies before and behind the unbroken run of output frames around the middle.
+    """
+    computable = _Computability(nnet, start, window).of_output(np.arange(start, start + window))
+    middle = window // 2
+    if not computable[middle]:
         return None
-    left = int(computable.argmax())
-    run = computable[left:]
-    length = len(run) if run.all() else int(run.argmin())
-    return left, window - left - length
+    missing = np.flatnonzero(~computable)
+    left = int(missing[missing < middle].max(initial=-1)) + 1
+    end = int(missing[missing > middle].min(initial=window))
+    return left, window - end
 
 
 def _keys(indexes: IndexArray) -> Keys:

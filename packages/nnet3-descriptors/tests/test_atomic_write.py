@@ -1,0 +1,84 @@
+"""Files are replaced as a whole or not at all."""
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+from nnet3_descriptors.atomic_write import write_atomically
+
+
+def test_writes_a_new_file_with_the_usual_permissions(tmp_path: Path) -> None:
+    """A new file has the permissions that any new file gets."""
+    (tmp_path / "other").write_bytes(b"")
+
+    write_atomically(tmp_path / "new", [b"one ", memoryview(b"two")])
+
+    assert (tmp_path / "new").read_bytes() == b"one two"
+    assert (tmp_path / "new").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_replaces_a_file_and_keeps_its_permissions(tmp_path: Path) -> None:
+    """An old file's permissions stay, and nothing else is left in the folder."""
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+
+    write_atomically(path, [b"new"])
+
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_follows_links(tmp_path: Path) -> None:
+    """A link stays one; the file that it points at is replaced."""
+    (tmp_path / "file").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("file")
+
+    write_atomically(tmp_path / "link", [b"new"])
+
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("fails", ["write", "fsync", "replace"])
+def test_a_failure_leaves_the_old_file(
+    fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever fails on the way, the old content stays and no temporary file is left."""
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    def chunks():
+        yield b"some"
+        if fails == "write":
+            fail()
+
+    if fails != "write":
+        monkeypatch.setattr(os, fails, fail)
+
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, chunks())
+
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_no_file_is_written_to(tmp_path: Path) -> None:
+    """A pipe is written to and stays a pipe."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    received: list[bytes] = []
+    reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()))
+    reader.start()
+
+    write_atomically(pipe, [b"through"])
+    reader.join(timeout=10)
+
+    assert received == [b"through"]
+    assert pipe.is_fifo()

@@ -1,0 +1,98 @@
+"""How many frames of input a network needs."""
+
+import pytest
+from nnet3_descriptors import NetworkError, compute_context, parse_config
+
+IDENTITY = "component name=identity type=NoOpComponent dim=2\n"
+
+
+def context(*lines: str) -> tuple[int, int]:
+    """Returns the context of a network of identity nodes."""
+    return compute_context(
+        parse_config("input-node name=input dim=2\n" + IDENTITY + "\n".join(lines))
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["output-node name=output input=input"], (0, 0)),
+        (["output-node name=output input=Append(Offset(input, -3), Offset(input, 5))"], (3, 5)),
+        (["output-node name=output input=Offset(input, 7)"], (-7, 7)),
+        (["output-node name=output input=Round(input, 4)"], (3, 0)),
+        (["output-node name=output input=Switch(Offset(input, -2), Offset(input, 1))"], (2, 1)),
+        (["output-node name=output input=Sum(input, IfDefined(Offset(input, -9)))"], (0, 0)),
+        (["output-node name=output input=Failover(Offset(input, 4), Offset(input, -4))"], (0, 0)),
+        (
+            [
+                "component-node name=a component=identity input=Offset(input, -60)",
+                "component-node name=b component=identity input=Offset(a, -60)",
+                "output-node name=output input=Sum(input, b)",
+            ],
+            (120, 0),
+        ),
+        (
+            [
+                "component-node name=a component=identity input=Sum(input, IfDefined(old))",
+                "component-node name=old component=identity input=Offset(b, -1)",
+                "component-node name=b component=identity input=a",
+                "output-node name=output input=b",
+            ],
+            (0, 0),
+        ),
+        (
+            [
+                "component-node name=a component=identity input=Failover(Offset(a, -1), input)",
+                "dim-range-node name=part input-node=a dim-offset=0 dim=1",
+                "output-node name=output input=Offset(part, 2)",
+            ],
+            (-2, 0),
+        ),
+        (
+            [
+                "input-node name=ivector dim=3",
+                "output-node name=output input=Append(input, ReplaceIndex(ivector, t, 0))",
+            ],
+            (0, 0),
+        ),
+        (
+            [
+                "input-node name=ivector dim=3",
+                "output-node name=output input=Append(Offset(input, 1), Round(ivector, 10))",
+            ],
+            (0, 1),
+        ),
+    ],
+)
+def test_context(lines: list[str], expected: tuple[int, int]) -> None:
+    """Offsets add up, optional terms do not count, rounding counts at its worst."""
+    left, right = context(*lines)
+
+    assert (max(left, 0), right) == (max(expected[0], 0), expected[1])
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["output-node name=other input=input"], 'with "input" and "output" only'),
+        (["output-node name=output input=Offset(input, 0, 1)"], "no output can be computed"),
+        (
+            [
+                "component-node name=a component=identity input=Sum(input, Offset(a, -1))",
+                "output-node name=output input=a",
+            ],
+            "no output can be computed",
+        ),
+    ],
+)
+def test_networks_without_context(lines: list[str], message: str) -> None:
+    """Where the context is not defined, or no number of frames is enough, there is an error."""
+    with pytest.raises(NetworkError, match=message):
+        context(*lines)
+
+
+def test_info_of_a_network_without_context() -> None:
+    """The description of such a network leaves the context out."""
+    nnet = parse_config("input-node name=i dim=2\noutput-node name=output input=i")
+
+    assert nnet.info().startswith("num-parameters: 0\nmodulus: 1\n")

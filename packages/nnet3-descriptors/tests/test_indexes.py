@@ -1,0 +1,53 @@
+"""Arrays of indexes: how they are made, checked and ordered."""
+
+import numpy as np
+import pytest
+from nnet3_descriptors import Nnet3Error
+from nnet3_descriptors.indexes import as_indexes, cindex_order, index_order, make_indexes
+
+
+class TestAsIndexes:
+    """Tests for `as_indexes`."""
+
+    @pytest.mark.parametrize("values", [[], (), np.empty((0, 3)), np.empty(0, dtype=np.float64)])
+    def test_nothing(self, values: object) -> None:
+        """No rows are an array of shape (0, 3)."""
+        assert as_indexes(values).shape == (0, 3)
+
+    @pytest.mark.parametrize("dtype", [np.int64, np.int16, np.uint8, np.int32])
+    def test_converts_integers(self, dtype: type) -> None:
+        """All kinds of integers become int32."""
+        indexes = as_indexes(np.array([[0, 1, 2]], dtype=dtype))
+
+        assert indexes.dtype == np.int32
+        assert indexes.tolist() == [[0, 1, 2]]
+
+    @pytest.mark.parametrize(
+        ("values", "message"),
+        [
+            ([0, 1, 2], r"must have the shape \(rows, 3\) \(got \(3,\)\)"),
+            ([[0, 1]], r"must have the shape \(rows, 3\) \(got \(1, 2\)\)"),
+            ([[0.0, 1.0, 2.0]], r"must be integers \(got float64\)"),
+            ([[0, 2**31, 0]], "must fit in 32 bits"),
+        ],
+    )
+    def test_refuses_what_are_no_indexes(self, values: object, message: str) -> None:
+        """Another shape, other numbers, or numbers out of range are refused."""
+        with pytest.raises(Nnet3Error, match=message):
+            as_indexes(values)
+
+
+def test_make_indexes_broadcasts() -> None:
+    """Scalars stand for columns of equal values."""
+    assert make_indexes(n=1, t=[3, 4]).tolist() == [[1, 3, 0], [1, 4, 0]]
+    assert make_indexes(n=[0, 1], t=[3, 4], x=5).tolist() == [[0, 3, 5], [1, 4, 5]]
+    assert make_indexes(0, 0, 0).tolist() == [[0, 0, 0]]
+
+
+def test_order() -> None:
+    """Indexes are ordered by t, then x, then n; cindexes by node first."""
+    indexes = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0], [2, -1, 5]], dtype=np.int32)
+    nodes = np.array([[1], [0], [0], [1], [1]], dtype=np.int32)
+
+    assert index_order(indexes).tolist() == [4, 3, 0, 2, 1]
+    assert cindex_order(np.hstack([nodes, indexes])).tolist() == [2, 1, 4, 3, 0]
