@@ -31,7 +31,7 @@ FORMAT: Final = "nnet3.nnet"
 VERSION: Final = 1
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class Nnet:
     """A neural network. Frozen; what changes it returns a new one.
 
@@ -51,6 +51,12 @@ class Nnet:
     def __attrs_post_init__(self) -> None:
         """Refuses a network that contradicts itself."""
         check_network(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Nnet: {len(self.nodes)} nodes, {len(self.components)} components, "
+            f"{self.num_parameters} parameters>"
+        )
 
     # -- nodes ---------------------------------------------------------------------------------
 
@@ -178,7 +184,7 @@ class Nnet:
 
         Returns:
             Read-only float32 arrays by "<component>.<field>", as in "tdnn1.affine.linear_params",
-            in the order of the components.
+            in the order of the components; float64 where files hold double precision.
         """
         return {
             f"{component_name}.{field}": array
@@ -191,13 +197,13 @@ class Nnet:
 
         Args:
             arrays: New values by the names of `state_dict`; of the same shapes, converted to
-                float32. Arrays that are not named stay as they are.
+                the same precision. Arrays that are not named stay as they are.
 
         Raises:
             NetworkError: A name is unknown, or a shape differs.
         """
         places = {
-            f"{component_name}.{field}": (component_name, field, array.shape)
+            f"{component_name}.{field}": (component_name, field, array)
             for component_name, component in zip(self.component_names, self.components, strict=True)
             for field, array in component.arrays().items()
         }
@@ -205,10 +211,12 @@ class Nnet:
         for name, values in arrays.items():
             if name not in places:
                 raise NetworkError(f"there is no array '{name}'")
-            component_name, field, shape = places[name]
-            array = np.asarray(values, dtype=np.float32)
-            if array.shape != shape:
-                raise NetworkError(f"'{name}' must have the shape {shape} (got {array.shape})")
+            component_name, field, current = places[name]
+            array = np.asarray(values, dtype=current.dtype)
+            if array.shape != current.shape:
+                raise NetworkError(
+                    f"'{name}' must have the shape {current.shape} (got {array.shape})"
+                )
             fields.setdefault(component_name, {})[field] = array
         return self.with_components(
             {name: self.component(name).replace(**changes) for name, changes in fields.items()}

@@ -9,6 +9,7 @@ from nnet3_descriptors.components.affine import (
     NaturalGradientRepeatedAffineComponent,
     RepeatedAffineComponent,
 )
+from nnet3_descriptors.components.attention import RestrictedAttentionComponent
 from nnet3_descriptors.components.base import (
     Component,
     PrecomputedIndexes,
@@ -36,7 +37,21 @@ from nnet3_descriptors.components.elementwise import (
     PerElementScaleComponent,
     ScaleAndOffsetComponent,
 )
-from nnet3_descriptors.components.masks import DropoutComponent
+from nnet3_descriptors.components.general import (
+    BackpropTruncationComponent,
+    BackpropTruncationPrecomputedIndexes,
+    ConstantComponent,
+    DistributeComponent,
+    DistributePrecomputedIndexes,
+)
+from nnet3_descriptors.components.masks import (
+    DropoutComponent,
+    DropoutMaskComponent,
+    GeneralDropoutComponent,
+    GeneralDropoutPrecomputedIndexes,
+    SpecAugmentTimeMaskComponent,
+    SpecAugmentTimeMaskPrecomputedIndexes,
+)
 from nnet3_descriptors.components.nonlinear import (
     LogSoftmaxComponent,
     RectifiedLinearComponent,
@@ -47,7 +62,11 @@ from nnet3_descriptors.components.nonlinear import (
 from nnet3_descriptors.components.normalize import BatchNormComponent, NormalizeComponent
 from nnet3_descriptors.components.pooling import ConvolutionComponent, MaxpoolingComponent
 from nnet3_descriptors.components.properties import ComponentProperties
-from nnet3_descriptors.components.recurrent import LstmNonlinearityComponent
+from nnet3_descriptors.components.recurrent import (
+    GruNonlinearityComponent,
+    LstmNonlinearityComponent,
+    OutputGruNonlinearityComponent,
+)
 from nnet3_descriptors.components.statistics import (
     StatisticsExtractionComponent,
     StatisticsExtractionPrecomputedIndexes,
@@ -60,6 +79,8 @@ from nnet3_descriptors.components.time_offsets import TimeOffsetPrecomputedIndex
 
 __all__ = [
     "AffineComponent",
+    "BackpropTruncationComponent",
+    "BackpropTruncationPrecomputedIndexes",
     "BatchNormComponent",
     "BlockAffineComponent",
     "ClipGradientComponent",
@@ -67,13 +88,20 @@ __all__ = [
     "ComponentProperties",
     "CompositeComponent",
     "ConfigLine",
+    "ConstantComponent",
     "ConstantFunctionComponent",
     "ConvolutionComponent",
+    "DistributeComponent",
+    "DistributePrecomputedIndexes",
     "DropoutComponent",
+    "DropoutMaskComponent",
     "ElementwiseProductComponent",
     "FixedAffineComponent",
     "FixedBiasComponent",
     "FixedScaleComponent",
+    "GeneralDropoutComponent",
+    "GeneralDropoutPrecomputedIndexes",
+    "GruNonlinearityComponent",
     "LinearComponent",
     "LogSoftmaxComponent",
     "LstmNonlinearityComponent",
@@ -83,6 +111,7 @@ __all__ = [
     "NaturalGradientRepeatedAffineComponent",
     "NoOpComponent",
     "NormalizeComponent",
+    "OutputGruNonlinearityComponent",
     "PerElementOffsetComponent",
     "PerElementScaleComponent",
     "PermuteComponent",
@@ -90,9 +119,12 @@ __all__ = [
     "PrecomputedIndexes",
     "RectifiedLinearComponent",
     "RepeatedAffineComponent",
+    "RestrictedAttentionComponent",
     "ScaleAndOffsetComponent",
     "SigmoidComponent",
     "SoftmaxComponent",
+    "SpecAugmentTimeMaskComponent",
+    "SpecAugmentTimeMaskPrecomputedIndexes",
     "StatisticsExtractionComponent",
     "StatisticsExtractionPrecomputedIndexes",
     "StatisticsPoolingComponent",

@@ -1,8 +1,15 @@
 """Components that set some of their input to zero at random while training."""
 
-from nnet3_descriptors.components.base import Component, component
-from nnet3_descriptors.components.fields import boolean, integer, real
+from __future__ import annotations
+
+import numpy as np
+
+from nnet3_descriptors.components.base import Component, PrecomputedIndexes, component
+from nnet3_descriptors.components.fields import boolean, flag, integer, real
+from nnet3_descriptors.components.no_input import NoInputRules
+from nnet3_descriptors.components.precomputed import RowArray, precomputed, row_array, times
 from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.indexes import IndexArray, N, T, index_keys
 
 
 @component
@@ -30,3 +37,209 @@ class DropoutComponent(Component):
     dropout_proportion: float = real(minimum=0.0, maximum=1.0)
     dropout_per_frame: bool = boolean(default=False, absent=False)
     test_mode: bool = boolean(default=False, absent=False, info=None)
+
+
+@component
+class DropoutMaskComponent(NoInputRules, Component):
+    """y = a random mask, for nothing; LstmNonlinearityComponent multiplies its gates by it.
+
+    The mask is 0 or 1; of two or three columns, the first two of a row are never both 0. Or it is
+    continuous, uniform in [1 - 2 dropout_proportion, 1 + 2 dropout_proportion]. In test mode y is
+    the average of that.
+
+    Attributes:
+        output_dim: Number of columns.
+        dropout_proportion: Probability of 0.
+        test_mode: Nothing is random.
+        continuous: The mask has values between.
+    """
+
+    PROPERTIES = Property.RANDOM
+    INFO = ("output_dim", "dropout_proportion", "continuous")
+
+    output_dim: int = integer(minimum=1)
+    dropout_proportion: float = real(default=0.5, minimum=0.0, maximum=1.0)
+    test_mode: bool = boolean(default=False, absent=False)
+    continuous: bool = flag()
+
+    @property
+    def input_dim(self) -> int:
+        """Number of columns that the descriptor of the unused input has to have."""
+        return self.output_dim
+
+
+@precomputed
+class GeneralDropoutPrecomputedIndexes(PrecomputedIndexes):
+    """Which mask each row is multiplied by.
+
+    Attributes:
+        num_mask_rows: Number of masks.
+        indexes: (rows * blocks in a row,), the number of the mask.
+    """
+
+    num_mask_rows: int
+    indexes: RowArray = row_array()
+
+
+def _is_specaugment(component: GeneralDropoutComponent) -> bool:
+    return component.specaugment_max_proportion != 0.0
+
+
+def _has_regions(component: GeneralDropoutComponent) -> bool:
+    return _is_specaugment(component) and component.specaugment_max_regions != 1
+
+
+@component
+class GeneralDropoutComponent(Component):
+    """y = x times a random mask that stays the same over the times of a sequence.
+
+    The mask is 0 or 1 / (1 - dropout_proportion); or continuous, uniform in
+    [1 - 2 dropout_proportion, 1 + 2 dropout_proportion]; or, as in SpecAugment (D. Park et al.,
+    2019), 0 in bands of columns and else 1. In test mode y = x.
+
+    Attributes:
+        dim: Number of columns.
+        block_dim: Columns are repeated blocks of this many, which share their mask.
+        time_period: After so many frames there is another mask; 0 for never.
+        dropout_proportion: Probability of 0.
+        dropout_per_frame: All columns of a mask are equal; such a mask is 0 or 1 if it is not
+            continuous. Only files of one old branch of Kaldi have this.
+        specaugment_max_proportion: Largest part of the columns that a mask is 0 in; 0 for dropout.
+        specaugment_max_regions: Largest number of bands.
+        test_mode: Nothing is random.
+        continuous: The mask has values between.
+    """
+
+    INFO = (
+        "dim",
+        "block_dim",
+        "dropout_proportion",
+        "continuous",
+        "dropout_per_frame",
+        "specaugment_max_proportion",
+        "specaugment_max_regions",
+        "time_period",
+    )
+
+    dim: int = integer(minimum=1)
+    block_dim: int = integer(default=lambda self: self.dim, minimum=1)
+    time_period: int = integer(default=0, minimum=0, shown="unless default")
+    dropout_proportion: float = real(default=0.5, minimum=0.0, maximum=1.0)
+    dropout_per_frame: bool = flag(token="<PerframeDropout>", info="per_frame")
+    specaugment_max_proportion: float = real(
+        default=0.0,
+        minimum=0.0,
+        maximum=1.0,
+        token="<SpecAugmentMaxProportion>",
+        written="unless default",
+    )
+    specaugment_max_regions: int = integer(
+        default=1,
+        minimum=1,
+        token="<SpecAugmentMaxRegions>",
+        written=_has_regions,
+        shown=_is_specaugment,
+    )
+    test_mode: bool = flag(info=None)
+    continuous: bool = flag()
+
+    def check(self) -> None:
+        """Raises NetworkError if blocks or kinds of masks do not fit each other."""
+        self.require(
+            self.dim % self.block_dim == 0,
+            f"'block_dim' must divide {self.dim}, got {self.block_dim}",
+        )
+        self.require(
+            not (_is_specaugment(self) and self.continuous),
+            "a mask cannot be 'continuous' and have a 'specaugment_max_proportion'",
+        )
+
+    @property
+    def properties(self) -> Property:
+        """The promises of this component."""
+        properties = (
+            Property.RANDOM
+            | Property.PROPAGATE_IN_PLACE
+            | Property.BACKPROP_IN_PLACE
+            | Property.USES_MEMO
+        )
+        if self.block_dim != self.dim:
+            properties |= Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS
+        return properties
+
+    def precompute_indexes(
+        self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool
+    ) -> GeneralDropoutPrecomputedIndexes:
+        """Returns a mask for each sequence, or for each period of each sequence."""
+        which = output_indexes.copy()
+        which[:, T] = times(output_indexes) // self.time_period if self.time_period else 0
+        (keys,) = index_keys(np.stack((which[:, N], which[:, T], 0 * which[:, N]), axis=1))
+        masks, indexes = np.unique(keys, return_inverse=True)
+        return GeneralDropoutPrecomputedIndexes(
+            num_mask_rows=len(masks),
+            indexes=np.repeat(indexes, self.dim // self.block_dim),
+        )
+
+
+@precomputed
+class SpecAugmentTimeMaskPrecomputedIndexes(PrecomputedIndexes):
+    """The rows of each sequence.
+
+    Attributes:
+        rows: (rows,), all row numbers, those of each sequence together and in the order of time.
+        splits: (sequences + 1,), sequence s has rows[splits[s]:splits[s + 1]].
+    """
+
+    rows: RowArray = row_array()
+    splits: RowArray = row_array()
+
+    @property
+    def sequences(self) -> tuple[RowArray, ...]:
+        """The rows of each sequence, in the order of time."""
+        return tuple(np.split(self.rows, self.splits[1:-1]))
+
+
+@component
+class SpecAugmentTimeMaskComponent(Component):
+    """y = x with random stretches of time set to zero (SpecAugment, D. Park et al., 2019).
+
+    In test mode y = x.
+
+    Attributes:
+        dim: Number of columns.
+        zeroed_proportion: Part of the frames that is set to zero.
+        time_mask_max_frames: Largest number of frames in a stretch.
+        test_mode: Nothing is random.
+    """
+
+    PROPERTIES = (
+        Property.RANDOM
+        | Property.PROPAGATE_IN_PLACE
+        | Property.BACKPROP_IN_PLACE
+        | Property.USES_MEMO
+    )
+
+    dim: int = integer(minimum=1)
+    zeroed_proportion: float = real(default=0.25, minimum=0.0, maximum=1.0)
+    time_mask_max_frames: int = integer(default=10, minimum=2)
+    test_mode: bool = flag(config=None, info=None)
+
+    def check(self) -> None:
+        """Raises NetworkError if no frame could stay between two stretches."""
+        zeroed, longest = self.zeroed_proportion, self.time_mask_max_frames
+        self.require(
+            longest * (1.0 - zeroed) >= zeroed,
+            f"'zeroed_proportion' must leave some of {longest} frames, got {zeroed:g}",
+        )
+
+    def precompute_indexes(
+        self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool
+    ) -> SpecAugmentTimeMaskPrecomputedIndexes:
+        """Returns the rows of each sequence."""
+        rows = np.lexsort((output_indexes[:, T], output_indexes[:, N]))
+        sequence = output_indexes[rows, N]
+        starts = np.flatnonzero(np.diff(sequence)) + 1
+        return SpecAugmentTimeMaskPrecomputedIndexes(
+            rows=rows.astype(np.int32),
+            splits=np.concatenate([[0], starts, [len(rows)]]).astype(np.int32),
+        )

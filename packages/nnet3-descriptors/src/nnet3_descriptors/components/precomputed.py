@@ -1,12 +1,14 @@
 """The arrays of indexes that components precompute, and what is needed to find rows."""
 
+from __future__ import annotations
+
 from typing import Any, TypeVar, dataclass_transform
 
 import attrs
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nnet3_descriptors.components.kinds import ArrayKey
+from nnet3_descriptors.components.kinds import ArrayKey, read_only
 from nnet3_descriptors.errors import Nnet3Error
 from nnet3_descriptors.indexes import IndexArray, N, T, X, index_keys
 
@@ -22,16 +24,6 @@ def precomputed(cls: _C) -> _C:
     return built
 
 
-def read_only_int32(values: ArrayLike) -> RowArray:
-    """Returns `values` as a read-only C-contiguous int32 array; copies only if it has to."""
-    array = np.asarray(values)
-    if array.dtype == np.int32 and array.flags.c_contiguous and not array.flags.writeable:
-        return array
-    array = np.array(array, dtype=np.int32, order="C")
-    array.flags.writeable = False
-    return array
-
-
 def row_array(width: int | None = None) -> Any:
     """Declares a field of PrecomputedIndexes that holds (rows,) or, with a width, (rows, width).
 
@@ -39,11 +31,15 @@ def row_array(width: int | None = None) -> Any:
     """
     expected = "(rows,)" if width is None else f"(rows, {width})"
 
-    def check(_: object, attribute: "attrs.Attribute[RowArray]", value: RowArray) -> None:
+    def check(_: object, attribute: attrs.Attribute[RowArray], value: RowArray) -> None:
         if value.shape[1:] != (() if width is None else (width,)) or value.ndim == 0:
             raise Nnet3Error(f"'{attribute.name}' must be {expected}, got {value.shape}")
 
-    return attrs.field(converter=read_only_int32, eq=ArrayKey, validator=check)
+    return attrs.field(converter=_row_numbers, eq=ArrayKey, validator=check)
+
+
+def _row_numbers(values: ArrayLike) -> RowArray:
+    return read_only(values, np.int32)
 
 
 def time_ranges(
@@ -65,6 +61,21 @@ def time_ranges(
     keys, begins, ends = index_keys(rows, *limits)
     ranges = np.searchsorted(keys, np.stack((begins, ends), axis=1))
     return ranges.astype(np.int32)
+
+
+def find_rows(rows: IndexArray, wanted: IndexArray) -> NDArray[np.int64]:
+    """Returns where each wanted index is among the rows.
+
+    Args:
+        rows: (M, 3) indexes, in any order.
+        wanted: (N, 3) indexes, each of which is among the rows.
+
+    Returns:
+        (N,) row numbers.
+    """
+    keys, wanted_keys = index_keys(rows, wanted)
+    order = np.argsort(keys)
+    return order[np.searchsorted(keys, wanted_keys, sorter=order)]
 
 
 def sequence_order(indexes: IndexArray) -> NDArray[np.intp]:

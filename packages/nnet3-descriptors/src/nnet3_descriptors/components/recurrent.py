@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from nnet3_descriptors.components import natural_gradient
 from nnet3_descriptors.components.base import UpdatableComponent, component
 from nnet3_descriptors.components.config_line import ConfigLine
-from nnet3_descriptors.components.fields import Array, boolean, double, matrix, vector
+from nnet3_descriptors.components.fields import (
+    Array,
+    boolean,
+    double,
+    integer,
+    matrix,
+    real,
+    vector,
+)
 from nnet3_descriptors.components.info import item, number, root_mean_square, summarize_vector
 from nnet3_descriptors.components.initial import normal
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 
 _LSTM_NONLINEARITIES = ("i_t_sigmoid", "f_t_sigmoid", "c_t_tanh", "o_t_sigmoid", "m_t_tanh")
 """What Kaldi calls the rows of the statistics of an LSTM."""
+
+GRU_PROPERTIES = (
+    Property.SIMPLE
+    | Property.UPDATABLE
+    | Property.BACKPROP_NEEDS_INPUT
+    | Property.BACKPROP_NEEDS_OUTPUT
+    | Property.BACKPROP_ADDS
+)
 
 
 def _peephole_items(component: Any) -> str:
@@ -112,3 +130,175 @@ class LstmNonlinearityComponent(UpdatableComponent):
             "params": normal(rng, (3, cell_dim), stddev),
             "self_repair_config": thresholds + [scale] * len(thresholds),
         }
+
+
+def _gru_statistics_items(component: Any) -> str:
+    """Returns what `info` says about the tanh, if it has been counted."""
+    count = component.count
+    if not count > 0.0:
+        return ""
+    return (
+        f", count={number(count, 3)}"
+        + item(
+            "self-repaired-proportion", component.self_repair_total / (count * component.cell_dim)
+        )
+        + f", value-avg={summarize_vector(component.value_avg)}"
+        + f", deriv-avg={summarize_vector(component.deriv_avg)}"
+    )
+
+
+def _zeros(component: Any) -> Array:
+    return np.zeros(component.cell_dim, dtype=np.float32)
+
+
+@component
+class GruNonlinearityComponent(UpdatableComponent):
+    """The gates and cell of a GRU: (z, r, hpart, c_prev, s_prev) to (h, c).
+
+        h = tanh(hpart + w_h (s_prev r))
+        c = (1 - z) h + z c_prev
+
+    Vectors are multiplied element by element. z, hpart and c_prev have cell_dim columns, r and
+    s_prev recurrent_dim. If these are equal, s_prev is c_prev and is not in the input again.
+
+    Attributes:
+        cell_dim: Number of cells.
+        recurrent_dim: Number of columns of the recurrent connection, which may be a projection.
+        w_h: (cell_dim, recurrent_dim).
+        value_avg: Average of the tanh, (cell_dim,).
+        deriv_avg: Average of its derivative, (cell_dim,).
+        self_repair_total: Number of cells that were repaired, summed over frames.
+        count: Number of frames in the statistics.
+        self_repair_threshold: Bound of deriv_avg below which a cell is repaired.
+        self_repair_scale: Size of the repair.
+    """
+
+    PROPERTIES = GRU_PROPERTIES
+    INFO = (
+        *UpdatableComponent.COMMON_INFO,
+        "cell_dim",
+        "recurrent_dim",
+        "w_h",
+        "self_repair_threshold",
+        "self_repair_scale",
+        _gru_statistics_items,
+        "alpha",
+        "rank_in",
+        "rank_out",
+        "update_period",
+    )
+
+    cell_dim: int = integer(minimum=1)
+    recurrent_dim: int = integer(default=lambda self: self.cell_dim, unset_below=0, minimum=1)
+    w_h: Array = matrix(
+        parameter=True,
+        token="<w_h>",
+        shape=("cell_dim", "recurrent_dim"),
+        info="w_h",
+        show=root_mean_square,
+    )
+    value_avg: Array = vector(default=_zeros, shape=("cell_dim",))
+    deriv_avg: Array = vector(default=_zeros, shape=("cell_dim",))
+    self_repair_total: float = double(default=0.0, config=None)
+    count: float = double(default=0.0, config=None)
+    self_repair_threshold: float = real(default=0.2, minimum=0.0)
+    self_repair_scale: float = real(default=1.0e-05, minimum=0.0)
+    alpha: float = natural_gradient.alpha()
+    rank_in: int = natural_gradient.rank_in(token="<RankInOut>", default=20, unset_below=None)
+    rank_out: int = natural_gradient.rank_out(token="", default=80, unset_below=None)
+    update_period: int = natural_gradient.update_period()
+
+    def check(self) -> None:
+        """Raises NetworkError if the recurrent connection is wider than the cells."""
+        self.require(
+            self.recurrent_dim <= self.cell_dim,
+            f"'recurrent_dim' must be <= {self.cell_dim}, got {self.recurrent_dim}",
+        )
+
+    @property
+    def input_dim(self) -> int:
+        """Number of columns of the input."""
+        if self.recurrent_dim == self.cell_dim:
+            return 4 * self.cell_dim
+        return 3 * self.cell_dim + 2 * self.recurrent_dim
+
+    @property
+    def output_dim(self) -> int:
+        """Number of columns of the output."""
+        return 2 * self.cell_dim
+
+    @classmethod
+    def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
+        """Returns the initial weights."""
+        cell_dim = config.integer("cell-dim", minimum=1)
+        recurrent_dim = config.integer("recurrent-dim", -1)
+        shape = (cell_dim, recurrent_dim if recurrent_dim >= 0 else cell_dim)
+        stddev = config.real("param-stddev", 1.0 / math.sqrt(cell_dim), minimum=0.0)
+        return {"w_h": normal(rng, shape, stddev)}
+
+
+@component
+class OutputGruNonlinearityComponent(UpdatableComponent):
+    """The cell of a GRU with an output gate and no reset gate: (z, hpart, c_prev) to (h, c).
+
+        h = tanh(hpart + w_h c_prev)
+        c = (1 - z) h + z c_prev
+
+    Vectors are multiplied element by element; all have cell_dim columns.
+
+    Attributes:
+        cell_dim: Number of cells.
+        w_h: (cell_dim,).
+        value_avg: Average of the tanh, (cell_dim,).
+        deriv_avg: Average of its derivative, (cell_dim,).
+        self_repair_total: Number of cells that were repaired, summed over frames.
+        count: Number of frames in the statistics.
+        self_repair_threshold: Bound of deriv_avg below which a cell is repaired.
+        self_repair_scale: Size of the repair.
+        rank: Rank of the Fisher-matrix estimate.
+    """
+
+    PROPERTIES = GRU_PROPERTIES
+    INFO = (
+        *UpdatableComponent.COMMON_INFO,
+        "cell_dim",
+        "w_h",
+        "self_repair_threshold",
+        "self_repair_scale",
+        _gru_statistics_items,
+        "alpha",
+        "rank",
+        "update_period",
+    )
+
+    cell_dim: int = integer(minimum=1)
+    w_h: Array = vector(
+        parameter=True, token="<w_h>", shape=("cell_dim",), info="w_h", show=root_mean_square
+    )
+    value_avg: Array = vector(default=_zeros, shape=("cell_dim",))
+    deriv_avg: Array = vector(default=_zeros, shape=("cell_dim",))
+    self_repair_total: float = double(default=0.0, config=None)
+    count: float = double(default=0.0, config=None)
+    self_repair_threshold: float = real(default=0.2, minimum=0.0)
+    self_repair_scale: float = real(default=1.0e-05, minimum=0.0)
+    alpha: float = natural_gradient.alpha()
+    rank: int = integer(default=8, minimum=1)
+    update_period: int = natural_gradient.update_period(default=10)
+
+    @property
+    def input_dim(self) -> int:
+        """Number of columns of the input."""
+        return 3 * self.cell_dim
+
+    @property
+    def output_dim(self) -> int:
+        """Number of columns of the output."""
+        return 2 * self.cell_dim
+
+    @classmethod
+    def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
+        """Returns the initial weights."""
+        cell_dim = config.integer("cell-dim", minimum=1)
+        mean = config.real("param-mean", 0.0)
+        stddev = config.real("param-stddev", 1.0, minimum=0.0)
+        return {"w_h": normal(rng, cell_dim, stddev, mean)}

@@ -1,5 +1,7 @@
 """Means and standard deviations over time: extraction of sums, and pooling of these."""
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import NDArray
 

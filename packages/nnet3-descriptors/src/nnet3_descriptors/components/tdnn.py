@@ -1,5 +1,7 @@
 """The time-delay layer: an affine map of the input at several time offsets."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

@@ -4,6 +4,8 @@ Rows are ordered by t and, for each t, by sequence: the distinct (n, x) in ascen
 the grid has rows that the given indexes have not, padding is put in, with t = NO_TIME.
 """
 
+from __future__ import annotations
+
 import attrs
 import numpy as np
 from numpy.typing import NDArray
@@ -31,13 +33,17 @@ class TimeGrid:
         return self.start + (self.count - 1) * self.step
 
     @classmethod
-    def of(cls, indexes: IndexArray) -> "TimeGrid":
+    def of(cls, indexes: IndexArray) -> TimeGrid:
         """Returns the smallest grid that holds the times of indexes (N, 3), padding left out."""
         times = np.unique(indexes[:, T])
         times = times[times != NO_TIME].astype(np.int64)
         step = int(np.gcd.reduce(np.diff(times))) if len(times) > 1 else 0
         first, last = int(times[0]), int(times[-1])
         return cls(first, step, (last - first) // step + 1 if step else 1)
+
+    def refined(self, step: int) -> TimeGrid:
+        """Returns the grid from the same first to the same last time, in smaller steps."""
+        return TimeGrid(self.start, step, (self.last - self.start) // step + 1)
 
 
 def sequences(indexes: IndexArray) -> NDArray[np.int64]:

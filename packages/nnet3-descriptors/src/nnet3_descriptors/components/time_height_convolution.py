@@ -1,5 +1,7 @@
 """Convolution over two dimensions, of which one is time and the other is within the columns."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

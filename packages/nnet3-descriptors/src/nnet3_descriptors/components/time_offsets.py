@@ -1,5 +1,7 @@
 """Index rules of components whose output at time t is made of inputs at several offsets from t."""
 
+from __future__ import annotations
+
 import math
 from typing import Self
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnet3_descriptors.files import compressed
-from nnet3_descriptors.files.reader import Reader
+from nnet3_descriptors.files.reader import F, Reader
 
 FloatType = np.dtype[np.float32] | np.dtype[np.float64]
 
@@ -84,49 +84,49 @@ class BinaryReader(Reader):
         """Reads a vector of pairs of 32-bit integers."""
         return [(first, second) for first, second in self._integer_array(2).tolist()]
 
-    def _floats(self, shape: tuple[int, ...], dtype: FloatType, start: int) -> NDArray[np.float32]:
-        """Reads the values of an array; float32 values that are aligned are not copied."""
+    def _floats(
+        self, shape: tuple[int, ...], dtype: FloatType, precision: type[F], start: int
+    ) -> NDArray[F]:
+        """Reads the values of an array; those that are aligned are not copied if they fit."""
         if min(shape) < 0 or (0 in shape and max(shape) > 0):
             self.fail("impossible size", at=start, expected="a size >= 0",
                       found=" by ".join(map(str, shape)))  # fmt: skip
         size = int(np.prod(shape, dtype=object)) * dtype.itemsize
         what = f"an array of {' by '.join(map(str, shape))} numbers,"
         raw = np.frombuffer(self._take(size, what, start), dtype=dtype)
-        if dtype.itemsize == _FLOAT32.size and raw.flags.aligned:
-            values: NDArray[np.float32] = raw.view(np.float32)
+        if dtype == precision and raw.flags.aligned:
+            values: NDArray[F] = raw.view(precision)
         else:
             with np.errstate(over="ignore"):
-                values = raw.astype(np.float32)
+                values = raw.astype(precision)
             values.flags.writeable = False
         return values.reshape(shape)
 
-    def vector(self) -> NDArray[np.float32]:
-        """Reads a vector; returns (size,) float32, read-only."""
+    def _vector(self, precision: type[F]) -> NDArray[F]:
         start = self.position
         dtype = _VECTORS.get(token := self.token())
         if dtype is None:
             self.fail("this is no vector", at=start, expected="'FV' or 'DV'", found=f"'{token}'")
-        return self._floats((self.integer(),), dtype, start)
+        return self._floats((self.integer(),), dtype, precision, start)
 
-    def matrix(self) -> NDArray[np.float32]:
-        """Reads a matrix, which may be compressed; returns (rows, cols) float32, read-only."""
+    def _matrix(self, precision: type[F]) -> NDArray[F]:
         start = self.position
         token = self.token()
         if token in compressed.FORMATS:
-            return self._compressed_matrix(token, start)
+            return self._compressed_matrix(token, precision, start)
         dtype = _MATRICES.get(token)
         if dtype is None:
             self.fail("this is no matrix", at=start, expected="'FM', 'DM', 'CM', 'CM2' or 'CM3'",
                       found=f"'{token}'")  # fmt: skip
         rows = self.integer()
-        return self._floats((rows, self.integer()), dtype, start)
+        return self._floats((rows, self.integer()), dtype, precision, start)
 
-    def _compressed_matrix(self, token: str, start: int) -> NDArray[np.float32]:
+    def _compressed_matrix(self, token: str, precision: type[F], start: int) -> NDArray[F]:
         header = compressed.Header.unpack(self._take(compressed.HEADER_SIZE, "a header", start))
         if min(header.rows, header.cols) < 0 or (header.rows == 0) != (header.cols == 0):
             self.fail("impossible size", at=start, expected="a size >= 0",
                       found=f"{header.rows} by {header.cols}")  # fmt: skip
         body = self._take(compressed.body_size(token, header), "a compressed matrix", start)
-        matrix = compressed.decompress(token, header, body)
+        matrix = compressed.decompress(token, header, body).astype(precision, copy=False)
         matrix.flags.writeable = False
         return matrix

@@ -3,12 +3,14 @@
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnet3_descriptors.errors import ModelFileError, NetworkError
+
+F = TypeVar("F", np.float32, np.float64)
 
 MAX_TOKEN: Final = 4096
 """Longest word that can be a token, in bytes."""
@@ -187,13 +189,29 @@ class Reader(ABC):
     def integer_pairs(self) -> list[tuple[int, int]]:
         """Reads a vector of pairs of 32-bit integers."""
 
-    @abstractmethod
     def vector(self) -> NDArray[np.float32]:
         """Reads a vector; returns (size,) float32, read-only."""
+        return self._vector(np.float32)
 
-    @abstractmethod
+    def double_vector(self) -> NDArray[np.float64]:
+        """Reads a vector; returns (size,) float64, read-only."""
+        return self._vector(np.float64)
+
     def matrix(self) -> NDArray[np.float32]:
         """Reads a matrix, which may be compressed; returns (rows, cols) float32, read-only."""
+        return self._matrix(np.float32)
+
+    def double_matrix(self) -> NDArray[np.float64]:
+        """Reads a matrix, which may be compressed; returns (rows, cols) float64, read-only."""
+        return self._matrix(np.float64)
+
+    @abstractmethod
+    def _vector(self, precision: type[F]) -> NDArray[F]:
+        """Reads a vector of either precision and converts it; returns (size,), read-only."""
+
+    @abstractmethod
+    def _matrix(self, precision: type[F]) -> NDArray[F]:
+        """Reads a matrix of either precision and converts it; returns (rows, cols), read-only."""
 
 
 _BLANKS: Final = frozenset(b" \t\n\r\v\f")

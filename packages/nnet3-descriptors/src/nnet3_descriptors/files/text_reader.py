@@ -6,7 +6,7 @@ from typing import Final, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.files.reader import Reader, find, shown
+from nnet3_descriptors.files.reader import F, Reader, find, shown
 
 _PIECE: Final = 1 << 16
 """Bytes of text that are split into words at a time, which bounds the memory that takes."""
@@ -92,7 +92,7 @@ class TextReader(Reader):
             pairs.append((first, second))
         return pairs
 
-    def _numbers(self, start: int, end: int) -> NDArray[np.float32]:
+    def _numbers(self, start: int, end: int, precision: type[F]) -> NDArray[F]:
         """Returns the numbers in a range of the file."""
         pieces = []
         while start < end:
@@ -102,11 +102,11 @@ class TextReader(Reader):
             words = bytes(self.data[start:stop]).split()
             try:
                 with np.errstate(over="ignore"):
-                    pieces.append(np.array(words, dtype=np.float64).astype(np.float32))
+                    pieces.append(np.array(words, dtype=np.float64).astype(precision))
             except ValueError:
                 self._find_no_number(words, start)
             start = stop
-        return np.concatenate(pieces) if pieces else np.empty(0, np.float32)
+        return np.concatenate(pieces) if pieces else np.empty(0, precision)
 
     def _find_no_number(self, words: list[bytes], start: int) -> NoReturn:
         for word in words:
@@ -117,24 +117,22 @@ class TextReader(Reader):
                 self._no("number", word.decode("latin-1"), at)
         self.fail("this is no number", at=start)
 
-    def vector(self) -> NDArray[np.float32]:
-        """Reads a vector; returns (size,) float32, read-only."""
+    def _vector(self, precision: type[F]) -> NDArray[F]:
         start, end = self._bracketed("vector")
         if (newline := find(self.data[:end], b"\n", start)) >= 0:
             self.fail("a vector has only one line", at=newline)
-        values = self._numbers(start, end)
+        values = self._numbers(start, end, precision)
         values.flags.writeable = False
         return values
 
-    def matrix(self) -> NDArray[np.float32]:
-        """Reads a matrix; returns (rows, cols) float32, read-only."""
+    def _matrix(self, precision: type[F]) -> NDArray[F]:
         start, end = self._bracketed("matrix")
-        rows: list[NDArray[np.float32]] = []
+        rows: list[NDArray[F]] = []
         while start < end:
             stop = find(self.data[:end], b"\n", start)
             stop = end if stop < 0 else stop
             for part in re.finditer(rb"[^;]+", bytes(self.data[start:stop])):
-                row = self._numbers(start + part.start(), start + part.end())
+                row = self._numbers(start + part.start(), start + part.end(), precision)
                 if rows and row.size not in (0, rows[0].size):
                     self.fail(
                         "the rows of a matrix differ in length",
@@ -145,6 +143,6 @@ class TextReader(Reader):
                 if row.size:
                     rows.append(row)
             start = stop + 1
-        values = np.array(rows, dtype=np.float32) if rows else np.empty((0, 0), np.float32)
+        values = np.array(rows, dtype=precision) if rows else np.empty((0, 0), precision)
         values.flags.writeable = False
         return values

@@ -3,7 +3,7 @@
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +72,14 @@ class Writer(ABC):
     def matrix(self, values: NDArray[np.float32]) -> None:
         """Writes a matrix, (rows, cols) float32."""
 
+    @abstractmethod
+    def double_vector(self, values: NDArray[np.float64]) -> None:
+        """Writes a vector, (size,) float64."""
+
+    @abstractmethod
+    def double_matrix(self, values: NDArray[np.float64]) -> None:
+        """Writes a matrix, (rows, cols) float64."""
+
 
 class BinaryWriter(Writer):
     """Writes binary elements: numbers are preceded by their size in bytes."""
@@ -107,23 +115,29 @@ class BinaryWriter(Writer):
         self.integer(len(values))
         self.raw(np.asarray(values, dtype="<i4").tobytes())
 
-    def _floats(self, values: NDArray[np.float32]) -> None:
-        contiguous = np.ascontiguousarray(values, dtype="<f4")
+    def _array(self, token: str, values: NDArray[Any], dtype: str) -> None:
+        self.token(token)
+        for size in values.shape:
+            self.integer(size)
+        contiguous = np.ascontiguousarray(values, dtype=dtype)
         if contiguous.size:
             self.chunks.append(contiguous.data.cast("B"))
 
     def vector(self, values: NDArray[np.float32]) -> None:
         """Writes a vector, (size,) float32."""
-        self.token("FV")
-        self.integer(len(values))
-        self._floats(values)
+        self._array("FV", values, "<f4")
 
     def matrix(self, values: NDArray[np.float32]) -> None:
         """Writes a matrix, (rows, cols) float32."""
-        self.token("FM")
-        self.integer(values.shape[0])
-        self.integer(values.shape[1])
-        self._floats(values)
+        self._array("FM", values, "<f4")
+
+    def double_vector(self, values: NDArray[np.float64]) -> None:
+        """Writes a vector, (size,) float64."""
+        self._array("DV", values, "<f8")
+
+    def double_matrix(self, values: NDArray[np.float64]) -> None:
+        """Writes a matrix, (rows, cols) float64."""
+        self._array("DM", values, "<f8")
 
 
 class TextWriter(Writer):
@@ -159,12 +173,12 @@ class TextWriter(Writer):
         """Writes a vector of pairs of 32-bit integers."""
         self.raw(f"[ {''.join(f'{first},{second} ' for first, second in values)}]\n".encode())
 
-    def vector(self, values: NDArray[np.float32]) -> None:
-        """Writes a vector, (size,) float32."""
+    def vector(self, values: NDArray[Any]) -> None:
+        """Writes a vector, (size,)."""
         self.raw(b" [ " + _text(values.tolist()) + b"]\n")
 
-    def matrix(self, values: NDArray[np.float32]) -> None:
-        """Writes a matrix, (rows, cols) float32, a row on each line."""
+    def matrix(self, values: NDArray[Any]) -> None:
+        """Writes a matrix, (rows, cols), a row on each line."""
         if values.size == 0:
             self.raw(b" [ ]\n")
             return
@@ -172,6 +186,9 @@ class TextWriter(Writer):
         for row in values:
             self.raw(b"\n  " + _text(row.tolist()))
         self.raw(b"]\n")
+
+    double_vector = vector
+    double_matrix = matrix
 
 
 def _text(values: Iterable[float]) -> bytes:

@@ -1,0 +1,213 @@
+"""Components that look at indexes: distribution over x, truncated recurrence, constants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnet3_descriptors.components import natural_gradient
+from nnet3_descriptors.components.base import (
+    Component,
+    PrecomputedIndexes,
+    UpdatableComponent,
+    component,
+)
+from nnet3_descriptors.components.config_line import ConfigLine
+from nnet3_descriptors.components.fields import Array, boolean, double, integer, real, vector
+from nnet3_descriptors.components.info import item, items, mean_stddev, number
+from nnet3_descriptors.components.initial import normal
+from nnet3_descriptors.components.no_input import NoInputRules
+from nnet3_descriptors.components.precomputed import (
+    RowArray,
+    find_rows,
+    precomputed,
+    row_array,
+    times,
+)
+from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.indexes import IndexArray, N, X
+
+
+@precomputed
+class DistributePrecomputedIndexes(PrecomputedIndexes):
+    """Which block of columns of the input each row of the output is.
+
+    Attributes:
+        source_blocks: (rows out,), the block, counted along the rows of the input: block b of
+            row r is r * blocks in a row + b.
+    """
+
+    source_blocks: RowArray = row_array()
+
+
+@component
+class DistributeComponent(Component):
+    """y at (n, t, x) = block x mod k of the columns of the input at (n, t, floor(x / k)).
+
+    Attributes:
+        input_dim: Number of columns of the input: k blocks of those of the output.
+        output_dim: Number of columns of the output.
+    """
+
+    input_dim: int = integer(minimum=1)
+    output_dim: int = integer(minimum=1)
+
+    def check(self) -> None:
+        """Raises NetworkError if the columns cannot be divided into blocks."""
+        self.require(
+            self.input_dim % self.output_dim == 0,
+            f"'output_dim' must divide {self.input_dim}, got {self.output_dim}",
+        )
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of blocks of columns of the input."""
+        return self.input_dim // self.output_dim
+
+    def input_dependencies(
+        self, output_indexes: IndexArray
+    ) -> tuple[NDArray[np.int64], IndexArray]:
+        """Returns the index that the block of each row belongs to."""
+        needed = output_indexes.copy()
+        needed[:, X] //= self.num_blocks
+        return np.arange(len(output_indexes) + 1, dtype=np.int64), needed
+
+    def precompute_indexes(
+        self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool
+    ) -> DistributePrecomputedIndexes:
+        """Returns the block that each row of the output is."""
+        _, needed = self.input_dependencies(output_indexes)
+        rows = find_rows(input_indexes, needed)
+        blocks = output_indexes[:, X] % self.num_blocks
+        return DistributePrecomputedIndexes(source_blocks=rows * self.num_blocks + blocks)
+
+
+@precomputed
+class BackpropTruncationPrecomputedIndexes(PrecomputedIndexes):
+    """Where derivatives may be set to zero.
+
+    Attributes:
+        boundary_rows: (boundaries,), rows whose recurrence crosses a multiple of zeroing_interval.
+    """
+
+    boundary_rows: RowArray = row_array()
+
+
+def _truncation_items(component: Any) -> str:
+    c = component
+    clipped = c.num_clipped / c.count if c.count > 0 else 0.0
+    boundaries = c.count_zeroing_boundaries
+    zeroed = c.num_zeroed / boundaries if boundaries > 0 else 0.0
+    return (
+        f", count={number(c.count, 3)}"
+        + items(c, ("recurrence_interval", "clipping_threshold"))
+        + item("clipped-proportion", clipped)
+        + items(c, ("zeroing_threshold", "zeroing_interval"))
+        + item("zeroed-proportion", zeroed)
+        + item("count-zeroing-boundaries", int(boundaries))
+    )
+
+
+@component
+class BackpropTruncationComponent(Component):
+    """y = scale x; derivatives that have grown too large are cut on their way back in time.
+
+    A row of the derivative whose norm exceeds clipping_threshold is scaled down to it. One whose
+    recurrence crosses a boundary, and whose norm exceeds zeroing_threshold, is set to zero. The
+    boundaries are every zeroing_interval frames, at other places for each sequence.
+
+    Attributes:
+        dim: Number of columns.
+        scale: Multiplies values and derivatives.
+        clipping_threshold: Largest norm of a row of the derivative; 0 for no bound.
+        zeroing_threshold: Norm above which the derivative is set to zero at a boundary; 0 for none.
+        zeroing_interval: Distance of the boundaries, in frames.
+        recurrence_interval: How far the recurrent connection goes back, in frames.
+        num_clipped: Number of rows that were scaled down.
+        num_zeroed: Number of rows that were set to zero.
+        count: Number of rows processed.
+        count_zeroing_boundaries: Number of rows at boundaries.
+    """
+
+    PROPERTIES = Property.PROPAGATE_IN_PLACE | Property.BACKPROP_IN_PLACE
+    INFO = ("dim", "scale", _truncation_items)
+
+    dim: int = integer(minimum=1)
+    scale: float = real(default=1.0, absent=1.0)
+    clipping_threshold: float = real(default=30.0, minimum=0.0)
+    zeroing_threshold: float = real(default=15.0, minimum=0.0)
+    zeroing_interval: int = integer(default=20, minimum=1)
+    recurrence_interval: int = integer(default=1, minimum=1)
+    num_clipped: float = double(default=0.0, token="<NumElementsClipped>", config=None)
+    num_zeroed: float = double(default=0.0, token="<NumElementsZeroed>", config=None)
+    count: float = double(default=0.0, token="<NumElementsProcessed>", config=None)
+    count_zeroing_boundaries: float = double(
+        default=0.0, token="<NumZeroingBoundaries>", config=None
+    )
+
+    def check(self) -> None:
+        """Raises NetworkError if the scale makes no sense."""
+        self.require(self.scale > 0.0, f"'scale' must be positive, got {self.scale:g}")
+
+    def precompute_indexes(
+        self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool
+    ) -> BackpropTruncationPrecomputedIndexes:
+        """Returns the rows at boundaries."""
+        # The number of the sequence shifts its boundaries, lest they are always at its beginning.
+        time = times(output_indexes) - output_indexes[:, N]
+        interval = self.zeroing_interval
+        crosses = time // interval != (time - self.recurrence_interval) // interval
+        return BackpropTruncationPrecomputedIndexes(
+            boundary_rows=np.flatnonzero(crosses).astype(np.int32)
+        )
+
+
+def _constant_items(component: Any) -> str:
+    return f", {component.type}" + items(component, ("output_dim",))
+
+
+@component
+class ConstantComponent(NoInputRules, UpdatableComponent):
+    """y = output, in each row; there is no input.
+
+    Attributes:
+        output: The constant, (output_dim,).
+        is_updatable: Whether training changes it.
+    """
+
+    INFO = (
+        *UpdatableComponent.COMMON_INFO,
+        _constant_items,
+        "is_updatable",
+        "use_natural_gradient",
+        "output",
+    )
+
+    output: Array = vector(parameter=True, show=mean_stddev)
+    is_updatable: bool = boolean(default=True)
+    use_natural_gradient: bool = natural_gradient.use_natural_gradient()
+
+    @property
+    def properties(self) -> Property:
+        """The promises of this component."""
+        return Property.UPDATABLE if self.is_updatable else Property(0)
+
+    @property
+    def input_dim(self) -> int:
+        """Number of columns that the descriptor of the unused input has to have."""
+        return self.output_dim
+
+    @property
+    def output_dim(self) -> int:
+        """Number of columns of the output."""
+        return len(self.output)
+
+    @classmethod
+    def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
+        """Returns the initial constant."""
+        dim = config.integer("output-dim", minimum=1)
+        mean = config.real("output-mean", 0.0)
+        stddev = config.real("output-stddev", 0.0, minimum=0.0)
+        return {"output": normal(rng, dim, stddev, mean)}

@@ -1,0 +1,23 @@
+"""Index rules of components that make their output of nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnet3_descriptors.indexes import IndexArray
+
+
+class NoInputRules:
+    """The index rules, to be put before Component among the bases of a class.
+
+    Such a component node has an input nevertheless, of which no row is ever used.
+    """
+
+    __slots__ = ()
+
+    def input_dependencies(
+        self, output_indexes: IndexArray
+    ) -> tuple[NDArray[np.int64], IndexArray]:
+        """Returns no index for any row."""
+        return np.zeros(len(output_indexes) + 1, dtype=np.int64), output_indexes[:0]
