@@ -21,6 +21,7 @@ from nnet3_compiler.errors import ComputationSyntaxError
 from nnet3_compiler.text.lists import ITEM, parse_numbers, parse_progression
 from nnet3_compiler.text.operands import SUBMATRIX, OperandReader, SubmatrixNames
 
+_COMMENT = re.compile(r"(?:^|\s)//")
 FIRST_LINE = "nnet3 computation 1"
 
 
@@ -38,7 +39,7 @@ def parse_computation(text: str, nnet: Nnet | None = None) -> NnetComputation:
     reader = _Reader()
     position = 0
     for line in text.splitlines(keepends=True):
-        content = line.split("//")[0].strip()
+        content = _COMMENT.split(line, maxsplit=1)[0].strip()
         if content:
             begin = position + line.index(content)
             try:

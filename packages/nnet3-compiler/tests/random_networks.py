@@ -1,0 +1,224 @@
+"""Random networks of linear components, and random requests, for property tests.
+
+Nodes that descriptors may name have `DIM` columns; wide components have more, and are read through
+dim-range nodes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import reject
+from hypothesis import strategies as st
+from nnet3_descriptors import (
+    ComponentInputNode,
+    ComponentNode,
+    DimRangeNode,
+    InputNode,
+    Nnet,
+    OutputNode,
+)
+from nnet3_descriptors.components import LinearComponent, NoOpComponent, TdnnComponent
+from nnet3_descriptors.descriptors import (
+    Const,
+    Descriptor,
+    Failover,
+    ForwardingDescriptor,
+    IfDefined,
+    Node,
+    Offset,
+    ReplaceIndex,
+    Round,
+    Scale,
+    Sum,
+    SumDescriptor,
+    Switch,
+)
+from nnet3_graph import (
+    ComputationGraph,
+    ComputationRequest,
+    IoSpecification,
+    NotComputableError,
+    UnboundedComputationError,
+    build_computation_graph,
+)
+
+DIM = 2
+WIDE = 5
+
+
+@st.composite
+def leaves(draw: st.DrawFn, names: list[str], depth: int = 0) -> ForwardingDescriptor:
+    """A forwarding descriptor over some nodes."""
+    kind = draw(st.sampled_from(["node", "node", "scale", "offset", "offset", "other"]))
+    name = draw(st.sampled_from(names))
+    if kind == "node" or depth > 1:
+        return Node(name)
+    if kind == "scale":
+        return Scale(draw(st.sampled_from([-1.0, 0.5, 2.0])), Node(name))
+    source = draw(leaves(names, depth + 1))
+    if kind == "offset":
+        return Offset(source, draw(st.integers(-2, 2)))
+    match draw(st.sampled_from(["round", "switch", "replace"])):
+        case "round":
+            return Round(source, draw(st.integers(2, 3)))
+        case "switch":
+            return Switch((source, draw(leaves(names, depth + 1))))
+        case _:
+            return ReplaceIndex(source, "t", draw(st.integers(0, 1)))
+
+
+@st.composite
+def sums(draw: st.DrawFn, earlier: list[str], later: list[str], depth: int = 0) -> SumDescriptor:
+    """A sum descriptor; it may read a later node at an earlier time, or not at all."""
+    kinds = ["leaf"] * 4 + ["cycle"] * 4 * bool(later)
+    if depth < 2:
+        kinds += ["sum", "sum", "failover", "optional", "constant"]
+    kind = draw(st.sampled_from(kinds))
+    if kind == "leaf":
+        return draw(leaves(earlier))
+    if kind == "cycle":
+        past = Offset(Node(draw(st.sampled_from(later))), -draw(st.integers(1, 3)))
+        return draw(st.sampled_from([IfDefined(past), Failover(past, draw(leaves(earlier)))]))
+    if kind == "constant":
+        return Const(draw(st.sampled_from([1.5, -0.25])), DIM)
+    first = draw(sums(earlier, later, depth + 1))
+    if kind == "optional":
+        return IfDefined(first)
+    second = draw(sums(earlier, later, depth + 1))
+    return Sum(first, second) if kind == "sum" else Failover(first, second)
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> Nnet:
+    """A network with one or two inputs and outputs, and a few components."""
+    names = ["input", "side"][: draw(st.integers(1, 2))]
+    nodes: list = [InputNode(name=name, dim=DIM) for name in names]
+    num_layers = draw(st.integers(1, 4))
+    layers = [f"layer{number}" for number in range(num_layers)]
+    is_wide = [draw(st.integers(0, 2)) == 0 for _ in layers]
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    components = []
+    for number, layer in enumerate(layers):
+        component_node = f"{layer}.wide" if is_wide[number] else layer
+        out_dim = WIDE if is_wide[number] else DIM
+        parts = draw(
+            st.lists(sums(names + layers[:number], layers[number:]), min_size=1, max_size=3)
+        )
+        nodes += [
+            ComponentInputNode(name=f"{component_node}_input", descriptor=Descriptor(tuple(parts))),
+            ComponentNode(name=component_node, component=layer),
+        ]
+        if is_wide[number]:
+            offset = draw(st.integers(0, WIDE - DIM))
+            range_node = DimRangeNode(name=layer, source=component_node, dim_offset=offset, dim=DIM)
+            nodes.insert(draw(st.sampled_from([len(names), len(nodes)])), range_node)
+        components.append(draw(_components(rng, DIM * len(parts), out_dim)))
+    outputs = ["output", "output-2"][: draw(st.integers(1, 2))]
+    for name in outputs:
+        descriptor = Descriptor((draw(sums(names + layers, [])),))
+        nodes.append(OutputNode(name=name, descriptor=descriptor))
+    return Nnet(component_names=tuple(layers), components=tuple(components), nodes=tuple(nodes))
+
+
+@st.composite
+def _components(draw: st.DrawFn, rng: np.random.Generator, input_dim: int, output_dim: int):
+    kinds = ["linear", "tdnn"] + ["no-op"] * (input_dim == output_dim)
+    kind = draw(st.sampled_from(kinds))
+    if kind == "no-op":
+        return NoOpComponent(dim=input_dim)
+    if kind == "linear":
+        return LinearComponent(params=_matrix(rng, output_dim, input_dim))
+    offsets = draw(st.lists(st.integers(-2, 2), min_size=1, max_size=3, unique=True))
+    return TdnnComponent(
+        time_offsets=tuple(offsets),
+        linear_params=_matrix(rng, output_dim, input_dim * len(offsets)),
+        bias_params=np.zeros(0, np.float32),
+    )
+
+
+def _matrix(rng: np.random.Generator, rows: int, cols: int) -> np.ndarray:
+    return rng.standard_normal((rows, cols)).astype(np.float32)
+
+
+@st.composite
+def io_indexes(draw: st.DrawFn, sequences: int, first: int, last: int, kind: str) -> np.ndarray:
+    """Indexes of an input or output: frames in order, of all sequences."""
+    times = np.arange(first, last + 1, draw(st.sampled_from([1, 1, 1, 2])))
+    if kind == "ragged":
+        rows = [
+            (n, t, 0) for n in range(sequences) for t in times[: draw(st.integers(1, len(times)))]
+        ]
+        return np.array(draw(st.permutations(rows)), np.int32)
+    n, t = np.meshgrid(np.arange(sequences), times, indexing="ij")
+    if draw(st.booleans()):
+        n, t = n.T, t.T
+    return np.stack([n.ravel(), t.ravel(), np.zeros(n.size)], axis=1).astype(np.int32)
+
+
+@st.composite
+def requests(draw: st.DrawFn, nnet: Nnet, derivatives: bool) -> ComputationRequest:
+    """A request for a network, of one to four sequences."""
+    sequences = draw(st.integers(1, 4))
+    kind = draw(st.sampled_from(["regular", "regular", "ragged"]))
+    given = [node.name for node in nnet.input_nodes]
+    for node in nnet.nodes:
+        if isinstance(node, ComponentNode) and draw(st.integers(0, 9)) == 0:
+            given.append(node.name)
+    return ComputationRequest(
+        inputs=[
+            IoSpecification(
+                name=name,
+                indexes=draw(io_indexes(sequences, -9, 15, kind)),
+                has_deriv=derivatives and draw(st.booleans()),
+            )
+            for name in given
+        ],
+        outputs=[
+            IoSpecification(
+                name=node.name,
+                indexes=draw(io_indexes(sequences, 0, draw(st.integers(0, 5)), kind)),
+                has_deriv=derivatives and (number == 0 or draw(st.booleans())),
+            )
+            for number, node in enumerate(nnet.output_nodes)
+        ],
+        need_model_derivative=derivatives and draw(st.booleans()),
+    )
+
+
+@st.composite
+def examples(draw: st.DrawFn, derivatives: bool = True) -> tuple[Nnet, ComputationRequest]:
+    """A network and a request that it can compute."""
+    nnet = draw(networks())
+    request = draw(requests(nnet, derivatives))
+    try:
+        graph = build_computation_graph(nnet, request)
+    except (NotComputableError, UnboundedComputationError):
+        reject()
+    if has_circle(graph):
+        reject()
+    return nnet, request
+
+
+def has_circle(graph: ComputationGraph) -> bool:
+    """Whether some cindex depends on itself: peels off what depends on nothing that is left."""
+    splits, dependencies = graph.dependency_splits, graph.dependencies
+    user = np.repeat(np.arange(len(splits) - 1), np.diff(splits))
+    left = np.ones(len(splits) - 1, np.bool_)
+    while left.any():
+        blocked = np.zeros_like(left)
+        blocked[user[left[user] & left[dependencies]]] = True
+        if (blocked == left).all():
+            return True
+        left &= blocked
+    return False
+
+
+def random_arrays(
+    nnet: Nnet, specifications: tuple[IoSpecification, ...], seed: int = 0
+) -> dict[str, np.ndarray]:
+    """Random values for inputs, or derivatives for outputs."""
+    rng = np.random.default_rng(seed)
+    return {
+        io.name: rng.standard_normal((len(io.indexes), nnet.node_dim(io.name)))
+        for io in specifications
+    }

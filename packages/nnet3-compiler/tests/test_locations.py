@@ -1,0 +1,78 @@
+"""Input locations, and the lists of rows of forward and backward commands."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from nnet3_compiler.backward import contiguous_lists, reversed_rows, row_ranges, unique_lists
+from nnet3_compiler.locations import arranged
+
+rows = st.lists(st.integers(-1, 4), min_size=1, max_size=12).map(lambda x: np.array(x, np.int32))
+
+
+class TestArranged:
+    """Columns that keep the rows of one source step together."""
+
+    @given(st.integers(1, 3), st.integers(1, 6), st.data())
+    def test_same_terms(self, num_columns: int, num_rows: int, data: st.DataObject) -> None:
+        """Every row keeps its terms, whatever column they are in."""
+        terms = st.lists(
+            st.integers(-1, 7), min_size=num_columns * num_rows, max_size=num_columns * num_rows
+        )
+        columns = np.array(data.draw(terms), np.int32).reshape(num_columns, num_rows)
+        step_of_row = np.array([0, 0, 0, 1, 1, 2, 3, 3])
+
+        found = arranged(columns, step_of_row)
+
+        for row in range(num_rows):
+            expected = sorted(term for term in columns[:, row].tolist() if term >= 0)
+            assert expected == sorted(int(column[row]) for column in found if column[row] >= 0)
+
+    def test_rows_of_one_step_stay_together(self) -> None:
+        """A step that most rows use gets a column of its own."""
+        step_of_row = np.repeat([0, 1, 2], 2)
+        columns = np.array([[0, 2, 3], [2, 4, 5]], np.int32)
+
+        assert [column.tolist() for column in arranged(columns, step_of_row)] == [
+            [2, 2, 3],
+            [-1, 4, 5],
+            [0, -1, -1],
+        ]
+
+
+class TestBackwardLists:
+    """Lists of rows that may be added to at once."""
+
+    @given(rows)
+    def test_reversed(self, mapping: np.ndarray) -> None:
+        """The inverse exists just if no row is named twice."""
+        reverse = reversed_rows(mapping, 5)
+        named = mapping[mapping >= 0]
+
+        assert (reverse is None) == (len(set(named.tolist())) < len(named))
+        if reverse is not None:
+            for row, place in enumerate(reverse.tolist()):
+                assert (place < 0) if row not in named else mapping[place] == row
+
+    @given(rows)
+    def test_contiguous_lists(self, mapping: np.ndarray) -> None:
+        """Each list has every row in one run, and together they have all."""
+        lists = contiguous_lists(mapping)
+
+        assert np.array_equal(np.max([mapping * 0 - 1, *lists], axis=0), mapping)
+        assert sum(int((part >= 0).sum()) for part in lists) == int((mapping >= 0).sum())
+        for part in lists:
+            ranges = row_ranges(part, 5)
+            for row, (begin, end) in enumerate(ranges.tolist()):
+                places = np.flatnonzero(part == row)
+                assert places.tolist() == list(range(max(begin, 0), max(end, 0)))
+
+    @given(st.lists(st.sampled_from([(-1, -1), (1, 0), (1, 1), (2, 0)]), min_size=1, max_size=9))
+    def test_unique_lists(self, pairs: list[tuple[int, int]]) -> None:
+        """Each list has every pair once, and together they have all in their places."""
+        table = np.array(pairs, np.int32)
+        lists = unique_lists(table)
+
+        assert np.array_equal(np.max([table * 0 - 1, *lists], axis=0), table)
+        for part in lists:
+            named = [tuple(pair) for pair in part.tolist() if pair[0] >= 0]
+            assert len(set(named)) == len(named)

@@ -1,0 +1,131 @@
+"""Computations of random networks do what the networks mean, with and without the shortcut."""
+
+import numpy as np
+from direct_evaluation import Evaluation
+from hypothesis import HealthCheck, event, given, settings
+from nnet3_compiler import (
+    CompilerOptions,
+    NnetComputation,
+    compile_computation,
+    format_computation,
+    parse_computation,
+)
+from nnet3_compiler.shortcut import reduce_request
+from nnet3_descriptors import Nnet, unvectorize, vectorize
+from nnet3_graph import ComputationRequest, build_computation_graph
+from random_networks import examples, random_arrays
+from running_computations import Machine
+
+Example = tuple[Nnet, ComputationRequest]
+
+many = settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+
+
+def compiled_both_ways(example: Example) -> list[NnetComputation]:
+    """The computation compiled with and without the shortcut."""
+    return [
+        compile_computation(*example, CompilerOptions(shortcut=shortcut))
+        for shortcut in (True, False)
+    ]
+
+
+@many
+@given(examples())
+def test_outputs_are_what_the_network_means(example: Example) -> None:
+    """Outputs equal those of an evaluation of one cindex after the other."""
+    nnet, request = example
+    event("one pattern" if reduce_request(request) else "sequences differ, or one")
+    inputs = random_arrays(nnet, request.inputs)
+    evaluation = Evaluation(nnet, build_computation_graph(nnet, request), request, inputs)
+    expected = {io.name: evaluation.output(io.name, io.indexes) for io in request.outputs}
+    for computation in compiled_both_ways(example):
+        machine = Machine(nnet, computation)
+        machine.run(inputs)
+
+        assert expected.keys() == machine.provided.keys()
+        for name, value in expected.items():
+            np.testing.assert_allclose(machine.provided[name], value, rtol=1e-9, atol=1e-9)
+
+
+@many
+@given(examples())
+def test_input_derivatives_are_exact(example: Example) -> None:
+    """The change of outputs is what input derivatives say: the computation is affine in inputs."""
+    nnet, request = example
+    inputs = random_arrays(nnet, request.inputs)
+    wanted = [io.name for io in request.inputs if io.has_deriv]
+    given = tuple(io for io in request.outputs if io.has_deriv)
+    output_derivs = random_arrays(nnet, given, seed=1)
+    changes = {
+        name: change
+        for name, change in random_arrays(nnet, request.inputs, seed=2).items()
+        if name in wanted
+    }
+    changed = {name: array + changes.get(name, 0) for name, array in inputs.items()}
+    for computation in compiled_both_ways(example):
+        before, after = Machine(nnet, computation), Machine(nnet, computation)
+        before.run(inputs, output_derivs)
+        after.run(changed)
+        actual = sum(
+            np.sum(deriv * (after.provided[name] - before.provided[name]))
+            for name, deriv in output_derivs.items()
+        )
+        predicted = sum(np.sum(before.derivatives[name] * changes[name]) for name in wanted)
+
+        assert set(wanted) == before.derivatives.keys()
+        np.testing.assert_allclose(predicted, actual, rtol=1e-7, atol=1e-7)
+
+
+@many
+@given(examples())
+def test_model_derivatives(example: Example) -> None:
+    """A small change of the parameters changes outputs as the model derivative says."""
+    nnet, request = example
+    if not request.need_model_derivative or nnet.num_parameters == 0:
+        return
+    inputs = random_arrays(nnet, request.inputs)
+    given = tuple(io for io in request.outputs if io.has_deriv)
+    output_derivs = random_arrays(nnet, given, seed=1)
+    parameters = vectorize(nnet)
+    change = np.random.default_rng(3).standard_normal(len(parameters)).astype(np.float32) * 2**-10
+
+    def objective(moved: Nnet) -> float:
+        machine = Machine(moved, computation)
+        machine.run(inputs)
+        return sum(np.sum(deriv * machine.provided[n]) for n, deriv in output_derivs.items())
+
+    for computation in compiled_both_ways(example):
+        machine = Machine(nnet, computation)
+        machine.run(inputs, output_derivs)
+        gradient = np.concatenate(
+            [
+                np.ravel(machine.gradients.get(name, np.zeros(component.num_parameters)))
+                for name, component in zip(nnet.component_names, nnet.components, strict=True)
+                if component.num_parameters
+            ]
+        )
+        above = unvectorize(nnet, parameters + change)
+        below = unvectorize(nnet, parameters - change)
+        step = vectorize(above).astype(np.float64) - vectorize(below)
+        actual = objective(above) - objective(below)
+        scale = np.abs(gradient * step).sum() + 1e-3
+
+        assert abs(gradient @ step - actual) / scale < 1e-3
+
+
+@many
+@given(examples())
+def test_text_and_bytes_give_the_computation_back(example: Example) -> None:
+    """Text form and serialized form are exact, the text also without the network."""
+    nnet, _ = example
+    for computation in compiled_both_ways(example):
+        text = format_computation(computation, nnet)
+
+        assert computation == parse_computation(text, nnet)
+        assert computation == parse_computation(text)
+        assert text == format_computation(parse_computation(text), nnet)
+        assert computation == NnetComputation.from_bytes(computation.to_bytes())

@@ -1,0 +1,163 @@
+"""Epochs, phases and steps."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from nnet3_compiler import CompilationError, Compiler, compile_computation
+from nnet3_compiler.epochs import compute_epochs, postorder, strongly_connected_components
+from nnet3_compiler.network import Network
+from nnet3_descriptors import ComponentNode, DimRangeNode, Nnet, parse_config
+from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
+from random_networks import examples, has_circle, networks, requests
+
+
+@st.composite
+def directed_graphs(draw: st.DrawFn) -> list[list[int]]:
+    """A directed graph, as the successors of each vertex."""
+    size = draw(st.integers(1, 7))
+    vertices = st.sets(st.integers(0, size - 1), max_size=3)
+    return [sorted(draw(vertices)) for _ in range(size)]
+
+
+def reaches(successors: list[list[int]]) -> np.ndarray:
+    """Which vertices lead to which others: (vertices, vertices) bool."""
+    size = len(successors)
+    reached = np.eye(size, dtype=bool)
+    for vertex, others in enumerate(successors):
+        reached[vertex, others] = True
+    for middle in range(size):
+        reached |= reached[:, [middle]] & reached[[middle]]
+    return reached
+
+
+class TestEpochs:
+    """Strongly connected components, and their order."""
+
+    @given(directed_graphs())
+    def test_components_are_those_that_reach_each_other(self, successors: list[list[int]]) -> None:
+        """Two vertices share a component just if each leads to the other."""
+        components = strongly_connected_components(successors)
+        component_of = {v: number for number, members in enumerate(components) for v in members}
+        reached = reaches(successors)
+
+        assert sorted(component_of) == list(range(len(successors)))
+        for first in range(len(successors)):
+            for second in range(len(successors)):
+                together = reached[first, second] and reached[second, first]
+                assert together == (component_of[first] == component_of[second])
+
+    @given(directed_graphs())
+    def test_components_come_after_those_they_lead_to(self, successors: list[list[int]]) -> None:
+        """A component is found after all others that it leads to."""
+        components = strongly_connected_components(successors)
+        component_of = {v: number for number, members in enumerate(components) for v in members}
+
+        for vertex, others in enumerate(successors):
+            assert all(component_of[other] <= component_of[vertex] for other in others)
+
+    def test_postorder(self) -> None:
+        """Vertices are left after all that they lead to."""
+        assert postorder([[1, 2], [3], [3], []]) == [3, 1, 2, 0]
+
+    def test_long_chains_need_no_recursion(self) -> None:
+        """A network may be deeper than Python's stack."""
+        chain = [[vertex + 1] for vertex in range(20_000)] + [[0]]
+
+        assert len(strongly_connected_components(chain)) == 1
+        assert len(postorder(chain[:-1] + [[]])) == 20_001
+
+    def test_epochs_of_a_recurrence(self) -> None:
+        """Nodes of a recurrence share an epoch; what feeds it comes before, what uses it after."""
+        nnet = parse_config(
+            "input-node name=input dim=2\n"
+            "component name=a type=NoOpComponent dim=2\n"
+            "component-node name=a component=a input=input\n"
+            "component-node name=b component=a input=Sum(a, IfDefined(Offset(b, -1)))\n"
+            "output-node name=output input=b\n"
+        )
+        epochs = compute_epochs(Network.of(nnet))
+        of = dict(zip(nnet.node_names, epochs.of_node.tolist(), strict=True))
+
+        assert of["input"] < of["a_input"] < of["a"] < of["b_input"] == of["b"] < of["output"]
+        assert epochs.is_recurrent.sum() == 2
+
+
+class TestStepRules:
+    """What holds for the steps of any computation."""
+
+    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(examples())
+    def test_rules(self, example: tuple[Nnet, ComputationRequest]) -> None:
+        """Rules (a), (b) and (c); dependencies in earlier steps; every cindex once."""
+        nnet, request = example
+        graph = build_computation_graph(nnet, request)
+        steps = Compiler(nnet, request).make_steps()
+        step_of = {}
+        for step, node in enumerate(steps.node.tolist()):
+            rows = steps.rows_of(step)
+            for cindex_id in steps.cindex_ids[rows].tolist():
+                step_of.setdefault(cindex_id, []).append(step)
+            definition = nnet.nodes[node]
+            if isinstance(definition, ComponentNode) and not steps.is_given[step]:
+                assert steps.node[step - 1] == node - 1
+            if isinstance(definition, DimRangeNode):
+                source = int(steps.source[step])
+                assert source < step
+                assert nnet.nodes[int(steps.node[source])].name == definition.source
+                source_rows = steps.indexes[steps.rows_of(source)]
+                assert np.array_equal(source_rows, steps.indexes[rows])
+        self.check_inputs_and_outputs(nnet, request, steps)
+        splits, dependencies = graph.dependency_splits, graph.dependencies
+        for cindex_id in range(graph.num_cindexes):
+            assert len(step_of[cindex_id]) == 1 or nnet.node_names[
+                graph.cindexes[cindex_id, 0]
+            ].endswith("_input")
+            used = dependencies[splits[cindex_id] : splits[cindex_id + 1]].tolist()
+            for own in step_of[cindex_id]:
+                assert all(min(step_of[other]) < own for other in used)
+
+    @staticmethod
+    def check_inputs_and_outputs(nnet, request, steps) -> None:
+        """Each input and output of the request is one step, with its rows in order."""
+        for io, is_given in [(io, True) for io in request.inputs] + [
+            (io, False) for io in request.outputs
+        ]:
+            node = nnet.node_index(io.name)
+            own = np.flatnonzero((steps.node == node) & (steps.is_given == is_given))
+            assert len(own) == 1
+            assert np.array_equal(steps.indexes[steps.rows_of(int(own[0]))], io.indexes)
+
+    @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def test_circles_are_refused(self, data: st.DataObject) -> None:
+        """What depends on itself has no steps; everything else has."""
+        nnet = data.draw(networks())
+        request = data.draw(requests(nnet, False))
+        try:
+            graph = build_computation_graph(nnet, request)
+        except ValueError:
+            return
+        if has_circle(graph):
+            with pytest.raises(CompilationError, match="depends on itself"):
+                compile_computation(nnet, request)
+        else:
+            compile_computation(nnet, request)
+
+    def test_error_names_the_place(self) -> None:
+        """A recurrence in both directions of time is refused with node and index."""
+        nnet = parse_config(
+            "input-node name=input dim=2\n"
+            "component name=a type=NoOpComponent dim=2\n"
+            "component-node name=a component=a "
+            "input=Sum(input, Sum(IfDefined(Offset(a, -1)), IfDefined(Offset(a, 1))))\n"
+            "output-node name=output input=a\n"
+        )
+        request = ComputationRequest(
+            inputs=[IoSpecification.from_range("input", 0, 3)],
+            outputs=[IoSpecification.from_range("output", 0, 1)],
+        )
+        with pytest.raises(
+            CompilationError, match=r"node 'a_input' at \(n, t, x\) = \(0, 0, 0\) depends on itself"
+        ):
+            compile_computation(nnet, request)

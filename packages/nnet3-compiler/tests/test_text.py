@@ -1,0 +1,201 @@
+"""The text form: what it looks like, and how faults in it are reported."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nnet3_compiler import (
+    ComputationSyntaxError,
+    NnetComputation,
+    command_table,
+    commands,
+    compile_computation,
+    format_computation,
+    parse_computation,
+)
+from nnet3_compiler.text.lists import format_numbers, parse_numbers
+from nnet3_descriptors import parse_config
+from nnet3_graph import ComputationRequest, IoSpecification
+
+CONFIG = """\
+input-node name=input dim=2
+component name=affine type=LinearComponent input-dim=4 output-dim=3
+component-node name=affine component=affine input=Append(Offset(input, -1), Scale(0.5, input))
+output-node name=output input=affine
+"""
+
+TEXT = """\
+nnet3 computation 1
+need_model_derivative = false
+debug_info = true
+node input = 0
+node affine_input = 1
+node affine = 2
+node output = 3
+component affine = 0
+m1 = 6 x 2, value of sequences 0, 1 in blocks of 3 of input: (0,-1:1)
+m2 = 4 x 4, value of sequences 0, 1 in blocks of 1 of affine_input: (0,0), (0,1)
+m3 = 4 x 3, value of sequences 0, 1 in blocks of 1 of affine: (0,0), (0,1)
+m4 = 4 x 3, value of sequences 0, 1 in blocks of 2 of output: (0,0), (0,1)
+submatrices: m1, m2, m3, m4, m2(:, 0:1), m2(:, 2:3)
+i0 = 0, 3, 1, 4
+i1 = 1, 4, 2, 5
+i2 = 0, 2, 1, 3
+steps: input 6, affine_input 4, affine 4, output 4
+c0: m1 = accept input
+c1: m2 = zeros
+c2: m3 = zeros
+c3: m4 = zeros
+c4: m2(:, 0:1) += m1[i0]
+c5: m2(:, 2:3) += 0.5 * m1[i1]
+c6: m3 = affine.propagate(m2)
+c7: m4 += m3[i2]
+c8: provide output = m4
+c9: segment end
+c10: free m1
+c11: free m2
+c12: free m3
+"""
+
+
+class TestFormat:
+    """The text of a small computation."""
+
+    def test_small_computation(self) -> None:
+        """The whole text, which shows names, rows and lists without the network."""
+        nnet = parse_config(CONFIG)
+        request = ComputationRequest(
+            inputs=[IoSpecification.from_range("input", -1, 2, n=2)],
+            outputs=[IoSpecification.from_range("output", 0, 2, n=2)],
+        )
+        computation = compile_computation(nnet, request)
+
+        assert format_computation(computation, nnet) == TEXT
+        assert parse_computation(TEXT, nnet) == computation
+
+    def test_every_command_has_its_text(self) -> None:
+        """Each kind of command is written as declared, and read back."""
+        matrices = [[0, 0], [4, 3], [4, 3]]
+        submatrices = [[0, 0, 0, 0, 0], [1, 0, 4, 0, 3], [2, 0, 4, 0, 3], [1, 1, 2, 0, 3]]
+        program = [
+            commands.AllocMatrixUndefined(matrix=1),
+            commands.SwapMatrix(destination=2, source=1),
+            commands.CompressMatrix(matrix=1, compression_type=2, truncate=0, alpha=10.0),
+            commands.DecompressMatrix(matrix=1),
+            commands.StoreStats(component=7, output=2, memo=3),
+            commands.Backprop(component=7, output_deriv=2, input_deriv=1, input_value=1, memo=3),
+            commands.BackpropNoModelUpdate(component=7, output_deriv=2, output_value=1),
+            commands.SetConst(output=3, alpha=-0.25),
+            commands.MatrixCopy(output=2, input=1),
+            commands.CopyRows(output=2, input=1, indexes=0, alpha=1e-5),
+            commands.CopyRowsMulti(output=2, indexes_multi=0),
+            commands.CopyToRowsMulti(input=2, indexes_multi=0),
+            commands.AddToRowsMulti(input=2, indexes_multi=0, alpha=float("inf")),
+            commands.AddRowRanges(output=2, input=1, indexes_ranges=0),
+            commands.NoOperation(),
+            commands.NoOperationLabel(),
+            commands.GotoLabel(label=15),
+        ]
+        computation = NnetComputation(
+            matrices=matrices,
+            submatrices=submatrices,
+            command_table=command_table(program),
+            indexes=[[0, 1, 2, 3]],
+            indexes_multi=[[[1, 0], [1, 1], [-1, -1], [3, 1]]],
+            indexes_ranges=[[[0, 2], [2, 4], [4, 6], [-1, -1]]],
+        )
+        text = format_computation(computation)
+
+        assert [line.split(": ", 1)[1] for line in text.splitlines()[-17:]] == [
+            "m1 = undefined",
+            "m2 = take m1",
+            "compress m1 (type 2, truncate 0, range 10.0)",
+            "decompress m1",
+            "component7.store_stats(m2, memo 3)",
+            "m1 = component7.backprop(m2, input m1, memo 3)",
+            "- = component7.backprop_no_update(m2, output m1)",
+            "m1(1:2, :) = constant -0.25",
+            "m2 = m1",
+            "m2 = 1e-05 * m1[i0]",
+            "m2 = rows(j0)",
+            "rows(j0) = m2",
+            "rows(j0) += inf * m2",
+            "m2 += sums(m1[r0])",
+            "nothing",
+            "label",
+            "goto c15",
+        ]
+        assert "j0 = m1[0, 1], -, m1(1:2, :)[1]" in text
+        assert "r0 = 0..2 + 2 x 3, -" in text
+        assert parse_computation(text) == computation
+
+    def test_equal_submatrices_keep_their_numbers(self) -> None:
+        """A submatrix that equals an earlier one is written with its number."""
+        submatrices = [[0] * 5, [1, 0, 4, 0, 3], [1, 0, 2, 0, 3], [1, 0, 2, 0, 3]]
+        computation = NnetComputation(
+            matrices=[[0, 0], [4, 3]],
+            submatrices=submatrices,
+            command_table=command_table([commands.MatrixAdd(output=2, input=3)]),
+        )
+        text = format_computation(computation)
+
+        assert "c0: m1(0:1, :) += m1(0:1, :)#3" in text
+        assert parse_computation(text) == computation
+
+
+@given(st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(0, 5), max_size=20))
+def test_lists_of_numbers(numbers: list[int]) -> None:
+    """Lists of numbers are written with runs and read back."""
+    array = np.array(numbers, np.int32)
+
+    assert np.array_equal(parse_numbers(format_numbers(array)), array)
+
+
+class TestFaults:
+    """Faults are reported with line and text."""
+
+    @pytest.mark.parametrize(
+        ("old", "new", "message"),
+        [
+            ("nnet3 computation 1", "nnet3 computation 2", r"line 1, column 1: expected 'nnet3 co"),
+            ("m2 = 4 x 4", "m5 = 4 x 4", r"line 10, column 1: expected m2, got m5"),
+            ("m2(:, 2:3)\n", "m9(:, 2:3)\n", r"line 13.*the matrix m9 is not declared above"),
+            (
+                "+= m1[i0]",
+                "+= m1[i0",
+                r"line 22.*expected a command, got 'm2\(:, 0:1\) \+= m1\[i0'",
+            ),
+            ("c4: m2(:, 0:1)", "c4: m2(:, 1:2)", r"line 22.*'m2\(:, 1:2\)' is not declared above"),
+            ("affine.propagate", "relu.propagate", r"line 24.*component 'relu' is not declared"),
+            ("c6:", "c8:", r"line 24.*expected c6, got c8"),
+            ("i0 = 0, 3", "i0 = 0, x", r"line 14.*expected a number or a run of numbers, got 'x'"),
+            ("(0,-1:1)", "(0:1,-1:1)", r"line 9.*the runs of '\(0:1,-1:1\)' differ in length"),
+            ("c9: segment end", "segment", r"line 27.*expected a line of a computation"),
+        ],
+    )
+    def test_fault_is_shown(self, old: str, new: str, message: str) -> None:
+        """The message has the line, what was expected and what was found."""
+        assert TEXT.count(old) == 1
+        with pytest.raises(ComputationSyntaxError, match=message) as caught:
+            parse_computation(TEXT.replace(old, new))
+        assert "^" in str(caught.value)
+
+    def test_other_network(self) -> None:
+        """A network whose nodes have other numbers is refused."""
+        nnet = parse_config(CONFIG.replace("affine", "tdnn"))
+        with pytest.raises(
+            ComputationSyntaxError,
+            match="node 1 of the network is 'tdnn_input', not 'affine_input'",
+        ):
+            parse_computation(TEXT, nnet)
+
+    def test_comments_and_empty_lines(self) -> None:
+        """What follows // is not read."""
+        text = TEXT.replace("c1:", "\n  // zeroing\nc1:")
+
+        assert parse_computation(text + "// the end") == parse_computation(TEXT)
+
+    def test_no_text(self) -> None:
+        """An empty text is no computation."""
+        with pytest.raises(ComputationSyntaxError, match="expected 'nnet3 computation 1'"):
+            parse_computation("")
