@@ -284,7 +284,11 @@ def test_components_that_do_not_fit_are_refused() -> None:
 
 
 class TestDescriptions:
-    """Tests for `info` and `to_dot`."""
+    """Tests for `repr`, `info` and `to_dot`."""
+
+    def test_repr(self) -> None:
+        """A network shows its size, not its arrays."""
+        assert repr(NNET) == "<Nnet: 9 nodes, 3 components, 38 parameters>"
 
     def test_info(self) -> None:
         """The context is shown first, for networks that have the usual inputs and outputs."""
