@@ -1,3 +1,28 @@
 """Analyse, check and improve compiled Kaldi nnet3 computations."""
 
+from nnet3_optimizer.analysis import Analysis, analyze
+from nnet3_optimizer.checks import check_computation
+from nnet3_optimizer.equivalence import verify_equivalent
+from nnet3_optimizer.errors import CheckError, ComputationError, EquivalenceError, PassError
+from nnet3_optimizer.memory import MemoryPlan, live_bytes, peak_bytes, plan_memory
+from nnet3_optimizer.options import OptimizeOptions
+from nnet3_optimizer.pipeline import optimize
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Analysis",
+    "CheckError",
+    "ComputationError",
+    "EquivalenceError",
+    "MemoryPlan",
+    "OptimizeOptions",
+    "PassError",
+    "analyze",
+    "check_computation",
+    "live_bytes",
+    "optimize",
+    "peak_bytes",
+    "plan_memory",
+    "verify_equivalent",
+]

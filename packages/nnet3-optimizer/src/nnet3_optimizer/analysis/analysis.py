@@ -1,0 +1,203 @@
+"""All analyses of one computation, each made when it is first asked for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_compiler.commands import SCHEMA, AllocMatrixZeroed
+from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.declaration import OPCODE_COLUMN
+
+from nnet3_optimizer.analysis.accesses import (
+    READ,
+    WRITE,
+    AccessLists,
+    Lifetimes,
+    SubmatrixAccesses,
+    matrix_accesses,
+    variable_accesses,
+)
+from nnet3_optimizer.analysis.csr import Bools, Csr, Ids
+from nnet3_optimizer.analysis.variables import MATRIX, Table, Variables
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class CommandAttributes:
+    """What one command does; each array is ascending and has no duplicates.
+
+    A command that changes only a part of a matrix both reads and writes the matrix.
+    """
+
+    variables_read: Ids
+    variables_written: Ids
+    submatrices_read: Ids
+    submatrices_written: Ids
+    matrices_read: Ids
+    matrices_written: Ids
+    has_side_effects: bool
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Analysis:
+    """What the commands of a computation read, write, allocate and free.
+
+    Attributes:
+        matrices: (M, 2) int32: rows, columns.
+        submatrices: (S, 5) int32: matrix, row_offset, num_rows, col_offset, num_cols.
+        table: (C, TABLE_WIDTH) int32, the commands.
+        indexes_multi: The lists of submatrices and rows that commands refer to.
+        component_properties: (components,) int32, bits of `ComponentProperties`.
+    """
+
+    matrices: Table
+    submatrices: Table
+    table: Table
+    indexes_multi: tuple[Table, ...]
+    component_properties: npt.NDArray[np.int32]
+
+    @property
+    def opcodes(self) -> Table:
+        """(C,) int32."""
+        return self.table[:, OPCODE_COLUMN]
+
+    @cached_property
+    def variables(self) -> Variables:
+        """The finest parts of matrices that submatrices tell apart."""
+        return Variables.of(self.matrices, self.submatrices)
+
+    @cached_property
+    def submatrix_accesses(self) -> SubmatrixAccesses:
+        """The submatrices that commands read and write, by command."""
+        return SubmatrixAccesses.of(self.table, self.indexes_multi, self.component_properties)
+
+    @cached_property
+    def variable_accesses(self) -> AccessLists:
+        """The commands that access each variable."""
+        return variable_accesses(self.variables, self.submatrix_accesses)
+
+    @cached_property
+    def matrix_accesses(self) -> AccessLists:
+        """The commands that access each matrix; allocation with zeros counts as a write."""
+        return matrix_accesses(self.matrices, self.submatrices, self.submatrix_accesses)
+
+    @cached_property
+    def lifetimes(self) -> Lifetimes:
+        """Where matrices are allocated and freed, and which are inputs and outputs."""
+        return Lifetimes.of(self.table, self.matrices, self.submatrices)
+
+    @cached_property
+    def has_side_effects(self) -> Bools:
+        """(C,) bool: whether a command does more than write to its operands."""
+        opcodes = self.opcodes
+        has: Bools = SCHEMA.side_effects[opcodes].copy()
+        runs = np.flatnonzero(SCHEMA.component_column[opcodes])
+        component = self.table[runs, SCHEMA.component_column[opcodes[runs]]]
+        properties = self.component_properties[component]
+        has[runs] |= (SCHEMA.side_effects_if[opcodes[runs]] & properties) != 0
+        return has
+
+    @cached_property
+    def nontrivial_accesses(self) -> AccessLists:
+        """The accesses to each variable other than allocation with zeros."""
+        lists = self.variable_accesses
+        return lists.only(self.opcodes[lists.command] != AllocMatrixZeroed.OPCODE)
+
+    @cached_property
+    def nontrivial_matrix_accesses(self) -> AccessLists:
+        """The accesses to each matrix other than allocation with zeros."""
+        lists = self.matrix_accesses
+        return lists.only(self.opcodes[lists.command] != AllocMatrixZeroed.OPCODE)
+
+    def named_submatrices(self, commands: Bools) -> Ids:
+        """Returns the submatrices that commands name, also in lists and without accessing them.
+
+        Args:
+            commands: (C,) bool: which commands to look at.
+        """
+        is_named = SCHEMA.is_matrix[self.opcodes] & commands[:, None]
+        direct = self.table[is_named & (self.table > 0)]
+        accesses = self.submatrix_accesses
+        accessed = accesses.submatrix[commands[accesses.command]]
+        return np.unique(np.concatenate([direct.astype(np.int64), accessed]))
+
+    @cached_property
+    def writes_into_zeros(self) -> Bools:
+        """(C,) bool: whether all that a command writes to is as allocated with zeros."""
+        every, nontrivial = self.variable_accesses, self.nontrivial_accesses
+        is_zeroed = np.diff(every.splits) > np.diff(nontrivial.splits)
+        is_first = np.zeros(len(nontrivial.command), dtype=np.bool_)
+        is_first[nontrivial.splits[:-1][nontrivial.is_accessed]] = True
+        late = ((nontrivial.access & WRITE) != 0) & ~(is_first & is_zeroed[nontrivial.thing])
+        finds = np.ones(len(self.table), dtype=np.bool_)
+        finds[nontrivial.command[late]] = False
+        return finds
+
+    @cached_property
+    def whole_submatrix(self) -> Ids:
+        """(M,) int64: for each matrix the first submatrix that covers it, or 0."""
+        found = np.zeros(len(self.matrices), dtype=np.int64)
+        whole = np.flatnonzero(self.is_whole)[::-1]
+        found[self.submatrices[whole, MATRIX]] = whole
+        return found
+
+    @cached_property
+    def is_whole(self) -> Bools:
+        """(S,) bool: whether a submatrix covers its matrix; False for submatrix 0."""
+        size = self.matrices[self.submatrices[:, MATRIX]]
+        whole: Bools = (self.submatrices[:, [2, 4]] == size).all(axis=1)
+        whole[0] = False
+        return whole
+
+    def command_attributes(self, command: int) -> CommandAttributes:
+        """Returns what one command reads and writes."""
+        accesses = self.submatrix_accesses
+        begin, end = np.searchsorted(accesses.command, [command, command + 1])
+        submatrix, access = accesses.submatrix[begin:end], accesses.access[begin:end]
+        variables = self.variables.of_submatrices(submatrix)
+        reads, writes = (access & READ) != 0, (access & WRITE) != 0
+        changes_part = writes & ~self.is_whole[submatrix]
+        matrix = self.submatrices[submatrix, MATRIX].astype(np.int64)
+        return CommandAttributes(
+            variables_read=_united(variables, reads),
+            variables_written=_united(variables, writes),
+            submatrices_read=np.unique(submatrix[reads]),
+            submatrices_written=np.unique(submatrix[writes]),
+            matrices_read=np.unique(matrix[reads | changes_part]),
+            matrices_written=np.unique(matrix[writes]),
+            has_side_effects=bool(self.has_side_effects[command]),
+        )
+
+
+def _united(lists: Csr, wanted: Bools) -> Ids:
+    return np.unique(lists.values[np.repeat(wanted, np.diff(lists.splits))])
+
+
+def component_properties(nnet: Nnet) -> npt.NDArray[np.int32]:
+    """Returns the properties of the components of a network as (components,) int32 bits."""
+    return np.array([int(component.properties) for component in nnet.components], dtype=np.int32)
+
+
+def analyze(nnet: Nnet, computation: NnetComputation) -> Analysis:
+    """Analyses a computation.
+
+    Args:
+        nnet: The network that the computation was compiled for.
+        computation: The computation.
+
+    Returns:
+        An object that makes each analysis when it is first asked for.
+    """
+    return Analysis(
+        matrices=computation.matrices,
+        submatrices=computation.submatrices,
+        table=computation.command_table,
+        indexes_multi=computation.indexes_multi,
+        component_properties=component_properties(nnet),
+    )

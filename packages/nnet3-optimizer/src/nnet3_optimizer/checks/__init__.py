@@ -1,0 +1,66 @@
+"""Checks that a computation makes sense, command by command and as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import attrs
+from nnet3_compiler.computation import NnetComputation
+
+from nnet3_optimizer.checks.allocation import check_allocation
+from nnet3_optimizer.checks.components import check_components
+from nnet3_optimizer.checks.compression import check_compression
+from nnet3_optimizer.checks.debug_info import check_debug_info
+from nnet3_optimizer.checks.loop import check_loop
+from nnet3_optimizer.checks.memos import check_memos
+from nnet3_optimizer.checks.rows import check_rows
+from nnet3_optimizer.checks.subject import Subject
+from nnet3_optimizer.checks.values import check_rewrite as check_rewrite_after_read
+from nnet3_optimizer.checks.values import check_undefined
+from nnet3_optimizer.checks.world import check_order, check_world
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+
+CHECKS: tuple[tuple[str, Callable[[Subject], None]], ...] = (
+    ("components", check_components),
+    ("rows", check_rows),
+    ("order", check_order),
+    ("world", check_world),
+    ("loop", check_loop),
+    ("allocation", check_allocation),
+    ("undefined", check_undefined),
+    ("memos", check_memos),
+    ("compression", check_compression),
+    ("debug info", check_debug_info),
+)
+"""The checks of every computation, in order: later ones rely on what earlier ones found right."""
+
+BEFORE_OPTIMIZATION: tuple[tuple[str, Callable[[Subject], None]], ...] = (
+    ("rewrite", check_rewrite_after_read),
+)
+"""What holds only for the output of the compiler."""
+
+
+def check_computation(
+    nnet: Nnet, computation: NnetComputation, *, check_rewrite: bool = False
+) -> None:
+    """Checks that a computation makes sense for a network.
+
+    Args:
+        nnet: The network that the computation was compiled for.
+        computation: The computation, optimized or not.
+        check_rewrite: Whether to check as well that no element is changed after it was read, which
+            holds for computations that have not been optimized.
+
+    Raises:
+        CheckError: a ComputationError that names the check, the command by number and text, the
+            operand, the value and what was expected, and shows the neighbouring commands.
+    """
+    subject = Subject.of(nnet, computation)
+    for name, check in CHECKS + BEFORE_OPTIMIZATION * check_rewrite:
+        check(attrs.evolve(subject, check=name))
+
+
+__all__ = ["CHECKS", "check_computation"]

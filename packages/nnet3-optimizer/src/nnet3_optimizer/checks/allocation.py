@@ -1,0 +1,113 @@
+"""Matrices: allocated before they are used, freed after, each once."""
+
+from __future__ import annotations
+
+import numpy as np
+from nnet3_compiler.commands import (
+    AcceptInput,
+    AllocMatrixUndefined,
+    AllocMatrixZeroed,
+    DeallocMatrix,
+    SwapMatrix,
+)
+from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
+
+from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.analysis.variables import MATRIX, Table
+from nnet3_optimizer.checks.subject import Subject
+from nnet3_optimizer.loops import hand_over_commands
+
+
+def check_allocation(subject: Subject) -> None:
+    """Checks where matrices get their memory from and when they lose it.
+
+    1. Every matrix is given memory by exactly one command: an allocation, AcceptInput, or
+       SwapMatrix to it. (Several AcceptInput of one matrix, in several segments, count as one.)
+    2. At most one command takes it away, DeallocMatrix or SwapMatrix from it, and none does from
+       outputs. Outside loops every matrix that is no output is freed.
+    3. SwapMatrix is between matrices of one size.
+    4. Nothing accesses a matrix before it has memory or after it has lost it. Every matrix that is
+       no input is accessed.
+
+    The SwapMatrix commands at the end of a loop are looked at by `check_loop`.
+    """
+    in_loop_end = np.zeros(len(subject.table), dtype=np.bool_)
+    in_loop_end[hand_over_commands(subject.table)] = True
+    gives = subject.positions(AllocMatrixUndefined, AllocMatrixZeroed, AcceptInput, SwapMatrix)
+    frees = subject.positions(DeallocMatrix)
+    swaps = subject.positions(SwapMatrix)
+    _check_swaps(subject, swaps)
+    given = _matrix(subject, gives, "first")
+    allocate = _only(subject, gives[~in_loop_end[gives]], given[~in_loop_end[gives]], "allocated")
+    lost_at = np.concatenate([frees, swaps])
+    lost = np.concatenate([_matrix(subject, frees, "first"), _matrix(subject, swaps, "source")])
+    order = np.argsort(lost_at, kind="stable")
+    deallocate = _only(subject, lost_at[order], lost[order], "freed")
+    _check_use(subject, allocate, deallocate)
+    _check_freed(subject, deallocate, frees)
+
+
+def _matrix(subject: Subject, at: Ids, which: str) -> Table:
+    """The matrix that the first operand, or the source of a swap, belongs to."""
+    column = FIRST_OPERAND_COLUMN + (which == "source")
+    matrix: Table = subject.computation.submatrices[subject.table[at, column], MATRIX]
+    return matrix
+
+
+def _check_swaps(subject: Subject, at: Ids) -> None:
+    destination, source = _matrix(subject, at, "first"), _matrix(subject, at, "source")
+    matrices = subject.computation.matrices
+    subject.require(destination != source, at, lambda i: f"m{source[i]} is handed to itself")
+    subject.require(
+        (matrices[destination] == matrices[source]).all(axis=1),
+        at,
+        lambda i: (
+            f"m{source[i]} has the size {tuple(matrices[source[i]].tolist())}, expected "
+            f"{tuple(matrices[destination[i]].tolist())} (the size of m{destination[i]})"
+        ),
+    )
+
+
+def _only(subject: Subject, at: Ids, matrix: Table, what: str) -> Ids:
+    """Checks that no matrix occurs twice; returns the command of each matrix, or -1."""
+    found = np.full(len(subject.computation.matrices), -1, dtype=np.int64)
+    found[matrix[::-1]] = at[::-1]
+    again = found[matrix] != at
+    again &= subject.opcodes[at] != AcceptInput.OPCODE
+    subject.require(
+        ~again, at, lambda i: f"m{matrix[i]} is {what} a second time (first by c{found[matrix[i]]})"
+    )
+    return found
+
+
+def _check_use(subject: Subject, allocate: Ids, deallocate: Ids) -> None:
+    accesses = subject.analysis.matrix_accesses
+    lifetimes = subject.analysis.lifetimes
+    first, last = accesses.first(absent=-1), accesses.last(absent=-1)
+    for matrix in range(1, len(allocate)):
+        begin, end = int(allocate[matrix]), int(deallocate[matrix])
+        if begin < 0:
+            subject.fail(f"m{matrix} is never allocated", _or_none(first[matrix]))
+        if last[matrix] < 0 or (last[matrix] == begin and not lifetimes.is_input[matrix]):
+            subject.fail(f"m{matrix} is never used", begin)
+        if first[matrix] < begin:
+            subject.fail(f"m{matrix} is accessed before c{begin} allocates it", int(first[matrix]))
+        if 0 <= end <= last[matrix]:
+            subject.fail(f"m{matrix} is accessed after c{end} freed it", int(last[matrix]))
+        if 0 <= end <= begin:
+            subject.fail(f"m{matrix} is freed before c{begin} allocates it", end)
+
+
+def _or_none(command: np.int64) -> int | None:
+    return int(command) if command >= 0 else None
+
+
+def _check_freed(subject: Subject, deallocate: Ids, frees: Ids) -> None:
+    is_output = subject.analysis.lifetimes.is_output
+    matrix = _matrix(subject, frees, "first")
+    subject.require(~is_output[matrix], frees, lambda i: f"m{matrix[i]} is an output")
+    if subject.is_loop:
+        return
+    kept = np.flatnonzero((deallocate[1:] < 0) & ~is_output[1:]) + 1
+    if len(kept):
+        subject.fail(f"m{kept[0]} is never freed, and is no output")

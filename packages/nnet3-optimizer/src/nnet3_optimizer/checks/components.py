@@ -1,0 +1,200 @@
+"""Commands that run components fit the component: dimensions, rows, properties, operands given."""
+
+from __future__ import annotations
+
+import numpy as np
+from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Propagate, StoreStats
+from nnet3_compiler.declaration import Command
+from nnet3_descriptors.components.properties import ComponentProperties as Property
+
+from nnet3_optimizer.analysis.csr import Bools, Ids
+from nnet3_optimizer.analysis.variables import Table, overlap
+from nnet3_optimizer.checks.subject import COLS, ROWS, Message, Subject
+
+
+def check_components(subject: Subject) -> None:
+    """Checks Propagate, StoreStats and both kinds of Backprop.
+
+    1. The component is one of the network's.
+    2. Simple components have no precomputed indexes.
+    3. Matrices have the component's dimensions; those of one side have as many rows, and for simple
+       components both sides have.
+    4. What the component needs is given; matrices are the same, or overlap, only where the
+       component can work in place.
+    5. Components that need rows without gaps have operands as wide as their matrices.
+    6. Statistics are stored for components that keep them.
+    7. A Backprop has an effect: an input derivative or a model update.
+    """
+    for run in (_Propagate, _StoreStats, _Backprop):
+        run(subject).check()
+
+
+class _Run:
+    """Commands of one kind, with what they name."""
+
+    types: tuple[type[Command], ...]
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.at: Ids = subject.positions(*self.types)
+        self.component = self.operand("component")
+        known = self.component < len(subject.nnet.components)
+        subject.require(
+            known,
+            self.at,
+            lambda i: (
+                f"component = {self.component[i]} is out of range: the network has "
+                f"{len(subject.nnet.components)} components"
+            ),
+        )
+        components = subject.nnet.components
+        self.properties = subject.analysis.component_properties[self.component]
+        self.input_dim = self._dims([int(c.input_dim) for c in components])
+        self.output_dim = self._dims([int(c.output_dim) for c in components])
+
+    def _dims(self, dims: list[int]) -> Table:
+        each: Table = np.array(dims, dtype=np.int32)[self.component]
+        return each
+
+    def operand(self, name: str) -> Ids:
+        return self.subject.operand(self.at, self.types[0], name)
+
+    def has(self, wanted: Property) -> Bools:
+        has: Bools = (self.properties & int(wanted)) != 0
+        return has
+
+    def about(self, text: str) -> Message:
+        """Makes a message that names the component."""
+
+        def message(i: int) -> str:
+            name, component = self.subject.component(int(self.component[i]))
+            return f"{text} component '{name}' ({component.type})"
+
+        return message
+
+    def require(self, valid: Bools, text: str) -> None:
+        self.subject.require(valid, self.at, self.about(text))
+
+    def side(self, operand: str, dims: Table, dim: str) -> Ids:
+        """Checks the columns of an operand on one side of the component; returns the operand."""
+        value = self.operand(operand)
+        self.subject.require_size(
+            self.at, operand, value, COLS, dims, self.about(f"the {dim} dimension of")
+        )
+        return value
+
+    def same_rows(self, first: str, second: str, wanted: Bools, why: str) -> None:
+        """Checks that two operands, where given, have the same number of rows."""
+        one, other = self.operand(first), self.operand(second)
+        looked_at = np.flatnonzero(wanted & (one != 0) & (other != 0))
+        self.subject.require_size(
+            self.at[looked_at],
+            first,
+            one[looked_at],
+            ROWS,
+            self.subject.rows(other[looked_at]),
+            f"the rows of {second}{why}",
+        )
+
+    def no_precomputed_if_simple(self) -> None:
+        given = self.operand("precomputed_indexes") != 0
+        self.require(
+            ~(given & self.has(Property.SIMPLE)), "precomputed_indexes are given to the simple"
+        )
+
+    def contiguous(self, operand: str, wanted: Property) -> None:
+        value = self.operand(operand)
+        computation = self.subject.computation
+        matrix = computation.submatrices[value, 0]
+        full = computation.submatrices[value, COLS] == computation.matrices[matrix, 1]
+        self.require(
+            full | ~self.has(wanted) | (value == 0),
+            f"{operand} is narrower than its matrix, but rows without gaps are needed by",
+        )
+
+    def apart(self, read: str, written: str, in_place: Property | None) -> None:
+        """Checks that two operands do not overlap unless they are one and may be in place."""
+        one, other = self.operand(read), self.operand(written)
+        overlap = overlaps(self.subject, one, other)
+        if in_place is None:
+            self.require(~overlap, f"{written} overlaps {read}, for")
+            return
+        same = (one == other) | self._same_place(one, other)
+        self.require(~overlap | same, f"{written} overlaps {read} without being the same, for")
+        self.require(
+            ~overlap | self.has(in_place),
+            f"{written} is {read}, but there is no working in place for",
+        )
+
+    def _same_place(self, one: Ids, other: Ids) -> Bools:
+        submatrices = self.subject.computation.submatrices
+        same: Bools = (submatrices[one] == submatrices[other]).all(axis=1)
+        return same
+
+
+class _Propagate(_Run):
+    types = (Propagate,)
+
+    def check(self) -> None:
+        simple = self.has(Property.SIMPLE)
+        self.no_precomputed_if_simple()
+        given = self.side("input", self.input_dim, "input") != 0
+        self.side("output", self.output_dim, "output")
+        self.require(given | ~simple, "no input is given to the simple")
+        self.same_rows("output", "input", simple, ": the component is simple")
+        self.apart("input", "output", Property.PROPAGATE_IN_PLACE)
+        self.contiguous("input", Property.INPUT_CONTIGUOUS)
+        self.contiguous("output", Property.OUTPUT_CONTIGUOUS)
+
+
+class _StoreStats(_Run):
+    types = (StoreStats,)
+
+    def check(self) -> None:
+        self.require(self.has(Property.STORES_STATS), "statistics are stored that are not kept by")
+        self.side("input", self.input_dim, "input")
+        self.side("output", self.output_dim, "output")
+        self.same_rows("output", "input", self.has(Property.SIMPLE), ": the component is simple")
+
+
+class _Backprop(_Run):
+    types = (Backprop, BackpropNoModelUpdate)
+
+    def check(self) -> None:
+        simple = self.has(Property.SIMPLE)
+        everywhere = np.ones(len(self.at), dtype=np.bool_)
+        self.no_precomputed_if_simple()
+        input_value = self.side("input_value", self.input_dim, "input")
+        output_value = self.side("output_value", self.output_dim, "output")
+        self.side("output_deriv", self.output_dim, "output")
+        input_deriv = self.side("input_deriv", self.input_dim, "input")
+        self.require(
+            (input_value != 0) | ~self.has(Property.BACKPROP_NEEDS_INPUT) | ~simple,
+            "input_value is not given, but needed by",
+        )
+        self.require(
+            (output_value != 0) | ~self.has(Property.BACKPROP_NEEDS_OUTPUT),
+            "output_value is not given, but needed by",
+        )
+        updates = self.subject.opcodes[self.at] == Backprop.OPCODE
+        effective = (input_deriv != 0) | (self.has(Property.UPDATABLE) & updates)
+        self.require(effective, "neither an input derivative nor a model update is wanted of")
+        self.same_rows("input_value", "input_deriv", everywhere, "")
+        self.same_rows("output_value", "output_deriv", everywhere, "")
+        self.same_rows("output_deriv", "input_deriv", simple, ": the component is simple")
+        self.same_rows("output_deriv", "input_value", simple, ": the component is simple")
+        self.apart("output_deriv", "input_deriv", Property.BACKPROP_IN_PLACE)
+        self.apart("input_value", "input_deriv", None)
+        self.apart("output_value", "input_deriv", None)
+        for operand in ("input_value", "input_deriv"):
+            self.contiguous(operand, Property.INPUT_CONTIGUOUS)
+        for operand in ("output_value", "output_deriv"):
+            self.contiguous(operand, Property.OUTPUT_CONTIGUOUS)
+
+
+def overlaps(subject: Subject, one: Ids, other: Ids) -> Bools:
+    """Returns for pairs of submatrices whether they share elements."""
+    submatrices = subject.computation.submatrices
+    shares = overlap(submatrices[one], submatrices[other])
+    shares &= (one != 0) & (other != 0)
+    return shares

@@ -1,0 +1,70 @@
+"""Loops come round: a round ends with the matrices that it began with."""
+
+from __future__ import annotations
+
+from nnet3_compiler.commands import (
+    AcceptInput,
+    AllocMatrixUndefined,
+    AllocMatrixZeroed,
+    DeallocMatrix,
+    GotoLabel,
+    NoOperationLabel,
+    SwapMatrix,
+)
+
+from nnet3_optimizer.analysis.variables import MATRIX
+from nnet3_optimizer.checks.subject import Subject
+
+_TAKING = (AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE, AcceptInput.OPCODE)
+
+
+def check_loop(subject: Subject) -> None:
+    """Checks a computation that goes back to a label.
+
+    1. There is at most one GotoLabel; it is the last command, and its label comes before it.
+    2. The matrices that are allocated when the round ends, and that the next round does not
+       allocate anew (with AcceptInput, or because they are outputs that the user has taken), are
+       those that were allocated at the label.
+    """
+    gotos, labels = subject.positions(GotoLabel), subject.positions(NoOperationLabel)
+    if not len(gotos):
+        if len(labels):
+            subject.fail("there is a label, but nothing goes to it", int(labels[0]))
+        return
+    if len(gotos) > 1 or gotos[0] != len(subject.table) - 1:
+        subject.fail("GotoLabel: expected as the last command only", int(gotos[0]))
+    label = int(subject.table[gotos[0], 2])
+    at_label, at_end = _held(subject, label), _held(subject, int(gotos[0]))
+    lifetimes = subject.analysis.lifetimes
+    renewed = {
+        matrix
+        for matrix in at_end - at_label
+        if lifetimes.is_output[matrix] or lifetimes.is_input[matrix]
+    }
+    if at_end - renewed != at_label:
+        lost, extra = sorted(at_label - at_end), sorted(at_end - renewed - at_label)
+        text = " and ".join(
+            part
+            for part in (
+                f"m{lost[0]} is allocated at the label, but not at the end" if lost else "",
+                f"m{extra[0]} is allocated at the end, but not at the label" if extra else "",
+            )
+            if part
+        )
+        subject.fail(f"GotoLabel: {text}", int(gotos[0]))
+
+
+def _held(subject: Subject, until: int) -> set[int]:
+    """Returns the matrices that are allocated before a command."""
+    held: set[int] = set()
+    submatrices = subject.computation.submatrices[:, MATRIX].tolist()
+    for row in subject.table[:until].tolist():
+        opcode, first, second = row[0], row[2], row[3]
+        if opcode in _TAKING:
+            held.add(submatrices[first])
+        elif opcode == DeallocMatrix.OPCODE:
+            held.discard(submatrices[first])
+        elif opcode == SwapMatrix.OPCODE:
+            held.discard(submatrices[second])
+            held.add(submatrices[first])
+    return held

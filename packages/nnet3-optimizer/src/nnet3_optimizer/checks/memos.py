@@ -1,0 +1,51 @@
+"""Memos: handed from one Propagate to the commands of the same component that need them."""
+
+from __future__ import annotations
+
+from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Propagate, StoreStats
+from nnet3_descriptors.components.properties import ComponentProperties as Property
+
+from nnet3_optimizer.checks.subject import Subject
+
+
+def check_memos(subject: Subject) -> None:
+    """Checks memos.
+
+    1. A memo is made by one Propagate, of a component that makes memos.
+    2. It is used at least once, by commands of that component that come later; by at most one
+       Backprop.
+    """
+    made: dict[int, int] = {}
+    used: set[int] = set()
+    spent: dict[int, int] = {}
+    table = subject.table
+    columns = {
+        each.OPCODE: next(item.column for item in each.OPERANDS if item.name == "memo")
+        for each in (Propagate, StoreStats, Backprop, BackpropNoModelUpdate)
+    }
+    for at in subject.positions(Propagate, StoreStats, Backprop, BackpropNoModelUpdate).tolist():
+        opcode, component = int(table[at, 0]), int(table[at, 2])
+        memo = int(table[at, columns[opcode]])
+        if memo == 0:
+            continue
+        kind = subject.name(at)
+        name, owner = subject.component(component)
+        if not owner.properties & Property.USES_MEMO:
+            subject.fail(f"{kind}: memo = {memo}, but component '{name}' makes no memos", at)
+        if opcode == Propagate.OPCODE:
+            if memo in made:
+                subject.fail(f"{kind}: memo {memo} was already made by c{made[memo]}", at)
+            made[memo] = at
+            continue
+        if memo not in made:
+            subject.fail(f"{kind}: memo {memo} is used, but no Propagate made it before", at)
+        if int(table[made[memo], 2]) != component:
+            subject.fail(f"{kind}: memo {memo} was made by another component, c{made[memo]}", at)
+        if opcode != StoreStats.OPCODE:
+            if memo in spent:
+                subject.fail(f"{kind}: memo {memo} was already used up by c{spent[memo]}", at)
+            spent[memo] = at
+        used.add(memo)
+    for memo, at in made.items():
+        if memo not in used:
+            subject.fail(f"Propagate: memo {memo} is made, but never used", at)

@@ -1,0 +1,182 @@
+"""Copies and sums fit: sizes, lists of rows, no row named twice, nothing overlaps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from nnet3_compiler.commands import (
+    AddRowRanges,
+    AddRows,
+    AddRowsMulti,
+    AddToRowsMulti,
+    CopyRows,
+    CopyRowsMulti,
+    CopyToRowsMulti,
+    MatrixAdd,
+    MatrixCopy,
+    SetConst,
+)
+from nnet3_compiler.declaration import ALPHA_COLUMN
+
+from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.analysis.variables import Table
+from nnet3_optimizer.checks.components import overlaps
+from nnet3_optimizer.checks.subject import COLS, ROWS, Subject
+
+
+def check_rows(subject: Subject) -> None:
+    """Checks SetConst and all copies and sums of matrices and rows.
+
+    1. Input and output have the same number of columns, and of rows where no list selects rows.
+    2. A list has an entry for each row, and every row that it names exists.
+    3. Input and output do not overlap; only MatrixCopy may have one matrix as both, to scale it.
+    4. Where rows are written to that a list names, no element is written twice.
+    5. Scales are finite numbers.
+    """
+    _check_scales(subject)
+    _check_matrix_commands(subject)
+    _check_lists_of_rows(subject)
+    _check_ranges(subject)
+    _check_lists_of_submatrices(subject)
+
+
+def _check_scales(subject: Subject) -> None:
+    at = subject.positions(
+        SetConst,
+        MatrixCopy,
+        MatrixAdd,
+        CopyRows,
+        AddRows,
+        CopyRowsMulti,
+        AddRowsMulti,
+        CopyToRowsMulti,
+        AddToRowsMulti,
+        AddRowRanges,
+    )
+    alpha = np.ascontiguousarray(subject.table[at, ALPHA_COLUMN]).view(np.float32)
+    subject.require(
+        np.isfinite(alpha), at, lambda i: f"alpha = {alpha[i]}, expected a finite number"
+    )
+
+
+def _check_matrix_commands(subject: Subject) -> None:
+    at = subject.positions(MatrixCopy, MatrixAdd)
+    output = subject.operand(at, MatrixCopy, "output")
+    given = subject.operand(at, MatrixCopy, "input")
+    for axis, text in ((ROWS, "the rows of output"), (COLS, "the columns of output")):
+        expected = subject.computation.submatrices[output, axis]
+        subject.require_size(at, "input", given, axis, expected, text)
+    scales_itself = (output == given) & (subject.opcodes[at] == MatrixCopy.OPCODE)
+    _require_apart(subject, at[~scales_itself], output[~scales_itself], given[~scales_itself])
+
+
+def _require_apart(subject: Subject, at: Ids, output: Ids, given: Ids) -> None:
+    subject.require(
+        ~overlaps(subject, output, given),
+        at,
+        lambda i: (
+            f"output = {subject.describe(int(output[i]))} overlaps "
+            f"input = {subject.describe(int(given[i]))}"
+        ),
+    )
+
+
+def _require_length(subject: Subject, at: Ids, name: str, lists: Sequence[Table]) -> None:
+    """Checks that the list each command names has an entry for each row of its first operand."""
+    first = subject.table[at, 2]
+    rows = subject.rows(first)
+    lengths = np.array([len(each) for each in lists], dtype=np.int64)
+    subject.require(
+        lengths == rows,
+        at,
+        lambda i: (
+            f"{name} has {lengths[i]} entries, expected {rows[i]} "
+            f"(the rows of {subject.describe(int(first[i]))})"
+        ),
+    )
+
+
+def _check_lists_of_rows(subject: Subject) -> None:
+    at = subject.positions(CopyRows, AddRows)
+    output = subject.operand(at, CopyRows, "output")
+    given = subject.operand(at, CopyRows, "input")
+    numbers = subject.operand(at, CopyRows, "indexes").tolist()
+    lists = [subject.computation.indexes[number] for number in numbers]
+    cols = subject.cols(output)
+    subject.require_size(at, "input", given, COLS, cols, "the columns of output")
+    _require_length(subject, at, "indexes", lists)
+    largest = np.array([each.max(initial=-1) for each in lists], dtype=np.int64)
+    subject.require(
+        largest < subject.rows(given),
+        at,
+        lambda i: (
+            f"indexes name row {largest[i]} of input = {subject.describe(int(given[i]))}, "
+            f"which has {subject.rows(given[i])} rows"
+        ),
+    )
+    _require_apart(subject, at, output, given)
+
+
+def _check_ranges(subject: Subject) -> None:
+    at = subject.positions(AddRowRanges)
+    output = subject.operand(at, AddRowRanges, "output")
+    given = subject.operand(at, AddRowRanges, "input")
+    numbers = subject.operand(at, AddRowRanges, "indexes_ranges").tolist()
+    lists = [subject.computation.indexes_ranges[number] for number in numbers]
+    cols = subject.cols(output)
+    subject.require_size(at, "input", given, COLS, cols, "the columns of output")
+    _require_length(subject, at, "indexes_ranges", lists)
+    largest = np.array([each.max(initial=-1) for each in lists], dtype=np.int64)
+    subject.require(
+        largest <= subject.rows(given),
+        at,
+        lambda i: (
+            f"indexes_ranges end at row {largest[i]} of input = "
+            f"{subject.describe(int(given[i]))}, which has {subject.rows(given[i])} rows"
+        ),
+    )
+    _require_apart(subject, at, output, given)
+
+
+def _check_lists_of_submatrices(subject: Subject) -> None:
+    at = subject.positions(CopyRowsMulti, AddRowsMulti, CopyToRowsMulti, AddToRowsMulti)
+    first = subject.operand(at, CopyRowsMulti, "output")
+    numbers = subject.operand(at, CopyRowsMulti, "indexes_multi").tolist()
+    lists = [subject.computation.indexes_multi[number] for number in numbers]
+    _require_length(subject, at, "indexes_multi", lists)
+    named = [np.unique(pairs[:, 0]) for pairs in lists]
+    counts = [len(each) for each in named]
+    owner = np.repeat(at, counts)
+    submatrix = np.concatenate([np.zeros(0, np.int32), *named])
+    firsts = np.repeat(first, counts)
+    given = submatrix > 0
+    owner, submatrix, firsts = owner[given], submatrix[given], firsts[given]
+    cols = subject.cols(firsts)
+    subject.require_size(
+        owner, "a submatrix in indexes_multi", submatrix, COLS, cols, "the columns of the other"
+    )
+    _require_apart(subject, owner, firsts, submatrix)
+    is_target = np.isin(subject.opcodes[at], [CopyToRowsMulti.OPCODE, AddToRowsMulti.OPCODE])
+    for which in np.flatnonzero(is_target).tolist():
+        _require_distinct_targets(subject, int(at[which]), lists[which])
+
+
+def _require_distinct_targets(subject: Subject, command: int, pairs: Table) -> None:
+    """Checks that no two entries name elements in common, also not through two submatrices."""
+    given = np.flatnonzero(pairs[:, 0] > 0)
+    places = subject.computation.submatrices[pairs[given, 0]]
+    row = places[:, 1] + pairs[given, 1]
+    order = np.lexsort((places[:, 3], row, places[:, 0]))
+    matrix, row, col = places[order, 0], row[order], places[order, 3]
+    col_end = col + places[order, 4]
+    clash = (matrix[1:] == matrix[:-1]) & (row[1:] == row[:-1]) & (col[1:] < col_end[:-1])
+    if clash.any():
+        bad = int(np.flatnonzero(clash)[0])
+        one, other = sorted(given[order[bad : bad + 2]].tolist())
+        subject.fail(
+            f"{subject.name(command)}: entries {one} and {other} of indexes_multi, "
+            f"{pairs[one].tolist()} and {pairs[other].tolist()}, name the same elements of "
+            f"m{matrix[bad]}",
+            command,
+        )

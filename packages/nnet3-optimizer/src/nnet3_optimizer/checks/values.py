@@ -1,0 +1,58 @@
+"""Elements are set before they are read; what the compiler emits never changes them afterwards."""
+
+from __future__ import annotations
+
+import numpy as np
+from nnet3_compiler.commands import CompressMatrix
+
+from nnet3_optimizer.analysis.accesses import READ, WRITE
+from nnet3_optimizer.checks.subject import Subject
+
+
+def check_undefined(subject: Subject) -> None:
+    """Checks that no variable is read before it is written.
+
+    The first access to each variable must be a pure write. Undefined elements may be compressed
+    together with others: what matters is whether they are read afterwards.
+    """
+    lists = subject.analysis.variable_accesses
+    begins = np.flatnonzero(lists.is_accessed)
+    first = lists.splits[begins]
+    command = lists.command[first]
+    defined = lists.access[first] == WRITE
+    defined |= subject.opcodes[command] == CompressMatrix.OPCODE
+    if not defined.all():
+        which = np.flatnonzero(~defined)
+        worst = which[np.argmin(command[which])]
+        variable = subject.analysis.variables.describe(int(begins[worst]))
+        subject.fail(
+            f"{subject.name(int(command[worst]))}: {variable} is read, but nothing wrote it before",
+            int(command[worst]),
+        )
+
+
+def check_rewrite(subject: Subject) -> None:
+    """Checks that no variable is written after it was only read.
+
+    This holds for what the compiler emits; optimized computations use memory again.
+    """
+    lists = subject.analysis.variable_accesses
+    reads = np.where(lists.access == READ, np.arange(len(lists.access)), len(lists.access))
+    accessed = np.flatnonzero(lists.is_accessed)
+    if not len(accessed):
+        return
+    first_read = np.full(len(lists.splits) - 1, len(lists.access), dtype=np.int64)
+    first_read[accessed] = np.minimum.reduceat(reads, lists.splits[:-1][accessed])
+    owner = np.repeat(np.arange(len(lists.splits) - 1), np.diff(lists.splits))
+    late = ((lists.access & WRITE) != 0) & (np.arange(len(owner)) > first_read[owner])
+    if late.any():
+        places = np.flatnonzero(late)
+        worst = int(places[np.argmin(lists.command[places])])
+        variable = int(owner[worst])
+        reader = int(lists.command[first_read[variable]])
+        subject.fail(
+            f"{subject.name(int(lists.command[worst]))}: "
+            f"{subject.analysis.variables.describe(variable)} is changed after c{reader} read it, "
+            "which is not expected before optimization",
+            int(lists.command[worst]),
+        )

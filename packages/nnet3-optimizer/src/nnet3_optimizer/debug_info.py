@@ -1,0 +1,52 @@
+"""Debug info of matrices that passes make of others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from nnet3_compiler.debug_info import NO_DEBUG_INFO, MatrixDebugInfo, T
+from nnet3_descriptors.indexes import NO_TIME
+
+
+def concatenated(parts: Sequence[tuple[MatrixDebugInfo, int, int]]) -> MatrixDebugInfo:
+    """Returns the debug info of rows of matrices, one below the other.
+
+    Args:
+        parts: For each part the debug info of a matrix, its first row and its number of rows.
+    """
+    first = parts[0][0]
+    is_whole = all(
+        row == 0
+        and rows == info.num_rows
+        and info.block == first.block
+        and np.array_equal(info.sequences, first.sequences)
+        for info, row, rows in parts
+    )
+    if len({info.node for info, _, _ in parts}) != 1:
+        return NO_DEBUG_INFO
+    if is_whole:
+        return MatrixDebugInfo(
+            is_deriv=first.is_deriv,
+            pattern=np.concatenate([info.pattern for info, _, _ in parts]),
+            sequences=first.sequences,
+            block=first.block,
+        )
+    cindexes = [info.cindexes[row : row + rows] for info, row, rows in parts]
+    return MatrixDebugInfo(is_deriv=first.is_deriv, pattern=np.concatenate(cindexes))
+
+
+def rows_of(info: MatrixDebugInfo, begin: int, end: int) -> MatrixDebugInfo:
+    """Returns the debug info of the rows begin <= r < end of a matrix."""
+    if info.node < 0:
+        return info
+    return MatrixDebugInfo(is_deriv=info.is_deriv, pattern=info.cindexes[begin:end])
+
+
+def extended(info: MatrixDebugInfo, rows: int) -> MatrixDebugInfo:
+    """Returns the debug info of a matrix with so many rows more, which stand for nothing."""
+    if info.node < 0:
+        return info
+    padding = np.repeat(info.cindexes[-1:], rows, axis=0)
+    padding[:, T] = NO_TIME
+    return MatrixDebugInfo(is_deriv=info.is_deriv, pattern=np.concatenate([info.cindexes, padding]))

@@ -1,0 +1,165 @@
+"""Changing a program: rows of the table of commands, new submatrices, matrices and lists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_compiler.commands import GotoLabel, NoOperation, NoOperationLabel
+from nnet3_compiler.debug_info import MatrixDebugInfo
+from nnet3_compiler.declaration import (
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
+    Command,
+)
+
+from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.analysis.variables import Table
+from nnet3_optimizer.program import Program
+
+
+class Edit:
+    """Collects changes to a program; `program()` makes them.
+
+    Attributes:
+        table: (C, TABLE_WIDTH) int32, a copy of the commands that may be written to. Rows that
+            become NoOperation are left out in the end.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self.table: Table = program.table.copy()
+        self._submatrices: list[Table] = [program.submatrices]
+        self._num_submatrices = len(program.submatrices)
+        self._matrices = [program.matrices]
+        self._num_matrices = len(program.matrices)
+        self._debug_info = list(program.debug_info)
+        self._indexes = list(program.indexes)
+        self._indexes_multi = list(program.indexes_multi)
+        self._indexes_ranges = list(program.indexes_ranges)
+        self._inserted: list[tuple[Ids, Table]] = []
+
+    # -- commands ------------------------------------------------------------------------------
+
+    def delete(self, commands: Ids | Sequence[int] | int) -> None:
+        """Removes commands."""
+        self.table[commands] = 0
+        self.table[commands, OPCODE_COLUMN] = NoOperation.OPCODE
+
+    def replace(self, command: int, by: Command) -> None:
+        """Puts a command in the place of another."""
+        self.table[command] = by.row
+
+    def insert(self, before: Ids | Sequence[int] | int, commands: Table) -> None:
+        """Inserts commands before positions, in the order in which they are given.
+
+        Args:
+            before: (N,) positions in the original table, or one position for all.
+            commands: (N, TABLE_WIDTH) int32.
+        """
+        self._inserted.append((np.broadcast_to(np.asarray(before), len(commands)), commands))
+
+    # -- what commands refer to ----------------------------------------------------------------
+
+    def submatrices(self, rows: npt.NDArray[np.integer]) -> Ids:
+        """Adds submatrices.
+
+        Args:
+            rows: (N, 5): matrix, row_offset, num_rows, col_offset, num_cols.
+
+        Returns:
+            Their numbers, (N,).
+        """
+        first = self._num_submatrices
+        self._num_submatrices += len(rows)
+        self._submatrices.append(rows.astype(np.int32))
+        return np.arange(first, self._num_submatrices)
+
+    def rows_of(self, submatrix: int, offset: int, count: int) -> int:
+        """Adds the submatrix that consists of some rows of another; returns its number."""
+        matrix, row_offset, _, col_offset, num_cols = self.submatrix(submatrix)
+        row = np.array([[matrix, row_offset + offset, count, col_offset, num_cols]])
+        return int(self.submatrices(row)[0])
+
+    def submatrix(self, number: int) -> list[int]:
+        """Returns matrix, row_offset, num_rows, col_offset, num_cols of a submatrix."""
+        for part in self._submatrices:
+            if number < len(part):
+                return [int(value) for value in part[number]]
+            number -= len(part)
+        raise IndexError(number)
+
+    def matrix(self, rows: int, cols: int, debug_info: MatrixDebugInfo | None) -> int:
+        """Adds a matrix and a submatrix that covers it; returns the number of the submatrix.
+
+        Args:
+            rows: Its number of rows.
+            cols: Its number of columns.
+            debug_info: What its rows stand for; left out if the program has no debug info.
+        """
+        number = self._num_matrices
+        self._num_matrices += 1
+        self._matrices.append(np.array([[rows, cols]], np.int32))
+        if self._debug_info:
+            assert debug_info is not None
+            self._debug_info.append(debug_info)
+        return int(self.submatrices(np.array([[number, 0, rows, 0, cols]]))[0])
+
+    def indexes(self, values: Table) -> int:
+        """Adds a list of rows; returns its number."""
+        return _append(self._indexes, values)
+
+    def indexes_multi(self, values: Table) -> int:
+        """Adds a list of (submatrix, row) pairs; returns its number."""
+        return _append(self._indexes_multi, values)
+
+    def indexes_ranges(self, values: Table) -> int:
+        """Adds a list of (begin, end) pairs; returns its number."""
+        return _append(self._indexes_ranges, values)
+
+    # -- the result ----------------------------------------------------------------------------
+
+    def program(self) -> Program:
+        """Returns the program with all changes."""
+        return attrs.evolve(
+            self._program,
+            matrices=_joined(self._matrices),
+            submatrices=_joined(self._submatrices),
+            table=with_label_found(self._final_table()),
+            indexes=tuple(self._indexes),
+            indexes_multi=tuple(self._indexes_multi),
+            indexes_ranges=tuple(self._indexes_ranges),
+            debug_info=tuple(self._debug_info),
+        )
+
+    def _final_table(self) -> Table:
+        table = self.table
+        if self._inserted:
+            # np.insert keeps the order of what goes to one position.
+            places = np.concatenate([before for before, _ in self._inserted])
+            rows = np.concatenate([rows for _, rows in self._inserted])
+            table = np.insert(table, places, rows, axis=0)
+        kept = table[:, OPCODE_COLUMN] != NoOperation.OPCODE
+        return table if kept.all() else table[kept]
+
+
+def _append(lists: list[Table], values: Table) -> int:
+    array = np.ascontiguousarray(values, dtype=np.int32)
+    array.flags.writeable = False
+    lists.append(array)
+    return len(lists) - 1
+
+
+def _joined(parts: list[Table]) -> Table:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def with_label_found(table: Table) -> Table:
+    """Returns the table with the operand of GotoLabel set to where the label is now."""
+    goto = np.flatnonzero(table[:, OPCODE_COLUMN] == GotoLabel.OPCODE)
+    if len(goto):
+        label = np.flatnonzero(table[:, OPCODE_COLUMN] == NoOperationLabel.OPCODE)
+        table[goto, FIRST_OPERAND_COLUMN] = label[0]
+    return table

@@ -1,0 +1,58 @@
+"""Errors of this package; all are `Nnet3Error`s."""
+
+from __future__ import annotations
+
+from nnet3_compiler.errors import ComputationError
+
+
+class CheckError(ComputationError):
+    """A computation that would not do what it should; raised by `check_computation`.
+
+    Attributes:
+        check: The name of the check that failed.
+        command: The position of the command at fault, or None if there is none.
+        message: What is wrong, without the place.
+        listing: The command and its neighbours, or "".
+    """
+
+    def __init__(
+        self, message: str, *, check: str, command: int | None = None, listing: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.check = check
+        self.command = command
+        self.listing = listing
+
+    def __str__(self) -> str:
+        place = f"{self.check}: " if self.command is None else f"{self.check}: c{self.command}: "
+        return place + self.message + (f"\n{self.listing}" if self.listing else "")
+
+
+class EquivalenceError(ComputationError):
+    """Two computations that do not compute the same; raised by `verify_equivalent`.
+
+    Attributes:
+        what: What differs: an output, an input derivative, a model update or statistics.
+    """
+
+    def __init__(self, message: str, *, what: str) -> None:
+        super().__init__(message)
+        self.what = what
+
+
+class PassError(ComputationError):
+    """A pass whose result failed the checks or the proof of equivalence.
+
+    Attributes:
+        name: The name of the pass.
+        before: The names of the passes that ran before it.
+    """
+
+    def __init__(self, message: str, *, name: str, before: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.name = name
+        self.before = before
+
+
+__all__ = ["CheckError", "ComputationError", "EquivalenceError", "PassError"]

@@ -1,0 +1,50 @@
+"""Commands as text, for messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nnet3_compiler.commands import SCHEMA
+from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.declaration import OPCODE_COLUMN, OperandKind
+from nnet3_compiler.text import format_computation
+from nnet3_compiler.text.operands import submatrix_text
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+
+NEIGHBOURS = 3
+"""How many commands a message shows before and after the one that it is about."""
+
+
+def describe_submatrix(computation: NnetComputation, submatrix: int) -> str:
+    """Returns a submatrix as text, such as "m3(0:9, :)"; "-" for the empty one."""
+    if submatrix == 0:
+        return "-"
+    row = computation.submatrices[submatrix].tolist()
+    return submatrix_text(row, computation.matrices[row[0]].tolist())
+
+
+def list_commands(computation: NnetComputation, nnet: Nnet, command: int) -> str:
+    """Returns a command, marked, with the commands before and after it, a line each."""
+    named = nnet if _names_exist(computation, nnet) else None
+    text = format_computation(computation, named).splitlines()
+    commands = text[len(text) - len(computation.command_table) :]
+    begin = max(0, command - NEIGHBOURS)
+    return "\n".join(
+        f"  {'>' if at == command else ' '} {line}"
+        for at, line in enumerate(commands[begin : command + NEIGHBOURS + 1], begin)
+    )
+
+
+def _names_exist(computation: NnetComputation, nnet: Nnet) -> bool:
+    """Whether all nodes and components that commands name are those of the network."""
+    table = computation.command_table
+    kinds = SCHEMA.kind[table[:, OPCODE_COLUMN]]
+    return all(
+        int(table[kinds == kind].max(initial=0)) < count
+        for kind, count in (
+            (OperandKind.NODE, len(nnet.nodes)),
+            (OperandKind.COMPONENT, len(nnet.components)),
+        )
+    )

@@ -1,0 +1,28 @@
+"""Loops: a computation that ends with GotoLabel runs again from a label, as often as asked for.
+
+Just before the GotoLabel, SwapMatrix commands hand matrices over: what one round computed last
+becomes what the next round starts from.
+"""
+
+from __future__ import annotations
+
+from nnet3_compiler.commands import GotoLabel, SwapMatrix
+from nnet3_compiler.declaration import OPCODE_COLUMN
+
+from nnet3_optimizer.analysis.variables import Table
+
+
+def is_loop(table: Table) -> bool:
+    """Returns whether a table of commands ends with GotoLabel."""
+    return len(table) > 0 and int(table[-1, OPCODE_COLUMN]) == GotoLabel.OPCODE
+
+
+def hand_over_commands(table: Table) -> range:
+    """Returns the positions of the SwapMatrix commands just before a GotoLabel at the end."""
+    end = max(len(table) - 1, 0)
+    if not is_loop(table):
+        return range(end, end)
+    begin = end
+    while begin and int(table[begin - 1, OPCODE_COLUMN]) == SwapMatrix.OPCODE:
+        begin -= 1
+    return range(begin, end)

@@ -1,0 +1,194 @@
+"""The bytes of matrices that are allocated at each moment of a computation."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_compiler.commands import (
+    AcceptInput,
+    AllocMatrixUndefined,
+    AllocMatrixZeroed,
+    CompressMatrix,
+    DeallocMatrix,
+    DecompressMatrix,
+    SwapMatrix,
+)
+from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
+
+from nnet3_optimizer.analysis.variables import MATRIX, Table
+from nnet3_optimizer.compression import COMPRESSED_BITS
+from nnet3_optimizer.loops import hand_over_commands
+
+Bytes = npt.NDArray[np.int64]
+
+FLOAT_BYTES = 4
+NO_BLOCK = -1
+_OPERAND = FIRST_OPERAND_COLUMN
+
+
+class _Tables(Protocol):
+    @property
+    def matrices(self) -> Table: ...
+    @property
+    def submatrices(self) -> Table: ...
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Holdings:
+    """The blocks of memory that matrices hold, and when.
+
+    A matrix has one block for its elements, and a second one for its compressed form if it is
+    compressed meanwhile. A matrix that takes over the memory of another shares its block.
+
+    Attributes:
+        bytes: (B,) int64, the size of each block.
+        matrix_block: (M,) int64, the block of the elements of each matrix; -1 for none.
+        compressed_block: (M,) int64, the block of its compressed form; -1 for none.
+        block, begin, end: (P,) int64: block[p] is held from the command begin[p] up to the command
+            end[p], which gives it back; end[p] is the number of commands if none does.
+    """
+
+    bytes: Bytes
+    matrix_block: Bytes
+    compressed_block: Bytes
+    block: Bytes
+    begin: Bytes
+    end: Bytes
+
+
+def matrix_bytes(matrices: Table) -> Bytes:
+    """Returns the size of each matrix, (M,) int64."""
+    sizes: Bytes = matrices.astype(np.int64).prod(axis=1) * FLOAT_BYTES
+    return sizes
+
+
+def compressed_bytes(matrix: npt.NDArray[np.integer], compression_type: int) -> int:
+    """Returns the size of a compressed matrix, given (rows, cols); rows are whole bytes."""
+    rows, cols = (int(size) for size in matrix)
+    return rows * -(-cols * COMPRESSED_BITS[compression_type] // 8)
+
+
+def _changes(tables: _Tables, commands: Table) -> Bytes:
+    """Returns how much more (or less) is allocated after each command, (C,) int64."""
+    opcodes = commands[:, OPCODE_COLUMN]
+    change = np.zeros(len(commands), dtype=np.int64)
+    sizes = matrix_bytes(tables.matrices)[tables.submatrices[:, MATRIX]]
+    takes = (
+        (opcodes == AllocMatrixUndefined.OPCODE)
+        | (opcodes == AllocMatrixZeroed.OPCODE)
+        | (opcodes == AcceptInput.OPCODE)
+    )
+    change[takes] = sizes[commands[takes, _OPERAND]]
+    gives = opcodes == DeallocMatrix.OPCODE
+    change[gives] = -sizes[commands[gives, _OPERAND]]
+    compressed: dict[int, int] = {}
+    packs = (opcodes == CompressMatrix.OPCODE) | (opcodes == DecompressMatrix.OPCODE)
+    for command in np.flatnonzero(packs).tolist():
+        submatrix, compression_type = commands[command, _OPERAND : _OPERAND + 2].tolist()
+        matrix = int(tables.submatrices[submatrix, MATRIX])
+        if opcodes[command] == CompressMatrix.OPCODE:
+            compressed[matrix] = compressed_bytes(tables.matrices[matrix], compression_type)
+            change[command] = compressed[matrix] - sizes[submatrix]
+        else:
+            change[command] = sizes[submatrix] - compressed.pop(matrix)
+    return change
+
+
+def live_bytes(computation: NnetComputation) -> Bytes:
+    """Returns the bytes that matrices hold after each command, (C,) int64.
+
+    Inputs count from the moment they are accepted; a compressed matrix counts at its compressed
+    size. Neither the parameters of the network nor scratch memory of components is counted.
+    """
+    return np.cumsum(_changes(computation, computation.command_table))
+
+
+def peak_bytes(computation: NnetComputation) -> int:
+    """Returns the largest number of bytes that matrices hold at one time."""
+    live = live_bytes(computation)
+    return int(live.max(initial=0))
+
+
+def holdings(computation: NnetComputation) -> Holdings:
+    """Returns the blocks of memory that the matrices of a computation hold, and when.
+
+    In a loop (a computation that ends with GotoLabel) the matrices that are handed on to the next
+    round by the last SwapMatrix commands keep blocks of their own up to the end.
+    """
+    return _Holder(computation).run()
+
+
+class _Holder:
+    """Walks through the commands that take and give back memory."""
+
+    def __init__(self, computation: NnetComputation) -> None:
+        commands = computation.command_table
+        self.commands = commands
+        self.opcodes = commands[:, OPCODE_COLUMN]
+        self.operands = commands[:, _OPERAND : _OPERAND + 2].tolist()
+        self.matrix = computation.submatrices[:, MATRIX].tolist()
+        self.matrices = computation.matrices
+        self.float_bytes = matrix_bytes(computation.matrices).tolist()
+        self.sizes: list[int] = []
+        self.spans: list[tuple[int, int, int]] = []
+        self.held: dict[int, tuple[int, int]] = {}
+        self.matrix_block = [NO_BLOCK] * len(self.matrices)
+        self.compressed_block = [NO_BLOCK] * len(self.matrices)
+
+    def run(self) -> Holdings:
+        """Returns what was found."""
+        end = len(self.opcodes)
+        loop_swaps = hand_over_commands(self.commands)
+        for at in np.flatnonzero(np.isin(self.opcodes, _MEMORY_COMMANDS)).tolist():
+            if at not in loop_swaps:
+                self._step(at, int(self.opcodes[at]))
+        for block, begin in self.held.values():
+            self.spans.append((block, begin, end))
+        block_begin_end = np.array(self.spans, dtype=np.int64).reshape(-1, 3)
+        return Holdings(
+            bytes=np.array(self.sizes, dtype=np.int64),
+            matrix_block=np.array(self.matrix_block, dtype=np.int64),
+            compressed_block=np.array(self.compressed_block, dtype=np.int64),
+            block=block_begin_end[:, 0],
+            begin=block_begin_end[:, 1],
+            end=block_begin_end[:, 2],
+        )
+
+    def _step(self, at: int, opcode: int) -> None:
+        submatrix, second = self.operands[at]
+        matrix = self.matrix[submatrix]
+        if opcode == SwapMatrix.OPCODE:
+            source = self.matrix[second]
+            self.held[matrix] = self.held.pop(source)
+            self.matrix_block[matrix] = self.matrix_block[source]
+        elif opcode in _TAKING:
+            if matrix not in self.held:
+                self._take(self.matrix_block, matrix, self.float_bytes[matrix], at)
+        else:
+            block, begin = self.held.pop(matrix)
+            self.spans.append((block, begin, at))
+            if opcode == CompressMatrix.OPCODE:
+                size = compressed_bytes(self.matrices[matrix], second)
+                self._take(self.compressed_block, matrix, size, at)
+            elif opcode == DecompressMatrix.OPCODE:
+                self._take(self.matrix_block, matrix, self.float_bytes[matrix], at)
+
+    def _take(self, blocks: list[int], matrix: int, size: int, at: int) -> None:
+        if blocks[matrix] == NO_BLOCK:
+            blocks[matrix] = len(self.sizes)
+            self.sizes.append(size)
+        self.held[matrix] = blocks[matrix], at
+
+
+_TAKING = (AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE, AcceptInput.OPCODE)
+_MEMORY_COMMANDS = (
+    *_TAKING,
+    DeallocMatrix.OPCODE,
+    SwapMatrix.OPCODE,
+    CompressMatrix.OPCODE,
+    DecompressMatrix.OPCODE,
+)

@@ -1,0 +1,23 @@
+"""Operands of many commands at once, by name."""
+
+from __future__ import annotations
+
+import numpy as np
+from nnet3_compiler.declaration import Command
+
+from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.analysis.variables import Table
+
+
+def columns(command_type: type[Command]) -> dict[str, int]:
+    """Returns the column of the table for each operand of a command class."""
+    return {item.name: item.column for item in command_type.OPERANDS}
+
+
+def operand(table: Table, at: Ids, command_type: type[Command], name: str) -> Ids:
+    """Returns an operand of the commands at these positions, (len(at),) int64.
+
+    All of them have the operand in the column in which `command_type` has it.
+    """
+    column = columns(command_type)[name]
+    return table[at][:, column].astype(np.int64)

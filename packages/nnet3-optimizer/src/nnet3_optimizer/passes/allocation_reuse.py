@@ -1,0 +1,75 @@
+"""Pass: memory that is freed goes to the next matrix of the same size."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import numpy as np
+from nnet3_compiler.commands import (
+    AllocMatrixUndefined,
+    AllocMatrixZeroed,
+    DeallocMatrix,
+    SetConst,
+    SwapMatrix,
+)
+from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
+from nnet3_optimizer.analysis.variables import MATRIX
+from nnet3_optimizer.editing import Edit
+from nnet3_optimizer.loops import is_loop
+from nnet3_optimizer.program import Program
+
+
+def allocate_from_other(program: Program) -> Program:
+    """Replaces freeing one matrix and allocating another of the same size by SwapMatrix.
+
+    1. The two matrices have the same number of rows and of columns.
+    2. The allocation comes after the deallocation; of several the nearest, so that memory is not
+       held for longer than needed.
+    3. The new matrix has undefined elements: SetConst follows if it was allocated with zeros.
+    4. Loops stay as they are.
+
+    Before::
+
+        free m1
+        m2 = undefined
+
+    After::
+
+        m2 = take m1
+    """
+    if is_loop(program.table):
+        return program
+    whole = program.table[:, FIRST_OPERAND_COLUMN]
+    frees: dict[tuple[int, int], list[int]] = {}
+    takes: dict[tuple[int, int], list[int]] = {}
+    for lists, opcodes in (
+        (frees, (DeallocMatrix.OPCODE,)),
+        (takes, (AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE)),
+    ):
+        for at in program.positions(*opcodes).tolist():
+            matrix = program.submatrices[whole[at], MATRIX]
+            rows, cols = program.matrices[matrix].tolist()
+            lists.setdefault((rows, cols), []).append(at)
+    pairs = [pair for size, freed in frees.items() for pair in _nearest(freed, takes.get(size, []))]
+    if not pairs:
+        return program
+    edit = Edit(program)
+    for free, take in pairs:
+        destination, source = int(whole[take]), int(whole[free])
+        if program.opcodes[take] == AllocMatrixZeroed.OPCODE:
+            zero = SetConst(output=destination, alpha=0.0)
+            edit.insert(take + 1, np.array([zero.row], np.int32))
+        edit.replace(take, SwapMatrix(destination=destination, source=source))
+        edit.delete(free)
+    return edit.program()
+
+
+def _nearest(frees: list[int], takes: list[int]) -> list[tuple[int, int]]:
+    """Pairs each deallocation, last one first, with the next allocation that is still to be had."""
+    pairs = []
+    left = list(takes)
+    for free in reversed(frees):
+        place = bisect_right(left, free)
+        if place < len(left):
+            pairs.append((free, left.pop(place)))
+    return pairs

@@ -1,0 +1,162 @@
+"""Pass: commands whose results nobody looks at go away."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+from nnet3_compiler.commands import (
+    SCHEMA,
+    AllocMatrixUndefined,
+    AllocMatrixZeroed,
+    Backprop,
+    DeallocMatrix,
+    NoOperation,
+    Propagate,
+    SwapMatrix,
+)
+from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN, OperandKind
+from nnet3_optimizer.analysis.accesses import READ, WRITE
+from nnet3_optimizer.analysis.csr import Bools, Ids
+from nnet3_optimizer.analysis.variables import MATRIX, Table
+from nnet3_optimizer.loops import is_loop
+from nnet3_optimizer.operands import columns
+from nnet3_optimizer.program import Program
+
+
+def remove_dead_commands(program: Program) -> Program:
+    """Removes commands that only compute what is never used, and matrices without use.
+
+    1. A command is needed if it has side effects, or if a needed command reads a variable that it
+       wrote before anything else wrote it as a whole, or uses a memo that it made.
+    2. Allocation, deallocation and the like are needed while any needed command names the matrix.
+    3. A Backprop that is needed for its model update alone does not compute an input derivative.
+    4. Nothing is removed from loops, in which a later round may read what an earlier one wrote.
+
+    Before::
+
+        m1 = zeros
+        m1 = affine.propagate(m0)
+        free m1
+
+    After: nothing.
+    """
+    if is_loop(program.table):
+        return program
+    program = _without_unused_derivatives(program)
+    needed = _needed(program)
+    if needed.all():
+        return program
+    table = program.table.copy()
+    _drop_unused_memos(table, needed)
+    return attrs.evolve(program, table=table[needed])
+
+
+_SIZING = (
+    AllocMatrixUndefined.OPCODE,
+    AllocMatrixZeroed.OPCODE,
+    DeallocMatrix.OPCODE,
+    SwapMatrix.OPCODE,
+)
+
+
+def _needed(program: Program) -> Bools:
+    """Returns which commands are needed, (C,) bool."""
+    is_sizing = np.isin(program.opcodes, _SIZING)
+    is_nothing = program.opcodes == NoOperation.OPCODE
+    needed = program.analysis.has_side_effects | is_sizing
+    candidates = ~needed & ~is_nothing
+    if not (candidates & ~_feeds_anything(program)).any() and not is_nothing.any():
+        # Nothing ends in vain, so nothing that leads there does.
+        needed |= candidates
+    else:
+        _spread(program, needed)
+    return _with_used_matrices(program, needed, is_sizing)
+
+
+def _edges(program: Program) -> tuple[Ids, Ids]:
+    """Returns pairs (reader, writer): commands and those that wrote last what they read."""
+    lists = program.analysis.variable_accesses
+    places = np.arange(len(lists.command))
+    writes = np.where((lists.access & WRITE) != 0, places, -1)
+    owner_begin = np.repeat(lists.splits[:-1], np.diff(lists.splits))
+    last_write = (
+        np.maximum.accumulate(np.concatenate([[-1], writes[:-1]])) if len(places) else places
+    )
+    reads = ((lists.access & READ) != 0) & (last_write >= owner_begin)
+    reader, writer = lists.command[reads], lists.command[last_write[reads]]
+    memo_reader, memo_writer = _memo_edges(program)
+    return np.concatenate([reader, memo_reader]), np.concatenate([writer, memo_writer])
+
+
+def _memo_edges(program: Program) -> tuple[Ids, Ids]:
+    kinds = SCHEMA.kind[program.opcodes]
+    command, column = np.nonzero((kinds == OperandKind.MEMO) & (program.table != 0))
+    memo = program.table[command, column]
+    makes = program.opcodes[command] == Propagate.OPCODE
+    maker = np.full(int(memo.max(initial=0)) + 1, -1)
+    maker[memo[makes]] = command[makes]
+    used = ~makes & (maker[memo] >= 0)
+    return command[used], maker[memo[used]]
+
+
+def _feeds_anything(program: Program) -> Bools:
+    """Returns which commands wrote something that another command reads, (C,) bool."""
+    reader, writer = _edges(program)
+    feeds = np.zeros(len(program.table), dtype=np.bool_)
+    feeds[writer[reader != writer]] = True
+    return feeds
+
+
+def _spread(program: Program, needed: Bools) -> None:
+    """Marks all that needed commands need."""
+    reader, writer = _edges(program)
+    order = np.argsort(reader, kind="stable")
+    begins = np.searchsorted(reader[order], np.arange(len(needed) + 1)).tolist()
+    writers = writer[order].tolist()
+    flags = bytearray(needed.tobytes())
+    for command in range(len(needed) - 1, -1, -1):
+        if flags[command]:
+            for each in writers[begins[command] : begins[command + 1]]:
+                flags[each] = 1
+    needed[:] = np.frombuffer(bytes(flags), dtype=np.bool_)
+
+
+def _with_used_matrices(program: Program, needed: Bools, is_sizing: Bools) -> Bools:
+    """Returns `needed` without the sizing commands of matrices that nothing else names."""
+    accesses = program.analysis.submatrix_accesses
+    counts = needed[accesses.command] & ~is_sizing[accesses.command]
+    used = np.zeros(len(program.matrices), dtype=np.bool_)
+    used[program.submatrices[accesses.submatrix[counts], MATRIX]] = True
+    swaps = program.positions(SwapMatrix.OPCODE)
+    for column in (0, 1):
+        operand = program.table[swaps, FIRST_OPERAND_COLUMN + column]
+        used[program.submatrices[operand, MATRIX]] = True
+    sizing = np.flatnonzero(is_sizing)
+    matrix = program.submatrices[program.table[sizing, FIRST_OPERAND_COLUMN], MATRIX]
+    result = needed.copy()
+    result[sizing] = used[matrix]
+    return result
+
+
+def _drop_unused_memos(table: Table, needed: Bools) -> None:
+    """Lets no Propagate make a memo that only removed commands used."""
+    kinds = SCHEMA.kind[table[:, OPCODE_COLUMN]]
+    is_memo = (kinds == OperandKind.MEMO) & (table != 0)
+    makes = is_memo & (table[:, [OPCODE_COLUMN]] == Propagate.OPCODE)
+    still_used = np.unique(table[is_memo & ~makes & needed[:, None]])
+    table[makes & ~np.isin(table, still_used)] = 0
+
+
+def _without_unused_derivatives(program: Program) -> Program:
+    """Returns the program with input_deriv = 0 where a Backprop computes it for nobody."""
+    at = program.positions(Backprop.OPCODE)
+    column = columns(Backprop)["input_deriv"]
+    at = at[program.analysis.has_side_effects[at] & (program.table[at, column] > 0)]
+    if not len(at):
+        return program
+    unused = at[~_feeds_anything(program)[at]]
+    if not len(unused):
+        return program
+    table = program.table.copy()
+    table[unused, column] = 0
+    return attrs.evolve(program, table=table)

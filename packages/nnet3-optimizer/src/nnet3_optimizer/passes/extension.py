@@ -1,0 +1,125 @@
+"""Pass: a matrix gets some more rows so that all of another can move into it."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+from nnet3_compiler.commands import (
+    AllocMatrixUndefined,
+    AllocMatrixZeroed,
+    DeallocMatrix,
+    MatrixCopy,
+    SetConst,
+)
+from nnet3_compiler.declaration import (
+    ALPHA_COLUMN,
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
+    alpha_bits,
+)
+from nnet3_optimizer.analysis.variables import MATRIX, Table
+from nnet3_optimizer.debug_info import extended
+from nnet3_optimizer.loops import is_loop
+from nnet3_optimizer.program import Program
+
+WORTH_EXTENDING = 0.8
+"""The least part of the rows of the source that has to be copied anyway."""
+
+_ONE = alpha_bits(1.0)
+
+
+def extend_matrices(program: Program) -> Program:
+    """Copies all rows of a matrix where nearly all were copied, into a matrix made larger for it.
+
+    By itself this copies more; but a copy of all of a matrix can often be removed by
+    `merge_variables`, while a copy of a part can't.
+
+    1. The command is a MatrixCopy with scale 1 between two matrices, of all columns and the first
+       rows of the source, at least 0.8 of them but not all.
+    2. It ends at the last row of the destination as it was; the destination is neither input nor
+       output. Nothing but allocation, deallocation and setting to a constant names the new rows.
+    3. Rows that the source has beyond those copied may be undefined; nobody reads their copies.
+    4. Loops stay as they are.
+
+    Before::
+
+        m1 = zeros          # 10 rows
+        m1 = 1.0 * m2(0:9, 0:19)
+
+    After::
+
+        m1 = zeros          # 12 rows
+        m1 = 1.0 * m2
+    """
+    if is_loop(program.table):
+        return program
+    at = program.positions(MatrixCopy.OPCODE)
+    at = at[program.table[at, ALPHA_COLUMN] == _ONE]
+    at = at[_fits(program, at)]
+    return _extended(program, at) if len(at) else program
+
+
+def _fits(program: Program, at: np.ndarray) -> np.ndarray:
+    """Returns which of these copies satisfy rules 1 and 2."""
+    target = program.submatrices[program.table[at, FIRST_OPERAND_COLUMN]]
+    source = program.submatrices[program.table[at, FIRST_OPERAND_COLUMN + 1]]
+    source_size = program.matrices[source[:, MATRIX]]
+    target_size = program.matrices[target[:, MATRIX]]
+    lifetimes = program.analysis.lifetimes
+    outside = lifetimes.is_input | lifetimes.is_output
+    fits: np.ndarray = (
+        (source[:, MATRIX] != target[:, MATRIX])
+        & ~outside[target[:, MATRIX]]
+        & (source[:, 1] == 0)
+        & (source[:, 3] == 0)
+        & (source[:, 4] == source_size[:, 1])
+        & (source[:, 2] < source_size[:, 0])
+        & (source[:, 2] >= WORTH_EXTENDING * source_size[:, 0])
+        & (target[:, 1] + target[:, 2] == target_size[:, 0])
+    )
+    return fits
+
+
+def _extended(program: Program, at: np.ndarray) -> Program:
+    table = program.table.copy()
+    target = program.submatrices[table[at, FIRST_OPERAND_COLUMN]].copy()
+    source = program.submatrices[table[at, FIRST_OPERAND_COLUMN + 1]].copy()
+    source[:, 2] = target[:, 2] = program.matrices[source[:, MATRIX], 0]
+    matrices = program.matrices.copy()
+    np.maximum.at(matrices[:, 0], target[:, MATRIX], target[:, 1] + target[:, 2])
+    grown = np.flatnonzero(matrices[:, 0] != program.matrices[:, 0])
+    whole = np.zeros((len(grown), 5), dtype=np.int32)
+    whole[:, MATRIX], whole[:, 2], whole[:, 4] = grown, matrices[grown, 0], matrices[grown, 1]
+    first = len(program.submatrices)
+    submatrices = np.concatenate([program.submatrices, target, source, whole])
+    table[at, FIRST_OPERAND_COLUMN] = first + np.arange(len(at))
+    table[at, FIRST_OPERAND_COLUMN + 1] = first + len(at) + np.arange(len(at))
+    new_whole = np.zeros(len(matrices), dtype=np.int32)
+    new_whole[grown] = first + 2 * len(at) + np.arange(len(grown))
+    _use_whole(program, table, new_whole)
+    debug_info = list(program.debug_info)
+    if debug_info:
+        for matrix in grown.tolist():
+            extra = int(matrices[matrix, 0] - program.matrices[matrix, 0])
+            debug_info[matrix] = extended(debug_info[matrix], extra)
+    return attrs.evolve(
+        program,
+        table=table,
+        matrices=matrices,
+        submatrices=submatrices,
+        debug_info=tuple(debug_info),
+    )
+
+
+def _use_whole(program: Program, table: Table, new_whole: Table) -> None:
+    """Lets the commands that are about all of a matrix name all of it again."""
+    sizing = np.isin(
+        table[:, OPCODE_COLUMN],
+        [AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE, DeallocMatrix.OPCODE],
+    )
+    constant = table[:, OPCODE_COLUMN] == SetConst.OPCODE
+    operand = np.where(sizing | constant, table[:, FIRST_OPERAND_COLUMN], 0)
+    constant &= program.analysis.is_whole[np.minimum(operand, len(program.submatrices) - 1)]
+    matrix = program.submatrices[operand, MATRIX]
+    changes = (sizing | constant) & (new_whole[matrix] > 0)
+    table[changes, FIRST_OPERAND_COLUMN] = new_whole[matrix[changes]]

@@ -1,0 +1,232 @@
+"""Passes on commands with lists of rows: smaller lists, simpler commands."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+from nnet3_compiler.commands import (
+    AddRowRanges,
+    AddRows,
+    AddRowsMulti,
+    AddToRowsMulti,
+    CopyRows,
+    CopyRowsMulti,
+    CopyToRowsMulti,
+    MatrixAdd,
+    MatrixCopy,
+)
+from nnet3_compiler.declaration import Command
+from nnet3_optimizer.analysis.variables import Table
+from nnet3_optimizer.editing import Edit
+from nnet3_optimizer.operands import columns
+from nnet3_optimizer.program import Program
+
+_NOTHING = -1
+
+WORTH_SPLITTING = 2
+"""A piece of a list is split off if the rows it names are at least one in so many."""
+
+
+def snip_row_operations(program: Program) -> Program:
+    """Leaves out rows at the beginning and the end of a list for which nothing is done.
+
+    1. Commands that add, and CopyToRowsMulti, do nothing for an entry -1 (or an empty range).
+    2. CopyRows and CopyRowsMulti set rows to zero for -1. They are snipped if the rows are zero
+       already: allocated with zeros, and not accessed before.
+    3. A command that does nothing for any row is removed.
+
+    Before::
+
+        m1 += 1.0 * m2[-1, -1, 0, 2, -1]
+
+    After::
+
+        m1(2:3, 0:9) += 1.0 * m2[0, 2]
+    """
+    edit = Edit(program)
+    zero_already = program.analysis.writes_into_zeros
+    changed = False
+    for at, command in _commands(program, _SNIPPED):
+        if isinstance(command, CopyRows | CopyRowsMulti) and not zero_already[at]:
+            continue
+        values = _list_of(program, command)
+        is_used = _is_used(command, values)
+        used = np.flatnonzero(is_used)
+        if len(used) == len(values):
+            continue
+        if not len(used):
+            edit.delete(at)
+            changed = True
+            continue
+        begin, end = int(used[0]), int(used[-1]) + 1
+        if end - begin == len(values):
+            continue
+        target = "input" if isinstance(command, CopyToRowsMulti | AddToRowsMulti) else "output"
+        part = edit.rows_of(getattr(command, target), begin, end - begin)
+        _replace(edit, at, command, {target: part}, values[begin:end])
+        changed = True
+    return edit.program() if changed else program
+
+
+def split_row_operations(program: Program) -> Program:
+    """Turns commands on rows of several matrices into one or two on rows of one matrix each.
+
+    1. The list names one submatrix, or one submatrix and after that another, and has no -1.
+    2. The rows named in a submatrix are not fewer than one in two of the stretch they lie in.
+    3. CopyToRowsMulti sets exactly the rows that it names, so that stretch must be named in full.
+
+    Before::
+
+        m1 = 1.0 * rows([m2 0, m2 1, m2 2, m3 4, m3 3])
+
+    After::
+
+        m1(0:2, 0:9) = 1.0 * m2(0:2, 0:9)
+        m1(3:4, 0:9) = 1.0 * m3(3:4, 0:9)[1, 0]
+    """
+    edit = Edit(program)
+    changed = False
+    for at, command in _commands(program, _MULTI):
+        pairs = program.indexes_multi[command.indexes_multi]  # type: ignore[attr-defined]
+        submatrix = pairs[:, 0]
+        bounds = np.flatnonzero(submatrix[1:] != submatrix[:-1]) + 1
+        if len(bounds) > 1 or (submatrix < 0).any():
+            continue
+        edges = [0, *bounds.tolist(), len(pairs)]
+        pieces = [
+            _piece(edit, command, pairs[begin:end], begin)
+            for begin, end in itertools.pairwise(edges)
+            if _worth_splitting(command, pairs[begin:end, 1])
+        ]
+        if len(pieces) + 1 != len(edges):
+            continue
+        edit.replace(at, pieces[0])
+        if len(pieces) > 1:
+            edit.insert(at + 1, np.array([pieces[1].row], np.int32))
+        changed = True
+    return edit.program() if changed else program
+
+
+def simplify_row_operations(program: Program) -> Program:
+    """Turns CopyRows and AddRows of consecutive rows into MatrixCopy and MatrixAdd.
+
+    1. The entries other than -1 follow one another, and count up by one.
+    2. AddRows does nothing for an entry -1. CopyRows sets the row to zero: with such entries it is
+       replaced only if the rows are zero already (allocated with zeros, and not accessed before).
+
+    Before::
+
+        m1 = 1.0 * m2[3, 4, 5]
+
+    After::
+
+        m1 = 1.0 * m2(3:5, 0:9)
+    """
+    edit = Edit(program)
+    zero_already = program.analysis.writes_into_zeros
+    changed = False
+    for at, command in _commands(program, (CopyRows, AddRows)):
+        values = _list_of(program, command)
+        used = np.flatnonzero(values >= 0)
+        if not len(used):
+            continue
+        begin, count, first = int(used[0]), len(used), int(values[used[0]])
+        if count < len(values) and isinstance(command, CopyRows) and not zero_already[at]:
+            continue
+        if used[-1] - begin + 1 != count:
+            continue
+        if not (values[begin : begin + count] == np.arange(first, first + count)).all():
+            continue
+        simpler = MatrixCopy if isinstance(command, CopyRows) else MatrixAdd
+        edit.replace(
+            at,
+            simpler(
+                output=edit.rows_of(command.output, begin, count),  # type: ignore[attr-defined]
+                input=edit.rows_of(command.input, first, count),  # type: ignore[attr-defined]
+                alpha=command.alpha,  # type: ignore[attr-defined]
+            ),
+        )
+        changed = True
+    return edit.program() if changed else program
+
+
+_MULTI = (CopyRowsMulti, AddRowsMulti, CopyToRowsMulti, AddToRowsMulti)
+_SNIPPED = (AddRows, CopyRows, AddRowRanges, *_MULTI)
+
+
+def _commands(program: Program, types: tuple[type[Command], ...]) -> Iterator[tuple[int, Command]]:
+    by_opcode = {each.OPCODE: each for each in types}
+    for at in program.positions(*by_opcode).tolist():
+        row = program.table[at].tolist()
+        yield at, by_opcode[row[0]].from_row(row)
+
+
+def _list_of(program: Program, command: Command) -> Table:
+    match command:
+        case CopyRows() | AddRows():
+            return program.indexes[command.indexes]
+        case AddRowRanges():
+            return program.indexes_ranges[command.indexes_ranges]
+        case _:
+            return program.indexes_multi[command.indexes_multi]  # type: ignore[attr-defined]
+
+
+def _is_used(command: Command, values: Table) -> np.ndarray:
+    used: np.ndarray
+    match command:
+        case CopyRows() | AddRows():
+            used = values >= 0
+        case AddRowRanges():
+            used = values[:, 1] > values[:, 0]
+        case _:
+            used = values[:, 0] > 0
+    return used
+
+
+def _replace(edit: Edit, at: int, command: Command, changes: dict[str, int], values: Table) -> None:
+    """Replaces a command by the same with other operands and another list."""
+    match command:
+        case CopyRows() | AddRows():
+            changes["indexes"] = edit.indexes(values)
+        case AddRowRanges():
+            changes["indexes_ranges"] = edit.indexes_ranges(values)
+        case _:
+            changes["indexes_multi"] = edit.indexes_multi(values)
+    for name, value in changes.items():
+        edit.table[at, columns(type(command))[name]] = value
+
+
+def _worth_splitting(command: Command, rows: Table) -> bool:
+    stretch = int(rows.max()) - int(rows.min()) + 1
+    if isinstance(command, CopyToRowsMulti):
+        return stretch == len(rows)
+    return stretch <= WORTH_SPLITTING * len(rows)
+
+
+def _piece(edit: Edit, command: Command, pairs: Table, begin: int) -> Command:
+    """Returns the command for a piece of a list that names one submatrix."""
+    rows = pairs[:, 1]
+    low = int(rows.min())
+    stretch = int(rows.max()) - low + 1
+    named = edit.rows_of(int(pairs[0, 0]), low, stretch)
+    alpha: float = command.alpha  # type: ignore[attr-defined]
+    in_order = stretch == len(rows) and bool((rows == np.arange(low, low + stretch)).all())
+    if isinstance(command, CopyRowsMulti | AddRowsMulti):
+        own = edit.rows_of(command.output, begin, len(rows))
+        copies = isinstance(command, CopyRowsMulti)
+        if in_order:
+            simple = MatrixCopy if copies else MatrixAdd
+            return simple(output=own, input=named, alpha=alpha)
+        by_rows = CopyRows if copies else AddRows
+        return by_rows(output=own, input=named, indexes=edit.indexes(rows - low), alpha=alpha)
+    own = edit.rows_of(command.input, begin, len(rows))  # type: ignore[attr-defined]
+    copies = isinstance(command, CopyToRowsMulti)
+    if in_order:
+        simple = MatrixCopy if copies else MatrixAdd
+        return simple(output=named, input=own, alpha=alpha)
+    source = np.full(stretch, _NOTHING, dtype=np.int32)
+    source[rows - low] = np.arange(len(rows))
+    by_rows = CopyRows if copies else AddRows
+    return by_rows(output=named, input=own, indexes=edit.indexes(source), alpha=alpha)

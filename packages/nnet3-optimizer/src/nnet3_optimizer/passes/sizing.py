@@ -1,0 +1,57 @@
+"""Pass: matrices are allocated as late, and freed as early, as possible."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+from nnet3_compiler.commands import AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix
+from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
+from nnet3_optimizer.analysis.variables import MATRIX
+from nnet3_optimizer.loops import is_loop
+from nnet3_optimizer.program import Program
+
+
+def move_sizing_commands(program: Program) -> Program:
+    """Moves allocation to just before the first use, and deallocation to just after the last.
+
+    1. Only AllocMatrixUndefined, AllocMatrixZeroed and DeallocMatrix move, and none of them past an
+       access to its matrix. Nothing else of the matrix changes between the two places.
+    2. Where one matrix is freed after a command and another allocated before the next one, freeing
+       comes first.
+    3. Loops stay as they are: an allocation outside the loop serves all its rounds.
+
+    Before::
+
+        m1 = undefined
+        m2 = undefined
+        m1 = 1.0 * m0
+        m2 = 1.0 * m1
+        m0 = 1.0 * m2
+        free m1
+        free m2
+
+    After::
+
+        m1 = undefined
+        m1 = 1.0 * m0
+        m2 = undefined
+        m2 = 1.0 * m1
+        free m1
+        m0 = 1.0 * m2
+        free m2
+    """
+    if is_loop(program.table):
+        return program
+    lists = program.analysis.nontrivial_matrix_accesses
+    first, last = lists.first(absent=-1), lists.last(absent=-1)
+    place = 3 * np.arange(len(program.table), dtype=np.int64)
+    for opcodes, use, shift in (
+        ((AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE), first, -1),
+        ((DeallocMatrix.OPCODE,), last, 1),
+    ):
+        at = program.positions(*opcodes)
+        matrix = program.submatrices[program.table[at, FIRST_OPERAND_COLUMN], MATRIX]
+        used = use[matrix] >= 0
+        place[at[used]] = 3 * use[matrix[used]] + shift
+    order = np.argsort(place, kind="stable")
+    return attrs.evolve(program, table=program.table[order])

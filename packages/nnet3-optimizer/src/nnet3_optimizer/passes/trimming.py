@@ -1,0 +1,81 @@
+"""Pass: rows that nothing uses are not allocated."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+from nnet3_compiler.commands import AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix
+from nnet3_optimizer.analysis.variables import MATRIX
+from nnet3_optimizer.debug_info import rows_of
+from nnet3_optimizer.loops import is_loop
+from nnet3_optimizer.program import Program
+
+
+def trim_matrices(program: Program) -> Program:
+    """Cuts rows off the beginning and the end of matrices.
+
+    1. No command but allocation and deallocation names these rows.
+    2. The matrix is neither input nor output, and some of its rows are used.
+    3. No command but allocation and deallocation names all of the matrix as such (such as those
+       that compress it or hand it over): this follows from rule 1.
+    4. Loops stay as they are.
+
+    Before::
+
+        m1 = zeros          # 20 rows
+        m1(5:9, 0:9) = 1.0 * m2
+        m3 = 1.0 * m1(5:9, 0:9)
+        free m1
+
+    After::
+
+        m1 = zeros          # 5 rows
+        m1 = 1.0 * m2
+        m3 = 1.0 * m1
+        free m1
+    """
+    if is_loop(program.table):
+        return program
+    matrices = program.matrices
+    begin, end = _used_rows(program)
+    trimmed = (begin < end) & ((begin > 0) | (end < matrices[:, 0]))
+    if not trimmed.any():
+        return program
+    new_matrices = matrices.copy()
+    new_matrices[trimmed, 0] = (end - begin)[trimmed]
+    submatrices = program.submatrices.copy()
+    matrix = submatrices[:, MATRIX]
+    affected = trimmed[matrix]
+    low = np.maximum(submatrices[:, 1], begin[matrix])
+    high = np.minimum(submatrices[:, 1] + submatrices[:, 2], end[matrix])
+    # Submatrices beyond the used rows are named by nothing; they become valid ones of one row.
+    outside = affected & (low >= high)
+    low[outside], high[outside] = begin[matrix[outside]], begin[matrix[outside]] + 1
+    submatrices[affected, 1] = (low - begin[matrix])[affected]
+    submatrices[affected, 2] = (high - low)[affected]
+    debug_info = list(program.debug_info)
+    if debug_info:
+        for m in np.flatnonzero(trimmed).tolist():
+            debug_info[m] = rows_of(debug_info[m], int(begin[m]), int(end[m]))
+    return attrs.evolve(
+        program, matrices=new_matrices, submatrices=submatrices, debug_info=tuple(debug_info)
+    )
+
+
+def _used_rows(program: Program) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the first and one past the last row of each matrix that is used, (M,) each."""
+    submatrices = program.submatrices
+    sizing = np.isin(
+        program.opcodes,
+        [AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE, DeallocMatrix.OPCODE],
+    )
+    named = program.analysis.named_submatrices(~sizing)
+    rows = submatrices[named]
+    begin = program.matrices[:, 0].copy()
+    end = np.zeros_like(begin)
+    np.minimum.at(begin, rows[:, MATRIX], rows[:, 1])
+    np.maximum.at(end, rows[:, MATRIX], rows[:, 1] + rows[:, 2])
+    lifetimes = program.analysis.lifetimes
+    kept = lifetimes.is_input | lifetimes.is_output
+    begin[kept], end[kept] = 0, program.matrices[kept, 0]
+    return begin, end

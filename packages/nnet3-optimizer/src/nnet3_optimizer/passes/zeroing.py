@@ -1,0 +1,50 @@
+"""Pass: matrices that are written before they are read need not be set to zero."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+from nnet3_compiler.commands import AllocMatrixUndefined, AllocMatrixZeroed
+from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
+from nnet3_optimizer.analysis.accesses import WRITE
+from nnet3_optimizer.analysis.variables import MATRIX
+from nnet3_optimizer.program import Program
+
+
+def remove_needless_zeroing(program: Program) -> Program:
+    """Turns AllocMatrixZeroed into AllocMatrixUndefined where no zero is ever looked at.
+
+    Legal if for each variable of the matrix either
+
+    1. the first access after the allocation is a pure write, or
+    2. there is no other access, and the matrix is not given to the user.
+
+    Before::
+
+        m1 = zeros
+        m1 = 1.0 * m2
+
+    After::
+
+        m1 = undefined
+        m1 = 1.0 * m2
+    """
+    analysis = program.analysis
+    at = program.positions(AllocMatrixZeroed.OPCODE)
+    if not len(at):
+        return program
+    matrix = program.submatrices[program.table[at, FIRST_OPERAND_COLUMN], MATRIX]
+    lists = analysis.nontrivial_accesses
+    accessed = lists.is_accessed
+    starts = lists.splits[:-1]
+    is_output = analysis.lifetimes.is_output[analysis.variables.matrix]
+    needs_zero = is_output & ~accessed
+    needs_zero[accessed] = lists.access[starts[accessed]] != WRITE
+    matrix_needs_zero = np.zeros(len(program.matrices), dtype=np.bool_)
+    matrix_needs_zero[analysis.variables.matrix[needs_zero]] = True
+    needless = at[~matrix_needs_zero[matrix]]
+    if not len(needless):
+        return program
+    table = program.table.copy()
+    table[needless, OPCODE_COLUMN] = AllocMatrixUndefined.OPCODE
+    return attrs.evolve(program, table=table)

@@ -1,0 +1,180 @@
+"""The passes in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import attrs
+from nnet3_compiler.computation import NnetComputation
+
+from nnet3_optimizer.checks import check_computation
+from nnet3_optimizer.equivalence import verify_equivalent
+from nnet3_optimizer.errors import CheckError, EquivalenceError, PassError
+from nnet3_optimizer.options import OptimizeOptions
+from nnet3_optimizer.passes.additions import convert_additions
+from nnet3_optimizer.passes.allocation_reuse import allocate_from_other
+from nnet3_optimizer.passes.compression_of_activations import compress_activations
+from nnet3_optimizer.passes.dead_code import remove_dead_commands
+from nnet3_optimizer.passes.extension import extend_matrices
+from nnet3_optimizer.passes.io_order import consolidate_io
+from nnet3_optimizer.passes.merging import MergingOptions, merge_variables
+from nnet3_optimizer.passes.model_update import consolidate_model_update
+from nnet3_optimizer.passes.renumber import renumber
+from nnet3_optimizer.passes.row_operations import (
+    simplify_row_operations,
+    snip_row_operations,
+    split_row_operations,
+)
+from nnet3_optimizer.passes.sizing import move_sizing_commands
+from nnet3_optimizer.passes.zeroing import remove_needless_zeroing
+from nnet3_optimizer.program import Program
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+
+
+@attrs.frozen
+class Pass:
+    """A pass and when it runs.
+
+    Attributes:
+        name: Its name, in kebab-case.
+        run: What it does.
+        wanted: Whether it runs.
+        preserves: Whether the result has to be equivalent.
+    """
+
+    name: str
+    run: Callable[[Program, OptimizeOptions], Program]
+    wanted: Callable[[OptimizeOptions], bool]
+    preserves: Callable[[OptimizeOptions], bool] = lambda options: True
+
+
+def _merging(options: OptimizeOptions) -> MergingOptions:
+    return MergingOptions(
+        remove_assignments=options.remove_assignments,
+        propagate_in_place=options.propagate_in_place,
+        backprop_in_place=options.backprop_in_place,
+        left=options.allow_left_merge,
+        right=options.allow_right_merge,
+    )
+
+
+def _merges(o: OptimizeOptions) -> bool:
+    return o.optimize and (o.remove_assignments or o.propagate_in_place or o.backprop_in_place)
+
+
+PIPELINE: tuple[Pass, ...] = (
+    Pass(
+        "consolidate-model-update",
+        lambda p, o: consolidate_model_update(p),
+        lambda o: o.optimize and o.consolidate_model_update,
+    ),
+    Pass(
+        "convert-addition",
+        lambda p, o: convert_additions(p),
+        lambda o: o.optimize and o.convert_addition,
+    ),
+    Pass(
+        "snip-row-ops",
+        lambda p, o: snip_row_operations(p),
+        lambda o: o.optimize and o.snip_row_ops,
+    ),
+    Pass(
+        "split-row-ops",
+        lambda p, o: split_row_operations(p),
+        lambda o: o.optimize and o.split_row_ops,
+    ),
+    Pass(
+        "optimize-row-ops",
+        lambda p, o: simplify_row_operations(p),
+        lambda o: o.optimize and o.optimize_row_ops,
+    ),
+    Pass(
+        "remove-dead-commands",
+        lambda p, o: remove_dead_commands(p),
+        lambda o: o.optimize and o.remove_dead_commands,
+    ),
+    Pass(
+        "extend-matrices",
+        lambda p, o: extend_matrices(p),
+        lambda o: o.optimize and o.extend_matrices and not o.optimize_looped_computation,
+    ),
+    Pass("merge-variables", lambda p, o: merge_variables(p, _merging(o)), _merges),
+    Pass(
+        "initialize-undefined",
+        lambda p, o: remove_needless_zeroing(p),
+        lambda o: o.optimize and o.initialize_undefined,
+    ),
+    Pass(
+        "move-sizing-commands",
+        lambda p, o: move_sizing_commands(p),
+        lambda o: (o.optimize and o.move_sizing_commands) or o.optimize_looped_computation,
+    ),
+    Pass(
+        "allocate-from-other",
+        lambda p, o: allocate_from_other(p),
+        lambda o: o.optimize and o.allocate_from_other and not o.optimize_looped_computation,
+    ),
+    Pass("consolidate-io", lambda p, o: consolidate_io(p), lambda o: True),
+    Pass(
+        "memory-compression",
+        lambda p, o: compress_activations(p, o.memory_compression_level),
+        lambda o: o.memory_compression_level > 0 and not o.optimize_looped_computation,
+        lambda o: o.memory_compression_level < 2,
+    ),
+    Pass("renumber", lambda p, o: renumber(p), lambda o: True),
+)
+"""All passes, in the order in which they run."""
+
+
+def optimize(
+    nnet: Nnet, computation: NnetComputation, options: OptimizeOptions | None = None
+) -> NnetComputation:
+    """Improves a computation: fewer commands, less memory, the same results.
+
+    Args:
+        nnet: The network that the computation was compiled for.
+        computation: What the compiler made.
+        options: Which passes run.
+
+    Returns:
+        The improved computation.
+
+    Raises:
+        PassError: With `options.verify`, a pass made a computation that fails a check or is not
+            equivalent; the message names the pass.
+    """
+    options = options or OptimizeOptions()
+    program = Program.of(nnet, computation)
+    done: list[str] = []
+    for each in PIPELINE:
+        if each.wanted(options):
+            after = each.run(program, options)
+            if options.verify and after is not program:
+                _verify(each, options, program, after, tuple(done))
+            program = after
+            done.append(each.name)
+    return program.computation()
+
+
+def _verify(
+    each: Pass,
+    options: OptimizeOptions,
+    before: Program,
+    after: Program,
+    done: tuple[str, ...],
+) -> None:
+    """Raises a PassError unless the result of a pass is well formed and equivalent."""
+    try:
+        computation = after.computation()
+        check_computation(after.nnet, computation)
+        if each.preserves(options):
+            verify_equivalent(after.nnet, before.computation(), computation)
+    except (CheckError, EquivalenceError) as error:
+        raise PassError(
+            f"pass '{each.name}', after {', '.join(done) or 'no other'}: {error}",
+            name=each.name,
+            before=done,
+        ) from error

@@ -1,0 +1,107 @@
+"""A computation while passes rewrite it: its arrays, and the analysis that belongs to them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.debug_info import MatrixDebugInfo
+from nnet3_compiler.declaration import OPCODE_COLUMN
+
+from nnet3_optimizer.analysis.analysis import Analysis, component_properties
+from nnet3_optimizer.analysis.variables import Table
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Program:
+    """What passes take and return.
+
+    Passes make programs of arrays that they no longer change. Unlike an NnetComputation a program
+    is not validated: that is done once, when it becomes a computation again.
+
+    Attributes:
+        nnet: The network that the computation is for.
+        component_properties: (components,) int32, bits of `ComponentProperties`.
+        origin: The computation it was made from, for everything that passes do not change.
+        matrices: (M, 2) int32: rows, columns.
+        submatrices: (S, 5) int32: matrix, row_offset, num_rows, col_offset, num_cols.
+        table: (C, TABLE_WIDTH) int32, the commands.
+        indexes: Lists of rows, -1 for none.
+        indexes_multi: (rows, 2) int32 each: submatrix, row.
+        indexes_ranges: (rows, 2) int32 each: begin, end.
+        debug_info: One entry for each matrix, or none at all.
+    """
+
+    nnet: Nnet
+    component_properties: npt.NDArray[np.int32]
+    origin: NnetComputation
+    matrices: Table
+    submatrices: Table
+    table: Table
+    indexes: tuple[Table, ...]
+    indexes_multi: tuple[Table, ...]
+    indexes_ranges: tuple[Table, ...]
+    debug_info: tuple[MatrixDebugInfo, ...]
+
+    @classmethod
+    def of(cls, nnet: Nnet, computation: NnetComputation) -> Self:
+        """Returns the program of a computation."""
+        return cls(
+            nnet=nnet,
+            component_properties=component_properties(nnet),
+            origin=computation,
+            matrices=computation.matrices,
+            submatrices=computation.submatrices,
+            table=computation.command_table,
+            indexes=computation.indexes,
+            indexes_multi=computation.indexes_multi,
+            indexes_ranges=computation.indexes_ranges,
+            debug_info=computation.matrix_debug_info,
+        )
+
+    @cached_property
+    def analysis(self) -> Analysis:
+        """What the commands read, write, allocate and free."""
+        return Analysis(
+            matrices=self.matrices,
+            submatrices=self.submatrices,
+            table=self.table,
+            indexes_multi=self.indexes_multi,
+            component_properties=self.component_properties,
+        )
+
+    @property
+    def opcodes(self) -> Table:
+        """(C,) int32, the kinds of the commands."""
+        return self.table[:, OPCODE_COLUMN]
+
+    def positions(self, *opcodes: int) -> npt.NDArray[np.int64]:
+        """Returns the positions of the commands of these kinds, ascending."""
+        wanted = self.opcodes == opcodes[0]
+        for opcode in opcodes[1:]:
+            wanted |= self.opcodes == opcode
+        return np.flatnonzero(wanted)
+
+    def computation(self) -> NnetComputation:
+        """Returns the program as a computation.
+
+        Raises:
+            ComputationError: It contradicts itself, which is a fault of a pass.
+        """
+        return attrs.evolve(
+            self.origin,
+            matrices=self.matrices,
+            submatrices=self.submatrices,
+            command_table=self.table,
+            indexes=self.indexes,
+            indexes_multi=self.indexes_multi,
+            indexes_ranges=self.indexes_ranges,
+            matrix_debug_info=self.debug_info,
+        )
