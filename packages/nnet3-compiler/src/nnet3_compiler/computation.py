@@ -180,9 +180,12 @@ class NnetComputation:
         return found
 
     def steps_by_node(self, nnet: Nnet) -> list[tuple[str, int]]:
-        """Returns the steps it was compiled from: node name and number of rows of each."""
+        """Returns the steps it was compiled from: node name and number of rows of each.
+
+        A step without rows, the input of a component that needs none, is left out.
+        """
         names = nnet.node_names
-        return [(names[node], rows) for node, rows in self.steps.tolist()]
+        return [(names[node], rows) for node, rows in self.steps.tolist() if rows]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, NnetComputation):
