@@ -23,6 +23,7 @@ component name=fixed type=AffineComponent input-dim=4 output-dim=4
 component name=narrow type=AffineComponent input-dim=4 output-dim=2
 component name=norm type=BatchNormComponent dim=4 block-dim=2 target-rms=0.5
 component name=drop type=DropoutComponent dim=4 dropout-proportion=0.25
+component name=general-drop type=GeneralDropoutComponent dim=4 dropout-proportion=0.25
 component name=scale type=FixedScaleComponent dim=4
 component name=tanh type=TanhComponent dim=4
 component name=wide type=AffineComponent input-dim=8 output-dim=5
@@ -32,11 +33,16 @@ component-node name=affine component=affine input=input
 component-node name=tanh component=tanh input=affine
 """
 
+CONVOLUTION = (
+    "component name=conv type=TimeHeightConvolutionComponent num-filters-in=2 num-filters-out=3 "
+    "height-in=2 height-out=2 height-offsets=-1,0,1 time-offsets=0 required-time-offsets=0\n"
+)
+
 
 def network(lines: str) -> Nnet:
     """Returns a network in test mode with random parameters and statistics."""
     rng = np.random.default_rng(0)
-    nnet = parse_config(HEAD + lines, rng=rng)
+    nnet = parse_config(HEAD + CONVOLUTION + lines, rng=rng)
     nnet = unvectorize(nnet, rng.standard_normal(nnet.num_parameters))
     statistics = {"norm.stats_mean": rng.normal(size=2), "norm.stats_var": rng.random(2)}
     return set_test_mode(nnet.with_state_dict(statistics))
@@ -76,6 +82,8 @@ def apply(component, row: np.ndarray) -> np.ndarray:
     match component.type:
         case "TanhComponent":
             return np.tanh(row)
+        case "GeneralDropoutComponent":
+            return row
         case "DropoutComponent":
             return row * (1.0 - component.dropout_proportion)
         case "FixedScaleComponent":
@@ -128,6 +136,14 @@ def apply(component, row: np.ndarray) -> np.ndarray:
         ),
         (
             """
+            component-node name=drop component=general-drop input=tanh
+            component-node name=tdnn component=tdnn input=Offset(drop, 1)
+            output-node name=output input=tdnn
+            """,
+            ("affine", "tanh", "tdnn"),
+        ),
+        (
+            """
             component-node name=fixed component=fixed input=Offset(affine, -1)
             component-node name=wide component=wide input=Append(fixed, Offset(fixed, 2))
             output-node name=output input=wide
@@ -152,7 +168,7 @@ def apply(component, row: np.ndarray) -> np.ndarray:
             ("affine", "drop.norm.fixed"),
         ),
     ],
-    ids=["affine", "linear", "tdnn", "dropout", "chain", "scale", "dim-range"],
+    ids=["affine", "linear", "tdnn", "dropout", "general dropout", "chain", "scale", "dim-range"],
 )
 def test_outputs_stay_the_same(lines: str, components: tuple[str, ...]) -> None:
     """Pairs are replaced by one component each, and the output is what it was."""
@@ -242,6 +258,22 @@ def test_test_mode_is_required() -> None:
         collapse_model(nnet, CollapseOptions(dropout=False))
     with pytest.raises(NetworkError, match="component 'drop': only in test mode"):
         collapse_model(nnet)
+
+
+def test_a_convolution_absorbs_dropout() -> None:
+    """The parameters of a convolution are scaled; its bias is not."""
+    nnet = network(
+        """
+        component-node name=drop component=drop input=tanh
+        component-node name=conv component=conv input=drop
+        output-node name=output input=conv
+        """
+    )
+
+    conv = collapse_model(nnet).component("drop.conv")
+
+    np.testing.assert_allclose(conv.linear_params, 0.75 * nnet.component("conv").linear_params)
+    assert (conv.bias_params == nnet.component("conv").bias_params).all()
 
 
 def test_components_that_others_use_stay() -> None:

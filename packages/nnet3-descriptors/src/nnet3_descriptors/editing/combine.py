@@ -11,6 +11,7 @@ from nnet3_descriptors.components import (
     DropoutComponent,
     FixedAffineComponent,
     FixedScaleComponent,
+    GeneralDropoutComponent,
     LinearComponent,
     TdnnComponent,
     TimeHeightConvolutionComponent,
@@ -51,7 +52,7 @@ def combine(first: Component, second: Component, options: CollapseOptions) -> Co
     Raises:
         NetworkError: `first` is not in test mode.
     """
-    if options.dropout and isinstance(first, DropoutComponent):
+    if options.dropout and isinstance(first, DropoutComponent | GeneralDropoutComponent):
         return _after_dropout(first, second)
     if options.batchnorm and isinstance(first, BatchNormComponent):
         _check_test_mode(first.test_mode)
@@ -72,7 +73,9 @@ def _check_test_mode(test_mode: bool) -> None:
         raise NetworkError("only in test mode can a component be folded into the next")
 
 
-def _after_dropout(first: DropoutComponent, second: Component) -> Component | None:
+def _after_dropout(
+    first: DropoutComponent | GeneralDropoutComponent, second: Component
+) -> Component | None:
     """Dropout lets the part 1 - proportion pass in test mode; GeneralDropout lets all pass."""
     _check_test_mode(first.test_mode)
     is_plain = isinstance(first, DropoutComponent)
