@@ -1,0 +1,101 @@
+"""Networks are read, described and written as Kaldi does."""
+
+import io
+
+import numpy as np
+import pytest
+from nnet3_descriptors import Nnet, parse_config, read_nnet, vectorize, write_nnet
+from reference_cases import (
+    DIGITS_EXAMPLE,
+    DIGITS_REFERENCE,
+    ReferenceCase,
+    case_names,
+    load_case,
+    parametrize_cases,
+)
+
+DIGITS = [
+    DIGITS_EXAMPLE / "final.raw",
+    DIGITS_REFERENCE / "initial.raw",
+    DIGITS_REFERENCE / "trained.m0.9.raw",
+]
+WITH_PARAMETERS = [name for name in case_names() if "params_before" in load_case(name).arrays]
+
+
+def written(nnet: Nnet) -> bytes:
+    """The bytes of the network in Kaldi's binary form."""
+    file = io.BytesIO()
+    write_nnet(nnet, file)
+    return file.getvalue()
+
+
+@parametrize_cases()
+def test_binary_model_is_written_back_unchanged(case: ReferenceCase) -> None:
+    """What was read from a binary file is written as the same bytes."""
+    assert case.binary_path.read_bytes() == written(read_nnet(case.binary_path))
+
+
+@pytest.mark.parametrize("path", DIGITS, ids=lambda path: path.name)
+def test_trained_model_is_written_back_unchanged(path) -> None:
+    """Models of a real training run, with their statistics, are written as the same bytes."""
+    assert path.read_bytes() == written(read_nnet(path))
+
+
+@parametrize_cases()
+def test_text_and_binary_hold_the_same_network(case: ReferenceCase) -> None:
+    """The text form gives the same nodes, components and parameters, to the digits that it has."""
+    from_text, from_binary = read_nnet(case.text_path), read_nnet(case.binary_path)
+
+    assert from_text.nodes == from_binary.nodes
+    assert from_text.component_names == from_binary.component_names
+    assert [type(component) for component in from_text.components] == [
+        type(component) for component in from_binary.components
+    ]
+    np.testing.assert_allclose(vectorize(from_text), vectorize(from_binary), rtol=1e-5, atol=1e-6)
+
+
+@parametrize_cases(only=lambda case: case.info is not None)
+def test_info_is_what_nnet3_info_prints(case: ReferenceCase) -> None:
+    """The info text equals Kaldi's, line by line."""
+    assert case.info is not None
+    assert case.info.splitlines() == read_nnet(case.network_path).info().splitlines()
+
+
+@pytest.mark.parametrize("name", WITH_PARAMETERS)
+def test_parameters_as_a_vector(name: str) -> None:
+    """The updatable parameters as one vector are Kaldi's, in Kaldi's order."""
+    case = load_case(name)
+
+    np.testing.assert_array_equal(
+        vectorize(read_nnet(case.binary_path)), case.arrays["params_before"]
+    )
+
+
+@parametrize_cases()
+def test_config_describes_the_network(case: ReferenceCase) -> None:
+    """The config lines make the network that Kaldi made of them, but for initial values."""
+    from_config = parse_config(case.config, rng=np.random.default_rng(0))
+    from_file = read_nnet(case.binary_path)
+
+    assert from_config.nodes == from_file.nodes
+    assert from_config.component_names == from_file.component_names
+    assert [
+        (type(component), component.input_dim, component.output_dim)
+        for component in from_config.components
+    ] == [
+        (type(component), component.input_dim, component.output_dim)
+        for component in from_file.components
+    ]
+    assert from_config.num_parameters == case.structure["num_parameters"]
+
+
+@parametrize_cases()
+def test_serialized_network_is_the_network(case: ReferenceCase) -> None:
+    """A network restored from its bytes gives the same Kaldi file and the same bytes again."""
+    nnet = read_nnet(case.binary_path)
+    data = nnet.to_bytes()
+
+    restored = Nnet.from_bytes(data)
+
+    assert data == restored.to_bytes()
+    assert written(nnet) == written(restored)

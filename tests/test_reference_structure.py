@@ -1,0 +1,64 @@
+"""What has to be computed, and in which steps, is what Kaldi finds."""
+
+from nnet3_compiler import (
+    NnetComputation,
+    compile_computation,
+    format_computation,
+    parse_computation,
+)
+from nnet3_descriptors import read_nnet
+from nnet3_graph import ComputationRequest, build_computation_graph, compute_context
+from reference_cases import ReferenceCase, computation_request, parametrize_cases
+
+
+@parametrize_cases()
+def test_counts_of_cindexes(case: ReferenceCase) -> None:
+    """After pruning, each node has as many cindexes as in Kaldi's graph."""
+    nnet = read_nnet(case.network_path)
+
+    graph = build_computation_graph(nnet, computation_request(case))
+
+    assert case.structure["cindexes"] == graph.counts_by_node(nnet)
+
+
+@parametrize_cases(only=lambda case: bool(case.structure["is_simple"]) and case.info is not None)
+def test_context(case: ReferenceCase) -> None:
+    """Left context, right context and modulus are Kaldi's, for the networks that have them."""
+    nnet = read_nnet(case.network_path)
+    structure = case.structure
+
+    assert (structure["left_context"], structure["right_context"]) == compute_context(nnet)
+    assert structure["modulus"] == nnet.modulus
+
+
+@parametrize_cases()
+def test_steps(case: ReferenceCase) -> None:
+    """The steps come in Kaldi's order and have as many rows."""
+    nnet = read_nnet(case.network_path)
+
+    computation = compile_computation(nnet, computation_request(case))
+
+    assert [tuple(step) for step in case.structure["steps"]] == computation.steps_by_node(nnet)
+
+
+@parametrize_cases()
+def test_text_of_the_computation(case: ReferenceCase) -> None:
+    """The text form of a computation is parsed to the same computation."""
+    nnet = read_nnet(case.network_path)
+    computation = compile_computation(nnet, computation_request(case))
+
+    text = format_computation(computation, nnet)
+
+    assert computation == parse_computation(text, nnet)
+
+
+@parametrize_cases()
+def test_serialized_request_and_computation(case: ReferenceCase) -> None:
+    """Request and computation come back equal from their bytes."""
+    request = computation_request(case)
+    computation = compile_computation(read_nnet(case.network_path), request)
+
+    assert request == ComputationRequest.from_bytes(request.to_bytes())
+    restored = NnetComputation.from_bytes(computation.to_bytes())
+    assert computation == restored
+    assert computation.to_bytes() == restored.to_bytes()
