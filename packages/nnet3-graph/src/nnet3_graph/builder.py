@@ -10,7 +10,7 @@ from nnet3_descriptors.nnet import Nnet
 from nnet3_graph.check import check_not_repeated, check_request
 from nnet3_graph.errors import UnboundedComputationError
 from nnet3_graph.examined import Examined, examine
-from nnet3_graph.explain import explain
+from nnet3_graph.explain import EXPLAINED_STEPS, explain
 from nnet3_graph.frame import Bits, Frame
 from nnet3_graph.graph import ComputationGraph, make_graph
 from nnet3_graph.index_set import Grid
@@ -112,7 +112,16 @@ class ComputationGraphBuilder:
         reach = result.reach
         nodes = node_rules(self._nnet)
         if reach.missing_outputs:
-            raise explain(self._nnet, reach)
+            everywhere = find_reach(
+                nodes,
+                result.lanes.num_lanes,
+                result.given,
+                result.outputs,
+                result.earlier,
+                only_possible=False,
+                max_steps=EXPLAINED_STEPS,
+            )
+            raise explain(self._nnet, result.lanes, everywhere)
         used = reach.used(nodes)
         endless = [
             self._nnet.node_names[node]

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+import attrs
 from nnet3_descriptors.errors import Nnet3Error
+from nnet3_descriptors.indexes import IndexArray
+
+Row = tuple[str, tuple[int, int, int]]
+"""A row of a node: the name of the node, and (n, t, x)."""
+
+_SHOWN_STEPS = 12
+_SHOWN_RANGES = 8
+_SHOWN_SEQUENCES = 6
 
 
 class RequestError(Nnet3Error):
@@ -13,21 +24,103 @@ class ContextError(Nnet3Error):
     """The left and right context of a network is not defined, or could not be found."""
 
 
+@attrs.frozen
+class MissingFrames:
+    """Rows of an input node that would have to be given.
+
+    Attributes:
+        node: name of the input node.
+        sequences: the values of n; all of them lack the same rows.
+        is_all: whether these are all sequences of the request.
+        x: the value of x.
+        ranges: first and last t of each run of missing rows, ascending.
+    """
+
+    node: str
+    sequences: tuple[int, ...]
+    is_all: bool
+    x: int
+    ranges: tuple[tuple[int, int], ...]
+
+    def __str__(self) -> str:
+        runs = [
+            str(first) if first == last else f"{first} to {last}" for first, last in self.ranges
+        ]
+        where = f", x = {self.x}" if self.x else ""
+        whose = "" if self.is_all else f", for n = {_listed(self.sequences, _SHOWN_SEQUENCES)}"
+        return f"'{self.node}' at t = {_listed(runs, _SHOWN_RANGES)}{where}{whose}"
+
+
 class NotComputableError(Nnet3Error):
-    """Some requested output cannot be computed from what is given."""
+    """Some requested output cannot be computed from what is given.
+
+    Attributes:
+        missing_outputs: for each output that lacks some, the (K, 3) indexes of the rows that cannot
+            be computed, columns n, t, x, in their order.
+        chain: from the first of these rows, each row that the one before needs and that cannot be
+            computed, down to one that nothing can be computed for; usually a row of an input node.
+        missing_inputs: the rows of input nodes that would have to be given.
+        context: left and right context of the network, in frames, or None where that is not
+            defined.
+    """
+
+    def __init__(
+        self,
+        *,
+        missing_outputs: Mapping[str, IndexArray],
+        num_requested: Mapping[str, int],
+        chain: Sequence[Row],
+        missing_inputs: Sequence[MissingFrames],
+        context: tuple[int, int] | None,
+        reason: str,
+    ) -> None:
+        self.missing_outputs = dict(missing_outputs)
+        self.chain = tuple(chain)
+        self.missing_inputs = tuple(missing_inputs)
+        self.context = context
+        counts = ", ".join(
+            f"{len(rows)} of {num_requested[name]} rows of '{name}'"
+            for name, rows in missing_outputs.items()
+        )
+        lines = [f"cannot compute {counts}; the first needs, one after the other:"]
+        lines += [f"    {line}" for line in _shown_chain(self.chain, reason)]
+        if self.missing_inputs:
+            lines.append("missing: " + "; ".join(map(str, self.missing_inputs)))
+        if context is not None:
+            left, right = context
+            lines.append(
+                f"the network needs {left} frames to the left and {right} to the right of an "
+                f"output frame"
+            )
+        super().__init__("\n".join(lines))
 
 
-class UnboundedComputationError(NotComputableError):
+class UnboundedComputationError(Nnet3Error):
     """The outputs need infinitely many rows: a recurrence can always be followed one step further.
 
     Attributes:
         nodes: names of the nodes of the recurrence.
     """
 
-    def __init__(self, nodes: list[str]) -> None:
+    def __init__(self, nodes: Sequence[str]) -> None:
         self.nodes = tuple(nodes)
         super().__init__(
-            f"the recurrence through nodes {', '.join(map(repr, nodes[:6]))}"
-            f"{', ...' if len(nodes) > 6 else ''} has no end: each of its steps can be computed "
-            f"and needs one more"
+            f"the recurrence through {_listed([repr(node) for node in nodes], 6)} has no end: each "
+            f"of its steps can be computed and needs one more"
         )
+
+
+def _shown_chain(chain: Sequence[Row], reason: str) -> list[str]:
+    """Returns a line for each row of a chain, without the middle of a long one."""
+    lines = [f"'{name}' at (n, t, x) = {index}" for name, index in chain]
+    lines[-1] += f", {reason}"
+    if len(lines) > _SHOWN_STEPS:
+        half = _SHOWN_STEPS // 2
+        lines[half:-half] = [f"... {len(lines) - 2 * half} more ..."]
+    return lines
+
+
+def _listed(items: Sequence[object], shown: int) -> str:
+    """Returns items with commas, at most so many."""
+    text = ", ".join(map(str, items[:shown]))
+    return text if len(items) <= shown else f"{text} and {len(items) - shown} more"

@@ -2,13 +2,186 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+from nnet3_descriptors.indexes import IndexArray, N, T, X
 from nnet3_descriptors.nnet import Nnet
+from nnet3_descriptors.nodes import ComponentNode, InputNode
 
-from nnet3_graph.errors import NotComputableError
+from nnet3_graph.context import compute_context
+from nnet3_graph.errors import ContextError, MissingFrames, NotComputableError, Row
+from nnet3_graph.frame import Bits
+from nnet3_graph.index_set import Grid, IndexSet
+from nnet3_graph.lanes import Lanes
+from nnet3_graph.node_rules import NodeRules, node_rules
 from nnet3_graph.reach import Reach
+from nnet3_graph.rules import NEVER, All, Rule
+
+EXPLAINED_STEPS = (300, 20)
+"""How far in t and x a recurrence is followed in search of what is missing."""
 
 
-def explain(nnet: Nnet, reach: Reach) -> NotComputableError:
-    """Returns the error to raise."""
-    names = [nnet.node_names[node] for node in reach.missing_outputs]
-    return NotComputableError(f"outputs {names} cannot be computed")
+def explain(nnet: Nnet, lanes: Lanes, reach: Reach) -> NotComputableError:
+    """Returns the error for outputs that cannot be computed.
+
+    Args:
+        nnet: the network.
+        lanes: the sequences.
+        reach: what was found, rows outside of the bounds of what can be computed included.
+    """
+    nodes = node_rules(nnet)
+    grid = Grid(frame=reach.frame, lanes=lanes)
+    names = nnet.node_names
+    missing = reach.missing_outputs
+    blamed = _blamed_rows(nodes, reach)
+    first = min(missing)
+    chain = _chain(nodes, reach, blamed, first, _first_bit(grid, missing[first]))
+    try:
+        context = compute_context(nnet)
+    except ContextError:
+        context = None
+    return NotComputableError(
+        missing_outputs={
+            names[node]: IndexSet(grid=grid, bits=rows).indexes for node, rows in missing.items()
+        },
+        num_requested={
+            names[node]: len(IndexSet(grid=grid, bits=rows)) for node, rows in reach.outputs.items()
+        },
+        chain=[_row(nnet, grid, node, bit) for node, bit in chain],
+        missing_inputs=[
+            missing
+            for node, definition in enumerate(nnet.nodes)
+            if isinstance(definition, InputNode) and blamed[node]
+            for missing in _missing_frames(
+                definition.name, lanes, reach.frame.indexes(blamed[node])
+            )
+        ],
+        context=context,
+        reason=_reason(nnet, nodes, chain[-1][0]),
+    )
+
+
+def _reason(nnet: Nnet, nodes: NodeRules, last: int) -> str:
+    """Returns what is wrong with the last row of the chain."""
+    if isinstance(nnet.nodes[last], InputNode):
+        return "which is not given"
+    for group, recurrent in zip(nodes.groups, nodes.recurrent, strict=True):
+        if recurrent and last in group:
+            states = [nnet.node_names[node] for node in group]
+            givable = [name for name in states if isinstance(nnet.node(name), ComponentNode)]
+            return (
+                f"which depends on itself without end: no first value of the recurrence is given "
+                f"(rows of {', '.join(map(repr, givable))} could be)"
+            )
+    return "which is never computed at this t"
+
+
+def _blamed_rows(nodes: NodeRules, reach: Reach) -> list[Bits]:
+    """Returns the rows of each node whose absence keeps the missing outputs from being computed."""
+    box = reach.frame.box(reach.frame.hull)
+    blamed = [0] * len(nodes.rules)
+    for node, rows in reach.missing_outputs.items():
+        blamed[node] = rows
+    for group, recurrent in zip(reversed(nodes.groups), reversed(nodes.recurrent), strict=True):
+        followed = dict.fromkeys(group, 0)
+        changed = True
+        while changed:
+            changed = False
+            for node in reversed(group):
+                rows = blamed[node] & box & ~followed[node]
+                if rows:
+                    followed[node] |= rows
+                    _blame(nodes.rules[node], group, rows, reach, blamed)
+                    changed = recurrent
+    return [rows & box for rows in blamed]
+
+
+def _blame(
+    rule: Rule, group: tuple[int, ...], rows: Bits, reach: Reach, blamed: list[Bits]
+) -> None:
+    """Adds what keeps some rows from being computed.
+
+    Rows that lack something from outside of their recurrence do not blame the recurrence too: that
+    would lead to rows ever further away for the same gap.
+    """
+    parts = rule.parts if isinstance(rule, All) else (rule,)
+    inside = [part for part in parts if any(source in group for source in part.sources)]
+    outside = All(tuple(part for part in parts if part not in inside))
+    outside.blame(rows, reach.frame, reach.have, blamed)
+    rows &= outside.available(rows, reach.frame, reach.have)
+    All(tuple(inside)).blame(rows, reach.frame, reach.have, blamed)
+
+
+def _chain(
+    nodes: NodeRules, reach: Reach, blamed: Sequence[Bits], node: int, bit: Bits
+) -> list[tuple[int, Bits]]:
+    """Follows a missing row to something that it needs and that is not given.
+
+    Returns:
+        Pairs of node and a set of one row.
+    """
+    group_of = {member: group for group in nodes.groups for member in group}
+    is_input_missing = any(blamed[node] for node, rule in enumerate(nodes.rules) if rule == NEVER)
+    chain = [(node, bit)]
+    while True:
+        node, bit = chain[-1]
+        found = [0] * len(blamed)
+        _blame(nodes.rules[node], group_of[node], bit, reach, found)
+        steps = [
+            (source, rows & -rows)
+            for source in nodes.rules[node].sources
+            if (rows := found[source] & blamed[source])
+        ]
+        # Out of a recurrence rather than round it; else the first that the descriptor names.
+        steps.sort(key=lambda step: step[0] in group_of[node])
+        steps = [step for step in steps if step not in chain]
+        if not steps or (not is_input_missing and steps[0][0] in dict(chain)):
+            return chain
+        chain.append(steps[0])
+
+
+def _first_bit(grid: Grid, rows: Bits) -> Bits:
+    """Returns the first of some rows, in the order of indexes."""
+    indexes = grid.frame.indexes(rows)
+    order = np.lexsort((indexes[:, N], indexes[:, X], indexes[:, T]))
+    return grid.frame.set_of(indexes[order[:1]])
+
+
+def _row(nnet: Nnet, grid: Grid, node: int, bit: Bits) -> Row:
+    """Returns a row, for the first sequence of its lane."""
+    n, t, x = IndexSet(grid=grid, bits=bit).indexes[0].tolist()
+    return nnet.node_names[node], (n, t, x)
+
+
+def _missing_frames(name: str, lanes: Lanes, indexes: IndexArray) -> list[MissingFrames]:
+    """Returns what is missing of an input node; one object for all sequences that lack the same.
+
+    Args:
+        name: name of the node.
+        lanes: the sequences.
+        indexes: (K, 3) the missing rows, with the lane as n.
+    """
+    lanes_by_gap: dict[tuple[int, tuple[tuple[int, int], ...]], list[int]] = {}
+    for lane in range(lanes.num_lanes):
+        rows = indexes[indexes[:, N] == lane]
+        for x in sorted(set(rows[:, X].tolist())):
+            gap = (x, _runs(sorted(rows[rows[:, X] == x, T].tolist())))
+            lanes_by_gap.setdefault(gap, []).append(lane)
+    missing = []
+    for (x, ranges), members in lanes_by_gap.items():
+        sequences = lanes.sequences[np.isin(lanes.lane_of, members)].tolist()
+        is_all = len(sequences) == lanes.num_sequences
+        missing.append(MissingFrames(name, tuple(sequences), is_all, x, ranges))
+    return missing
+
+
+def _runs(times: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Returns first and last of each run of consecutive numbers."""
+    runs: list[tuple[int, int]] = []
+    for time in times:
+        if runs and runs[-1][1] == time - 1:
+            runs[-1] = (runs[-1][0], time)
+        else:
+            runs.append((time, time))
+    return tuple(runs)

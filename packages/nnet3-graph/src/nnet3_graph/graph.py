@@ -245,7 +245,7 @@ class ComputationGraph:
             ids = np.empty((len(leaves), len(self.index_sets[node])), dtype=np.int32)
             for number, leaf in enumerate(leaves):
                 ids[number] = self._ids_of_leaf(node, leaf)
-            if self.is_pruned and len(leaves) > 1:
+            if self.is_pruned and not isinstance(part, ForwardingDescriptor):
                 ids[~part.used(ids >= 0)] = -1
             parts.append(ids)
         return tuple(parts)

@@ -23,6 +23,10 @@ class Hull(NamedTuple):
         """Returns the hull moved by (t, x)."""
         return Hull(self.t_first + t, self.t_last + t, self.x_first + x, self.x_last + x)
 
+    def extended(self, t: float, x: float) -> Hull:
+        """Returns the hull with t more on either side in t, and x more in x."""
+        return Hull(self.t_first - t, self.t_last + t, self.x_first - x, self.x_last + x)
+
     def __bool__(self) -> bool:
         """Whether there is anything inside."""
         return self.t_first <= self.t_last and self.x_first <= self.x_last

@@ -10,15 +10,12 @@ from nnet3_descriptors.indexes import IndexArray
 from nnet3_graph.bounds import limited, possible_hulls, wanted_hulls
 from nnet3_graph.errors import RequestError
 from nnet3_graph.frame import Bits, Frame, change_frame
-from nnet3_graph.hull import Hull, hull_of, join, join_all, meet
+from nnet3_graph.hull import EVERYWHERE, NOWHERE, Hull, hull_of, join, join_all, meet
 from nnet3_graph.node_rules import NodeRules
 from nnet3_graph.sets import computable_rows, demanded_rows, used_rows
 
-MAX_STEPS_T = 10_000
-"""How far in t a recurrence without an end of its own is followed, beyond all that is named."""
-
-MAX_STEPS_X = 100
-"""The same in x."""
+MAX_STEPS = (10_000, 100)
+"""How far in t and x a recurrence without an end of its own is followed, beyond all else."""
 
 MAX_BITS = 1 << 28
 """Limit on the size of the box (lanes, x, t) that the rows of a request span."""
@@ -81,6 +78,9 @@ def find_reach(
     given: Mapping[int, IndexArray],
     outputs: Mapping[int, IndexArray],
     earlier: Earlier | None = None,
+    *,
+    only_possible: bool = True,
+    max_steps: tuple[int, int] = MAX_STEPS,
 ) -> Reach:
     """Finds which rows might be read for the outputs, and which of them can be computed.
 
@@ -90,29 +90,24 @@ def find_reach(
         given: for some nodes, (rows, 3) indexes that are supplied, with the lane as n.
         outputs: for some nodes, (rows, 3) indexes that are requested, with the lane as n.
         earlier: what earlier segments have.
+        only_possible: whether to leave out rows that lie outside of the bounds of what can be
+            computed at all; the answers about other rows are the same either way.
+        max_steps: how far in t and x a recurrence without end is followed.
 
     Raises:
         RequestError: the values of t and x lie so far apart that no box can hold them.
     """
-    given_hulls = {node: hull_of(indexes) for node, indexes in given.items()}
-    output_hulls = {node: hull_of(indexes) for node, indexes in outputs.items()}
-    supplied = dict(given_hulls)
-    named = join_all((*given_hulls.values(), *output_hulls.values()))
+    supplied, output_hulls = (
+        {node: hull_of(indexes) for node, indexes in tables.items()} for tables in (given, outputs)
+    )
+    named = join_all((*supplied.values(), *output_hulls.values()))
     if earlier is not None:
         named = join(named, earlier.frame.hull)
         for node, rows in enumerate(earlier.rows):
-            if rows:
-                hull = earlier.frame.hull_of(rows)
-                supplied[node] = join(supplied[node], hull) if node in supplied else hull
-    possible = possible_hulls(nodes, supplied)
+            supplied[node] = join(supplied.get(node, NOWHERE), earlier.frame.hull_of(rows))
+    possible = possible_hulls(nodes, supplied) if only_possible else [EVERYWHERE] * len(nodes.rules)
     wanted = wanted_hulls(nodes, possible, output_hulls)
-    limit = join(named, join_all(hull for hull in wanted if hull.is_finite))
-    limit = Hull(
-        limit.t_first - MAX_STEPS_T,
-        limit.t_last + MAX_STEPS_T,
-        limit.x_first - MAX_STEPS_X,
-        limit.x_last + MAX_STEPS_X,
-    )
+    limit = join(named, join_all(hull for hull in wanted if hull.is_finite)).extended(*max_steps)
     hulls = limited(wanted, limit)
     frame = make_frame(join(named, join_all(hulls)), num_lanes, nodes.moves)
     inside = [frame.box(hull) for hull in hulls]
@@ -125,14 +120,14 @@ def find_reach(
         earlier_rows = [change_frame(rows, earlier.frame, frame) for rows in earlier.rows]
     supplied_rows = _union(given_rows, earlier_rows)
     need = demanded_rows(nodes, frame, inside, supplied_rows, output_rows)
-    cut_off = _inner(limit, nodes.moves)
+    inner = limit.extended(-nodes.moves[0], -nodes.moves[1])
     return Reach(
         frame=frame,
         given=given_rows,
         earlier=earlier_rows,
         outputs=output_rows,
         inner=[
-            box if hull == wanted_hull else box & frame.box(meet(cut_off, hull))
+            box if hull == wanted_hull else frame.box(meet(inner, hull))
             for box, hull, wanted_hull in zip(inside, hulls, wanted, strict=True)
         ],
         need=need,
@@ -159,12 +154,6 @@ def make_frame(hull: Hull, num_lanes: int, moves: tuple[int, int]) -> Frame:
             f"patterns of sequences, together more than {MAX_BITS} rows for a node"
         )
     return frame
-
-
-def _inner(limit: Hull, moves: tuple[int, int]) -> Hull:
-    """Returns the part of a limiting hull that no move leads out of."""
-    t, x = moves
-    return Hull(limit.t_first + t, limit.t_last - t, limit.x_first + x, limit.x_last - x)
 
 
 def _union(first: Sequence[Bits], second: Sequence[Bits]) -> list[Bits]:

@@ -1,0 +1,200 @@
+"""Random networks and requests for property tests.
+
+All nodes have one column, so that any of them can stand in any descriptor. What a node reads is
+mostly an input or an earlier node. A reference to a later node closes a cycle; most of those are
+optional, as in real recurrent networks, but not all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import strategies as st
+from nnet3_descriptors.components import (
+    AffineComponent,
+    Component,
+    NoOpComponent,
+    TdnnComponent,
+)
+from nnet3_descriptors.descriptors import (
+    Const,
+    Descriptor,
+    Failover,
+    ForwardingDescriptor,
+    IfDefined,
+    Node,
+    Offset,
+    ReplaceIndex,
+    Round,
+    Sum,
+    SumDescriptor,
+    Switch,
+)
+from nnet3_descriptors.nnet import Nnet
+from nnet3_descriptors.nodes import (
+    ComponentInputNode,
+    ComponentNode,
+    DimRangeNode,
+    InputNode,
+    OutputNode,
+)
+from nnet3_graph import ComputationRequest, IoSpecification
+
+MAX_OFFSET = 2
+STEP = (2 * MAX_OFFSET, 2)
+"""Larger than the offset (t, x) between any two nodes."""
+MARGIN = (30, 8)
+"""Larger than any chain of offsets (t, x) that the networks below have without a cycle."""
+
+
+@st.composite
+def leaves(draw: st.DrawFn, names: list[str], depth: int = 0) -> ForwardingDescriptor:
+    """A forwarding descriptor over some nodes."""
+    kind = draw(st.sampled_from(["node", "node", "offset", "offset", "other"]))
+    if kind == "node" or depth > 1:
+        return Node(draw(st.sampled_from(names)))
+    source = draw(leaves(names, depth + 1))
+    if kind == "offset":
+        x_offset = draw(st.sampled_from([0, 0, 0, 0, 0, 0, -1, 1]))
+        return Offset(source, draw(st.integers(-MAX_OFFSET, MAX_OFFSET)), x_offset)
+    match draw(st.sampled_from(["round", "switch", "replace t", "replace x"])):
+        case "round":
+            return Round(source, draw(st.integers(1, 3)))
+        case "switch":
+            others = draw(st.lists(leaves(names, depth + 1), min_size=1, max_size=2))
+            return Switch((source, *others))
+        case "replace t":
+            return ReplaceIndex(source, "t", draw(st.integers(-1, 2)))
+        case _:
+            return ReplaceIndex(source, "x", draw(st.sampled_from([0, 0, 1])))
+
+
+@st.composite
+def sums(draw: st.DrawFn, earlier: list[str], later: list[str], depth: int = 0) -> SumDescriptor:
+    """A sum descriptor over earlier and later nodes."""
+    kinds = ["leaf"] * 4 + ["cycle"] * 3 * bool(later)
+    if depth < 2:
+        kinds += ["sum", "failover", "optional", "constant"]
+    match draw(st.sampled_from(kinds)):
+        case "leaf":
+            return draw(leaves(earlier))
+        case "cycle":
+            t_offset = draw(st.sampled_from([-2, -1, -1, 1]))
+            again = Offset(draw(leaves(later, 1)), t_offset, 0)
+            match draw(st.sampled_from(["optional"] * 4 + ["failover", "failover", "required"])):
+                case "optional":
+                    return IfDefined(again)
+                case "failover":
+                    return Failover(again, draw(leaves(earlier)))
+                case _:
+                    return again
+        case "sum":
+            return Sum(draw(sums(earlier, later, depth + 1)), draw(sums(earlier, later, depth + 1)))
+        case "failover":
+            return Failover(
+                draw(sums(earlier, later, depth + 1)), draw(sums(earlier, later, depth + 1))
+            )
+        case "optional":
+            return IfDefined(draw(sums(earlier, later, depth + 1)))
+        case _:
+            return Const(1.0, 1)
+
+
+def matrix(rows: int, cols: int) -> np.ndarray:
+    """Parameters of some shape; their values do not matter."""
+    return np.ones((rows, cols), dtype=np.float32)
+
+
+@st.composite
+def components(draw: st.DrawFn, input_dim: int) -> Component:
+    """A component with one column of output."""
+    if input_dim > 1:
+        return AffineComponent(
+            linear_params=matrix(1, input_dim), bias_params=np.zeros(1, dtype=np.float32)
+        )
+    kind = draw(st.sampled_from(["no-op", "no-op", "tdnn"]))
+    if kind == "tdnn":
+        offsets = draw(
+            st.lists(st.integers(-MAX_OFFSET, MAX_OFFSET), min_size=1, max_size=3, unique=True)
+        )
+        return TdnnComponent(
+            time_offsets=tuple(offsets),
+            linear_params=matrix(1, len(offsets)),
+            bias_params=np.zeros(1, dtype=np.float32),
+        )
+    return NoOpComponent(dim=1)
+
+
+@st.composite
+def networks(draw: st.DrawFn, max_layers: int = 4) -> Nnet:
+    """A network of a few component and dim-range nodes, with one or two outputs."""
+    inputs = ["input", "side"] if draw(st.booleans()) else ["input"]
+    layers = [f"layer{number}" for number in range(draw(st.integers(1, max_layers)))]
+    nodes = [InputNode(name=name, dim=1) for name in inputs]
+    component_names, made = [], []
+    for number, name in enumerate(layers):
+        earlier, later = inputs + layers[:number], layers[number:]
+        if number > 0 and draw(st.integers(0, 5)) == 0:
+            source = draw(st.sampled_from(earlier))
+            if not isinstance(_find(nodes, source), DimRangeNode):
+                nodes.append(DimRangeNode(name=name, source=source, dim_offset=0, dim=1))
+                continue
+        parts = draw(st.lists(sums(earlier, later), min_size=1, max_size=2))
+        nodes.append(ComponentInputNode(name=f"{name}_input", descriptor=Descriptor(tuple(parts))))
+        nodes.append(ComponentNode(name=name, component=name))
+        component_names.append(name)
+        made.append(draw(components(len(parts))))
+    for name in ["output", "output-2"][: draw(st.integers(1, 2))]:
+        nodes.append(
+            OutputNode(name=name, descriptor=Descriptor((draw(sums(inputs + layers, [])),)))
+        )
+    return Nnet(component_names=tuple(component_names), components=tuple(made), nodes=tuple(nodes))
+
+
+def _find(nodes: list, name: str) -> object:
+    return next(node for node in nodes if node.name == name)
+
+
+@st.composite
+def index_rows(draw: st.DrawFn, sequences: int, max_frames: int) -> list[tuple[int, int, int]]:
+    """Rows of some sequences: often a whole range of t with x = 0, sometimes any, in any order."""
+    rows = []
+    length = draw(st.integers(1, max_frames))
+    for n in range(sequences):
+        match draw(st.sampled_from(["range", "range", "ragged", "any", "two x"])):
+            case "range":
+                rows += [(n, t, 0) for t in range(length)]
+            case "ragged":
+                rows += [(n, t, 0) for t in range(draw(st.integers(1, max_frames)))]
+            case "any":
+                times = draw(st.sets(st.integers(-2, max_frames), max_size=max_frames))
+                rows += [(n, t, 0) for t in times]
+            case _:
+                rows += [(n, t, x) for t in range(length) for x in (0, 1)]
+    rows = rows or [(0, 0, 0)]
+    return draw(st.permutations(rows)) if draw(st.booleans()) else rows
+
+
+@st.composite
+def requests(draw: st.DrawFn, nnet: Nnet) -> ComputationRequest:
+    """A request for a network; component nodes may be among what is given."""
+    sequences = draw(st.integers(1, 3))
+    given = [node.name for node in nnet.input_nodes]
+    for node in nnet.nodes:
+        if isinstance(node, ComponentNode) and draw(st.integers(0, 5)) == 0:
+            given.append(node.name)
+    return ComputationRequest(
+        inputs=[
+            IoSpecification(name=name, indexes=draw(index_rows(sequences, 7))) for name in given
+        ],
+        outputs=[
+            IoSpecification(name=node.name, indexes=draw(index_rows(sequences, 3)))
+            for node in nnet.output_nodes
+        ],
+    )
+
+
+@st.composite
+def networks_and_requests(draw: st.DrawFn) -> tuple[Nnet, ComputationRequest]:
+    """A network and a request for it."""
+    nnet = draw(networks())
+    return nnet, draw(requests(nnet))
