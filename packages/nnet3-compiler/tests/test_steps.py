@@ -65,7 +65,7 @@ class TestEpochs:
         chain = [[vertex + 1] for vertex in range(20_000)] + [[0]]
 
         assert len(strongly_connected_components(chain)) == 1
-        assert len(postorder(chain[:-1] + [[]])) == 20_001
+        assert len(postorder([*chain[:-1], []])) == 20_001
 
     def test_epochs_of_a_recurrence(self) -> None:
         """Nodes of a recurrence share an epoch; what feeds it comes before, what uses it after."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 from nnet3_descriptors.components import NoOpComponent, TdnnComponent, TimeOffsetPrecomputedIndexes
-from nnet3_descriptors.indexes import NO_TIME, make_indexes
+from nnet3_descriptors.indexes import NO_TIME, distinct, make_indexes
 
 
 def tdnn(*time_offsets: int) -> TdnnComponent:
@@ -79,3 +79,29 @@ def test_tdnn_interleaves_times_between_output_steps() -> None:
     again = component.reorder_indexes(inputs, outputs)
     np.testing.assert_array_equal(inputs, again[0])
     np.testing.assert_array_equal(outputs, again[1])
+
+
+def test_first_sequence_tells_where_rows_of_equal_sequences_lie() -> None:
+    """For a minibatch of equal sequences the rows of the first one suffice, given their number."""
+    component = tdnn(-1, 2)
+    times = np.arange(0, 12, 3)
+    needed = np.concatenate([times - 1, times + 2])
+    sequences = np.arange(4)[:, None]
+    inputs, outputs = component.reorder_indexes(
+        make_indexes(np.repeat(sequences, len(needed)), np.tile(needed, 4)),
+        make_indexes(np.repeat(sequences, len(times)), np.tile(times, 4)),
+    )
+    of_first = [rows[rows[:, 0] == 0] for rows in (inputs, outputs)]
+
+    expected = component.precompute_indexes(inputs, outputs, False)
+
+    assert expected == component.precompute_repeated_indexes(*of_first, False, 4)
+    assert NoOpComponent(dim=1).precompute_repeated_indexes(*of_first, False, 4) is NotImplemented
+
+
+def test_distinct_values() -> None:
+    """Different values are found in ascending order, as numpy.unique finds them."""
+    values = np.array([3, -1, 3, 2, 2, -1])
+
+    np.testing.assert_array_equal(np.unique(values), distinct(values))
+    np.testing.assert_array_equal([], distinct(values[:0]))

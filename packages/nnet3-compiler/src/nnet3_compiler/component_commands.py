@@ -139,12 +139,15 @@ def precompute_indexes(
     special = ~network.has(ComponentProperties.SIMPLE) & (network.kind == NodeKind.COMPONENT)
     for step in np.flatnonzero(special[steps.node] & ~steps.is_given).tolist():
         component = network.nnet.components[int(network.component[steps.node[step]])]
-        inputs, outputs = (
-            minibatch.indexes(steps.indexes[steps.rows_of(number)], int(steps.block[number]))
-            for number in (step - 1, step)
-        )
         need_backprop = requests[int(steps.segment[step])].needs_derivatives
-        precomputed = component.precompute_indexes(inputs, outputs, need_backprop)
+        patterns = [steps.indexes[steps.rows_of(number)] for number in (step - 1, step)]
+        precomputed = component.precompute_repeated_indexes(
+            *patterns, need_backprop, minibatch.size
+        )
+        if precomputed is NotImplemented:
+            blocks = steps.block[step - 1 : step + 1].tolist()
+            inputs, outputs = map(minibatch.indexes, patterns, blocks)
+            precomputed = component.precompute_indexes(inputs, outputs, need_backprop)
         if precomputed is not None:
             numbers[step] = len(found)
             found.append(precomputed)

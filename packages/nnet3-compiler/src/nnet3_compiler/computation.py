@@ -110,8 +110,8 @@ class NnetComputation:
         precomputed_indexes: What non-simple components computed from indexes; entry 0 is None.
         need_model_derivative: Whether the model derivative was asked for.
         matrix_debug_info: What the rows of each matrix stand for; empty if not wanted.
-        steps: (steps, 2) int32: node and number of rows of the steps it was compiled from; empty if
-            not known. Later passes leave it as it is.
+        steps: (steps, 2) int32: node and number of rows of the steps it was compiled from (those
+            that have rows); empty if not known. Later passes leave it as it is.
 
     Raises:
         ComputationError: The parts contradict each other.

@@ -72,7 +72,8 @@ class Program:
         components.emit_forward(forward)
         DescriptorBackward(pieces=self.pieces, info=self.info, lists=lists).emit(backward)
         components.emit_backward(backward, updates_model=updates_model)
-        step_rows = np.column_stack([self.steps.node, self.steps.count * self.minibatch.size])
+        rows = self.steps.count * self.minibatch.size
+        step_rows = np.column_stack([self.steps.node, rows])[rows > 0]
         return NnetComputation(
             matrices=self.info.matrices,
             submatrices=self.info.submatrices.table,

@@ -17,10 +17,10 @@ from typing import Any
 
 import attrs
 import numpy as np
+from nnet3_descriptors.indexes import distinct
 from nnet3_graph import ComputationRequest, IoSpecification
-from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray, frozen_array, run_starts
+from nnet3_compiler.arrays import IntArray, frozen_array
 
 N = 0
 """The column of n in an array of indexes."""
@@ -129,7 +129,7 @@ def reduce_request(request: ComputationRequest) -> Reduced | None:
 
     None if there is one sequence only, or the sequences differ.
     """
-    sequences = _distinct(request.inputs[0].indexes[:, N])
+    sequences = distinct(request.inputs[0].indexes[:, N])
     if len(sequences) < 2:
         return None
     minibatch = Minibatch(sequences=sequences)
@@ -149,10 +149,3 @@ def reduce_request(request: ComputationRequest) -> Reduced | None:
     return Reduced(
         request=attrs.evolve(request, **specifications), minibatch=minibatch, blocks=blocks
     )
-
-
-def _distinct(n: IntArray) -> NDArray[np.int32]:
-    """Returns the values that occur, ascending."""
-    ordered = np.sort(n)
-    distinct: IntArray = ordered[run_starts(ordered)]
-    return distinct

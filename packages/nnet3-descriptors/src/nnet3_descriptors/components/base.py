@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import NotImplementedType
 from typing import Any, ClassVar, Final, Self, TypeVar, dataclass_transform
 
 import attrs
@@ -191,6 +192,20 @@ class Component:
     ) -> PrecomputedIndexes | None:
         """Returns what the arithmetic needs to know about the rows; None for simple types."""
         return None
+
+    def precompute_repeated_indexes(
+        self,
+        input_indexes: IndexArray,
+        output_indexes: IndexArray,
+        need_backprop: bool,
+        num_sequences: int,
+    ) -> PrecomputedIndexes | NotImplementedType | None:
+        """Returns the same for a minibatch of equal sequences, from the rows of the first alone.
+
+        Their rows are in the order in which `reorder_indexes` puts them. NotImplemented if the
+        type has to see the rows of all sequences.
+        """
+        return NotImplemented  # type: ignore[no-any-return]
 
     # -- parameters ----------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.indexes import NO_TIME, IndexArray, N, T, X
+from nnet3_descriptors.indexes import NO_TIME, IndexArray, N, T, X, distinct
 
 
 @attrs.frozen
@@ -35,7 +35,7 @@ class TimeGrid:
     @classmethod
     def of(cls, indexes: IndexArray) -> TimeGrid:
         """Returns the smallest grid that holds the times of indexes (N, 3), padding left out."""
-        times = np.unique(indexes[:, T])
+        times = distinct(indexes[:, T])
         times = times[times != NO_TIME].astype(np.int64)
         step = int(np.gcd.reduce(np.diff(times))) if len(times) > 1 else 0
         first, last = int(times[0]), int(times[-1])
@@ -48,7 +48,8 @@ class TimeGrid:
 
 def sequences(indexes: IndexArray) -> NDArray[np.int64]:
     """Returns the distinct (n, x) of indexes (N, 3), ascending, each packed into one number."""
-    return np.unique(_pack(indexes))
+    packed: NDArray[np.int64] = distinct(_pack(indexes))
+    return packed
 
 
 def _pack(indexes: IndexArray) -> NDArray[np.int64]:

@@ -58,11 +58,11 @@ class OffsetGrids:
         inputs = TimeGrid(outputs.start + first, step, count)
         return cls(outputs, inputs, interleave)
 
-    def row_offset(self, time_offset: int, num_sequences: int) -> int:
+    def row_offset(self, time_offset: int, rows_at_a_time: int) -> int:
         """Returns the input row that lies at a time offset from output row 0."""
         time = (self.outputs.start + time_offset - self.inputs.start) // self.inputs.step
         block, rest = divmod(time, self.interleave)
-        return block * self.interleave * num_sequences + rest
+        return block * self.interleave * rows_at_a_time + rest
 
 
 class TimeOffsetRules:
@@ -121,11 +121,21 @@ class TimeOffsetRules:
         self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool
     ) -> TimeOffsetPrecomputedIndexes:
         """Returns where the input rows of each time offset lie."""
+        return self.precompute_repeated_indexes(input_indexes, output_indexes, need_backprop, 1)
+
+    def precompute_repeated_indexes(
+        self,
+        input_indexes: IndexArray,
+        output_indexes: IndexArray,
+        need_backprop: bool,
+        num_sequences: int,
+    ) -> TimeOffsetPrecomputedIndexes:
+        """Returns the same for a minibatch of equal sequences, from the rows of the first."""
         grids = OffsetGrids.around(self.output_grid(output_indexes), self.time_offsets)
-        num_sequences = len(sequences(input_indexes))
+        num_rows = num_sequences * len(sequences(input_indexes))
         return TimeOffsetPrecomputedIndexes(
             row_stride=grids.interleave,
             row_offsets=tuple(
-                grids.row_offset(time_offset, num_sequences) for time_offset in self.time_offsets
+                grids.row_offset(time_offset, num_rows) for time_offset in self.time_offsets
             ),
         )
