@@ -2,22 +2,33 @@
 
 from collections.abc import Callable
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_descriptors.components import (
+    BackpropTruncationComponent,
     Component,
+    ConstantComponent,
+    DistributeComponent,
+    DropoutMaskComponent,
+    GeneralDropoutComponent,
+    GeneralDropoutPrecomputedIndexes,
+    PrecomputedIndexes,
+    RestrictedAttentionComponent,
+    SpecAugmentTimeMaskComponent,
     StatisticsExtractionComponent,
     StatisticsExtractionPrecomputedIndexes,
     StatisticsPoolingComponent,
     StatisticsPoolingPrecomputedIndexes,
     TdnnComponent,
     TimeHeightConvolutionComponent,
+    TimeOffsetPrecomputedIndexes,
 )
-from nnet3_descriptors.components import ComponentProperties as Property
 from nnet3_descriptors.errors import NetworkError, Nnet3Error
 from nnet3_descriptors.indexes import NO_TIME, as_indexes, index_keys, make_indexes
+from nnet3_descriptors.serialization import from_container, to_container
 
 Index = tuple[int, int, int]
 
@@ -154,27 +165,6 @@ class TestStatistics:
                 make_indexes(0, np.arange(5)), make_indexes(0, [0, 1]), True
             )
 
-    def test_promises(self) -> None:
-        """What the backward computation reads depends on what is computed."""
-        needs = [
-            component.properties & (Property.BACKPROP_NEEDS_INPUT | Property.BACKPROP_NEEDS_OUTPUT)
-            for component in (
-                StatisticsExtractionComponent(input_dim=2),
-                StatisticsExtractionComponent(input_dim=2, include_variance=False),
-                StatisticsPoolingComponent(input_dim=5, left_context=1, right_context=0),
-                StatisticsPoolingComponent(
-                    input_dim=5, left_context=1, right_context=0, num_log_count_features=1
-                ),
-            )
-        ]
-
-        assert needs == [
-            Property.BACKPROP_NEEDS_INPUT,
-            Property(0),
-            Property.BACKPROP_NEEDS_INPUT,
-            Property.BACKPROP_NEEDS_OUTPUT,
-        ]
-
 
 def tdnn(time_offsets: list[int]) -> TdnnComponent:
     """A time-delay layer of one column."""
@@ -260,6 +250,128 @@ class TestTimeOffsets:
 
         self.check_rows(convolution(offsets, required), outputs, inputs)
 
+    @given(INDEX_SETS, INDEX_SETS, st.integers(1, 3), st.integers(1, 2), st.data())
+    def test_attention(
+        self,
+        outputs: set[Index],
+        inputs: set[Index],
+        step: int,
+        stride: int,
+        data: st.DataObject,
+    ) -> None:
+        """The rows of the output are padded to the steps of the input, where the queries are."""
+        left, right = (data.draw(st.integers(0, 3)) for _ in range(2))
+        component = RestrictedAttentionComponent(
+            key_dim=1,
+            value_dim=1,
+            num_left_inputs=left + 1,
+            num_right_inputs=right,
+            time_stride=stride,
+            num_left_inputs_required=data.draw(st.integers(0, left)),
+            num_right_inputs_required=data.draw(st.integers(0, right)),
+        )
+        outputs = {(n, t * step, x) for n, t, x in outputs}
+        required = component.required_time_offsets
+        inputs |= {(n, t + offset, x) for n, t, x in outputs if t % 3 for offset in required}
+
+        self.check_rows(component, outputs, inputs)
+
+    def test_attention_has_a_constant_distance_of_rows(self) -> None:
+        """Whatever times are asked for, the rows of one offset follow each other."""
+        component = RestrictedAttentionComponent(
+            key_dim=1, value_dim=1, num_left_inputs=1, num_right_inputs=0, time_stride=4
+        )
+        outputs = make_indexes(0, [0, 6])
+        _, inputs = component.input_dependencies(outputs)
+
+        inputs, outputs = component.reorder_indexes(inputs, outputs)
+
+        np.testing.assert_array_equal([0, NO_TIME, NO_TIME, 6], outputs[:, 1])
+        np.testing.assert_array_equal([-4, NO_TIME, 0, 2, NO_TIME, 6], inputs[:, 1])
+        assert component.precompute_indexes(inputs, outputs, True) == TimeOffsetPrecomputedIndexes(
+            row_stride=1, row_offsets=(0, 2)
+        )
+
+
+class TestRows:
+    """Components that work row by row, but not on all rows alike."""
+
+    @given(INDEX_SETS, INDEX_SETS, st.integers(1, 4))
+    def test_distribute(self, outputs: set[Index], inputs: set[Index], blocks: int) -> None:
+        """The block and the x of the input come from dividing the x of the output."""
+        component = DistributeComponent(input_dim=2 * blocks, output_dim=2)
+
+        def wanted(index: Index) -> list[Index]:
+            n, t, x = index
+            return [(n, t, x // blocks)]
+
+        rows_in, rows_out = check_dependencies(component, outputs, inputs, wanted, all)
+        precomputed = component.precompute_indexes(rows_in, rows_out, True)
+
+        for (n, t, x), block in zip(
+            rows_of(rows_out), precomputed.source_blocks.tolist(), strict=True
+        ):
+            assert (n, t, x // blocks) == rows_of(rows_in)[block // blocks]
+            assert x % blocks == block % blocks
+
+    @given(INDEX_SETS, st.integers(1, 7), st.integers(1, 3))
+    def test_truncation(self, indexes: set[Index], interval: int, recurrence: int) -> None:
+        """A boundary lies between a row and the one that it is computed from."""
+        component = BackpropTruncationComponent(
+            dim=1, zeroing_interval=interval, recurrence_interval=recurrence
+        )
+        rows = as_indexes(sorted(indexes, key=hash))
+        expected = [
+            number
+            for number, (n, t, _) in enumerate(rows_of(rows))
+            if any((time - n) % interval == 0 for time in range(t - recurrence + 1, t + 1))
+        ]
+
+        precomputed = component.precompute_indexes(rows, rows, True)
+
+        assert expected == precomputed.boundary_rows.tolist()
+
+    @given(INDEX_SETS, st.integers(0, 5), st.integers(1, 3))
+    def test_dropout(self, indexes: set[Index], period: int, blocks: int) -> None:
+        """Rows have the same mask if they are of the same sequence and period."""
+        component = GeneralDropoutComponent(dim=2 * blocks, block_dim=2, time_period=period)
+        rows = as_indexes(sorted(indexes, key=hash))
+        which = [(n, t // period if period else 0) for n, t, _ in rows_of(rows)]
+
+        precomputed = component.precompute_indexes(rows, rows, True)
+
+        masks = precomputed.indexes.reshape(len(rows), blocks)
+        assert (masks == masks[:, :1]).all()
+        assert len(set(which)) == precomputed.num_mask_rows
+        assert len(set(zip(which, masks[:, 0].tolist(), strict=True))) == len(set(which))
+        assert set(range(len(set(which)))) == set(masks[:, 0].tolist())
+
+    @given(INDEX_SETS)
+    def test_time_mask(self, indexes: set[Index]) -> None:
+        """Each sequence has its rows in the order of time."""
+        component = SpecAugmentTimeMaskComponent(dim=1)
+        rows = as_indexes(sorted(indexes, key=hash))
+
+        precomputed = component.precompute_indexes(rows, rows, True)
+
+        expected = {n: sorted(t for m, t, _ in indexes if m == n) for n, _, _ in indexes}
+        found = [rows[part] for part in precomputed.sequences]
+        assert expected == {int(part[0, 0]): part[:, 1].tolist() for part in found}
+        assert all((part[:, 0] == part[0, 0]).all() for part in found)
+        assert list(range(len(rows))) == sorted(precomputed.rows.tolist())
+
+    @pytest.mark.parametrize(
+        "component", [ConstantComponent(output=[1, 2]), DropoutMaskComponent(output_dim=2)]
+    )
+    @given(outputs=INDEX_SETS)
+    def test_no_input(self, component: Component, outputs: set[Index]) -> None:
+        """What is made of nothing can always be computed."""
+        rows_in, rows_out = check_dependencies(component, outputs, set(), lambda _: [], all)
+
+        assert len(rows_in) == 0
+        assert len(rows_out) == len(outputs)
+        assert component.precompute_indexes(rows_in, rows_out, True) is None
+
 
 class TestIndexKeys:
     """One number for each index."""
@@ -295,3 +407,27 @@ def test_precomputed_indexes_are_checked_and_compared() -> None:
     assert not first.forward_indexes.flags.writeable
     with pytest.raises(Nnet3Error, match=r"'forward_indexes' must be \(rows, 2\), got \(3,\)"):
         StatisticsPoolingPrecomputedIndexes(forward_indexes=[0, 1, 2], backward_indexes=[[0, 1]])
+
+
+@attrs.frozen
+class Holder:
+    """Holds precomputed indexes as a computation does."""
+
+    precomputed: tuple[PrecomputedIndexes | None, ...]
+
+
+def test_precomputed_indexes_are_serialized() -> None:
+    """Arrays and numbers come back, in the class that they were of."""
+    holder = Holder(
+        (
+            None,
+            TimeOffsetPrecomputedIndexes(row_stride=2, row_offsets=(0, 3)),
+            GeneralDropoutPrecomputedIndexes(num_mask_rows=2, indexes=[0, 1, 0]),
+        )
+    )
+
+    restored = from_container(
+        to_container(holder, format="test", version=1), Holder, format="test", version=1
+    )
+
+    assert holder == restored

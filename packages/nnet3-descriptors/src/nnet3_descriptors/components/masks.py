@@ -150,6 +150,10 @@ class GeneralDropoutComponent(Component):
             f"'block_dim' must divide {self.dim}, got {self.block_dim}",
         )
         self.require(
+            self.continuous or self.dropout_per_frame or self.dropout_proportion < 1.0,
+            "'dropout_proportion' must be below 1: what is kept is divided by the rest",
+        )
+        self.require(
             not (_is_specaugment(self) and self.continuous),
             "a mask cannot be 'continuous' and have a 'specaugment_max_proportion'",
         )

@@ -1,0 +1,385 @@
+"""Types that look at indexes, and GRUs: what their config lines give, what they refuse, files."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from component_forms import as_text, binary, from_binary, from_config, from_text
+from nnet3_descriptors.components import (
+    BackpropTruncationComponent,
+    ConstantComponent,
+    DropoutMaskComponent,
+    GeneralDropoutComponent,
+    GruNonlinearityComponent,
+    RestrictedAttentionComponent,
+    SpecAugmentTimeMaskComponent,
+)
+from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.errors import ConfigError, ModelFileError, NetworkError
+
+ATTENTION = "key-dim=4 value-dim=3 num-left-inputs=2 num-right-inputs=1"
+
+
+@pytest.mark.parametrize(
+    ("type_name", "text", "field", "mean", "stddev"),
+    [
+        ("ConstantComponent", "output-dim=7", "output", 0, 0),
+        ("ConstantComponent", "output-dim=4000 output-mean=2 output-stddev=3", "output", 2, 3),
+        ("GruNonlinearityComponent", "cell-dim=64 recurrent-dim=16", "w_h", 0, 1 / 8),
+        ("GruNonlinearityComponent", "cell-dim=64 param-stddev=2", "w_h", 0, 2),
+        ("OutputGruNonlinearityComponent", "cell-dim=4000", "w_h", 0, 1),
+        ("OutputGruNonlinearityComponent", "cell-dim=4000 param-mean=3 param-stddev=2",
+         "w_h", 3, 2),
+    ],
+)  # fmt: skip
+def test_initial_parameters(
+    type_name: str, text: str, field: str, mean: float, stddev: float
+) -> None:
+    """Mean and deviation are Kaldi's, within four standard errors."""
+    values = getattr(from_config(type_name, text), field)
+
+    assert values.mean() == pytest.approx(mean, abs=1e-6 + 4 * stddev / values.size**0.5)
+    assert values.std() == pytest.approx(stddev, abs=1e-6 + 4 * stddev / (2 * values.size) ** 0.5)
+
+
+@pytest.mark.parametrize(
+    ("type_name", "text", "expected"),
+    [
+        ("StatisticsExtractionComponent", "input-dim=3",
+         {"input_period": 1, "output_period": 1, "include_variance": True, "output_dim": 7}),
+        ("StatisticsExtractionComponent", "input-dim=3 output-period=4 include-variance=false",
+         {"output_dim": 4, "modulus": 4}),
+        ("StatisticsPoolingComponent", "input-dim=3 left-context=0 right-context=1",
+         {"input_period": 1, "num_log_count_features": 0, "output_stddevs": False,
+          "variance_floor": float(np.float32(1e-10)), "output_dim": 2}),
+        ("StatisticsPoolingComponent",
+         "input-dim=3 left-context=0 right-context=4 num-log-count-features=2 input-period=2",
+         {"output_dim": 4, "modulus": 2}),
+        ("DistributeComponent", "input-dim=6 output-dim=2", {"num_blocks": 3}),
+        ("BackpropTruncationComponent", "dim=4",
+         {"scale": 1.0, "clipping_threshold": 30.0, "zeroing_threshold": 15.0,
+          "zeroing_interval": 20, "recurrence_interval": 1, "count": 0.0}),
+        ("ConstantComponent", "output-dim=4",
+         {"is_updatable": True, "use_natural_gradient": True, "num_parameters": 4, "input_dim": 4}),
+        ("ConstantComponent", "output-dim=4 is-updatable=false", {"num_parameters": 0}),
+        ("DropoutMaskComponent", "output-dim=2",
+         {"dropout_proportion": 0.5, "continuous": False, "test_mode": False, "input_dim": 2}),
+        ("GeneralDropoutComponent", "dim=4",
+         {"block_dim": 4, "time_period": 0, "dropout_proportion": 0.5, "continuous": False,
+          "specaugment_max_proportion": 0.0, "specaugment_max_regions": 1, "test_mode": False,
+          "dropout_per_frame": False}),
+        ("SpecAugmentTimeMaskComponent", "dim=4",
+         {"zeroed_proportion": 0.25, "time_mask_max_frames": 10, "test_mode": False}),
+        ("RestrictedAttentionComponent", ATTENTION,
+         {"num_heads": 1, "time_stride": 1, "num_left_inputs_required": 2,
+          "num_right_inputs_required": 1, "output_context": True, "key_scale": 0.5,
+          "context_dim": 4, "input_dim": 15, "output_dim": 7, "stats_count": 0.0,
+          "time_offsets": (-2, -1, 0, 1), "required_time_offsets": (-2, -1, 0, 1)}),
+        ("RestrictedAttentionComponent",
+         f"{ATTENTION} num-heads=2 time-stride=3 num-left-inputs-required=0 output-context=false "
+         "num-right-inputs-required=-1 key-scale=-1",
+         {"time_offsets": (-6, -3, 0, 3), "required_time_offsets": (0, 3), "input_dim": 30,
+          "output_dim": 6, "key_scale": 0.5}),
+        ("GruNonlinearityComponent", "cell-dim=4",
+         {"recurrent_dim": 4, "input_dim": 16, "output_dim": 8, "alpha": 4.0, "rank_in": 20,
+          "rank_out": 80, "update_period": 4, "self_repair_threshold": float(np.float32(0.2)),
+          "self_repair_scale": float(np.float32(1e-5)), "count": 0.0, "num_parameters": 16}),
+        ("GruNonlinearityComponent", "cell-dim=4 recurrent-dim=3",
+         {"input_dim": 18, "output_dim": 8, "num_parameters": 12}),
+        ("OutputGruNonlinearityComponent", "cell-dim=4",
+         {"input_dim": 12, "output_dim": 8, "alpha": 4.0, "rank": 8, "update_period": 10,
+          "num_parameters": 4}),
+    ],
+)  # fmt: skip
+def test_defaults(type_name: str, text: str, expected: dict[str, Any]) -> None:
+    """What a config line leaves out has Kaldi's value."""
+    component = from_config(type_name, text)
+
+    assert expected == {name: getattr(component, name) for name in expected}
+
+
+GRU = (
+    Property.SIMPLE
+    | Property.UPDATABLE
+    | Property.BACKPROP_NEEDS_INPUT
+    | Property.BACKPROP_NEEDS_OUTPUT
+    | Property.BACKPROP_ADDS
+)
+MASK = (
+    Property.RANDOM | Property.PROPAGATE_IN_PLACE | Property.BACKPROP_IN_PLACE | Property.USES_MEMO
+)
+CONTIGUOUS = Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS
+POOLING = Property.REORDERS_INDEXES | Property.BACKPROP_ADDS
+
+
+@pytest.mark.parametrize(
+    ("type_name", "text", "expected"),
+    [
+        ("StatisticsExtractionComponent", "input-dim=3",
+         Property.PROPAGATE_ADDS | Property.REORDERS_INDEXES | Property.BACKPROP_NEEDS_INPUT),
+        ("StatisticsExtractionComponent", "input-dim=3 include-variance=false",
+         Property.PROPAGATE_ADDS | Property.REORDERS_INDEXES),
+        ("StatisticsPoolingComponent", "input-dim=3 left-context=1 right-context=1",
+         POOLING | Property.BACKPROP_NEEDS_INPUT),
+        ("StatisticsPoolingComponent",
+         "input-dim=3 left-context=1 right-context=1 output-stddevs=true",
+         POOLING | Property.BACKPROP_NEEDS_INPUT | Property.BACKPROP_NEEDS_OUTPUT),
+        ("StatisticsPoolingComponent",
+         "input-dim=3 left-context=1 right-context=1 num-log-count-features=1",
+         POOLING | Property.BACKPROP_NEEDS_OUTPUT),
+        ("DistributeComponent", "input-dim=6 output-dim=2", Property(0)),
+        ("TimeHeightConvolutionComponent",
+         "num-filters-in=1 num-filters-out=1 height-in=1 height-out=1 offsets=0,0",
+         Property.UPDATABLE | Property.REORDERS_INDEXES | Property.BACKPROP_ADDS
+         | Property.BACKPROP_NEEDS_INPUT | CONTIGUOUS),
+        ("RestrictedAttentionComponent", ATTENTION,
+         Property.REORDERS_INDEXES | Property.BACKPROP_NEEDS_INPUT | Property.PROPAGATE_ADDS
+         | Property.BACKPROP_ADDS | Property.STORES_STATS | Property.USES_MEMO),
+        ("BackpropTruncationComponent", "dim=4",
+         Property.PROPAGATE_IN_PLACE | Property.BACKPROP_IN_PLACE),
+        ("ConstantComponent", "output-dim=4", Property.UPDATABLE),
+        ("ConstantComponent", "output-dim=4 is-updatable=false", Property(0)),
+        ("DropoutMaskComponent", "output-dim=4", Property.RANDOM),
+        ("GeneralDropoutComponent", "dim=4", MASK),
+        ("GeneralDropoutComponent", "dim=4 block-dim=2", MASK | CONTIGUOUS),
+        ("SpecAugmentTimeMaskComponent", "dim=4", MASK),
+        ("GruNonlinearityComponent", "cell-dim=4", GRU),
+        ("OutputGruNonlinearityComponent", "cell-dim=4", GRU),
+    ],
+)  # fmt: skip
+def test_properties(type_name: str, text: str, expected: Property) -> None:
+    """The promises are Kaldi's."""
+    assert expected == from_config(type_name, text).properties
+
+
+@pytest.mark.parametrize(
+    ("type_name", "text", "message"),
+    [
+        ("StatisticsExtractionComponent", "input-dim=3 input-period=2 output-period=3",
+         "'output_period' must be a multiple of 2, got 3"),
+        ("StatisticsExtractionComponent", "input-dim=3 input-period=0",
+         "'input_period' must be >= 1, got 0"),
+        ("StatisticsPoolingComponent", "input-dim=3 left-context=-1 right-context=4",
+         "'left_context' must be >= 0, got -1"),
+        ("StatisticsPoolingComponent", "input-dim=3 left-context=0 right-context=0",
+         "'left_context' and 'right_context' must not both be 0"),
+        ("StatisticsPoolingComponent", "input-dim=3 left-context=2 right-context=3 input-period=2",
+         "'right_context' must be a multiple of 2, got 3"),
+        ("StatisticsPoolingComponent", "input-dim=3 left-context=2 right-context=3 "
+         "variance-floor=0", "'variance_floor' must be above 0 and below 1, got 0"),
+        ("StatisticsPoolingComponent", "input-dim=4 left-context=2 right-context=3 "
+         "output-stddevs=true", "'input_dim' must be odd if 'output_stddevs' is true, got 4"),
+        ("StatisticsPoolingComponent", "input-dim=1 left-context=2 right-context=3",
+         "output_dim must be 1 to 2147483647, got 0"),
+        ("DistributeComponent", "input-dim=6 output-dim=4", "'output_dim' must divide 6, got 4"),
+        ("BackpropTruncationComponent", "dim=4 scale=0", "'scale' must be positive, got 0"),
+        ("BackpropTruncationComponent", "dim=4 clipping-threshold=-1",
+         "'clipping_threshold' must be >= 0, got -1"),
+        ("BackpropTruncationComponent", "dim=4 zeroing-interval=0",
+         "'zeroing_interval' must be >= 1, got 0"),
+        ("DropoutMaskComponent", "output-dim=4 dropout-proportion=1.5",
+         "'dropout_proportion' must be <= 1, got 1.5"),
+        ("GeneralDropoutComponent", "dim=4 block-dim=3", "'block_dim' must divide 4, got 3"),
+        ("GeneralDropoutComponent", "dim=4 dropout-proportion=1",
+         "'dropout_proportion' must be below 1: what is kept is divided by the rest"),
+        ("GeneralDropoutComponent", "dim=4 continuous=true specaugment-max-proportion=0.5",
+         "a mask cannot be 'continuous' and have a 'specaugment_max_proportion'"),
+        ("GeneralDropoutComponent", "dim=4 specaugment-max-proportion=1.5",
+         "'specaugment_max_proportion' must be <= 1, got 1.5"),
+        ("GeneralDropoutComponent",
+         "dim=4 specaugment-max-proportion=0.5 specaugment-max-regions=0",
+         "'specaugment_max_regions' must be >= 1, got 0"),
+        ("SpecAugmentTimeMaskComponent", "dim=4 zeroed-proportion=0.95",
+         "'zeroed_proportion' must leave some of 10 frames, got 0.95"),
+        ("SpecAugmentTimeMaskComponent", "dim=4 time-mask-max-frames=1",
+         "'time_mask_max_frames' must be >= 2, got 1"),
+        ("RestrictedAttentionComponent",
+         "key-dim=4 value-dim=3 num-left-inputs=0 num-right-inputs=0",
+         "'num_left_inputs' and 'num_right_inputs' must not both be 0"),
+        ("RestrictedAttentionComponent", f"{ATTENTION} num-right-inputs-required=2",
+         "'num_right_inputs_required' must be <= 1, got 2"),
+        ("RestrictedAttentionComponent", f"{ATTENTION} key-scale=0",
+         "'key_scale' must be positive, got 0"),
+        ("RestrictedAttentionComponent", f"{ATTENTION} key-scale=2",
+         "'key_scale' must be <= 1, got 2"),
+        ("GruNonlinearityComponent", "cell-dim=4 recurrent-dim=5",
+         "'recurrent_dim' must be <= 4, got 5"),
+        ("GruNonlinearityComponent", "cell-dim=4 recurrent-dim=0",
+         "'recurrent_dim' must be >= 1, got 0"),
+        ("GruNonlinearityComponent", "cell-dim=4 rank-in=-1", "'rank_in' must be >= 1, got -1"),
+        ("OutputGruNonlinearityComponent", "cell-dim=4 self-repair-scale=-1",
+         "'self_repair_scale' must be >= 0, got -1"),
+    ],
+)  # fmt: skip
+def test_refused_values(type_name: str, text: str, message: str) -> None:
+    """The message names type and field, and the span marks the line."""
+    with pytest.raises(ConfigError) as caught:
+        from_config(type_name, text)
+
+    assert f"{type_name}: {message}" == caught.value.message
+    assert text == text[slice(*caught.value.span)]
+
+
+@pytest.mark.parametrize(
+    ("type_name", "text", "message", "marked"),
+    [
+        ("StatisticsPoolingComponent", "input-dim=3", "'left-context' is missing", "input-dim=3"),
+        ("ConstantComponent", "output-dim=0", "'output-dim' must be >= 1, got 0", "0"),
+        ("ConstantComponent", "output-dim=1 output-stddev=-2",
+         "'output-stddev' must be >= 0, got -2", "-2"),
+        ("SpecAugmentTimeMaskComponent", "dim=4 test-mode=true",
+         "SpecAugmentTimeMaskComponent has no key 'test-mode'", "true"),
+        ("RestrictedAttentionComponent", "key-dim=4", "'value-dim' is missing", "key-dim=4"),
+        ("GruNonlinearityComponent", "cell-dim=x", "'cell-dim' must be an integer, got 'x'", "x"),
+    ],
+)  # fmt: skip
+def test_refused_config_lines(type_name: str, text: str, message: str, marked: str) -> None:
+    """The message says what is wrong, and the span marks the value or the line."""
+    with pytest.raises(ConfigError) as caught:
+        from_config(type_name, text)
+
+    assert message == caught.value.message
+    assert marked == text[slice(*caught.value.span)]
+
+
+class TestOlderFiles:
+    """Tokens that came later, and those of a branch."""
+
+    def test_truncation_without_scale(self) -> None:
+        """The scale came later."""
+        component = from_text(
+            "<BackpropTruncationComponent> <Dim> 2 <ClippingThreshold> 30 <ZeroingThreshold> 15 "
+            "<ZeroingInterval> 20 <RecurrenceInterval> 1 <NumElementsClipped> 1 "
+            "<NumElementsZeroed> 3 <NumElementsProcessed> 4 <NumZeroingBoundaries> 6 "
+            "</BackpropTruncationComponent> "
+        )
+
+        assert isinstance(component, BackpropTruncationComponent)
+        assert component.scale == 1.0
+        assert component.info() == (
+            "BackpropTruncationComponent, dim=2, scale=1, count=4, recurrence-interval=1, "
+            "clipping-threshold=30, clipped-proportion=0.25, zeroing-threshold=15, "
+            "zeroing-interval=20, zeroed-proportion=0.5, count-zeroing-boundaries=6"
+        )
+
+    def test_mask_without_modes(self) -> None:
+        """Test mode and continuous masks came later."""
+        component = from_text(
+            "<DropoutMaskComponent> <OutputDim> 2 <DropoutProportion> 0.5 </DropoutMaskComponent> "
+        )
+
+        assert component == DropoutMaskComponent(output_dim=2, dropout_proportion=0.5)
+
+    @pytest.mark.parametrize(
+        ("tokens", "expected", "info"),
+        [
+            ("", {}, ""),
+            ("<TestMode> <Continuous> ", {"test_mode": True, "continuous": True},
+             ", continuous=true"),
+            ("<SpecAugmentMaxProportion> 0.5 ", {"specaugment_max_proportion": 0.5},
+             ", specaugment-max-proportion=0.5, specaugment-max-regions=1"),
+            ("<SpecAugmentMaxProportion> 0.5 <SpecAugmentMaxRegions> 2 <TestMode> ",
+             {"specaugment_max_proportion": 0.5, "specaugment_max_regions": 2, "test_mode": True},
+             ", specaugment-max-proportion=0.5, specaugment-max-regions=2"),
+            ("<PerframeDropout> <Continuous> ", {"dropout_per_frame": True, "continuous": True},
+             ", continuous=true, per_frame=true"),
+        ],
+    )  # fmt: skip
+    def test_dropout_of_every_era(self, tokens: str, expected: dict[str, Any], info: str) -> None:
+        """What a file does not mention is off, and is not written either."""
+        text = (
+            "<GeneralDropoutComponent> <Dim> 4 <BlockDim> 2 <TimePeriod> 10 "
+            f"<DropoutProportion> 0.25 {tokens}</GeneralDropoutComponent> "
+        )
+        component = from_text(text)
+
+        assert component == GeneralDropoutComponent(
+            dim=4, block_dim=2, time_period=10, dropout_proportion=0.25, **expected
+        )
+        assert text == as_text(component)
+        assert component.info() == (
+            "GeneralDropoutComponent, dim=4, block-dim=2, dropout-proportion=0.25"
+            f"{info}, time-period=10"
+        )
+
+    def test_test_mode_of_a_time_mask(self) -> None:
+        """The token alone means test mode."""
+        text = (
+            "<SpecAugmentTimeMaskComponent> <Dim> 4 <ZeroedProportion> 0.25 <TimeMaskMaxFrames> 10 "
+            "<TestMode> </SpecAugmentTimeMaskComponent> "
+        )
+        component = from_text(text)
+
+        assert component == SpecAugmentTimeMaskComponent(dim=4, test_mode=True)
+        assert text == as_text(component)
+        assert as_text(component.with_test_mode(False)) == text.replace("<TestMode> ", "")
+
+
+class TestStatistics:
+    """Statistics in files and in info."""
+
+    ATTENTION = RestrictedAttentionComponent(
+        num_heads=2,
+        key_dim=4,
+        value_dim=3,
+        num_left_inputs=1,
+        num_right_inputs=0,
+        stats_count=4,
+        entropy_stats=[1 / 3, 2],
+        posterior_stats=[[1, 3], [2, 2]],
+    )
+
+    def test_those_of_attention_are_double(self) -> None:
+        """Nothing is lost of what files hold in double precision."""
+        component = self.ATTENTION
+        data = binary(component)
+
+        assert b"<EntropyStats> DV \x04\x02\0\0\0" + np.float64([1 / 3, 2]).tobytes() in data
+        assert b"<PosteriorStats> DM \x04\x02\0\0\0\x04\x02\0\0\0" in data
+        assert component == from_binary(data)
+        assert data == binary(from_binary(data))
+        assert component.entropy_stats.dtype == np.float64
+        assert from_binary(data).entropy_stats[0] == 1 / 3
+
+    def test_those_of_attention_in_info(self) -> None:
+        """They are divided by the number of frames; items are separated as Kaldi does."""
+        assert self.ATTENTION.info().endswith(
+            ", key-scale=0.5, entropy=0.0833333,0.5, posterior-stats[0]=0.25,0.75, "
+            "posterior-stats[1]=0.5,0.5, stats-count=4"
+        )
+        assert "entropy" not in self.ATTENTION.replace(stats_count=0.0).info()
+
+    def test_those_of_attention_have_to_fit(self) -> None:
+        """Their shape follows from heads and time offsets."""
+        with pytest.raises(NetworkError, match=r"'posterior_stats' must have the shape \(2, 2\)"):
+            self.ATTENTION.replace(posterior_stats=np.ones((2, 3)))
+
+    def test_those_of_a_gru_in_info(self) -> None:
+        """Averages are shown if frames have been counted."""
+        component = from_config("GruNonlinearityComponent", "cell-dim=2").replace(
+            count=1234.0, self_repair_total=617.0, value_avg=[0.5, -0.5], deriv_avg=[0.25, 1]
+        )
+
+        assert isinstance(component, GruNonlinearityComponent)
+        assert (
+            ", self-repair-threshold=0.2, self-repair-scale=1e-05, count=1.23e+03, "
+            "self-repaired-proportion=0.25, value-avg=[ 0.50 -0.50 ], deriv-avg=[ 0.25 1.0 ], "
+            "alpha=4, rank-in=20, rank-out=80, update-period=4" in component.info()
+        )
+
+    def test_a_missing_token(self) -> None:
+        """A token that every version writes must be there."""
+        data = binary(self.ATTENTION).replace(b"<StatsCount> ", b"<StatsCound> ")
+
+        with pytest.raises(ModelFileError) as caught:
+            from_binary(data)
+
+        assert (caught.value.expected, caught.value.found) == ("'<StatsCount>'", "'<StatsCound>'")
+
+
+def test_a_constant_that_is_fixed_is_no_parameter() -> None:
+    """It is an array of the component all the same."""
+    component = ConstantComponent(output=[1, 2], is_updatable=False)
+
+    assert component.parameters == ()
+    assert list(component.arrays()) == ["output"]
