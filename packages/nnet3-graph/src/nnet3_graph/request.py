@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
@@ -101,6 +102,10 @@ class IoSpecification:
         )
 
 
+def _as_tuple(specifications: Iterable[IoSpecification]) -> tuple[IoSpecification, ...]:
+    return tuple(specifications)
+
+
 @attrs.frozen(kw_only=True)
 class ComputationRequest:
     """A computation that is wanted from a network; hashable, and equal by content.
@@ -117,8 +122,8 @@ class ComputationRequest:
             output has one.
     """
 
-    inputs: tuple[IoSpecification, ...] = attrs.field(converter=tuple)
-    outputs: tuple[IoSpecification, ...] = attrs.field(converter=tuple)
+    inputs: tuple[IoSpecification, ...] = attrs.field(converter=_as_tuple)
+    outputs: tuple[IoSpecification, ...] = attrs.field(converter=_as_tuple)
     need_model_derivative: bool = False
     store_component_stats: bool = False
 
