@@ -1,10 +1,12 @@
 """Changing networks: every function takes a network and returns another."""
 
+from nnet3_descriptors.editing.arithmetic import average, scale, weighted_sum
 from nnet3_descriptors.editing.collapse import collapse_model
 from nnet3_descriptors.editing.combine import CollapseOptions
 from nnet3_descriptors.editing.directives import apply_edits
 from nnet3_descriptors.editing.low_rank import apply_svd, reduce_rank
 from nnet3_descriptors.editing.settings import (
+    convert_repeated_to_block,
     convert_to_fixed_affine,
     set_dropout_proportion,
     set_learning_rate,
@@ -22,7 +24,9 @@ __all__ = [
     "CollapseOptions",
     "apply_edits",
     "apply_svd",
+    "average",
     "collapse_model",
+    "convert_repeated_to_block",
     "convert_to_fixed_affine",
     "reduce_rank",
     "remove_orphan_components",
@@ -30,7 +34,9 @@ __all__ = [
     "remove_orphans",
     "remove_output_nodes",
     "rename_node",
+    "scale",
     "set_dropout_proportion",
     "set_learning_rate",
     "set_learning_rate_factor",
+    "weighted_sum",
 ]

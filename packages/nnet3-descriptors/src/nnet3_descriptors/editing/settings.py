@@ -1,4 +1,4 @@
-"""Changing the settings of components: learning rates, dropout, whether they are trained."""
+"""Changing single components: learning rates, dropout, affine maps of another kind."""
 
 import logging
 from typing import Final, TypeVar
@@ -6,9 +6,11 @@ from typing import Final, TypeVar
 import numpy as np
 
 from nnet3_descriptors.components import (
+    BlockAffineComponent,
     Component,
     CompositeComponent,
     FixedAffineComponent,
+    RepeatedAffineComponent,
     UpdatableComponent,
 )
 from nnet3_descriptors.components.affine import AffineFamily
@@ -17,6 +19,7 @@ from nnet3_descriptors.nnet import Nnet
 
 _LOGGER = logging.getLogger(__name__)
 _DROPOUT_PROPORTION: Final = "dropout_proportion"
+_TRAINING_SETTINGS: Final = tuple(spec.name for spec in UpdatableComponent.FIELDS)
 
 U = TypeVar("U", bound=UpdatableComponent)
 
@@ -109,4 +112,34 @@ def convert_to_fixed_affine(nnet: Nnet, pattern: str = "*") -> Nnet:
 def _fixed(component: AffineFamily) -> FixedAffineComponent:
     return FixedAffineComponent(
         linear_params=component.linear_params, bias_params=component.bias_params
+    )
+
+
+def convert_repeated_to_block(nnet: Nnet) -> Nnet:
+    """Returns the network with repeated affine components made block-affine ones.
+
+    Training then changes the blocks, which are equal at first, each by itself.
+
+    Args:
+        nnet: The network.
+    """
+    return nnet.with_components(
+        {
+            name: _with_blocks(component)
+            for name, component in named_components(nnet, "*")
+            if isinstance(component, RepeatedAffineComponent | CompositeComponent)
+        }
+    )
+
+
+def _with_blocks(component: Component) -> Component:
+    if isinstance(component, CompositeComponent):
+        return component.replace(components=tuple(map(_with_blocks, component.components)))
+    if not isinstance(component, RepeatedAffineComponent):
+        return component
+    return BlockAffineComponent(
+        num_blocks=component.num_repeats,
+        linear_params=np.tile(component.linear_params, (component.num_repeats, 1)),
+        bias_params=np.tile(component.bias_params, component.num_repeats),
+        **{name: getattr(component, name) for name in _TRAINING_SETTINGS},
     )

@@ -1,0 +1,188 @@
+"""Weighted sums of networks: scaling one, averaging several.
+
+Parameters are added up. Statistics are too, as the sums over frames that they stand for: files and
+fields hold averages and the number of frames, so averages are weighted by those numbers.
+Everything else, such as learning rates, is that of the first network.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nnet3_descriptors.components import Component, CompositeComponent
+from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.nnet import Nnet
+
+_TOTALS: Final = frozenset(
+    {
+        "count",
+        "count_zeroing_boundaries",
+        "entropy_stats",
+        "num_clipped",
+        "num_dims_processed",
+        "num_dims_self_repaired",
+        "num_zeroed",
+        "oderiv_count",
+        "posterior_stats",
+        "self_repair_total",
+        "stats_count",
+    }
+)
+"""Statistics that are sums over frames."""
+
+_AVERAGES: Final[Mapping[str, str]] = {
+    "deriv_avg": "count",
+    "self_repair_prob": "count",
+    "stats_mean": "count",
+    "value_avg": "count",
+}
+"""Statistics that are averages over frames, and the field that has the number of frames."""
+
+_ROOT_MEAN_SQUARES: Final[Mapping[str, str]] = {"oderiv_rms": "oderiv_count"}
+"""Statistics that are roots of averages of squares, likewise."""
+
+_VARIANCES: Final[Mapping[str, tuple[str, str]]] = {"stats_var": ("stats_mean", "count")}
+"""Variances over frames; the fields that have the mean and the number of frames."""
+
+Weights = NDArray[np.float64]
+
+
+def scale(nnet: Nnet, factor: float) -> Nnet:
+    """Returns the network with parameters, and sums of statistics, multiplied by a factor."""
+    return weighted_sum([nnet], [factor])
+
+
+def average(nnets: Sequence[Nnet], weights: ArrayLike | None = None) -> Nnet:
+    """Returns the average of networks that differ in parameters and statistics only.
+
+    Args:
+        nnets: The networks.
+        weights: One for each network; they are divided by their sum. By default all are equal.
+
+    Raises:
+        NetworkError: Components differ in name, type or shape; or the weights do not fit.
+    """
+    weights = np.ones(len(nnets)) if weights is None else np.asarray(weights, dtype=np.float64)
+    total = weights.sum()
+    if total == 0.0 or not np.isfinite(total):
+        raise NetworkError(f"the sum of the weights must not be 0 (got {total})")
+    return weighted_sum(nnets, weights / total)
+
+
+def weighted_sum(nnets: Sequence[Nnet], weights: ArrayLike) -> Nnet:
+    """Returns the sum of networks, each multiplied by its weight.
+
+    Args:
+        nnets: The networks, which have the same components up to parameters and statistics.
+        weights: One for each network.
+
+    Raises:
+        NetworkError: Components differ in name, type or shape; or the weights do not fit.
+    """
+    factors = np.asarray(weights, dtype=np.float64)
+    if not nnets or factors.shape != (len(nnets),):
+        raise NetworkError(
+            f"there must be one weight for each network "
+            f"(got {factors.size} weights, {len(nnets)} networks)"
+        )
+    first = nnets[0]
+    for other in nnets[1:]:
+        if other.component_names != first.component_names:
+            raise NetworkError("the networks must have components of the same names")
+    components = {}
+    for name, group in zip(
+        first.component_names, zip(*(nnet.components for nnet in nnets), strict=True), strict=True
+    ):
+        try:
+            components[name] = _sum(group, factors)
+        except NetworkError as error:
+            raise NetworkError(f"component '{name}': {error}") from error
+    return first.with_components(components)
+
+
+def _sum(group: Sequence[Component], weights: Weights) -> Component:
+    """Returns the weighted sum of components of one type."""
+    first = group[0]
+    if any(type(component) is not type(first) for component in group):
+        types = ", ".join(component.type for component in group)
+        raise NetworkError(f"the types must be the same (got {types})")
+    if isinstance(first, CompositeComponent):
+        parts = zip(*(part_of.components for part_of in _composites(group)), strict=True)
+        return first.replace(components=tuple(_sum(part, weights) for part in parts))
+    changes: dict[str, Any] = {}
+    for name in first.parameters:
+        changes[name] = _total(_arrays(group, name), weights)
+    for spec in first.FIELDS:
+        combine = _STATISTICS.get(spec.name)
+        if combine is not None and spec.name not in changes:
+            changes[spec.name] = combine(group, spec.name, weights)
+    return first.replace(**changes)
+
+
+def _composites(group: Sequence[Component]) -> list[CompositeComponent]:
+    composites = [part_of for part_of in group if isinstance(part_of, CompositeComponent)]
+    if len({len(part_of.components) for part_of in composites}) > 1:
+        raise NetworkError("the numbers of parts must be the same")
+    return composites
+
+
+def _arrays(group: Sequence[Component], name: str) -> list[NDArray[np.float64]]:
+    """Returns a field of each component; one that is empty, for no statistics, becomes zeros."""
+    arrays = [np.asarray(getattr(component, name), dtype=np.float64) for component in group]
+    shapes = {array.shape for array in arrays if array.size > 0} or {arrays[0].shape}
+    if len(shapes) > 1:
+        raise NetworkError(f"'{name}' must have the same shape (got {sorted(shapes)})")
+    (shape,) = shapes
+    return [array if array.size > 0 else np.zeros(shape) for array in arrays]
+
+
+def _total(arrays: Sequence[NDArray[np.float64]], weights: Weights) -> NDArray[np.float32]:
+    total = sum(weight * array for weight, array in zip(weights, arrays, strict=True))
+    return np.asarray(total, dtype=np.float32)
+
+
+def _frames(group: Sequence[Component], name: str, weights: Weights) -> Weights:
+    """Returns by how much the average of each component counts; these add up to 1, or are 0."""
+    frames = weights * np.array([getattr(component, name) for component in group])
+    total = frames.sum()
+    return frames / total if total != 0.0 else np.zeros_like(frames)
+
+
+def _sum_totals(group: Sequence[Component], name: str, weights: Weights) -> Any:
+    value = getattr(group[0], name)
+    if isinstance(value, np.ndarray):
+        total = sum(w * a for w, a in zip(weights, _arrays(group, name), strict=True))
+        return np.asarray(total, dtype=value.dtype)
+    total = float(weights @ [float(getattr(component, name)) for component in group])
+    return int(total) if isinstance(value, int) else total
+
+
+def _sum_averages(group: Sequence[Component], name: str, weights: Weights) -> Any:
+    return _total(_arrays(group, name), _frames(group, _AVERAGES[name], weights))
+
+
+def _sum_root_mean_squares(group: Sequence[Component], name: str, weights: Weights) -> Any:
+    frames = _frames(group, _ROOT_MEAN_SQUARES[name], weights)
+    return np.sqrt(np.maximum(_total([a**2 for a in _arrays(group, name)], frames), 0.0))
+
+
+def _sum_variances(group: Sequence[Component], name: str, weights: Weights) -> Any:
+    mean_name, count_name = _VARIANCES[name]
+    frames = _frames(group, count_name, weights)
+    means = _arrays(group, mean_name)
+    mean = sum(weight * array for weight, array in zip(frames, means, strict=True))
+    deviations = [
+        variance + (other - mean) ** 2
+        for variance, other in zip(_arrays(group, name), means, strict=True)
+    ]
+    return np.maximum(_total(deviations, frames), 0.0)
+
+
+_STATISTICS: Final[Mapping[str, Callable[[Sequence[Component], str, Weights], Any]]] = {
+    **dict.fromkeys(_TOTALS, _sum_totals),
+    **dict.fromkeys(_AVERAGES, _sum_averages),
+    **dict.fromkeys(_ROOT_MEAN_SQUARES, _sum_root_mean_squares),
+    **dict.fromkeys(_VARIANCES, _sum_variances),
+}

@@ -1,0 +1,143 @@
+"""Weighted sums of networks."""
+
+import numpy as np
+import pytest
+from nnet3_descriptors import NetworkError, Nnet, parse_config, unvectorize, vectorize
+from nnet3_descriptors.components import RectifiedLinearComponent
+from nnet3_descriptors.editing import average, convert_repeated_to_block, scale, weighted_sum
+
+CONFIG = """
+input-node name=input dim=4
+component name=affine type=AffineComponent input-dim=4 output-dim=4 learning-rate=0.25
+component name=relu type=RectifiedLinearComponent dim=4
+component name=norm type=BatchNormComponent dim=4
+component name=both type=CompositeComponent num-components=2 \
+component1='type=LinearComponent input-dim=4 output-dim=4' component2='type=TanhComponent dim=4'
+component-node name=affine component=affine input=input
+component-node name=relu component=relu input=affine
+component-node name=norm component=norm input=relu
+component-node name=both component=both input=norm
+output-node name=output input=both
+"""
+
+
+def network(seed: int, frames: int) -> tuple[Nnet, np.ndarray]:
+    """Returns a network with random parameters and the statistics of random rows, and the rows."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(seed, 1 + seed, size=(frames, 4))
+    nnet = parse_config(CONFIG)
+    nnet = unvectorize(nnet, rng.standard_normal(nnet.num_parameters))
+    relu = nnet.component("relu").replace(
+        value_avg=rows.mean(axis=0),
+        count=float(frames),
+        oderiv_rms=np.sqrt((rows**2).mean(axis=0)),
+        oderiv_count=float(frames),
+        num_dims_processed=4.0,
+    )
+    norm = nnet.component("norm").replace(
+        stats_mean=rows.mean(axis=0), stats_var=rows.var(axis=0), count=float(frames)
+    )
+    return nnet.with_components({"relu": relu, "norm": norm}), rows
+
+
+class TestWeightedSum:
+    """Tests for `weighted_sum`, `average` and `scale`."""
+
+    def test_parameters_are_added_up(self) -> None:
+        """All parameters, also those within composites, are multiplied and added."""
+        (first, _), (second, _) = network(1, 5), network(2, 9)
+
+        total = weighted_sum([first, second], [2.0, -0.5])
+
+        expected = 2.0 * vectorize(first) - 0.5 * vectorize(second)
+        np.testing.assert_allclose(vectorize(total), expected, rtol=1e-6)
+        assert total.component("affine").learning_rate == 0.25
+        assert total.nodes == first.nodes
+
+    def test_statistics_are_those_of_all_frames(self) -> None:
+        """Averages, root mean squares and variances are those of both sets of rows together."""
+        (first, rows), (second, other_rows) = network(1, 50), network(3, 10)
+        together = np.concatenate([rows, other_rows])
+
+        total = weighted_sum([first, second], [1.0, 1.0])
+
+        relu, norm = total.component("relu"), total.component("norm")
+        assert (relu.count, norm.count, relu.num_dims_processed) == (60.0, 60.0, 8.0)
+        np.testing.assert_allclose(relu.value_avg, together.mean(axis=0), rtol=1e-5)
+        np.testing.assert_allclose(relu.oderiv_rms, np.sqrt((together**2).mean(axis=0)), rtol=1e-5)
+        np.testing.assert_allclose(norm.stats_mean, together.mean(axis=0), rtol=1e-5)
+        np.testing.assert_allclose(norm.stats_var, together.var(axis=0), rtol=1e-4)
+
+    def test_statistics_may_be_missing(self) -> None:
+        """A network without statistics adds none."""
+        nnet, _ = network(1, 50)
+        bare = nnet.with_components({"relu": RectifiedLinearComponent(dim=4)})
+
+        total = weighted_sum([bare, nnet], [1.0, 1.0])
+
+        assert total.component("relu") == nnet.component("relu")
+
+    def test_scale(self) -> None:
+        """Parameters and numbers of frames are multiplied; averages stay."""
+        nnet, _ = network(2, 8)
+
+        half = scale(nnet, 0.5)
+
+        assert (vectorize(half) == vectorize(nnet) * np.float32(0.5)).all()
+        assert half.component("norm").count == 4.0
+        assert (half.component("norm").stats_mean == nnet.component("norm").stats_mean).all()
+
+    def test_scale_by_nothing(self) -> None:
+        """Scaling by 0 leaves no parameters and no statistics."""
+        none = scale(network(2, 8)[0], 0.0)
+
+        assert not vectorize(none).any()
+        assert none.component("relu").count == 0.0
+        assert not none.component("relu").value_avg.any()
+
+    def test_average(self) -> None:
+        """Weights are divided by their sum; without any the networks count alike."""
+        (first, _), (second, _) = network(1, 5), network(2, 5)
+
+        assert average([first, second], [1, 3]) == weighted_sum([first, second], [0.25, 0.75])
+        assert average([first, second]) == weighted_sum([first, second], [0.5, 0.5])
+
+    def test_refuses_what_does_not_fit(self) -> None:
+        """Networks must have the same components, and weights must be as many."""
+        nnet, _ = network(1, 5)
+        renamed = Nnet(
+            component_names=("affin", *nnet.component_names[1:]),
+            components=nnet.components,
+            nodes=parse_config(CONFIG.replace("=affine", "=affin")).nodes,
+        )
+        other = parse_config("component name=relu type=TanhComponent dim=4", nnet)
+
+        with pytest.raises(NetworkError, match="components of the same names"):
+            average([nnet, renamed])
+        with pytest.raises(NetworkError, match="component 'relu': the types must be the same"):
+            average([nnet, other])
+        with pytest.raises(NetworkError, match="got 3 weights, 2 networks"):
+            average([nnet, nnet], [1, 1, 1])
+        with pytest.raises(NetworkError, match="the sum of the weights must not be 0"):
+            average([nnet, nnet], [1, -1])
+
+
+def test_convert_repeated_to_block() -> None:
+    """Each block gets the parameters that all had in common, and the settings of training stay."""
+    nnet = parse_config(
+        """
+        input-node name=input dim=6
+        component name=r type=NaturalGradientRepeatedAffineComponent input-dim=6 output-dim=4 \
+        num-repeats=2 learning-rate=0.5
+        component-node name=r component=r input=input
+        output-node name=output input=r
+        """
+    )
+
+    block, repeated = convert_repeated_to_block(nnet).component("r"), nnet.component("r")
+
+    assert block.type == "BlockAffineComponent"
+    assert block.num_blocks == 2
+    assert block.learning_rate == 0.5
+    assert (block.linear_params == np.concatenate([repeated.linear_params] * 2)).all()
+    assert (block.bias_params == np.concatenate([repeated.bias_params] * 2)).all()
