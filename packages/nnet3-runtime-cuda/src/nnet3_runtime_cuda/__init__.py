@@ -1,3 +1,21 @@
 """Run and train compiled Kaldi nnet3 computations with NumPy or CuPy."""
 
+from nnet3_runtime_cuda.computer import NnetComputer
+from nnet3_runtime_cuda.device import DeviceNnet
+from nnet3_runtime_cuda.errors import (
+    DeviceError,
+    RunError,
+    TableError,
+    UnsupportedComponentError,
+)
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "DeviceError",
+    "DeviceNnet",
+    "NnetComputer",
+    "RunError",
+    "TableError",
+    "UnsupportedComponentError",
+]

@@ -138,18 +138,17 @@ class OnlineNaturalGradient:
         floored = bool((eigenvalues < floor).any())
         root_c = np.sqrt(np.maximum(eigenvalues, floor))
 
-        new_rho = (eta / rows * square_sum + (1.0 - eta) * (dim * rho + d.sum()) - root_c.sum()) / (
-            dim - rank
-        )
+        mass = eta / rows * square_sum + (1.0 - eta) * (dim * rho + float(d.sum()))
+        new_rho = (mass - float(root_c.sum())) / (dim - rank)
         smallest = max(SMALLEST, RELATIVE_FLOOR * float(root_c.max()))
         new_d = np.maximum(root_c - new_rho, smallest)
-        new_rho = max(float(new_rho), smallest)
+        new_rho = max(new_rho, smallest)
 
         # W' = (eta/rows) E'^(1/2) C^(-1/2) U^T E^(-1/2) (J + (1-eta)/(eta/rows) (D + rho I) W)
         root_e = np.sqrt(self._e(new_d, new_rho, dim))
         b = j + ((1.0 - eta) / (eta / rows) * (d + rho)).astype(w.dtype)[:, None] * w
         a = (eta / rows) * (root_e / root_c)[:, None] * vectors.T * inverse_root_e
-        new_w = a.astype(w.dtype) @ b
+        new_w: Array = a.astype(w.dtype) @ b
         if ill_conditioned or floored:
             new_w = _orthogonalized(new_w, root_e)
         self._w, self._d, self._rho = new_w, new_d, new_rho
@@ -174,7 +173,8 @@ def _spread_rows(rank: int, dim: int) -> _Doubles:
     columns = np.arange(dim)
     r[columns % rank, columns] = 1.0
     r[np.arange(rank), np.arange(rank)] = 1.1
-    return r / np.linalg.norm(r, axis=1, keepdims=True)
+    normalized: _Doubles = r / np.linalg.norm(r, axis=1, keepdims=True)
+    return normalized
 
 
 def _z(

@@ -137,27 +137,27 @@ class _Checked:
             self.finish()
 
 
-class _MatrixReader(_Checked, kaldi.SequentialFloatMatrixReader):
+class _MatrixReader(_Checked, kaldi.SequentialFloatMatrixReader):  # type: ignore[misc]
     """Reads an archive of matrices."""
 
 
-class _TokenReader(_Checked, kaldi.SequentialTokenReader):
+class _TokenReader(_Checked, kaldi.SequentialTokenReader):  # type: ignore[misc]
     """Reads a table of words."""
 
 
-class _MatrixLookup(_Checked, kaldi.RandomAccessFloatMatrixReader):
+class _MatrixLookup(_Checked, kaldi.RandomAccessFloatMatrixReader):  # type: ignore[misc]
     """Finds matrices in an archive."""
 
 
-class _VectorLookup(_Checked, kaldi.RandomAccessFloatVectorReader):
+class _VectorLookup(_Checked, kaldi.RandomAccessFloatVectorReader):  # type: ignore[misc]
     """Finds vectors in an archive."""
 
 
-class _MatrixWriter(_Checked, kaldi.FloatMatrixWriter):
+class _MatrixWriter(_Checked, kaldi.FloatMatrixWriter):  # type: ignore[misc]
     """Writes a table of matrices."""
 
 
-class _VectorWriter(_Checked, kaldi.FloatVectorWriter):
+class _VectorWriter(_Checked, kaldi.FloatVectorWriter):  # type: ignore[misc]
     """Writes a table of vectors."""
 
 

@@ -46,7 +46,8 @@ class Scratch:
             self._block = self._xp.empty(capacity, dtype=np.uint8)
             self.nbytes += capacity
         self._used = start + size
-        return self._block[start : start + size].view(dtype).reshape(shape)
+        taken: Array = self._block[start : start + size].view(dtype).reshape(shape)
+        return taken
 
 
 class Tape:
@@ -83,7 +84,8 @@ class Tape:
 
     def persistent(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
         """A zeroed array of its own, for what must last from one command to a later one."""
-        return self.xp.zeros(shape, dtype=self.dtype if dtype is None else dtype)
+        array: Array = self.xp.zeros(shape, dtype=self.dtype if dtype is None else dtype)
+        return array
 
     def ones(self, length: int) -> Array:
         """(1, length) of ones; not to be written to."""

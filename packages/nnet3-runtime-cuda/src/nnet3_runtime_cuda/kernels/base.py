@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -88,30 +89,64 @@ class StatsStorage:
     memo: Memo | None = None
 
 
-@attrs.frozen(kw_only=True)
 class ComponentStore:
     """What a kernel finds on the device for its component.
 
     Attributes:
         parameters: The trainable parameters by field name; training changes them in place.
-        directions: For each of them an array of the same shape, to which Backprop adds the
-            gradient; empty if no computation updates the model.
-        natural_gradient: Backprop adds the natural gradient instead, where the type has one.
+        natural_gradient: Backprop computes the natural gradient, where the type has one.
         rng: Source of masks, and of the decisions on which minibatches to record statistics.
         dtype: Of values and parameters.
         xp: The array module.
     """
 
-    parameters: dict[str, Array]
-    directions: dict[str, Array]
-    natural_gradient: bool
-    rng: np.random.Generator
-    dtype: np.dtype[Any]
-    xp: Any
+    def __init__(
+        self,
+        *,
+        parameters: dict[str, Array],
+        directions: Callable[[], dict[str, Array]],
+        natural_gradient: bool,
+        rng: np.random.Generator,
+        dtype: np.dtype[Any],
+        xp: Any,
+    ) -> None:
+        self.parameters = parameters
+        self._directions = directions
+        self.natural_gradient = natural_gradient
+        self.rng = rng
+        self.dtype = dtype
+        self.xp = xp
+
+    @cached_property
+    def directions(self) -> dict[str, Array]:
+        """For each parameter an array of the same shape, to which Backprop adds the gradient.
+
+        Memory for them is taken when they are first asked for.
+        """
+        return self._directions()
 
     def constant(self, values: Array) -> Array:
         """Puts a fixed array of the component on the device."""
-        return self.xp.asarray(values, dtype=self.dtype)
+        return self.xp.asarray(values, dtype=self.dtype)  # type: ignore[no-any-return]
+
+    def part(self, prefix: str) -> ComponentStore:
+        """The store of one of the components that a composite one is made of."""
+
+        def own(arrays: dict[str, Array]) -> dict[str, Array]:
+            return {
+                name.removeprefix(prefix): array
+                for name, array in arrays.items()
+                if name.startswith(prefix)
+            }
+
+        return ComponentStore(
+            parameters=own(self.parameters),
+            directions=lambda: own(self.directions),
+            natural_gradient=self.natural_gradient,
+            rng=self.rng,
+            dtype=self.dtype,
+            xp=self.xp,
+        )
 
 
 class Kernel:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import attrs
 from nnet3_descriptors.components import Component, ComponentProperties, CompositeComponent
 
 from ..tape import Array
 from .base import (
     Backpropagation,
-    ComponentStore,
     Kernel,
     Memo,
     Propagation,
@@ -28,32 +26,14 @@ class CompositeKernel(Kernel):
     def prepare(self) -> None:
         """Makes the kernels of the parts."""
         self.kernels: list[Kernel] = [
-            kernel_class(part, part.type)(part, self._store_of(number))
+            kernel_class(part, part.type)(part, self.store.part(f"{number}."))
             for number, part in enumerate(self.component.components)
         ]
 
-    def _store_of(self, number: int) -> ComponentStore:
-        """The part of the store that belongs to one component of the sequence."""
-        prefix = f"{number}."
-
-        def own(arrays: dict[str, Array]) -> dict[str, Array]:
-            return {
-                name.removeprefix(prefix): array
-                for name, array in arrays.items()
-                if name.startswith(prefix)
-            }
-
-        return attrs.evolve(
-            self.store,
-            parameters=own(self.store.parameters),
-            directions=own(self.store.directions),
-        )
-
     def with_statistics(self) -> Component:
         """The component with the statistics of its parts."""
-        component: Component = attrs.evolve(
-            self.component, components=tuple(kernel.with_statistics() for kernel in self.kernels)
-        )
+        parts = tuple(kernel.with_statistics() for kernel in self.kernels)
+        component: Component = self.component.replace(components=parts)
         return component
 
     def _groups(self, rows: int) -> list[slice]:

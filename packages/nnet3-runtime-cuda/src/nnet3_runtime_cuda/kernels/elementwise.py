@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import attrs
 import numpy as np
 from nnet3_descriptors.components import (
     ClipGradientComponent,
@@ -384,13 +383,13 @@ class ClipGradientKernel(Kernel):
 
     def with_statistics(self) -> Component:
         """The component with the counts of now."""
-        return attrs.evolve(  # type: ignore[no-any-return]
-            self.component,
+        changed: Component = self.component.replace(
             num_clipped=int(self.num_clipped),
             count=int(self.count),
             num_self_repaired=self.num_self_repaired,
             num_backpropped=self.num_backpropped,
         )
+        return changed
 
 
 def _mean_norm(a: Array) -> float:

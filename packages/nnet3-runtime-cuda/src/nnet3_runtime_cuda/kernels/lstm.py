@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
 import numpy as np
 from nnet3_descriptors.components import Component, LstmNonlinearityComponent
 
@@ -58,7 +57,7 @@ class LstmNonlinearityKernel(Kernel):
                 np.float32
             ),
         }
-        return attrs.evolve(component, **changed)
+        return component.replace(**changed)
 
     def _parts(self, a: Array) -> list[Array]:
         """The five parts of an input or its derivative, as views of (rows, cell_dim)."""

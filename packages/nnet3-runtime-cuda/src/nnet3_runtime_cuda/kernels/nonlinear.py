@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
 import numpy as np
 from nnet3_descriptors.components import (
     Component,
@@ -63,7 +62,7 @@ class NonlinearKernel(Kernel):
                 changed["deriv_avg"] = _as_average(self.deriv_sum, self.count)
         if self.oderiv_count:
             changed["oderiv_rms"] = rms
-        component: Component = attrs.evolve(self.component, **changed)
+        component: Component = self.component.replace(**changed)
         return component
 
     # ---- statistics of activations ----

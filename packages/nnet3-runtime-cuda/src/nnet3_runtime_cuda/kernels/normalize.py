@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import attrs
 import numpy as np
 from nnet3_descriptors.components import BatchNormComponent, Component, NormalizeComponent
 
@@ -209,12 +208,12 @@ class BatchNormKernel(Kernel):
         if self.count == 0.0:
             return component
         mean = self.sum / self.count
-        return attrs.evolve(  # type: ignore[no-any-return]
-            self.component,
+        changed: Component = self.component.replace(
             count=self.count,
             stats_mean=mean.astype(np.float32),
             stats_var=(self.sumsq / self.count - mean**2).astype(np.float32),
         )
+        return changed
 
 
 def _zeros_if_empty(values: Array, dim: int) -> Array:

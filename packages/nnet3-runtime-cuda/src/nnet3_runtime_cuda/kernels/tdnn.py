@@ -7,6 +7,7 @@ from nnet3_descriptors.components import TdnnComponent
 from ..tape import Array
 from .affine import AffinePreconditioner, add_affine_gradient, add_column_sum, in_out_options
 from .base import Backpropagation, Kernel, Propagation, kernel_for
+from .time_offsets import rows_at_offsets
 
 
 @kernel_for(TdnnComponent)
@@ -25,14 +26,6 @@ class TdnnKernel(Kernel):
         self.bias = self.store.parameters.get("bias_params")
         self.preconditioner = AffinePreconditioner(*in_out_options(self.component))
 
-    def _parts(self, x: Array, indexes: object, num_rows: int) -> list[Array]:
-        """For each time offset the rows of x that the rows of the output need, as views."""
-        stride = indexes.row_stride  # type: ignore[attr-defined]
-        return [
-            x[start : start + stride * (num_rows - 1) + 1 : stride]
-            for start in map(int, indexes.row_offsets)  # type: ignore[attr-defined]
-        ]
-
     def _columns(self, matrix: Array) -> list[Array]:
         """The columns of a parameter matrix that belong to each time offset, as views."""
         width = self.component.input_dim
@@ -41,7 +34,7 @@ class TdnnKernel(Kernel):
     def propagate(self, p: Propagation) -> None:
         """Records y = sum of x_i A_i^T, + b; or y += that, without bias."""
         add = p.add and not self.has_bias
-        parts = self._parts(p.x, p.indexes, len(p.y))
+        parts = rows_at_offsets(p.x, p.indexes, len(p.y))
         for x, linear in zip(parts, self._columns(self.linear), strict=True):
             p.tape.matmul(x, linear.T, p.y, add=add)
             add = True
@@ -54,11 +47,11 @@ class TdnnKernel(Kernel):
         if b.dx is not None:
             if not b.add:
                 b.tape.fill(0.0, b.dx)
-            parts = self._parts(b.dx, b.indexes, num_rows)
+            parts = rows_at_offsets(b.dx, b.indexes, num_rows)
             for dx, linear in zip(parts, self._columns(self.linear), strict=True):
                 b.tape.matmul(b.dy, linear, dx, add=True)
         if b.update:
-            self._update(b, self._parts(b.x, b.indexes, num_rows))
+            self._update(b, rows_at_offsets(b.x, b.indexes, num_rows))
 
     def _update(self, b: Backpropagation, parts: list[Array]) -> None:
         directions = self.store.directions

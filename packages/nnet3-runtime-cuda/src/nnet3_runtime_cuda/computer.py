@@ -1,0 +1,188 @@
+"""NnetComputer: runs a compiled computation forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from nnet3_compiler.computation import NnetComputation
+from nnet3_descriptors import Nnet
+
+from .device import DeviceNnet
+from .errors import RunError
+from .lowering import Port, Segment, lower
+from .tape import Array
+
+FloatArray = npt.NDArray[np.float32]
+
+
+class NnetComputer:
+    """A computation bound to a network and to memory, to be run any number of times.
+
+    A computer is not to be run by two threads at once; several computers, each with memory of its
+    own, may share a `DeviceNnet` that none of them updates.
+
+    Attributes:
+        memory_bytes: Size of the memory for matrices and scratch; parameters are not counted.
+
+    Raises:
+        UnsupportedComponentError: a component type has no arithmetic here.
+        DeviceError: there is no such device.
+    """
+
+    def __init__(
+        self,
+        nnet: Nnet | DeviceNnet,
+        computation: NnetComputation,
+        device: str = "cpu",
+    ) -> None:
+        self.device_nnet = nnet if isinstance(nnet, DeviceNnet) else DeviceNnet(nnet, device=device)
+        self._computation = computation
+        self._program = lower(self.device_nnet, computation)
+        self._next = 0
+        self._ran_forward = False
+        self.memory_bytes = self._program.memory_bytes
+
+    # ---- running ----
+
+    def forward(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
+        """Runs the forward pass; of a looped computation, the next chunk.
+
+        Args:
+            inputs: For each input node (rows, dim), rows in the order of the request.
+
+        Returns:
+            For each output node (rows, dim) float32, rows in the order of the request.
+
+        Raises:
+            RunError: an input is missing, unknown, of another shape, or not finite.
+        """
+        outputs = self._run(self._take_segment(), inputs, "input")
+        while self._has_silent_segment():
+            self._run(self._take_segment(), {}, "input")
+        self._ran_forward = True
+        return outputs
+
+    def backward(self, output_derivatives: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
+        """Runs the backward pass that belongs to the last forward pass.
+
+        Args:
+            output_derivatives: For each output node with has_deriv, the derivative of the objective
+                with respect to it: (rows, dim), rows in the order of the request.
+
+        Returns:
+            For each input node with has_deriv, the derivative of the objective with respect to it.
+
+        Raises:
+            RunError: there is no backward pass, or no forward pass ran before it, or a derivative
+                is missing, unknown, of another shape, or not finite.
+        """
+        segment = self._program.backward
+        if segment is None:
+            raise RunError("the computation was compiled without a backward pass")
+        if not self._ran_forward:
+            raise RunError("backward() needs a forward() before it, one for each")
+        if self._program.updated:
+            self.device_nnet.direction.fill(0.0)
+        derivatives = self._run(segment, output_derivatives, "output derivative")
+        self._ran_forward = False
+        return derivatives
+
+    def reset(self) -> None:
+        """Starts a looped computation anew, from its first chunk."""
+        self._next = 0
+        self._ran_forward = False
+
+    @property
+    def gradient(self) -> Nnet:
+        """The gradient of the objective, from the last backward pass, as a network.
+
+        Its parameters are the plain gradient (no learning rate, no natural gradient).
+        """
+        if not self._computation.need_model_derivative:
+            raise RunError("the request did not ask for the derivative of the model")
+        return self.device_nnet.gradient()
+
+    @property
+    def nnet(self) -> Nnet:
+        """The network with the statistics that the runs so far have recorded."""
+        return self.device_nnet.current()
+
+    # ---- segments ----
+
+    def _take_segment(self) -> Segment:
+        """The next forward segment; the first one again after the last, but in a loop."""
+        forward = self._program.forward
+        if self._next == len(forward):
+            self._next = self._program.loop_to or 0
+        self._next += 1
+        return forward[self._next - 1]
+
+    def _has_silent_segment(self) -> bool:
+        """Whether the next segment takes and gives nothing, and so belongs to the one before."""
+        forward = self._program.forward
+        if self._next == len(forward):
+            return False
+        return not forward[self._next].inputs and not forward[self._next].outputs
+
+    def _run(
+        self, segment: Segment, given: Mapping[str, npt.ArrayLike], what: str
+    ) -> dict[str, FloatArray]:
+        arrays = _checked(segment.inputs, given, what)
+        for port, array in zip(segment.inputs, arrays, strict=True):
+            np.copyto(port.view, array)
+        # Overflow to infinity and division by it are part of the formulas (sigmoid); log 0 is not
+        # an error either.
+        with np.errstate(all="ignore"):
+            for call in segment.calls:
+                call()
+        return {port.node: np.array(port.view) for port in segment.outputs}
+
+
+def _checked(
+    ports: tuple[Port, ...], given: Mapping[str, npt.ArrayLike], what: str
+) -> list[npt.NDArray[Any]]:
+    """The given arrays in the order of the ports.
+
+    Raises:
+        RunError: see `NnetComputer.forward`.
+    """
+    expected = {port.node: port.view.shape for port in ports}
+    for name in given:
+        if name not in expected:
+            known = ", ".join(f"'{node}'" for node in expected) or "none"
+            raise RunError(f"there is no {what} '{name}' in this computation; it has {known}")
+    return [_checked_array(port, given, what) for port in ports]
+
+
+def _checked_array(port: Port, given: Mapping[str, npt.ArrayLike], what: str) -> npt.NDArray[Any]:
+    name, shape = port.node, port.view.shape
+    if name not in given:
+        raise RunError(f"{what} '{name}' is missing; expected an array of shape {shape}")
+    array = np.asarray(given[name])
+    if array.dtype.kind not in "fiu":
+        raise RunError(f"{what} '{name}': expected real numbers, found {array.dtype}")
+    if array.shape != shape:
+        raise RunError(f"{what} '{name}': expected the shape {shape}, found {array.shape}")
+    # A sum is finite unless an element is not, or finite ones overflow: only then look closer.
+    if array.dtype.kind == "f" and not np.isfinite(_sum(array)):
+        check_finite(array, f"{what} '{name}'")
+    return array
+
+
+def _sum(array: Array) -> float:
+    with np.errstate(all="ignore"):
+        return float(array.sum())
+
+
+def check_finite(array: Array, where: str) -> None:
+    """Raises a RunError that names the first element that is infinite or not a number."""
+    bad = ~np.isfinite(array)
+    if bad.any():
+        row, column = (int(i) for i in np.argwhere(bad)[0])
+        raise RunError(
+            f"{where}: expected finite numbers, found {array[row, column]} in row {row}, "
+            f"column {column} ({int(bad.sum())} such values in all)"
+        )

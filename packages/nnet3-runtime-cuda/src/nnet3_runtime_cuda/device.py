@@ -1,0 +1,186 @@
+"""Where the arithmetic runs, and a network's parameters and statistics there."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cached_property
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors import Nnet
+from nnet3_descriptors.components import Component, CompositeComponent, UpdatableComponent
+
+from .errors import DeviceError, RunError
+from .kernels import ComponentStore, Kernel, kernel_class
+from .tape import Array
+
+
+def array_module(device: str) -> ModuleType:
+    """The array module that serves a device.
+
+    Args:
+        device: "cpu".
+
+    Raises:
+        DeviceError: there is no such device.
+    """
+    if device == "cpu":
+        return np
+    raise DeviceError(f"unknown device '{device}'; expected 'cpu'")
+
+
+class DeviceNnet:
+    """A network on a device: parameters, gradient, kernels, statistics.
+
+    Several computers may share one, for as long as at most one of them updates it.
+
+    Attributes:
+        nnet: The network as it was given.
+    """
+
+    def __init__(
+        self,
+        nnet: Nnet,
+        *,
+        device: str = "cpu",
+        trainable: bool = False,
+        natural_gradient: bool = False,
+        seed: int = 0,
+        dtype: npt.DTypeLike = np.float32,
+    ) -> None:
+        """Puts a network on a device.
+
+        Args:
+            nnet: The network.
+            device: "cpu".
+            trainable: Whether `parameters` are to be changed; they are then copied to one buffer.
+                Else the arrays of the network are used where they are.
+            natural_gradient: Whether backward passes compute the natural gradient.
+            seed: Of masks, and of the choice of minibatches whose statistics are recorded.
+            dtype: Of parameters and values.
+
+        Raises:
+            DeviceError: there is no such device.
+        """
+        self.nnet = nnet
+        self.xp = array_module(device)
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self._natural_gradient = natural_gradient
+        self._rng = np.random.default_rng(seed)
+        self._kernels: dict[int, Kernel] = {}
+        self._arrays = [component.parameter_arrays() for component in nnet.components]
+        sizes = [sum(array.size for array in named.values()) for named in self._arrays]
+        self._starts: list[int] = [0, *itertools.accumulate(sizes)]
+        self._parameters: Array | None = None
+        if trainable:
+            self._parameters = self.xp.empty(self._starts[-1], dtype=self.dtype)
+            for number, named in enumerate(self._arrays):
+                for name, view in self._views(self._parameters, number).items():
+                    view[...] = self.xp.asarray(named[name])
+
+    @property
+    def parameters(self) -> Array:
+        """(num_parameters,), the trainable parameters in Kaldi's order.
+
+        Views of it are what the kernels use: training changes it in place.
+
+        Raises:
+            RunError: the network was not put here to be trained.
+        """
+        if self._parameters is None:
+            raise RunError("the network is not trainable: its parameters are not in one buffer")
+        return self._parameters
+
+    @cached_property
+    def direction(self) -> Array:
+        """(num_parameters,), what the last backward pass computed for the parameters.
+
+        The gradient of the objective, or the natural gradient.
+        """
+        return self.xp.zeros(self._starts[-1], dtype=self.dtype)  # type: ignore[no-any-return]
+
+    def kernel(self, component: int) -> Kernel:
+        """The kernel of the component of that number.
+
+        Raises:
+            UnsupportedComponentError: its type has no arithmetic here.
+        """
+        if component not in self._kernels:
+            value = self.nnet.components[component]
+            kernel = kernel_class(value, self.nnet.component_names[component])
+            self._kernels[component] = kernel(value, self._store(component))
+        return self._kernels[component]
+
+    def _store(self, number: int) -> ComponentStore:
+        if self._parameters is not None:
+            parameters = self._views(self._parameters, number)
+        else:
+            parameters = {
+                name: self.xp.asarray(array, dtype=self.dtype)
+                for name, array in self._arrays[number].items()
+            }
+        return ComponentStore(
+            parameters=parameters,
+            directions=lambda: self._views(self.direction, number),
+            natural_gradient=self._natural_gradient,
+            rng=self._rng,
+            dtype=self.dtype,
+            xp=self.xp,
+        )
+
+    def _views(self, buffer: Array, number: int) -> dict[str, Array]:
+        """The part of a buffer that belongs to a component, in the shapes of its parameters."""
+        start, views = self._starts[number], {}
+        for name, array in self._arrays[number].items():
+            views[name] = buffer[start : start + array.size].reshape(array.shape)
+            start += array.size
+        return views
+
+    def learning_rates(self) -> Array:
+        """(num_parameters,), the learning rate of each parameter's component."""
+        rates: Array = self.xp.empty(self._starts[-1], dtype=self.dtype)
+        start = 0
+        for component in self.nnet.components:
+            for size, rate in _learning_rates(component):
+                rates[start : start + size] = rate
+                start += size
+        return rates
+
+    def take_step(self) -> None:
+        """Moves the parameters along `direction`, each by the learning rate of its component."""
+        parameters = self.parameters
+        parameters += self.learning_rates() * self.direction
+
+    def gradient(self) -> Nnet:
+        """The network with `direction` in place of the parameters, marked as a gradient."""
+        return self._with_values(self.direction, is_gradient=True)
+
+    def current(self) -> Nnet:
+        """The network with the parameters and statistics of now."""
+        return self._with_values(self._parameters, is_gradient=False)
+
+    def _with_values(self, values: Array | None, *, is_gradient: bool) -> Nnet:
+        """The network with parameters from a buffer, if there is one."""
+        replacements = {}
+        for number, component in enumerate(self.nnet.components):
+            if number in self._kernels and not is_gradient:
+                component = self._kernels[number].with_statistics()
+            if self._arrays[number] and values is not None:
+                views = self._views(values, number)
+                copies = {name: np.array(view, dtype=np.float32) for name, view in views.items()}
+                component = component.with_parameters(copies)
+            if is_gradient and isinstance(component, UpdatableComponent):
+                component = component.replace(is_gradient=True)
+            replacements[self.nnet.component_names[number]] = component
+        return self.nnet.with_components(replacements)
+
+
+def _learning_rates(component: Component) -> list[tuple[int, float]]:
+    """Numbers of parameters and their rate, in order; parts of a composite have their own."""
+    if isinstance(component, CompositeComponent):
+        return [pair for part in component.components for pair in _learning_rates(part)]
+    if isinstance(component, UpdatableComponent) and component.num_parameters:
+        return [(component.num_parameters, component.learning_rate)]
+    return []

@@ -1,0 +1,152 @@
+"""Other components that see indexes: distribution over x, truncated recurrence, constants."""
+
+from __future__ import annotations
+
+import numpy as np
+from nnet3_descriptors.components import (
+    BackpropTruncationComponent,
+    BackpropTruncationPrecomputedIndexes,
+    Component,
+    ConstantComponent,
+    DistributeComponent,
+    DistributePrecomputedIndexes,
+    PrecomputedIndexes,
+)
+
+from ..natural_gradient import NaturalGradientOptions
+from ..tape import Array
+from .base import Backpropagation, Kernel, Propagation, kernel_for
+from .elementwise import RowPreconditioner, record_vector_update
+
+NO_THRESHOLD = 1.0e10
+"""Stands for a threshold that is switched off."""
+
+
+@kernel_for(DistributeComponent)
+class DistributeKernel(Kernel):
+    """Each row of y is a block of columns of a row of x: number source_blocks[i] of all blocks."""
+
+    def _blocks(self, indexes: PrecomputedIndexes | None) -> Array:
+        """The number of the block of x that each row of y is, along the rows of x."""
+        assert isinstance(indexes, DistributePrecomputedIndexes)
+        blocks: Array = self.store.xp.asarray(indexes.source_blocks, dtype=np.int64)
+        return blocks
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        tape, source = p.tape, p.x
+        if not source.flags.c_contiguous:
+            source = tape.scratch(*p.x.shape)
+            tape.copy(p.x, source)
+        target = p.y if p.y.flags.c_contiguous else tape.scratch(*p.y.shape)
+        tape.take_rows(source.reshape(-1, p.y.shape[1]), self._blocks(p.indexes), target)
+        if target is not p.y:
+            tape.copy(target, p.y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass; blocks that no row of y copied get 0."""
+        if b.dx is None:
+            return
+        tape, width, blocks = b.tape, b.dy.shape[1], self._blocks(b.indexes)
+        target = b.dx if b.dx.flags.c_contiguous else tape.scratch(*b.dx.shape)
+        if len(blocks) != target.size // width:
+            tape.fill(0.0, target)
+        tape.call(target.reshape(-1, width).__setitem__, blocks, b.dy)
+        if target is not b.dx:
+            tape.copy(target, b.dx)
+
+
+@kernel_for(BackpropTruncationComponent)
+class BackpropTruncationKernel(Kernel):
+    """y = scale x; dx = scale dy, each row clipped to a norm, or zeroed where it grew too large.
+
+    Rows whose norm exceeds clipping_threshold are scaled down to it. At regular times
+    (boundary_rows) rows whose norm exceeds zeroing_threshold are set to 0.
+    """
+
+    def prepare(self) -> None:
+        """Starts from the counts in the component."""
+        c = self.component
+        self.num_clipped = float(c.num_clipped)
+        self.num_zeroed = float(c.num_zeroed)
+        self.count = float(c.count)
+        self.count_zeroing_boundaries = float(c.count_zeroing_boundaries)
+
+    def with_statistics(self) -> Component:
+        """The component with the counts of now."""
+        changed: Component = self.component.replace(
+            num_clipped=self.num_clipped,
+            num_zeroed=self.num_zeroed,
+            count=self.count,
+            count_zeroing_boundaries=self.count_zeroing_boundaries,
+        )
+        return changed
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        p.tape.multiply(p.x, self.component.scale, p.y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        if b.dx is None:
+            return
+        assert isinstance(b.indexes, BackpropTruncationPrecomputedIndexes)
+        tape, c = b.tape, self.component
+        tape.multiply(b.dy, c.scale, b.dx)
+        squares, factor = tape.scratch(len(b.dx)), tape.scratch(len(b.dx))
+        tape.row_dot(b.dx, b.dx, squares)
+        clipping = c.clipping_threshold if c.clipping_threshold > 0.0 else NO_THRESHOLD
+        zeroing = c.zeroing_threshold if c.zeroing_threshold > 0.0 else NO_THRESHOLD
+        boundaries = b.indexes.boundary_rows
+        is_boundary = np.zeros(len(b.dx), dtype=np.float32)
+        is_boundary[boundaries] = 1.0
+        too_large = tape.scratch(len(b.dx), dtype=np.bool_)
+        tape.greater(squares, zeroing**2, too_large)
+        keep = tape.scratch(len(b.dx))
+        tape.multiply(self.store.constant(is_boundary), too_large, keep)
+        if b.update:
+            tape.call(self._count, squares, clipping**2, keep, float(len(boundaries)))
+        tape.subtract(1.0, keep, keep)
+        tape.multiply(squares, clipping**-2, factor)
+        tape.maximum(factor, 1.0, factor)
+        tape.sqrt(factor, factor)
+        tape.divide(keep, factor, factor)
+        tape.multiply(b.dx, factor[:, None], b.dx)
+
+    def _count(self, squares: Array, limit: float, zeroed: Array, boundaries: float) -> None:
+        self.num_clipped += float((squares > limit).sum())
+        self.count += len(squares)
+        self.num_zeroed += float(zeroed.sum())
+        self.count_zeroing_boundaries += boundaries
+
+
+@kernel_for(ConstantComponent)
+class ConstantKernel(Kernel):
+    """y = c in each row, from no input; the gradient sums dy."""
+
+    def prepare(self) -> None:
+        """Finds the constant and sets up the preconditioner."""
+        self.is_updatable = "output" in self.store.parameters
+        self.output = (
+            self.store.parameters["output"]
+            if self.is_updatable
+            else self.store.constant(self.component.output)
+        )
+        self.preconditioner = RowPreconditioner(NaturalGradientOptions())
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        p.tape.copy(self.output, p.y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        if b.dx is not None and not b.add:
+            b.tape.fill(0.0, b.dx)
+        if b.update and self.is_updatable:
+            natural = self.store.natural_gradient and self.component.use_natural_gradient
+            record_vector_update(
+                b.tape,
+                b.dy,
+                self.store.directions["output"],
+                self.preconditioner if natural else None,
+            )

@@ -1,0 +1,54 @@
+"""A computation as a program: calls bound to memory, in segments between inputs and outputs."""
+
+from __future__ import annotations
+
+import attrs
+
+from ..tape import Array, Call
+
+
+@attrs.frozen(kw_only=True)
+class Port:
+    """Where a matrix is taken from the user or given to the user.
+
+    Attributes:
+        node: Name of the node.
+        view: The matrix in the arena.
+    """
+
+    node: str
+    view: Array
+
+
+@attrs.frozen(kw_only=True)
+class Segment:
+    """A stretch of a program: takes inputs, runs calls, gives outputs.
+
+    Attributes:
+        inputs: What must be given before it runs.
+        calls: What runs.
+        outputs: What can be taken after it has run.
+    """
+
+    inputs: tuple[Port, ...]
+    calls: tuple[Call, ...]
+    outputs: tuple[Port, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Program:
+    """A computation that is ready to run.
+
+    Attributes:
+        forward: The forward segments: one, unless the computation is a looped one.
+        backward: The backward segment, if there is one.
+        loop_to: For a looped computation, the segment that follows the last one; else None.
+        updated: Numbers of the components whose gradient the backward segment computes.
+        memory_bytes: Size of the arena and the scratch memory.
+    """
+
+    forward: tuple[Segment, ...]
+    backward: Segment | None
+    loop_to: int | None
+    updated: frozenset[int]
+    memory_bytes: int

@@ -1,0 +1,58 @@
+"""Tests of the splitting of row lists into regular blocks, and of the moves made of them."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nnet3_runtime_cuda.lowering.regular import regular_blocks
+
+
+def covered(lists: np.ndarray) -> tuple[np.ndarray, int]:
+    """What the blocks of the lists say the lists are, and the number of blocks."""
+    blocks = regular_blocks(lists)
+    result = np.full_like(lists, -1)
+    for block in blocks:
+        i, j = np.meshgrid(np.arange(block.count), np.arange(block.length), indexing="ij")
+        at = block.start + (i * block.length + j).ravel()
+        for row in range(len(lists)):
+            values = block.first[row] + i * block.outer[row] + j * block.inner[row]
+            result[row, at] = values.ravel()
+    return result, len(blocks)
+
+
+@st.composite
+def row_lists(draw: st.DrawFn) -> np.ndarray:
+    """Two lists of rows with some regularity and some breaks."""
+    parts = []
+    for _ in range(draw(st.integers(1, 5))):
+        count, length = draw(st.integers(1, 4)), draw(st.integers(1, 5))
+        part = []
+        for _ in range(2):
+            first, outer, inner = (draw(st.integers(0, 30)) for _ in range(3))
+            i, j = np.meshgrid(np.arange(count), np.arange(length), indexing="ij")
+            part.append((first + i * outer + j * inner).ravel())
+        parts.append(np.stack(part))
+    return np.concatenate(parts, axis=1).astype(np.int64)
+
+
+@given(row_lists())
+@settings(max_examples=200, deadline=None)
+def test_blocks_cover_the_lists(lists: np.ndarray) -> None:
+    """Taken together the blocks are the lists, element by element and in order."""
+    result, _ = covered(lists)
+
+    np.testing.assert_array_equal(result, lists)
+
+
+def test_change_of_order_is_one_block() -> None:
+    """Going from rows ordered by sequence to rows ordered by time needs a single strided copy."""
+    by_time = np.arange(6 * 4).reshape(6, 4)
+    lists = np.stack([np.arange(24), by_time.T.ravel()])
+
+    assert covered(lists)[1] == 1
+
+
+def test_single_row_is_one_block() -> None:
+    """A list of one row is a block of one run of one row."""
+    (block,) = regular_blocks(np.array([[7], [3]]))
+
+    assert (block.count, block.length, block.first) == (1, 1, (7, 3))
