@@ -1,8 +1,9 @@
 """What rows a component needs and in which order it wants them."""
 
 import numpy as np
+import pytest
 from nnet3_descriptors.components import NoOpComponent, TdnnComponent, TimeOffsetPrecomputedIndexes
-from nnet3_descriptors.indexes import NO_TIME, distinct, make_indexes
+from nnet3_descriptors.indexes import NO_TIME, distinct, index_order, make_indexes
 
 
 def tdnn(*time_offsets: int) -> TdnnComponent:
@@ -81,22 +82,43 @@ def test_tdnn_interleaves_times_between_output_steps() -> None:
     np.testing.assert_array_equal(outputs, again[1])
 
 
-def test_first_sequence_tells_where_rows_of_equal_sequences_lie() -> None:
-    """For a minibatch of equal sequences the rows of the first one suffice, given their number."""
-    component = tdnn(-1, 2)
-    times = np.arange(0, 12, 3)
-    needed = np.concatenate([times - 1, times + 2])
-    sequences = np.arange(4)[:, None]
-    inputs, outputs = component.reorder_indexes(
-        make_indexes(np.repeat(sequences, len(needed)), np.tile(needed, 4)),
-        make_indexes(np.repeat(sequences, len(times)), np.tile(times, 4)),
+@pytest.mark.parametrize("time_offsets", [(-1, 2), (-1, 0, 1), (-3, 0)])
+@pytest.mark.parametrize("step", [1, 3])
+@pytest.mark.parametrize("num_x", [1, 2])
+def test_first_sequence_tells_about_equal_sequences(
+    time_offsets: tuple[int, ...], step: int, num_x: int
+) -> None:
+    """Order and precomputed indexes of equal sequences follow from the rows of the first one."""
+    component, num_sequences = tdnn(*time_offsets), 4
+    times = np.arange(0, 12, step)
+    needed = distinct((times[:, None] + time_offsets).ravel())
+    n, x = np.arange(num_sequences)[:, None, None], np.arange(num_x)[:, None]
+    given = [make_indexes(*map(np.ravel, np.broadcast_arrays(n, t, x))) for t in (needed, times)]
+    given = [rows[index_order(rows)] for rows in given]
+
+    inputs, outputs = component.reorder_indexes(*given)
+    *of_first, input_block, output_block = component.reorder_repeated_indexes(
+        *(rows[rows[:, 0] == 0] for rows in given)
     )
-    of_first = [rows[rows[:, 0] == 0] for rows in (inputs, outputs)]
 
-    expected = component.precompute_indexes(inputs, outputs, False)
+    for rows, pattern, block in (
+        (inputs, of_first[0], input_block),
+        (outputs, of_first[1], output_block),
+    ):
+        repeated = np.repeat(pattern.reshape(-1, 1, block, 3), num_sequences, axis=1)
+        repeated[..., 0] = np.arange(num_sequences)[:, None]
+        np.testing.assert_array_equal(rows, repeated.reshape(-1, 3))
+    assert component.precompute_indexes(
+        inputs, outputs, False
+    ) == component.precompute_repeated_indexes(*of_first, False, num_sequences)
 
-    assert expected == component.precompute_repeated_indexes(*of_first, False, 4)
-    assert NoOpComponent(dim=1).precompute_repeated_indexes(*of_first, False, 4) is NotImplemented
+
+def test_first_sequence_does_not_tell_everything() -> None:
+    """Types whose rules look at all sequences say so."""
+    rows = make_indexes(0, [0, 1])
+
+    assert NoOpComponent(dim=1).reorder_repeated_indexes(rows, rows) is NotImplemented
+    assert NoOpComponent(dim=1).precompute_repeated_indexes(rows, rows, True, 2) is NotImplemented
 
 
 def test_distinct_values() -> None:

@@ -187,6 +187,23 @@ class Component:
         """
         return input_indexes, output_indexes
 
+    def reorder_repeated_indexes(
+        self, input_indexes: IndexArray, output_indexes: IndexArray
+    ) -> tuple[IndexArray, IndexArray, int, int] | NotImplementedType:
+        """Returns the same for a minibatch of equal sequences, from the rows of the first alone.
+
+        Args:
+            input_indexes: (M, 3) int32 of one n, ascending.
+            output_indexes: (N, 3) int32 of that n, ascending.
+
+        Returns:
+            Both as `reorder_indexes` puts those of the first sequence, and two numbers: so many
+            rows of the input, and of the output, follow each other for the first sequence before
+            as many of each other sequence, in ascending order, come in between. NotImplemented if
+            the type has to see the rows of all sequences.
+        """
+        return NotImplemented  # type: ignore[no-any-return]
+
     def precompute_indexes(
         self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool
     ) -> PrecomputedIndexes | None:

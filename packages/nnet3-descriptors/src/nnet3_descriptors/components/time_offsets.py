@@ -117,6 +117,25 @@ class TimeOffsetRules:
             grid_indexes(output_indexes, which, grids.outputs),
         )
 
+    def reorder_repeated_indexes(
+        self, input_indexes: IndexArray, output_indexes: IndexArray
+    ) -> tuple[IndexArray, IndexArray, int, int]:
+        """Returns the same for a minibatch of equal sequences, from the rows of the first."""
+        grids = OffsetGrids.around(self.output_grid(output_indexes), self.time_offsets)
+        which = sequences(input_indexes)
+        if (
+            grids.interleave == 1
+            and len(input_indexes) == grids.inputs.count * len(which)
+            and len(output_indexes) == grids.outputs.count * len(which)
+        ):
+            return input_indexes, output_indexes, len(which), len(which)
+        return (
+            grid_indexes(input_indexes, which, grids.inputs, grids.interleave),
+            grid_indexes(output_indexes, which, grids.outputs),
+            len(which) * grids.interleave,
+            len(which),
+        )
+
     def precompute_indexes(
         self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool
     ) -> TimeOffsetPrecomputedIndexes:
