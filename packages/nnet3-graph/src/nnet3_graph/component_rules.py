@@ -7,10 +7,15 @@ nothing for each row; any other type is asked about arrays of indexes.
 
 from __future__ import annotations
 
-from nnet3_descriptors.components.base import Component
-from nnet3_descriptors.components.tdnn import TdnnComponent
+from nnet3_descriptors.components import (
+    Component,
+    StatisticsExtractionComponent,
+    StatisticsPoolingComponent,
+)
+from nnet3_descriptors.components.no_input import NoInputRules
+from nnet3_descriptors.components.time_offsets import TimeOffsetRules
 
-from nnet3_graph.rules import All, Asked, Rule, Shift
+from nnet3_graph.rules import ALWAYS, NEVER, All, AnyOf, Asked, ByTime, Optional, Rule, Shift
 
 
 def component_rule(component: Component, source: int) -> Rule:
@@ -21,8 +26,28 @@ def component_rule(component: Component, source: int) -> Rule:
         source: the number of the component-input node.
     """
     match component:
-        case TdnnComponent():
-            return All(tuple(Shift(source, offset, 0) for offset in component.time_offsets))
+        case TimeOffsetRules():
+            return _at_offsets(component, source)
+        case StatisticsExtractionComponent():
+            return _in_period(component.output_period, component.input_period, source)
+        case StatisticsPoolingComponent(input_period=period):
+            window = range(-component.left_context, component.right_context + 1, period)
+            return ByTime((AnyOf(source, window), *[NEVER] * (period - 1)))
+        case NoInputRules():
+            return ALWAYS
     if type(component).input_dependencies is Component.input_dependencies:
         return Shift(source, 0, 0)
     return Asked(source, component)
+
+
+def _at_offsets(component: TimeOffsetRules, source: int) -> Rule:
+    """Returns the rule of rows that read others at several times, of which some may be missing."""
+    required = set(component.required_time_offsets)
+    reads = ((Shift(source, offset, 0), offset in required) for offset in component.time_offsets)
+    return All(tuple(read if is_required else Optional(read) for read, is_required in reads))
+
+
+def _in_period(length: int, step: int, source: int) -> Rule:
+    """Returns the rule of rows that read whatever there is in the period that they lie in."""
+    periods = (range(-time, length - time, step) for time in range(length))
+    return ByTime(tuple(AnyOf(source, period) for period in periods))

@@ -1,0 +1,85 @@
+"""The closed forms of component rules say what the index rules of the types say."""
+
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nnet3_descriptors import parse_config
+from nnet3_descriptors.indexes import as_indexes
+from nnet3_graph import ComputationGraphBuilder, ComputationRequest, IoSpecification
+from nnet3_graph.component_rules import component_rule
+from nnet3_graph.rules import Asked
+
+NETWORK = """
+input-node name=input dim={input_dim}
+component name=c {config}
+component-node name=c component=c input=input
+output-node name=output input=c
+"""
+
+INDEX_SETS = st.sets(
+    st.tuples(st.integers(0, 2), st.integers(-9, 9), st.integers(0, 1)), min_size=1, max_size=40
+)
+
+
+def build(nnet, request):
+    """What can be computed, and the cindexes and dependencies of the graph if all can."""
+    builder = ComputationGraphBuilder(nnet, request)
+    builder.compute()
+    if not builder.all_outputs_are_computable():
+        return None
+    builder.prune()
+    graph = builder.graph
+    arrays = (graph.cindexes, graph.is_input, graph.dependency_splits, graph.dependencies)
+    return [array.tolist() for array in arrays]
+
+
+@pytest.mark.parametrize(
+    ("config", "input_dim"),
+    [
+        ("type=TdnnComponent input-dim=1 output-dim=1 time-offsets=2,-1", 1),
+        ("type=TimeHeightConvolutionComponent num-filters-in=1 num-filters-out=1 height-in=1 "
+         "height-out=1 height-offsets=0 time-offsets=-3,0,1 required-time-offsets=0", 1),
+        ("type=RestrictedAttentionComponent key-dim=1 value-dim=1 num-left-inputs=2 "
+         "num-right-inputs=1 time-stride=2 num-left-inputs-required=0", 7),
+        ("type=StatisticsExtractionComponent input-dim=1 input-period=2 output-period=6", 1),
+        ("type=StatisticsExtractionComponent input-dim=1", 1),
+        ("type=StatisticsPoolingComponent input-dim=3 left-context=4 right-context=2 "
+         "input-period=2", 3),
+        ("type=StatisticsPoolingComponent input-dim=3 left-context=0 right-context=3", 3),
+        ("type=ConstantComponent output-dim=2", 2),
+        ("type=NoOpComponent dim=1", 1),
+    ],
+)  # fmt: skip
+@given(st.data(), INDEX_SETS, INDEX_SETS)
+def test_closed_form(config, input_dim, data, inputs, outputs):
+    """A graph is the same whether a component is asked about its rows or not."""
+    nnet = parse_config(
+        NETWORK.format(config=config, input_dim=input_dim), rng=np.random.default_rng(0)
+    )
+    if data.draw(st.booleans()):  # or else hardly ever can all outputs be computed
+        _, wanted = nnet.component("c").input_dependencies(as_indexes(sorted(outputs)))
+        inputs = inputs | set(map(tuple, wanted.tolist()))
+    request = ComputationRequest(
+        inputs=(IoSpecification(name="input", indexes=as_indexes(sorted(inputs))),),
+        outputs=(IoSpecification(name="output", indexes=as_indexes(sorted(outputs))),),
+    )
+
+    with mock.patch(
+        "nnet3_graph.node_rules.component_rule",
+        lambda component, source: Asked(source, component),
+    ):
+        expected = build(nnet, request)
+
+    assert expected == build(nnet, request)
+
+
+def test_types_that_are_asked() -> None:
+    """Distribution over x has no closed form."""
+    nnet = parse_config(
+        NETWORK.format(config="type=DistributeComponent input-dim=2 output-dim=1", input_dim=2)
+    )
+
+    assert isinstance(component_rule(nnet.component("c"), 1), Asked)
