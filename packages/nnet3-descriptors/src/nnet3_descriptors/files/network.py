@@ -47,6 +47,25 @@ class AcousticModel:
     right_context: int
     priors: NDArray[np.float32] = attrs.field(converter=read_only_float32, eq=ArrayKey)
 
+    def info(self) -> str:
+        """Returns the text that nnet3-am-info prints: dimensions, priors, and the network."""
+        input_dims = {node.name: node.dim for node in self.nnet.input_nodes}
+        output_dims = {node.name: self.nnet.node_dim(node.name) for node in self.nnet.output_nodes}
+        lines = [
+            f"input-dim: {input_dims.get('input', -1)}",
+            f"ivector-dim: {input_dims.get('ivector', -1)}",
+            f"num-pdfs: {output_dims.get('output', -1)}",
+            f"prior-dimension: {self.priors.size}",
+        ]
+        if self.priors.size > 0:
+            lines += [
+                f"prior-sum: {self.priors.sum():g}",
+                f"prior-min: {self.priors.min():g}",
+                f"prior-max: {self.priors.max():g}",
+            ]
+        lines.append("# Nnet info follows.")
+        return "".join(f"{line}\n" for line in lines) + self.nnet.info()
+
 
 def read_nnet(path_or_file: PathOrFile) -> Nnet:
     """Reads a network from a .raw file, or the network of a .mdl file.

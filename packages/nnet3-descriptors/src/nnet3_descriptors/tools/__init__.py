@@ -1,0 +1,1 @@
+"""Command-line tools with the names and options of Kaldi's."""

@@ -1,0 +1,85 @@
+"""Files as Kaldi's tools name them: a path, "-", "command |" to read from, "| command" to write to.
+
+Only arguments of a tool are names of this kind. What stands in a file is never run.
+"""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import IO
+
+import click
+
+from nnet3_descriptors.files.source import PathOrFile
+
+_STANDARD = ("", "-")
+
+
+@contextlib.contextmanager
+def readable(name: str) -> Iterator[PathOrFile]:
+    """Gives what `read_nnet` can read: the path itself, standard input, or a command's output.
+
+    Raises:
+        click.ClickException: The command fails.
+    """
+    if name in _STANDARD:
+        yield sys.stdin.buffer
+    elif name.rstrip().endswith("|"):
+        command = name.rstrip().removesuffix("|")
+        with subprocess.Popen(_shell(command), stdout=subprocess.PIPE) as process:
+            yield _pipe(process.stdout)
+        _check(process, command)
+    else:
+        yield name
+
+
+@contextlib.contextmanager
+def writable(name: str) -> Iterator[PathOrFile]:
+    """Gives what `write_nnet` can write to: the path itself, standard output, or a command's input.
+
+    Raises:
+        click.ClickException: The command fails.
+    """
+    if name in _STANDARD:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    elif name.lstrip().startswith("|"):
+        command = name.lstrip().removeprefix("|")
+        with subprocess.Popen(_shell(command), stdin=subprocess.PIPE) as process:
+            yield _pipe(process.stdin)
+        _check(process, command)
+    else:
+        yield name
+
+
+def read_text(name: str) -> str:
+    """Returns the text of a file that is named in this way.
+
+    Raises:
+        click.ClickException: It cannot be read, or is no text.
+    """
+    with readable(name) as source:
+        try:
+            if isinstance(source, str):
+                with open(source, encoding="utf-8") as file:
+                    return file.read()
+            assert hasattr(source, "read")
+            return source.read().decode()
+        except UnicodeDecodeError:
+            raise click.ClickException(f"{name}: this is no text") from None
+
+
+def _shell(command: str) -> list[str]:
+    return ["/bin/sh", "-c", command]
+
+
+def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
+    assert stream is not None
+    return stream
+
+
+def _check(process: "subprocess.Popen[bytes]", command: str) -> None:
+    if process.returncode != 0:
+        status = process.returncode
+        raise click.ClickException(f"the command '{command.strip()}' failed with status {status}")
