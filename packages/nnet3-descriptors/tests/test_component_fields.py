@@ -40,8 +40,10 @@ CONFIGS = {
     "FixedAffineComponent": "input-dim=3 output-dim=2",
     "FixedBiasComponent": "dim=3",
     "FixedScaleComponent": "dim=3 scale=2",
-    "GeneralDropoutComponent": "dim=6 block-dim=3 specaugment-max-proportion=0.25 specaugment-max-regions=2 "
-    "test-mode=true time-period=10",
+    "GeneralDropoutComponent": (
+        "dim=6 block-dim=3 specaugment-max-proportion=0.25 specaugment-max-regions=2 "
+        "test-mode=true time-period=10"
+    ),
     "GruNonlinearityComponent": "cell-dim=4 recurrent-dim=2 self-repair-scale=0.01",
     "LinearComponent": "input-dim=4 output-dim=2 rank-in=1 orthonormal-constraint=-1.0",
     "LogSoftmaxComponent": "dim=4",
@@ -62,8 +64,10 @@ CONFIGS = {
     "PnormComponent": "input-dim=6 output-dim=3",
     "RectifiedLinearComponent": "dim=4 block-dim=2 self-repair-scale=1.0e-05",
     "RepeatedAffineComponent": "input-dim=6 output-dim=4 num-repeats=2 bias-stddev=0.5",
-    "RestrictedAttentionComponent": "num-heads=2 key-dim=3 value-dim=2 num-left-inputs=2 num-right-inputs=1 "
-    "time-stride=3 num-left-inputs-required=0 output-context=false",
+    "RestrictedAttentionComponent": (
+        "num-heads=2 key-dim=3 value-dim=2 num-left-inputs=2 num-right-inputs=1 "
+        "time-stride=3 num-left-inputs-required=0 output-context=false"
+    ),
     "ScaleAndOffsetComponent": "dim=6 block-dim=3 rank=5",
     "SigmoidComponent": "dim=4 self-repair-lower-threshold=0.05",
     "SoftmaxComponent": "dim=4",
@@ -74,8 +78,10 @@ CONFIGS = {
     "SumGroupComponent": "sizes=1,3,2",
     "TanhComponent": "dim=4",
     "TdnnComponent": "input-dim=3 output-dim=2 time-offsets=-1,0,1 l2-regularize=0.01",
-    "TimeHeightConvolutionComponent": "num-filters-in=2 num-filters-out=3 height-in=4 height-out=2 "
-    "height-subsample-out=2 time-offsets=-1,0,1 height-offsets=0,1 required-time-offsets=0",
+    "TimeHeightConvolutionComponent": (
+        "num-filters-in=2 num-filters-out=3 height-in=4 height-out=2 "
+        "height-subsample-out=2 time-offsets=-1,0,1 height-offsets=0,1 required-time-offsets=0"
+    ),
 }
 
 
