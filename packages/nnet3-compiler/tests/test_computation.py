@@ -119,11 +119,18 @@ class TestInvalid:
             ),
             (
                 {"command_table": command_table([commands.DeallocMatrix(matrix=4)])},
-                r"DeallocMatrix.matrix = 4 does not cover the whole of matrix 1 \(4 x 3\)",
+                r"DeallocMatrix.matrix = 4 does not cover a whole matrix",
             ),
             (
                 {"command_table": command_table([*PROGRAM, commands.GotoLabel(label=2)])},
                 r"commands\[8\]: GotoLabel.label = 2 is not the position of a NoOperationLabel",
+            ),
+            (
+                {
+                    "command_table": command_table([commands.NoOperation()])
+                    + np.eye(9)[8].astype(int)
+                },
+                r"commands\[0\] or a later NoOperation has a value in an unused column",
             ),
             ({"indexes": [[0, -2]]}, r"indexes\[0\]"),
             ({"indexes_multi": [[[1, 4]]]}, r"indexes_multi\[0\]\[0\] = \[1, 4\] is no row"),
@@ -161,7 +168,7 @@ class TestDebugInfo:
         assert info == MatrixDebugInfo(pattern=info.cindexes)
         assert info != MatrixDebugInfo(pattern=info.cindexes, is_deriv=True)
 
-    def test_one_node_only(self) -> None:
-        """Rows of two nodes are refused."""
-        with pytest.raises(ComputationError, match="must belong to one node"):
-            MatrixDebugInfo(pattern=[[5, 0, 7, 0], [6, 0, 7, 0]])
+    def test_blocks_are_whole(self) -> None:
+        """A pattern that is no whole number of blocks is refused."""
+        with pytest.raises(ComputationError, match="3 rows are no multiple of a block of 2"):
+            MatrixDebugInfo(pattern=[[5, 0, t, 0] for t in range(3)], block=2)

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_compiler import (
     ComputationSyntaxError,
+    MatrixDebugInfo,
     NnetComputation,
     command_table,
     commands,
@@ -127,6 +128,16 @@ class TestFormat:
         ]
         assert "j0 = m1[0, 1], -, m1(1:2, :)[1]" in text
         assert "r0 = 0..2 + 2 x 3, -" in text
+        assert parse_computation(text) == computation
+
+    def test_rows_of_several_nodes(self) -> None:
+        """A matrix that passes have put together is described node by node."""
+        rows = [[1, 0, 0, 0], [1, 0, 1, 0], [4, 0, 1, 2], [1, 0, 5, 0]]
+        infos = [MatrixDebugInfo(pattern=()), MatrixDebugInfo(pattern=rows, is_deriv=True)]
+        computation = NnetComputation(matrices=[[0, 0], [4, 3]], matrix_debug_info=infos)
+        text = format_computation(computation)
+
+        assert "m1 = 4 x 3, deriv of node1: (0,0), (0,1); node4: (0,1,2); node1: (0,5)" in text
         assert parse_computation(text) == computation
 
     def test_equal_submatrices_keep_their_numbers(self) -> None:

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 IntArray = NDArray[np.int32]
 
+NONE = -1
+"""Stands for no row, no step, no cindex."""
+
 
 def frozen_array(value: Any) -> IntArray:
     """Returns `value` as a read-only int32 array; copies unless it is one already.

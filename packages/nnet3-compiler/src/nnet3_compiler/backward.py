@@ -11,13 +11,12 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray, run_starts
+from nnet3_compiler.arrays import NONE, IntArray, run_starts
 from nnet3_compiler.commands import AddRowRanges, AddRows, AddToRowsMulti, MatrixAdd
 from nnet3_compiler.emission import Emission, IndexLists, command_rows
-from nnet3_compiler.forward import PLACES_PER_STEP, scattered_rows
+from nnet3_compiler.forward import PLACES_PER_STEP, ScatteredRows
 from nnet3_compiler.sources import PieceKind, Pieces
 from nnet3_compiler.step_info import NUM_ROWS, StepInfo
-from nnet3_compiler.steps import NONE
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -133,9 +132,10 @@ class DescriptorBackward:
 
     def _emit_scattered(self, emission: Emission, piece: int) -> None:
         """Emits a piece whose rows come from several steps."""
-        pairs = scattered_rows(self.pieces, piece, self.info.deriv)
-        for unique in unique_lists(pairs):
-            number = self.lists.append(self.lists.multi, unique)
+        rows_of_piece = ScatteredRows.of(self.pieces, piece, self.info.deriv)
+        for pairs in unique_lists(rows_of_piece.pairs):
+            part = attrs.evolve(rows_of_piece, pairs=pairs)
+            number = self.lists.append(self.lists.multi, part.repeated(self.pieces.minibatch))
             rows = command_rows(
                 AddToRowsMulti,
                 1,

@@ -140,13 +140,14 @@ def precompute_indexes(
     for step in np.flatnonzero(special[steps.node] & ~steps.is_given).tolist():
         component = network.nnet.components[int(network.component[steps.node[step]])]
         need_backprop = requests[int(steps.segment[step])].needs_derivatives
-        patterns = [steps.indexes[steps.rows_of(number)] for number in (step - 1, step)]
+        inputs = steps.indexes[steps.rows_of(step - 1)]
+        outputs = steps.indexes[steps.rows_of(step)]
         precomputed = component.precompute_repeated_indexes(
-            *patterns, need_backprop, minibatch.size
+            inputs, outputs, need_backprop, minibatch.size
         )
         if precomputed is NotImplemented:
-            blocks = steps.block[step - 1 : step + 1].tolist()
-            inputs, outputs = map(minibatch.indexes, patterns, blocks)
+            inputs = minibatch.indexes(inputs, int(steps.block[step - 1]))
+            outputs = minibatch.indexes(outputs, int(steps.block[step]))
             precomputed = component.precompute_indexes(inputs, outputs, need_backprop)
         if precomputed is not None:
             numbers[step] = len(found)

@@ -21,7 +21,7 @@ def cindex_table(value: Any) -> IntArray:
 
 @attrs.frozen(kw_only=True, eq=False)
 class MatrixDebugInfo:
-    """The node and the cindexes that the rows of a matrix belong to.
+    """The cindexes that the rows of a matrix belong to.
 
     A minibatch of sequences that all have the same frames is stored once: `pattern` are the rows of
     one sequence, and each of them stands for one row per member of `sequences`. The full list is
@@ -35,7 +35,7 @@ class MatrixDebugInfo:
             before the following rows of the pattern begin; see `shortcut`.
 
     Raises:
-        ComputationError: The pattern has no rows, or rows of several nodes.
+        ComputationError: The pattern is no table of cindexes, or has no whole number of blocks.
     """
 
     is_deriv: bool = False
@@ -48,15 +48,16 @@ class MatrixDebugInfo:
             raise ComputationError(
                 f"cindexes must have the shape (rows, 4) (got {self.pattern.shape})"
             )
-        nodes = self.pattern[:, NODE]
-        if self.block < 1 or len(nodes) % self.block:
-            raise ComputationError(f"{len(nodes)} rows are no multiple of a block of {self.block}")
-        if len(nodes) and (nodes != nodes[0]).any():
-            raise ComputationError("the rows of a matrix must belong to one node")
+        rows = len(self.pattern)
+        if self.block < 1 or rows % self.block:
+            raise ComputationError(f"{rows} rows are no multiple of a block of {self.block}")
 
     @property
     def node(self) -> int:
-        """The index of the node; -1 if nothing is known of the matrix."""
+        """The node of the first row; -1 if nothing is known of the matrix.
+
+        All rows have the same node, unless passes have put several matrices together.
+        """
         return int(self.pattern[0, NODE]) if len(self.pattern) else -1
 
     @property

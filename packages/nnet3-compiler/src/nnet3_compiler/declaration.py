@@ -94,6 +94,11 @@ class Operand:
     optional: bool = False
     column: int
 
+    @property
+    def least(self) -> int:
+        """The smallest value: 1 for a matrix that must be there."""
+        return int(self.kind in MATRIX_KINDS and not self.optional)
+
     def access_for(self, properties: ComponentProperties) -> Access:
         """Returns the access when the command runs a component with these properties."""
         return Access.READ_WRITE if self.adds_if & properties else self.access
@@ -153,10 +158,10 @@ class Command:
                 raise CommandError(
                     f"{type(self).__name__}.{declared.name} must be an integer (got {value!r})"
                 )
-            least = int(declared.kind in MATRIX_KINDS and not declared.optional)
-            if not least <= value < 2**31:
+            if not declared.least <= value < 2**31:
                 raise CommandError(
-                    f"{type(self).__name__}.{declared.name} must be at least {least} (got {value})"
+                    f"{type(self).__name__}.{declared.name} must be at least {declared.least} "
+                    f"(got {value})"
                 )
 
     @property

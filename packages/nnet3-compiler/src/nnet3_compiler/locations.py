@@ -13,10 +13,10 @@ import numpy as np
 from nnet3_descriptors.descriptors import ForwardingDescriptor, SumDescriptor
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray, run_starts
+from nnet3_compiler.arrays import NONE, IntArray, run_starts
 from nnet3_compiler.graphs import Graphs
 from nnet3_compiler.network import Network
-from nnet3_compiler.steps import NONE, Steps
+from nnet3_compiler.steps import Steps
 
 BoolArray = NDArray[np.bool_]
 
@@ -90,38 +90,69 @@ def input_locations(network: Network, graphs: Graphs, steps: Steps) -> InputLoca
     pieces = _Pieces()
     step_of_row = steps.step_of_row
     for node, descriptor in enumerate(network.descriptors):
-        of_node = steps.by_node[steps.node_begin[node] : steps.node_begin[node + 1]]
-        of_node = of_node[steps.count[of_node] > 0]
-        if descriptor is None or not len(of_node):
+        if descriptor is None:
             continue
-        for segment, graph in enumerate(graphs.segments):
-            own = of_node[steps.segment[of_node] == segment]
-            if not len(own):
-                continue
-            first = int(steps.begin[own[0]])
-            last = int(steps.begin[own[-1]] + steps.count[own[-1]])
-            rows = _Rows(
-                steps=steps,
-                step_of_row=step_of_row,
-                own=own,
-                begin=steps.begin[own] - first,
-                rows=slice(first, last),
-            )
-            # the rows of the node, in the order of their ids, are the columns of leaf_ids
-            place = steps.cindex_ids[first:last] - graph.node_range(node).start
-            for part, ids in enumerate(graph.leaf_ids(node)):
-                rows.add_part(pieces, part, descriptor.parts[part], ids, place)
+        own = steps.by_node[steps.node_begin[node] : steps.node_begin[node + 1]]
+        if not (count := steps.count[own]).all():
+            own = own[count > 0]
+        if not len(own):
+            continue
+        first = int(steps.begin[own[0]])
+        last = int(steps.begin[own[-1]] + steps.count[own[-1]])
+        rows = _Rows(
+            steps=steps,
+            step_of_row=step_of_row,
+            own=own,
+            begin=steps.begin[own] - first,
+            rows=slice(first, last),
+            sources=_leaf_ids(graphs, node, steps.cindex_ids[first:last]),
+        )
+        for part, sum_descriptor in enumerate(descriptor.parts):
+            rows.add_part(pieces, part, sum_descriptor)
     return pieces.finish(steps)
+
+
+def _leaf_ids(graphs: Graphs, node: int, cindex_ids: IntArray) -> list[IntArray]:
+    """Returns which cindexes the leaves of each part of a descriptor take.
+
+    Args:
+        graphs: The graphs.
+        node: The node of the descriptor.
+        cindex_ids: (rows,) int32, some of its rows; -1 for padding.
+
+    Returns:
+        For each part (leaves, rows) int32; -1 for none.
+    """
+    ranges = [graph.node_range(node) for graph in graphs.segments]
+    tables = [graph.leaf_ids(node) for graph in graphs.segments]
+    if len(ranges) == 1:
+        columns = cindex_ids - ranges[0].start
+        parts = list(tables[0])
+    else:
+        before = np.cumsum([0, *(ids.stop - ids.start for ids in ranges[:-1])])
+        segment = np.searchsorted([ids.start for ids in ranges], cindex_ids, side="right") - 1
+        shift = before - [ids.start for ids in ranges]
+        columns = cindex_ids + shift[segment]
+        parts = [np.concatenate(of_part, axis=1) for of_part in zip(*tables, strict=True)]
+    padding = cindex_ids < 0
+    if not padding.any():
+        return [ids[:, columns] for ids in parts]
+    columns[padding] = 0
+    found = [ids[:, columns] for ids in parts]
+    for ids in found:
+        ids[:, padding] = NONE
+    return found
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class _Rows:
-    """All rows of one descriptor's steps (of one segment).
+    """All rows of one descriptor's steps.
 
     Attributes:
         own: (steps,) the steps, none of them empty.
         begin: (steps,) where each begins in `rows`.
         rows: The rows.
+        sources: For each part (leaves, rows) int32, the cindex ids that are taken; -1 for none.
     """
 
     steps: Steps
@@ -129,44 +160,22 @@ class _Rows:
     own: IntArray
     begin: IntArray
     rows: slice
+    sources: list[IntArray]
 
-    def add_part(
-        self,
-        pieces: _Pieces,
-        part: int,
-        descriptor: SumDescriptor,
-        ids: IntArray,
-        place: IntArray,
-    ) -> None:
-        """Adds the pieces of one part.
-
-        Args:
-            pieces: Where they go.
-            part: The number of the part.
-            descriptor: The part.
-            ids: (L, rows of the node) int32, the cindex ids that its leaves take, or -1.
-            place: (rows,) int32, the column of `ids` of each row; negative for padding.
-        """
-        padding = place < 0
-        source = self.steps.row_of_cindex[ids][:, np.maximum(place, 0)]
-        if padding.any():
-            source[:, padding] = NONE
-        self._add_constants(pieces, part, descriptor, source >= 0, padding)
+    def add_part(self, pieces: _Pieces, part: int, descriptor: SumDescriptor) -> None:
+        """Adds the pieces of one part."""
+        source = self.steps.row_of_cindex[self.sources[part]]
+        if descriptor.constant != 0.0 or descriptor.has_optional_constant:
+            self._add_constants(pieces, part, descriptor, source >= 0)
         for alpha, columns in self._by_scale(descriptor.leaves, source):
             self._add_columns(pieces, part, alpha, columns)
 
     def _add_constants(
-        self,
-        pieces: _Pieces,
-        part: int,
-        descriptor: SumDescriptor,
-        available: BoolArray,
-        padding: BoolArray,
+        self, pieces: _Pieces, part: int, descriptor: SumDescriptor, used: BoolArray
     ) -> None:
         """Adds constants, as runs of rows with the same one; padding has none."""
-        if descriptor.constant == 0.0 and not descriptor.has_optional_constant:
-            return
-        value = np.where(padding, np.float32(0.0), descriptor.constant_term(available))
+        value = descriptor.constant_term(used)
+        value[self.steps.cindex_ids[self.rows] < 0] = 0.0
         is_first = run_starts(value)
         is_first[self.begin] = True
         runs = np.flatnonzero(is_first)
@@ -182,15 +191,20 @@ class _Rows:
         self, leaves: tuple[ForwardingDescriptor, ...], source: IntArray
     ) -> list[tuple[float, IntArray]]:
         """Returns the columns of each scale: (columns, rows) int32."""
+        if len(leaves) == 1 and isinstance(scale := self._scale(leaves[0]), float):
+            return [(scale, source)]
         by_scale: dict[float, list[IntArray]] = {}
         for leaf, column in zip(leaves, source, strict=True):
-            scales = leaf.scale(self.steps.indexes[self.rows])
+            scales = self._scale(leaf)
             if isinstance(scales, float):
                 by_scale.setdefault(scales, []).append(column)
                 continue
             for scale in np.unique(scales[column >= 0]).tolist():
                 by_scale.setdefault(scale, []).append(np.where(scales == scale, column, NONE))
         return [(scale, np.array(columns)) for scale, columns in by_scale.items()]
+
+    def _scale(self, leaf: ForwardingDescriptor) -> float | NDArray[np.float32]:
+        return leaf.scale(self.steps.indexes[self.rows])
 
     def _add_columns(self, pieces: _Pieces, part: int, alpha: float, columns: IntArray) -> None:
         if len(columns) > 1:

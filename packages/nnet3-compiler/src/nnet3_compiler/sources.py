@@ -7,10 +7,10 @@ import enum
 import attrs
 import numpy as np
 
-from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.arrays import NONE, IntArray
 from nnet3_compiler.locations import InputLocations
 from nnet3_compiler.shortcut import Minibatch
-from nnet3_compiler.steps import NONE, Steps
+from nnet3_compiler.steps import Steps
 
 
 class PieceKind(enum.IntEnum):

@@ -6,18 +6,20 @@ checker of the optimizer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+from nnet3_descriptors.indexes import distinct
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import IntArray
 from nnet3_compiler.commands import SCHEMA, NoOperationLabel
 from nnet3_compiler.declaration import (
-    FIRST_OPERAND_COLUMN,
+    ALPHA_COLUMN,
     OPCODE_COLUMN,
     TABLE_WIDTH,
+    Command,
+    Operand,
     OperandKind,
 )
 from nnet3_compiler.errors import ComputationError
@@ -84,32 +86,44 @@ def _check_submatrices(submatrices: IntArray, matrices: IntArray) -> None:
 
 
 def _check_commands(computation: NnetComputation) -> None:
+    """Checks the columns of all commands of a type together."""
     table = computation.command_table
     opcodes = table[:, OPCODE_COLUMN]
-    known = (opcodes > 0) & (opcodes < len(SCHEMA.known))
-    known &= SCHEMA.known[np.where(known, opcodes, 0)]
-    if not known.all():
-        bad = int(np.flatnonzero(~known)[0])
-        raise ComputationError(f"commands[{bad}] has the unknown opcode {opcodes[bad]}")
-    operands = table[:, FIRST_OPERAND_COLUMN:]
-    kind = SCHEMA.kind[opcodes, FIRST_OPERAND_COLUMN:]
-    limits = _limits(computation)[kind]
-    least = SCHEMA.is_matrix[opcodes, FIRST_OPERAND_COLUMN:]
-    least = least & ~SCHEMA.optional[opcodes, FIRST_OPERAND_COLUMN:]
-    _require(computation, (operands >= least) & (operands < limits), _out_of_range)
+    limits = _limits(computation)
     is_whole = whole_submatrices(computation.submatrices, computation.matrices)
-    wants_whole = kind == OperandKind.WHOLE_MATRIX
-    _require(computation, is_whole[np.where(wants_whole, operands, 0)] | ~wants_whole, _not_whole)
-    wants_label = kind == OperandKind.LABEL
-    if wants_label.any():
-        target = opcodes[np.where(wants_label, operands, 0)]
-        _require(computation, (target == NoOperationLabel.OPCODE) | ~wants_label, _no_label)
+    is_label = opcodes == NoOperationLabel.OPCODE
+    for opcode in distinct(opcodes).tolist():
+        positions = np.flatnonzero(opcodes == opcode)
+        command_type = SCHEMA.types[opcode] if 0 <= opcode < len(SCHEMA.types) else None
+        if command_type is None:
+            raise ComputationError(f"commands[{positions[0]}] has the unknown opcode {opcode}")
+        rows = table[positions]
+        least, most = rows.min(axis=0).tolist(), rows.max(axis=0).tolist()
+        used = {OPCODE_COLUMN, ALPHA_COLUMN} if command_type.HAS_ALPHA else {OPCODE_COLUMN}
+        for item in command_type.OPERANDS:
+            column = item.column
+            used.add(column)
+            if least[column] < item.least or most[column] >= limits[item.kind]:
+                valid = (rows[:, column] >= item.least) & (rows[:, column] < limits[item.kind])
+                fault = f"is out of range: there are {limits[item.kind]} of kind {item.kind.name}"
+                raise _fault(command_type, item, positions, rows, valid, fault)
+            if item.kind is OperandKind.WHOLE_MATRIX:
+                if not (valid := is_whole[rows[:, column]]).all():
+                    fault = "does not cover a whole matrix"
+                    raise _fault(command_type, item, positions, rows, valid, fault)
+            elif item.kind is OperandKind.LABEL and not (valid := is_label[rows[:, column]]).all():
+                fault = "is not the position of a NoOperationLabel"
+                raise _fault(command_type, item, positions, rows, valid, fault)
+        if any(least[column] or most[column] for column in set(range(TABLE_WIDTH)) - used):
+            raise ComputationError(
+                f"commands[{positions[0]}] or a later {command_type.__name__} has a value in an "
+                "unused column of the table, which must be 0"
+            )
 
 
-def _limits(computation: NnetComputation) -> NDArray[np.int64]:
+def _limits(computation: NnetComputation) -> dict[OperandKind, int]:
     """One past the largest value of an operand of each kind."""
-    limits = np.full(len(OperandKind), 2**31, np.int64)
-    limits[OperandKind.NONE] = 1
+    limits = dict.fromkeys(OperandKind, 2**31)
     limits[OperandKind.SUBMATRIX] = len(computation.submatrices)
     limits[OperandKind.WHOLE_MATRIX] = len(computation.submatrices)
     limits[OperandKind.PRECOMPUTED] = len(computation.precomputed_indexes)
@@ -120,44 +134,20 @@ def _limits(computation: NnetComputation) -> NDArray[np.int64]:
     return limits
 
 
-def _require(
-    computation: NnetComputation,
+def _fault(
+    command_type: type[Command],
+    operand: Operand,
+    positions: NDArray[np.intp],
+    rows: IntArray,
     valid: NDArray[np.bool_],
-    message: Callable[[NnetComputation, OperandKind, int], str],
-) -> None:
-    if valid.all():
-        return
-    command, operand = (int(place[0]) for place in np.nonzero(~valid))
-    row = computation.command_table[command]
-    command_type = SCHEMA.types[int(row[OPCODE_COLUMN])]
-    assert command_type is not None
-    value = int(row[FIRST_OPERAND_COLUMN + operand])
-    if operand < len(command_type.OPERANDS):
-        declared = command_type.OPERANDS[operand]
-        name, kind = declared.name, declared.kind
-    else:
-        name, kind = f"column {FIRST_OPERAND_COLUMN + operand}", OperandKind.NONE
-    raise ComputationError(
-        f"commands[{command}]: {command_type.__name__}.{name} = {value} "
-        f"{message(computation, kind, value)}"
+    fault: str,
+) -> ComputationError:
+    """Returns the error for the first command whose operand is not valid."""
+    bad = int(np.argmin(valid))
+    return ComputationError(
+        f"commands[{positions[bad]}]: {command_type.__name__}.{operand.name} = "
+        f"{rows[bad, operand.column]} {fault}"
     )
-
-
-def _out_of_range(computation: NnetComputation, kind: OperandKind, value: int) -> str:
-    if kind is OperandKind.NONE:
-        return "must be 0: the column is unused"
-    limit = int(_limits(computation)[kind])
-    return f"is out of range: there are {limit} of kind {kind.name}"
-
-
-def _not_whole(computation: NnetComputation, kind: OperandKind, value: int) -> str:
-    matrix = int(computation.submatrices[value, 0])
-    rows, cols = computation.matrices[matrix].tolist()
-    return f"does not cover the whole of matrix {matrix} ({rows} x {cols})"
-
-
-def _no_label(computation: NnetComputation, kind: OperandKind, value: int) -> str:
-    return "is not the position of a NoOperationLabel"
 
 
 def _check_index_tables(computation: NnetComputation) -> None:

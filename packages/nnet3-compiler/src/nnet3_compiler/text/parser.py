@@ -194,7 +194,7 @@ class _Reader:
 
     def _debug_info(self, text: str) -> MatrixDebugInfo:
         match = re.fullmatch(
-            r"(value|deriv)(?: of sequences (.+) in blocks of (\d+))?(?: of (\S+): (.*))?", text
+            r"(value|deriv)(?: of sequences (.+) in blocks of (\d+))?(?: of (.*))?", text
         )
         if match is None:
             if text:
@@ -202,14 +202,19 @@ class _Reader:
             return NO_DEBUG_INFO
         if match[4] is None:
             return MatrixDebugInfo(is_deriv=match[1] == "deriv", pattern=())
-        indexes = _indexes(match[5])
-        node = np.full((len(indexes), 1), self._node(match[4]), np.int32)
         return MatrixDebugInfo(
             is_deriv=match[1] == "deriv",
-            pattern=np.hstack([node, indexes]),
+            pattern=np.concatenate([self._cindexes(item) for item in match[4].split("; ")]),
             sequences=parse_numbers(match[2] or ""),
             block=int(match[3] or 1),
         )
+
+    def _cindexes(self, text: str) -> IntArray:
+        name, colon, indexes = text.partition(": ")
+        if not colon:
+            raise ValueError(f"expected a node and its indexes, got '{text}'")
+        rows = _indexes(indexes)
+        return np.hstack([np.full((len(rows), 1), self._node(name), np.int32), rows])
 
     def _add_list(self, kind: str, number: int, text: str) -> None:
         _expect_number(kind, number, len(self.lists[kind]))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 import numpy as np
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.indexes import NO_TIME
 from nnet3_descriptors.serialization import to_json
 
-from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.arrays import IntArray, run_starts
 from nnet3_compiler.commands import SCHEMA
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.debug_info import MatrixDebugInfo
@@ -69,7 +70,8 @@ def _lines(computation: NnetComputation, nnet: Nnet | None) -> Iterator[str]:
 
 def _node_names(computation: NnetComputation, nnet: Nnet | None) -> dict[int, str]:
     used = {*_operands(computation, OperandKind.NODE), *computation.steps[:, 0].tolist()}
-    used |= {info.node for info in computation.matrix_debug_info} - {-1}
+    for info in computation.matrix_debug_info:
+        used.update(info.pattern[run_starts(info.pattern[:, 0]), 0].tolist())
     return {number: nnet.nodes[number].name if nnet else f"node{number}" for number in sorted(used)}
 
 
@@ -108,7 +110,11 @@ def _debug_text(info: MatrixDebugInfo | None, names: OperandText) -> str:
         return text
     if len(info.sequences):
         text += f" of sequences {format_numbers(info.sequences)} in blocks of {info.block}"
-    return f"{text} of {names.nodes[info.node]}: {_index_text(info.pattern[:, 1:])}"
+    of_nodes = [
+        f"{names.nodes[int(info.pattern[begin, 0])]}: {_index_text(info.pattern[begin:end, 1:])}"
+        for begin, end in _runs_of(info.pattern[:, 0])
+    ]
+    return f"{text} of {'; '.join(of_nodes)}"
 
 
 def _index_text(indexes: IntArray) -> str:
@@ -132,7 +138,7 @@ def _index_text(indexes: IntArray) -> str:
 def _multi_text(pairs: IntArray, submatrices: SubmatrixNames) -> str:
     """Returns (submatrix, row) pairs: m3(0:9, :)[2:5]; "-" for none."""
     items = []
-    for begin, end in _same_submatrix(pairs[:, 0]):
+    for begin, end in _runs_of(pairs[:, 0]):
         rows = pairs[begin:end, 1]
         if pairs[begin, 0] < 0:
             items.append(ABSENT if end == begin + 1 else f"{ABSENT}x{end - begin}")
@@ -141,11 +147,9 @@ def _multi_text(pairs: IntArray, submatrices: SubmatrixNames) -> str:
     return ", ".join(items)
 
 
-def _same_submatrix(submatrix: IntArray) -> Iterator[tuple[int, int]]:
+def _runs_of(values: IntArray) -> Iterator[tuple[int, int]]:
     """Returns the runs of equal values, as begin and end."""
-    bounds = np.flatnonzero(np.diff(submatrix)) + 1
-    begins = [0, *bounds.tolist()] if len(submatrix) else []
-    return zip(begins, [*begins[1:], len(submatrix)], strict=True)
+    return pairwise([*np.flatnonzero(run_starts(values)).tolist(), len(values)])
 
 
 def _ranges_text(ranges: IntArray) -> str:
