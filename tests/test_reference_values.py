@@ -1,0 +1,76 @@
+"""Running the compiled computation gives Kaldi's numbers, optimized or not."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
+from nnet3_graph import ComputationRequest
+from nnet3_optimizer import check_computation, optimize
+from nnet3_runtime_cuda import NnetComputer
+from reference_cases import ReferenceCase, computation_request, parametrize_cases
+
+Compile = Callable[[Nnet, ComputationRequest], NnetComputation]
+
+
+def compile_optimized(nnet: Nnet, request: ComputationRequest) -> NnetComputation:
+    """The program that users run, checked."""
+    computation = optimize(nnet, compile_computation(nnet, request))
+    check_computation(nnet, computation)
+    return computation
+
+
+parametrize_programs = pytest.mark.parametrize(
+    "compile_program",
+    [
+        pytest.param(compile_computation, id="compiled"),
+        pytest.param(compile_optimized, id="optimized"),
+    ],
+)
+
+
+def network(case: ReferenceCase) -> Nnet:
+    """The network in the mode in which the case runs."""
+    nnet = read_nnet(case.network_path)
+    return set_test_mode(nnet) if case.test_mode else nnet
+
+
+def assert_close(
+    actual: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float
+) -> None:
+    """Compare by the largest difference relative to the largest value of each array."""
+    assert set(expected) == set(actual)
+    for name, array in expected.items():
+        assert array.shape == actual[name].shape
+        assert actual[name].dtype == np.float32
+        scale = max(np.abs(array).max(), 1e-3)
+        np.testing.assert_allclose(actual[name] / scale, array / scale, rtol=0, atol=tolerance)
+
+
+@parametrize_programs
+@parametrize_cases()
+def test_outputs(case: ReferenceCase, compile_program: Compile) -> None:
+    """Outputs agree within 1e-5."""
+    nnet = network(case)
+    computer = NnetComputer(nnet, compile_program(nnet, computation_request(case)))
+
+    outputs = computer.forward(case.node_arrays("input"))
+
+    assert_close(outputs, case.node_arrays("output"), 1e-5)
+
+
+@parametrize_programs
+@parametrize_cases(only=lambda case: any(io.has_deriv for io in case.request.outputs))
+def test_derivatives(case: ReferenceCase, compile_program: Compile) -> None:
+    """Derivatives of inputs and parameters agree within 1e-4."""
+    nnet = network(case)
+    computer = NnetComputer(nnet, compile_program(nnet, computation_request(case)))
+    computer.forward(case.node_arrays("input"))
+
+    derivatives = computer.backward(case.node_arrays("output_deriv"))
+
+    assert_close(derivatives, case.node_arrays("input_deriv"), 1e-4)
+    if "gradient" in case.arrays:
+        gradient = {"gradient": vectorize(computer.gradient)}
+        assert_close(gradient, {"gradient": case.arrays["gradient"]}, 1e-4)
