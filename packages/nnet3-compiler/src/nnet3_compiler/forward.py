@@ -6,12 +6,12 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.arrays import NONE, IntArray
 from nnet3_compiler.commands import AddRows, AddRowsMulti, MatrixAdd, SetConst
 from nnet3_compiler.emission import Emission, IndexLists, command_rows
+from nnet3_compiler.shortcut import Minibatch
 from nnet3_compiler.sources import PieceKind, Pieces
 from nnet3_compiler.step_info import StepInfo
-from nnet3_compiler.steps import NONE
 
 PLACES_PER_STEP = 1 << 32
 """Commands of step s have places from s * PLACES_PER_STEP on."""
@@ -121,7 +121,10 @@ class DescriptorForward:
         pieces = self.pieces
         chosen = pieces.of_kind(PieceKind.SCATTERED)
         numbers = [
-            self.lists.append(self.lists.multi, scattered_rows(pieces, piece, self.info.value))
+            self.lists.append(
+                self.lists.multi,
+                ScatteredRows.of(pieces, piece, self.info.value).repeated(pieces.minibatch),
+            )
             for piece in chosen.tolist()
         ]
         rows = command_rows(
@@ -134,26 +137,47 @@ class DescriptorForward:
         emission.add(self._place(chosen) + AFTER_RANGES, rows)
 
 
-def scattered_rows(pieces: Pieces, piece: int, submatrix_of_step: IntArray) -> IntArray:
-    """Returns for each row of a piece where it comes from, for all sequences.
+@attrs.frozen(kw_only=True, eq=False)
+class ScatteredRows:
+    """Rows of several steps, for the rows of one sequence.
 
-    Args:
-        pieces: The pieces.
-        piece: The number of one.
-        submatrix_of_step: (S,) int32, the submatrix of each step; rows of steps that have none are
-            left out.
-
-    Returns:
-        (rows, 2) int32: submatrix, row; (-1, -1) for none.
+    Attributes:
+        pairs: (K, 2) int32: submatrix, row among those of one sequence; (-1, -1) for none.
+        source_block: (K,) int32, the block of the step that each comes from; see `shortcut`.
+        block: The block of the step whose rows these are.
     """
-    steps, minibatch = pieces.steps, pieces.minibatch
-    source = pieces.source_rows(piece)
-    step = steps.step_of_row[source]
-    submatrix = np.where(source >= 0, submatrix_of_step[step], 0)
-    row = np.where(submatrix > 0, source - steps.begin[step], NONE).astype(np.int32)
-    block = int(steps.block[pieces.locations.step[piece]])
-    pairs = np.empty((len(source) * minibatch.size, 2), np.int32)
-    pairs[:, 1] = minibatch.rows(row, steps.block[step], block)
-    named = np.where(submatrix > 0, submatrix, NONE).reshape(-1, 1, block)
-    pairs[:, 0] = np.repeat(named, minibatch.size, axis=1).reshape(-1)
-    return pairs
+
+    pairs: IntArray
+    source_block: IntArray
+    block: int
+
+    @classmethod
+    def of(cls, pieces: Pieces, piece: int, submatrix_of_step: IntArray) -> ScatteredRows:
+        """Returns the rows of a piece.
+
+        Args:
+            pieces: The pieces.
+            piece: The number of one.
+            submatrix_of_step: (S,) int32, the submatrix of each step; rows of steps that have none
+                are left out.
+        """
+        steps = pieces.steps
+        source = pieces.source_rows(piece)
+        step = steps.step_of_row[source]
+        submatrix = np.where(source >= 0, submatrix_of_step[step], 0)
+        pairs = np.stack([submatrix, source - steps.begin[step]], axis=1)
+        pairs[submatrix <= 0] = NONE
+        return cls(
+            pairs=pairs,
+            source_block=steps.block[step],
+            block=int(steps.block[pieces.locations.step[piece]]),
+        )
+
+    def repeated(self, minibatch: Minibatch) -> IntArray:
+        """Returns the pairs of all sequences: (K * sequences, 2) int32."""
+        submatrix, row = self.pairs.T
+        full = np.empty((len(row) * minibatch.size, 2), np.int32)
+        full[:, 1] = minibatch.rows(row, self.source_block, self.block)
+        submatrix = submatrix.reshape(-1, 1, self.block)
+        full[:, 0] = np.repeat(submatrix, minibatch.size, axis=1).reshape(-1)
+        return full
