@@ -1,9 +1,16 @@
 """Analyse, check and improve compiled Kaldi nnet3 computations."""
 
 from nnet3_optimizer.analysis import Analysis, analyze
+from nnet3_optimizer.caching import CachingCompiler
 from nnet3_optimizer.checks import check_computation
 from nnet3_optimizer.equivalence import verify_equivalent
-from nnet3_optimizer.errors import CheckError, ComputationError, EquivalenceError, PassError
+from nnet3_optimizer.errors import (
+    CacheError,
+    CheckError,
+    ComputationError,
+    EquivalenceError,
+    PassError,
+)
 from nnet3_optimizer.memory import MemoryPlan, live_bytes, peak_bytes, plan_memory
 from nnet3_optimizer.options import OptimizeOptions
 from nnet3_optimizer.pipeline import optimize
@@ -12,6 +19,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Analysis",
+    "CacheError",
+    "CachingCompiler",
     "CheckError",
     "ComputationError",
     "EquivalenceError",

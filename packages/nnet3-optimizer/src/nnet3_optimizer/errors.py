@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nnet3_compiler.errors import ComputationError
+from nnet3_descriptors.errors import Nnet3Error
 
 
 class CheckError(ComputationError):
@@ -55,4 +56,8 @@ class PassError(ComputationError):
         self.before = before
 
 
-__all__ = ["CheckError", "ComputationError", "EquivalenceError", "PassError"]
+class CacheError(Nnet3Error):
+    """A saved cache that was made for another network, or with other options."""
+
+
+__all__ = ["CacheError", "CheckError", "ComputationError", "EquivalenceError", "PassError"]

@@ -1,0 +1,220 @@
+"""Compile, optimize and check in one call, and remember the result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections import OrderedDict
+from concurrent.futures import Future
+from pathlib import Path
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_compiler import CompilerOptions, NnetComputation, compile_computation
+from nnet3_descriptors import Nnet, node_config_lines
+from nnet3_descriptors.atomic_write import write_atomically
+from nnet3_descriptors.components.kinds import Boolean, Integer, IntegerPairs, Integers
+from nnet3_descriptors.serialization import from_container, to_container
+from nnet3_graph import ComputationRequest
+
+from nnet3_optimizer.checks import check_computation
+from nnet3_optimizer.errors import CacheError
+from nnet3_optimizer.options import OptimizeOptions
+from nnet3_optimizer.pipeline import optimize
+
+FORMAT = "nnet3.computation-cache"
+VERSION = 1
+
+_Bytes = npt.NDArray[np.uint8]
+
+_STRUCTURAL_KINDS = (Integer, Integers, IntegerPairs, Boolean)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class CachedComputation:
+    """One entry of a saved cache: both values in their serialized form, as (bytes,) uint8."""
+
+    request: _Bytes
+    computation: _Bytes
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class SavedCache:
+    """What `CachingCompiler.save` writes.
+
+    Attributes:
+        structure: What the computations depend on in the network, as a digest.
+        compiler_options: The options that they were compiled with.
+        optimize_options: The options that they were optimized with.
+        entries: The computations; the one that was used last comes last.
+    """
+
+    structure: str
+    compiler_options: CompilerOptions
+    optimize_options: OptimizeOptions
+    entries: tuple[CachedComputation, ...]
+
+
+class CachingCompiler:
+    """Turns requests into optimized, checked computations, and remembers them.
+
+    It may be used from several threads at once. A request that is being compiled for one thread is
+    waited for by others that want the same; different requests do not wait for each other.
+
+    Attributes:
+        nnet: The network.
+        compiler_options: How computations are compiled.
+        optimize_options: How they are optimized.
+        capacity: So many computations are remembered; those not used for longest go first.
+    """
+
+    def __init__(
+        self,
+        nnet: Nnet,
+        *,
+        compiler_options: CompilerOptions | None = None,
+        optimize_options: OptimizeOptions | None = None,
+        capacity: int = 64,
+    ) -> None:
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1 (got {capacity})")
+        self.nnet = nnet
+        self.compiler_options = compiler_options or CompilerOptions()
+        self.optimize_options = optimize_options or OptimizeOptions()
+        self.capacity = capacity
+        self._lock = threading.Lock()
+        self._computations: OrderedDict[ComputationRequest, Future[NnetComputation]] = OrderedDict()
+
+    def __len__(self) -> int:
+        """The number of computations that are remembered, or being made."""
+        return len(self._computations)
+
+    def compile(self, request: ComputationRequest) -> NnetComputation:
+        """Returns the computation for a request.
+
+        Raises:
+            RequestError: The request does not fit the network.
+            NotComputableError: An output can't be computed from the inputs.
+            CompilationError: The recurrence of the network has no order of computation.
+            CheckError: What was made failed the checks; this is a fault of this project.
+        """
+        with self._lock:
+            promise = self._computations.get(request)
+            if promise is not None:
+                self._computations.move_to_end(request)
+            else:
+                own = self._remember(request, Future())
+        if promise is not None:
+            return promise.result()
+        try:
+            computation = self._make(request)
+        except BaseException as error:
+            with self._lock:
+                if self._computations.get(request) is own:
+                    del self._computations[request]
+            own.set_exception(error)
+            raise
+        own.set_result(computation)
+        return computation
+
+    def _make(self, request: ComputationRequest) -> NnetComputation:
+        compiled = compile_computation(self.nnet, request, self.compiler_options)
+        optimized = optimize(self.nnet, compiled, self.optimize_options)
+        check_computation(self.nnet, optimized)
+        return optimized
+
+    def _remember(
+        self, request: ComputationRequest, promise: Future[NnetComputation]
+    ) -> Future[NnetComputation]:
+        """Puts a computation in the last place and returns it; the lock must be held."""
+        self._computations[request] = promise
+        self._computations.move_to_end(request)
+        while len(self._computations) > self.capacity:
+            self._computations.popitem(last=False)
+        return promise
+
+    # -- on disk -------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes all computations that are ready to a file, which is never seen half-written.
+
+        Raises:
+            OSError: The file could not be written.
+        """
+        with self._lock:
+            ready = [
+                (request, promise.result())
+                for request, promise in self._computations.items()
+                if promise.done() and promise.exception() is None
+            ]
+        saved = SavedCache(
+            structure=structure_digest(self.nnet),
+            compiler_options=self.compiler_options,
+            optimize_options=self.optimize_options,
+            entries=tuple(
+                CachedComputation(
+                    request=np.frombuffer(request.to_bytes(), dtype=np.uint8),
+                    computation=np.frombuffer(computation.to_bytes(), dtype=np.uint8),
+                )
+                for request, computation in ready
+            ),
+        )
+        write_atomically(path, [to_container(saved, format=FORMAT, version=VERSION)])
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Remembers the computations of a file that `save` wrote, besides those already there.
+
+        Every computation is checked against the network before any is taken.
+
+        Raises:
+            CacheError: The file is for a network of another structure, or for other options.
+            SerializationError: The file is no cache.
+            CheckError: A computation in it does not fit the network.
+            OSError: The file could not be read.
+        """
+        data = Path(path).read_bytes()
+        saved = from_container(data, SavedCache, format=FORMAT, version=VERSION)
+        if saved.structure != structure_digest(self.nnet):
+            raise CacheError(f"{os.fspath(path)}: made for a network of another structure")
+        for name in ("compiler_options", "optimize_options"):
+            expected, found = getattr(self, name), getattr(saved, name)
+            if expected != found:
+                raise CacheError(f"{os.fspath(path)}: expected {expected}, found {found}")
+        loaded: list[tuple[ComputationRequest, NnetComputation]] = []
+        for entry in saved.entries:
+            computation = NnetComputation.from_bytes(entry.computation.tobytes())
+            check_computation(self.nnet, computation)
+            loaded.append((ComputationRequest.from_bytes(entry.request.tobytes()), computation))
+        with self._lock:
+            for request, computation in loaded:
+                promise: Future[NnetComputation] = Future()
+                promise.set_result(computation)
+                self._remember(request, promise)
+
+
+def structure_digest(nnet: Nnet) -> str:
+    """Returns a digest of what computations depend on: all but the values of the parameters.
+
+    That is the nodes, and for each component its type, dimensions, properties and those options
+    that are whole numbers or true-or-false. Learning rates, parameters and statistics may differ.
+    """
+    components = [
+        [
+            name,
+            component.type,
+            component.input_dim,
+            component.output_dim,
+            int(component.properties),
+            {
+                spec.name: getattr(component, spec.name)
+                for spec in component.FIELDS
+                if isinstance(spec.kind, _STRUCTURAL_KINDS)
+            },
+        ]
+        for name, component in zip(nnet.component_names, nnet.components, strict=True)
+    ]
+    text = json.dumps([node_config_lines(nnet), components])
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,148 @@
+"""CachingCompiler: what it remembers, forgets, saves and refuses."""
+
+import threading
+
+import pytest
+from nnet3_compiler import CompilerOptions
+from nnet3_descriptors import Nnet, parse_config
+from nnet3_graph import ComputationRequest, IoSpecification, NotComputableError
+from nnet3_optimizer import CacheError, CachingCompiler, OptimizeOptions, caching, check_computation
+
+CONFIG = """
+input-node name=input dim=3
+component name=a type=AffineComponent input-dim=6 output-dim={dim}
+component-node name=a component=a input=Append(Offset(input, -1), input)
+output-node name=output input=a
+"""
+
+
+def network(dim: int = 4) -> Nnet:
+    """A network that needs one frame of left context."""
+    return parse_config(CONFIG.format(dim=dim))
+
+
+def request_of(frames: int, first: int = -1) -> ComputationRequest:
+    """A request for the given number of output frames."""
+    return ComputationRequest(
+        inputs=(IoSpecification.from_range("input", first, frames),),
+        outputs=(IoSpecification.from_range("output", 0, frames),),
+    )
+
+
+def test_an_equal_request_gets_the_same_object() -> None:
+    """A request with the same content is not compiled again."""
+    compiler = CachingCompiler(network())
+
+    assert compiler.compile(request_of(5)) is compiler.compile(request_of(5))
+    assert len(compiler) == 1
+
+
+def test_the_computation_is_checked() -> None:
+    """What comes out passes the checker."""
+    compiler = CachingCompiler(network())
+
+    check_computation(compiler.nnet, compiler.compile(request_of(5)))
+
+
+def test_the_least_recently_used_goes_first() -> None:
+    """Beyond its capacity the cache forgets what was not used for longest."""
+    compiler = CachingCompiler(network(), capacity=2)
+    first, second = compiler.compile(request_of(1)), compiler.compile(request_of(2))
+    compiler.compile(request_of(1))
+    compiler.compile(request_of(3))
+
+    assert compiler.compile(request_of(1)) is first
+    assert compiler.compile(request_of(2)) is not second
+    assert len(compiler) == 2
+
+
+def test_capacity_must_be_positive() -> None:
+    """A cache without room is refused."""
+    with pytest.raises(ValueError, match=r"capacity must be at least 1 \(got 0\)"):
+        CachingCompiler(network(), capacity=0)
+
+
+def test_a_failure_is_not_remembered() -> None:
+    """A request that can't be computed raises each time, and takes no place."""
+    compiler = CachingCompiler(network())
+    for _ in range(2):
+        with pytest.raises(NotComputableError):
+            compiler.compile(request_of(3, first=0))
+
+    assert len(compiler) == 0
+
+
+def test_threads_that_want_the_same_compile_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other threads wait for a compilation that has begun, and get its result."""
+    begun, go_on = threading.Event(), threading.Event()
+    calls = []
+    compile_really = caching.compile_computation
+
+    def compile_slowly(nnet: Nnet, request: ComputationRequest, options: CompilerOptions) -> object:
+        calls.append(request)
+        begun.set()
+        assert go_on.wait(10)
+        return compile_really(nnet, request, options)
+
+    monkeypatch.setattr(caching, "compile_computation", compile_slowly)
+    compiler = CachingCompiler(network())
+    results: list[object] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(compiler.compile(request_of(5))))
+        for _ in range(4)
+    ]
+    threads[0].start()
+    assert begun.wait(10)
+    for thread in threads[1:]:
+        thread.start()
+    go_on.set()
+    for thread in threads:
+        thread.join(10)
+
+    assert len(calls) == 1
+    assert len(results) == 4
+    assert all(result is results[0] for result in results)
+
+
+def test_a_saved_cache_is_read_back(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After load() nothing that was saved is compiled, in the same order of use."""
+    compiler = CachingCompiler(network())
+    expected = {frames: compiler.compile(request_of(frames)).to_bytes() for frames in (1, 2, 3)}
+    compiler.save(tmp_path / "cache")
+    other = CachingCompiler(network(), capacity=2)
+    other.load(tmp_path / "cache")
+    monkeypatch.delattr(caching, "compile_computation")
+
+    assert len(other) == 2
+    for frames in (2, 3):
+        assert other.compile(request_of(frames)).to_bytes() == expected[frames]
+
+
+def test_other_parameters_do_not_matter(tmp_path) -> None:
+    """A cache serves every network of the same structure."""
+    compiler = CachingCompiler(network())
+    compiler.compile(request_of(2))
+    compiler.save(tmp_path / "cache")
+    nnet = network()
+    trained = nnet.with_state_dict({k: 2 * v for k, v in nnet.state_dict().items()})
+    other = CachingCompiler(trained)
+    other.load(tmp_path / "cache")
+
+    assert len(other) == 1
+
+
+def test_a_cache_for_another_network_is_refused(tmp_path) -> None:
+    """A network with other dimensions can't use the computations."""
+    CachingCompiler(network()).save(tmp_path / "cache")
+
+    with pytest.raises(CacheError, match="cache: made for a network of another structure"):
+        CachingCompiler(network(dim=5)).load(tmp_path / "cache")
+
+
+def test_a_cache_for_other_options_is_refused(tmp_path) -> None:
+    """The message names the options that were expected and found."""
+    CachingCompiler(network()).save(tmp_path / "cache")
+    other = CachingCompiler(network(), optimize_options=OptimizeOptions(optimize=False))
+
+    with pytest.raises(CacheError, match=r"expected OptimizeOptions\(optimize=False.*found Opt"):
+        other.load(tmp_path / "cache")
