@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -175,6 +175,18 @@ def parametrize_cases(
     """
     cases = [case for case in map(load_case, case_names(kind)) if only(case)]
     return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
+
+
+def assert_close(
+    actual: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray], tolerance: float
+) -> None:
+    """Check float32 arrays by name: differences are relative to the largest value of an array."""
+    assert set(expected) == set(actual)
+    for name, array in expected.items():
+        assert array.shape == actual[name].shape
+        assert actual[name].dtype == np.float32
+        scale = max(np.abs(array).max(), 1e-3)
+        np.testing.assert_allclose(actual[name] / scale, array / scale, rtol=0, atol=tolerance)
 
 
 def computation_request(case: ReferenceCase) -> ComputationRequest:

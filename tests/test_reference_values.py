@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 from nnet3_compiler import NnetComputation, compile_computation
 from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
 from nnet3_graph import ComputationRequest
 from nnet3_optimizer import check_computation, optimize
 from nnet3_runtime_cuda import NnetComputer
-from reference_cases import ReferenceCase, computation_request, parametrize_cases
+from reference_cases import ReferenceCase, assert_close, computation_request, parametrize_cases
 
 Compile = Callable[[Nnet, ComputationRequest], NnetComputation]
 
@@ -34,18 +33,6 @@ def network(case: ReferenceCase) -> Nnet:
     """The network in the mode in which the case runs."""
     nnet = read_nnet(case.network_path)
     return set_test_mode(nnet) if case.test_mode else nnet
-
-
-def assert_close(
-    actual: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float
-) -> None:
-    """Compare by the largest difference relative to the largest value of each array."""
-    assert set(expected) == set(actual)
-    for name, array in expected.items():
-        assert array.shape == actual[name].shape
-        assert actual[name].dtype == np.float32
-        scale = max(np.abs(array).max(), 1e-3)
-        np.testing.assert_allclose(actual[name] / scale, array / scale, rtol=0, atol=tolerance)
 
 
 @parametrize_programs

@@ -1,0 +1,19 @@
+"""Stage 3, with nnet3-compiler: network and request become a serialized computation."""
+
+import sys
+from pathlib import Path
+
+from nnet3_compiler import compile_computation
+from nnet3_descriptors import Nnet
+from nnet3_graph import ComputationRequest
+
+
+def main(folder: str) -> None:
+    """Read FOLDER/network and FOLDER/request; write FOLDER/compiled."""
+    nnet = Nnet.load(Path(folder, "network"))
+    request = ComputationRequest.load(Path(folder, "request"))
+    compile_computation(nnet, request).save(Path(folder, "compiled"))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

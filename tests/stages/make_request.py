@@ -1,0 +1,25 @@
+"""Stage 2, with nnet3-graph: what is wanted becomes a request that the network can meet."""
+
+import json
+import sys
+from pathlib import Path
+
+from nnet3_descriptors import Nnet
+from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
+
+
+def main(case: str, folder: str) -> None:
+    """Read FOLDER/network and the request of a case.json; write FOLDER/request."""
+    wanted = json.loads(Path(case).read_text())["request"]
+    request = ComputationRequest(
+        inputs=tuple(IoSpecification(**io) for io in wanted["inputs"]),
+        outputs=tuple(IoSpecification(**io) for io in wanted["outputs"]),
+        need_model_derivative=wanted["need_model_derivative"],
+        store_component_stats=wanted["store_component_stats"],
+    )
+    build_computation_graph(Nnet.load(Path(folder, "network")), request)
+    request.save(Path(folder, "request"))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,122 @@
+"""The stages run apart, in other processes and environments, and exchange serialized values."""
+
+import runpy
+import subprocess
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pytest
+import uv
+from reference_cases import ROOT, ReferenceCase, assert_close, load_case
+
+STAGES = Path(__file__).parent / "stages"
+VALUES = ("network", "request", "compiled", "optimized")
+
+CASES = ["network/tdnn-ivector", "network/tdnnf-inference", "network/lstmp"]
+
+
+@attrs.frozen
+class Stage:
+    """A script of tests/stages, the package it asks for, and its arguments before the folder."""
+
+    script: str
+    package: str
+    arguments: tuple[str, ...] = ()
+
+
+def stages(case: ReferenceCase) -> tuple[Stage, ...]:
+    """The stages for one case, in order."""
+    return (
+        Stage("read_network", "nnet3-descriptors", (str(case.network_path),)),
+        Stage("make_request", "nnet3-graph", (str(case.folder / "case.json"),)),
+        Stage("compile", "nnet3-compiler"),
+        Stage("optimize", "nnet3-optimizer"),
+        Stage("run", "nnet3-runtime-cuda", (str(case.folder / "arrays.npz"),)),
+    )
+
+
+def run_uv(*arguments: str | Path) -> None:
+    """Run uv, and show what it printed if it fails."""
+    done = subprocess.run(
+        [uv.find_uv_bin(), *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="session")
+def environments(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The Python of an environment for each package: its wheel and what that declares to need."""
+    folder = tmp_path_factory.mktemp("environments")
+    run_uv("build", "--all-packages", "--wheel", "--out-dir", folder)
+    constraints = folder / "constraints.txt"
+    constraints.write_text(
+        "".join(
+            f"{wheel.name.partition('-')[0]} @ {wheel.as_uri()}\n" for wheel in folder.glob("*.whl")
+        )
+    )
+    pythons = {}
+    for package in sorted(path.name for path in (ROOT / "packages").iterdir()):
+        run_uv("venv", folder / package)
+        pythons[package] = folder / package / "bin" / "python"
+        run_uv("pip", "install", "--python", pythons[package], "-c", constraints, package)
+    return pythons
+
+
+def run_apart(case: ReferenceCase, folder: Path, environments: dict[str, Path]) -> None:
+    """Run each stage in a process of its own, in the environment of its package."""
+    for stage in stages(case):
+        done = subprocess.run(
+            # -I: nothing is importable but what the environment holds.
+            [
+                environments[stage.package],
+                "-I",
+                STAGES / f"{stage.script}.py",
+                *stage.arguments,
+                folder,
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{stage.script}: {done.stderr}"
+
+
+def run_together(case: ReferenceCase, folder: Path) -> None:
+    """Run all stages in this process."""
+    for stage in stages(case):
+        runpy.run_path(str(STAGES / f"{stage.script}.py"))["main"](*stage.arguments, str(folder))
+
+
+def test_environments_hold_one_package_each(environments: dict[str, Path]) -> None:
+    """Where a stage runs, the packages of the later stages can't be imported."""
+    modules = ["descriptors", "graph", "compiler", "optimizer", "runtime_cuda"]
+    probe = (
+        "import importlib.util as u, sys; "
+        "print([m for m in sys.argv[1:] if u.find_spec('nnet3_' + m)])"
+    )
+    for count, module in enumerate(modules, 1):
+        python = environments[f"nnet3-{module.replace('_', '-')}"]
+
+        found = subprocess.check_output([python, "-I", "-c", probe, *modules], text=True)
+
+        assert str(modules[:count]) == found.strip()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_stages_apart_give_what_one_process_gives(
+    name: str, environments: dict[str, Path], tmp_path: Path
+) -> None:
+    """Each stage's serialized value is the same to the byte, and the outputs are Kaldi's."""
+    case = load_case(name)
+    apart, together = tmp_path / "apart", tmp_path / "together"
+    for folder in (apart, together):
+        folder.mkdir()
+
+    run_apart(case, apart, environments)
+    run_together(case, together)
+
+    for value in VALUES:
+        assert (together / value).read_bytes() == (apart / value).read_bytes(), value
+    with np.load(apart / "outputs.npz") as outputs:
+        assert_close(outputs, case.node_arrays("output"), 1e-5)
