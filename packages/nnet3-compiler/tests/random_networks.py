@@ -17,7 +17,12 @@ from nnet3_descriptors import (
     Nnet,
     OutputNode,
 )
-from nnet3_descriptors.components import LinearComponent, NoOpComponent, TdnnComponent
+from nnet3_descriptors.components import (
+    BackpropTruncationComponent,
+    LinearComponent,
+    NoOpComponent,
+    TdnnComponent,
+)
 from nnet3_descriptors.descriptors import (
     Const,
     Descriptor,
@@ -57,7 +62,8 @@ def leaves(draw: st.DrawFn, names: list[str], depth: int = 0) -> ForwardingDescr
         return Scale(draw(st.sampled_from([-1.0, 0.5, 2.0])), Node(name))
     source = draw(leaves(names, depth + 1))
     if kind == "offset":
-        return Offset(source, draw(st.integers(-2, 2)))
+        x_offset = draw(st.sampled_from([0] * 9 + [-1]))
+        return Offset(source, draw(st.integers(-2, 2)), x_offset)
     match draw(st.sampled_from(["round", "switch", "replace"])):
         case "round":
             return Round(source, draw(st.integers(2, 3)))
@@ -122,8 +128,10 @@ def networks(draw: st.DrawFn) -> Nnet:
 
 @st.composite
 def _components(draw: st.DrawFn, rng: np.random.Generator, input_dim: int, output_dim: int):
-    kinds = ["linear", "tdnn"] + ["no-op"] * (input_dim == output_dim)
+    kinds = ["linear", "tdnn"] + ["no-op", "truncation"] * (input_dim == output_dim)
     kind = draw(st.sampled_from(kinds))
+    if kind == "truncation":
+        return BackpropTruncationComponent(dim=input_dim)
     if kind == "no-op":
         return NoOpComponent(dim=input_dim)
     if kind == "linear":
@@ -149,17 +157,18 @@ def io_indexes(draw: st.DrawFn, sequences: int, first: int, last: int, kind: str
             (n, t, 0) for n in range(sequences) for t in times[: draw(st.integers(1, len(times)))]
         ]
         return np.array(draw(st.permutations(rows)), np.int32)
-    n, t = np.meshgrid(np.arange(sequences), times, indexing="ij")
+    extras = (0,) if kind == "regular" else (-1, 0)
+    n, t, x = np.meshgrid(np.arange(sequences), times, extras, indexing="ij")
     if draw(st.booleans()):
-        n, t = n.T, t.T
-    return np.stack([n.ravel(), t.ravel(), np.zeros(n.size)], axis=1).astype(np.int32)
+        n, t, x = n.T, t.T, x.T
+    return np.stack([n.ravel(), t.ravel(), x.ravel()], axis=1).astype(np.int32)
 
 
 @st.composite
 def requests(draw: st.DrawFn, nnet: Nnet, derivatives: bool) -> ComputationRequest:
     """A request for a network, of one to four sequences."""
     sequences = draw(st.integers(1, 4))
-    kind = draw(st.sampled_from(["regular", "regular", "ragged"]))
+    kind = draw(st.sampled_from(["regular", "regular", "two x", "ragged"]))
     given = [node.name for node in nnet.input_nodes]
     for node in nnet.nodes:
         if isinstance(node, ComponentNode) and draw(st.integers(0, 9)) == 0:

@@ -11,7 +11,12 @@ import numpy as np
 from nnet3_compiler import NnetComputation, commands
 from nnet3_compiler.declaration import Command
 from nnet3_descriptors import Component, Nnet
-from nnet3_descriptors.components import LinearComponent, NoOpComponent, TdnnComponent
+from nnet3_descriptors.components import (
+    BackpropTruncationComponent,
+    LinearComponent,
+    NoOpComponent,
+    TdnnComponent,
+)
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -31,7 +36,7 @@ class Machine:
         self.provided: dict[str, np.ndarray] = {}
         self.derivatives: dict[str, np.ndarray] = {}
         self.gradients: dict[str, np.ndarray] = {}
-        self._memos: set[int] = set()
+        self._position = 0
 
     def run(self, inputs: Arrays, output_derivs: Arrays | None = None) -> None:
         """Runs all commands; the backward ones only if there are output derivatives."""
@@ -41,6 +46,23 @@ class Machine:
             if given is None:
                 return
             self._run(command, given, self.provided if position < end else self.derivatives)
+
+    def run_segment(self, inputs: Arrays) -> dict[str, np.ndarray]:
+        """Runs the next segment of a looped computation, and what leads on to the one after it."""
+        taken: dict[str, np.ndarray] = {}
+        program = self.computation.commands
+        while not isinstance(command := program[self._position], commands.NoOperationMarker):
+            self._run(command, inputs, taken)
+            if isinstance(command, commands.ProvideOutput):
+                del self.matrices[self._matrix(command.matrix)]
+            self._position += 1
+        self._position += 1
+        while isinstance(command := program[self._position], commands.SwapMatrix):
+            self._run(command, {}, {})
+            self._position += 1
+        if isinstance(command, commands.GotoLabel):
+            self._position = command.label
+        return taken
 
     def _view(self, submatrix: int) -> np.ndarray:
         matrix, row, rows, col, cols = self.computation.submatrices[submatrix].tolist()
@@ -154,7 +176,7 @@ def linear_weight(component: Component) -> np.ndarray:
     match component:
         case LinearComponent():
             return component.params.astype(np.float64)
-        case NoOpComponent():
+        case NoOpComponent() | BackpropTruncationComponent():
             return np.eye(component.dim)
         case _:
             raise NotImplementedError(component.type)

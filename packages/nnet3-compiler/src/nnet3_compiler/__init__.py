@@ -31,7 +31,12 @@ from nnet3_compiler.commands import (
     SwapMatrix,
     command_table,
 )
-from nnet3_compiler.compiler import Compiler, CompilerOptions, compile_computation
+from nnet3_compiler.compiler import (
+    Compiler,
+    CompilerOptions,
+    compile_computation,
+    compile_segments,
+)
 from nnet3_compiler.computation import CommandSequence, NnetComputation
 from nnet3_compiler.debug_info import MatrixDebugInfo
 from nnet3_compiler.declaration import (
@@ -50,6 +55,12 @@ from nnet3_compiler.errors import (
     CompilationError,
     ComputationError,
     ComputationSyntaxError,
+)
+from nnet3_compiler.looped import close_loop, compile_looped
+from nnet3_compiler.looped_requests import (
+    looped_chunk_size,
+    looped_requests,
+    with_ivector_period,
 )
 from nnet3_compiler.text import format_computation, parse_computation
 
@@ -102,8 +113,14 @@ __all__ = [
     "SetConst",
     "StoreStats",
     "SwapMatrix",
+    "close_loop",
     "command_table",
     "compile_computation",
+    "compile_looped",
+    "compile_segments",
     "format_computation",
+    "looped_chunk_size",
+    "looped_requests",
     "parse_computation",
+    "with_ivector_period",
 ]

@@ -16,6 +16,7 @@ from nnet3_compiler.component_commands import precompute_indexes
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.derivatives import derivatives_needed
 from nnet3_compiler.epochs import compute_epochs
+from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.graphs import Graphs
 from nnet3_compiler.locations import input_locations
 from nnet3_compiler.network import Network
@@ -60,7 +61,7 @@ class Compiler:
             CompilationError: The recurrence of the network has no order of computation.
         """
         network = Network.of(self.nnet)
-        return _make_steps(network, [self.request], ONE_SEQUENCE, {})[1]
+        return _make_steps(network, [self.request], ONE_SEQUENCE, [{}])[1]
 
     def create_computation(self, options: CompilerOptions | None = None) -> NnetComputation:
         """Returns the computation.
@@ -73,7 +74,7 @@ class Compiler:
             CompilationError: The recurrence of the network has no order of computation.
         """
         options = options or CompilerOptions()
-        return _compile(self.nnet, [self.request], ONE_SEQUENCE, {}, options)
+        return _compile(self.nnet, [self.request], ONE_SEQUENCE, [{}], options)
 
 
 def compile_computation(
@@ -90,21 +91,64 @@ def compile_computation(
         NotComputableError: An output can't be computed from the inputs.
         CompilationError: The recurrence of the network has no order of computation.
     """
+    return compile_segments(nnet, [request], options)
+
+
+def compile_segments(
+    nnet: Nnet,
+    requests: Sequence[ComputationRequest],
+    options: CompilerOptions | None = None,
+) -> NnetComputation:
+    """Compiles several requests to one computation, each a segment that ends with a marker.
+
+    Later segments go on from what the earlier ones have computed: they can be given less input.
+
+    Args:
+        nnet: The network.
+        requests: What is given and wanted in each segment. Several can't have derivatives.
+        options: See `CompilerOptions`.
+
+    Raises:
+        NotComputableError: An output can't be computed from the inputs so far.
+        CompilationError: Several requests have derivatives, or differ in what they store.
+    """
     options = options or CompilerOptions()
-    reduced = reduce_request(request) if options.shortcut else None
-    if reduced is not None:
-        try:
-            return _compile(nnet, [reduced.request], reduced.minibatch, reduced.blocks, options)
-        except IrregularOrderError:
-            pass  # the rows of some component have no pattern: compile them one by one
-    return Compiler(nnet, request).create_computation(options)
+    if len(requests) > 1:
+        _check_segments(requests)
+    if options.shortcut:
+        reductions = [reduced for each in requests if (reduced := reduce_request(each))]
+        minibatches = {reduced.minibatch.sequences.tobytes() for reduced in reductions}
+        if len(reductions) == len(requests) and len(minibatches) == 1:
+            try:
+                return _compile(
+                    nnet,
+                    [reduced.request for reduced in reductions],
+                    reductions[0].minibatch,
+                    [reduced.blocks for reduced in reductions],
+                    options,
+                )
+            except IrregularOrderError:
+                pass  # the rows of some component have no pattern: compile them one by one
+    return _compile(nnet, requests, ONE_SEQUENCE, [{}] * len(requests), options)
+
+
+def _check_segments(requests: Sequence[ComputationRequest]) -> None:
+    for number, request in enumerate(requests):
+        if request.needs_derivatives or any(io.has_deriv for io in request.outputs):
+            raise CompilationError(
+                f"a computation in several segments can't have derivatives (request {number} has)"
+            )
+        if request.store_component_stats != requests[0].store_component_stats:
+            raise CompilationError(
+                "the segments of a computation must all store component statistics, or none"
+            )
 
 
 def _make_steps(
     network: Network,
     requests: Sequence[ComputationRequest],
     minibatch: Minibatch,
-    blocks: Mapping[str, int],
+    blocks: Sequence[Mapping[str, int]],
 ) -> tuple[Graphs, Steps]:
     """Returns the graphs of the segments, and the steps."""
     segments: list[ComputationGraph] = []
@@ -127,7 +171,7 @@ def _compile(
     nnet: Nnet,
     requests: Sequence[ComputationRequest],
     minibatch: Minibatch,
-    blocks: Mapping[str, int],
+    blocks: Sequence[Mapping[str, int]],
     options: CompilerOptions,
 ) -> NnetComputation:
     network = Network.of(nnet)

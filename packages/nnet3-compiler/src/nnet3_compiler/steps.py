@@ -99,7 +99,7 @@ class StepsBuilder:
         phases: The phases of their cindexes.
         requests: The request of each segment (reduced to one sequence, if it was).
         minibatch: The sequences that the rows stand for.
-        blocks: The order of rows of each input and output, by name.
+        blocks: For each segment the order of rows of each input and output, by name.
     """
 
     network: Network
@@ -107,7 +107,7 @@ class StepsBuilder:
     phases: Phases
     requests: Sequence[ComputationRequest]
     minibatch: Minibatch
-    blocks: Mapping[str, int]
+    blocks: Sequence[Mapping[str, int]]
 
     def build(self) -> Steps:
         """Returns the steps, in order."""
@@ -140,7 +140,7 @@ class StepsBuilder:
             segment,
             self.graphs.segments[segment].cindex_ids(node, io.indexes),
             indexes=io.indexes,
-            block=self.blocks.get(io.name, 1),
+            block=self.blocks[segment].get(io.name, 1),
             is_given=is_given,
         )
 

@@ -1,0 +1,259 @@
+"""Looped computations: chunk after chunk gives what the whole sequence gives."""
+
+import numpy as np
+import pytest
+from direct_evaluation import Evaluation
+from nnet3_compiler import (
+    CompilationError,
+    NnetComputation,
+    command_table,
+    commands,
+    compile_looped,
+    format_computation,
+    looped_chunk_size,
+    looped_requests,
+    parse_computation,
+    with_ivector_period,
+)
+from nnet3_compiler.lifetimes import Lifetimes, with_tight_lifetimes
+from nnet3_compiler.looped import extended_requests
+from nnet3_descriptors import Nnet, parse_config
+from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
+from random_networks import random_arrays
+from running_computations import Machine
+
+INPUT = "input-node name=input dim=2\n"
+OUTPUT = "output-node name=output input=last\n"
+NETWORKS = {
+    "tdnn": (
+        INPUT
+        + "component name=a type=LinearComponent input-dim=6 output-dim=3\n"
+        + "component-node name=a component=a input=Append(Offset(input, -2), input, "
+        + "Offset(input, 1))\n"
+        + "component name=b type=TdnnComponent input-dim=3 output-dim=2 time-offsets=-3,0 "
+        + "use-bias=false\n"
+        + "component-node name=last component=b input=a\n"
+        + OUTPUT
+    ),
+    "recurrent": (
+        INPUT
+        + "component name=a type=LinearComponent input-dim=4 output-dim=5\n"
+        + "component-node name=a component=a input=Append(Offset(input, 1), "
+        + "IfDefined(Offset(state, -2)))\n"
+        + "dim-range-node name=state input-node=a dim-offset=1 dim=2\n"
+        + "dim-range-node name=last input-node=a dim-offset=3 dim=2\n"
+        + OUTPUT
+    ),
+    "two rates": (
+        INPUT
+        + "component name=a type=LinearComponent input-dim=2 output-dim=2\n"
+        + "component-node name=a component=a input=Sum(input, IfDefined(Offset(a, -3)))\n"
+        + "component-node name=last component=a input=Sum(Round(a, 3), Offset(input, -4))\n"
+        + OUTPUT
+    ),
+    "i-vector": (
+        INPUT
+        + "input-node name=ivector dim=2\n"
+        + "component name=a type=LinearComponent input-dim=4 output-dim=2\n"
+        + "component-node name=last component=a input=Append(Offset(input, -1), "
+        + "ReplaceIndex(ivector, t, 0))\n"
+        + OUTPUT
+    ),
+}
+
+
+def merged(requests: tuple[ComputationRequest, ...]) -> ComputationRequest:
+    """One request for everything that some requests give and ask for."""
+
+    def together(kind: str) -> tuple[IoSpecification, ...]:
+        rows: dict[str, list] = {}
+        for request in requests:
+            for io in getattr(request, kind):
+                rows.setdefault(io.name, []).append(io.indexes)
+        return tuple(
+            IoSpecification(name=name, indexes=np.concatenate(parts))
+            for name, parts in rows.items()
+        )
+
+    return ComputationRequest(inputs=together("inputs"), outputs=together("outputs"))
+
+
+@pytest.mark.parametrize("num_sequences", [1, 3])
+@pytest.mark.parametrize("chunk", [1, 4, 7])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_chunks_give_what_the_whole_gives(name: str, chunk: int, num_sequences: int) -> None:
+    """Seven chunks, of which most are rounds of the loop, equal the evaluation of all frames."""
+    nnet = parse_config(NETWORKS[name], rng=np.random.default_rng(0))
+    chunk = looped_chunk_size(nnet, chunk)
+    nnet = with_ivector_period(nnet, chunk)
+    requests = looped_requests(nnet, chunk, num_sequences=num_sequences)
+    computation = compile_looped(nnet, requests)
+    segments = extended_requests(requests, 7)
+    whole = merged(segments)
+    inputs = random_arrays(nnet, whole.inputs)
+    evaluation = Evaluation(nnet, build_computation_graph(nnet, whole), whole, inputs)
+    machine = Machine(nnet, computation)
+    values = {
+        (io.name, tuple(index)): row
+        for io in whole.inputs
+        for index, row in zip(io.indexes.tolist(), inputs[io.name], strict=True)
+    }
+    for segment in segments:
+        given = {
+            io.name: np.array([values[io.name, tuple(index)] for index in io.indexes.tolist()])
+            for io in segment.inputs
+        }
+        taken = machine.run_segment(given)
+
+        for io in segment.outputs:
+            expected = evaluation.output(io.name, io.indexes)
+            np.testing.assert_allclose(taken[io.name], expected, rtol=1e-9, atol=1e-9)
+    assert isinstance(computation.commands[-1], commands.GotoLabel)
+    assert parse_computation(format_computation(computation, nnet), nnet) == computation
+
+
+def test_value_that_all_chunks_share() -> None:
+    """An i-vector that is given once is kept for all rounds."""
+    nnet = parse_config(NETWORKS["i-vector"])
+    first, second, third = (
+        ComputationRequest(
+            inputs=[IoSpecification.from_range("input", begin - 1, begin + 3)][: number + 1]
+            if number
+            else [
+                IoSpecification.from_range("input", -1, 3),
+                IoSpecification.from_range("ivector", 0, 1),
+            ],
+            outputs=[IoSpecification.from_range("output", begin, begin + 4)],
+        )
+        for number, begin in enumerate((0, 4, 8))
+    )
+    computation = compile_looped(nnet, (first, second, third))
+    machine = Machine(nnet, computation)
+    rng = np.random.default_rng(0)
+    ivector, frames = rng.standard_normal((1, 2)), rng.standard_normal((16, 2))
+    weight = nnet.components[0].params.astype(np.float64)
+    for number in range(4):
+        chunk = frames[number * 4 : number * 4 + 4]
+        given = {"input": chunk, "ivector": ivector} if number == 0 else {"input": chunk}
+        expected = np.hstack([chunk, np.repeat(ivector, 4, axis=0)]) @ weight.T
+
+        np.testing.assert_allclose(machine.run_segment(given)["output"], expected)
+
+
+class TestRequests:
+    """The three requests, and what they need."""
+
+    def test_chunk_size_is_a_multiple(self) -> None:
+        """The chunk size fits the modulus and the subsampling factor."""
+        nnet = parse_config(NETWORKS["two rates"])
+
+        assert [looped_chunk_size(nnet, size) for size in (1, 3, 4)] == [3, 3, 6]
+        assert looped_chunk_size(nnet, 7, frame_subsampling_factor=2) == 12
+        with pytest.raises(CompilationError, match=r"multiple of the modulus.*, 3 \(got 4\)"):
+            looped_requests(nnet, 4)
+
+    def test_ivector_period(self) -> None:
+        """An i-vector for all frames becomes one for each period."""
+        nnet = with_ivector_period(parse_config(NETWORKS["i-vector"]), 5)
+
+        assert "Round(ivector, 5)" in str(nnet.node("last_input").descriptor)
+
+    def test_third_request_follows_the_second(self) -> None:
+        """Requests that are not shifted against each other can't be continued."""
+        nnet = parse_config(NETWORKS["tdnn"])
+        first, second, _ = looped_requests(nnet, 4)
+        with pytest.raises(CompilationError, match="must be the second one, shifted in time"):
+            compile_looped(nnet, (first, second, second))
+        with pytest.raises(CompilationError, match=r"needs three requests \(got 2\)"):
+            compile_looped(nnet, (first, second))
+
+    def test_no_derivatives(self) -> None:
+        """Several segments can't have derivatives."""
+        nnet = parse_config(NETWORKS["tdnn"])
+        requests = [
+            ComputationRequest(
+                inputs=request.inputs,
+                outputs=[
+                    IoSpecification(name=io.name, indexes=io.indexes, has_deriv=True)
+                    for io in request.outputs
+                ],
+                need_model_derivative=True,
+            )
+            for request in looped_requests(nnet, 4)
+        ]
+        with pytest.raises(CompilationError, match=r"can't have derivatives \(request 0 has\)"):
+            compile_looped(nnet, requests)
+
+
+class TestRepetition:
+    """How many segments it takes until everything repeats."""
+
+    @staticmethod
+    def statistics(left_context: int) -> tuple[Nnet, list[ComputationRequest]]:
+        """A network that looks back over so many frames, and requests of four frames each."""
+        nnet = parse_config(
+            INPUT
+            + "component name=a type=StatisticsExtractionComponent input-dim=2\n"
+            + "component name=b type=StatisticsPoolingComponent input-dim=5 "
+            + f"left-context={left_context} right-context=0\n"
+            + "component-node name=a component=a input=input\n"
+            + "component-node name=last component=b input=a\n"
+            + OUTPUT
+        )
+        requests = [
+            ComputationRequest(
+                inputs=[IoSpecification.from_range("input", begin, begin + 4)],
+                outputs=[IoSpecification.from_range("output", begin, begin + 4)],
+            )
+            for begin in (0, 4, 8)
+        ]
+        return nnet, requests
+
+    def test_long_memory_needs_more_segments(self) -> None:
+        """A network that looks back over 40 frames repeats after ten segments of four."""
+        computation = compile_looped(*self.statistics(40))
+
+        assert len(computation.segment_ends) == 11
+
+    def test_what_never_repeats(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A network that looks back to the first frame has a state that grows: there is no loop."""
+        monkeypatch.setattr("nnet3_compiler.looped.MAX_NUM_SEGMENTS", 10)
+        with pytest.raises(CompilationError, match=r"in 10 segments .* no state was found"):
+            compile_looped(*self.statistics(10_000))
+
+
+class TestLifetimes:
+    """Matrices live from their first use to their last."""
+
+    def test_allocation_moves_to_the_first_use(self) -> None:
+        """Allocations come right before the first use, deallocations right after the last."""
+        program = [
+            commands.AllocMatrixZeroed(matrix=1),
+            commands.AllocMatrixZeroed(matrix=2),
+            commands.AllocMatrixZeroed(matrix=3),
+            commands.SetConst(output=1),
+            commands.CopyRowsMulti(output=2, indexes_multi=0),
+            commands.NoOperationMarker(),
+            commands.DeallocMatrix(matrix=1),
+            commands.DeallocMatrix(matrix=2),
+            commands.DeallocMatrix(matrix=3),
+        ]
+        computation = NnetComputation(
+            matrices=[[0, 0], [1, 2], [1, 2], [1, 2]],
+            submatrices=[[0] * 5, *([m, 0, 1, 0, 2] for m in (1, 2, 3))],
+            command_table=command_table(program),
+            indexes_multi=[[[1, 0]]],
+        )
+        lifetimes = Lifetimes.of(computation)
+
+        assert lifetimes.first[1:].tolist() == [3, 4, 9]
+        assert lifetimes.last[1:].tolist() == [4, 4, -1]
+        assert list(with_tight_lifetimes(computation).commands) == [
+            program[0],
+            program[3],
+            program[1],
+            program[4],
+            program[6],
+            program[7],
+            program[5],
+        ]
