@@ -12,7 +12,7 @@ from nnet3_optimizer.checks import check_computation
 from nnet3_optimizer.equivalence import verify_equivalent
 from nnet3_optimizer.errors import CheckError, EquivalenceError, PassError
 from nnet3_optimizer.options import OptimizeOptions
-from nnet3_optimizer.passes.additions import convert_additions
+from nnet3_optimizer.passes.additions import convert_additions, order_additions
 from nnet3_optimizer.passes.allocation_reuse import allocate_from_other
 from nnet3_optimizer.passes.compression_of_activations import compress_activations
 from nnet3_optimizer.passes.dead_code import remove_dead_commands
@@ -70,6 +70,11 @@ PIPELINE: tuple[Pass, ...] = (
         "consolidate-model-update",
         lambda p, o: consolidate_model_update(p),
         lambda o: o.optimize and o.consolidate_model_update,
+    ),
+    Pass(
+        "order-additions",
+        lambda p, o: order_additions(p),
+        lambda o: o.optimize and o.convert_addition,
     ),
     Pass(
         "convert-addition",

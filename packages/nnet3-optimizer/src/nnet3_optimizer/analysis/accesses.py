@@ -6,6 +6,7 @@ overlapping submatrices has one access to what they share, the union of the acce
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 import attrs
@@ -24,10 +25,11 @@ from nnet3_compiler.declaration import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
     Access,
+    Operand,
     OperandKind,
 )
 
-from nnet3_optimizer.analysis.csr import Csr, Ids, splits_of
+from nnet3_optimizer.analysis.csr import Csr, Ids, ordering, splits_of
 from nnet3_optimizer.analysis.variables import MATRIX, Table, Variables
 
 Accesses = npt.NDArray[np.int8]
@@ -65,27 +67,62 @@ class SubmatrixAccesses:
             indexes_multi: The lists that commands with an operand of kind INDEXES_MULTI refer to.
             component_properties: (components,) int32, bits of `ComponentProperties`.
         """
+        found = _Found(table, component_properties)
         opcodes = table[:, OPCODE_COLUMN]
-        access = SCHEMA.access_of(table, component_properties)
-        direct = SCHEMA.is_matrix[opcodes] & (access != 0) & (table != 0)
-        command, column = np.nonzero(direct)
-        submatrix = table[command, column]
-        kinds = access[command, column]
-        listed, list_column = np.nonzero(SCHEMA.kind[opcodes] == OperandKind.INDEXES_MULTI)
-        if len(listed):
-            named = _submatrices_in_lists(indexes_multi)
-            lists = table[listed, list_column]
-            counts = np.diff(named.splits)[lists]
-            extra = np.concatenate([named[number] for number in lists.tolist()])
-            command = np.concatenate([command, np.repeat(listed, counts)])
-            submatrix = np.concatenate([submatrix, extra])
-            kinds = np.concatenate([kinds, np.repeat(access[listed, list_column], counts)])
-            order = np.argsort(command, kind="stable")
-            command, submatrix, kinds = command[order], submatrix[order], kinds[order]
-        return cls(command=command, submatrix=submatrix.astype(np.int64), access=kinds)
+        for opcode in np.flatnonzero(np.bincount(opcodes)).tolist():
+            command_type = SCHEMA.types[opcode]
+            assert command_type is not None
+            accessed = [item for item in command_type.OPERANDS if item.access]
+            if accessed:
+                found.look_at(np.flatnonzero(opcodes == opcode), accessed, indexes_multi)
+        return found.accesses()
 
 
-def _submatrices_in_lists(indexes_multi: tuple[Table, ...]) -> Csr:
+class _Found:
+    """The accesses found so far, in pieces of equal kind."""
+
+    def __init__(self, table: Table, component_properties: npt.NDArray[np.int32]) -> None:
+        self.table = table
+        self.component_properties = component_properties
+        self.commands: list[Ids] = [np.zeros(0, np.int64)]
+        self.submatrices: list[Ids] = [np.zeros(0, np.int64)]
+        self.kinds: list[Accesses] = [np.zeros(0, np.int8)]
+
+    def look_at(self, at: Ids, operands: Sequence[Operand], lists: tuple[Table, ...]) -> None:
+        """Adds the accesses of commands of one type through these operands."""
+        for item in operands:
+            values = self.table[at, item.column]
+            kinds = np.full(len(at), item.access, dtype=np.int8)
+            if item.adds_if:
+                properties = self.component_properties[self.table[at, FIRST_OPERAND_COLUMN]]
+                kinds |= ((properties & int(item.adds_if)) != 0) * np.int8(READ)
+            if item.kind is OperandKind.INDEXES_MULTI:
+                named = _submatrices_in_lists([lists[number] for number in values.tolist()])
+                counts = np.diff(named.splits)
+                self._add(np.repeat(at, counts), named.values, np.repeat(kinds, counts))
+            elif item.optional:
+                given = np.flatnonzero(values)
+                self._add(at[given], values[given], kinds[given])
+            else:
+                self._add(at, values, kinds)
+
+    def _add(self, commands: Ids, submatrices: Ids | Table, kinds: Accesses) -> None:
+        self.commands.append(commands)
+        self.submatrices.append(submatrices.astype(np.int64))
+        self.kinds.append(kinds)
+
+    def accesses(self) -> SubmatrixAccesses:
+        """Returns all of them, by command."""
+        commands = np.concatenate(self.commands)
+        order = ordering(commands)
+        return SubmatrixAccesses(
+            command=commands[order],
+            submatrix=np.concatenate(self.submatrices)[order],
+            access=np.concatenate(self.kinds)[order],
+        )
+
+
+def _submatrices_in_lists(indexes_multi: Sequence[Table]) -> Csr:
     """Returns for each list of (submatrix, row) pairs the distinct submatrices in it."""
     lengths = np.array([len(pairs) for pairs in indexes_multi], dtype=np.int64)
     if not len(lengths):
@@ -118,12 +155,13 @@ class AccessLists:
         """Sorts accesses by thing, and unites those of one command to one thing."""
         if not len(thing):
             return cls(splits=np.zeros(num_things + 1, np.int64), command=command, access=access)
-        num_commands = int(command[-1]) + 1
-        keys = np.sort(((thing * num_commands + command) << 2) | access)
+        width = int(command[-1]).bit_length()
+        keys = (((thing << width) | command) << 2) | access
+        keys.sort()
         place = keys >> 2
         first = np.flatnonzero(np.concatenate([[True], place[1:] != place[:-1]]))
         united = np.bitwise_or.reduceat(keys & 3, first).astype(np.int8)
-        things, commands = np.divmod(place[first], num_commands)
+        things, commands = place[first] >> width, place[first] & ((1 << width) - 1)
         return cls(
             splits=splits_of(np.bincount(things, minlength=num_things)),
             command=commands,

@@ -40,16 +40,21 @@ def positions_in_lists(counts: npt.NDArray[np.integer]) -> Ids:
     return np.arange(splits[-1], dtype=np.int64) - np.repeat(splits[:-1], counts)
 
 
-def grouped(keys: Ids, num_groups: int) -> Csr:
-    """Returns for each key the positions at which it occurs, ascending.
+def ordering(*keys: Ids) -> Ids:
+    """Returns the positions of the elements in ascending order of the keys, the first one first.
 
     Args:
-        keys: (N,) numbers, 0 <= key < num_groups.
-        num_groups: Number of lists in the result.
+        keys: (N,) numbers from 0 on. Elements with equal keys keep their order.
     """
-    count = len(keys)
-    if not count:
-        return Csr(np.zeros(num_groups + 1, dtype=np.int64), np.zeros(0, dtype=np.int64))
-    # Sorting unique keys is several times faster than a stable argsort.
-    ordered = np.sort(keys.astype(np.int64) * count + np.arange(count))
-    return Csr(splits_of(np.bincount(keys, minlength=num_groups)), ordered % count)
+    count = len(keys[0])
+    bits = [int(key.max(initial=0)).bit_length() for key in keys]
+    if sum(bits) + count.bit_length() > 63:
+        return np.lexsort(keys[::-1])
+    # Sorting numbers that hold keys and position is several times faster than an argsort.
+    packed = keys[0]
+    for key, width in zip(keys[1:], bits[1:], strict=True):
+        packed = (packed << width) | key
+    packed = (packed << count.bit_length()) | np.arange(count)
+    packed.sort()
+    packed &= (1 << count.bit_length()) - 1
+    return packed

@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_optimizer.analysis.csr import Bools, Csr, Ids, positions_in_lists, splits_of
+from nnet3_optimizer.analysis.csr import Bools, Csr, Ids, ordering, positions_in_lists, splits_of
 
 MATRIX, ROW_OFFSET, NUM_ROWS, COL_OFFSET, NUM_COLS = range(5)
 """Columns of a table of submatrices."""
@@ -90,12 +90,18 @@ class Variables:
         matrix_widths = self.col_splits.splits[matrix + 1] - self.col_splits.splits[matrix] - 1
         first = self.starts[matrix] + row_begin * matrix_widths + col_begin
         counts = heights * widths
-        position = positions_in_lists(counts)
-        if (widths == matrix_widths).all():
-            return Csr(splits_of(counts), np.repeat(first, counts) + position)
-        row, col = np.divmod(position, np.repeat(widths, counts))
-        values = np.repeat(first, counts) + row * np.repeat(matrix_widths, counts) + col
-        return Csr(splits_of(counts), values)
+        splits = splits_of(counts)
+        position = np.arange(splits[-1]) - np.repeat(splits[:-1], counts)
+        values = np.repeat(first, counts) + position
+        # Variables of submatrices that have all columns follow one another; others skip some.
+        gaps = np.flatnonzero((widths != matrix_widths) & (heights > 1))
+        if len(gaps):
+            inner = Csr(splits_of(counts[gaps]), positions_in_lists(counts[gaps]))
+            skipped = np.repeat((matrix_widths - widths)[gaps], counts[gaps])
+            rows = inner.values // np.repeat(widths[gaps], counts[gaps])
+            where = np.repeat(splits[:-1][gaps], counts[gaps]) + inner.values
+            values[where] += rows * skipped
+        return Csr(splits, values)
 
     def ranges(self, variable: int) -> tuple[int, int, int, int, int]:
         """Returns matrix, row_offset, num_rows, col_offset, num_cols of a variable."""
@@ -139,15 +145,14 @@ def _splits(matrix: Ids, offset: Table, count: Table, size: Table) -> tuple[Csr,
     owner = np.concatenate([matrix, matrix, everywhere, everywhere])
     begin = offset.astype(np.int64)
     point = np.concatenate([begin, begin + count, np.zeros(num_matrices, np.int64), size])
-    keys = (owner << 32) | point
-    order = np.argsort(keys)
-    ordered = keys[order]
-    is_new = np.ones(len(keys), dtype=np.bool_)
-    np.not_equal(ordered[1:], ordered[:-1], out=is_new[1:])
-    ranks = np.empty(len(keys), dtype=np.int64)
+    order = ordering(owner, point)
+    owners, points = owner[order], point[order]
+    is_new = np.ones(len(order), dtype=np.bool_)
+    np.not_equal(points[1:], points[:-1], out=is_new[1:])
+    is_new[1:] |= owners[1:] != owners[:-1]
+    ranks = np.empty(len(order), dtype=np.int64)
     ranks[order] = np.cumsum(is_new) - 1
-    distinct = ordered[is_new]
-    splits = splits_of(np.bincount(distinct >> 32, minlength=num_matrices))
-    ranks[: 2 * num_submatrices] -= splits[owner[: 2 * num_submatrices]]
+    splits = splits_of(np.bincount(owners[is_new], minlength=num_matrices))
     begins, ends = ranks[:num_submatrices], ranks[num_submatrices : 2 * num_submatrices]
-    return Csr(splits, distinct & 0xFFFFFFFF), begins, ends
+    first = splits[matrix]
+    return Csr(splits, points[is_new]), begins - first, ends - first

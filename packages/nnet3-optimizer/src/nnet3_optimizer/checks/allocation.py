@@ -21,8 +21,8 @@ from nnet3_optimizer.loops import hand_over_commands
 def check_allocation(subject: Subject) -> None:
     """Checks where matrices get their memory from and when they lose it.
 
-    1. Every matrix is given memory by exactly one command: an allocation, AcceptInput, or
-       SwapMatrix to it. (Several AcceptInput of one matrix, in several segments, count as one.)
+    1. Every matrix that a command names is given memory by exactly one command: an allocation,
+       AcceptInput, or SwapMatrix to it. (AcceptInput of one matrix in several segments is one.)
     2. At most one command takes it away, DeallocMatrix or SwapMatrix from it, and none does from
        outputs. Outside loops every matrix that is no output is freed.
     3. SwapMatrix is between matrices of one size.
@@ -44,7 +44,7 @@ def check_allocation(subject: Subject) -> None:
     order = np.argsort(lost_at, kind="stable")
     deallocate = _only(subject, lost_at[order], lost[order], "freed")
     _check_use(subject, allocate, deallocate)
-    _check_freed(subject, deallocate, frees)
+    _check_freed(subject, allocate, deallocate, frees)
 
 
 def _matrix(subject: Subject, at: Ids, which: str) -> Table:
@@ -84,7 +84,9 @@ def _check_use(subject: Subject, allocate: Ids, deallocate: Ids) -> None:
     accesses = subject.analysis.matrix_accesses
     lifetimes = subject.analysis.lifetimes
     first, last = accesses.first(absent=-1), accesses.last(absent=-1)
-    for matrix in range(1, len(allocate)):
+    everywhere = np.ones(len(subject.table), dtype=np.bool_)
+    named = subject.computation.submatrices[subject.analysis.named_submatrices(everywhere), MATRIX]
+    for matrix in np.unique(named).tolist():
         begin, end = int(allocate[matrix]), int(deallocate[matrix])
         if begin < 0:
             subject.fail(f"m{matrix} is never allocated", _or_none(first[matrix]))
@@ -102,12 +104,12 @@ def _or_none(command: np.int64) -> int | None:
     return int(command) if command >= 0 else None
 
 
-def _check_freed(subject: Subject, deallocate: Ids, frees: Ids) -> None:
+def _check_freed(subject: Subject, allocate: Ids, deallocate: Ids, frees: Ids) -> None:
     is_output = subject.analysis.lifetimes.is_output
     matrix = _matrix(subject, frees, "first")
     subject.require(~is_output[matrix], frees, lambda i: f"m{matrix[i]} is an output")
     if subject.is_loop:
         return
-    kept = np.flatnonzero((deallocate[1:] < 0) & ~is_output[1:]) + 1
+    kept = np.flatnonzero((allocate >= 0) & (deallocate < 0) & ~is_output)
     if len(kept):
         subject.fail(f"m{kept[0]} is never freed, and is no output")

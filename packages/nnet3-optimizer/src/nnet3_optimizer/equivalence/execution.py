@@ -131,6 +131,10 @@ class SymbolicExecution:
             )
         return Region(content, row, rows, col, cols)
 
+    def _same(self, one: int, other: int) -> bool:
+        """Whether two submatrices are the same elements, so that a component works in place."""
+        return self._submatrices[one] == self._submatrices[other]
+
     def _allocate(self, submatrix: int) -> Content:
         matrix = self._submatrices[submatrix][0]
         content = self._contents[matrix] = Content(*self._sizes[matrix])
@@ -319,7 +323,7 @@ class SymbolicExecution:
     ) -> None:
         properties = self._properties[component]
         inputs = self._hashes(given)
-        adds = bool(properties & Property.PROPAGATE_ADDS) and given != output
+        adds = bool(properties & Property.PROPAGATE_ADDS) and not self._same(given, output)
         if self._by_rows(component):
             self._write_unknowns(output, combine(inputs, _FORWARD, component), adds=adds)
             return
@@ -366,7 +370,8 @@ class SymbolicExecution:
         inputs = self._hashes(input_value if needs_input else 0)
         outputs = self._hashes(output_value if needs_output else 0, ignore_rounding=is_relu)
         derivs = self._hashes(output_deriv)
-        adds = bool(properties & Property.BACKPROP_ADDS) and input_deriv != output_deriv
+        adds = bool(properties & Property.BACKPROP_ADDS)
+        adds &= not self._same(input_deriv, output_deriv)
         updates = updates and bool(properties & Property.UPDATABLE)
         if self._by_rows(component):
             about: tuple[Any, ...] = (inputs, outputs, derivs, component)

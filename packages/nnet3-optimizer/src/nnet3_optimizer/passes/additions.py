@@ -1,10 +1,11 @@
-"""Pass: the first addition to a matrix of zeros is a copy."""
+"""Passes on sums: which term comes first, and that the first addition to zeros is a copy."""
 
 from __future__ import annotations
 
 import attrs
 import numpy as np
 from nnet3_compiler.commands import (
+    AddRowRanges,
     AddRows,
     AddRowsMulti,
     AddToRowsMulti,
@@ -14,15 +15,101 @@ from nnet3_compiler.commands import (
     MatrixAdd,
     MatrixCopy,
 )
-from nnet3_compiler.declaration import OPCODE_COLUMN
+from nnet3_compiler.declaration import (
+    ALPHA_COLUMN,
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
+    alpha_bits,
+)
+from nnet3_optimizer.analysis.csr import Bools
+from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.program import Program
 
+_SUMS = (MatrixAdd.OPCODE, AddRows.OPCODE, AddRowsMulti.OPCODE, AddRowRanges.OPCODE)
 _COPIES = {
     MatrixAdd.OPCODE: MatrixCopy.OPCODE,
     AddRows.OPCODE: CopyRows.OPCODE,
     AddRowsMulti.OPCODE: CopyRowsMulti.OPCODE,
     AddToRowsMulti.OPCODE: CopyToRowsMulti.OPCODE,
 }
+
+
+def order_additions(program: Program) -> Program:
+    """Adds first what is not needed afterwards, so that `merge_variables` can sum up in its place.
+
+    1. Only additions to the same submatrix that follow one another directly change places. They
+       commute, up to rounding: none of them reads what another one writes.
+    2. The one that comes first is a MatrixAdd with scale 1 of a matrix that is neither input nor
+       output, and that it is the last command to access; one of source and target is whole.
+
+    Before::
+
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m3 = zeros
+        m2 = affine.propagate(m1)
+        m3 += m1
+        m3 += m2
+        provide output = m3
+        segment end
+        free m1
+        free m2
+
+    After::
+
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m3 = zeros
+        m2 = affine.propagate(m1)
+        m3 += m2
+        m3 += m1
+        provide output = m3
+        segment end
+        free m1
+        free m2
+    """
+    is_sum = np.isin(program.opcodes, _SUMS)
+    target = np.where(is_sum, program.table[:, FIRST_OPERAND_COLUMN], 0)
+    follows = np.zeros(len(target), dtype=np.bool_)
+    follows[1:] = is_sum[1:] & (target[1:] == target[:-1])
+    may_come_first = _may_come_first(program)
+    late = np.flatnonzero(follows & may_come_first)
+    run = np.cumsum(~follows)
+    place = np.arange(len(target), dtype=np.int64)
+    begins = np.flatnonzero(~follows)
+    first: dict[int, int] = {}
+    for at in late.tolist():
+        begin = int(begins[run[at] - 1])
+        if not may_come_first[begin]:
+            first.setdefault(begin, at)
+    for begin, at in first.items():
+        place[begin : at + 1] = [at, *range(begin, at)]
+    return attrs.evolve(program, table=program.table[place]) if first else program
+
+
+def _may_come_first(program: Program) -> Bools:
+    """Returns which commands satisfy rule 2, (C,) bool."""
+    at = program.positions(MatrixAdd.OPCODE)
+    at = at[program.table[at, ALPHA_COLUMN] == alpha_bits(1.0)]
+    source = program.table[at, FIRST_OPERAND_COLUMN + 1]
+    target = program.table[at, FIRST_OPERAND_COLUMN]
+    analysis = program.analysis
+    outside = analysis.lifetimes.is_input | analysis.lifetimes.is_output
+    of_source = analysis.variables.of_submatrices(source)
+    last = analysis.variable_accesses.last()[of_source.values]
+    fits = ~outside[program.submatrices[source, MATRIX]]
+    fits &= analysis.is_whole[source] | analysis.is_whole[target]
+    if len(at):
+        fits &= np.maximum.reduceat(last, of_source.splits[:-1]) == at
+    result = np.zeros(len(program.table), dtype=np.bool_)
+    result[at[fits]] = True
+    return result
 
 
 def convert_additions(program: Program) -> Program:
@@ -34,15 +121,31 @@ def convert_additions(program: Program) -> Program:
     2. the addition is the first access after that.
 
     CopyRows and CopyRowsMulti set rows without a source to zero, which they are already;
-    CopyToRowsMulti leaves rows that it does not name as they are. Before::
+    CopyToRowsMulti leaves rows that it does not name as they are.
 
-        m1 = zeros
-        m1 += 1.0 * m2
+    Before::
+
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m2 += m1
+        m2 += 0.5 * m1
+        provide output = m2
+        segment end
+        free m1
 
     After::
 
-        m1 = zeros
-        m1 = 1.0 * m2
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m2 = m1
+        m2 += 0.5 * m1
+        provide output = m2
+        segment end
+        free m1
     """
     adds = np.isin(program.opcodes, list(_COPIES))
     if not adds.any():

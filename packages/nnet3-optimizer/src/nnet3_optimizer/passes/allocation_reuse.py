@@ -30,12 +30,32 @@ def allocate_from_other(program: Program) -> Program:
 
     Before::
 
-        free m1
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m1 = accept input
         m2 = undefined
+        m2 = affine.propagate(m1)
+        free m1
+        m3 = undefined
+        m3 = affine2.propagate(m2)
+        free m2
+        provide output = m3
+        segment end
 
     After::
 
-        m2 = take m1
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m1 = accept input
+        m2 = undefined
+        m2 = affine.propagate(m1)
+        m3 = take m1
+        m3 = affine2.propagate(m2)
+        free m2
+        provide output = m3
+        segment end
     """
     if is_loop(program.table):
         return program

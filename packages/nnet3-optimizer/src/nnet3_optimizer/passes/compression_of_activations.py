@@ -43,19 +43,43 @@ def compress_activations(program: Program, level: int) -> Program:
 
     Before::
 
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m4 = 4 x 4
+        m1 = accept input
         m1 = relu.propagate(m1)
+        m2 = undefined
         m2 = affine.propagate(m1)
+        provide output = m2
         segment end
-        m3 = relu.backprop(output m1, deriv m4)
+        m3 = accept output
+        m4 = undefined
+        m4 = relu.backprop(m3, output m1)
+        provide input = m4
+        free m1
+        free m3
 
     After::
 
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m4 = 4 x 4
+        m1 = accept input
         m1 = relu.propagate(m1)
+        m2 = undefined
         m2 = affine.propagate(m1)
         compress m1 (type 2, truncate 1, range 0.0)
+        provide output = m2
         segment end
+        m3 = accept output
+        m4 = undefined
         decompress m1
-        m3 = relu.backprop(output m1, deriv m4)
+        m4 = relu.backprop(m3, output m1)
+        provide input = m4
+        free m1
+        free m3
     """
     markers = program.positions(NoOperationMarker.OPCODE)
     if level < 1 or is_loop(program.table) or len(markers) != 1:

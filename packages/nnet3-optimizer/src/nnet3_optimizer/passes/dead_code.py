@@ -34,11 +34,30 @@ def remove_dead_commands(program: Program) -> Program:
 
     Before::
 
-        m1 = zeros
-        m1 = affine.propagate(m0)
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m3 = zeros
+        m2 = affine.propagate(m1)
+        m3 = affine2.propagate(m2)
+        provide output = m2
+        segment end
         free m1
+        free m3
 
-    After: nothing.
+    After::
+
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m2 = affine.propagate(m1)
+        provide output = m2
+        segment end
+        free m1
     """
     if is_loop(program.table):
         return program

@@ -43,13 +43,35 @@ def extend_matrices(program: Program) -> Program:
 
     Before::
 
-        m1 = zeros          # 10 rows
-        m1 = 1.0 * m2(0:9, 0:19)
+        m1 = 10 x 4
+        m2 = 9 x 8
+        m3 = 9 x 4
+        m1 = accept input
+        m2 = zeros
+        m3 = zeros
+        m2(:, 0:3) = m1(0:8, :)
+        m2(:, 4:7) = m1(1:9, :)
+        m3 = wide.propagate(m2)
+        provide output = m3
+        segment end
+        free m1
+        free m2
 
     After::
 
-        m1 = zeros          # 12 rows
-        m1 = 1.0 * m2
+        m1 = 10 x 4
+        m2 = 10 x 8
+        m3 = 9 x 4
+        m1 = accept input
+        m2 = zeros
+        m3 = zeros
+        m2(:, 0:3) = m1
+        m2(0:8, 4:7) = m1(1:9, :)
+        m3 = wide.propagate(m2(0:8, :))
+        provide output = m3
+        segment end
+        free m1
+        free m2
     """
     if is_loop(program.table):
         return program

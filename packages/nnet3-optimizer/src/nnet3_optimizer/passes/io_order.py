@@ -5,6 +5,10 @@ from __future__ import annotations
 import attrs
 import numpy as np
 from nnet3_compiler.commands import AcceptInput, NoOperationMarker, ProvideOutput
+from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
+from nnet3_optimizer.analysis.accesses import WRITE
+from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.editing import with_label_found
 from nnet3_optimizer.program import Program
 
@@ -12,33 +16,80 @@ from nnet3_optimizer.program import Program
 def consolidate_io(program: Program) -> Program:
     """Moves AcceptInput to the beginning of its segment and ProvideOutput to its end.
 
-    Nothing can access a matrix before it is accepted, and a matrix that is provided keeps its
-    elements to the end of the segment (see `check_allocation` and `merge_variables`): so neither
-    move changes anything, and whoever runs the computation can hand over all inputs of a segment
-    at once. Before::
+    Whoever runs the computation can then hand over all inputs of a segment at once, and take all
+    outputs at once.
 
+    1. AcceptInput moves if nothing accesses the matrix before it in its segment.
+    2. ProvideOutput moves if nothing writes to the matrix, or takes its memory, after it in its
+       segment.
+
+    Before::
+
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m4 = 4 x 4
         m1 = accept input
+        m2 = undefined
         m2 = affine.propagate(m1)
         provide output = m2
         m3 = accept ivector
+        m4 = undefined
+        m4 = affine.propagate(m3)
+        provide output2 = m4
         segment end
+        free m1
+        free m3
 
     After::
 
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m4 = 4 x 4
         m1 = accept input
         m3 = accept ivector
+        m2 = undefined
         m2 = affine.propagate(m1)
+        m4 = undefined
+        m4 = affine.propagate(m3)
         provide output = m2
+        provide output2 = m4
         segment end
+        free m1
+        free m3
     """
     opcodes = program.opcodes
     is_marker = opcodes == NoOperationMarker.OPCODE
     segment = np.cumsum(is_marker) - is_marker
     rank = np.ones(len(opcodes), dtype=np.int64)
-    rank[opcodes == AcceptInput.OPCODE] = 0
-    rank[opcodes == ProvideOutput.OPCODE] = 2
+    accepts, provides = _movable(program, segment)
+    rank[accepts] = 0
+    rank[provides] = 2
     rank[is_marker] = 3
     order = np.argsort(segment * 4 + rank, kind="stable")
     if (order[1:] > order[:-1]).all():
         return program
     return attrs.evolve(program, table=with_label_found(program.table[order]))
+
+
+def _movable(program: Program, segment: Ids) -> tuple[Ids, Ids]:
+    """Returns the positions of what may move to the beginning, and to the end, of its segment."""
+    lists = program.analysis.matrix_accesses
+    deallocate = program.analysis.lifetimes.deallocate
+    movable: dict[int, list[int]] = {AcceptInput.OPCODE: [], ProvideOutput.OPCODE: []}
+    for at in program.positions(*movable).tolist():
+        matrix = int(program.submatrices[program.table[at, FIRST_OPERAND_COLUMN], MATRIX])
+        commands, access = lists[matrix]
+        in_segment = segment[commands] == segment[at]
+        if program.opcodes[at] == AcceptInput.OPCODE:
+            disturbed = bool((in_segment & (commands < at)).any())
+        else:
+            writes = (access & WRITE) != 0
+            disturbed = bool((in_segment & writes & (commands > at)).any())
+            freed = int(deallocate[matrix])
+            disturbed |= freed > at and int(segment[freed]) == int(segment[at])
+        if not disturbed:
+            movable[int(program.opcodes[at])].append(at)
+    accepts, provides = (np.array(each, dtype=np.int64) for each in movable.values())
+    return accepts, provides

@@ -16,6 +16,7 @@ from nnet3_compiler.commands import (
     Backprop,
     BackpropNoModelUpdate,
     CompressMatrix,
+    DeallocMatrix,
     DecompressMatrix,
     MatrixCopy,
     NoOperation,
@@ -32,10 +33,17 @@ from nnet3_compiler.declaration import (
 )
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 from nnet3_optimizer.analysis.accesses import WRITE, AccessLists
-from nnet3_optimizer.analysis.csr import Bools, Csr, Ids
-from nnet3_optimizer.analysis.variables import MATRIX, Variables, overlap
+from nnet3_optimizer.analysis.csr import Bools, Csr, Ids, ordering
+from nnet3_optimizer.analysis.variables import (
+    COL_OFFSET,
+    MATRIX,
+    NUM_COLS,
+    ROW_OFFSET,
+    Table,
+    Variables,
+    overlap,
+)
 from nnet3_optimizer.operands import operand
-from nnet3_optimizer.passes.renumber import renumber
 from nnet3_optimizer.program import Program
 
 _ONE = alpha_bits(1.0)
@@ -88,26 +96,44 @@ def merge_variables(program: Program, options: MergingOptions | None = None) -> 
     where the input was, and freed where the last of the two was, unless it is an output.
 
     In each round no variable takes part in two merges, since the analysis is that of the beginning
-    of the round. Before::
+    of the round.
 
-        m1 = zeros
+    Before::
+
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m4 = 4 x 4
+        m1 = accept input
         m2 = zeros
         m3 = zeros
-        m1 = affine.propagate(m0)
-        m2 = 1.0 * m1
-        m3 = relu.propagate(m2)
+        m4 = zeros
+        m2 = affine.propagate(m1)
+        m3 = m2
+        m4 = relu.propagate(m3)
+        provide output = m4
+        segment end
+        free m1
+        free m2
+        free m3
 
     After::
 
-        m1 = zeros
-        m1 = affine.propagate(m0)
-        m1 = relu.propagate(m1)
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m2 = affine.propagate(m1)
+        m2 = relu.propagate(m2)
+        provide output = m2
+        segment end
+        free m1
     """
     chosen = options or MergingOptions()
     merged = program
     while (after := _Round(merged, chosen).run()) is not None:
         merged = after
-    return merged if merged is program else renumber(merged)
+    return merged
 
 
 class _Candidates(NamedTuple):
@@ -156,9 +182,8 @@ class _Round:
             return None
         legal = self._legal_by_time(candidates)
         candidates, left = candidates.where(legal), left[legal]
-        merges = _Merges(self.program)
-        merges.add_all(candidates, left)
-        return merges.applied() if merges.count else None
+        merges = _Merges(self.program, candidates, left)
+        return merges.applied() if len(merges) else None
 
     # -- candidates ----------------------------------------------------------------------------
 
@@ -237,7 +262,7 @@ class _Round:
 
     def _full_width(self, submatrix: Ids) -> Bools:
         matrix = self.submatrices[submatrix, MATRIX]
-        full: Bools = self.submatrices[submatrix, 4] == self.program.matrices[matrix, 1]
+        full: Bools = self.submatrices[submatrix, NUM_COLS] == self.program.matrices[matrix, 1]
         return full
 
     def _contiguous_matrices(self) -> Bools:
@@ -289,93 +314,126 @@ class _Round:
 
 
 class _Merges:
-    """Merges of one round: chosen one after the other, then made all at once."""
+    """The merges of one round: chosen so that they do not touch each other, then made at once."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, candidates: _Candidates, left: Bools) -> None:
         self.program = program
-        self.analysis = program.analysis
-        lifetimes = self.analysis.lifetimes
-        num_matrices = len(program.matrices)
-        self.count = 0
-        self.allocate: list[int] = lifetimes.allocate.tolist()
-        self.deallocate: list[int] = lifetimes.deallocate.tolist()
-        self.opcodes: list[int] = program.opcodes.tolist()
-        self.first_operands: list[int] = program.table[:, FIRST_OPERAND_COLUMN].tolist()
-        self.submatrices: list[list[int]] = program.submatrices.tolist()
-        self.target = list(range(num_matrices))
-        self.row_shift, self.col_shift = [0] * num_matrices, [0] * num_matrices
-        self.dirty = bytearray(len(self.analysis.variables))
+        variables = program.analysis.variables
+        chosen = _without_conflicts(
+            variables.of_submatrices(candidates.s1),
+            variables.of_submatrices(candidates.s2),
+            len(variables),
+        )
+        self.chosen = candidates.where(chosen)
+        submatrices = program.submatrices
+        self.keep = np.where(left, candidates.s1, candidates.s2)[chosen]
+        discard = np.where(left, candidates.s2, candidates.s1)[chosen]
+        self.kept = submatrices[self.keep, MATRIX].astype(np.int64)
+        self.gone = submatrices[discard, MATRIX].astype(np.int64)
 
-    def add_all(self, c: _Candidates, left: Bools) -> None:
-        """Makes every merge whose variables no earlier merge of the round has touched."""
-        variables = self.analysis.variables
-        of_s1, of_s2 = variables.of_submatrices(c.s1), variables.of_submatrices(c.s2)
-        fields = (c.command, c.s1, c.s2, left, c.is_assignment)
-        for span1, span2, command, s1, s2, keep_s1, is_assignment in zip(
-            _slices(of_s1), _slices(of_s2), *(field.tolist() for field in fields), strict=True
-        ):
-            if self._is_dirty(span1) or self._is_dirty(span2):
-                continue
-            self._soil(span1)
-            self._soil(span2)
-            self._merge(*((s1, s2) if keep_s1 else (s2, s1)))
-            if is_assignment:
-                self.opcodes[command] = NoOperation.OPCODE
-
-    def _is_dirty(self, variables: tuple[int, int] | list[int]) -> bool:
-        if isinstance(variables, tuple):
-            return self.dirty.find(1, *variables) >= 0
-        return any(self.dirty[variable] for variable in variables)
-
-    def _soil(self, variables: tuple[int, int] | list[int]) -> None:
-        if isinstance(variables, tuple):
-            begin, end = variables
-            self.dirty[begin:end] = b"\x01" * (end - begin)
-        else:
-            for variable in variables:
-                self.dirty[variable] = 1
-
-    def _merge(self, keep: int, discard: int) -> None:
-        self.count += 1
-        kept, row, _, col, _ = self.submatrices[keep]
-        gone = self.submatrices[discard][MATRIX]
-        self.target[gone], self.row_shift[gone], self.col_shift[gone] = kept, row, col
-        whole = self.first_operands[self.allocate[kept]]
-        self._merge_allocation(kept, gone, whole)
-        self._merge_deallocation(kept, gone, whole)
-
-    def _merge_allocation(self, kept: int, gone: int, whole: int) -> None:
-        stays, goes = sorted((self.allocate[kept], self.allocate[gone]))
-        if self.opcodes[goes] == AcceptInput.OPCODE:
-            stays, goes = goes, stays
-        is_zeroed = self.opcodes[goes] == AllocMatrixZeroed.OPCODE
-        if is_zeroed and self.opcodes[stays] == AllocMatrixUndefined.OPCODE:
-            self.opcodes[stays] = AllocMatrixZeroed.OPCODE
-        self.first_operands[stays] = whole
-        self.allocate[kept] = stays
-        self.opcodes[goes] = NoOperation.OPCODE
-
-    def _merge_deallocation(self, kept: int, gone: int, whole: int) -> None:
-        first, last = sorted((self.deallocate[kept], self.deallocate[gone]))
-        for goes in (first, last) if first < 0 else (first,):
-            if goes >= 0:
-                self.opcodes[goes] = NoOperation.OPCODE
-        self.deallocate[kept] = -1 if first < 0 else last
-        if first >= 0:
-            self.first_operands[last] = whole
+    def __len__(self) -> int:
+        return len(self.gone)
 
     def applied(self) -> Program:
         """Returns the program with the merges made."""
         table = self.program.table.copy()
-        table[:, OPCODE_COLUMN] = self.opcodes
-        table[:, FIRST_OPERAND_COLUMN] = self.first_operands
-        submatrices = self.program.submatrices.copy()
-        matrix = submatrices[:, MATRIX].copy()
-        submatrices[:, MATRIX] = np.array(self.target, np.int32)[matrix]
-        submatrices[:, 1] += np.array(self.row_shift, np.int32)[matrix]
-        submatrices[:, 3] += np.array(self.col_shift, np.int32)[matrix]
+        table[self.chosen.command[self.chosen.is_assignment], OPCODE_COLUMN] = NoOperation.OPCODE
+        group = np.arange(len(self.program.matrices))
+        group[self.gone] = self.kept
+        self._merge_allocations(table, group)
+        self._merge_deallocations(table, group)
         table = table[table[:, OPCODE_COLUMN] != NoOperation.OPCODE]
-        return attrs.evolve(self.program, table=table, submatrices=submatrices)
+        return attrs.evolve(self.program, table=table, submatrices=self._moved_submatrices())
+
+    def _moved_submatrices(self) -> Table:
+        """Returns the submatrices, those of matrices that go away as parts of others."""
+        place = self.program.submatrices[self.keep]
+        target = np.arange(len(self.program.matrices), dtype=np.int32)
+        row_shift, col_shift = np.zeros((2, len(target)), dtype=np.int32)
+        target[self.gone] = place[:, MATRIX]
+        row_shift[self.gone], col_shift[self.gone] = place[:, ROW_OFFSET], place[:, COL_OFFSET]
+        submatrices = self.program.submatrices.copy()
+        matrix = self.program.submatrices[:, MATRIX]
+        submatrices[:, MATRIX] = target[matrix]
+        submatrices[:, ROW_OFFSET] += row_shift[matrix]
+        submatrices[:, COL_OFFSET] += col_shift[matrix]
+        return submatrices
+
+    def _merge_allocations(self, table: Table, group: Ids) -> None:
+        """Keeps AcceptInput if there is one, else the first allocation, of each merged matrix."""
+        allocate = self.program.analysis.lifetimes.allocate
+        members = np.concatenate([np.unique(self.kept), self.gone])
+        at = allocate[members]
+        owner = group[members]
+        opcodes = table[at, OPCODE_COLUMN]
+        is_zeroed = np.zeros(len(group), dtype=np.bool_)
+        is_zeroed[owner[opcodes == AllocMatrixZeroed.OPCODE]] = True
+        stays = np.full(len(group), len(table), dtype=np.int64)
+        accepts = opcodes == AcceptInput.OPCODE
+        np.minimum.at(stays, owner, at)
+        stays[owner[accepts]] = at[accepts]
+        whole = table[allocate, FIRST_OPERAND_COLUMN]
+        merged = np.unique(owner)
+        table[at, OPCODE_COLUMN] = NoOperation.OPCODE
+        table[stays[merged], OPCODE_COLUMN] = np.where(
+            is_zeroed[merged], AllocMatrixZeroed.OPCODE, AllocMatrixUndefined.OPCODE
+        )
+        table[at[accepts], OPCODE_COLUMN] = AcceptInput.OPCODE
+        table[stays[merged], FIRST_OPERAND_COLUMN] = whole[merged]
+
+    def _merge_deallocations(self, table: Table, group: Ids) -> None:
+        """Keeps the last deallocation of each merged matrix; none if one of them had none."""
+        deallocate = self.program.analysis.lifetimes.deallocate
+        allocate = self.program.analysis.lifetimes.allocate
+        members = np.concatenate([np.unique(self.kept), self.gone])
+        at = deallocate[members]
+        owner = group[members]
+        last = np.full(len(group), -1, dtype=np.int64)
+        np.maximum.at(last, owner, at)
+        last[owner[at < 0]] = -1
+        table[at[at >= 0], OPCODE_COLUMN] = NoOperation.OPCODE
+        freed = np.flatnonzero(last >= 0)
+        table[last[freed], OPCODE_COLUMN] = DeallocMatrix.OPCODE
+        whole = self.program.table[allocate[freed], FIRST_OPERAND_COLUMN]
+        table[last[freed], FIRST_OPERAND_COLUMN] = whole
+
+
+def _without_conflicts(of_s1: Csr, of_s2: Csr, num_variables: int) -> Ids:
+    """Chooses candidates, earlier ones first, such that no two of them share a variable.
+
+    Args:
+        of_s1: The variables of s1 of each candidate.
+        of_s2: The variables of s2 of each candidate.
+        num_variables: The number of variables.
+
+    Returns:
+        The positions of the chosen candidates, ascending.
+    """
+    count = len(of_s1.splits) - 1
+    candidate = np.concatenate(
+        [np.repeat(np.arange(count), np.diff(lists.splits)) for lists in (of_s1, of_s2)]
+    )
+    variable = np.concatenate([of_s1.values, of_s2.values])
+    order = ordering(candidate)
+    candidate, variable = candidate[order], variable[order]
+    is_open = np.ones(count, dtype=np.bool_)
+    is_chosen = np.zeros(count, dtype=np.bool_)
+    taken = np.zeros(num_variables, dtype=np.bool_)
+    while is_open.any():
+        # Each variable goes to the first candidate that still wants it (of several assignments
+        # to one element the last one holds); candidates that get all of theirs are chosen.
+        first = np.full(num_variables, count, dtype=np.int64)
+        first[variable[::-1]] = candidate[::-1]
+        loses = np.zeros(count, dtype=np.bool_)
+        loses[candidate[first[variable] != candidate]] = True
+        chosen = is_open & ~loses
+        is_chosen |= chosen
+        taken[variable[chosen[candidate]]] = True
+        is_open &= loses
+        is_open[candidate[taken[variable]]] = False
+        wanted = is_open[candidate]
+        candidate, variable = candidate[wanted], variable[wanted]
+    return np.flatnonzero(is_chosen)
 
 
 def _least(values: Ids, lists: Csr) -> Ids:
@@ -388,21 +446,3 @@ def _greatest(values: Ids, lists: Csr) -> Ids:
     """The greatest value over each (not empty) list of variables."""
     greatest: Ids = np.maximum.reduceat(values[lists.values], lists.splits[:-1])
     return greatest
-
-
-def _slices(lists: Csr) -> list[tuple[int, int] | list[int]]:
-    """Each list as (begin, end) if it is a range of numbers, else as the list that it is."""
-    begin, end = lists.splits[:-1], lists.splits[1:]
-    first, last = lists.values[begin], lists.values[end - 1]
-    is_range = last - first == end - begin - 1
-    return [
-        (low, high + 1) if simple else lists.values[start:stop].tolist()
-        for low, high, simple, start, stop in zip(
-            first.tolist(),
-            last.tolist(),
-            is_range.tolist(),
-            begin.tolist(),
-            end.tolist(),
-            strict=True,
-        )
-    ]

@@ -37,20 +37,50 @@ def consolidate_model_update(program: Program) -> Program:
        DeallocMatrix or ProvideOutput.
 
     `merge_variables` then removes most of the copies: values are written where they are gathered.
-    With natural gradient the rows of all times are preconditioned together. Before::
+    With natural gradient the rows of all times are preconditioned together.
 
-        m5 = affine.backprop(input m1, output [], deriv m3)
-        m6 = affine.backprop(input m2, output [], deriv m4)
+    Before::
+
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m2(0:1, :) = affine.propagate(m1(0:1, :))
+        m2(2:3, :) = affine.propagate(m1(2:3, :))
+        provide output = m2
+        segment end
+        m3 = accept output
+        - = affine.backprop(m3(2:3, :), input m1(2:3, :))
+        - = affine.backprop(m3(0:1, :), input m1(0:1, :))
+        free m1
+        free m3
 
     After::
 
-        m7(0:9, 0:19) = 1.0 * m1
-        m8(0:9, 0:29) = 1.0 * m3
-        m5 = affine.backprop_no_update(input m1, output [], deriv m3)
-        m7(10:19, 0:19) = 1.0 * m2
-        m8(10:19, 0:29) = 1.0 * m4
-        m6 = affine.backprop_no_update(input m2, output [], deriv m4)
-        [] = affine.backprop(input m7, output [], deriv m8)
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m4 = 4 x 4
+        m5 = 4 x 4
+        m1 = accept input
+        m4 = zeros
+        m5 = zeros
+        m2 = zeros
+        m2(0:1, :) = affine.propagate(m1(0:1, :))
+        m2(2:3, :) = affine.propagate(m1(2:3, :))
+        provide output = m2
+        segment end
+        m3 = accept output
+        m4(0:1, :) = m3(2:3, :)
+        m5(0:1, :) = m1(2:3, :)
+        m4(2:3, :) = m3(0:1, :)
+        m5(2:3, :) = m1(0:1, :)
+        - = affine.backprop(m4, input m5)
+        free m4
+        free m5
+        free m1
+        free m3
     """
     if is_loop(program.table):
         return program

@@ -21,15 +21,36 @@ def renumber(program: Program) -> Program:
     2. Of equal submatrices, and of equal lists, the first is kept and stands for all.
     3. What is kept stays in its order; 0 stays 0.
 
-    The commands are the same as before but for the numbers. Before::
+    The commands are the same as before but for the numbers.
 
-        m1, m2, m3; submatrices s1 = m1, s2 = m3, s3 = m3
-        s3 = 1.0 * s1
+    Before::
+
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        i0 = 0, 1, 2, 3
+        i1 = 3, 2, 1, 0
+        i2 = 3, 2, 1, 0
+        m1 = accept input
+        m3 = undefined
+        m3 = m1[i1]
+        m3 += m1[i2]
+        provide output = m3
+        segment end
+        free m1
 
     After::
 
-        m1, m2; submatrices s1 = m1, s2 = m2
-        s2 = 1.0 * s1
+        m1 = 4 x 4
+        m2 = 4 x 4
+        i0 = 3:0:-1
+        m1 = accept input
+        m2 = undefined
+        m2 = m1[i0]
+        m2 += m1[i0]
+        provide output = m2
+        segment end
+        free m1
     """
     table = program.table.copy()
     kinds = SCHEMA.kind[table[:, OPCODE_COLUMN]]

@@ -39,11 +39,28 @@ def snip_row_operations(program: Program) -> Program:
 
     Before::
 
-        m1 += 1.0 * m2[-1, -1, 0, 2, -1]
+        m1 = 4 x 4
+        m2 = 5 x 4
+        i0 = -1, -1, 3, 0, -1
+        m1 = accept input
+        m2 = zeros
+        m2 += m1[i0]
+        provide output = m2
+        segment end
+        free m1
 
     After::
 
-        m1(2:3, 0:9) += 1.0 * m2[0, 2]
+        m1 = 4 x 4
+        m2 = 5 x 4
+        i0 = -1, -1, 3, 0, -1
+        i1 = 3, 0
+        m1 = accept input
+        m2 = zeros
+        m2(2:3, :) += m1[i1]
+        provide output = m2
+        segment end
+        free m1
     """
     edit = Edit(program)
     zero_already = program.analysis.writes_into_zeros
@@ -79,12 +96,35 @@ def split_row_operations(program: Program) -> Program:
 
     Before::
 
-        m1 = 1.0 * rows([m2 0, m2 1, m2 2, m3 4, m3 3])
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 5 x 4
+        j0 = m1[0:2], m2[3, 2]
+        m1 = accept input
+        m2 = accept ivector
+        m3 = undefined
+        m3 = rows(j0)
+        provide output = m3
+        segment end
+        free m1
+        free m2
 
     After::
 
-        m1(0:2, 0:9) = 1.0 * m2(0:2, 0:9)
-        m1(3:4, 0:9) = 1.0 * m3(3:4, 0:9)[1, 0]
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 5 x 4
+        i0 = 1, 0
+        j0 = m1[0:2], m2[3, 2]
+        m1 = accept input
+        m2 = accept ivector
+        m3 = undefined
+        m3(0:2, :) = m1(0:2, :)
+        m3(3:4, :) = m2(2:3, :)[i0]
+        provide output = m3
+        segment end
+        free m1
+        free m2
     """
     edit = Edit(program)
     changed = False
@@ -118,11 +158,27 @@ def simplify_row_operations(program: Program) -> Program:
 
     Before::
 
-        m1 = 1.0 * m2[3, 4, 5]
+        m1 = 5 x 4
+        m2 = 3 x 4
+        i0 = 2:4
+        m1 = accept input
+        m2 = undefined
+        m2 = m1[i0]
+        provide output = m2
+        segment end
+        free m1
 
     After::
 
-        m1 = 1.0 * m2(3:5, 0:9)
+        m1 = 5 x 4
+        m2 = 3 x 4
+        i0 = 2:4
+        m1 = accept input
+        m2 = undefined
+        m2 = m1(2:4, :)
+        provide output = m2
+        segment end
+        free m1
     """
     edit = Edit(program)
     zero_already = program.analysis.writes_into_zeros

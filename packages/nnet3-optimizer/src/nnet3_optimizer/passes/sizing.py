@@ -22,23 +22,33 @@ def move_sizing_commands(program: Program) -> Program:
 
     Before::
 
-        m1 = undefined
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m1 = accept input
         m2 = undefined
-        m1 = 1.0 * m0
-        m2 = 1.0 * m1
-        m0 = 1.0 * m2
+        m3 = undefined
+        m2 = affine.propagate(m1)
+        m3 = affine2.propagate(m2)
+        provide output = m3
+        segment end
         free m1
         free m2
 
     After::
 
-        m1 = undefined
-        m1 = 1.0 * m0
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m1 = accept input
         m2 = undefined
-        m2 = 1.0 * m1
+        m2 = affine.propagate(m1)
         free m1
-        m0 = 1.0 * m2
+        m3 = undefined
+        m3 = affine2.propagate(m2)
         free m2
+        provide output = m3
+        segment end
     """
     if is_loop(program.table):
         return program

@@ -22,17 +22,33 @@ def trim_matrices(program: Program) -> Program:
 
     Before::
 
-        m1 = zeros          # 20 rows
-        m1(5:9, 0:9) = 1.0 * m2
-        m3 = 1.0 * m1(5:9, 0:9)
+        m1 = 2 x 4
+        m2 = 6 x 4
+        m3 = 2 x 4
+        m1 = accept input
+        m2 = zeros
+        m3 = zeros
+        m2(3:4, :) = m1
+        m3 = affine.propagate(m2(3:4, :))
+        provide output = m3
+        segment end
         free m1
+        free m2
 
     After::
 
-        m1 = zeros          # 5 rows
-        m1 = 1.0 * m2
-        m3 = 1.0 * m1
+        m1 = 2 x 4
+        m2 = 2 x 4
+        m3 = 2 x 4
+        m1 = accept input
+        m2 = zeros
+        m3 = zeros
+        m2 = m1
+        m3 = affine.propagate(m2)
+        provide output = m3
+        segment end
         free m1
+        free m2
     """
     if is_loop(program.table):
         return program

@@ -21,13 +21,25 @@ def remove_needless_zeroing(program: Program) -> Program:
 
     Before::
 
-        m1 = zeros
-        m1 = 1.0 * m2
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m2 = affine.propagate(m1)
+        provide output = m2
+        segment end
+        free m1
 
     After::
 
-        m1 = undefined
-        m1 = 1.0 * m2
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m1 = accept input
+        m2 = undefined
+        m2 = affine.propagate(m1)
+        provide output = m2
+        segment end
+        free m1
     """
     analysis = program.analysis
     at = program.positions(AllocMatrixZeroed.OPCODE)

@@ -1,0 +1,107 @@
+"""Small computations in a short form of their text, and the network that they are for.
+
+A program is the lines of `format_computation` that matter: sizes of matrices, lists, precomputed
+indexes, and commands without their numbers.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Callable
+
+from nnet3_compiler import NnetComputation, format_computation, parse_computation
+from nnet3_compiler.text.operands import SUBMATRIX
+from nnet3_descriptors import Nnet, parse_config
+from nnet3_optimizer.program import Program
+
+CONFIG = """
+input-node name=input dim=4
+input-node name=ivector dim=4
+component name=affine type=AffineComponent input-dim=4 output-dim=4
+component name=affine2 type=AffineComponent input-dim=4 output-dim=4
+component name=wide type=AffineComponent input-dim=8 output-dim=4
+component name=relu type=RectifiedLinearComponent dim=4
+component name=sigmoid type=SigmoidComponent dim=4
+component name=noop type=NoOpComponent dim=4
+component name=norm type=BatchNormComponent dim=4
+component name=tdnn type=TdnnComponent input-dim=4 output-dim=4 time-offsets=0
+component name=sum type=SumBlockComponent input-dim=8 output-dim=4
+component name=product type=ElementwiseProductComponent input-dim=8 output-dim=4
+component name=conv type=TimeHeightConvolutionComponent num-filters-in=2 num-filters-out=2 \
+height-in=2 height-out=2 height-offsets=0 time-offsets=0
+component-node name=affine component=affine input=input
+component-node name=affine2 component=affine2 input=affine
+component-node name=wide component=wide input=Append(affine, ivector)
+component-node name=relu component=relu input=affine
+component-node name=sigmoid component=sigmoid input=relu
+component-node name=noop component=noop input=sigmoid
+component-node name=norm component=norm input=noop
+component-node name=tdnn component=tdnn input=norm
+component-node name=sum component=sum input=Append(tdnn, wide)
+component-node name=product component=product input=Append(tdnn, wide)
+component-node name=conv component=conv input=Sum(sum, product)
+output-node name=output input=conv
+output-node name=output2 input=conv
+"""
+
+NNET: Nnet = parse_config(CONFIG)
+
+
+def computation(text: str, *, need_model_derivative: bool = True) -> NnetComputation:
+    """Returns the computation of a program."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    declared = [line for line in lines if re.match(r"(m\d+ = \d+ x |[ijrp]\d+ =)", line)]
+    commands = [line for line in lines if line not in declared]
+    matrices = [line.split(" =")[0] for line in declared if line.startswith("m")]
+    named = re.findall(SUBMATRIX, "\n".join([*declared, *commands]))
+    submatrices = list(dict.fromkeys([*matrices, *named]))
+    header = [
+        "nnet3 computation 1",
+        f"need_model_derivative = {str(need_model_derivative).lower()}",
+        *(f"node {node.name} = {number}" for number, node in enumerate(NNET.nodes)),
+        *(f"component {name} = {n}" for n, name in enumerate(NNET.component_names)),
+    ]
+    sizes = [line for line in declared if line.startswith("m")]
+    lists = [line for line in declared if not line.startswith("m")]
+    numbered = [f"c{number}: {line}" for number, line in enumerate(commands)]
+    names = [f"submatrices: {name}" for name in submatrices]
+    return parse_computation("\n".join([*header, *sizes, *names, *lists, *numbered]), NNET)
+
+
+def program(text: str) -> Program:
+    """Returns a program as passes take it."""
+    return Program.of(NNET, computation(text))
+
+
+def brief(result: NnetComputation | Program) -> str:
+    """Returns the program of a computation."""
+    if isinstance(result, Program):
+        result = result.computation()
+    lines = format_computation(result, NNET).splitlines()
+    kept = [line for line in lines if re.match(r"(m\d+ = \d+ x |[ijrp]\d+ =|c\d+: )", line)]
+    return "\n".join(re.sub(r"^c\d+: |, (value|deriv) of .*|#\d+", "", line) for line in kept)
+
+
+def dedented(text: str) -> str:
+    """Returns a program without what surrounds it."""
+    return textwrap.dedent(text).strip()
+
+
+def before_and_after(function: Callable[..., object]) -> tuple[str, str]:
+    """Returns the two programs in the docstring of a pass."""
+    text = inspect.getdoc(function) or ""
+    blocks = re.split(r"(?:Before|After)::\n", text)
+    assert len(blocks) == 3, f"{function.__name__} has no programs in its docstring"
+    first, second = (_block(block) for block in blocks[1:])
+    return first, second
+
+
+def _block(text: str) -> str:
+    lines = []
+    for line in text.splitlines():
+        if line.strip() and not line.startswith("    "):
+            break
+        lines.append(re.sub(r"\s+#.*", "", line))
+    return dedented("\n".join(lines))

@@ -1,0 +1,166 @@
+"""Variables, accesses and lifetimes are read off the declarations of the commands."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nnet3_compiler.declaration import Access
+from nnet3_optimizer import analyze
+from nnet3_optimizer.analysis.variables import Variables, overlap
+from optimizer_programs import NNET, computation
+
+TEXT = """
+m1 = 10 x 4
+m2 = 6 x 4
+m3 = 4 x 4
+i0 = 0, -1, 2, 3
+j0 = m2(0:2, :)[0, 1], -, m1[9]
+m1 = accept input
+m2 = zeros
+m3 = undefined
+m2(0:2, :) = affine.propagate(m1(0:2, :))
+m2 += m1(4:9, :)
+m3 = rows(j0)
+m3 += m2[i0]
+m3 = norm.propagate(m3, memo 1)
+provide output = m3
+segment end
+free m1
+free m2
+"""
+
+
+def test_variables_are_split_where_submatrices_begin_and_end() -> None:
+    """Rows and columns of a matrix are split at the ends of all its submatrices."""
+    variables = analyze(NNET, computation(TEXT)).variables
+
+    assert variables.row_splits[1].tolist() == [0, 3, 4, 10]
+    assert variables.row_splits[2].tolist() == [0, 3, 6]
+    assert variables.col_splits[1].tolist() == [0, 4]
+    assert [variables.describe(v) for v in range(len(variables))] == [
+        "m1(0:2, 0:3)",
+        "m1(3:3, 0:3)",
+        "m1(4:9, 0:3)",
+        "m2(0:2, 0:3)",
+        "m2(3:5, 0:3)",
+        "m3",
+    ]
+
+
+def test_command_attributes() -> None:
+    """What a command reads and writes, by variable, submatrix and matrix."""
+    analysis = analyze(NNET, computation(TEXT))
+
+    propagate = analysis.command_attributes(3)
+    assert propagate.variables_read.tolist() == [0]
+    assert propagate.variables_written.tolist() == [3]
+    assert propagate.matrices_read.tolist() == [1, 2]
+    assert propagate.matrices_written.tolist() == [2]
+    assert not propagate.has_side_effects
+    rows = analysis.command_attributes(5)
+    assert rows.variables_read.tolist() == [0, 1, 2, 3]
+    assert rows.variables_written.tolist() == [5]
+
+
+def test_variable_accesses() -> None:
+    """The commands that access a variable, in order, each once."""
+    analysis = analyze(NNET, computation(TEXT))
+
+    commands, access = analysis.variable_accesses[3]
+    assert commands.tolist() == [1, 3, 4, 5, 6]
+    assert access.tolist() == [Access.WRITE, Access.WRITE, Access.READ_WRITE] + [Access.READ] * 2
+    in_place, kinds = analysis.variable_accesses[5]
+    assert in_place.tolist() == [5, 6, 7, 8]
+    assert kinds.tolist() == [Access.WRITE, Access.READ_WRITE, Access.READ_WRITE, Access.READ]
+    assert analysis.nontrivial_accesses[3][0].tolist() == [3, 4, 5, 6]
+
+
+def test_writing_a_part_reads_and_writes_the_matrix() -> None:
+    """A write to some rows leaves the matrix depending on what it was."""
+    commands, access = analyze(NNET, computation(TEXT)).matrix_accesses[2]
+
+    assert commands.tolist() == [1, 3, 4, 5, 6]
+    assert access.tolist()[1] == Access.READ_WRITE
+
+
+def test_lifetimes() -> None:
+    """Where matrices are allocated and freed, and which the user gives and takes."""
+    lifetimes = analyze(NNET, computation(TEXT)).lifetimes
+
+    assert lifetimes.allocate.tolist() == [-1, 0, 1, 2]
+    assert lifetimes.deallocate.tolist() == [-1, 10, 11, -1]
+    assert lifetimes.is_input.tolist() == [False, True, False, False]
+    assert lifetimes.is_output.tolist() == [False, False, False, True]
+
+
+def test_components_that_add() -> None:
+    """Whether a component sets or adds to its output decides what the access is."""
+    text = """
+    m1 = 4 x 8
+    m2 = 4 x 4
+    m1 = zeros
+    m2 = zeros
+    m2 = {}.propagate(m1)
+    """
+
+    adds = analyze(NNET, computation(text.format("sum"))).variable_accesses[1][1]
+    sets = analyze(NNET, computation(text.format("wide"))).variable_accesses[1][1]
+
+    assert adds.tolist() == [Access.WRITE, Access.READ_WRITE]
+    assert sets.tolist() == [Access.WRITE, Access.WRITE]
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    """Sizes of matrices, and submatrices of them."""
+    sizes = draw(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=4))
+    rows = [(0, 0, 0, 0, 0)]
+    for _ in range(draw(st.integers(1, 12))):
+        matrix = draw(st.integers(1, len(sizes)))
+        num_rows, num_cols = sizes[matrix - 1]
+        row, col = draw(st.integers(0, num_rows - 1)), draw(st.integers(0, num_cols - 1))
+        height = draw(st.integers(1, num_rows - row))
+        rows.append((matrix, row, height, col, draw(st.integers(1, num_cols - col))))
+    matrices = np.array([(0, 0), *sizes], np.int32)
+    return matrices, np.array(rows, np.int32)
+
+
+def elements(submatrix: list[int]) -> set[tuple[int, int, int]]:
+    """The matrix, row and column of all elements of a submatrix."""
+    matrix, row, rows, col, cols = submatrix
+    return {(matrix, r, c) for r in range(row, row + rows) for c in range(col, col + cols)}
+
+
+@given(tables())
+def test_variables_of_a_submatrix_are_its_elements(
+    matrices_and_submatrices: tuple[np.ndarray, np.ndarray],
+) -> None:
+    """Variables partition matrices; those of a submatrix make up exactly its elements."""
+    matrices, submatrices = matrices_and_submatrices
+    variables = Variables.of(matrices, submatrices)
+    of_variable = [elements(list(variables.ranges(v))) for v in range(len(variables))]
+
+    assert sum(map(len, of_variable)) == int(matrices.prod(axis=1).sum())
+    lists = variables.of_submatrices(np.arange(len(submatrices)))
+    for number, submatrix in enumerate(submatrices.tolist()):
+        united = set().union(*(of_variable[v] for v in lists[number].tolist()))
+        assert united == elements(submatrix)
+
+
+@given(tables())
+def test_overlap(matrices_and_submatrices: tuple[np.ndarray, np.ndarray]) -> None:
+    """Submatrices overlap if and only if they share elements."""
+    submatrices = matrices_and_submatrices[1]
+    first, second = (grid.ravel() for grid in np.indices((len(submatrices),) * 2))
+
+    shares = overlap(submatrices[first], submatrices[second])
+
+    for a, b, result in zip(first, second, shares, strict=True):
+        both = elements(submatrices[a].tolist()) & elements(submatrices[b].tolist())
+        assert result == bool(both)
+
+
+def test_unknown_command_number() -> None:
+    """Asking for a command beyond the last one gives an error."""
+    with pytest.raises(IndexError):
+        analyze(NNET, computation(TEXT)).command_attributes(99)

@@ -1,0 +1,432 @@
+"""Each check refuses what it is there for, and says what, where, and what was expected."""
+
+import re
+
+import pytest
+from nnet3_optimizer import CheckError, ComputationError, check_computation
+from optimizer_programs import NNET, computation
+
+FORWARD = """
+m1 = 4 x 4
+m2 = 4 x 4
+m1 = accept input
+m2 = zeros
+m2 = affine.propagate(m1)
+provide output = m2
+segment end
+free m1
+"""
+TRAINING = """
+m1 = 4 x 4
+m2 = 4 x 4
+m3 = 4 x 4
+m4 = 4 x 4
+m1 = accept input
+m2 = undefined
+m2 = norm.propagate(m1, memo 1)
+norm.store_stats(m2, memo 1)
+provide output = m2
+segment end
+m3 = accept output
+m4 = zeros
+m4 = norm.backprop(m3, output m2, memo 1)
+provide input = m4
+free m1
+free m3
+"""
+ROWS = """
+m1 = 4 x 4
+m2 = 4 x 4
+m3 = 2 x 4
+i0 = 0, 1, 2, -1
+j0 = m1[0, 1], m3[1], -
+j1 = m3(0:0, :)[0], m3[0], m2[2, 3]
+r0 = 0..2, 1..4
+m1 = accept input
+m2 = zeros
+m3 = zeros
+m2 = m1[i0]
+m3 += sums(m1[r0])
+m2 += rows(j0)
+provide output = m2
+segment end
+free m1
+free m3
+"""
+
+
+def refused(text: str, *changes: tuple[str, str], need: bool = True, **options: bool) -> CheckError:
+    """What the checker says of a program in which some texts are replaced."""
+    for old, new in changes:
+        assert old in text, f"{old!r} is not in the program"
+        text = text.replace(old, new, 1)
+    with pytest.raises(CheckError) as caught:
+        check_computation(NNET, computation(text, need_model_derivative=need), **options)
+    return caught.value
+
+
+@pytest.mark.parametrize("text", [FORWARD, TRAINING, ROWS], ids=["forward", "training", "rows"])
+def test_sound_programs_pass(text: str) -> None:
+    """The programs that the tests below damage are all right as they are."""
+    check_computation(NNET, computation(text))
+
+
+def test_message_shows_command_and_neighbours() -> None:
+    """An error names the check and the command, and prints it with its neighbours."""
+    error = refused(FORWARD, ("m2 = affine.propagate(m1)", "m2 = wide.propagate(m1)"))
+
+    assert isinstance(error, ComputationError)
+    assert (error.check, error.command) == ("components", 2)
+    assert str(error).splitlines() == [
+        "components: c2: Propagate: input = m1 has 4 columns, expected 8 (the input dimension of "
+        "component 'wide' (AffineComponent))",
+        "    c0: m1 = accept input",
+        "    c1: m2 = zeros",
+        "  > c2: m2 = wide.propagate(m1)",
+        "    c3: provide output = m2",
+        "    c4: segment end",
+        "    c5: free m1",
+    ]
+
+
+CASES = [
+    # -- components
+    (
+        FORWARD,
+        [("m2 = 4 x 4", "m2 = 4 x 3")],
+        "components",
+        "output = m2 has 3 columns, expected 4",
+    ),
+    (
+        FORWARD,
+        [("m1 = 4 x 4", "m1 = 5 x 4")],
+        "components",
+        "output = m2 has 4 rows, expected 5 (the rows of input: the component is simple)",
+    ),
+    (
+        FORWARD,
+        [("affine.propagate(m1)", "affine.propagate(-)")],
+        "components",
+        "no input is given to the simple component 'affine'",
+    ),
+    (
+        FORWARD,
+        [("m2 = affine.propagate(m1)", "m2 = affine.propagate(m2)")],
+        "components",
+        "output is input, but there is no working in place for component 'affine'",
+    ),
+    (
+        FORWARD,
+        [("m2 = affine.propagate(m1)", "m2(0:2, :) = affine.propagate(m2(1:3, :))")],
+        "components",
+        "output overlaps input without being the same, for component 'affine'",
+    ),
+    (
+        TRAINING,
+        [("norm.backprop(m3, output m2, memo 1)", "affine.backprop(m3)")],
+        "components",
+        "input_value is not given, but needed by component 'affine'",
+    ),
+    (
+        TRAINING,
+        [("norm.backprop(m3, output m2, memo 1)", "norm.backprop(m3, memo 1)")],
+        "components",
+        "output_value is not given, but needed by component 'norm'",
+    ),
+    (
+        TRAINING,
+        [("m4 = norm.backprop(m3, output m2, memo 1)", "- = norm.backprop(m3, output m2, memo 1)")],
+        "components",
+        "neither an input derivative nor a model update is wanted of component 'norm'",
+    ),
+    (
+        TRAINING,
+        [("m4 = norm.backprop(m3, output m2, memo 1)", "m1 = affine.backprop(m3, input m1)")],
+        "components",
+        "input_deriv overlaps input_value, for component 'affine'",
+    ),
+    (
+        TRAINING,
+        [("norm.store_stats(m2, memo 1)", "affine.store_stats(m2)")],
+        "components",
+        "statistics are stored that are not kept by component 'affine'",
+    ),
+    (
+        TRAINING,
+        [
+            ("m2 = 4 x 4", "m2 = 4 x 8"),
+            ("m2 = norm.propagate(m1, memo 1)", "m2(:, 0:3) = conv.propagate(m1)"),
+        ],
+        "components",
+        "output is narrower than its matrix, but rows without gaps are needed by component 'conv'",
+    ),
+    # -- rows
+    (
+        ROWS,
+        [("m2 = m1[i0]", "m2 = m1(0:2, :)")],
+        "rows",
+        "input = m1(0:2, :) has 3 rows, expected 4",
+    ),
+    (ROWS, [("m2 = m1[i0]", "m2 += m2")], "rows", "output = m2 overlaps input = m2"),
+    (
+        ROWS,
+        [("m2 = m1[i0]", "m2(0:1, :) = m2(1:2, :)")],
+        "rows",
+        "output = m2(0:1, :) overlaps input = m2(1:2, :)",
+    ),
+    (
+        ROWS,
+        [("0, 1, 2, -1", "0, 1, 2")],
+        "rows",
+        "indexes has 3 entries, expected 4 (the rows of m2)",
+    ),
+    (
+        ROWS,
+        [("0, 1, 2, -1", "0, 1, 2, 4")],
+        "rows",
+        "indexes name row 4 of input = m1, which has 4 rows",
+    ),
+    (
+        ROWS,
+        [("0..2, 1..4", "0..2, 1..5")],
+        "rows",
+        "indexes_ranges end at row 5 of input = m1, which has 4 rows",
+    ),
+    (ROWS, [("m1[0, 1], m3[1], -", "m1[0, 1], m3[1]")], "rows", "indexes_multi has 3 entries"),
+    (
+        ROWS,
+        [("m1[0, 1], m3[1], -", "m1[0, 1], m2[1], -")],
+        "rows",
+        "output = m2 overlaps input = m2",
+    ),
+    (
+        ROWS,
+        [("m1[0, 1], m3[1], -", "m1[0, 1], m1(:, 0:2)[1], -")],
+        "rows",
+        "a submatrix in indexes_multi = m1(:, 0:2) has 3 columns, expected 4",
+    ),
+    (
+        ROWS,
+        [("m2 += rows(j0)", "rows(j1) += m1")],
+        "rows",
+        "entries 0 and 1 of indexes_multi, [",
+    ),
+    (ROWS, [("m2 = m1[i0]", "m2 = inf * m1[i0]")], "rows", "alpha = inf, expected a finite number"),
+    # -- order and world
+    (FORWARD, [("segment end\n", "")], "order", "there is no NoOperationMarker"),
+    (
+        TRAINING,
+        [
+            ("norm.store_stats(m2, memo 1)\n", ""),
+            ("m4 = zeros", "norm.store_stats(m2)\nm4 = zeros"),
+        ],
+        "order",
+        "StoreStats: runs forward after the marker, c4",
+    ),
+    (
+        FORWARD,
+        [("provide output = m2", "- = affine.backprop(m2, input m1)\nprovide output = m2")],
+        "order",
+        "Backprop: runs backward before the marker",
+    ),
+    (
+        FORWARD,
+        [("accept input", "accept affine_input")],
+        "world",
+        "expected an input before the marker",
+    ),
+    (FORWARD, [("accept input", "accept output")], "world", "found 'output' (OutputNode)"),
+    (
+        TRAINING,
+        [("provide input", "provide output")],
+        "world",
+        "expected an input after the marker",
+    ),
+    (
+        FORWARD,
+        [("provide output = m2", "provide output = m2\nprovide output = m2")],
+        "world",
+        "node 'output' is named twice in a segment",
+    ),
+    # -- allocation
+    (FORWARD, [("m2 = zeros\n", "")], "allocation", "m2 is never allocated"),
+    (
+        FORWARD,
+        [("m2 = zeros", "m2 = zeros\nm2 = zeros")],
+        "allocation",
+        "m2 is allocated a second time",
+    ),
+    (FORWARD, [("free m1", "")], "allocation", "m1 is never freed, and is no output"),
+    (FORWARD, [("free m1", "free m1\nfree m1")], "allocation", "m1 is freed a second time"),
+    (FORWARD, [("free m1", "free m1\nfree m2")], "allocation", "m2 is an output"),
+    (
+        FORWARD,
+        [("free m1", ""), ("m2 = zeros", "free m1\nm2 = zeros")],
+        "allocation",
+        "m1 is accessed after c1 freed it",
+    ),
+    (
+        FORWARD,
+        [("m2 = zeros\n", ""), ("provide output", "m2 = zeros\nprovide output")],
+        "allocation",
+        "m2 is accessed before c2 allocates it",
+    ),
+    (
+        ROWS,
+        [("m3 += sums(m1[r0])", "m3 = take m1")],
+        "allocation",
+        "m1 has the size (4, 4), expected (2, 4) (the size of m3)",
+    ),
+    # -- values
+    (
+        ROWS,
+        [("m2 = zeros", "m2 = undefined"), ("m2 = m1[i0]", "m2(0:1, :) = m1(0:1, :)")],
+        "undefined",
+        "AddRowsMulti: m2(2:3, 0:3) is read, but nothing wrote it before",
+    ),
+    # -- memos
+    (
+        TRAINING,
+        [("(m1, memo 1)", "(m1)"), ("norm.store_stats(m2, memo 1)", "norm.store_stats(m2)")],
+        "memos",
+        "Backprop: memo 1 is used, but no Propagate made it before",
+    ),
+    (
+        TRAINING,
+        [
+            ("(m3, output m2, memo 1)", "(m3, output m2)"),
+            ("store_stats(m2, memo 1)", "store_stats(m2)"),
+        ],
+        "memos",
+        "Propagate: memo 1 is made, but never used",
+    ),
+    (
+        TRAINING,
+        [("provide input", "m4 = norm.backprop(m3, output m2, memo 1)\nprovide input")],
+        "memos",
+        "Backprop: memo 1 was already used up by c8",
+    ),
+    (
+        FORWARD,
+        [("(m1)", "(m1, memo 3)")],
+        "memos",
+        "Propagate: memo = 3, but component 'affine' makes no memos",
+    ),
+    # -- compression
+    (
+        TRAINING,
+        [("provide output", "compress m1 (type 9, truncate 0)\nprovide output")],
+        "compression",
+        "compression_type = 9, expected one of [1, 2, 3, 4]",
+    ),
+    (
+        TRAINING,
+        [("provide output", "compress m1 (type 1, truncate 2)\nprovide output")],
+        "compression",
+        "truncate = 2, expected 0 or 1",
+    ),
+    (
+        TRAINING,
+        [("provide output", "compress m1 (type 1, truncate 0, range 0.0)\nprovide output")],
+        "compression",
+        "alpha = 0 is not allowed for compression_type 1",
+    ),
+    (
+        TRAINING,
+        [("m2 = norm", "compress m1 (type 1, truncate 0)\nm2 = norm")],
+        "compression",
+        "Propagate: m1 is accessed, but compressed since c2",
+    ),
+    (
+        TRAINING,
+        [("m4 = zeros", "decompress m1\nm4 = zeros")],
+        "compression",
+        "m1 is not compressed",
+    ),
+    (
+        TRAINING,
+        [
+            ("provide output", "compress m1 (type 2, truncate 1, range 0.0)\nprovide output"),
+            ("provide input", "decompress m1\nm4 += m1\nprovide input"),
+        ],
+        "compression",
+        "m1 keeps only signs since c4: a RectifiedLinear backward pass is expected as its only use",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "check", "message"), CASES, ids=[case[-1][:50] for case in CASES]
+)
+def test_refusal(text: str, changes: list[tuple[str, str]], check: str, message: str) -> None:
+    """A damaged program is refused by the check that is meant to, with the message that helps."""
+    error = refused(text, *changes)
+
+    assert error.check == check
+    assert re.search(re.escape(message), error.message), error.message
+
+
+def test_rewrite_is_only_looked_for_on_demand() -> None:
+    """Changing what was read is refused for what the compiler emits, not after optimization."""
+    change = ("provide output", "m1 = m2\nprovide output")
+    text = FORWARD.replace(*change)
+
+    check_computation(NNET, computation(text))
+    error = refused(FORWARD, change, check_rewrite=True)
+
+    assert error.check == "rewrite"
+    assert "MatrixCopy: m1 is changed after c2 read it" in error.message
+
+
+LOOP = """
+m1 = 4 x 4
+m2 = 4 x 4
+m3 = 4 x 4
+m4 = 4 x 4
+m1 = accept input
+m2 = undefined
+m2 = affine.propagate(m1)
+free m1
+segment end
+label
+m3 = accept input
+m4 = undefined
+m4 = affine.propagate(m3)
+m4 += m2
+provide output = m4
+segment end
+free m3
+{}
+goto c5
+"""
+
+
+def test_loop_comes_round() -> None:
+    """A loop ends with the matrices with which it began."""
+    check_computation(NNET, computation(LOOP.format("")))
+
+    error = refused(LOOP.format("free m2"))
+
+    assert error.check == "loop"
+    assert "m2 is allocated at the label, but not at the end" in error.message
+
+
+def test_label_without_goto() -> None:
+    """A label that nothing goes to is refused."""
+    error = refused(FORWARD, ("m2 = zeros", "label\nm2 = zeros"))
+
+    assert (error.check, error.message) == ("loop", "there is a label, but nothing goes to it")
+
+
+def test_debug_info_of_another_size() -> None:
+    """Debug info must be of as many rows as the matrix has."""
+    import attrs
+    from nnet3_compiler import MatrixDebugInfo
+    from nnet3_compiler.debug_info import NO_DEBUG_INFO
+
+    given = computation(FORWARD)
+    info = MatrixDebugInfo(pattern=[[0, 0, 0, 0]])
+    damaged = attrs.evolve(given, matrix_debug_info=(NO_DEBUG_INFO, info, NO_DEBUG_INFO))
+
+    with pytest.raises(CheckError, match="debug info of m1 is of 1 rows, expected 4"):
+        check_computation(NNET, damaged)

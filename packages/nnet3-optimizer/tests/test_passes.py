@@ -1,0 +1,601 @@
+"""Passes do what their docstrings show, and keep away from what they must not touch."""
+
+from collections.abc import Callable
+
+import pytest
+from nnet3_optimizer import EquivalenceError, check_computation, verify_equivalent
+from nnet3_optimizer.passes.additions import convert_additions, order_additions
+from nnet3_optimizer.passes.allocation_reuse import allocate_from_other
+from nnet3_optimizer.passes.compression_of_activations import compress_activations
+from nnet3_optimizer.passes.dead_code import remove_dead_commands
+from nnet3_optimizer.passes.extension import extend_matrices
+from nnet3_optimizer.passes.io_order import consolidate_io
+from nnet3_optimizer.passes.merging import merge_variables
+from nnet3_optimizer.passes.model_update import consolidate_model_update
+from nnet3_optimizer.passes.renumber import renumber
+from nnet3_optimizer.passes.row_operations import (
+    simplify_row_operations,
+    snip_row_operations,
+    split_row_operations,
+)
+from nnet3_optimizer.passes.sizing import move_sizing_commands
+from nnet3_optimizer.passes.trimming import trim_matrices
+from nnet3_optimizer.passes.zeroing import remove_needless_zeroing
+from nnet3_optimizer.program import Program
+from optimizer_programs import NNET, before_and_after, brief, computation, dedented, program
+
+Run = Callable[[Program], Program]
+
+
+def compress(given: Program) -> Program:
+    """The lossless level."""
+    return compress_activations(given, level=1)
+
+
+def merge_and_renumber(given: Program) -> Program:
+    """Merging leaves what is no longer used."""
+    return renumber(merge_variables(given))
+
+
+PASSES: dict[Callable[..., Program], Run] = {
+    convert_additions: convert_additions,
+    order_additions: order_additions,
+    allocate_from_other: allocate_from_other,
+    compress_activations: compress,
+    remove_dead_commands: remove_dead_commands,
+    extend_matrices: extend_matrices,
+    consolidate_io: consolidate_io,
+    merge_variables: merge_and_renumber,
+    consolidate_model_update: consolidate_model_update,
+    renumber: renumber,
+    simplify_row_operations: simplify_row_operations,
+    snip_row_operations: snip_row_operations,
+    split_row_operations: split_row_operations,
+    move_sizing_commands: move_sizing_commands,
+    trim_matrices: trim_matrices,
+    remove_needless_zeroing: remove_needless_zeroing,
+}
+
+
+@pytest.mark.parametrize("documented", PASSES, ids=lambda each: each.__name__)
+def test_docstring(documented: Callable[..., Program]) -> None:
+    """The programs before and after in the docstring are what the pass makes, and equivalent."""
+    before, after = before_and_after(documented)
+    check_computation(NNET, computation(before))
+
+    result = PASSES[documented](program(before))
+
+    assert brief(result) == after
+    check_computation(NNET, renumber(result).computation())
+    verify_equivalent(NNET, computation(before), result.computation())
+
+
+@pytest.mark.parametrize("documented", PASSES, ids=lambda each: each.__name__)
+def test_nothing_left_to_do(documented: Callable[..., Program]) -> None:
+    """A pass does not change its own result."""
+    once = PASSES[documented](program(before_and_after(documented)[0]))
+
+    assert brief(PASSES[documented](once)) == brief(once)
+
+
+def unchanged(run: Run, text: str) -> bool:
+    """Whether a pass leaves a program as it is."""
+    given = program(text)
+    return brief(run(given)) == brief(given)
+
+
+def test_what_is_provided_before_it_changes_stays_where_it_is() -> None:
+    """ProvideOutput does not move past a command that changes the matrix."""
+    assert unchanged(
+        consolidate_io,
+        """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m1 = accept input
+        m2 = undefined
+        m2 = affine.propagate(m1)
+        provide output = m2
+        m2 += m1
+        segment end
+        free m1
+        """,
+    )
+
+
+def test_zeroing_stays_where_zeros_are_added_to() -> None:
+    """A matrix that is added to first keeps its zeros."""
+    assert unchanged(
+        remove_needless_zeroing,
+        """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m2(0:1, :) = m1(0:1, :)
+        m2 += m1
+        provide output = m2
+        segment end
+        free m1
+        """,
+    )
+
+
+def test_zeroing_stays_where_the_user_sees_zeros() -> None:
+    """A part of an output that nothing writes stays zero."""
+    assert unchanged(
+        remove_needless_zeroing,
+        """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m2(0:1, :) = m1(0:1, :)
+        provide output = m2
+        segment end
+        free m1
+        """,
+    )
+
+
+def test_addition_stays_where_something_was_written() -> None:
+    """An addition becomes a copy where nothing wrote yet, not where something did."""
+    text = """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m2(0:1, :) += m1(0:1, :)
+        m2(2:3, :) += m1(2:3, :)
+        m2(0:1, :) += m1(2:3, :)
+        provide output = m2
+        segment end
+        free m1
+        """
+
+    result = brief(convert_additions(program(text)))
+
+    assert "m2(0:1, :) = m1(0:1, :)" in result
+    assert "m2(2:3, :) = m1(2:3, :)" in result
+    assert "m2(0:1, :) += m1(2:3, :)" in result
+
+
+def test_addition_to_undefined_memory_stays() -> None:
+    """Only zeros make an addition a copy: what SetConst wrote counts as written."""
+    assert unchanged(
+        convert_additions,
+        """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m1 = accept input
+        m2 = undefined
+        m2 = constant 1.0
+        m2 += m1
+        provide output = m2
+        segment end
+        free m1
+        """,
+    )
+
+
+@pytest.mark.parametrize("command", ["m2 = m1[i0]", "m2 = rows(j0)"])
+def test_rows_set_to_zero_are_not_snipped(command: str) -> None:
+    """Where rows are set to zero that were not zero before, the list stays whole."""
+    assert unchanged(
+        snip_row_operations,
+        f"""
+        m1 = 4 x 4
+        m2 = 5 x 4
+        i0 = -1, 1, 3, 0, -1
+        j0 = -, m1[1, 3, 0], -
+        m1 = accept input
+        m2 = zeros
+        m2 = constant 1.0
+        {command}
+        provide output = m2
+        segment end
+        free m1
+        """,
+    )
+
+
+def test_command_for_no_row_is_removed() -> None:
+    """A command whose list names no row at all goes away."""
+    text = """
+        m1 = 4 x 4
+        m2 = 2 x 4
+        r0 = 0..0, 3..3
+        m1 = accept input
+        m2 = zeros
+        m2 += sums(m1[r0])
+        provide output = m2
+        segment end
+        free m1
+        """
+
+    assert "sums" not in brief(snip_row_operations(program(text)))
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("rows(j0) += m1", ["m2(1:3, :) += m1(0:1, :)[i0]", "m3 += m1(2:3, :)"]),
+        ("rows(j1) = m1", ["m2(1:2, :) = m1(0:1, :)[i0]", "m3 = m1(2:3, :)"]),
+    ],
+)
+def test_splitting_commands_that_write_to_rows_of_others(command: str, expected: list[str]) -> None:
+    """Commands that write to listed rows become commands on each matrix, with the list inverted."""
+    text = f"""
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 2 x 4
+        j0 = m2[3, 1], m3[0, 1]
+        j1 = m2[2, 1], m3[0, 1]
+        m1 = accept input
+        m2 = zeros
+        m3 = zeros
+        {command}
+        provide output = m2
+        provide output2 = m3
+        segment end
+        free m1
+        """
+
+    after = split_row_operations(program(text))
+
+    assert all(line in brief(after).splitlines() for line in expected)
+    verify_equivalent(NNET, computation(text), after.computation())
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    ["m1[0], -, m2[0, 1]", "m1[0], m2[0], m1[1], m2[1]", "m1[0, 3], m2[0, 1]"],
+    ids=["gap", "alternating", "sparse"],
+)
+def test_lists_that_are_not_split(pairs: str) -> None:
+    """Lists with gaps, of more than two stretches, or that name few of many rows stay."""
+    assert unchanged(
+        split_row_operations,
+        f"""
+        m1 = 9 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        j0 = {pairs.replace("3", "8")}
+        m1 = accept input
+        m2 = accept ivector
+        m3 = undefined
+        m3 = rows(j0)
+        provide output = m3
+        segment end
+        free m1
+        free m2
+        """,
+    )
+
+
+MERGING = """
+    m1 = 4 x 4
+    m2 = 4 x 4
+    m3 = 4 x 4
+    m1 = accept input
+    m2 = zeros
+    m3 = zeros
+    m2 = affine.propagate(m1)
+    {first}
+    {second}
+    {third}
+    provide output = m2
+    provide output2 = m3
+    segment end
+    free m1
+    """
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("m3 = constant 1.0", "m3 = m2", "nothing"),
+        ("m3 = m2", "m2 += m1", "nothing"),
+        ("m3 = m2", "m3 += m1", "nothing"),
+        ("m3 = relu.propagate(m2)", "nothing", "nothing"),
+    ],
+    ids=["written before", "source changes", "copy changes", "source still used"],
+)
+def test_matrices_that_are_not_merged(lines: tuple[str, str, str]) -> None:
+    """Two outputs, or a matrix that is still needed as it is, are not merged."""
+    text = MERGING.format(first=lines[0], second=lines[1], third=lines[2])
+
+    after = merge_and_renumber(program(text))
+
+    assert len(after.matrices) == len(computation(text).matrices)
+
+
+def test_scaled_copy_scales_in_place() -> None:
+    """A copy with a scale stays, with one matrix as both operands."""
+    text = """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m3 = zeros
+        m2 = affine.propagate(m1)
+        m3 = 0.5 * m2
+        provide output = m3
+        segment end
+        free m1
+        free m2
+        """
+
+    after = merge_and_renumber(program(text))
+
+    assert "m2 = 0.5 * m2" in brief(after)
+    verify_equivalent(NNET, computation(text), after.computation())
+
+
+def test_input_can_become_output() -> None:
+    """An input that is only copied to an output is the output."""
+    text = """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m2 = m1
+        provide output = m2
+        segment end
+        free m1
+        """
+
+    assert brief(merge_and_renumber(program(text))) == dedented(
+        """
+        m1 = 4 x 4
+        m1 = accept input
+        provide output = m1
+        segment end
+        """
+    )
+
+
+def test_parts_move_into_the_columns_of_another_matrix() -> None:
+    """Two matrices that are copied side by side are computed side by side."""
+    text = """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m4 = 4 x 8
+        m5 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m3 = zeros
+        m4 = zeros
+        m5 = zeros
+        m2 = affine.propagate(m1)
+        m3 = affine2.propagate(m1)
+        m4(:, 0:3) = m2
+        m4(:, 4:7) = m3
+        m5 = wide.propagate(m4)
+        provide output = m5
+        segment end
+        free m1
+        free m2
+        free m3
+        free m4
+        """
+
+    after = merge_and_renumber(program(text))
+
+    assert "m2(:, 0:3) = affine.propagate(m1)" in brief(after)
+    assert "m2(:, 4:7) = affine2.propagate(m1)" in brief(after)
+    verify_equivalent(NNET, computation(text), after.computation())
+
+
+def test_rows_without_gaps_stay_without_gaps() -> None:
+    """The output of a convolution does not move into some columns of a wider matrix."""
+    text = """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m4 = 4 x 8
+        p1 = {"_type": "TimeHeightConvolutionPrecomputedIndexes"}
+        m1 = accept input
+        m2 = zeros
+        m3 = zeros
+        m4 = zeros
+        m3 = conv.propagate(m1)
+        m4(:, 0:3) = m3
+        m2 = wide.propagate(m4)
+        provide output = m2
+        segment end
+        free m1
+        free m3
+        free m4
+        """
+    without = "\n".join(line for line in text.splitlines() if "p1 =" not in line)
+
+    assert "m4(:, 0:3) = m3" in brief(merge_and_renumber(program(without)))
+
+
+def test_backprop_is_not_in_place_of_a_value_that_it_reads() -> None:
+    """A derivative stays out of a matrix whose value the same command reads."""
+    text = """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m2 = sigmoid.propagate(m1)
+        provide output = m2
+        segment end
+        m3 = accept output
+        m2 = sigmoid.backprop(m3, output m2)
+        free m1
+        free m3
+        """
+    before = program(text)
+
+    assert len(merge_and_renumber(before).matrices) >= 3
+
+
+def test_unneeded_input_derivative() -> None:
+    """A backward pass that is there for the update alone computes no input derivative."""
+    text = """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m4 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m2 = affine.propagate(m1)
+        provide output = m2
+        segment end
+        m3 = accept output
+        m4 = zeros
+        m4 = affine.backprop(m3, input m1)
+        free m1
+        free m3
+        free m4
+        """
+
+    after = brief(remove_dead_commands(program(text)))
+
+    assert "- = affine.backprop(m3, input m1)" in after
+    assert "m4 = zeros" not in after
+
+
+def test_memo_of_a_removed_backward_pass() -> None:
+    """A Propagate makes no memo when its backward pass is removed."""
+    text = """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m4 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m2 = norm.propagate(m1, memo 1)
+        provide output = m2
+        segment end
+        m3 = accept output
+        m4 = zeros
+        m4 = norm.backprop(m3, output m2, memo 1)
+        free m1
+        free m3
+        free m4
+        """
+
+    after = brief(remove_dead_commands(program(text)))
+
+    assert "m2 = norm.propagate(m1)" in after
+    assert "backprop" not in after
+
+
+def test_chain_of_dead_commands() -> None:
+    """What only dead commands read is dead."""
+    text = """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m4 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m3 = zeros
+        m4 = zeros
+        m2 = affine.propagate(m1)
+        m3 = affine.propagate(m1)
+        m4 = affine2.propagate(m3)
+        m4 += m3
+        provide output = m2
+        segment end
+        free m1
+        free m3
+        free m4
+        """
+
+    assert brief(renumber(remove_dead_commands(program(text)))) == dedented(
+        """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m2 = affine.propagate(m1)
+        provide output = m2
+        segment end
+        free m1
+        """
+    )
+
+
+def test_output_of_relu_that_is_needed_is_not_compressed_to_signs() -> None:
+    """The output of a rectified linear unit that another backward pass needs is kept as it is."""
+    text = """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m4 = 4 x 4
+        m1 = accept input
+        m1 = relu.propagate(m1)
+        m2 = undefined
+        m2 = affine.propagate(m1)
+        provide output = m2
+        segment end
+        m3 = accept output
+        m4 = zeros
+        m4 = affine.backprop(m3, input m1)
+        m4 = relu.backprop(m4, output m1)
+        provide input = m4
+        free m1
+        free m3
+        """
+
+    assert unchanged(compress, text)
+
+
+def test_lossy_compression_is_not_equivalent() -> None:
+    """16-bit values are an option, and the proof says that they change something."""
+    text = """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m4 = 4 x 4
+        m1 = accept input
+        m2 = undefined
+        m2 = affine.propagate(m1)
+        provide output = m2
+        segment end
+        m3 = accept output
+        m4 = zeros
+        m4 = affine.backprop(m3, input m1)
+        provide input = m4
+        free m1
+        free m3
+        """
+
+    after = compress_activations(program(text), level=2).computation()
+
+    assert "compress m1 (type 3, truncate 1, range 10.0)" in brief(after)
+    check_computation(NNET, after)
+    with pytest.raises(EquivalenceError, match="'input' in segment 1 differs in 4 of 4 rows"):
+        verify_equivalent(NNET, computation(text), after)
+
+
+def test_zeroed_memory_taken_from_another_matrix_is_set_to_zero() -> None:
+    """A matrix that takes over memory has to be set to zero if it was allocated with zeros."""
+    text = """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m1 = accept input
+        free m1
+        m2 = zeros
+        provide output = m2
+        segment end
+        """
+
+    assert brief(allocate_from_other(program(text))) == dedented(
+        """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m1 = accept input
+        m2 = take m1
+        m2 = constant 0.0
+        provide output = m2
+        segment end
+        """
+    )

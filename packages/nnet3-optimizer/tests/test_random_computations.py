@@ -1,0 +1,78 @@
+"""Optimizing random computations changes nothing but their cost."""
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nnet3_compiler import NnetComputation
+from nnet3_descriptors import Nnet
+from nnet3_optimizer import (
+    OptimizeOptions,
+    check_computation,
+    optimize,
+    peak_bytes,
+    plan_memory,
+    verify_equivalent,
+)
+from optimizer_networks import examples
+from stand_ins import same_results
+
+Example = tuple[Nnet, NnetComputation]
+
+SWITCHES = [
+    field.name
+    for field in attrs.fields(OptimizeOptions)
+    if field.default is True and field.name != "optimize"
+]
+EVERYTHING = OptimizeOptions(verify=True)
+
+
+@given(examples())
+@settings(max_examples=60, deadline=None)
+def test_optimized_computation_gives_the_same_results(example: Example) -> None:
+    """Every pass is checked and proven, and a run with stand-ins agrees."""
+    nnet, computation = example
+    check_computation(nnet, computation, check_rewrite=True)
+
+    optimized = optimize(nnet, computation, EVERYTHING)
+
+    assert same_results(nnet, computation, optimized)
+    assert peak_bytes(optimized) <= peak_bytes(computation)
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+@given(example=examples())
+@settings(max_examples=4, deadline=None)
+def test_without_one_option(switch: str, example: Example) -> None:
+    """Turning one option off still gives correct results."""
+    nnet, computation = example
+
+    optimized = optimize(nnet, computation, attrs.evolve(EVERYTHING, **{switch: False}))
+
+    assert same_results(nnet, computation, optimized)
+
+
+@given(examples(), st.sets(st.sampled_from(SWITCHES)))
+@settings(max_examples=30, deadline=None)
+def test_with_any_options(example: Example, off: set[str]) -> None:
+    """Any set of options gives correct results, and optimizing twice changes nothing."""
+    nnet, computation = example
+    options = attrs.evolve(EVERYTHING, **dict.fromkeys(off, False))
+
+    once = optimize(nnet, computation, options)
+    twice = optimize(nnet, once, options)
+
+    verify_equivalent(nnet, computation, twice)
+    assert same_results(nnet, once, twice)
+
+
+@given(examples())
+@settings(max_examples=30, deadline=None)
+def test_plan_keeps_live_matrices_apart(example: Example) -> None:
+    """In an arena laid out by the plan the optimized computation computes the same."""
+    nnet, computation = example
+    optimized = optimize(nnet, computation)
+    plan = plan_memory(optimized, alignment=4)
+
+    assert plan.lower_bound_bytes == peak_bytes(optimized)
+    assert plan.arena_bytes >= plan.lower_bound_bytes
