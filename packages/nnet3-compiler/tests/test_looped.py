@@ -15,8 +15,8 @@ from nnet3_compiler import (
     parse_computation,
     with_ivector_period,
 )
-from nnet3_compiler.lifetimes import Lifetimes, with_tight_lifetimes
 from nnet3_compiler.looped import extended_requests
+from nnet3_compiler.looped.lifetimes import Lifetimes, with_tight_lifetimes
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
 from random_networks import random_arrays
@@ -217,7 +217,7 @@ class TestRepetition:
 
     def test_what_never_repeats(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A network that looks back to the first frame has a state that grows: there is no loop."""
-        monkeypatch.setattr("nnet3_compiler.looped.MAX_NUM_SEGMENTS", 10)
+        monkeypatch.setattr("nnet3_compiler.looped.compilation.MAX_NUM_SEGMENTS", 10)
         with pytest.raises(CompilationError, match=r"in 10 segments .* no state was found"):
             compile_looped(*self.statistics(10_000))
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import CompilationError, Compiler, compile_computation
-from nnet3_compiler.epochs import compute_epochs, postorder, strongly_connected_components
-from nnet3_compiler.network import Network
+from nnet3_compiler.steps.epochs import compute_epochs, postorder, strongly_connected_components
+from nnet3_compiler.steps.network import Network
 from nnet3_descriptors import ComponentNode, DimRangeNode, Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
 from random_networks import examples, has_circle, networks, requests

@@ -56,8 +56,9 @@ from nnet3_compiler.errors import (
     ComputationError,
     ComputationSyntaxError,
 )
-from nnet3_compiler.looped import close_loop, compile_looped
-from nnet3_compiler.looped_requests import (
+from nnet3_compiler.looped import (
+    close_loop,
+    compile_looped,
     looped_chunk_size,
     looped_requests,
     with_ivector_period,

@@ -12,20 +12,20 @@ import attrs
 from nnet3_descriptors import Nnet
 from nnet3_graph import ComputationGraph, ComputationRequest, build_computation_graph
 
-from nnet3_compiler.component_commands import precompute_indexes
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.derivatives import derivatives_needed
-from nnet3_compiler.epochs import compute_epochs
 from nnet3_compiler.errors import CompilationError
-from nnet3_compiler.graphs import Graphs
-from nnet3_compiler.locations import input_locations
-from nnet3_compiler.network import Network
-from nnet3_compiler.phases import compute_phases
-from nnet3_compiler.program import Program
+from nnet3_compiler.program.assembly import Program
+from nnet3_compiler.program.component_commands import precompute_indexes
+from nnet3_compiler.program.derivatives import derivatives_needed
+from nnet3_compiler.program.locations import input_locations
+from nnet3_compiler.program.sources import classify
+from nnet3_compiler.program.step_info import make_step_info
 from nnet3_compiler.shortcut import ONE_SEQUENCE, Minibatch, reduce_request
-from nnet3_compiler.sources import classify
-from nnet3_compiler.step_info import make_step_info
-from nnet3_compiler.steps import IrregularOrderError, Steps, StepsBuilder
+from nnet3_compiler.steps.epochs import compute_epochs
+from nnet3_compiler.steps.graphs import Graphs
+from nnet3_compiler.steps.network import Network
+from nnet3_compiler.steps.phases import compute_phases
+from nnet3_compiler.steps.steps import IrregularOrderError, Steps, StepsBuilder
 
 
 @attrs.frozen(kw_only=True)

@@ -11,10 +11,10 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_compiler.epochs import Epochs
 from nnet3_compiler.errors import CompilationError
-from nnet3_compiler.graphs import Graphs
-from nnet3_compiler.network import Network
+from nnet3_compiler.steps.epochs import Epochs
+from nnet3_compiler.steps.graphs import Graphs
+from nnet3_compiler.steps.network import Network
 
 GIVEN = -1
 """The epoch of inputs."""

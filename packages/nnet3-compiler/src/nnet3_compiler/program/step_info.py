@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import IntArray, expand_ranges
-from nnet3_compiler.network import Network
 from nnet3_compiler.shortcut import Minibatch
-from nnet3_compiler.steps import Steps
+from nnet3_compiler.steps.network import Network
+from nnet3_compiler.steps.steps import Steps
 
 MATRIX, ROW_OFFSET, NUM_ROWS, COL_OFFSET, NUM_COLS = range(5)
 """Columns of the table of submatrices."""

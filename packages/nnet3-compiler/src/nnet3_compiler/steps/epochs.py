@@ -15,7 +15,7 @@ from nnet3_descriptors.nodes import ComponentInputNode, ComponentNode, DimRangeN
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import IntArray, frozen_array
-from nnet3_compiler.network import Network
+from nnet3_compiler.steps.network import Network
 
 Successors = Sequence[Sequence[int]]
 """A directed graph: for each vertex those that its arcs lead to, ascending."""

@@ -14,9 +14,9 @@ from nnet3_descriptors.descriptors import ForwardingDescriptor, SumDescriptor
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import NONE, IntArray, run_starts
-from nnet3_compiler.graphs import Graphs
-from nnet3_compiler.network import Network
-from nnet3_compiler.steps import Steps
+from nnet3_compiler.steps.graphs import Graphs
+from nnet3_compiler.steps.network import Network
+from nnet3_compiler.steps.steps import Steps
 
 BoolArray = NDArray[np.bool_]
 

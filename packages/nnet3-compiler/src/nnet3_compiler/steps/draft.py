@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import NONE, IntArray, expand_ranges
-from nnet3_compiler.network import Network, NodeKind
+from nnet3_compiler.steps.network import Network, NodeKind
 
 Ids = IntArray | slice
 """Cindex ids: an array, or a range of them."""

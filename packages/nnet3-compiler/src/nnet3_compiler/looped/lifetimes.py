@@ -15,7 +15,7 @@ from nnet3_compiler.commands import (
 )
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN, OperandKind
-from nnet3_compiler.step_info import MATRIX
+from nnet3_compiler.program.step_info import MATRIX
 
 ALLOCATIONS = (AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE)
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from nnet3_compiler.arrays import IntArray
 from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Propagate, StoreStats
 from nnet3_compiler.emission import Emission, command_rows
-from nnet3_compiler.forward import PLACES_PER_STEP
-from nnet3_compiler.network import Network, NodeKind
+from nnet3_compiler.program.forward import PLACES_PER_STEP
+from nnet3_compiler.program.step_info import StepInfo
 from nnet3_compiler.shortcut import Minibatch
-from nnet3_compiler.step_info import StepInfo
-from nnet3_compiler.steps import Steps
+from nnet3_compiler.steps.network import Network, NodeKind
+from nnet3_compiler.steps.steps import Steps
 
 
 @attrs.frozen(kw_only=True, eq=False)

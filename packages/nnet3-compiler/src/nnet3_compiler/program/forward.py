@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from nnet3_compiler.arrays import NONE, IntArray
 from nnet3_compiler.commands import AddRows, AddRowsMulti, MatrixAdd, SetConst
 from nnet3_compiler.emission import Emission, IndexLists, command_rows
+from nnet3_compiler.program.sources import PieceKind, Pieces
+from nnet3_compiler.program.step_info import StepInfo
 from nnet3_compiler.shortcut import Minibatch
-from nnet3_compiler.sources import PieceKind, Pieces
-from nnet3_compiler.step_info import StepInfo
 
 PLACES_PER_STEP = 1 << 32
 """Commands of step s have places from s * PLACES_PER_STEP on."""

@@ -11,7 +11,6 @@ from nnet3_graph import ComputationRequest
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import IntArray
-from nnet3_compiler.backward import DescriptorBackward
 from nnet3_compiler.commands import (
     AcceptInput,
     AllocMatrixZeroed,
@@ -19,17 +18,18 @@ from nnet3_compiler.commands import (
     NoOperationMarker,
     ProvideOutput,
 )
-from nnet3_compiler.component_commands import ComponentCommands
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.debug_info import NO_DEBUG_INFO, MatrixDebugInfo
 from nnet3_compiler.declaration import Command, Table
 from nnet3_compiler.emission import Emission, IndexLists, command_rows
-from nnet3_compiler.forward import PLACES_PER_STEP, DescriptorForward
-from nnet3_compiler.network import Network, NodeKind
+from nnet3_compiler.program.backward import DescriptorBackward
+from nnet3_compiler.program.component_commands import ComponentCommands
+from nnet3_compiler.program.forward import PLACES_PER_STEP, DescriptorForward
+from nnet3_compiler.program.sources import Pieces
+from nnet3_compiler.program.step_info import StepInfo
 from nnet3_compiler.shortcut import Minibatch
-from nnet3_compiler.sources import Pieces
-from nnet3_compiler.step_info import StepInfo
-from nnet3_compiler.steps import Steps
+from nnet3_compiler.steps.network import Network, NodeKind
+from nnet3_compiler.steps.steps import Steps
 
 
 @attrs.frozen(kw_only=True, eq=False)

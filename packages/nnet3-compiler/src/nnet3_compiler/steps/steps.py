@@ -26,12 +26,12 @@ from nnet3_graph import ComputationRequest, IoSpecification
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import NONE, IntArray, expand_ranges, run_starts
-from nnet3_compiler.draft import DraftSteps, Ids
 from nnet3_compiler.errors import CompilationError
-from nnet3_compiler.graphs import Graphs
-from nnet3_compiler.network import Network, NodeKind
-from nnet3_compiler.phases import GIVEN, Phases
 from nnet3_compiler.shortcut import Minibatch
+from nnet3_compiler.steps.draft import DraftSteps, Ids
+from nnet3_compiler.steps.graphs import Graphs
+from nnet3_compiler.steps.network import Network, NodeKind
+from nnet3_compiler.steps.phases import GIVEN, Phases
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -9,9 +9,9 @@ from nnet3_graph import ComputationRequest
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import run_starts
-from nnet3_compiler.locations import InputLocations
-from nnet3_compiler.network import Network, NodeKind
-from nnet3_compiler.steps import Steps
+from nnet3_compiler.program.locations import InputLocations
+from nnet3_compiler.steps.network import Network, NodeKind
+from nnet3_compiler.steps.steps import Steps
 
 BoolArray = NDArray[np.bool_]
 

@@ -1,0 +1,95 @@
+"""Looped computations: chunk after chunk of an endless input, with the state carried over.
+
+Three requests say what the first chunk, the second and the third are given and asked for; all
+further chunks are like the third, shifted in time. They are compiled as one computation in several
+segments. If what is alive after one segment equals, but for a shift in time, what is alive after a
+later one, then from there on everything repeats, and the computation is closed to a loop: after
+the later segment the matrices are handed back (SwapMatrix) and it goes on at the earlier place
+(GotoLabel). How many segments it takes depends on the network, so more are tried until it works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import attrs
+import numpy as np
+from nnet3_descriptors import Nnet
+from nnet3_graph import ComputationRequest, IoSpecification
+
+from nnet3_compiler.compiler import CompilerOptions, compile_segments
+from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.errors import CompilationError
+from nnet3_compiler.looped.closing import close_loop
+from nnet3_compiler.looped.lifetimes import with_tight_lifetimes
+
+FIRST_NUM_SEGMENTS = 5
+MAX_NUM_SEGMENTS = 100
+
+
+def compile_looped(
+    nnet: Nnet,
+    requests: Sequence[ComputationRequest],
+    options: CompilerOptions | None = None,
+    *,
+    optimize: Callable[[NnetComputation], NnetComputation] = with_tight_lifetimes,
+) -> NnetComputation:
+    """Compiles a computation that goes on for as many chunks as it is run for.
+
+    Args:
+        nnet: The network.
+        requests: The requests for the first three chunks; the third is the second, shifted in time.
+            Without derivatives.
+        options: See `CompilerOptions`.
+        optimize: Is applied to the computation in segments, before it is closed. It must leave
+            matrices allocated only as long as they are used.
+
+    Raises:
+        NotComputableError: An output can't be computed from the inputs so far.
+        CompilationError: The requests have derivatives, or are not shifted against each other, or
+            no repetition was found.
+    """
+    options = options or CompilerOptions()
+    num_segments = FIRST_NUM_SEGMENTS
+    while num_segments <= MAX_NUM_SEGMENTS:
+        segments = extended_requests(requests, num_segments)
+        with_info = attrs.evolve(options, output_debug_info=True)
+        loop = close_loop(optimize(compile_segments(nnet, segments, with_info)))
+        if loop is not None:
+            return loop if options.output_debug_info else attrs.evolve(loop, matrix_debug_info=())
+        num_segments *= 2
+    raise CompilationError(
+        f"in {num_segments // 2} segments of the looped computation no state was found that repeats"
+    )
+
+
+def extended_requests(
+    requests: Sequence[ComputationRequest], count: int
+) -> tuple[ComputationRequest, ...]:
+    """Returns `count` requests: the three given ones, and further ones like the third.
+
+    Raises:
+        CompilationError: The third request is not the second one, shifted in time.
+    """
+    if len(requests) != 3:
+        raise CompilationError(f"a looped computation needs three requests (got {len(requests)})")
+    second, third = requests[1:]
+    shift = int(third.inputs[0].indexes[0, 1]) - int(second.inputs[0].indexes[0, 1])
+    if shift <= 0 or _shifted(second, shift) != third:
+        raise CompilationError(
+            "the third request of a looped computation must be the second one, shifted in time"
+        )
+    further = (_shifted(third, shift * number) for number in range(1, count - 2))
+    return (*requests, *further)[:count]
+
+
+def _shifted(request: ComputationRequest, shift: int) -> ComputationRequest:
+    def moved(io: IoSpecification) -> IoSpecification:
+        return attrs.evolve(io, indexes=io.indexes + np.array([0, shift, 0], np.int32))
+
+    return ComputationRequest(
+        inputs=tuple(map(moved, request.inputs)),
+        outputs=tuple(map(moved, request.outputs)),
+        need_model_derivative=request.need_model_derivative,
+        store_component_stats=request.store_component_stats,
+    )
