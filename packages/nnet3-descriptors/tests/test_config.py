@@ -211,6 +211,17 @@ class TestErrors:
                 "TanComponent",
             ),
             (
+                "component name=b type=BatchNormComponent dim=-5",
+                "BatchNormComponent: 'dim' must be >= 1, got -5",
+                "component name=b type=BatchNormComponent dim=-5",
+            ),
+            (
+                "component name=b type=AffineComponent input-dim=2147483647 output-dim=9",
+                "the initial parameters must be 0 to 1073741824 values, got the shape "
+                "(9, 2147483647)",
+                "component name=b type=AffineComponent input-dim=2147483647 output-dim=9",
+            ),
+            (
                 "component-node name=b component=afine input=input",
                 "there is no component 'afine'; did you mean 'affine'?",
                 "afine",

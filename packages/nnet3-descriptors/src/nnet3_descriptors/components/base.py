@@ -303,6 +303,9 @@ class Component:
                 spec.take(config, values)
         config.finish(cls.type)
         try:
+            for spec in cls.FIELDS:  # before defaults are made that depend on them
+                if spec.name in values:
+                    spec.check_range(values[spec.name], f"{cls.type}: '{spec.name}'")
             return cls(**values)
         except NetworkError as error:
             raise config.error(str(error)) from error

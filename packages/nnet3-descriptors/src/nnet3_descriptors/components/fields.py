@@ -107,15 +107,22 @@ class FieldSpec:
         where = f"{component.type}: '{self.name}'"
         self.kind.check(value, where)
         if self.minimum is not None and not value >= self.minimum:
-            raise NetworkError(f"{where} must be >= {self.minimum:g}, got {value:g}")
+            raise NetworkError(f"{where} must be >= {self.minimum:g}, got {_number(value)}")
         if self.maximum is not None and not value <= self.maximum:
-            raise NetworkError(f"{where} must be <= {self.maximum:g}, got {value:g}")
+            raise NetworkError(f"{where} must be <= {self.maximum:g}, got {_number(value)}")
         if self.shape and not (self.may_be_empty and value.size == 0):
             wanted = tuple(
                 getattr(component, size) if isinstance(size, str) else size for size in self.shape
             )
             if value.shape != wanted:
                 raise NetworkError(f"{where} must have the shape {wanted}, got {value.shape}")
+
+    def check_range(self, value: Any, where: str) -> None:
+        """Raises NetworkError unless the value is between minimum and maximum."""
+        if self.minimum is not None and not value >= self.minimum:
+            raise NetworkError(f"{where} must be >= {self.minimum:g}, got {value:g}")
+        if self.maximum is not None and not value <= self.maximum:
+            raise NetworkError(f"{where} must be <= {self.maximum:g}, got {value:g}")
 
     def take(self, config: ConfigLine, values: dict[str, Any]) -> None:
         """Puts the value that a config line gives, if it gives one, into `values`."""
@@ -135,6 +142,10 @@ def field_specs(cls: type) -> tuple[FieldSpec, ...]:
     return tuple(
         _named(attribute.metadata[_SPEC], attribute.name) for attribute in attrs.fields(cls)
     )
+
+
+def _number(value: float) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @functools.cache

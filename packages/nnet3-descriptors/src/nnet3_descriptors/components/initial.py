@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnet3_descriptors.components.config_line import ConfigLine
+from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.files.arrays import read_matrix, read_vector
 
 Array = NDArray[np.float32]
+
+_MAX_VALUES: Final = 1 << 30
+"""Largest number of initial values of an array, 4 GiB."""
 
 
 def normal(
     rng: np.random.Generator, shape: int | tuple[int, int], stddev: float, mean: float = 0.0
 ) -> Array:
-    """Returns normally distributed float32 values of the given shape."""
+    """Returns normally distributed float32 values of the given shape.
+
+    Raises:
+        NetworkError: the shape is out of range.
+    """
+    size = math.prod(shape) if isinstance(shape, tuple) else shape
+    if np.min(shape) < 0 or size > _MAX_VALUES:
+        raise NetworkError(
+            f"the initial parameters must be 0 to {_MAX_VALUES} values, got the shape {shape}"
+        )
     values: Array = rng.standard_normal(shape, dtype=np.float32)
     values *= np.float32(stddev)
     values += np.float32(mean)

@@ -171,7 +171,12 @@ def _parse_component(line: ConfigLine, rng: np.random.Generator) -> Component:
     if type_name not in component_types():
         known = component_types()
         raise line.error(f"unknown component type '{type_name}'" + _guess(type_name, known), "type")
-    return component_class(type_name).from_config(line, rng)
+    try:
+        return component_class(type_name).from_config(line, rng)
+    except NetworkError as error:
+        raise line.error(str(error)) from error
+    except MemoryError as error:
+        raise line.error("the parameters of the component do not fit in memory") from error
 
 
 @attrs.frozen(kw_only=True)
