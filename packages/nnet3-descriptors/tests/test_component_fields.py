@@ -248,7 +248,7 @@ class TestErrors:
             ("<NoOpComponent> <Dum> 2 ", 16, "'<Dim>'", "'<Dum>'"),
             ("<NoOpComponent> <BackpropScale> 2 ", 16, "'<Dim>'", "'<BackpropScale>'"),
             ("<NoOpComponent> <Dim> x ", 22, "integer", "'x'"),
-            ("<NoOpComponent> <Dim> 2", 23, "a token", "the end of the file"),
+            ("<NoOpComponent> <Dim> 2", 23, "a blank", "the end of the file"),
             ("<NoOpComponent> <Dim> 2 <ValueAvg> [ 1 x ]", 39, "number", "'x'"),
         ],
     )

@@ -31,6 +31,7 @@ from nnet3_descriptors.errors import (
 from nnet3_descriptors.files.network import (
     AcousticModel,
     read_acoustic_model,
+    read_model,
     read_nnet,
     write_acoustic_model,
     write_nnet,
@@ -72,6 +73,7 @@ __all__ = [
     "parse_config",
     "parse_descriptor",
     "read_acoustic_model",
+    "read_model",
     "read_nnet",
     "set_test_mode",
     "unvectorize",

@@ -79,13 +79,27 @@ def read_nnet(path_or_file: PathOrFile) -> Nnet:
     Raises:
         ModelFileError: the file cannot be read, or holds no network.
     """
+    model = read_model(path_or_file)
+    return model.nnet if isinstance(model, AcousticModel) else model
+
+
+def read_model(path_or_file: PathOrFile) -> Nnet | AcousticModel:
+    """Reads what a model file holds: the network of a .raw file, or all of a .mdl file.
+
+    Args:
+        path_or_file: As for `read_nnet`.
+
+    Raises:
+        ModelFileError: the file cannot be read, or holds neither.
+    """
     reader = open_reader(path_or_file)
-    if _begins_with_transition_model(reader):
-        nnet = _read_acoustic_model(reader).nnet
-    else:
-        nnet = _read_network(reader)
+    model = (
+        _read_acoustic_model(reader)
+        if _begins_with_transition_model(reader)
+        else _read_network(reader)
+    )
     leave_behind(path_or_file, reader)
-    return nnet
+    return model
 
 
 def read_acoustic_model(path_or_file: PathOrFile) -> AcousticModel:

@@ -14,6 +14,8 @@ F = TypeVar("F", np.float32, np.float64)
 
 MAX_TOKEN: Final = 4096
 """Longest word that can be a token, in bytes."""
+MAX_INTEGERS: Final = 1 << 20
+"""Most elements of a vector of integers; such vectors number columns, phones and the like."""
 MAX_NESTING: Final = 16
 """Deepest nesting of components."""
 
@@ -124,6 +126,12 @@ class Reader(ABC):
             )
         return number
 
+    def _check_length(self, length: int, maximum: int, at: int) -> None:
+        """Bounds the length of a vector of integers, which take ten times their bytes in memory."""
+        if length > maximum:
+            self.fail("the vector is too long", at=at, expected=f"at most {maximum} elements",
+                      found=str(length))  # fmt: skip
+
     def skip_blanks(self) -> None:
         """Moves to the next byte that is no blank."""
         data, position = self.data, self.position
@@ -142,7 +150,15 @@ class Reader(ABC):
             self.fail("the file ends too early", expected="a token", found="the end of the file")
         if len(word) > MAX_TOKEN or not word.isascii():
             self.fail("this is no token", expected="a token", found=shown(word[:24]))
-        self.position = min(start + len(word) + 1, len(self.data))
+        if start + len(word) == len(self.data):
+            # The word itself may be cut off.
+            self.fail(
+                "the file ends too early",
+                at=len(self.data),
+                expected="a blank",
+                found="the end of the file",
+            )
+        self.position = start + len(word) + 1
         return word.decode("ascii")
 
     def expect(self, token: str) -> None:
