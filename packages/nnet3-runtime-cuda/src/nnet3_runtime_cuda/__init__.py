@@ -8,14 +8,17 @@ from nnet3_runtime_cuda.errors import (
     TableError,
     UnsupportedComponentError,
 )
+from nnet3_runtime_cuda.model import Model, load
 
 __version__ = "0.1.0"
 
 __all__ = [
     "DeviceError",
     "DeviceNnet",
+    "Model",
     "NnetComputer",
     "RunError",
     "TableError",
     "UnsupportedComponentError",
+    "load",
 ]

@@ -391,7 +391,7 @@ def read_tokens(rspecifier: str) -> Mapping[str, str]:
 # ---- writing ----
 
 
-class _Writer:
+class TableWriter:
     """Writes a table; use as a context manager, so that closing can report what went wrong."""
 
     writer_class: Any
@@ -453,13 +453,13 @@ class _Writer:
                 self.close()
 
 
-class MatrixWriter(_Writer):
+class MatrixWriter(TableWriter):
     """Writes a table of matrices."""
 
     writer_class = _MatrixWriter
 
 
-class VectorWriter(_Writer):
+class VectorWriter(TableWriter):
     """Writes a table of vectors."""
 
     writer_class = _VectorWriter

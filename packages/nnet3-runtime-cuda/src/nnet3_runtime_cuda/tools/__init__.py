@@ -1,0 +1,1 @@
+"""The command-line tools, under the names of their Kaldi models."""
