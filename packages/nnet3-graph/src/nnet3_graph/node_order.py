@@ -60,7 +60,9 @@ def _take_group(
     root: int, stack: list[int], on_stack: list[bool], finished: list[int]
 ) -> tuple[int, ...]:
     """Takes the group of a root off the stack; its nodes are the last that were finished."""
-    size = len(stack) - stack.index(root)
+    size = 1
+    while stack[-size] != root:
+        size += 1
     for node in stack[-size:]:
         on_stack[node] = False
     del stack[-size:]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping, Sequence
 
 import attrs
@@ -26,6 +25,7 @@ from nnet3_descriptors.nodes import (
     Node,
     OutputNode,
 )
+from nnet3_descriptors.remembering import remembered
 
 from nnet3_graph.component_rules import component_rule
 from nnet3_graph.node_order import strongly_connected_components
@@ -62,22 +62,9 @@ class NodeRules:
     has_alternatives: bool
 
 
-_known: dict[int, tuple[weakref.ref[Nnet], NodeRules]] = {}
-
-
+@remembered
 def node_rules(nnet: Nnet) -> NodeRules:
     """Returns the rules of a network; remembered as long as the network lives."""
-    key = id(nnet)
-    known = _known.get(key)
-    if known is not None and known[0]() is nnet:
-        return known[1]
-    made = make_node_rules(nnet)
-    _known[key] = (weakref.ref(nnet, lambda _: _known.pop(key, None)), made)
-    return made
-
-
-def make_node_rules(nnet: Nnet) -> NodeRules:
-    """Derives the rules of a network."""
     rules = tuple(_node_rule(nnet, number, node) for number, node in enumerate(nnet.nodes))
     groups = strongly_connected_components([rule.sources for rule in rules])
     moves = [move for rule in rules for move in rule.moves]

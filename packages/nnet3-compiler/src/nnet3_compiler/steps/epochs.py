@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import attrs
 import numpy as np
 from nnet3_descriptors.nodes import ComponentInputNode, ComponentNode, DimRangeNode, OutputNode
+from nnet3_descriptors.remembering import remembered
+from nnet3_graph.node_order import strongly_connected_components
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import IntArray, frozen_array
@@ -39,6 +41,7 @@ class Epochs:
         return int(self.of_node.max()) + 1
 
 
+@remembered
 def compute_epochs(network: Network) -> Epochs:
     """Returns the epochs of a network's nodes.
 
@@ -82,51 +85,6 @@ def node_graph(network: Network) -> list[list[int]]:
         for source in used:
             users[source].append(number)
     return users
-
-
-def strongly_connected_components(successors: Successors) -> list[list[int]]:
-    """Returns the strongly connected components, each after those that it leads to.
-
-    Tarjan's algorithm (SIAM J. Comput. 1, 1972) without recursion: `lowlink` of a vertex is the
-    earliest vertex on the stack that its subtree has an arc to.
-    """
-    visit_order: dict[int, int] = {}
-    lowlink: dict[int, int] = {}
-    stack: list[int] = []
-    on_stack: set[int] = set()
-    components: list[list[int]] = []
-    for root in range(len(successors)):
-        if root in visit_order:
-            continue
-        path = [(root, iter(successors[root]))]
-        visit_order[root] = lowlink[root] = len(visit_order)
-        stack.append(root)
-        on_stack.add(root)
-        while path:
-            vertex, remaining = path[-1]
-            for successor in remaining:
-                if successor not in visit_order:
-                    visit_order[successor] = lowlink[successor] = len(visit_order)
-                    stack.append(successor)
-                    on_stack.add(successor)
-                    path.append((successor, iter(successors[successor])))
-                    break
-                if successor in on_stack:
-                    lowlink[vertex] = min(lowlink[vertex], visit_order[successor])
-            else:
-                path.pop()
-                if path:
-                    parent = path[-1][0]
-                    lowlink[parent] = min(lowlink[parent], lowlink[vertex])
-                if lowlink[vertex] == visit_order[vertex]:
-                    cut = len(stack) - 1
-                    while stack[cut] != vertex:
-                        cut -= 1
-                    members = stack[cut:][::-1]
-                    del stack[cut:]
-                    on_stack.difference_update(members)
-                    components.append(members)
-    return components
 
 
 def postorder(successors: Successors) -> list[int]:

@@ -15,6 +15,7 @@ from nnet3_descriptors import (
 )
 from nnet3_descriptors.components.properties import ComponentProperties
 from nnet3_descriptors.descriptors import Descriptor, SumDescriptor
+from nnet3_descriptors.remembering import remembered
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import IntArray, freeze
@@ -63,9 +64,10 @@ class Network:
     part_offset: IntArray
     part_dim: IntArray
 
-    @classmethod
-    def of(cls, nnet: Nnet) -> Network:
-        """Returns the arrays of a network."""
+    @staticmethod
+    @remembered
+    def of(nnet: Nnet) -> Network:
+        """Returns the arrays of a network; worked out once for each."""
         size = len(nnet.nodes)
         columns = {name: np.full(size, -1, np.int32) for name in ("source", "component")}
         columns |= {
@@ -105,7 +107,7 @@ class Network:
         part_begin = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
         before = np.concatenate([[0], np.cumsum(part_dim)])
         part_offset = (before[:-1] - np.repeat(before[part_begin[:-1]], counts)).astype(np.int32)
-        return cls(
+        return Network(
             nnet=nnet,
             descriptors=tuple(descriptors),
             is_updated=is_updated,

@@ -1,0 +1,31 @@
+"""Results that are remembered for as long as the object lives that they were made from.
+
+A network is frozen, so what follows from it alone (rules, orders of nodes) has to be worked out
+only once, whoever asks. It is told by identity: comparing networks by content would look at all of
+their parameters.
+"""
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+def remembered(make: Callable[[A], R]) -> Callable[[A], R]:
+    """Decorates a function of one frozen object, so that it runs once for each object."""
+    known: dict[int, tuple[weakref.ref[Any], R]] = {}
+
+    @functools.wraps(make)
+    def look_up(argument: A) -> R:
+        key = id(argument)
+        entry = known.get(key)
+        if entry is not None and entry[0]() is argument:
+            return entry[1]
+        result = make(argument)
+        known[key] = (weakref.ref(argument, lambda _: known.pop(key, None)), result)
+        return result
+
+    return look_up
