@@ -208,6 +208,121 @@ def build_one_by_one(
     given, outputs = rows(request.inputs), rows(request.outputs)
     examined = closure(nnet, outputs, given, Bounds.around(request, margin)) | given
     have = set(given)
+    pending, found = sorted(examined - given), True
+    while found:
+        before = len(have)
+        have.update(cindex for cindex in pending if evaluate(nnet, cindex, have) is not None)
+        pending = [cindex for cindex in pending if cindex not in have]
+        found = len(have) > before
+    used: dict[Cindex, set[Cindex]]
+    given: set[Cindex]
+    missing_outputs: set[Cindex]
+    is_endless: bool
+
+    @property
+    def cindexes(self) -> set[Cindex]:
+        """The cindexes of the pruned graph."""
+        return set(self.used) | self.given
+
+
+def rows(ios: Iterable[IoSpecification]) -> set[Cindex]:
+    """The cindexes of some inputs or outputs."""
+    return {(io.name, *index) for io in ios for index in map(tuple, io.indexes.tolist())}
+
+
+def might_read(nnet: Nnet, cindex: Cindex) -> set[Cindex]:
+    """Everything that a cindex might read."""
+    name, *rest = cindex
+    index: Index = (rest[0], rest[1], rest[2])
+    match nnet.node(name):
+        case InputNode():
+            return set()
+        case DimRangeNode(source=source):
+            return {(source, *index)}
+        case ComponentInputNode(descriptor=descriptor) | OutputNode(descriptor=descriptor):
+            return set().union(*(inputs_of_sum(part, index) for part in descriptor.parts))
+        case ComponentNode() as node:
+            component = nnet.component_of(node)
+            _, inputs = component.input_dependencies(np.array([index], dtype=np.int32))
+            return {(f"{name}_input", *found) for found in map(tuple, inputs.tolist())}
+
+
+def evaluate(nnet: Nnet, cindex: Cindex, have: set[Cindex]) -> set[Cindex] | None:
+    """What a cindex reads if exactly `have` can be computed; None if it cannot be."""
+    name, *rest = cindex
+    index: Index = (rest[0], rest[1], rest[2])
+    match nnet.node(name):
+        case InputNode():
+            return None
+        case DimRangeNode(source=source):
+            return {(source, *index)} if (source, *index) in have else None
+        case ComponentInputNode(descriptor=descriptor) | OutputNode(descriptor=descriptor):
+            reads: set[Cindex] = set()
+            for part in descriptor.parts:
+                found = evaluate_sum(part, index, have)
+                if found is None:
+                    return None
+                reads |= found
+            return reads
+        case ComponentNode() as node:
+            component = nnet.component_of(node)
+            asked = np.array([index], dtype=np.int32)
+            splits, inputs = component.input_dependencies(asked)
+            cindexes = [(f"{name}_input", *found) for found in map(tuple, inputs.tolist())]
+            available = np.array([each in have for each in cindexes], dtype=np.bool_)
+            computable, used = component.is_computable(asked, splits, inputs, available)
+            if not computable[0]:
+                return None
+            return {each for each, is_used in zip(cindexes, used.tolist(), strict=True) if is_used}
+
+
+def closure(nnet: Nnet, start: set[Cindex], given: set[Cindex], bounds: Bounds) -> set[Cindex]:
+    """Everything that some cindexes might read, directly or not, within bounds."""
+    found, stack = set(start), sorted(start)
+    while stack:
+        cindex = stack.pop()
+        if cindex not in given:
+            new = {each for each in might_read(nnet, cindex) - found if bounds.contain(each)}
+            found |= new
+            stack.extend(new)
+    return found
+
+
+@attrs.frozen
+class Bounds:
+    """Bounds on t and x."""
+
+    first: tuple[int, int]
+    last: tuple[int, int]
+
+    @classmethod
+    def around(cls, request: ComputationRequest, margin: tuple[int, int]) -> Bounds:
+        """Bounds that lie a margin beyond the values of t and x of a request."""
+        indexes = np.concatenate([io.indexes for io in (*request.inputs, *request.outputs)])
+        first_t, first_x = (indexes[:, 1:].min(axis=0) - margin).tolist()
+        last_t, last_x = (indexes[:, 1:].max(axis=0) + margin).tolist()
+        return cls((first_t, first_x), (last_t, last_x))
+
+    def contain(self, cindex: Cindex) -> bool:
+        """Whether a cindex lies within the bounds."""
+        _, _, t, x = cindex
+        return self.first[0] <= t <= self.last[0] and self.first[1] <= x <= self.last[1]
+
+
+def build_one_by_one(
+    nnet: Nnet, request: ComputationRequest, margin: tuple[int, int], step: tuple[int, int]
+) -> OneByOne:
+    """Builds the graph.
+
+    Args:
+        nnet: the network.
+        request: what is given and wanted.
+        margin: how far t and x beyond those of the request are looked at.
+        step: if what is needed comes so close to the margin, in t or x, it is taken to be endless.
+    """
+    given, outputs = rows(request.inputs), rows(request.outputs)
+    examined = closure(nnet, outputs, given, Bounds.around(request, margin)) | given
+    have = set(given)
     pending = examined - given
     while True:
         found = {cindex for cindex in pending if evaluate(nnet, cindex, have) is not None}

@@ -40,10 +40,10 @@ from nnet3_descriptors.nodes import (
 from nnet3_graph import ComputationRequest, IoSpecification
 
 MAX_OFFSET = 2
-STEP = (2 * MAX_OFFSET, 2)
-"""Larger than the offset (t, x) between any two nodes."""
-MARGIN = (30, 8)
+STEP = (30, 8)
 """Larger than any chain of offsets (t, x) that the networks below have without a cycle."""
+MARGIN = (60, 16)
+"""How far t and x have to be followed to tell a recurrence without end from a long chain."""
 
 
 @st.composite

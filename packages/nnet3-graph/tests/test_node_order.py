@@ -26,7 +26,7 @@ def reaches(arcs: list[list[int]]) -> np.ndarray:
 
 @given(directed_graphs())
 def test_groups_are_those_that_reach_each_other(arcs: list[list[int]]) -> None:
-    """Two vertices share a group just if each leads to the other; groups they lead to come first."""
+    """Vertices share a group just if each leads to the other; groups they lead to come first."""
     groups = strongly_connected_components(arcs)
     group_of = {vertex: number for number, group in enumerate(groups) for vertex in group}
     reached = reaches(arcs)

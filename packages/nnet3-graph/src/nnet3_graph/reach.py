@@ -14,7 +14,7 @@ from nnet3_graph.hull import EVERYWHERE, NOWHERE, Hull, hull_of, join, join_all,
 from nnet3_graph.node_rules import NodeRules
 from nnet3_graph.sets import computable_rows, demanded_rows, used_rows
 
-MAX_STEPS = (10_000, 100)
+MAX_STEPS = (2000, 20)
 """How far in t and x a recurrence without an end of its own is followed, beyond all else."""
 
 MAX_BITS = 1 << 28
@@ -120,7 +120,7 @@ def find_reach(
         earlier_rows = [change_frame(rows, earlier.frame, frame) for rows in earlier.rows]
     supplied_rows = _union(given_rows, earlier_rows)
     need = demanded_rows(nodes, frame, inside, supplied_rows, output_rows)
-    inner = limit.extended(-nodes.moves[0], -nodes.moves[1])
+    inner = limit.extended(-max_steps[0] // 2, -max_steps[1] // 2)
     return Reach(
         frame=frame,
         given=given_rows,
