@@ -50,7 +50,8 @@ def wanted_hulls(nodes: NodeRules, possible: list[Hull], outputs: Mapping[int, H
     hulls = [NOWHERE] * len(nodes.rules)
 
     def want(node: int, hull: Hull) -> None:
-        hulls[node] = join(hulls[node], meet(hull, possible[node]))
+        known, hull = hulls[node], meet(hull, possible[node])
+        hulls[node] = hull if known is NOWHERE else join(known, hull)
 
     for node, hull in outputs.items():
         want(node, hull)
@@ -82,7 +83,7 @@ def limited(hulls: list[Hull], limit: Hull) -> list[Hull]:
             limit.x_first if hull.x_first == -INFINITY else hull.x_first,
             limit.x_last if hull.x_last == INFINITY else hull.x_last,
         )
-        if hull
-        else NOWHERE
+        if hull and not hull.is_finite
+        else hull
         for hull in hulls
     ]

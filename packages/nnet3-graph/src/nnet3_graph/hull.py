@@ -34,7 +34,8 @@ class Hull(NamedTuple):
     @property
     def is_finite(self) -> bool:
         """Whether no bound is infinite; the empty hull is not."""
-        return not any(math.isinf(bound) for bound in self)
+        t_first, t_last, x_first, x_last = self
+        return -INFINITY < t_first <= t_last < INFINITY and -INFINITY < x_first <= x_last < INFINITY
 
 
 NOWHERE = Hull(INFINITY, -INFINITY, INFINITY, -INFINITY)
@@ -64,10 +65,11 @@ def meet(first: Hull, second: Hull) -> Hull:
 
 def join_all(hulls: Iterable[Hull]) -> Hull:
     """Returns the smallest hull that contains all of them."""
-    joined = NOWHERE
-    for hull in hulls:
-        joined = join(joined, hull)
-    return joined
+    columns = list(zip(*hulls, strict=True))
+    if not columns:
+        return NOWHERE
+    t_first, t_last, x_first, x_last = columns
+    return Hull(min(t_first), max(t_last), min(x_first), max(x_last))
 
 
 def widened(old: Hull, new: Hull) -> Hull:

@@ -107,9 +107,14 @@ def find_reach(
             supplied[node] = join(supplied.get(node, NOWHERE), earlier.frame.hull_of(rows))
     possible = possible_hulls(nodes, supplied) if only_possible else [EVERYWHERE] * len(nodes.rules)
     wanted = wanted_hulls(nodes, possible, output_hulls)
-    limit = join(named, join_all(hull for hull in wanted if hull.is_finite)).extended(*max_steps)
-    hulls = limited(wanted, limit)
-    frame = make_frame(join(named, join_all(hulls)), num_lanes, nodes.moves)
+    extent = join_all((named, *wanted))
+    hulls, inner = wanted, extent
+    if not extent.is_finite:
+        finite = join_all((named, *(hull for hull in wanted if hull.is_finite)))
+        hulls = limited(wanted, finite.extended(*max_steps))
+        inner = finite.extended(max_steps[0] // 2, max_steps[1] // 2)
+        extent = join_all((named, *hulls))
+    frame = make_frame(extent, num_lanes, nodes.moves)
     inside = [frame.box(hull) for hull in hulls]
     given_rows = [0] * len(hulls)
     for node, indexes in given.items():
@@ -120,15 +125,14 @@ def find_reach(
         earlier_rows = [change_frame(rows, earlier.frame, frame) for rows in earlier.rows]
     supplied_rows = _union(given_rows, earlier_rows)
     need = demanded_rows(nodes, frame, inside, supplied_rows, output_rows)
-    inner = limit.extended(-max_steps[0] // 2, -max_steps[1] // 2)
     return Reach(
         frame=frame,
         given=given_rows,
         earlier=earlier_rows,
         outputs=output_rows,
         inner=[
-            box if hull == wanted_hull else frame.box(meet(inner, hull))
-            for box, hull, wanted_hull in zip(inside, hulls, wanted, strict=True)
+            box if hull is unlimited else frame.box(meet(inner, hull))
+            for box, hull, unlimited in zip(inside, hulls, wanted, strict=True)
         ],
         need=need,
         have=computable_rows(nodes, frame, need, supplied_rows),
