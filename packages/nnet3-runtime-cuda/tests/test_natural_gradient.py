@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from nnet3_runtime_cuda.kernels.affine import AffinePreconditioner
 from nnet3_runtime_cuda.natural_gradient import (
     NaturalGradientOptions,
     OnlineNaturalGradient,
     _spread_rows,
 )
+from nnet3_runtime_cuda.tape import Tape
 
 
 def rows(count: int, dim: int, seed: int = 0) -> np.ndarray:
@@ -96,3 +98,40 @@ def test_options_out_of_range(options: dict[str, float]) -> None:
     """Options that make no sense are refused, by name."""
     with pytest.raises(ValueError, match=next(iter(options))):
         NaturalGradientOptions(**options)
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_affine_equals_explicit_product(has_bias: bool) -> None:
+    """What is added to the parameters is the product of the rows preconditioned one by one."""
+    x, dy = rows(50, 12), rows(50, 7, 1)
+    options = NaturalGradientOptions(rank=4), NaturalGradientOptions(rank=3)
+    linear, bias = np.ones((7, 12), np.float32), np.ones(7, np.float32)
+    tape = Tape()
+    AffinePreconditioner(*options).record(
+        tape, [x[:, :5], x[:, 5:]], dy, linear, bias if has_bias else None
+    )
+    spliced = np.hstack([x, np.ones((50, 1), np.float32)]) if has_bias else x.copy()
+    derivative = dy.copy()
+    scale = OnlineNaturalGradient(options[0]).precondition(spliced)
+    scale *= OnlineNaturalGradient(options[1]).precondition(derivative)
+    expected = 1.0 + scale * derivative.T @ spliced
+
+    tape.run()
+
+    actual = np.hstack([linear, bias[:, None]]) if has_bias else linear
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_norm_of_rows_in_few_directions() -> None:
+    """Where preconditioning takes nearly everything away, the scale is still exact."""
+    x = np.outer(np.arange(1.0, 51.0), np.ones(2000)).astype(np.float32)
+    natural = OnlineNaturalGradient(NaturalGradientOptions(rank=1, alpha=0.01))
+    for _ in range(20):
+        natural.precondition(x.copy())
+    preconditioned = x.copy()
+
+    scale = natural.precondition(preconditioned)
+
+    np.testing.assert_allclose(
+        scale * np.linalg.norm(preconditioned.astype(float)), np.linalg.norm(x.astype(float)), 1e-4
+    )

@@ -12,13 +12,16 @@ alpha sum(d) / dim, because a row x then becomes x - (x W^T) W when it is multip
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[np.floating]
+from .blas import Array, gemm
+
 _Doubles = npt.NDArray[np.float64]
 
 INITIAL_UPDATES = 10
@@ -35,6 +38,63 @@ LARGEST_CONDITION = 1.0e6
 
 ORTHOGONALITY = 1.0e-3
 """Largest deviation of R R^T from the unit matrix that is let stand."""
+
+SMALLEST_DIFFERENCE = 1.0e-2
+"""A squared norm that shrinks below this part of itself is not had by subtraction."""
+
+
+class ColumnBlocks:
+    """A matrix in blocks of columns that lie apart in memory, perhaps with a last column of ones.
+
+    Attributes:
+        dim: Number of columns in all.
+    """
+
+    def __init__(self, blocks: Sequence[Array], *, ones: bool = False) -> None:
+        """Puts blocks, each (rows, some columns), side by side."""
+        starts = [0, *itertools.accumulate(block.shape[1] for block in blocks)]
+        self._blocks = [
+            (block, slice(start, end))
+            for block, start, end in zip(blocks, starts, starts[1:], strict=False)
+        ]
+        self._ones = ones
+        self._columns = starts[-1]
+        self.dim = self._columns + ones
+
+    def times_transposed(self, w: Array, out: Array) -> None:
+        """Computes out = X w^T; w: (rank, dim)."""
+        for number, (block, columns) in enumerate(self._blocks):
+            gemm(block, w[:, columns].T, out, beta=float(number > 0))
+        if self._ones:
+            out += w[:, self._columns]
+
+    def transposed_times(
+        self, h: Array, out: Array, *, alpha: float = 1.0, beta: float = 0.0
+    ) -> None:
+        """Computes out = alpha h^T X + beta out; h: (rows, height), out: (height, dim).
+
+        If X has a column of ones that `out` lacks, it is left out.
+        """
+        for block, columns in self._blocks:
+            gemm(h.T, block, out[:, columns], alpha=alpha, beta=beta)
+        if self._ones and out.shape[1] == self.dim:
+            gemm(h.T, np.ones((len(h), 1), h.dtype), out[:, -1:], alpha=alpha, beta=beta)
+
+    def sum_of_squares(self) -> float:
+        """tr(X X^T)."""
+        total = sum(float(np.vecdot(b, b).sum(dtype=np.float64)) for b, _ in self._blocks)
+        return total + (len(self._blocks[0][0]) if self._ones else 0.0)
+
+    def sum_of_squared_differences(self, h: Array, w: Array) -> float:
+        """tr(Y Y^T) of Y = X - h w."""
+        total = 0.0
+        for block, columns in self._blocks:
+            y = block.copy()
+            gemm(h, w[:, columns], y, alpha=-1.0, beta=1.0)
+            total += float(np.vecdot(y, y).sum(dtype=np.float64))
+        if self._ones:
+            total += float(np.square(1.0 - h @ w[:, -1]).sum(dtype=np.float64))
+        return total
 
 
 @attrs.frozen(kw_only=True)
@@ -70,6 +130,41 @@ class OnlineNaturalGradient:
         self._d: _Doubles = np.zeros(0)  # (rank,)
         self._rho = 0.0
 
+    def rank(self, dim: int) -> int:
+        """The rank of the estimate for rows of so many columns; 0 if they are left alone."""
+        return min(self.options.rank, dim - 1)
+
+    def factor(self, x: ColumnBlocks, h: Array) -> tuple[Array, float]:
+        """Finds what preconditioning does to the rows of x, and updates the estimate if it is time.
+
+        The preconditioned rows are scale (x - h w). They are seldom needed themselves: products
+        with them follow from products with x and h, which is less work where x is wide.
+
+        Args:
+            x: (rows, dim), one row for each sample.
+            h: (rows, rank(dim)), set to x w^T.
+
+        Returns:
+            w, (rank(dim), dim), not to be changed; and the scale, by which the Frobenius norm of
+            the preconditioned rows is that of x.
+        """
+        if x.dim == 1:
+            return np.zeros((0, 1), dtype=h.dtype), 1.0
+        before = x.sum_of_squares()
+        if self._w is None:
+            self._initialize(x, h, before)
+        w = self._w
+        assert w is not None
+        gram = self._step(x, h, before)
+        self._minibatches += 1
+        if before <= 0.0:
+            return w, 1.0
+        # |x - h w|^2 = |x|^2 - 2 |h|^2 + tr(h w w^T h^T)
+        after = before - 2.0 * float(np.trace(gram)) + float(np.vdot(gram, w @ w.T))
+        if after < SMALLEST_DIFFERENCE * before:
+            after = x.sum_of_squared_differences(h, w)
+        return w, math.sqrt(before / after)
+
     def precondition(self, x: Array) -> float:
         """Replaces the rows of x by preconditioned ones, and updates the estimate when it is time.
 
@@ -79,29 +174,21 @@ class OnlineNaturalGradient:
         Returns:
             The factor by which x must be multiplied for its Frobenius norm to stay as it was.
         """
-        if x.shape[1] == 1:
-            return 1.0
-        if self._w is None:
-            self._initialize(x)
-        before = _sum_of_squares(x)
-        self._step(x, before)
-        self._minibatches += 1
-        if before <= 0.0:
-            return 1.0
-        return math.sqrt(before / _sum_of_squares(x))
+        h = np.empty((len(x), self.rank(x.shape[1])), dtype=x.dtype)
+        w, scale = self.factor(ColumnBlocks([x]), h)
+        gemm(h, w, x, alpha=-1.0, beta=1.0)
+        return scale
 
-    def _initialize(self, x: Array) -> None:
+    def _initialize(self, x: ColumnBlocks, h: Array, square_sum: float) -> None:
         """Starts from a fixed estimate and lets it see the first minibatch a few times."""
-        dim = x.shape[1]
-        rank = min(self.options.rank, dim - 1)
+        dim, rank = x.dim, self.rank(x.dim)
         scale = 1.0 / math.sqrt(2.0 + (dim + rank) * self.options.alpha / dim)
-        self._w = (scale * _spread_rows(rank, dim)).astype(x.dtype)
+        self._w = (scale * _spread_rows(rank, dim)).astype(h.dtype)
         self._d = np.full(rank, SMALLEST)
         self._rho = SMALLEST
         frozen, self.frozen = self.frozen, False
-        for _ in range(1 if len(x) <= rank else 3):
-            copy = x.copy()
-            self._step(copy, _sum_of_squares(copy))
+        for _ in range(1 if len(h) <= rank else 3):
+            self._step(x, h, square_sum)
         self.frozen = frozen
 
     def _is_updating(self) -> bool:
@@ -114,25 +201,26 @@ class OnlineNaturalGradient:
             return 1.0 / self.options.num_minibatches_history
         return min(0.9, 1.0 - math.exp(-rows / self.options.num_samples_history))
 
-    def _step(self, x: Array, square_sum: float) -> None:
-        """Preconditions x, and moves the estimate by one step if it is time to."""
+    def _step(self, x: ColumnBlocks, h: Array, square_sum: float) -> _Doubles:
+        """Sets h = x w^T, and moves the estimate by one step if it is time to; returns h^T h."""
         w = self._w
         assert w is not None
-        h = x @ w.T  # (rows, rank)
-        j = h.T @ x if self._is_updating() else None  # (rank, dim), from x as it came
-        x -= h @ w
-        if j is not None:
-            self._update(j, h, square_sum)
+        x.times_transposed(w, h)
+        gram = (h.T @ h).astype(np.float64)
+        if self._is_updating():
+            j = np.empty_like(w)
+            x.transposed_times(h, j)
+            self._update(j, gram, len(h), square_sum)
+        return gram
 
-    def _update(self, j: Array, h: Array, square_sum: float) -> None:
-        """One step of the estimate, from J = H^T X, H = X W^T and tr(X X^T)."""
+    def _update(self, j: Array, gram: _Doubles, rows: int, square_sum: float) -> None:
+        """One step of the estimate, from J = H^T X, H^T H with H = X W^T, and tr(X X^T)."""
         w, d, rho = self._w, self._d, self._rho
         assert w is not None
         rank, dim = w.shape
-        rows = len(h)
         eta = self._forgetting(rows)
         inverse_root_e = 1.0 / np.sqrt(self._e(d, rho, dim))
-        eigenvalues, vectors = _sorted_eigh(_z(j, h, d + rho, inverse_root_e, eta, eta / rows))
+        eigenvalues, vectors = _sorted_eigh(_z(j, gram, d + rho, inverse_root_e, eta, eta / rows))
         floor = (rho * (1.0 - eta)) ** 2
         ill_conditioned = bool(eigenvalues[0] > LARGEST_CONDITION * eigenvalues[-1])
         floored = bool((eigenvalues < floor).any())
@@ -159,10 +247,6 @@ class OnlineNaturalGradient:
         return 1.0 / (beta / d + 1.0)
 
 
-def _sum_of_squares(x: Array) -> float:
-    return float(np.vdot(x, x)) if x.flags.c_contiguous else float(np.einsum("ij,ij->", x, x))
-
-
 def _spread_rows(rank: int, dim: int) -> _Doubles:
     """(rank, dim) with orthonormal rows and no zero column: row r uses columns r, r+rank, ...
 
@@ -178,7 +262,7 @@ def _spread_rows(rank: int, dim: int) -> _Doubles:
 
 
 def _z(
-    j: Array, h: Array, d_rho: _Doubles, inverse_root_e: _Doubles, eta: float, eta_rows: float
+    j: Array, gram: _Doubles, d_rho: _Doubles, inverse_root_e: _Doubles, eta: float, eta_rows: float
 ) -> _Doubles:
     """The (rank, rank) matrix whose eigenvalues are the squares of the new d + rho.
 
@@ -186,9 +270,8 @@ def _z(
     + (1-eta)^2 (D + rho I)^2, with K = J J^T and L = H^T H.
     """
     k = (j @ j.T).astype(np.float64)
-    length = (h.T @ h).astype(np.float64)
     scale = np.outer(inverse_root_e, inverse_root_e)
-    cross = scale * length * d_rho
+    cross = scale * gram * d_rho
     z = eta_rows**2 * scale * k + eta_rows * (1.0 - eta) * (cross + cross.T)
     z[np.diag_indices_from(z)] += ((1.0 - eta) * d_rho) ** 2
     return np.asarray(0.5 * (z + z.T))

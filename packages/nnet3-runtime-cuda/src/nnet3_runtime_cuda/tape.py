@@ -17,9 +17,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .blas import bound_gemm
+
 Array = npt.NDArray[Any]
 Call = Callable[[], object]
 Operand = Array | float
+
+FEW_ROWS = 48
+"""Products with at most so many rows are computed transposed."""
 
 
 class Scratch:
@@ -190,8 +195,20 @@ class Tape:
 
     def matmul(self, a: Array, b: Array, out: Array, *, add: bool = False) -> None:
         """out = a b, or out += a b."""
+        if out.ndim == 2 and 1 < len(out) <= FEW_ROWS:
+            # The library is faster with many rows and few columns than the other way round.
+            product = self.scratch(out.shape[1], len(out))
+            self.calls.append(partial(self.xp.matmul, b.T, a.T, product))
+            if add:
+                self.add(out, product.T, out)
+            else:
+                self.copy(product.T, out)
+            return
         if not add:
             self.calls.append(partial(self.xp.matmul, a, b, out))
+            return
+        if (call := bound_gemm(a, b, out, beta=1.0)) is not None:
+            self.calls.append(call)
             return
         product = self.scratch(*out.shape)
         self.calls.append(partial(self.xp.matmul, a, b, product))

@@ -16,7 +16,8 @@ from nnet3_descriptors.components import (
     RepeatedAffineComponent,
 )
 
-from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
+from ..blas import gemm
+from ..natural_gradient import ColumnBlocks, NaturalGradientOptions, OnlineNaturalGradient
 from ..tape import Array, Tape
 from .base import Backpropagation, Kernel, Propagation, as_blocks, kernel_for
 
@@ -58,6 +59,13 @@ class AffinePreconditioner:
     ) -> None:
         """Records that the natural gradient is added to linear and bias.
 
+        With the preconditioned input s (X - H W) and output derivative s' (D - H' W') it is
+
+            s s' (D^T X - W'^T H'^T X - (D^T H - W'^T H'^T H) W)
+
+        where all but the first product have a low rank on one side; so neither of the two needs to
+        be written.
+
         Args:
             tape: Records the arithmetic.
             xs: The input, as blocks of columns: each (rows, some of the columns).
@@ -65,26 +73,48 @@ class AffinePreconditioner:
             linear: (output_dim, input_dim).
             bias: (output_dim,) or None.
         """
-        dim = linear.shape[1]
-        spliced = tape.scratch(len(dy), dim + (bias is not None))
-        start = 0
-        for x in xs:
-            tape.copy(x, spliced[:, start : start + x.shape[1]])
-            start += x.shape[1]
-        if bias is not None:
-            tape.fill(1.0, spliced[:, dim])
-        derivative = tape.scratch(*dy.shape)
-        tape.copy(dy, derivative)
-        tape.call(self._add, spliced, derivative, linear, bias)
+        x, derivative = ColumnBlocks(xs, ones=bias is not None), ColumnBlocks([dy])
+        rank_in, rank_out = self.input_side.rank(x.dim), self.output_side.rank(derivative.dim)
+        tape.call(
+            self._add,
+            x,
+            derivative,
+            dy,
+            h_in=tape.scratch(len(dy), rank_in),
+            h_out=tape.scratch(len(dy), rank_out),
+            left=tape.scratch(derivative.dim, rank_out + rank_in),
+            right=tape.scratch(rank_out + rank_in, x.dim),
+            linear=linear,
+            bias=bias,
+        )
 
-    def _add(self, spliced: Array, derivative: Array, linear: Array, bias: Array | None) -> None:
-        scale = self.input_side.precondition(spliced) * self.output_side.precondition(derivative)
-        derivative *= scale
-        product = derivative.T @ spliced
-        dim = linear.shape[1]
-        linear += product[:, :dim]
+    def _add(
+        self,
+        x: ColumnBlocks,
+        derivative: ColumnBlocks,
+        dy: Array,
+        *,
+        h_in: Array,
+        h_out: Array,
+        left: Array,
+        right: Array,
+        linear: Array,
+        bias: Array | None,
+    ) -> None:
+        w_in, scale = self.input_side.factor(x, h_in)
+        w_out, scale_out = self.output_side.factor(derivative, h_out)
+        scale *= scale_out
+        # left = [W'^T, D^T H - W'^T H'^T H], right = [H'^T X; W]
+        split = h_out.shape[1]
+        left[:, :split] = w_out.T
+        gemm(dy.T, h_in, left[:, split:])
+        gemm(w_out.T, h_out.T @ h_in, left[:, split:], alpha=-1.0, beta=1.0)
+        x.transposed_times(h_out, right[:split])
+        right[split:] = w_in
+        x.transposed_times(dy, linear, alpha=scale, beta=1.0)
+        gemm(left, right[:, : linear.shape[1]], linear, alpha=-scale, beta=1.0)
         if bias is not None:
-            bias += product[:, dim]
+            bias += scale * (dy.sum(axis=0) - left @ right[:, -1])
 
 
 @kernel_for(FixedAffineComponent)
