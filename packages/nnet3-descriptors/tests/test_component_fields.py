@@ -218,6 +218,12 @@ class TestOldFiles:
 
         assert component == NoOpComponent(dim=2)
 
+    @pytest.mark.parametrize(("token", "times"), [("<Count> 1", 2), ("<Dim> 2", 3)])
+    def test_tokens_do_not_come_again_and_again(self, token: str, times: int) -> None:
+        """A token may come a second time, but one that means nothing any more may not."""
+        with pytest.raises(ModelFileError, match="unexpected token"):
+            from_text(f"<NoOpComponent> <Dim> 2 {f'{token} ' * times}</NoOpComponent> ")
+
     def test_one_alpha_for_both_sides(self) -> None:
         """A TDNN layer of 2017 has one alpha."""
         component = from_text(

@@ -216,6 +216,33 @@ class TestArrays:
         with pytest.raises(ModelFileError, match="rows of a matrix differ in length"):
             read_matrix(io.BytesIO(b" [\n  1 2 \n  3 ]\n"))
 
+    @pytest.mark.parametrize("separator", [b"\n", b";", b" ; \n\n "])
+    def test_matrix_of_many_rows(self, separator: bytes) -> None:
+        """Rows that are spread over several pieces of text stay together."""
+        values = np.arange(60_000, dtype=np.float32).reshape(-1, 3)
+        rows = [b" ".join(b"%d" % value for value in row) for row in values.astype(int)]
+
+        matrix = read_matrix(io.BytesIO(b" [ " + separator.join(rows) + b" ]\n"))
+
+        np.testing.assert_array_equal(values, matrix)
+
+    @pytest.mark.parametrize(
+        ("text", "message", "at"),
+        [
+            ("[ 1 2\n 3 4\n 5\n 6 7 ]", "the rows of a matrix differ in length", 13),
+            ("[ 1 2\n 3 4\n 5 ]", "the rows of a matrix differ in length", 14),
+            ("[ 1 2\n 3 4x\n ]", "this is no number", 9),
+            ("[ 1 2\n 3 4", "the matrix has no end", 0),
+            (f"[ {'1' * 70_000} 2 ]", "this is no number", 2),
+        ],
+    )
+    def test_place_of_a_fault_in_a_matrix(self, text: str, message: str, at: int) -> None:
+        """The error points at the number, or at the end of the row."""
+        with pytest.raises(ModelFileError, match=message) as caught:
+            read_matrix(io.BytesIO(text.encode()))
+
+        assert at == caught.value.offset
+
     def test_long_text_vector(self) -> None:
         """A vector that is longer than a piece of text keeps its numbers whole."""
         values = np.arange(30000, dtype=np.float32) * 1.5
@@ -240,3 +267,52 @@ class TestArrays:
         matrix = read_matrix(io.BytesIO(b"\0B" + token.encode() + b" " + header + body))
 
         np.testing.assert_allclose(np.repeat(line[:, None], cols, 1), matrix, atol=tolerance)
+
+
+class TestLimits:
+    """What a damaged or hostile file may ask for."""
+
+    @staticmethod
+    def permutation(size: int, *, binary: bool) -> bytes:
+        """A network of a permutation."""
+        columns = np.arange(size, dtype=np.int32)
+        text = f"[ {' '.join(map(str, columns.tolist()))} ]\n".encode()
+        count, number = (np.int32(size).tobytes(), b"\4\1\0\0\0") if binary else (b"", b"1 ")
+        return (
+            (b"\0B" if binary else b"")
+            + b"<Nnet3> \ninput-node name=input dim=%d\n" % size
+            + b"component-node name=c component=c input=input\noutput-node name=output input=c\n\n"
+            + b"<NumComponents> "
+            + number
+            + b"<ComponentName> c <PermuteComponent> <ColumnMap> "
+            + (b"\4" + count + columns.tobytes() if binary else text)
+            + b"</PermuteComponent> </Nnet3> "
+        )
+
+    @pytest.mark.parametrize("binary", [True, False])
+    def test_vectors_of_integers_are_bounded(self, binary: bool) -> None:
+        """They take ten times their bytes in memory, and no network needs long ones."""
+        assert read_nnet(io.BytesIO(self.permutation(70_000, binary=binary)))
+
+        with pytest.raises(ModelFileError, match="the vector is too long; expected at most"):
+            read_nnet(io.BytesIO(self.permutation((1 << 20) + 1, binary=binary)))
+
+    @pytest.mark.parametrize(
+        ("word", "message"),
+        [("1.0", "no integer"), ("1-2", "no integer"), ("-", "no integer"), ("1_0", "no integer"),
+         ("4294967296", "more than 32 bits")],
+    )  # fmt: skip
+    def test_words_that_are_no_integers(self, word: str, message: str) -> None:
+        """A number with a point is no integer, nor one of more than 32 bits."""
+        data = self.permutation(3, binary=False).replace(b"[ 0 1 2", f"[ 0 {word} 2".encode())
+
+        with pytest.raises(ModelFileError, match=message):
+            read_nnet(io.BytesIO(data))
+
+    def test_text_of_nodes_is_bounded(self) -> None:
+        """Lines take more memory and time than their bytes suggest."""
+        line = b"output-node name=o%d input=input\n"
+        lines = b"".join(line % number for number in range(40_000))
+
+        with pytest.raises(ModelFileError, match="the nodes take too much text"):
+            read_nnet(io.BytesIO(b"<Nnet3> \ninput-node name=input dim=1\n" + lines))

@@ -236,7 +236,8 @@ def test_parameters_from_a_file(
         ("CompositeComponent",
          "num-components=1 component1='type=TdnnComponent input-dim=1 output-dim=1 "
          "time-offsets=0'",
-         "CompositeComponent: component 1 must be of a simple type, got TdnnComponent", None),
+         "CompositeComponent: component 1 must be of a simple type, and no composite, got "
+         "TdnnComponent", None),
         ("CompositeComponent",
          "num-components=2 component1='type=NoOpComponent dim=2' "
          "component2='type=NoOpComponent dim=3'",
@@ -431,13 +432,17 @@ class TestComposite:
         fixed = CompositeComponent(components=(TanhComponent(dim=2),))
         assert not fixed.properties & Property.UPDATABLE
 
-    def test_nesting_is_bounded(self) -> None:
-        """Files may nest composites, but not without end."""
-        depth = 200
-        text = "<CompositeComponent> <MaxRowsProcess> 1 <NumComponents> 1 " * depth
+    @pytest.mark.parametrize(
+        ("depth", "message"),
+        [(2, "component 1 must be of a simple type, and no composite"), (200, "more than 16 deep")],
+    )
+    def test_composites_do_not_nest(self, depth: int, message: str) -> None:
+        """A composite within a composite is refused, however deep it is."""
+        head = "<CompositeComponent> <MaxRowsProcess> 1 <NumComponents> 1 "
+        part = "<NoOpComponent> <Dim> 1 </NoOpComponent> "
 
-        with pytest.raises(ModelFileError, match="nested more than 16 deep"):
-            from_text(text + "<NoOpComponent> </NoOpComponent> " * depth)
+        with pytest.raises(ModelFileError, match=message):
+            from_text(head * depth + part + "</CompositeComponent> " * depth)
 
     def test_number_of_parts_is_checked_first(self) -> None:
         """A number that the file has no room for is refused."""

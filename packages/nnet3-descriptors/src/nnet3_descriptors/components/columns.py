@@ -142,7 +142,7 @@ class PermuteComponent(Component):
     def check(self) -> None:
         """Raises NetworkError if the columns are not a permutation."""
         self.require(
-            sorted(self.column_map) == list(range(self.dim)),
+            np.array_equal(np.sort(np.array(self.column_map)), np.arange(self.dim)),
             "'column_map' must have each column number from 0 on once",
         )
 

@@ -73,8 +73,8 @@ class CompositeComponent(UpdatableComponent):
         self.require(self.components, "there must be one component at least")
         for number, part in enumerate(self.components, start=1):
             self.require(
-                part.properties & Property.SIMPLE,
-                f"component {number} must be of a simple type, got {part.type}",
+                part.properties & Property.SIMPLE and not isinstance(part, CompositeComponent),
+                f"component {number} must be of a simple type, and no composite, got {part.type}",
             )
         for number, (first, second) in enumerate(
             zip(self.components[:-1], self.components[1:], strict=True), start=1
@@ -88,15 +88,15 @@ class CompositeComponent(UpdatableComponent):
     @property
     def properties(self) -> Property:
         """The promises of this component; the backward computation runs forward again."""
-        first, last = self.components[0].properties, self.components[-1].properties
+        parts = [part.properties for part in self.components]
         properties = Property.SIMPLE | Property.BACKPROP_NEEDS_INPUT
-        properties |= first & (Property.BACKPROP_ADDS | Property.INPUT_CONTIGUOUS)
-        properties |= last & (
+        properties |= parts[0] & (Property.BACKPROP_ADDS | Property.INPUT_CONTIGUOUS)
+        properties |= parts[-1] & (
             Property.PROPAGATE_ADDS | Property.BACKPROP_NEEDS_OUTPUT | Property.OUTPUT_CONTIGUOUS
         )
-        if last & Property.STORES_STATS:
+        if parts[-1] & Property.STORES_STATS:
             properties |= Property.BACKPROP_NEEDS_OUTPUT
-        if any(part.properties & Property.UPDATABLE for part in self.components):
+        if any(part & Property.UPDATABLE for part in parts):
             properties |= Property.UPDATABLE
         return properties
 

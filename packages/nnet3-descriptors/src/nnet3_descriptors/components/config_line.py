@@ -9,6 +9,7 @@ import numpy as np
 from nnet3_descriptors.errors import ConfigError
 
 _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_FIRST_WORD: Final = re.compile(r"[^\s=]+(?=\s|$)")
 _INT32: Final = np.iinfo(np.int32)
 
 
@@ -58,17 +59,15 @@ class ConfigLine:
             ConfigError: something that should be a pair is none.
         """
         start, end = span if span is not None else (0, len(source))
-        line = source[:end]
-        position = _skip_blanks(line, start)
+        position = _skip_blanks(source, start, end)
         first_word = ""
-        word = re.compile(r"[^\s=]+(?=\s|$)").match(line, position)
-        if word:
-            first_word, position = word[0], _skip_blanks(line, word.end())
+        if word := _FIRST_WORD.match(source, position, end):
+            first_word, position = word[0], _skip_blanks(source, word.end(), end)
         values: dict[str, ConfigValue] = {}
         while position < end:
-            key, value, position = _parse_pair(source, line, position)
+            key, value, position = _parse_pair(source, position, end)
             values.setdefault(key, value)
-            position = _skip_blanks(line, position)
+            position = _skip_blanks(source, position, end)
         return cls(source, (start, end), first_word, values)
 
     def error(self, message: str, key: str | None = None) -> ConfigError:
@@ -155,30 +154,30 @@ class ConfigLine:
         return values
 
 
-def _skip_blanks(line: str, position: int) -> int:
-    while position < len(line) and line[position].isspace():
+def _skip_blanks(source: str, position: int, end: int) -> int:
+    while position < end and source[position].isspace():
         position += 1
     return position
 
 
-def _parse_pair(source: str, line: str, position: int) -> tuple[str, ConfigValue, int]:
+def _parse_pair(source: str, position: int, end: int) -> tuple[str, ConfigValue, int]:
     """Reads `key=value` at `position`; returns key, value and the position behind them."""
-    equals = line.find("=", position)
-    key = line[position:equals] if equals >= 0 else line[position:]
+    equals = source.find("=", position, end)
+    key = source[position : equals if equals >= 0 else end]
     if equals < 0 or not _KEY.fullmatch(key):
-        end = position + len(line[position:].split(maxsplit=1)[0])
-        raise ConfigError("expected 'key=value'", source, (position, end))
+        word_end = position + len(key.split(maxsplit=1)[0]) if key.strip() else equals
+        raise ConfigError("expected 'key=value'", source, (position, word_end))
     start = equals + 1
-    if line[start : start + 1] in ("'", '"'):
-        closing = line.find(line[start], start + 1)
+    if source[start : min(start + 1, end)] in ("'", '"'):
+        closing = source.find(source[start], start + 1, end)
         if closing < 0:
-            message = f"the quotation mark {line[start]} is not closed"
-            raise ConfigError(message, source, (start, len(line)))
-        return key, ConfigValue(line[start + 1 : closing], (start + 1, closing)), closing + 1
-    end = len(line)
-    next_equals = line.find("=", start)
+            message = f"the quotation mark {source[start]} is not closed"
+            raise ConfigError(message, source, (start, end))
+        return key, ConfigValue(source[start + 1 : closing], (start + 1, closing)), closing + 1
+    stop = end
+    next_equals = source.find("=", start, end)
     if next_equals >= 0:
-        blank = max(line.rfind(" ", start, next_equals), line.rfind("\t", start, next_equals))
-        end = blank if blank >= 0 else end
-    text = line[start:end].rstrip()
+        blank = max(source.rfind(" ", start, next_equals), source.rfind("\t", start, next_equals))
+        stop = blank if blank >= 0 else end
+    text = source[start:stop].rstrip()
     return key, ConfigValue(text, (start, start + len(text))), start + len(text)

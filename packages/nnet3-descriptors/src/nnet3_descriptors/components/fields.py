@@ -106,10 +106,7 @@ class FieldSpec:
         value = getattr(component, self.name)
         where = f"{component.type}: '{self.name}'"
         self.kind.check(value, where)
-        if self.minimum is not None and not value >= self.minimum:
-            raise NetworkError(f"{where} must be >= {self.minimum:g}, got {_number(value)}")
-        if self.maximum is not None and not value <= self.maximum:
-            raise NetworkError(f"{where} must be <= {self.maximum:g}, got {_number(value)}")
+        self.check_range(value, where)
         if self.shape and not (self.may_be_empty and value.size == 0):
             wanted = tuple(
                 getattr(component, size) if isinstance(size, str) else size for size in self.shape
@@ -120,9 +117,9 @@ class FieldSpec:
     def check_range(self, value: Any, where: str) -> None:
         """Raises NetworkError unless the value is between minimum and maximum."""
         if self.minimum is not None and not value >= self.minimum:
-            raise NetworkError(f"{where} must be >= {self.minimum:g}, got {value:g}")
+            raise NetworkError(f"{where} must be >= {self.minimum:g}, got {_number(value)}")
         if self.maximum is not None and not value <= self.maximum:
-            raise NetworkError(f"{where} must be <= {self.maximum:g}, got {value:g}")
+            raise NetworkError(f"{where} must be <= {self.maximum:g}, got {_number(value)}")
 
     def take(self, config: ConfigLine, values: dict[str, Any]) -> None:
         """Puts the value that a config line gives, if it gives one, into `values`."""

@@ -13,7 +13,7 @@ def read_component(reader: Reader) -> Component:
 
     Files of older versions lack tokens that came later, have some that went, and have some in
     other places: a token is looked for among the fields that have not been read, fields between
-    may be absent if they are optional, and a token that was read before may come again.
+    may be absent if they are optional, and a token that was read before may come once more.
 
     Raises:
         ModelFileError: what stands there is no component, or one that makes no sense.
@@ -38,6 +38,7 @@ def _read_fields(reader: Reader, cls: type[Component]) -> dict[str, Any]:
     """Reads the fields up to and including the closing token."""
     specs = cls.FIELDS
     obsolete = dict(cls.OBSOLETE)
+    repeated: set[str] = set()
     values: dict[str, Any] = {}
     position = 0
     while True:
@@ -53,8 +54,9 @@ def _read_fields(reader: Reader, cls: type[Component]) -> dict[str, Any]:
             _fill_absent(reader, specs[position:found], values, start, token)
             position = _read_field(reader, specs, found, token, values)
         elif token in obsolete:
-            obsolete[token].read(reader)
-        elif (earlier := _find(specs[:position], token, 0)) is not None:
+            obsolete.pop(token).read(reader)
+        elif token not in repeated and (earlier := _find(specs[:position], token, 0)) is not None:
+            repeated.add(token)
             _read_field(reader, specs, earlier, token, values)
         else:
             _unexpected(reader, specs[position:], cls, start, token)

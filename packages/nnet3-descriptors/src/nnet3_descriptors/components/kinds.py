@@ -209,7 +209,8 @@ class Integers(Kind):
 
     def accepts(self, value: Any) -> bool:
         """Tells whether the value is a tuple of integers in range."""
-        return type(value) is tuple and all(Integer().accepts(item) for item in value)
+        accepts = Integer().accepts
+        return type(value) is tuple and all(map(accepts, value))
 
     def read(self, reader: Reader) -> tuple[int, ...]:
         """Reads a vector of integers."""

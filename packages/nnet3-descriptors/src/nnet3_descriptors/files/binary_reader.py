@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnet3_descriptors.files import compressed
-from nnet3_descriptors.files.reader import F, Reader
+from nnet3_descriptors.files.reader import MAX_INTEGERS, F, Reader
 
 FloatType = np.dtype[np.float32] | np.dtype[np.float64]
 
@@ -73,6 +73,7 @@ class BinaryReader(Reader):
         if count < 0:
             self.fail("impossible size", at=start, expected="a size >= 0", found=str(count))
         values = self._take(count * width * _INT32.size, "integers", start)
+        self._check_length(count, MAX_INTEGERS // width**2, start)
         return np.frombuffer(values, dtype="<i4").reshape(count, width)
 
     def integers(self) -> list[int]:

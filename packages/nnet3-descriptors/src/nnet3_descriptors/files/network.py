@@ -25,6 +25,8 @@ from nnet3_descriptors.files.writer import BinaryWriter, TextWriter, Writer
 from nnet3_descriptors.nnet import Nnet
 
 _MAX_COMPONENTS: Final = 100_000
+_MAX_TEXT: Final = 1 << 20
+"""Most bytes of config lines, which for networks of hundreds of nodes are some ten thousand."""
 _LEAST_COMPONENT: Final = len("<ComponentName> x <NoOpComponent> </NoOpComponent>")
 """Bytes that a component takes at least."""
 
@@ -198,6 +200,8 @@ def _read_network(reader: Reader) -> Nnet:
     lines = []
     while line := reader.line():
         lines.append(line)
+        if reader.position - start > _MAX_TEXT:
+            reader.fail("the nodes take too much text", expected=f"at most {_MAX_TEXT} bytes")
     components = _read_components(reader)
     reader.expect("</Nnet3>")
     text = "\n".join(lines)

@@ -239,11 +239,13 @@ def shown(data: bytes) -> str:
     return repr(text) if text.isprintable() and text.isascii() else f"bytes {data.hex(' ')}"
 
 
-def find(data: memoryview, wanted: bytes, start: int, step: int = 1 << 16) -> int:
+def find(data: memoryview, wanted: bytes, start: int) -> int:
     """Returns the first position of `wanted` in `data` from `start` on, or -1."""
+    step = 1 << 8
     while start < len(data):
         found = bytes(data[start : start + step]).find(wanted)
         if found >= 0:
             return start + found
         start += step - len(wanted) + 1
+        step = min(2 * step, 1 << 16)
     return -1

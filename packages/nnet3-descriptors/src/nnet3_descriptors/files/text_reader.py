@@ -1,16 +1,26 @@
 """Reading the elements of Kaldi's text files."""
 
 import re
+from collections.abc import Iterator
 from typing import Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.files.reader import F, Reader, find, shown
+from nnet3_descriptors.files.reader import MAX_INTEGERS, F, Reader, find, shown
 
 _PIECE: Final = 1 << 16
 """Bytes of text that are split into words at a time, which bounds the memory that takes."""
 _INT32: Final = np.iinfo(np.int32)
+_BLANKS: Final = (b" ", b"\n", b"\t", b"\r", b"\v", b"\f")
+_INTEGERS: Final = re.compile(rb"[0-9+\-\s]*")
+
+_ENDS_ROW: Final = np.zeros(256, dtype=np.bool_)
+"""Whether a byte ends a row of a matrix."""
+_ENDS_ROW[[ord("\n"), ord(";")]] = True
+_IN_WORD: Final = ~_ENDS_ROW
+"""Whether a byte belongs to a number of a matrix, or else separates them."""
+_IN_WORD[[ord(blank) for blank in _BLANKS]] = False
 
 
 class TextReader(Reader):
@@ -69,80 +79,135 @@ class TextReader(Reader):
         self.position = end + 1
         return start + 1, end
 
-    def _words(self, what: str) -> list[tuple[str, int]]:
-        start, end = self._bracketed(what)
-        text = bytes(self.data[start:end])
-        return [
-            (match[0].decode("latin-1"), start + match.start())
-            for match in re.finditer(rb"\S+", text)
-        ]
+    def _pieces(self, start: int, end: int, what: str) -> Iterator[tuple[int, bytes]]:
+        """Yields what stands in a range of the file, in pieces that end at blanks, and where."""
+        while start < end:
+            piece = bytes(self.data[start : start + min(_PIECE, end - start)])
+            stop = start + len(piece)
+            if stop < end:
+                stop = start + 1 + max(piece.rfind(blank) for blank in _BLANKS)
+                if stop == start:
+                    self._no(what, piece.decode("latin-1"), start)
+                piece = piece[: stop - start]
+            yield start, piece
+            start = stop
+
+    def _numbers(self, piece: bytes, start: int, what: str = "number") -> NDArray[np.float64]:
+        """Returns the numbers of a piece."""
+        try:
+            return _parse_numbers(piece, what)
+        except ValueError:
+            is_one = _is_integer if what == "integer" else _is_number
+            words = re.finditer(rb"\S+", piece)
+            wrong = next(match for match in words if not is_one(match[0]))
+            self._no(what, wrong[0].decode("latin-1"), start + wrong.start())
 
     def integers(self) -> list[int]:
         """Reads a vector of 32-bit integers."""
-        return [self._parse_integer(*word) for word in self._words("vector of integers")]
+        values: list[int] = []
+        for start, piece in self._pieces(*self._bracketed("vector of integers"), "integer"):
+            numbers = self._numbers(piece, start, "integer")
+            if np.any((numbers < _INT32.min) | (numbers > _INT32.max)):
+                self.fail("an integer has more than 32 bits", at=start)
+            values += numbers.astype(np.int32).tolist()
+            self._check_length(len(values), MAX_INTEGERS, start)
+        return values
 
     def integer_pairs(self) -> list[tuple[int, int]]:
         """Reads a vector of pairs of 32-bit integers."""
         pairs = []
-        for word, start in self._words("vector of pairs"):
-            parts = word.split(",")
-            if len(parts) != 2:
-                self._no("pair of integers", word, start)
-            first, second = (self._parse_integer(part, start) for part in parts)
-            pairs.append((first, second))
+        for start, piece in self._pieces(*self._bracketed("vector of pairs"), "pair of integers"):
+            for match in re.finditer(rb"\S+", piece):
+                word, at = match[0].decode("latin-1"), start + match.start()
+                parts = word.split(",")
+                if len(parts) != 2:
+                    self._no("pair of integers", word, at)
+                first, second = (self._parse_integer(part, at) for part in parts)
+                pairs.append((first, second))
+            self._check_length(len(pairs), MAX_INTEGERS // 4, start)
         return pairs
-
-    def _numbers(self, start: int, end: int, precision: type[F]) -> NDArray[F]:
-        """Returns the numbers in a range of the file."""
-        pieces = []
-        while start < end:
-            stop = min(start + _PIECE, end)
-            while stop < end and not self.data[stop : stop + 1].tobytes().isspace():
-                stop += 1
-            words = bytes(self.data[start:stop]).split()
-            try:
-                with np.errstate(over="ignore"):
-                    pieces.append(np.array(words, dtype=np.float64).astype(precision))
-            except ValueError:
-                self._find_no_number(words, start)
-            start = stop
-        return np.concatenate(pieces) if pieces else np.empty(0, precision)
-
-    def _find_no_number(self, words: list[bytes], start: int) -> NoReturn:
-        for word in words:
-            try:
-                float(word)
-            except ValueError:
-                at = find(self.data, word, start)
-                self._no("number", word.decode("latin-1"), at)
-        self.fail("this is no number", at=start)
 
     def _vector(self, precision: type[F]) -> NDArray[F]:
         start, end = self._bracketed("vector")
         if (newline := find(self.data[:end], b"\n", start)) >= 0:
             self.fail("a vector has only one line", at=newline)
-        values = self._numbers(start, end, precision)
-        values.flags.writeable = False
-        return values
+        pieces = [
+            _rounded(self._numbers(piece, at), precision)
+            for at, piece in self._pieces(start, end, "number")
+        ]
+        return _joined(pieces, precision)
 
     def _matrix(self, precision: type[F]) -> NDArray[F]:
-        start, end = self._bracketed("matrix")
-        rows: list[NDArray[F]] = []
-        while start < end:
-            stop = find(self.data[:end], b"\n", start)
-            stop = end if stop < 0 else stop
-            for part in re.finditer(rb"[^;]+", bytes(self.data[start:stop])):
-                row = self._numbers(start + part.start(), start + part.end(), precision)
-                if rows and row.size not in (0, rows[0].size):
-                    self.fail(
-                        "the rows of a matrix differ in length",
-                        at=start,
-                        expected=f"{rows[0].size} numbers",
-                        found=str(row.size),
-                    )
-                if row.size:
-                    rows.append(row)
-            start = stop + 1
-        values = np.array(rows, dtype=precision) if rows else np.empty((0, 0), precision)
-        values.flags.writeable = False
-        return values
+        cols = 0
+        begun = 0  # numbers of the row that the piece before has begun
+        pieces = []
+        for start, piece in self._pieces(*self._bracketed("matrix"), "number"):
+            text = np.frombuffer(piece, dtype=np.uint8)
+            in_word = _IN_WORD[text]
+            begins = in_word.copy()
+            begins[1:] &= ~in_word[:-1]
+            ends = np.flatnonzero(_ENDS_ROW[text])
+            sizes = np.diff(np.cumsum(begins)[ends], prepend=0)
+            sizes[:1] += begun
+            begun = int(begins.sum() + begun - sizes.sum())
+            cols = self._check_rows(sizes, cols, start, ends)
+            numbers = self._numbers(piece.replace(b";", b" "), start)
+            pieces.append(_rounded(numbers, precision))
+        if begun:
+            bracket = np.array([self.position - 1])
+            cols = self._check_rows(np.array([begun]), cols, 0, bracket)
+        return _joined(pieces, precision).reshape(-1, cols) if cols else np.empty((0, 0), precision)
+
+    def _check_rows(
+        self, sizes: NDArray[np.int64], cols: int, start: int, ends: NDArray[np.int64]
+    ) -> int:
+        """Checks that rows have as many numbers as rows before, unless they have none.
+
+        Args:
+            sizes: Numbers of each row.
+            cols: Numbers of the rows before; 0 if there are none.
+            start: Where the piece starts that the rows end in.
+            ends: Where in it each row ends.
+
+        Returns:
+            Numbers of each row.
+        """
+        cols = cols or int(next(iter(sizes[sizes > 0]), 0))
+        for row in np.flatnonzero((sizes != cols) & (sizes != 0)):
+            self.fail(
+                "the rows of a matrix differ in length",
+                at=start + int(ends[row]),
+                expected=f"{cols} numbers",
+                found=str(sizes[row]),
+            )
+        return cols
+
+
+def _parse_numbers(piece: bytes, what: str) -> NDArray[np.float64]:
+    if what == "integer" and not _INTEGERS.fullmatch(piece):
+        raise ValueError
+    return np.array(piece.split(), dtype=np.float64)
+
+
+def _is_integer(word: bytes) -> bool:
+    return re.fullmatch(rb"[+-]?[0-9]+", word) is not None
+
+
+def _is_number(word: bytes) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def _rounded(numbers: NDArray[np.float64], precision: type[F]) -> NDArray[F]:
+    with np.errstate(over="ignore"):
+        return numbers.astype(precision)
+
+
+def _joined(pieces: list[NDArray[F]], precision: type[F]) -> NDArray[F]:
+    """Returns the values of all pieces as one read-only array."""
+    values = np.concatenate(pieces) if pieces else np.empty(0, precision)
+    values.flags.writeable = False
+    return values
