@@ -1,0 +1,62 @@
+"""What is compressed between the passes comes back within half a unit."""
+
+import numpy as np
+import pytest
+from nnet3_compiler import NnetComputation, commands
+from nnet3_compiler.commands import command_table
+from nnet3_descriptors import parse_config
+from nnet3_runtime_cuda import NnetComputer
+
+NNET = parse_config("input-node name=input dim=8\noutput-node name=output input=input")
+INT8, UINT8, INT16, UINT16 = 1, 2, 3, 4
+
+
+def round_trip(array: np.ndarray, kind: int, limit: float, *, truncate: bool) -> np.ndarray:
+    """What an array is after compression and decompression."""
+    program = [
+        commands.AcceptInput(matrix=1, node=0),
+        commands.CompressMatrix(
+            matrix=1, compression_type=kind, truncate=int(truncate), alpha=limit
+        ),
+        commands.DecompressMatrix(matrix=1),
+        commands.ProvideOutput(matrix=1, node=1),
+        commands.NoOperationMarker(),
+    ]
+    computation = NnetComputation(
+        matrices=[[0, 0], array.shape],
+        submatrices=[[0, 0, 0, 0, 0], [1, 0, array.shape[0], 0, array.shape[1]]],
+        command_table=command_table(program),
+    )
+    return NnetComputer(NNET, computation).forward({"input": array})["output"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "steps"),
+    [(INT8, -1.0, 127), (UINT8, 0.0, 255), (INT16, -1.0, 32767), (UINT16, 0.0, 65535)],
+)
+def test_values_within_the_limit(kind: int, low: float, steps: int) -> None:
+    """Values are off by at most half of the limit over the largest integer."""
+    limit = 5.0
+    array = np.random.default_rng(0).uniform(low * limit, limit, (20, 8)).astype(np.float32)
+
+    np.testing.assert_allclose(
+        round_trip(array, kind, limit, truncate=False), array, rtol=1e-6, atol=0.5 * limit / steps
+    )
+
+
+def test_values_beyond_the_limit() -> None:
+    """With truncate they come back as the limit."""
+    array = np.array([[-1e6, -3.0, -0.0, 0.0, 1.0, 2.5, 10.0, 1e6]], dtype=np.float32)
+
+    actual = round_trip(array, UINT8, 2.0, truncate=True)
+
+    np.testing.assert_allclose(actual, [[0, 0, 0, 0, 1, 2, 2, 2]], atol=1.0 / 255)
+
+
+def test_signs_only() -> None:
+    """With limit 0 what comes back is 1 for positive values and 0 for others."""
+    array = np.array([[-1e6, -3.0, -0.0, 0.0, 1e-30, 2.5, 10.0, 1e6]], dtype=np.float32)
+
+    actual = round_trip(array, UINT8, 0.0, truncate=False)
+
+    np.testing.assert_array_equal(actual, [[0, 0, 0, 0, 1, 1, 1, 1]])

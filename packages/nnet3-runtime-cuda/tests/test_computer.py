@@ -1,0 +1,229 @@
+"""NnetComputer: what it refuses, what it leaves alone, what it does not allocate."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from computations import request, single
+from nnet3_compiler import compile_computation
+from nnet3_descriptors import Nnet, parse_config, vectorize
+from nnet3_optimizer import optimize
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer, RunError
+
+TIMES = range(4)
+ROWS = 2 * len(TIMES)
+
+NETWORK = """
+input-node name=input dim=6
+component name=affine type=NaturalGradientAffineComponent input-dim=18 output-dim=8
+component name=relu type=RectifiedLinearComponent dim=8 self-repair-scale=0
+component name=norm type=BatchNormComponent dim=8
+component name=lstm type=LstmNonlinearityComponent cell-dim=2 self-repair-scale=0
+component name=tdnn type=TdnnComponent input-dim=8 output-dim=10 time-offsets=-1,0
+component name=last type=LinearComponent input-dim=4 output-dim=3
+component name=softmax type=LogSoftmaxComponent dim=3
+component-node name=affine component=affine input=Append(Offset(input, -1), input, Offset(input, 1))
+component-node name=relu component=relu input=affine
+component-node name=norm component=norm input=relu
+component-node name=tdnn component=tdnn input=norm
+component-node name=lstm component=lstm input=tdnn
+component-node name=last component=last input=lstm
+component-node name=softmax component=softmax input=last
+output-node name=output input=softmax
+"""
+
+
+def network() -> Nnet:
+    """A network with products, nonlinearities, time offsets and statistics."""
+    return parse_config(NETWORK, rng=np.random.default_rng(1))
+
+
+def affine_computer(*, training: bool = True) -> NnetComputer:
+    """A computer of one affine component."""
+    nnet = single("type=AffineComponent input-dim=4 output-dim=3", dim=4)
+    return NnetComputer(nnet, compile_computation(nnet, request(TIMES, TIMES, training=training)))
+
+
+def random(*shape: int, seed: int = 0) -> np.ndarray:
+    """Standard normal numbers."""
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def spoilt(value: float) -> np.ndarray:
+    """An input with one bad element."""
+    array = random(ROWS, 4)
+    array[5, 2] = value
+    return array
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, "input 'input' is missing"),
+        ({"input": random(ROWS, 4), "ivector": random(1, 4)}, "'ivector'"),
+        ({"input": random(ROWS, 5)}, r"input 'input'.*\(8, 4\).*\(8, 5\)"),
+        ({"input": random(ROWS + 1, 4)}, r"input 'input'.*\(8, 4\).*\(9, 4\)"),
+        ({"input": spoilt(np.nan)}, "input 'input'.*found nan in row 5, column 2"),
+        ({"input": spoilt(-np.inf)}, "input 'input'.*found -inf in row 5, column 2"),
+        ({"input": np.full((ROWS, 4), "x")}, "input 'input'.*<U1"),
+    ],
+)
+def test_bad_input(inputs: dict[str, np.ndarray], message: str) -> None:
+    """The error names the node, what was expected and what was found."""
+    with pytest.raises(RunError, match=message):
+        affine_computer().forward(inputs)
+
+
+def test_bad_output_derivative() -> None:
+    """Output derivatives are checked in the same way."""
+    computer = affine_computer()
+    computer.forward({"input": random(ROWS, 4)})
+
+    with pytest.raises(RunError, match=r"output derivative 'output'.*\(8, 3\).*\(8, 4\)"):
+        computer.backward({"output": random(ROWS, 4)})
+
+
+def test_sums_that_overflow_are_no_error() -> None:
+    """Large finite numbers pass, though their sum is infinite."""
+    computer = affine_computer()
+    large = np.full((ROWS, 4), 3e38, dtype=np.float32)
+
+    computer.forward({"input": large})
+
+
+def test_backward_needs_forward() -> None:
+    """Each backward pass needs a forward pass of its own."""
+    computer = affine_computer()
+    with pytest.raises(RunError, match="needs a forward"):
+        computer.backward({"output": random(ROWS, 3)})
+    computer.forward({"input": random(ROWS, 4)})
+    computer.backward({"output": random(ROWS, 3)})
+    with pytest.raises(RunError, match="needs a forward"):
+        computer.backward({"output": random(ROWS, 3)})
+
+
+def test_inference_has_no_backward() -> None:
+    """A computation without derivatives says so."""
+    computer = affine_computer(training=False)
+    computer.forward({"input": random(ROWS, 4)})
+    with pytest.raises(RunError, match="without a backward pass"):
+        computer.backward({"output": random(ROWS, 3)})
+    with pytest.raises(RunError, match="did not ask for the derivative"):
+        _ = computer.gradient
+
+
+def test_inputs_and_outputs_are_the_callers() -> None:
+    """Inputs are left as they are, and a later run does not change earlier outputs."""
+    nnet = network()
+    computer = NnetComputer(
+        nnet, optimize(nnet, compile_computation(nnet, request(range(-3, 9), range(6))))
+    )
+    given = random(24, 6)
+    copy = given.copy()
+    first = computer.forward({"input": given})["output"]
+    kept = first.copy()
+    computer.forward({"input": random(24, 6, seed=9)})
+
+    np.testing.assert_array_equal(given, copy)
+    np.testing.assert_array_equal(first, kept)
+
+
+def test_runs_repeat_bit_by_bit() -> None:
+    """The same inputs give the same outputs and derivatives, whatever ran before."""
+    nnet = network()
+    computation = optimize(nnet, compile_computation(nnet, request(range(-3, 9), range(6))))
+    used, fresh = NnetComputer(nnet, computation), NnetComputer(nnet, computation)
+    used.forward({"input": random(24, 6, seed=7)})
+    used.backward({"output": random(12, 3, seed=8)})
+
+    for computer in (used, fresh):
+        computer.forward({"input": random(24, 6)})
+        computer.backward({"output": random(12, 3)})
+
+    np.testing.assert_array_equal(vectorize(used.gradient), vectorize(fresh.gradient))
+
+
+def test_statistics_are_recorded() -> None:
+    """The network that a computer gives back has counted the rows that it saw."""
+    nnet = network()
+    computer = NnetComputer(nnet, compile_computation(nnet, request(range(-3, 9), range(6))))
+    for seed in range(3):
+        computer.forward({"input": random(24, 6, seed=seed)})
+        computer.backward({"output": random(12, 3)})
+
+    norm = computer.nnet.component("norm")
+    assert norm.count == 3 * 2 * 7
+    assert computer.nnet.component("relu").count > 0
+    assert nnet.component("norm").count == 0
+
+
+def test_dropout_masks_come_from_the_seed() -> None:
+    """Equal seeds give equal masks, each run gives another one."""
+    nnet = single("type=DropoutComponent dim=40 dropout-proportion=0.5", dim=40)
+    computation = compile_computation(nnet, request(TIMES, TIMES))
+    ones = {"input": np.ones((ROWS, 40), dtype=np.float32)}
+
+    def outputs(seed: int) -> list[np.ndarray]:
+        computer = NnetComputer(DeviceNnet(nnet, seed=seed), computation)
+        return [computer.forward(ones)["output"] for _ in range(2)]
+
+    first, again, other = outputs(5), outputs(5), outputs(6)
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first[0], first[1])
+    assert not np.array_equal(first, other)
+    assert set(np.unique(first)) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_running_allocates_nothing(training: bool) -> None:
+    """A pass allocates what it returns, and no other arrays."""
+    nnet = network()
+    computation = optimize(
+        nnet,
+        compile_computation(nnet, request(range(-3, 2003), range(2000), training=training)),
+    )
+    computer = NnetComputer(nnet, computation)
+    inputs, derivatives = {"input": random(4012, 6)}, {"output": random(4000, 3)}
+
+    def run() -> int:
+        """Bytes of the outputs."""
+        size = sum(array.nbytes for array in computer.forward(inputs).values())
+        if training:
+            size += sum(array.nbytes for array in computer.backward(derivatives).values())
+        return size
+
+    run()
+    tracemalloc.start()
+    try:
+        returned = run()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak - returned < 20_000 < computer.memory_bytes / 10
+
+
+def test_computers_share_a_network() -> None:
+    """Computers of one DeviceNnet use the same parameters and add to the same statistics."""
+    nnet = network()
+    shared = DeviceNnet(nnet)
+    computation = compile_computation(nnet, request(range(-3, 9), range(6)))
+    for _ in range(2):
+        NnetComputer(shared, computation).forward({"input": random(24, 6)})
+
+    assert shared.current().component("norm").count == 2 * 2 * 7
+
+
+def test_double_precision() -> None:
+    """A DeviceNnet of float64 computes in float64."""
+    nnet = network()
+    computation = compile_computation(nnet, request(range(-3, 9), range(6), training=False))
+    single_precision = NnetComputer(nnet, computation).forward({"input": random(24, 6)})
+    double = NnetComputer(DeviceNnet(nnet, dtype=np.float64), computation).forward(
+        {"input": random(24, 6)}
+    )
+
+    assert double["output"].dtype == np.float64
+    np.testing.assert_allclose(single_precision["output"], double["output"], rtol=1e-5, atol=1e-6)

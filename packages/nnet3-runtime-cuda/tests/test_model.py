@@ -1,0 +1,309 @@
+"""Model: chunks, i-vectors, priors, vectors for whole utterances, threads, and what it refuses."""
+
+from __future__ import annotations
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nnet3_descriptors import Nnet, parse_config, write_nnet
+from nnet3_descriptors.errors import ModelFileError
+from nnet3_runtime_cuda import DeviceError, Model, RunError, load
+
+TDNN = """
+input-node name=input dim=4
+component name=affine type=AffineComponent input-dim=12 output-dim=5
+component name=relu type=RectifiedLinearComponent dim=5
+component name=last type=AffineComponent input-dim=10 output-dim=3
+component-node name=affine component=affine input=Append(Offset(input, -2), input, Offset(input, 1))
+component-node name=relu component=relu input=affine
+component-node name=last component=last input=Append(relu, Offset(relu, 3))
+output-node name=output input=last
+"""
+
+WITH_IVECTOR = """
+input-node name=input dim=4
+input-node name=ivector dim=2
+component name=affine type=AffineComponent input-dim=6 output-dim=3
+component-node name=affine component=affine input=Append(input, ReplaceIndex(ivector, t, 0))
+output-node name=output input=affine
+"""
+
+KALDI_MEAN = [-1.193738, 1.820539, -0.256609]
+
+POOLING = """
+input-node name=input dim=4
+component name=statistics type=StatisticsExtractionComponent input-dim=4 input-period=1 \
+output-period=1 include-variance=false
+component name=pooling type=StatisticsPoolingComponent input-dim=5 input-period=1 \
+left-context=1000 right-context=1000 num-log-count-features=0 output-stddevs=false
+component-node name=statistics component=statistics input=input
+component-node name=pooling component=pooling input=statistics
+output-node name=output input=Round(pooling, 1000)
+"""
+
+
+def network(config: str) -> Nnet:
+    """A network with random parameters."""
+    return parse_config(config, rng=np.random.default_rng(3))
+
+
+def frames(count: int, *, dim: int = 4, seed: int = 0) -> np.ndarray:
+    """Features of random numbers."""
+    return np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32)
+
+
+class TestChunks:
+    """The size of the chunks matters only where Kaldi says so."""
+
+    @pytest.mark.parametrize("size", [1, 7, 20, 33, 1000])
+    def test_without_recurrence_chunks_do_not_matter(self, size: int) -> None:
+        """A time-delay network gives the same output however the utterance is cut."""
+        model = Model(network(TDNN))
+
+        np.testing.assert_allclose(
+            model.compute(frames(33), frames_per_chunk=size),
+            model.compute(frames(33), frames_per_chunk=33),
+            rtol=1e-5,
+            atol=1e-6,
+        )
+
+    def test_subsampling_takes_every_third_row(self) -> None:
+        """With frame_subsampling_factor=3 the rows are those of frames 0, 3, 6, ..."""
+        model = Model(network(TDNN))
+
+        np.testing.assert_allclose(
+            model.compute(frames(50), frame_subsampling_factor=3, frames_per_chunk=10),
+            model.compute(frames(50))[::3],
+            rtol=1e-5,
+            atol=1e-6,
+        )
+
+    def test_edges_repeat(self) -> None:
+        """Beyond its ends an utterance continues with its first and last frame."""
+        model = Model(network(TDNN))
+        padded = np.pad(frames(10), ((5, 5), (0, 0)), mode="edge")
+
+        np.testing.assert_allclose(
+            model.compute(frames(10)), model.compute(padded)[5:-5], rtol=1e-5, atol=1e-6
+        )
+
+    def test_few_shapes_are_compiled(self) -> None:
+        """Chunks of one shape share a computation; no more are kept than the capacity."""
+        model = Model(network(TDNN), capacity=2)
+        for count in (50, 100, 150, 31, 32, 33):
+            model.compute(frames(count))
+        seconds = model.compile_seconds
+        model.compute(frames(33))
+
+        assert model.compile_seconds == seconds > 0
+
+
+class TestIvectors:
+    """One for the utterance, or a row for each stretch of it."""
+
+    def test_online_rows_follow_the_chunks(self) -> None:
+        """The row for the middle of the chunk is taken."""
+        model = Model(network(WITH_IVECTOR))
+        online = frames(4, dim=2, seed=1)
+        features = frames(40)
+
+        actual = model.compute(
+            features, online_ivectors=online, online_ivector_period=10, frames_per_chunk=10
+        )
+
+        for row in range(4):
+            part = slice(10 * row, 10 * row + 10)
+            np.testing.assert_allclose(
+                actual[part], model.compute(features[part], online[row]), rtol=1e-5, atol=1e-6
+            )
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({}, "node 'ivector' expects i-vectors of dimension 2, found none"),
+            ({"ivector": np.zeros(3)}, "'ivector': expected dimension 2, found 3"),
+            ({"ivector": np.array([0.0, np.inf])}, "'ivector'.*found inf"),
+            ({"online_ivectors": np.zeros((1, 2))}, "positive period"),
+            (
+                {"online_ivectors": np.zeros((1, 2)), "ivector": np.zeros(2)},
+                "not both",
+            ),
+            (
+                {"online_ivectors": np.zeros((1, 2)), "online_ivector_period": 1},
+                "no online i-vector for frame",
+            ),
+        ],
+    )
+    def test_errors(self, arguments: dict[str, np.ndarray], message: str) -> None:
+        """What is missing or does not fit is named."""
+        with pytest.raises(RunError, match=message):
+            Model(network(WITH_IVECTOR)).compute(frames(500), **arguments)
+
+    def test_for_a_network_without(self) -> None:
+        """I-vectors for a network that takes none are an error."""
+        with pytest.raises(RunError, match="no input node 'ivector'"):
+            Model(network(TDNN)).compute(frames(5), np.zeros(2))
+
+
+class TestResult:
+    """Priors, scale, exponential."""
+
+    def test_order_of_operations(self) -> None:
+        """exp(scale * (output - log prior))."""
+        priors = np.array([0.5, 0.3, 0.2])
+        model = Model(network(TDNN), priors=priors)
+
+        actual = model.compute(frames(9), use_priors=True, acoustic_scale=0.1, apply_exp=True)
+
+        expected = np.exp(0.1 * (model.compute(frames(9)) - np.log(priors)))
+        np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+    def test_priors_are_needed(self) -> None:
+        """Priors cannot be used when there are none, nor be of another number."""
+        with pytest.raises(RunError, match="no priors"):
+            Model(network(TDNN)).compute(frames(9), use_priors=True)
+        with pytest.raises(RunError, match=r"priors: expected .* 3, found \(4,\)"):
+            Model(network(TDNN), priors=np.ones(4))
+
+
+class TestErrors:
+    """What does not fit is named, with what was expected and found."""
+
+    @pytest.mark.parametrize(
+        ("features", "message"),
+        [
+            (frames(5, dim=3), "features for node 'input': expected dimension 4, found 3"),
+            (np.zeros((0, 4)), "'input': expected at least 1 row, found 0"),
+            (np.zeros((0, 0)), "'input': expected at least 1 row, found 0"),
+            (np.zeros(4), r"expected a matrix \(rows, 4\), found shape \(4,\)"),
+            (np.where(np.arange(4) == 2, np.nan, frames(3)), "found nan in row 0, column 2"),
+            (np.full((2, 4), "x"), "expected numbers, found <U1"),
+        ],
+    )
+    def test_features(self, features: np.ndarray, message: str) -> None:
+        """Features that the network cannot take."""
+        with pytest.raises(RunError, match=message):
+            Model(network(TDNN)).compute(features)
+
+    @pytest.mark.parametrize("name", ["frames_per_chunk", "frame_subsampling_factor"])
+    def test_sizes(self, name: str) -> None:
+        """Sizes must be positive."""
+        with pytest.raises(RunError, match=f"'{name}' must be >= 1"):
+            Model(network(TDNN)).compute(frames(5), **{name: 0})
+
+    def test_nodes(self) -> None:
+        """The network must have the nodes that the tool uses."""
+        with pytest.raises(RunError, match=r"no input node 'input'; it has \['x'\]"):
+            Model(network("input-node name=x dim=1\noutput-node name=output input=x"))
+        with pytest.raises(RunError, match=r"no output node 'output'; it has \['y'\]"):
+            Model(network("input-node name=input dim=1\noutput-node name=y input=input"))
+
+    def test_device(self) -> None:
+        """An unknown device is an error."""
+        with pytest.raises(DeviceError, match="'abacus'"):
+            Model(network(TDNN), device="abacus")
+
+
+class TestVectors:
+    """One vector for each utterance."""
+
+    def test_mean_over_chunks(self) -> None:
+        """The pooled means of the chunks, weighted by their lengths."""
+        features = frames(25)
+        model = Model(network(POOLING))
+
+        np.testing.assert_allclose(
+            model.xvector(features, chunk_size=10, min_chunk_size=1),
+            features.mean(axis=0),
+            rtol=1e-5,
+            atol=1e-6,
+        )
+
+    def test_padding(self) -> None:
+        """A short utterance is made longer by repeating its first and last frame."""
+        features = frames(4)
+        padded = np.pad(features, ((1, 2), (0, 0)), mode="edge")
+
+        np.testing.assert_allclose(
+            Model(network(POOLING)).xvector(features, min_chunk_size=7),
+            padded.mean(axis=0),
+            rtol=1e-5,
+            atol=1e-6,
+        )
+
+    def test_short_chunks_are_left_out(self) -> None:
+        """Without padding the short last chunk does not count; a short utterance is an error."""
+        model = Model(network(POOLING))
+        features = frames(25)
+
+        np.testing.assert_allclose(
+            model.xvector(features, chunk_size=10, min_chunk_size=6, pad_input=False),
+            features[:20].mean(axis=0),
+            rtol=1e-5,
+            atol=1e-6,
+        )
+        with pytest.raises(RunError, match="25 frames, fewer than the least of 30"):
+            model.xvector(features, min_chunk_size=30, pad_input=False)
+        with pytest.raises(RunError, match="chunks of 5 frames"):
+            model.xvector(features, chunk_size=5, min_chunk_size=6, pad_input=False)
+
+
+class TestUntrained:
+    """Batch normalisation without statistics."""
+
+    NETWORK = """
+    input-node name=input dim=3
+    component name=norm type=BatchNormComponent dim=3
+    component-node name=norm component=norm input=input
+    output-node name=output input=norm
+    """
+
+    def test_draws_what_kaldi_draws(self) -> None:
+        """The first numbers are those of glibc's generators with their default seed."""
+        model = Model(network(self.NETWORK))
+
+        assert model.untrained == ("norm",)
+        norm = model.nnet.component("norm")
+        np.testing.assert_allclose(norm.stats_mean, KALDI_MEAN, rtol=1e-5)
+
+    def test_trained_networks_are_left_alone(self) -> None:
+        """A component with statistics keeps them."""
+        nnet = network(self.NETWORK)
+        norm = nnet.component("norm").replace(
+            count=10.0, stats_mean=np.ones(3), stats_var=np.full(3, 4.0)
+        )
+        model = Model(nnet.with_components({"norm": norm}))
+
+        assert model.untrained == ()
+        np.testing.assert_allclose(
+            model.compute(np.full((2, 3), 5.0)), np.full((2, 3), 2.0), rtol=1e-3
+        )
+
+
+def test_threads_share_a_model() -> None:
+    """Many threads get what one gets, bit by bit."""
+    model = Model(network(TDNN))
+    utterances = [frames(20 + n % 7, seed=n) for n in range(60)]
+    expected = [model.compute(utterance) for utterance in utterances]
+
+    shared = Model(network(TDNN))
+    with ThreadPoolExecutor(8) as pool:
+        actual = list(pool.map(shared.compute, utterances))
+
+    for one, many in zip(expected, actual, strict=True):
+        np.testing.assert_array_equal(one, many)
+
+
+def test_load(tmp_path: Path) -> None:
+    """A path or an open file; errors name the file."""
+    write_nnet(network(TDNN), tmp_path / "final.raw")
+    expected = Model(network(TDNN)).compute(frames(5))
+
+    np.testing.assert_array_equal(load(tmp_path / "final.raw").compute(frames(5)), expected)
+    stream = io.BytesIO((tmp_path / "final.raw").read_bytes())
+    np.testing.assert_array_equal(load(stream).compute(frames(5)), expected)
+    with pytest.raises(ModelFileError, match=r"nowhere\.raw"):
+        load(tmp_path / "nowhere.raw")

@@ -1,0 +1,194 @@
+"""The command-line tools: options, tables, and what a failure leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+import kaldi_native_io
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from nnet3_descriptors import parse_config, write_nnet
+from nnet3_runtime_cuda import load
+from nnet3_runtime_cuda.tools import nnet3_compute, nnet3_xvector_compute
+
+CONFIG = """
+input-node name=input dim=4
+component name=affine type=AffineComponent input-dim=8 output-dim=3
+component-node name=affine component=affine input=Append(input, Offset(input, 1))
+output-node name=output input=affine
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a network and features of 12 utterances."""
+    write_nnet(parse_config(CONFIG, rng=np.random.default_rng(0)), tmp_path / "final.raw")
+    write_features(tmp_path / "feats.ark", features())
+    return tmp_path
+
+
+def features() -> dict[str, np.ndarray]:
+    """Random features of different lengths."""
+    rng = np.random.default_rng(1)
+    return {f"u{n:02}": rng.normal(size=(5 + 7 * n, 4)).astype(np.float32) for n in range(12)}
+
+
+def write_features(path: Path, matrices: Mapping[str, np.ndarray]) -> None:
+    """Writes an archive."""
+    with kaldi_native_io.FloatMatrixWriter(f"ark:{path}") as writer:
+        for key, matrix in matrices.items():
+            writer.write(key, matrix)
+
+
+def matrices(path: Path) -> dict[str, np.ndarray]:
+    """The matrices of an archive."""
+    with kaldi_native_io.SequentialFloatMatrixReader(f"ark:{path}") as reader:
+        return {key: np.array(matrix) for key, matrix in reader}
+
+
+def vectors(path: Path) -> dict[str, np.ndarray]:
+    """The vectors of an archive."""
+    with kaldi_native_io.SequentialFloatVectorReader(f"ark:{path}") as reader:
+        return {key: np.array(vector) for key, vector in reader}
+
+
+def invoke(command: click.Command, *arguments: object) -> Result:
+    """Runs a tool within this process."""
+    return CliRunner().invoke(command, [str(a) for a in arguments], standalone_mode=False)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_compute(folder: Path, threads: int) -> None:
+    """All utterances in their order, however many are computed at a time."""
+    done = invoke(
+        nnet3_compute.command,
+        f"--num-threads={threads}",
+        folder / "final.raw",
+        f"ark:{folder / 'feats.ark'}",
+        f"ark:{folder / 'output.ark'}",
+    )
+
+    assert done.return_value == 0
+    assert "12 utterances, 522 frames" in done.stderr
+    model = load(folder / "final.raw")
+    actual = matrices(folder / "output.ark")
+    assert list(actual) == list(features())
+    for key, frames in features().items():
+        np.testing.assert_array_equal(actual[key], model.compute(frames))
+
+
+def test_manners_of_options(folder: Path) -> None:
+    """Underscores, a boolean without a value, a config file; the command line wins."""
+    (folder / "compute.conf").write_text("--frames-per-chunk=9  # few\n--acoustic_scale=0.5\n")
+
+    done = invoke(
+        nnet3_compute.command,
+        f"--config={folder / 'compute.conf'}",
+        "--apply_exp",
+        "--acoustic-scale=2.0",
+        "--verbose=2",
+        folder / "final.raw",
+        f"ark:{folder / 'feats.ark'}",
+        f"ark:{folder / 'output.ark'}",
+    )
+
+    assert done.return_value == 0
+    model = load(folder / "final.raw")
+    expected = model.compute(
+        features()["u03"], frames_per_chunk=9, apply_exp=True, acoustic_scale=2.0
+    )
+    np.testing.assert_array_equal(matrices(folder / "output.ark")["u03"], expected)
+
+
+def test_model_from_a_command(folder: Path) -> None:
+    """The model may come from a command."""
+    done = invoke(
+        nnet3_compute.command,
+        f"cat {folder / 'final.raw'} |",
+        f"ark:cat {folder / 'feats.ark'} |",
+        f"ark:| cat > {folder / 'output.ark'}",
+    )
+
+    assert done.return_value == 0
+    assert list(matrices(folder / "output.ark")) == list(features())
+
+
+def test_failures_are_counted(folder: Path) -> None:
+    """Each is one line that names the utterance; the others are written in order."""
+    wrong = {
+        key: matrix[:, :3] if key in ("u02", "u05") else matrix
+        for key, matrix in features().items()
+    }
+    write_features(folder / "wrong.ark", wrong)
+
+    done = invoke(
+        nnet3_compute.command,
+        "--num-threads=2",
+        folder / "final.raw",
+        f"ark:{folder / 'wrong.ark'}",
+        f"ark:{folder / 'output.ark'}",
+    )
+
+    assert done.return_value == 1
+    lines = done.stderr.splitlines()
+    assert [line for line in lines if "expected dimension 4, found 3" in line] == lines[:2]
+    assert "'u02'" in lines[0]
+    assert "'u05'" in lines[1]
+    assert "10 utterances, 2 failed" in lines[2]
+    assert list(matrices(folder / "output.ark")) == [
+        k for k in features() if k not in ("u02", "u05")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--ivectors=ark:a", "--online-ivectors=ark:b"], "cannot be given together"),
+        (["--online-ivectors=ark:b"], "needs --online-ivector-period"),
+        (["--frames-per-chunk=many"], "'many' is not a valid integer"),
+        (["--num-threads=0"], "0 is not in the range"),
+        (["--no-such-option=1"], "No such option"),
+    ],
+)
+def test_usage(folder: Path, options: list[str], message: str) -> None:
+    """Options that make no sense are refused before anything is read."""
+    done = invoke(nnet3_compute.command, *options, "final.raw", "ark:f", f"ark:{folder / 'o'}")
+
+    assert isinstance(done.exception, click.UsageError)
+    assert message in str(done.exception)
+    assert not (folder / "o").exists()
+
+
+def test_help_names_every_option() -> None:
+    """The help is complete, and shows examples."""
+    for command in (nnet3_compute.command, nnet3_xvector_compute.command):
+        text = invoke(command, "--help").stdout
+        assert "Examples:" in text
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and not parameter.hidden:
+                assert parameter.opts[0] in text
+                assert parameter.help
+
+
+def test_xvector_compute(folder: Path) -> None:
+    """One vector for each utterance."""
+    done = invoke(
+        nnet3_xvector_compute.command,
+        "--min-chunk-size=10",
+        "--chunk-size=30",
+        "--num-threads=2",
+        folder / "final.raw",
+        f"ark:{folder / 'feats.ark'}",
+        f"ark:{folder / 'vectors.ark'}",
+    )
+
+    assert done.return_value == 0
+    model = load(folder / "final.raw")
+    actual = vectors(folder / "vectors.ark")
+    assert list(actual) == list(features())
+    for key, frames in features().items():
+        expected = model.xvector(frames, chunk_size=30, min_chunk_size=10)
+        np.testing.assert_array_equal(actual[key], expected)
