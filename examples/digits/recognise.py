@@ -1,0 +1,33 @@
+"""Recognise spoken digits with a network that Kaldi trained.
+
+For each frame of 10 ms the network gives the log-probability of silence (column 0) and of the words
+zero to nine (columns 1 to 10). The word with the largest sum over all frames is the one that was
+said. The key of an utterance ends in the word that is right.
+"""
+
+from pathlib import Path
+
+import kaldi_native_io
+import nnet3_runtime_cuda
+
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+FOLDER = Path(__file__).parent
+
+
+def main() -> None:
+    """Print the word recognised in each utterance, and how many are right."""
+    model = nnet3_runtime_cuda.load(FOLDER / "final.raw")
+    right = total = 0
+    for key, features in kaldi_native_io.SequentialFloatMatrixReader(
+        f"ark:{FOLDER / 'test.feats.ark'}"
+    ):
+        log_posteriors = model.compute(features)
+        word = WORDS[log_posteriors[:, 1:].sum(axis=0).argmax()]
+        print(f"{key:38} {word}")
+        right += word == key.rpartition("-")[2]
+        total += 1
+    print(f"{right} of {total} right")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""What the README and the examples show is what happens."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kaldi_tables import assert_same_archive, read_archive
+from reference_cases import DIGITS_EXAMPLE, DIGITS_REFERENCE, ROOT
+
+README = (ROOT / "README.md").read_text()
+
+
+def test_recognise_digits() -> None:
+    """The digits example recognises all 40 utterances, and prints a line for each."""
+    done = subprocess.run(
+        [sys.executable, DIGITS_EXAMPLE / "recognise.py"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    *utterances, score = done.stdout.splitlines()
+    assert len(utterances) == 40
+    assert score == "40 of 40 right"
+
+
+def test_python_of_the_readme(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The README's Python, at most six lines, computes Kaldi's log-posteriors."""
+    [code] = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    assert len(code.splitlines()) <= 6
+    monkeypatch.chdir(ROOT)
+    names: dict[str, dict[str, np.ndarray]] = {}
+
+    exec(code, names)  # noqa: S102  the project's own README
+
+    expected = read_archive(DIGITS_REFERENCE / "test.output.ark")
+    assert_same_archive(names["log_posteriors"], expected)
+
+
+def test_ci_runs_the_command_of_the_readme() -> None:
+    """Continuous integration and the README name the same test command."""
+    command = "python3 -m pip install uv && uv run nox"
+
+    assert command in README.splitlines()
+    assert command == (ROOT / ".ci" / "run").read_text().splitlines()[-1]
+
+
+@pytest.mark.parametrize("path", re.findall(r"\]\(([^):]+)\)", README))
+def test_links_of_the_readme(path: str) -> None:
+    """Files and folders that the README points to exist."""
+    assert Path(ROOT, path).exists()

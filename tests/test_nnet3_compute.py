@@ -1,0 +1,231 @@
+"""The tool nnet3-compute, run as users run it: on real speech, and on what goes wrong."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import kaldi_native_io
+import numpy as np
+import pytest
+from kaldi_tables import assert_same_archive, read_archive, write_archive
+from reference_cases import DIGITS_EXAMPLE, DIGITS_REFERENCE, TOOLS_REFERENCE
+
+TOOL = Path(sys.executable).with_name("nnet3-compute")
+MODEL = DIGITS_EXAMPLE / "final.raw"
+FEATURES = DIGITS_EXAMPLE / "test.feats.ark"
+IVECTOR_MODEL = TOOLS_REFERENCE / "tdnn-ivector.raw"
+
+
+def compute(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the tool; whatever happens, it must not show a traceback."""
+    done = subprocess.run(
+        [TOOL, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def features() -> dict[str, np.ndarray]:
+    """The first three utterances of the digits example."""
+    return dict(list(read_archive(FEATURES).items())[:3])
+
+
+def test_digits_as_the_readme_says(tmp_path: Path) -> None:
+    """The README's command writes a text archive with Kaldi's log-posteriors within 1e-4."""
+    done = compute(MODEL, f"ark:{FEATURES}", f"ark,t:{tmp_path / 'posteriors.txt'}")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert_same_archive(
+        read_archive(tmp_path / "posteriors.txt"),
+        read_archive(DIGITS_REFERENCE / "test.output.ark"),
+    )
+
+
+def kaldi_commands() -> dict[str, list[str]]:
+    """The nnet3-compute command lines that Kaldi's outputs come from, by name of the output."""
+    lines = (TOOLS_REFERENCE / "commands.txt").read_text().splitlines()
+    commands = dict(line.split(": ", 1) for line in lines)
+    return {
+        name: command.split()[1:]
+        for name, command in commands.items()
+        if command.startswith("nnet3-compute ")
+    }
+
+
+@pytest.mark.parametrize("name", kaldi_commands())
+def test_same_output_as_kaldi(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kaldi's own command line, with its options, gives Kaldi's output within 1e-4.
+
+    Untrained networks give numbers as large as 1e7; for those, 1e-6 of the largest.
+    """
+    monkeypatch.chdir(TOOLS_REFERENCE)
+    *arguments, wspecifier = kaldi_commands()[name]
+
+    done = compute(*arguments, f"ark:{tmp_path / 'output.ark'}")
+
+    assert done.returncode == 0, done.stderr
+    actual = read_archive(tmp_path / "output.ark")
+    expected = read_archive(TOOLS_REFERENCE / wspecifier.removeprefix("ark:"))
+    assert list(expected) == list(actual)
+    for key, matrix in expected.items():
+        np.testing.assert_allclose(
+            actual[key], matrix, rtol=0, atol=max(1e-4, 1e-6 * np.abs(matrix).max())
+        )
+
+
+def test_reports_what_it_did(tmp_path: Path) -> None:
+    """Standard error tells utterances, frames, frames per second and the time spent compiling."""
+    done = compute(MODEL, f"ark:{FEATURES}", f"ark:{tmp_path / 'output.ark'}")
+
+    frames = sum(map(len, read_archive(FEATURES).values()))
+    assert "40 utterances" in done.stderr
+    assert f"{frames:,}" in done.stderr or str(frames) in done.stderr
+    assert "frames per second" in done.stderr
+    assert "compil" in done.stderr
+    assert "\r" not in done.stderr  # a progress bar is for terminals
+
+
+def damaged_models() -> dict[str, bytes]:
+    """Files that are no networks, by what is wrong with them."""
+    whole = MODEL.read_bytes()
+    acoustic_model = (DIGITS_REFERENCE / "final.mdl").read_bytes()
+    transitions = acoustic_model[: acoustic_model.index(b"<Nnet3>")]
+
+    def flipped(near: bytes, offset: int) -> bytes:
+        at = whole.index(near) + offset
+        return whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :]
+
+    return {
+        "empty": b"",
+        "zeros": bytes(200),
+        "text": b"This is a letter, not a network.\n",
+        "gmm": transitions + b"<DIMENSION> \x04\x27\x00\x00\x00<NUMPDFS> \x04\x0b\x00\x00\x00",
+        "cut in a token": whole[: whole.index(b"<LinearParams>") + 5],
+        "cut in a matrix": whole[:2000],
+        "cut at the last byte": whole[:-1],
+        "flipped in the header": flipped(b"<Nnet3>", 2),
+        "flipped in a count": flipped(b"<NumComponents>", 17),
+        "flipped in a token": flipped(b"<BiasParams>", 3),
+        "flipped in a matrix header": flipped(b"<LinearParams> FM", 16),
+        "flipped in a number of rows": flipped(b"<LinearParams> FM", 21),
+        "unknown component": whole.replace(
+            b"<RectifiedLinearComponent>", b"<RectifiedCubicalComponent>"
+        ),
+        "unknown node in a descriptor": whole.replace(
+            b"input=tdnn1.affine\n", b"input=tdnn9.affine\n"
+        ),
+    }
+
+
+@pytest.mark.parametrize("damage", damaged_models())
+def test_damaged_model(damage: str, tmp_path: Path) -> None:
+    """A file that is no network gives one line that names it, status 1, and no output."""
+    model, output = tmp_path / "damaged.raw", tmp_path / "output.ark"
+    model.write_bytes(damaged_models()[damage])
+    assert model.read_bytes() != MODEL.read_bytes()
+
+    done = compute(model, f"ark:{FEATURES}", f"ark:{output}")
+
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert str(model) in line
+    assert not output.exists()
+
+
+def test_missing_model(tmp_path: Path) -> None:
+    """A model that does not exist gives one line that names it."""
+    done = compute(tmp_path / "nowhere.raw", f"ark:{FEATURES}", f"ark:{tmp_path / 'output.ark'}")
+
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert "nowhere.raw" in line
+
+
+def test_missing_features(tmp_path: Path) -> None:
+    """An archive that does not exist is an error that names it."""
+    done = compute(MODEL, f"ark:{tmp_path / 'nowhere.ark'}", f"ark:{tmp_path / 'output.ark'}")
+
+    assert done.returncode == 1
+    assert "nowhere.ark" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("fault", "found"),
+    [
+        pytest.param(np.zeros((50, 40)), "40", id="dimension"),
+        pytest.param(np.full((50, 23), np.nan), "nan", id="not a number"),
+        pytest.param(
+            np.where(np.arange(23) == 7, np.inf, np.zeros((50, 23))), "inf", id="infinite"
+        ),
+        pytest.param(np.zeros((0, 0)), "0", id="no frames"),
+    ],
+)
+def test_one_bad_utterance(
+    fault: np.ndarray, found: str, features: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    """It is named, counted and left out; the others are written as if it were not there."""
+    first, *others = features
+    rspecifier = write_archive(
+        tmp_path / "features.ark",
+        {first: features[first], "faulty": fault, **{key: features[key] for key in others}},
+    )
+
+    done = compute(MODEL, rspecifier, f"ark:{tmp_path / 'output.ark'}")
+
+    assert done.returncode == 1
+    [line] = [line for line in done.stderr.splitlines() if "faulty" in line]
+    assert found in line.lower()
+    assert "1 failed" in done.stderr
+    expected = read_archive(DIGITS_REFERENCE / "test.output.ark")
+    assert_same_archive(
+        read_archive(tmp_path / "output.ark"), {key: expected[key] for key in features}
+    )
+
+
+def test_missing_ivector(tmp_path: Path) -> None:
+    """An utterance without its i-vector is named and counted; the others are written."""
+    features = read_archive(TOOLS_REFERENCE / "feats5.ark")
+    first, *others = features
+    ivectors = tmp_path / "ivectors.ark"
+    with (
+        kaldi_native_io.SequentialFloatVectorReader(
+            f"ark:{TOOLS_REFERENCE / 'ivectors3.ark'}"
+        ) as reader,
+        kaldi_native_io.FloatVectorWriter(f"ark:{ivectors}") as writer,
+    ):
+        for key, vector in reader:
+            if key != first:
+                writer.write(key, vector)
+
+    done = compute(
+        f"--ivectors=ark:{ivectors}",
+        "--frames-per-chunk=20",
+        IVECTOR_MODEL,
+        f"ark:{TOOLS_REFERENCE / 'feats5.ark'}",
+        f"ark:{tmp_path / 'output.ark'}",
+    )
+
+    assert done.returncode == 1
+    assert first in done.stderr
+    assert others == list(read_archive(tmp_path / "output.ark"))
+
+
+def test_truncated_archive(tmp_path: Path) -> None:
+    """What can be read is written; the cut utterance makes it a failure."""
+    (tmp_path / "features.ark").write_bytes(FEATURES.read_bytes()[:30000])
+
+    done = compute(MODEL, f"ark:{tmp_path / 'features.ark'}", f"ark:{tmp_path / 'output.ark'}")
+
+    assert done.returncode == 1
+    assert "features.ark" in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_full_disk() -> None:
+    """Output that can't be written is never reported as success."""
+    done = compute(MODEL, f"ark:{FEATURES}", "ark:/dev/full")
+
+    assert done.returncode == 1
+    assert "/dev/full" in done.stderr
