@@ -12,10 +12,14 @@ from nnet3_descriptors import (
     Nnet,
     OutputNode,
 )
-from nnet3_descriptors.components import TdnnComponent
+from nnet3_descriptors.components import (
+    StatisticsExtractionComponent,
+    StatisticsPoolingComponent,
+    TdnnComponent,
+)
 from nnet3_descriptors.descriptors import Const, Failover, IfDefined, Sum, SumDescriptor
 from nnet3_graph import ComputationGraph, ComputationRequest
-from running_computations import linear_weight, time_weights
+from running_computations import linear_weight, pooled, time_weights
 
 Cindex = tuple[int, int, int, int]
 
@@ -31,7 +35,13 @@ class Evaluation:
         inputs: Mapping[str, np.ndarray],
     ) -> None:
         self.nnet = nnet
-        self.available = set(map(tuple, graph.cindexes.tolist()))
+        cindexes = [tuple(cindex) for cindex in graph.cindexes.tolist()]
+        self.available = set(cindexes)
+        splits = graph.dependency_splits.tolist()
+        self.used = {
+            cindex: [cindexes[each] for each in graph.dependencies[splits[row] : splits[row + 1]]]
+            for row, cindex in enumerate(cindexes)
+        }
         self.values: dict[Cindex, np.ndarray] = {}
         for io in request.inputs:
             node = nnet.node_index(io.name)
@@ -62,6 +72,11 @@ class Evaluation:
                 return np.concatenate(parts)
             case ComponentNode():
                 component = self.nnet.component_of(node)
+                if isinstance(
+                    component, StatisticsExtractionComponent | StatisticsPoolingComponent
+                ):
+                    rows = [self.value(used) for used in self.used[cindex]]
+                    return pooled(component, np.array(rows))
                 if isinstance(component, TdnnComponent):
                     return sum(
                         weight @ self.value((number - 1, n, t + offset, x))

@@ -21,6 +21,8 @@ from nnet3_descriptors.components import (
     BackpropTruncationComponent,
     LinearComponent,
     NoOpComponent,
+    StatisticsExtractionComponent,
+    StatisticsPoolingComponent,
     TdnnComponent,
 )
 from nnet3_descriptors.descriptors import (
@@ -105,6 +107,19 @@ def networks(draw: st.DrawFn) -> Nnet:
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     components = []
     for number, layer in enumerate(layers):
+        if not is_wide[number] and draw(st.integers(0, 6)) == 0:
+            nodes += _pooling_nodes(layer, draw(leaves(names + layers[:number])))
+            pooling = StatisticsPoolingComponent(
+                input_dim=DIM + 1, left_context=draw(st.integers(1, 3)), right_context=1
+            )
+            components += [
+                (
+                    f"{layer}.sums",
+                    StatisticsExtractionComponent(input_dim=DIM, include_variance=False),
+                ),
+                (layer, pooling),
+            ]
+            continue
         component_node = f"{layer}.wide" if is_wide[number] else layer
         out_dim = WIDE if is_wide[number] else DIM
         parts = draw(
@@ -118,12 +133,26 @@ def networks(draw: st.DrawFn) -> Nnet:
             offset = draw(st.integers(0, WIDE - DIM))
             range_node = DimRangeNode(name=layer, source=component_node, dim_offset=offset, dim=DIM)
             nodes.insert(draw(st.sampled_from([len(names), len(nodes)])), range_node)
-        components.append(draw(_components(rng, DIM * len(parts), out_dim)))
+        components.append((layer, draw(_components(rng, DIM * len(parts), out_dim))))
     outputs = ["output", "output-2"][: draw(st.integers(1, 2))]
     for name in outputs:
         descriptor = Descriptor((draw(sums(names + layers, [])),))
         nodes.append(OutputNode(name=name, descriptor=descriptor))
-    return Nnet(component_names=tuple(layers), components=tuple(components), nodes=tuple(nodes))
+    return Nnet(
+        component_names=tuple(name for name, _ in components),
+        components=tuple(component for _, component in components),
+        nodes=tuple(nodes),
+    )
+
+
+def _pooling_nodes(name: str, source: ForwardingDescriptor) -> list:
+    """Nodes that take the mean over neighbouring frames."""
+    return [
+        ComponentInputNode(name=f"{name}.sums_input", descriptor=Descriptor((source,))),
+        ComponentNode(name=f"{name}.sums", component=f"{name}.sums"),
+        ComponentInputNode(name=f"{name}_input", descriptor=Descriptor((Node(f"{name}.sums"),))),
+        ComponentNode(name=name, component=name),
+    ]
 
 
 @st.composite

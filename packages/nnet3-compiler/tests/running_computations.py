@@ -15,6 +15,8 @@ from nnet3_descriptors.components import (
     BackpropTruncationComponent,
     LinearComponent,
     NoOpComponent,
+    StatisticsExtractionComponent,
+    StatisticsPoolingComponent,
     TdnnComponent,
 )
 
@@ -134,12 +136,27 @@ class Machine:
     def _propagate(self, command: commands.Propagate) -> None:
         component = self.nnet.components[command.component]
         output = self._view(command.output)
+        if isinstance(component, StatisticsExtractionComponent | StatisticsPoolingComponent):
+            for row, (begin, end) in enumerate(self._ranges(command)):
+                output[row] = pooled(component, self._view(command.input)[begin:end])
+            return
         for row, source, weight in self._terms(command, len(output)):
             output[row] += self._view(command.input)[source] @ weight.T
         assert component.output_dim == output.shape[1]
 
     def _backprop(self, command: commands.Backprop | commands.BackpropNoModelUpdate) -> None:
         name = self.nnet.component_names[command.component]
+        component = self.nnet.components[command.component]
+        if isinstance(component, StatisticsExtractionComponent | StatisticsPoolingComponent):
+            # Counts do not depend on inputs: their derivatives do not matter.
+            for row, (begin, end) in enumerate(self._ranges(command)):
+                deriv = self._view(command.output_deriv)[row]
+                if isinstance(component, StatisticsExtractionComponent):
+                    self._view(command.input_deriv)[begin:end] += deriv[1:]
+                else:
+                    count = self._view(command.input_value)[begin:end, 0].sum()
+                    self._view(command.input_deriv)[begin:end, 1:] += deriv / count
+            return
         deriv = self._view(command.output_deriv)
         parts = []
         for rows, sources, weight in self._terms(command, len(deriv)):
@@ -150,6 +167,11 @@ class Machine:
         if parts and isinstance(command, commands.Backprop):
             gradient = np.hstack(parts)
             self.gradients[name] = self.gradients.get(name, 0) + gradient
+
+    def _ranges(self, command: Command) -> list[list[int]]:
+        """The ranges of rows of the input that a component takes together."""
+        indexes = self.computation.precomputed_indexes[command.precomputed_indexes]
+        return indexes.forward_indexes.tolist()
 
     def _terms(
         self, command: Command, rows: int
@@ -164,6 +186,13 @@ class Machine:
                 for offset, weight in zip(indexes.row_offsets, time_weights(component), strict=True)
             ]
         return [(places, places, linear_weight(component))]
+
+
+def pooled(component: Component, rows: np.ndarray) -> np.ndarray:
+    """The statistics of some rows: count and sums of frames, or the mean of such statistics."""
+    if isinstance(component, StatisticsExtractionComponent):
+        return np.concatenate([[len(rows)], rows.sum(axis=0)])
+    return rows[:, 1:].sum(axis=0) / rows[:, 0].sum()
 
 
 def time_weights(component: TdnnComponent) -> list[np.ndarray]:

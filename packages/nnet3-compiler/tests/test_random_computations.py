@@ -11,8 +11,8 @@ from nnet3_compiler import (
     parse_computation,
 )
 from nnet3_compiler.shortcut import reduce_request
-from nnet3_descriptors import Nnet, unvectorize, vectorize
-from nnet3_graph import ComputationRequest, build_computation_graph
+from nnet3_descriptors import Nnet, parse_config, unvectorize, vectorize
+from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
 from random_networks import examples, random_arrays
 from running_computations import Machine
 
@@ -129,3 +129,42 @@ def test_text_and_bytes_give_the_computation_back(example: Example) -> None:
         assert computation == parse_computation(text)
         assert text == format_computation(parse_computation(text), nnet)
         assert computation == NnetComputation.from_bytes(computation.to_bytes())
+
+
+RECURRENT = """\
+input-node name=input dim=2
+component name=a type=LinearComponent input-dim=4 output-dim=5
+component-node name=a component=a input=Append(input, IfDefined(Offset(state, -2)))
+dim-range-node name=state input-node=a dim-offset=1 dim=2
+dim-range-node name=last input-node=a dim-offset=3 dim=2
+output-node name=output input=last
+"""
+
+
+def test_state_can_be_handed_over() -> None:
+    """A recurrence in two halves, the state given to the second, is the recurrence at once."""
+    nnet = parse_config(RECURRENT, rng=np.random.default_rng(0))
+    frames = IoSpecification.from_range("input", 0, 10, n=2)
+    whole = ComputationRequest(
+        inputs=[frames], outputs=[IoSpecification.from_range("output", 0, 10, n=2)]
+    )
+    inputs = random_arrays(nnet, whole.inputs)
+    evaluation = Evaluation(nnet, build_computation_graph(nnet, whole), whole, inputs)
+    state = IoSpecification.from_range("a", 4, 6, n=2)
+    node = nnet.node_index("a")
+    second_half = ComputationRequest(
+        inputs=[IoSpecification.from_range("input", 6, 10, n=2), state],
+        outputs=[IoSpecification.from_range("output", 6, 10, n=2)],
+    )
+    given = {
+        "input": inputs["input"].reshape(2, 10, 2)[:, 6:].reshape(-1, 2),
+        "a": np.array([evaluation.value((node, *index)) for index in state.indexes.tolist()]),
+    }
+    for options in (CompilerOptions(shortcut=True), CompilerOptions(shortcut=False)):
+        computation = compile_computation(nnet, second_half, options)
+        machine = Machine(nnet, computation)
+        machine.run(given)
+
+        expected = evaluation.output("output", second_half.outputs[0].indexes)
+        np.testing.assert_allclose(machine.provided["output"], expected)
+        assert computation.steps_by_node(nnet)[:2] == [("input", 8), ("a", 4)]

@@ -27,7 +27,7 @@ from nnet3_descriptors.components import (
     TimeOffsetPrecomputedIndexes,
 )
 from nnet3_descriptors.errors import NetworkError, Nnet3Error
-from nnet3_descriptors.indexes import NO_TIME, as_indexes, index_keys, make_indexes
+from nnet3_descriptors.indexes import NO_TIME, as_indexes, index_keys, index_order, make_indexes
 from nnet3_descriptors.serialization import from_container, to_container
 
 Index = tuple[int, int, int]
@@ -140,6 +140,28 @@ class TestStatistics:
         assert sums == [list(range(*pair)) for pair in precomputed.forward_indexes]
         reached = [[i for i, rows in enumerate(sums) if row in rows] for row in range(len(rows_in))]
         assert reached == [list(range(*pair)) for pair in precomputed.backward_indexes]
+
+    @given(st.sets(st.tuples(st.integers(-4, 4), st.integers(0, 1)), min_size=1), st.integers(1, 3))
+    def test_first_sequence_tells(self, times: set[tuple[int, int]], num_sequences: int) -> None:
+        """Order and ranges of equal sequences follow from the rows of the first one."""
+        rows = make_indexes(
+            *np.array([(n, t, x) for n in range(num_sequences) for t, x in sorted(times)]).T
+        )
+        rows = rows[index_order(rows)]
+        first = rows[rows[:, 0] == 0]
+        for component in (
+            StatisticsExtractionComponent(input_dim=2),
+            StatisticsPoolingComponent(input_dim=3, left_context=2, right_context=1),
+        ):
+            inputs, outputs = component.reorder_indexes(rows, rows)
+            *of_first, input_block, output_block = component.reorder_repeated_indexes(first, first)
+
+            assert input_block == output_block == len(first)
+            assert rows_of(inputs[: len(first)]) == rows_of(of_first[0])
+            assert rows_of(outputs[: len(first)]) == rows_of(of_first[1])
+            assert component.precompute_indexes(
+                inputs, outputs, True
+            ) == component.precompute_repeated_indexes(*of_first, True, num_sequences)
 
     def test_without_backward_computation(self) -> None:
         """What only the backward computation needs is left out."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
-from nnet3_descriptors.descriptors import ForwardingDescriptor, SumDescriptor
+from nnet3_descriptors.descriptors import ForwardingDescriptor, Node, SumDescriptor
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import NONE, IntArray, run_starts
@@ -51,7 +51,7 @@ class InputLocations:
 
 @attrs.define(eq=False)
 class _Pieces:
-    """Pieces that are still being collected."""
+    """Pieces that are still being collected; their sources are cindex ids."""
 
     step: list[NDArray[np.int32]] = attrs.Factory(list)
     part: list[int] = attrs.Factory(list)
@@ -67,8 +67,9 @@ class _Pieces:
         self.source.append(source)
 
     def finish(self, steps: Steps) -> InputLocations:
-        """Returns all pieces, in the order of their steps and parts."""
-        step = np.concatenate([*self.step, np.zeros(0, np.int32)]).astype(np.int32)
+        """Returns all pieces."""
+        nothing = np.zeros(0, np.int32)
+        step = np.concatenate([*self.step, nothing])
         sizes = [len(piece) for piece in self.step]
         count = steps.count[step].astype(np.int64)
         constants = np.array([row[:4] for row in self.constants], np.int32).reshape(-1, 4)
@@ -77,7 +78,7 @@ class _Pieces:
             part=np.repeat(np.array(self.part, np.int32), sizes),
             alpha=np.repeat(np.array(self.alpha, np.float32), sizes),
             begin=np.cumsum(count) - count,
-            source=np.concatenate([*self.source, np.zeros(0, np.int32)]).astype(np.int32),
+            source=steps.row_of_cindex[np.concatenate([*self.source, nothing])],
             constant_step=constants[:, 0],
             constant_part=constants[:, 1],
             constant_rows=constants[:, 2:],
@@ -88,28 +89,59 @@ class _Pieces:
 def input_locations(network: Network, graphs: Graphs, steps: Steps) -> InputLocations:
     """Returns the input locations of all steps of component-input and output nodes."""
     pieces = _Pieces()
-    step_of_row = steps.step_of_row
+    step_of_cindex = steps.step_of_cindex
+    is_whole = _whole_nodes(graphs, steps)
+    bounds, begin = steps.node_begin.tolist(), steps.begin.tolist()
     for node, descriptor in enumerate(network.descriptors):
-        if descriptor is None:
+        if descriptor is None or bounds[node] == bounds[node + 1]:
             continue
-        own = steps.by_node[steps.node_begin[node] : steps.node_begin[node + 1]]
-        if not (count := steps.count[own]).all():
-            own = own[count > 0]
-        if not len(own):
-            continue
-        first = int(steps.begin[own[0]])
-        last = int(steps.begin[own[-1]] + steps.count[own[-1]])
-        rows = _Rows(
-            steps=steps,
-            step_of_row=step_of_row,
-            own=own,
-            begin=steps.begin[own] - first,
-            rows=slice(first, last),
-            sources=_leaf_ids(graphs, node, steps.cindex_ids[first:last]),
-        )
+        own = steps.by_node[bounds[node] : bounds[node + 1]]
+        if is_whole[node]:
+            parts = list(graphs.segments[0].leaf_ids(node))
+        else:
+            own = own[steps.count[own] > 0]
+            if not len(own):
+                continue
+            parts = _leaf_ids(graphs, node, steps.cindex_ids[_rows(steps, own)])
         for part, sum_descriptor in enumerate(descriptor.parts):
-            rows.add_part(pieces, part, sum_descriptor)
+            ids, leaves = parts[part], sum_descriptor.leaves
+            is_plain = len(leaves) == 1 and sum_descriptor is leaves[0]
+            if is_plain and isinstance(leaves[0], Node):
+                pieces.add(own, part, 1.0, ids[0])
+                continue
+            rows = _PartRows(
+                steps=steps,
+                step_of_cindex=step_of_cindex,
+                own=own,
+                begin=steps.begin[own] - begin[own[0]],
+                part=part,
+            )
+            rows.add(pieces, sum_descriptor, ids)
     return pieces.finish(steps)
+
+
+def _rows(steps: Steps, own: IntArray) -> slice:
+    """Returns the rows of steps of one node."""
+    return slice(int(steps.begin[own[0]]), int(steps.begin[own[-1]] + steps.count[own[-1]]))
+
+
+def _whole_nodes(graphs: Graphs, steps: Steps) -> BoolArray:
+    """Returns the nodes whose rows are all of the node's, in order: (nodes,) bool."""
+    whole = np.zeros(len(steps.node_begin) - 1, np.bool_)
+    if len(graphs.segments) > 1:
+        return whole
+    node = steps.node[steps.by_node]
+    count = steps.count[steps.by_node]
+    first_row = steps.begin[steps.by_node]
+    used = np.flatnonzero(count > 0)
+    used = used[run_starts(node[used])]
+    ranges = [graphs.segments[0].node_range(number) for number in node[used].tolist()]
+    rows = np.diff(np.append(first_row[used], len(steps.cindex_ids)))
+    shift = np.array([ids.start for ids in ranges]) - first_row[used]
+    in_order = steps.cindex_ids - np.arange(len(steps.cindex_ids)) == np.repeat(shift, rows)
+    complete = rows == [ids.stop - ids.start for ids in ranges]
+    whole[node[used]] = np.logical_and.reduceat(in_order, first_row[used]) & complete
+    return whole
 
 
 def _leaf_ids(graphs: Graphs, node: int, cindex_ids: IntArray) -> list[IntArray]:
@@ -145,37 +177,38 @@ def _leaf_ids(graphs: Graphs, node: int, cindex_ids: IntArray) -> list[IntArray]
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class _Rows:
-    """All rows of one descriptor's steps.
+class _PartRows:
+    """One part of a descriptor, for all rows of its steps.
 
     Attributes:
         own: (steps,) the steps, none of them empty.
-        begin: (steps,) where each begins in `rows`.
-        rows: The rows.
-        sources: For each part (leaves, rows) int32, the cindex ids that are taken; -1 for none.
+        begin: (steps,) where each begins among the rows.
+        part: The number of the part.
     """
 
     steps: Steps
-    step_of_row: IntArray
+    step_of_cindex: IntArray
     own: IntArray
     begin: IntArray
-    rows: slice
-    sources: list[IntArray]
+    part: int
 
-    def add_part(self, pieces: _Pieces, part: int, descriptor: SumDescriptor) -> None:
-        """Adds the pieces of one part."""
-        source = self.steps.row_of_cindex[self.sources[part]]
+    def add(self, pieces: _Pieces, descriptor: SumDescriptor, ids: IntArray) -> None:
+        """Adds the pieces of the part.
+
+        Args:
+            pieces: Where they go.
+            descriptor: The part.
+            ids: (leaves, rows) int32, the cindexes that are taken; -1 for none.
+        """
         if descriptor.constant != 0.0 or descriptor.has_optional_constant:
-            self._add_constants(pieces, part, descriptor, source >= 0)
-        for alpha, columns in self._by_scale(descriptor.leaves, source):
-            self._add_columns(pieces, part, alpha, columns)
+            self._add_constants(pieces, descriptor, ids >= 0)
+        for alpha, columns in self._by_scale(descriptor.leaves, ids):
+            self._add_columns(pieces, alpha, columns)
 
-    def _add_constants(
-        self, pieces: _Pieces, part: int, descriptor: SumDescriptor, used: BoolArray
-    ) -> None:
+    def _add_constants(self, pieces: _Pieces, descriptor: SumDescriptor, used: BoolArray) -> None:
         """Adds constants, as runs of rows with the same one; padding has none."""
         value = descriptor.constant_term(used)
-        value[self.steps.cindex_ids[self.rows] < 0] = 0.0
+        value[self.steps.cindex_ids[_rows(self.steps, self.own)] < 0] = 0.0
         is_first = run_starts(value)
         is_first[self.begin] = True
         runs = np.flatnonzero(is_first)
@@ -185,67 +218,65 @@ class _Rows:
             if value[run] != 0.0:
                 first = run - int(self.begin[owner])
                 constant = float(value[run])
-                pieces.constants.append((int(self.own[owner]), part, first, count, constant))
+                pieces.constants.append((int(self.own[owner]), self.part, first, count, constant))
 
     def _by_scale(
-        self, leaves: tuple[ForwardingDescriptor, ...], source: IntArray
+        self, leaves: tuple[ForwardingDescriptor, ...], ids: IntArray
     ) -> list[tuple[float, IntArray]]:
         """Returns the columns of each scale: (columns, rows) int32."""
-        if len(leaves) == 1 and isinstance(scale := self._scale(leaves[0]), float):
-            return [(scale, source)]
+        indexes = self.steps.indexes[_rows(self.steps, self.own)]
+        scales = [leaf.scale(indexes) for leaf in leaves]
+        if all(isinstance(scale, float) and scale == scales[0] for scale in scales):
+            return [(scale, ids) for scale in scales[:1] if isinstance(scale, float)]
         by_scale: dict[float, list[IntArray]] = {}
-        for leaf, column in zip(leaves, source, strict=True):
-            scales = self._scale(leaf)
-            if isinstance(scales, float):
-                by_scale.setdefault(scales, []).append(column)
+        for scale, column in zip(scales, ids, strict=True):
+            if isinstance(scale, float):
+                by_scale.setdefault(scale, []).append(column)
                 continue
-            for scale in np.unique(scales[column >= 0]).tolist():
-                by_scale.setdefault(scale, []).append(np.where(scales == scale, column, NONE))
+            for value in np.unique(scale[column >= 0]).tolist():
+                by_scale.setdefault(value, []).append(np.where(scale == value, column, NONE))
         return [(scale, np.array(columns)) for scale, columns in by_scale.items()]
 
-    def _scale(self, leaf: ForwardingDescriptor) -> float | NDArray[np.float32]:
-        return leaf.scale(self.steps.indexes[self.rows])
-
-    def _add_columns(self, pieces: _Pieces, part: int, alpha: float, columns: IntArray) -> None:
+    def _add_columns(self, pieces: _Pieces, alpha: float, columns: IntArray) -> None:
         if len(columns) > 1:
             terms = np.maximum.reduceat((columns >= 0).sum(axis=0), self.begin)
             if (terms <= 1).all():
                 columns = columns.max(axis=0, keepdims=True)
         if len(columns) == 1:
-            pieces.add(self.own, part, alpha, columns[0])
+            pieces.add(self.own, self.part, alpha, columns[0])
             return
         scattered = np.zeros(len(self.own), np.bool_)
         for column in columns:
             scattered |= self._is_scattered(column)
         for column in columns:
             if not scattered.any():
-                pieces.add(self.own, part, alpha, column)
+                pieces.add(self.own, self.part, alpha, column)
                 continue
             kept = np.repeat(~scattered, np.diff(np.append(self.begin, columns.shape[1])))
-            pieces.add(self.own[~scattered], part, alpha, column[kept])
+            pieces.add(self.own[~scattered], self.part, alpha, column[kept])
         for number in np.flatnonzero(scattered).tolist():
             begin = int(self.begin[number])
             end = begin + int(self.steps.count[self.own[number]])
-            for column in arranged(columns[:, begin:end], self.step_of_row):
-                pieces.add(self.own[number : number + 1], part, alpha, column)
+            for column in arranged(columns[:, begin:end], self.step_of_cindex):
+                pieces.add(self.own[number : number + 1], self.part, alpha, column)
 
     def _is_scattered(self, column: IntArray) -> BoolArray:
         """Returns for which steps the rows of a column come from several steps."""
-        source = np.where(column >= 0, self.step_of_row[column], NONE)
+        source = self.step_of_cindex[column]  # NONE for NONE
         last = np.maximum.reduceat(source, self.begin)
         first = np.minimum.reduceat(np.where(column >= 0, source, len(self.steps)), self.begin)
         return first < last
 
 
-def arranged(columns: IntArray, step_of_row: IntArray) -> list[IntArray]:
+def arranged(columns: IntArray, step_of: IntArray) -> list[IntArray]:
     """Returns columns with the same terms in each row that keep the rows of one step together.
 
     A step from which more than half of the rows take a term gets a column of its own. What is left
     fills as few columns as possible.
 
     Args:
-        columns: (columns, rows) int32, source rows or -1.
-        step_of_row: The step of each source row.
+        columns: (columns, rows) int32, sources (rows or cindexes) or -1.
+        step_of: The step of each source.
 
     Returns:
         Columns of (rows,) int32.
@@ -253,7 +284,7 @@ def arranged(columns: IntArray, step_of_row: IntArray) -> list[IntArray]:
     terms = columns.T.copy()
     result = []
     while (terms >= 0).any():
-        step = np.where(terms >= 0, step_of_row[terms], NONE)
+        step = np.where(terms >= 0, step_of[terms], NONE)
         found, counts = np.unique(step[step >= 0], return_counts=True)
         large = found[counts > terms.shape[0] // 2]
         if (terms >= 0).sum(axis=1).max() == 1 or not len(large):

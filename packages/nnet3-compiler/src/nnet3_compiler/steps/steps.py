@@ -16,6 +16,7 @@ of components whose output rows do not need just the same rows of the input.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 
 import attrs
@@ -73,10 +74,16 @@ class Steps:
     def __len__(self) -> int:
         return len(self.node)
 
-    @property
+    @cached_property
     def step_of_row(self) -> IntArray:
         """The step of each row: (rows,) int32."""
         return np.repeat(self.by_node, self.count[self.by_node])
+
+    @cached_property
+    def step_of_cindex(self) -> IntArray:
+        """The step of each cindex: (cindexes + 1,) int32; -1 for the last, as `row_of_cindex`."""
+        step_of_row = np.append(self.step_of_row, np.int32(NONE))
+        return step_of_row[self.row_of_cindex]
 
     def rows_of(self, step: int) -> slice:
         """Returns the rows of a step."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import attrs
 import numpy as np
 from numpy.typing import NDArray
 
@@ -87,6 +90,36 @@ class StatisticsFamily(Component):
             input_indexes[sequence_order(input_indexes)],
             output_indexes[sequence_order(output_indexes)],
         )
+
+    def reorder_repeated_indexes(
+        self, input_indexes: IndexArray, output_indexes: IndexArray
+    ) -> tuple[IndexArray, IndexArray, int, int]:
+        """Returns the same for a minibatch of equal sequences, which follow one another."""
+        inputs, outputs = self.reorder_indexes(input_indexes, output_indexes)
+        return inputs, outputs, len(inputs), len(outputs)
+
+    def precompute_repeated_indexes(
+        self,
+        input_indexes: IndexArray,
+        output_indexes: IndexArray,
+        need_backprop: bool,
+        num_sequences: int,
+    ) -> PrecomputedIndexes:
+        """Returns the same for a minibatch of equal sequences, from the rows of the first."""
+        first: Any = self.precompute_indexes(input_indexes, output_indexes, need_backprop)
+        repeated: PrecomputedIndexes = attrs.evolve(
+            first,
+            forward_indexes=_repeated(first.forward_indexes, num_sequences, len(input_indexes)),
+            backward_indexes=_repeated(first.backward_indexes, num_sequences, len(output_indexes)),
+        )
+        return repeated
+
+
+def _repeated(rows: RowArray, num_sequences: int, distance: int) -> RowArray:
+    """Returns row numbers of the first sequence, then those of each other, `distance` further."""
+    shift = np.arange(num_sequences, dtype=np.int32) * np.int32(distance)
+    repeated: RowArray = rows + shift.reshape(-1, *([1] * rows.ndim))
+    return repeated.reshape(-1, *rows.shape[1:])
 
 
 @component

@@ -1,0 +1,155 @@
+"""How long compiling takes, cold, against Kaldi's C++ on the same networks and requests.
+
+    python benchmarks/compile_time.py                    # all four networks
+    python benchmarks/compile_time.py tdnnf xvector
+    python benchmarks/compile_time.py --growth           # twice the frames, twice the sequences
+
+Times are processor time in milliseconds, the best of several runs, each from the request on: graph,
+compilation, optimization with its checks ("all" is `CachingCompiler(nnet).compile(request)`). The
+column "Kaldi" is what Kaldi's C++ needed for the same on another machine, multiplied by how much
+longer a loop in Python takes on this one than it took there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import attrs
+from networks import BENCHMARKS, Benchmark
+from nnet3_compiler import compile_computation
+from nnet3_descriptors import Nnet, parse_config, set_test_mode
+from nnet3_graph import ComputationRequest, build_computation_graph
+from nnet3_optimizer import CachingCompiler
+
+if TYPE_CHECKING:
+    from nnet3_compiler import NnetComputation
+
+KALDI_MS = {
+    ("tdnnf", 64, True): 36.5,
+    ("tdnnf", 8, True): 32.4,
+    ("tdnnf", 8, False): 26.7,
+    ("tdnnf", 1, False): 13.0,
+    ("tdnn-lstm", 64, True): 55.4,
+    ("tdnn-lstm", 8, True): 59.7,
+    ("tdnn-lstm", 8, False): 35.9,
+    ("tdnn-lstm", 1, False): 36.9,
+    ("xvector", 64, True): 307.0,
+    ("xvector", 8, True): 411.0,
+    ("xvector", 8, False): 336.0,
+    ("xvector", 1, False): 119.0,
+    ("cnn-tdnnf", 64, True): 55.4,
+    ("cnn-tdnnf", 8, True): 43.9,
+    ("cnn-tdnnf", 8, False): 32.7,
+    ("cnn-tdnnf", 1, False): 16.0,
+}
+"""Kaldi's compilation and optimization: (network, sequences, whether for training) -> ms."""
+
+KALDI_LOOP_S = 0.58
+"""The loop of `calibration` on the machine of these figures."""
+
+
+def calibration() -> float:
+    """Returns how much longer this machine takes for a loop in Python (at the top of a module)."""
+    loop = compile("total = 0\nfor number in range(1_000_000): total += number", "loop", "exec")
+    run = functools.partial(exec, loop, {})
+    return best_ms(run, runs=5) / 1000 * 10 / KALDI_LOOP_S
+
+
+def best_ms(function: Callable[[], object], runs: int) -> float:
+    """Returns the smallest processor time of several runs, in milliseconds."""
+    times = []
+    for _ in range(runs):
+        begin = time.process_time()
+        function()
+        times.append(time.process_time() - begin)
+    return min(times) * 1000
+
+
+def measure(nnet: Nnet, request: ComputationRequest, runs: int) -> tuple[float, float, float]:
+    """Returns the times of the graph, of graph and compilation, and of all, in milliseconds."""
+    return (
+        best_ms(lambda: build_computation_graph(nnet, request), runs),
+        best_ms(lambda: compile_computation(nnet, request), runs),
+        best_ms(lambda: CachingCompiler(nnet).compile(request), runs),
+    )
+
+
+def network(name: str, scale: float, *, train: bool) -> Nnet:
+    """Returns a benchmark network; its hidden sizes do not matter for compiling."""
+    nnet = parse_config(BENCHMARKS[name].config(scale))
+    return nnet if train else set_test_mode(nnet)
+
+
+def print_table(names: list[str], runs: int, scale: float) -> None:
+    """Prints a line for each network and request."""
+    factor = calibration()
+    print(f"calibration: this machine takes {factor:.2f} times as long\n")
+    print("network    n   case    graph  compile    all   Kaldi  all/Kaldi  commands")
+    for (name, sequences, train), kaldi_ms in KALDI_MS.items():
+        if name not in names:
+            continue
+        nnet = network(name, scale, train=train)
+        request = BENCHMARKS[name].request(sequences, train=train)
+        graph, compiled, everything = measure(nnet, request, runs)
+        optimized: NnetComputation = CachingCompiler(nnet).compile(request)
+        expected = kaldi_ms * factor
+        print(
+            f"{name:9} {sequences:3}   {'train' if train else 'infer'}  {graph:6.1f} "
+            f"{compiled - graph:7.1f} {everything:7.1f} {expected:7.1f} "
+            f"{everything / expected:9.2f}  {len(optimized.command_table):8}",
+            flush=True,
+        )
+
+
+def print_growth(names: list[str], runs: int, scale: float) -> None:
+    """Prints how all grows with the frames and the sequences of a training request."""
+    print("network     all  twice the sequences  twice the frames")
+    for name in names:
+        nnet = network(name, scale, train=True)
+        base = BENCHMARKS[name]
+        requests = [
+            base.request(32, train=True),
+            base.request(64, train=True),
+            twice_as_long(base).request(32, train=True),
+        ]
+        times = [measure(nnet, request, runs)[2] for request in requests]
+        print(
+            f"{name:9} {times[0]:5.1f} {100 * (times[1] / times[0] - 1):+18.0f} % "
+            f"{100 * (times[2] / times[0] - 1):+15.0f} %",
+            flush=True,
+        )
+
+
+def twice_as_long(benchmark: Benchmark) -> Benchmark:
+    """Returns the benchmark with twice as many frames between the same contexts."""
+    given, wanted = benchmark.input_times, benchmark.output_times
+    length = wanted.stop - wanted.start if len(wanted) > 1 else given.stop - given.start
+    return attrs.evolve(
+        benchmark,
+        input_times=range(given.start, given.stop + length),
+        output_times=range(wanted.start, wanted.stop + length, wanted.step)
+        if len(wanted) > 1
+        else wanted,
+    )
+
+
+def main() -> None:
+    """Print the tables that the command line asks for."""
+    parser = argparse.ArgumentParser(description="Time compilation against Kaldi's C++.")
+    parser.add_argument(
+        "networks", nargs="*", metavar="NETWORK", help="some of " + ", ".join(BENCHMARKS)
+    )
+    parser.add_argument("--growth", action="store_true", help="double frames and sequences")
+    parser.add_argument("--runs", type=int, default=7, help="runs of which the best counts")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for the hidden sizes")
+    arguments = parser.parse_args()
+    names = arguments.networks or list(BENCHMARKS)
+    (print_growth if arguments.growth else print_table)(names, arguments.runs, arguments.scale)
+
+
+if __name__ == "__main__":
+    main()
