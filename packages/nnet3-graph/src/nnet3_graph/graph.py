@@ -88,11 +88,9 @@ class ComputationGraph:
     def cindexes(self) -> IndexArray:
         """(N, 4) int32, columns node, n, t, x; row i is the cindex with id first_cindex_id + i."""
         cindexes = np.empty((self.num_cindexes, 4), dtype=np.int32)
-        for node, index_set in enumerate(self.index_sets):
-            rows = cindexes[self._rows(node)]
-            if len(rows):
-                rows[:, 0] = node
-                rows[:, 1:] = index_set.indexes
+        starts = np.array(self._starts)
+        cindexes[:, 0] = np.repeat(np.arange(len(self.index_sets)), starts[1:] - starts[:-1])
+        np.concatenate([rows.indexes for rows in self.index_sets], out=cindexes[:, 1:])
         cindexes.flags.writeable = False
         return cindexes
 

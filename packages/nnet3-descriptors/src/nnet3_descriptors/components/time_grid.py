@@ -35,10 +35,14 @@ class TimeGrid:
     @classmethod
     def of(cls, indexes: IndexArray) -> TimeGrid:
         """Returns the smallest grid that holds the times of indexes (N, 3), padding left out."""
-        times = distinct(indexes[:, T])
-        times = times[times != NO_TIME].astype(np.int64)
-        step = int(np.gcd.reduce(np.diff(times))) if len(times) > 1 else 0
-        first, last = int(times[0]), int(times[-1])
+        times = indexes[:, T].astype(np.int64)
+        first = int(times.min())
+        if first == NO_TIME:
+            times = times[times != NO_TIME]
+            first = int(times.min())
+        last = int(times.max())
+        # What divides the differences of neighbours, in whatever order, divides all differences.
+        step = int(np.gcd.reduce(times[1:] - times[:-1])) if len(times) > 1 else 0
         return cls(first, step, (last - first) // step + 1 if step else 1)
 
     def refined(self, step: int) -> TimeGrid:
@@ -48,8 +52,11 @@ class TimeGrid:
 
 def sequences(indexes: IndexArray) -> NDArray[np.int64]:
     """Returns the distinct (n, x) of indexes (N, 3), ascending, each packed into one number."""
-    packed: NDArray[np.int64] = distinct(_pack(indexes))
-    return packed
+    packed = _pack(indexes)
+    if (packed == packed[0]).all():
+        return packed[:1]
+    found: NDArray[np.int64] = distinct(packed)
+    return found
 
 
 def _pack(indexes: IndexArray) -> NDArray[np.int64]:
