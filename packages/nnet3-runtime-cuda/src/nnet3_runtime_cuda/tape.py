@@ -65,6 +65,7 @@ class Tape:
         xp: the array module (numpy).
         dtype: of the values that pass through the network.
         calls: the recorded operations, in order.
+        persistent_bytes: memory given out by `persistent`.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Tape:
         self.xp = xp
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.calls: list[Call] = []
+        self.persistent_bytes = 0
         self._scratch = Scratch(xp) if scratch is None else scratch
         self._ones: Array = xp.ones((1, 0), dtype=self.dtype)
 
@@ -90,6 +92,7 @@ class Tape:
     def persistent(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
         """A zeroed array of its own, for what must last from one command to a later one."""
         array: Array = self.xp.zeros(shape, dtype=self.dtype if dtype is None else dtype)
+        self.persistent_bytes += array.nbytes
         return array
 
     def ones(self, length: int) -> Array:
@@ -193,26 +196,33 @@ class Tape:
 
     # ---- products and sums ----
 
-    def matmul(self, a: Array, b: Array, out: Array, *, add: bool = False) -> None:
-        """out = a b, or out += a b."""
+    def matmul(
+        self, a: Array, b: Array, out: Array, *, add: bool = False, plus: Array | None = None
+    ) -> None:
+        """out = a b, or out += a b, or out = plus + a b."""
+        if add:
+            plus = out
         if out.ndim == 2 and 1 < len(out) <= FEW_ROWS:
             # The library is faster with many rows and few columns than the other way round.
             product = self.scratch(out.shape[1], len(out))
             self.calls.append(partial(self.xp.matmul, b.T, a.T, product))
-            if add:
-                self.add(out, product.T, out)
+            if plus is not None:
+                self.add(plus, product.T, out)
             else:
                 self.copy(product.T, out)
             return
-        if not add:
+        if plus is None:
             self.calls.append(partial(self.xp.matmul, a, b, out))
             return
-        if (call := bound_gemm(a, b, out, beta=1.0)) is not None:
+        # One row is a product of matrix and vector, for which there is a better function.
+        call = bound_gemm(a, b, out, beta=1.0) if len(out) > 1 else None
+        if call is not None:
+            self.copy(plus, out)
             self.calls.append(call)
             return
         product = self.scratch(*out.shape)
         self.calls.append(partial(self.xp.matmul, a, b, product))
-        self.add(out, product, out)
+        self.add(plus, product, out)
 
     def row_dot(self, a: Array, b: Array, out: Array) -> None:
         """out[r] = sum over c of a[r, c] b[r, c]; out: (rows,)."""

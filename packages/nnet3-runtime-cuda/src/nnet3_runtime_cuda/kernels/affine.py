@@ -123,6 +123,7 @@ class FixedAffineKernel(Kernel):
 
     linear: Array
     bias: Array
+    can_split_input = True
 
     def prepare(self) -> None:
         """Puts the parameters on the device."""
@@ -131,8 +132,17 @@ class FixedAffineKernel(Kernel):
 
     def propagate(self, p: Propagation) -> None:
         """Records y = x A^T + b."""
+        if p.known is not None:
+            x, linear = p.x[:, p.known.columns :], self.linear[:, p.known.columns :]
+            p.tape.matmul(x, linear.T, p.y, plus=p.known.value)
+            return
         p.tape.matmul(p.x, self.linear.T, p.y)
         p.tape.add(p.y, self.bias, p.y)
+
+    def propagate_known(self, tape: Tape, x: Array, out: Array) -> None:
+        """Records out = x A_1^T + b with the first columns A_1 of A."""
+        tape.matmul(x, self.linear[:, : x.shape[1]].T, out)
+        tape.add(out, self.bias, out)
 
     def backprop(self, b: Backpropagation) -> None:
         """Records dx (+)= dy A."""
@@ -228,6 +238,8 @@ class LinearKernel(Kernel):
 class RepeatedAffineKernel(AffineKernel):
     """The same small affine map applied to each block of columns."""
 
+    can_split_input = False
+
     def propagate(self, p: Propagation) -> None:
         """Records y_k = x_k A^T + b for each block k."""
         rows, cols = self.linear.shape
@@ -289,6 +301,8 @@ class NaturalGradientRepeatedAffineKernel(RepeatedAffineKernel):
 @kernel_for(BlockAffineComponent)
 class BlockAffineKernel(AffineKernel):
     """A block-diagonal affine map: block k of the output depends on block k of the input."""
+
+    can_split_input = False
 
     def _blocks(self, x: Array, y: Array) -> list[tuple[Array, Array, slice]]:
         """Views of the columns of each block of x and y, and the rows of A that join them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import numpy as np
@@ -32,6 +32,19 @@ class Memo:
 
 
 @attrs.frozen(kw_only=True)
+class KnownPart:
+    """The part of an affine map that was computed before, for the first columns of its input.
+
+    Attributes:
+        columns: How many columns.
+        value: What they give, with the bias: (rows, output_dim).
+    """
+
+    columns: int
+    value: Array
+
+
+@attrs.frozen(kw_only=True)
 class Propagation:
     """The operands of a Propagate command.
 
@@ -42,6 +55,8 @@ class Propagation:
         add: y holds values that the result is to be added to (only for components that add).
         indexes: What the component precomputed from the rows' indexes.
         memo: Where to keep what Backprop needs, if the component uses a memo and it is wanted.
+        known: What the first columns of x give, if `propagate_known` computed that before; only for
+            kernels that can split their input.
     """
 
     tape: Tape
@@ -50,6 +65,7 @@ class Propagation:
     add: bool = False
     indexes: PrecomputedIndexes | None = None
     memo: Memo | None = None
+    known: KnownPart | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -155,9 +171,12 @@ class Kernel:
     Attributes:
         component: The component, whose options the arithmetic follows.
         store: Its arrays on the device.
+        can_split_input: Whether the output is a sum over the columns of the input (and a bias), so
+            that `propagate_known` can compute what the first of them give.
     """
 
     component: Any
+    can_split_input: ClassVar[bool] = False
 
     def __init__(self, component: Component, store: ComponentStore) -> None:
         self.component = component
@@ -169,6 +188,10 @@ class Kernel:
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
+        raise NotImplementedError
+
+    def propagate_known(self, tape: Tape, x: Array, out: Array) -> None:
+        """Records what the first columns of the input, x, give; see `can_split_input`."""
         raise NotImplementedError
 
     def backprop(self, b: Backpropagation) -> None:

@@ -13,11 +13,12 @@ from nnet3_compiler.declaration import Command
 from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
 
 from ..device import DeviceNnet
-from ..kernels import Backpropagation, Memo, Propagation, StatsStorage
+from ..kernels import Backpropagation, KnownPart, Memo, Propagation, StatsStorage
 from ..row_ranges import record_row_range_sums
 from ..tape import Array, Scratch, Tape
 from .arena import Arena
 from .compression import STORED_AS, record_compress, record_decompress
+from .known_inputs import KnownSteps, plan_known_inputs
 from .pending_zeros import Area, PendingZeros
 from .program import Port, Program, Segment
 from .regular import Positions
@@ -77,6 +78,11 @@ class Lowering:
         self._loop_to: int | None = None
         self._submatrices = computation.submatrices.tolist()
         self._position = 0
+        self._known = plan_known_inputs(
+            computation, lambda component: nnet.kernel(component).can_split_input
+        )
+        self._known_values: dict[int, Array] = {}
+        self._known_memory: list[Array] = []
 
     def run(self) -> Program:
         """Records all commands."""
@@ -99,7 +105,7 @@ class Lowering:
             backward=backward[0] if backward else None,
             loop_to=self._loop_to,
             updated=frozenset(self.updated),
-            memory_bytes=self.arena.nbytes + self.scratch.nbytes,
+            memory_bytes=self.arena.nbytes + self.scratch.nbytes + self.tape.persistent_bytes,
         )
 
     # ---- segments ----
@@ -190,6 +196,39 @@ class Lowering:
     def precomputed(self, number: int) -> PrecomputedIndexes | None:
         """What a component precomputed from indexes, by its number."""
         return self.computation.precomputed_indexes[number]
+
+    def known_part(self) -> KnownPart | None:
+        """The part of the current Propagate that is known before; recorded with its first step."""
+        steps = self._known.get(self._position)
+        if steps is None:
+            return None
+        if self._position == steps.steps[0].position:
+            self._known_values[id(steps)] = self._record_known(steps)
+        values = self._known_values[id(steps)]
+        if self._position == steps.steps[-1].position:
+            # The next such steps may have the memory once this command has run.
+            self._known_memory.append(values)
+        rows = steps.rows_at(self._position)
+        return KnownPart(columns=steps.area.column_end - steps.area.column, value=values[rows])
+
+    def _record_known(self, steps: KnownSteps) -> Array:
+        area, step = steps.area, steps.steps[0]
+        rows, columns = area.row_end - area.row, area.column_end - area.column
+        stride = int(self.computation.matrices[step.source, 1])
+        start = self.arena.offset(step.source) + area.row * stride + area.column
+        for pending in self.zeros.touching(step.source, area):
+            self.write_zeros(step.source, pending)
+        x = self.arena.strided(start, (rows, columns), (stride, 1))
+        values = self._known_buffer(rows, step.output_dim)
+        self.nnet.kernel(step.component).propagate_known(self.tape, x, values[:rows])
+        return values
+
+    def _known_buffer(self, rows: int, columns: int) -> Array:
+        """Memory that no steps use any more, or new memory."""
+        for number, free in enumerate(self._known_memory):
+            if len(free) >= rows and free.shape[1] == columns:
+                return self._known_memory.pop(number)
+        return self.tape.persistent(rows, columns)
 
     def memo(self, number: int) -> Memo | None:
         """The memo of that number; None for 0."""
@@ -301,6 +340,7 @@ def _propagate(low: Lowering, command: c.Propagate) -> None:
             add=add,
             indexes=low.precomputed(command.precomputed_indexes),
             memo=low.memo(command.memo),
+            known=low.known_part(),
         )
     )
 

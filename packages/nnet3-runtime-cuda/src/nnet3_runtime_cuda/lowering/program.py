@@ -44,7 +44,7 @@ class Program:
         backward: The backward segment, if there is one.
         loop_to: For a looped computation, the segment that follows the last one; else None.
         updated: Numbers of the components whose gradient the backward segment computes.
-        memory_bytes: Size of the arena and the scratch memory.
+        memory_bytes: Size of the arena, the scratch memory, and what lasts between commands.
     """
 
     forward: tuple[Segment, ...]
