@@ -119,17 +119,12 @@ class _Run:
         if in_place is None:
             self.require(~overlap, f"{written} overlaps {read}, for")
             return
-        same = (one == other) | self._same_place(one, other)
+        same = same_place(self.subject, one, other)
         self.require(~overlap | same, f"{written} overlaps {read} without being the same, for")
         self.require(
             ~overlap | self.has(in_place),
             f"{written} is {read}, but there is no working in place for",
         )
-
-    def _same_place(self, one: Ids, other: Ids) -> Bools:
-        submatrices = self.subject.computation.submatrices
-        same: Bools = (submatrices[one] == submatrices[other]).all(axis=1)
-        return same
 
 
 class _Propagate(_Run):
@@ -198,3 +193,10 @@ def overlaps(subject: Subject, one: Ids, other: Ids) -> Bools:
     shares = overlap(submatrices[one], submatrices[other])
     shares &= (one != 0) & (other != 0)
     return shares
+
+
+def same_place(subject: Subject, one: Ids, other: Ids) -> Bools:
+    """Returns for pairs of submatrices whether they have the same elements."""
+    submatrices = subject.computation.submatrices
+    same: Bools = (submatrices[one] == submatrices[other]).all(axis=1)
+    return same

@@ -21,7 +21,7 @@ from nnet3_compiler.declaration import ALPHA_COLUMN
 
 from nnet3_optimizer.analysis.csr import Ids
 from nnet3_optimizer.analysis.variables import Table
-from nnet3_optimizer.checks.components import overlaps
+from nnet3_optimizer.checks.components import overlaps, same_place
 from nnet3_optimizer.checks.subject import COLS, ROWS, Subject
 
 
@@ -67,7 +67,8 @@ def _check_matrix_commands(subject: Subject) -> None:
     for axis, text in ((ROWS, "the rows of output"), (COLS, "the columns of output")):
         expected = subject.computation.submatrices[output, axis]
         subject.require_size(at, "input", given, axis, expected, text)
-    scales_itself = (output == given) & (subject.opcodes[at] == MatrixCopy.OPCODE)
+    scales_itself = same_place(subject, output, given)
+    scales_itself &= subject.opcodes[at] == MatrixCopy.OPCODE
     _require_apart(subject, at[~scales_itself], output[~scales_itself], given[~scales_itself])
 
 
