@@ -1,0 +1,167 @@
+"""Good model files, binary and text, and what they are made of.
+
+A file is read while every element that is read (token, number, array, line) is noted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import random
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from unittest import mock
+
+import attrs
+from component_forms import CONFIGS, from_config
+from nnet3_descriptors import (
+    AcousticModel,
+    Nnet,
+    parse_config,
+    read_acoustic_model,
+    read_nnet,
+    write_acoustic_model,
+    write_nnet,
+)
+from nnet3_descriptors.files.binary_reader import BinaryReader
+from nnet3_descriptors.files.text_reader import TextReader
+from nnet3_descriptors.files.transition_model import HmmState, TransitionModel
+
+
+class Element(NamedTuple):
+    """What one call of a reader's method has read."""
+
+    kind: str
+    start: int
+    end: int
+
+
+@attrs.frozen
+class GoodFile:
+    """A file as Kaldi would write it, and what it is made of."""
+
+    name: str
+    data: bytes
+    is_acoustic_model: bool
+    elements: tuple[Element, ...] = attrs.field(repr=False)
+
+    @property
+    def binary(self) -> bool:
+        """Whether the file is binary."""
+        return self.data.startswith(b"\0B")
+
+    def pick(self, rng: random.Random, *kinds: str) -> Element:
+        """Returns an element of one of the kinds, or of any kind."""
+        found = [element for element in self.elements if not kinds or element.kind in kinds]
+        return rng.choice(found or self.elements)
+
+    def bytes_of(self, element: Element) -> bytes:
+        """Returns the bytes of an element."""
+        return self.data[element.start : element.end]
+
+    def with_bytes(self, element: Element, new: bytes) -> bytes:
+        """Returns the file with other bytes in the place of an element."""
+        return self.data[: element.start] + new + self.data[element.end :]
+
+    def integer(self, value: int) -> bytes:
+        """Returns an integer as the file would have it."""
+        return struct.pack("<bi", 4, value) if self.binary else b"%d " % value
+
+    def real(self, value: float) -> bytes:
+        """Returns a number as the file would have it."""
+        return struct.pack("<bf", 4, value) if self.binary else b"%g " % value
+
+
+@functools.cache
+def good_files() -> tuple[GoodFile, ...]:
+    """Returns small files, binary and text: a network for each type, and acoustic models."""
+    files = []
+    for type_name, config in CONFIGS.items():
+        nnet = _network_of(type_name, config)
+        for binary in (True, False):
+            stream = io.BytesIO()
+            write_nnet(nnet, stream, binary=binary)
+            files.append(_good_file(type_name, stream.getvalue(), is_acoustic_model=False))
+    nnet = _network_of("NoOpComponent", "dim=2")
+    for chain in (True, False):
+        for binary in (True, False):
+            stream = io.BytesIO()
+            write_acoustic_model(_acoustic_model(nnet, chain=chain), stream, binary=binary)
+            name = "chain.mdl" if chain else "final.mdl"
+            files.append(_good_file(name, stream.getvalue(), is_acoustic_model=True))
+    return tuple(files)
+
+
+def _network_of(type_name: str, config: str) -> Nnet:
+    """Returns a network of a component, with nodes of all kinds around it."""
+    component = from_config(type_name, config)
+    return parse_config(
+        f"""
+        component name=c type={type_name} {config}
+        component name=same type=NoOpComponent dim={component.output_dim}
+        input-node name=input dim={component.input_dim}
+        component-node name=c component=c input=Sum(Scale(0.5, Offset(input, -1)), input)
+        dim-range-node name=first input-node=c dim-offset=0 dim=1
+        component-node name=same component=same input=Failover(Offset(same, -3), IfDefined(c))
+        output-node name=output input=Append(Round(same, 3), first) objective=quadratic
+        """
+    )
+
+
+def _acoustic_model(nnet: Nnet, *, chain: bool) -> AcousticModel:
+    states = tuple(
+        HmmState(
+            forward_pdf_class=number,
+            self_loop_pdf_class=number + 1 if chain else number,
+            transitions=((number, 0.5), (number + 1, 0.5)),
+        )
+        for number in range(3)
+    )
+    end = HmmState(forward_pdf_class=-1, self_loop_pdf_class=-1, transitions=())
+    return AcousticModel(
+        transition_model=TransitionModel(
+            phones=(1, 2),
+            phone_entries=(-1, 0, 0),
+            entries=((*states, end),),
+            tuples=tuple((1 + n // 3, n % 3, n, n + chain) for n in range(6)),
+            log_probs=[0.0] + [-0.5] * 12,
+            chain=chain,
+        ),
+        nnet=nnet,
+        left_context=1,
+        right_context=0,
+        priors=[0.5, 0.25, 0.25],
+    )
+
+
+_METHODS = ("token", "line", "integer", "real", "boolean", "integers", "integer_pairs", "vector",
+            "matrix", "double_vector", "double_matrix")  # fmt: skip
+
+
+def _good_file(name: str, data: bytes, *, is_acoustic_model: bool) -> GoodFile:
+    """Returns a file with the elements that reading it asks for, outer ones behind inner ones."""
+    elements: list[Element] = []
+
+    def noting(method: Callable[..., Any], kind: str) -> Callable[..., Any]:
+        def note(reader: Any) -> Any:
+            start = reader.position
+            value = method(reader)
+            elements.append(Element(kind, start, reader.position))
+            return value
+
+        return note
+
+    with contextlib.ExitStack() as stack:
+        for cls in (BinaryReader, TextReader):
+            for kind in _METHODS:
+                method = noting(getattr(cls, kind), kind)
+                stack.enter_context(mock.patch.object(cls, kind, method))
+        read(data, is_acoustic_model=is_acoustic_model)
+    return GoodFile(name, data, is_acoustic_model, tuple(elements))
+
+
+def read(data: bytes, *, is_acoustic_model: bool) -> Nnet | AcousticModel:
+    """Reads a file of either kind."""
+    return (read_acoustic_model if is_acoustic_model else read_nnet)(io.BytesIO(data))
