@@ -93,6 +93,7 @@ class OneByOne:
         computable: those of them that can be computed.
         used: for each cindex that the outputs need, the cindexes that it reads.
         given: the cindexes that are given.
+        earlier: those that earlier segments have.
         missing_outputs: the requested cindexes that cannot be computed.
         is_endless: whether what is needed reaches the margin.
     """
@@ -101,13 +102,14 @@ class OneByOne:
     computable: set[Cindex]
     used: dict[Cindex, set[Cindex]]
     given: set[Cindex]
+    earlier: frozenset[Cindex]
     missing_outputs: set[Cindex]
     is_endless: bool
 
     @property
     def cindexes(self) -> set[Cindex]:
         """The cindexes of the pruned graph."""
-        return set(self.used) | self.given
+        return set(self.used) - self.earlier | self.given
 
 
 def rows(ios: Iterable[IoSpecification]) -> set[Cindex]:
@@ -195,20 +197,26 @@ class Bounds:
 
 
 def build_one_by_one(
-    nnet: Nnet, request: ComputationRequest, margin: tuple[int, int], step: tuple[int, int]
+    nnet: Nnet,
+    request: ComputationRequest,
+    margin: tuple[int, int],
+    step: tuple[int, int],
+    earlier: frozenset[Cindex] = frozenset(),
 ) -> OneByOne:
     """Builds the graph.
 
     Args:
         nnet: the network.
         request: what is given and wanted.
+        earlier: what earlier segments have.
         margin: how far t and x beyond those of the request are looked at.
         step: if what is needed comes so close to the margin, in t or x, it is taken to be endless.
     """
     given, outputs = rows(request.inputs), rows(request.outputs)
-    examined = closure(nnet, outputs, given, Bounds.around(request, margin)) | given
-    have = set(given)
-    pending, found = sorted(examined - given), True
+    supplied = given | earlier
+    examined = closure(nnet, outputs, supplied, Bounds.around(request, margin)) | given
+    have = set(supplied)
+    pending, found = sorted(examined - supplied), True
     while found:
         before = len(have)
         have.update(cindex for cindex in pending if evaluate(nnet, cindex, have) is not None)
@@ -219,7 +227,7 @@ def build_one_by_one(
     while stack:
         cindex = stack.pop()
         if cindex not in used:
-            reads = set() if cindex in given else evaluate(nnet, cindex, have)
+            reads = set() if cindex in supplied else evaluate(nnet, cindex, have)
             assert reads is not None
             used[cindex] = reads
             stack.extend(reads)
@@ -229,6 +237,7 @@ def build_one_by_one(
         computable=have,
         used=used,
         given=given,
+        earlier=earlier,
         missing_outputs=outputs - have,
         is_endless=not all(map(inner.contain, used)),
     )

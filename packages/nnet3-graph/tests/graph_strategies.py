@@ -8,13 +8,9 @@ optional, as in real recurrent networks, but not all.
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import note
 from hypothesis import strategies as st
-from nnet3_descriptors.components import (
-    AffineComponent,
-    Component,
-    NoOpComponent,
-    TdnnComponent,
-)
+from nnet3_descriptors import parse_config
 from nnet3_descriptors.descriptors import (
     Const,
     Descriptor,
@@ -30,13 +26,7 @@ from nnet3_descriptors.descriptors import (
     Switch,
 )
 from nnet3_descriptors.nnet import Nnet
-from nnet3_descriptors.nodes import (
-    ComponentInputNode,
-    ComponentNode,
-    DimRangeNode,
-    InputNode,
-    OutputNode,
-)
+from nnet3_descriptors.nodes import ComponentNode
 from nnet3_graph import ComputationRequest, IoSpecification
 
 MAX_OFFSET = 2
@@ -99,29 +89,69 @@ def sums(draw: st.DrawFn, earlier: list[str], later: list[str], depth: int = 0) 
             return Const(1.0, 1)
 
 
-def matrix(rows: int, cols: int) -> np.ndarray:
-    """Parameters of some shape; their values do not matter."""
-    return np.ones((rows, cols), dtype=np.float32)
-
-
 @st.composite
-def components(draw: st.DrawFn, input_dim: int) -> Component:
-    """A component with one column of output."""
-    if input_dim > 1:
-        return AffineComponent(
-            linear_params=matrix(1, input_dim), bias_params=np.zeros(1, dtype=np.float32)
-        )
-    kind = draw(st.sampled_from(["no-op", "no-op", "tdnn"]))
-    if kind == "tdnn":
-        offsets = draw(
-            st.lists(st.integers(-MAX_OFFSET, MAX_OFFSET), min_size=1, max_size=3, unique=True)
-        )
-        return TdnnComponent(
-            time_offsets=tuple(offsets),
-            linear_params=matrix(1, len(offsets)),
-            bias_params=np.zeros(1, dtype=np.float32),
-        )
-    return NoOpComponent(dim=1)
+def component_lines(draw: st.DrawFn, name: str, parts: list[SumDescriptor]) -> list[str]:
+    """The config lines of a component node, and of those below it, with one column of output."""
+    kinds = ["no-op"] * 3 + ["tdnn", "convolution", "statistics", "constant"]
+    kind = draw(st.sampled_from(kinds)) if len(parts) == 1 else "affine"
+    if len(parts) == 1 and draw(st.integers(0, 7)) == 0:
+        kind = draw(st.sampled_from(["attention", "distribute"]))
+    offsets = draw(
+        st.lists(st.integers(-MAX_OFFSET, MAX_OFFSET), min_size=1, max_size=3, unique=True)
+    )
+    listed = ",".join(map(str, sorted(offsets)))
+    match kind:
+        case "no-op":
+            config = "NoOpComponent dim=1"
+        case "affine":
+            config = f"AffineComponent input-dim={len(parts)} output-dim=1"
+        case "tdnn":
+            config = f"TdnnComponent input-dim=1 output-dim=1 time-offsets={listed}"
+        case "convolution":
+            config = (
+                f"TimeHeightConvolutionComponent num-filters-in=1 num-filters-out=1 height-in=1 "
+                f"height-out=1 height-offsets=0 time-offsets={listed} "
+                f"required-time-offsets={draw(st.sampled_from(offsets))}"
+            )
+        case "attention":
+            config = (
+                "RestrictedAttentionComponent key-dim=1 value-dim=1 num-left-inputs=1 "
+                "num-right-inputs=1 num-left-inputs-required=0 output-context=false"
+            )
+            parts = parts * 6  # key, value and query, of which the query has the context too
+        case "distribute":
+            config = "DistributeComponent input-dim=2 output-dim=1"
+            parts = parts * 2
+        case "constant":
+            config = "ConstantComponent output-dim=1"
+        case "statistics":
+            period = draw(st.integers(1, 2))
+            context = period * draw(st.integers(0, 1))
+            extract, pool = f"{name}-extract", f"{name}-pool"
+            return [
+                *node_lines(
+                    extract,
+                    f"StatisticsExtractionComponent input-dim=1 input-period=1 "
+                    f"output-period={period}",
+                    parts,
+                ),
+                *node_lines(
+                    pool,
+                    f"StatisticsPoolingComponent input-dim=3 input-period={period} "
+                    f"left-context={context} right-context={period} num-log-count-features=0",
+                    [Round(Node(extract), period)],
+                ),
+                *node_lines(name, "AffineComponent input-dim=2 output-dim=1", [Node(pool)]),
+            ]
+    return node_lines(name, config, parts)
+
+
+def node_lines(name: str, config: str, parts: list[SumDescriptor]) -> list[str]:
+    """The config lines of a component and its node."""
+    return [
+        f"component name={name} type={config}",
+        f"component-node name={name} component={name} input={Descriptor(tuple(parts))}",
+    ]
 
 
 @st.composite
@@ -129,29 +159,23 @@ def networks(draw: st.DrawFn, max_layers: int = 4) -> Nnet:
     """A network of a few component and dim-range nodes, with one or two outputs."""
     inputs = ["input", "side"] if draw(st.booleans()) else ["input"]
     layers = [f"layer{number}" for number in range(draw(st.integers(1, max_layers)))]
-    nodes = [InputNode(name=name, dim=1) for name in inputs]
-    component_names, made = [], []
+    lines = [f"input-node name={name} dim=1" for name in inputs]
+    ranges = set()
     for number, name in enumerate(layers):
         earlier, later = inputs + layers[:number], layers[number:]
+        sources = [source for source in earlier if source not in ranges]
         if number > 0 and draw(st.integers(0, 5)) == 0:
-            source = draw(st.sampled_from(earlier))
-            if not isinstance(_find(nodes, source), DimRangeNode):
-                nodes.append(DimRangeNode(name=name, source=source, dim_offset=0, dim=1))
-                continue
+            source = draw(st.sampled_from(sources))
+            lines.append(f"dim-range-node name={name} input-node={source} dim-offset=0 dim=1")
+            ranges.add(name)
+            continue
         parts = draw(st.lists(sums(earlier, later), min_size=1, max_size=2))
-        nodes.append(ComponentInputNode(name=f"{name}_input", descriptor=Descriptor(tuple(parts))))
-        nodes.append(ComponentNode(name=name, component=name))
-        component_names.append(name)
-        made.append(draw(components(len(parts))))
+        lines += draw(component_lines(name, parts))
     for name in ["output", "output-2"][: draw(st.integers(1, 2))]:
-        nodes.append(
-            OutputNode(name=name, descriptor=Descriptor((draw(sums(inputs + layers, [])),)))
-        )
-    return Nnet(component_names=tuple(component_names), components=tuple(made), nodes=tuple(nodes))
-
-
-def _find(nodes: list, name: str) -> object:
-    return next(node for node in nodes if node.name == name)
+        lines.append(f"output-node name={name} input={draw(sums(inputs + layers, []))}")
+    config = "\n".join(lines)
+    note(config)
+    return parse_config(config, rng=np.random.default_rng(0))
 
 
 @st.composite
@@ -198,3 +222,24 @@ def networks_and_requests(draw: st.DrawFn) -> tuple[Nnet, ComputationRequest]:
     """A network and a request for it."""
     nnet = draw(networks())
     return nnet, draw(requests(nnet))
+
+
+@st.composite
+def networks_and_two_requests(
+    draw: st.DrawFn,
+) -> tuple[Nnet, ComputationRequest, ComputationRequest]:
+    """A network and the requests of two segments, the second for later times."""
+    nnet = draw(networks())
+    length, sequences = draw(st.integers(1, 5)), draw(st.integers(1, 2))
+    given = [node.name for node in nnet.input_nodes]
+    wanted = [node.name for node in nnet.output_nodes]
+    first, second = (
+        ComputationRequest(
+            inputs=[
+                IoSpecification.from_range(name, begin - before, end, sequences) for name in given
+            ],
+            outputs=[IoSpecification.from_range(name, begin, end, sequences) for name in wanted],
+        )
+        for begin, end, before in ((0, length, draw(st.integers(0, 3))), (length, 2 * length, 0))
+    )
+    return nnet, first, second

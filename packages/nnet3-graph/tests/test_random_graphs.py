@@ -1,13 +1,24 @@
 """Graphs of random networks are what the definitions say, worked out one cindex at a time."""
 
+import itertools
+
+import numpy as np
 import pytest
-from graph_one_by_one import build_one_by_one
-from graph_strategies import MARGIN, STEP, networks_and_requests
-from hypothesis import event, given, settings
+from graph_one_by_one import build_one_by_one, might_read
+from graph_strategies import MARGIN, STEP, networks_and_requests, networks_and_two_requests
+from hypothesis import HealthCheck, assume, event, given, settings
+from nnet3_descriptors.indexes import as_indexes, cindex_order
+from nnet3_descriptors.nodes import ComponentInputNode, OutputNode
 from nnet3_graph import (
+    ComputableInfo,
     ComputationGraphBuilder,
     NotComputableError,
     UnboundedComputationError,
+    build_computation_graph,
+)
+
+random_networks = settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
@@ -17,7 +28,21 @@ def named(nnet, cindexes):
     return [(names[node], n, t, x) for node, n, t, x in cindexes.tolist()]
 
 
-@settings(max_examples=150, deadline=None)
+def rows_of(splits, values):
+    """The values of each row of a CSR form."""
+    bounds = splits.tolist()
+    return [values[begin:end].tolist() for begin, end in itertools.pairwise(bounds)]
+
+
+def build_or_skip(nnet, request, previous=None):
+    """The graph, for tests of requests that can be met."""
+    try:
+        return build_computation_graph(nnet, request, previous)
+    except (NotComputableError, UnboundedComputationError):
+        assume(False)
+
+
+@random_networks
 @given(networks_and_requests())
 def test_same_graph_as_one_by_one(example):
     """Computability, cindexes, inputs and dependencies are those of the definition."""
@@ -29,8 +54,9 @@ def test_same_graph_as_one_by_one(example):
     assert builder.all_outputs_are_computable() == (not expected.missing_outputs)
     if expected.missing_outputs:
         event("not computable")
-        with pytest.raises(NotComputableError):
+        with pytest.raises(NotComputableError) as caught:
             builder.prune()
+        check_explanation(nnet, expected, caught.value)
         return
     if expected.is_endless:
         event("endless")
@@ -41,11 +67,110 @@ def test_same_graph_as_one_by_one(example):
     builder.prune()
     graph = builder.graph
     cindexes = named(nnet, graph.cindexes)
-    splits, dependencies = graph.dependency_splits.tolist(), graph.dependencies.tolist()
     assert set(cindexes) == expected.cindexes
-    assert len(cindexes) == len(set(cindexes))
+    assert (np.diff(cindex_order(graph.cindexes)) == 1).all()
     assert [cindex in expected.given for cindex in cindexes] == graph.is_input.tolist()
-    for row, cindex in enumerate(cindexes):
-        read = dependencies[splits[row] : splits[row + 1]]
+    for cindex, read in zip(
+        cindexes, rows_of(graph.dependency_splits, graph.dependencies), strict=True
+    ):
         assert read == sorted(set(read))
+        assert {cindexes[each] for each in read} == expected.used.get(cindex, set())
+
+
+def check_explanation(nnet, expected, error):
+    """The error names all missing outputs, and a chain of rows of which each needs the next."""
+    missing = {
+        (name, *index)
+        for name, indexes in error.missing_outputs.items()
+        for index in map(tuple, indexes.tolist())
+    }
+    assert missing == expected.missing_outputs
+    chain = [(name, *index) for name, index in error.chain]
+    assert chain[0] in missing
+    for row, needed in itertools.pairwise(chain):
+        assert needed in might_read(nnet, row)
+        assert needed not in expected.computable
+
+
+@random_networks
+@given(networks_and_requests())
+def test_look_ups(example):
+    """Ids, ranges of nodes, leaves and component inputs agree with the arrays of the graph."""
+    nnet, request = example
+    graph = build_or_skip(nnet, request)
+    all_reads = rows_of(graph.dependency_splits, graph.dependencies)
+    for node, definition in enumerate(nnet.nodes):
+        ids = graph.node_range(node)
+        rows = graph.cindexes[ids, 1:]
+        assert (graph.cindexes[ids, 0] == node).all()
+        assert graph.index_set(node).indexes.tolist() == rows.tolist()
+        assert graph.cindex_ids(node, rows[::-1]).tolist() == list(range(ids.start, ids.stop))[::-1]
+        present = set(map(tuple, rows.tolist()))
+        moved = rows + np.array([0, 1, 0], dtype=np.int32)
+        found = graph.cindex_ids(node, moved)
+        assert [tuple(index) in present for index in moved.tolist()] == (found >= 0).tolist()
+        assert found.tolist() == graph.moved_ids(node, node, 1, 0).tolist()
+        if isinstance(definition, ComponentInputNode | OutputNode):
+            leaves = np.concatenate(graph.leaf_ids(node))
+            entering = [sorted(set(leaf[leaf >= 0].tolist())) for leaf in leaves.T]
+            assert entering == all_reads[ids]
+
+
+@random_networks
+@given(networks_and_requests())
+def test_what_was_examined(example):
+    """States and usable counts follow their definitions; what was not examined is unknown."""
+    nnet, request = example
+    expected = build_one_by_one(nnet, request, MARGIN, STEP)
+    assume(not expected.is_endless)
+    builder = ComputationGraphBuilder(nnet, request)
+    builder.compute()
+    examined = builder.examined
+    graph = examined.graph
+    cindexes = named(nnet, graph.cindexes)
+    reads = rows_of(graph.dependency_splits, graph.dependencies)
+    outputs = {node.name for node in nnet.output_nodes}
+    counts = [int(cindex[0] in outputs) for cindex in cindexes]
+    usable = examined.usable_counts.tolist()
+    for row, read in enumerate(reads):
+        assert read == [] or {cindexes[each] for each in read} == might_read(nnet, cindexes[row])
+        if usable[row] and cindexes[row] in expected.computable:
+            for each in read:
+                counts[each] += 1
+    assert counts == usable
+    for cindex, info, count in zip(
+        cindexes, examined.computable_info.tolist(), usable, strict=True
+    ):
+        if cindex in expected.given:
+            assert info == ComputableInfo.COMPUTABLE
+        elif count == 0:
+            assert info == ComputableInfo.WILL_NOT_COMPUTE
+        else:
+            assert (info == ComputableInfo.COMPUTABLE) == (cindex in expected.computable)
+            assert info in (ComputableInfo.COMPUTABLE, ComputableInfo.NOT_COMPUTABLE)
+    assert examined.info(0, as_indexes([[0, 10**6, 0]])).tolist() == [ComputableInfo.UNKNOWN]
+
+
+@random_networks
+@given(networks_and_two_requests())
+def test_two_segments(example):
+    """A later segment reads what the earlier one has and has only what is new."""
+    nnet, first, second = example
+    previous = build_or_skip(nnet, first)
+    earlier = frozenset(named(nnet, previous.cindexes))
+    expected = build_one_by_one(nnet, second, MARGIN, STEP, earlier)
+    assume(not expected.missing_outputs and not expected.is_endless)
+
+    graph = build_computation_graph(nnet, second, previous)
+
+    assert graph.segment_ends == (len(earlier), len(earlier) + len(expected.cindexes))
+    assert graph.first_cindex_id == len(earlier)
+    cindexes = named(nnet, previous.cindexes) + named(nnet, graph.cindexes)
+    assert set(cindexes[len(earlier) :]) == expected.cindexes
+    event("reads from the first" if (graph.dependencies < len(earlier)).any() else "stands alone")
+    for cindex, read in zip(
+        cindexes[len(earlier) :],
+        rows_of(graph.dependency_splits, graph.dependencies),
+        strict=True,
+    ):
         assert {cindexes[each] for each in read} == expected.used.get(cindex, set())

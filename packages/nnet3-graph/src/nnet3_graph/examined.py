@@ -42,7 +42,8 @@ class Examined:
     might read, directly or through others.
 
     Attributes:
-        graph: the cindexes, with everything that each of them might read as its dependencies.
+        graph: the cindexes; the dependencies of each are all that it might read, as far as that
+            came up too, which is sure if it is computable and has a usable count that is not 0.
         computable_info: (N,) int8, a `ComputableInfo` for each cindex of the graph.
         usable_counts: (N,) int32: 1 for a requested row; for others the number of cindexes that
             might read it, are not NOT_COMPUTABLE, and have themselves a count that is not 0.

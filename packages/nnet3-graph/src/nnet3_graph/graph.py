@@ -24,7 +24,7 @@ from nnet3_graph.frame import Bits
 from nnet3_graph.index_set import Grid, IndexSet
 from nnet3_graph.indexes import BoolArray, IdArray
 from nnet3_graph.node_rules import node_rules
-from nnet3_graph.rules import All, Shift
+from nnet3_graph.rules import All, Optional, Shift
 
 Splits = npt.NDArray[np.int64]
 
@@ -50,8 +50,8 @@ class ComputationGraph:
         first_cindex_id: the id of the first cindex; 0 unless there is an earlier segment.
         previous: the graph of the earlier segments of a looped computation, whose cindexes this
             one may read, or None.
-        is_pruned: whether the graph has only what the outputs really read (and the inputs).
-            If not, `dependencies` holds all that might be read.
+        is_pruned: whether the graph has only what the outputs really read (and the inputs). If
+            not, `dependencies` holds whatever might be read, as far as it is in the graph.
     """
 
     grid: Grid
@@ -219,7 +219,7 @@ class ComputationGraph:
                 return _distinct_by_row(np.concatenate(self.leaf_ids(node)).T)
             case DimRangeNode():
                 source = self._nnet.node_index(definition.source)
-                return _rectangle(self.moved_ids(source, node, 0, 0)[:, None])
+                return _present(self.moved_ids(source, node, 0, 0)[:, None])
             case ComponentNode():
                 splits, ids = self.component_inputs(node)
                 return _sorted_by_row(splits, ids)
@@ -276,13 +276,13 @@ class ComputationGraph:
         rule = node_rules(self._nnet).rules[node]
         is_given = self.is_given(node) if self.given_sets[node].bits else None
         parts = rule.parts if isinstance(rule, All) else (rule,)
-        moves = [part for part in parts if isinstance(part, Shift)]
-        if len(moves) < len(parts) or not moves:
+        reads = [part.part if isinstance(part, Optional) else part for part in parts]
+        moves = [read for read in reads if isinstance(read, Shift)]
+        if len(moves) < len(reads) or not moves:
             return self._asked_inputs(node, is_given)
         ids = np.stack([self.moved_ids(node - 1, node, move.t, move.x) for move in moves], axis=1)
-        if is_given is None:
-            return _rectangle(ids)
-        ids[is_given] = -1
+        if is_given is not None:
+            ids[is_given] = -1
         return _present(ids)
 
     def _asked_inputs(self, node: int, is_given: BoolArray | None) -> tuple[Splits, IdArray]:
