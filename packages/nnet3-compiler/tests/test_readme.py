@@ -1,0 +1,54 @@
+"""The README's examples run and print what it shows, and its table of commands is the code's."""
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+from nnet3_compiler import COMMAND_TYPES, Access, Command, Operand
+
+PACKAGE = Path(__file__).resolve().parents[1]
+EXAMPLE = PACKAGE.parents[1] / "examples" / "digits"
+
+ACCESS_TEXT = {Access.READ: " (r)", Access.WRITE: " (w)", Access.READ_WRITE: " (rw)"}
+
+
+def test_examples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """All examples are run in order, in one session, in the folder of the example model."""
+    text = (PACKAGE / "README.md").read_text().replace("/tmp/", f"{tmp_path}/")
+    blocks = re.findall(r"```pycon\n(.*?)```", text, flags=re.DOTALL)
+    example = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "README.md", None, 0)
+    monkeypatch.chdir(EXAMPLE)
+    report: list[str] = []
+
+    results = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, out=report.append)
+
+    assert results.attempted > 10
+    assert "".join(report) == ""
+
+
+def operand_text(operand: Operand) -> str:
+    """An operand in the table: its name and what is done to it."""
+    text = f"`{operand.name}`{ACCESS_TEXT.get(operand.access, '')}"
+    if operand.adds_if:
+        text = text.replace("(w)", f"(w; rw if {operand.adds_if.name})")
+    return text
+
+
+def command_row(command_type: type[Command]) -> str:
+    """The row of a command in the table."""
+    cells = [operand_text(item) for item in command_type.OPERANDS]
+    cells += ["`alpha`"] * command_type.HAS_ALPHA
+    meaning = (command_type.__doc__ or "").splitlines()[0]
+    return f"| {command_type.OPCODE} | {command_type.__name__} | {', '.join(cells)} | {meaning} |"
+
+
+def command_table() -> str:
+    """The table of commands, from their declarations."""
+    head = ["| opcode | command | operands, in the order of their columns | meaning |"]
+    return "\n".join([*head, "|---|---|---|---|", *map(command_row, COMMAND_TYPES)]) + "\n"
+
+
+def test_command_table() -> None:
+    """The table of commands is that of the code."""
+    assert command_table() in (PACKAGE / "README.md").read_text()
