@@ -20,7 +20,7 @@ def concatenated(parts: Sequence[tuple[MatrixDebugInfo, int, int]]) -> MatrixDeb
         row == 0
         and rows == info.num_rows
         and info.block == first.block
-        and np.array_equal(info.sequences, first.sequences)
+        and (info.sequences is first.sequences or np.array_equal(info.sequences, first.sequences))
         for info, row, rows in parts
     )
     if len({info.node for info, _, _ in parts}) != 1:

@@ -16,6 +16,8 @@ from nnet3_compiler.declaration import (
 )
 
 from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.analysis.layout import Layout
+from nnet3_optimizer.analysis.pair_lists import PairLists
 from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.program import Program
 
@@ -125,14 +127,25 @@ class Edit:
         """Returns the program with all changes."""
         return attrs.evolve(
             self._program,
-            matrices=_joined(self._matrices),
-            submatrices=_joined(self._submatrices),
+            layout=self._layout(),
             table=with_label_found(self._final_table()),
             indexes=tuple(self._indexes),
-            indexes_multi=tuple(self._indexes_multi),
+            pair_lists=self._pair_lists(),
             indexes_ranges=tuple(self._indexes_ranges),
             debug_info=tuple(self._debug_info),
         )
+
+    def _layout(self) -> Layout:
+        if len(self._submatrices) == 1 and len(self._matrices) == 1:
+            return self._program.layout
+        return Layout(
+            matrices=np.concatenate(self._matrices), submatrices=np.concatenate(self._submatrices)
+        )
+
+    def _pair_lists(self) -> PairLists:
+        before = self._program.pair_lists
+        same = len(self._indexes_multi) == len(before.lists)
+        return before if same else PairLists(tuple(self._indexes_multi))
 
     def _final_table(self) -> Table:
         table = self.table
@@ -150,10 +163,6 @@ def _append(lists: list[Table], values: Table) -> int:
     array.flags.writeable = False
     lists.append(array)
     return len(lists) - 1
-
-
-def _joined(parts: list[Table]) -> Table:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def with_label_found(table: Table) -> Table:

@@ -23,7 +23,8 @@ class OptimizeOptions:
         allow_left_merge, allow_right_merge: See `passes.merging`.
         initialize_undefined: See `passes.zeroing`.
         move_sizing_commands: See `passes.sizing`.
-        allocate_from_other: See `passes.allocation_reuse`.
+        allocate_from_other: See `passes.allocation_reuse`. Off: in a planned arena allocation costs
+            nothing, and memory that goes from hand to hand is held for longer than needed.
         remove_dead_commands: See `passes.dead_code`.
         min_deriv_time, max_deriv_time: Derivatives at times t before the one and after the other
             are taken to be zero; None for no limit. See `passes.derivative_times`.
@@ -50,7 +51,7 @@ class OptimizeOptions:
     allow_right_merge: bool = True
     initialize_undefined: bool = True
     move_sizing_commands: bool = True
-    allocate_from_other: bool = True
+    allocate_from_other: bool = False
     remove_dead_commands: bool = True
     min_deriv_time: int | None = None
     max_deriv_time: int | None = None

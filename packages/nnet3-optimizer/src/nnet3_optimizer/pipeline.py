@@ -72,16 +72,6 @@ PIPELINE: tuple[Pass, ...] = (
         lambda o: o.optimize and o.consolidate_model_update,
     ),
     Pass(
-        "order-additions",
-        lambda p, o: order_additions(p),
-        lambda o: o.optimize and o.convert_addition,
-    ),
-    Pass(
-        "convert-addition",
-        lambda p, o: convert_additions(p),
-        lambda o: o.optimize and o.convert_addition,
-    ),
-    Pass(
         "snip-row-ops",
         lambda p, o: snip_row_operations(p),
         lambda o: o.optimize and o.snip_row_ops,
@@ -100,6 +90,16 @@ PIPELINE: tuple[Pass, ...] = (
         "remove-dead-commands",
         lambda p, o: remove_dead_commands(p),
         lambda o: o.optimize and o.remove_dead_commands,
+    ),
+    Pass(
+        "order-additions",
+        lambda p, o: order_additions(p),
+        lambda o: o.optimize and o.convert_addition,
+    ),
+    Pass(
+        "convert-addition",
+        lambda p, o: convert_additions(p),
+        lambda o: o.optimize and o.convert_addition,
     ),
     Pass(
         "extend-matrices",

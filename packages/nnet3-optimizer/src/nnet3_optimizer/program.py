@@ -13,6 +13,8 @@ from nnet3_compiler.debug_info import MatrixDebugInfo
 from nnet3_compiler.declaration import OPCODE_COLUMN
 
 from nnet3_optimizer.analysis.analysis import Analysis, component_properties
+from nnet3_optimizer.analysis.layout import Layout
+from nnet3_optimizer.analysis.pair_lists import PairLists
 from nnet3_optimizer.analysis.variables import Table
 
 if TYPE_CHECKING:
@@ -30,11 +32,10 @@ class Program:
         nnet: The network that the computation is for.
         component_properties: (components,) int32, bits of `ComponentProperties`.
         origin: The computation it was made from, for everything that passes do not change.
-        matrices: (M, 2) int32: rows, columns.
-        submatrices: (S, 5) int32: matrix, row_offset, num_rows, col_offset, num_cols.
+        layout: The matrices and submatrices.
         table: (C, TABLE_WIDTH) int32, the commands.
         indexes: Lists of rows, -1 for none.
-        indexes_multi: (rows, 2) int32 each: submatrix, row.
+        pair_lists: The lists of (submatrix, row) pairs.
         indexes_ranges: (rows, 2) int32 each: begin, end.
         debug_info: One entry for each matrix, or none at all.
     """
@@ -42,11 +43,10 @@ class Program:
     nnet: Nnet
     component_properties: npt.NDArray[np.int32]
     origin: NnetComputation
-    matrices: Table
-    submatrices: Table
+    layout: Layout
     table: Table
     indexes: tuple[Table, ...]
-    indexes_multi: tuple[Table, ...]
+    pair_lists: PairLists
     indexes_ranges: tuple[Table, ...]
     debug_info: tuple[MatrixDebugInfo, ...]
 
@@ -57,11 +57,10 @@ class Program:
             nnet=nnet,
             component_properties=component_properties(nnet),
             origin=computation,
-            matrices=computation.matrices,
-            submatrices=computation.submatrices,
+            layout=Layout(matrices=computation.matrices, submatrices=computation.submatrices),
             table=computation.command_table,
             indexes=computation.indexes,
-            indexes_multi=computation.indexes_multi,
+            pair_lists=PairLists(computation.indexes_multi),
             indexes_ranges=computation.indexes_ranges,
             debug_info=computation.matrix_debug_info,
         )
@@ -70,17 +69,31 @@ class Program:
     def analysis(self) -> Analysis:
         """What the commands read, write, allocate and free."""
         return Analysis(
-            matrices=self.matrices,
-            submatrices=self.submatrices,
+            layout=self.layout,
             table=self.table,
-            indexes_multi=self.indexes_multi,
+            pair_lists=self.pair_lists,
             component_properties=self.component_properties,
         )
+
+    @property
+    def matrices(self) -> Table:
+        """(M, 2) int32: rows, columns."""
+        return self.layout.matrices
+
+    @property
+    def submatrices(self) -> Table:
+        """(S, 5) int32: matrix, row_offset, num_rows, col_offset, num_cols."""
+        return self.layout.submatrices
 
     @property
     def opcodes(self) -> Table:
         """(C,) int32, the kinds of the commands."""
         return self.table[:, OPCODE_COLUMN]
+
+    @property
+    def indexes_multi(self) -> tuple[Table, ...]:
+        """The lists of (submatrix, row) pairs, (rows, 2) int32 each."""
+        return self.pair_lists.lists
 
     def positions(self, *opcodes: int) -> npt.NDArray[np.int64]:
         """Returns the positions of the commands of these kinds, ascending."""
@@ -101,7 +114,7 @@ class Program:
             submatrices=self.submatrices,
             command_table=self.table,
             indexes=self.indexes,
-            indexes_multi=self.indexes_multi,
+            indexes_multi=self.pair_lists.lists,
             indexes_ranges=self.indexes_ranges,
             matrix_debug_info=self.debug_info,
         )

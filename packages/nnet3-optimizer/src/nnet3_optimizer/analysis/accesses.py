@@ -29,7 +29,9 @@ from nnet3_compiler.declaration import (
     OperandKind,
 )
 
-from nnet3_optimizer.analysis.csr import Csr, Ids, ordering, splits_of
+from nnet3_optimizer.analysis.csr import Ids, ordering, splits_of
+from nnet3_optimizer.analysis.layout import Layout
+from nnet3_optimizer.analysis.pair_lists import PairLists
 from nnet3_optimizer.analysis.variables import MATRIX, Table, Variables
 
 Accesses = npt.NDArray[np.int8]
@@ -57,14 +59,14 @@ class SubmatrixAccesses:
     def of(
         cls,
         table: Table,
-        indexes_multi: tuple[Table, ...],
+        pair_lists: PairLists,
         component_properties: npt.NDArray[np.int32],
     ) -> Self:
         """Reads the accesses off the operands of commands.
 
         Args:
             table: (C, TABLE_WIDTH) int32, the commands.
-            indexes_multi: The lists that commands with an operand of kind INDEXES_MULTI refer to.
+            pair_lists: What commands with an operand of kind INDEXES_MULTI refer to.
             component_properties: (components,) int32, bits of `ComponentProperties`.
         """
         found = _Found(table, component_properties)
@@ -74,7 +76,8 @@ class SubmatrixAccesses:
             assert command_type is not None
             accessed = [item for item in command_type.OPERANDS if item.access]
             if accessed:
-                found.look_at(np.flatnonzero(opcodes == opcode), accessed, indexes_multi)
+                at = np.flatnonzero(opcodes == opcode)
+                found.look_at(opcode, at, accessed, pair_lists)
         return found.accesses()
 
 
@@ -88,16 +91,17 @@ class _Found:
         self.submatrices: list[Ids] = [np.zeros(0, np.int64)]
         self.kinds: list[Accesses] = [np.zeros(0, np.int8)]
 
-    def look_at(self, at: Ids, operands: Sequence[Operand], lists: tuple[Table, ...]) -> None:
-        """Adds the accesses of commands of one type through these operands."""
+    def look_at(self, opcode: int, at: Ids, operands: Sequence[Operand], lists: PairLists) -> None:
+        """Adds the accesses of the commands of one type through these operands."""
         for item in operands:
             values = self.table[at, item.column]
             kinds = np.full(len(at), item.access, dtype=np.int8)
             if item.adds_if:
-                properties = self.component_properties[self.table[at, FIRST_OPERAND_COLUMN]]
+                component = self.table[at, SCHEMA.component_column[opcode]]
+                properties = self.component_properties[component]
                 kinds |= ((properties & int(item.adds_if)) != 0) * np.int8(READ)
             if item.kind is OperandKind.INDEXES_MULTI:
-                named = _submatrices_in_lists([lists[number] for number in values.tolist()])
+                named = lists.of(values)
                 counts = np.diff(named.splits)
                 self._add(np.repeat(at, counts), named.values, np.repeat(kinds, counts))
             elif item.optional:
@@ -120,20 +124,6 @@ class _Found:
             submatrix=np.concatenate(self.submatrices)[order],
             access=np.concatenate(self.kinds)[order],
         )
-
-
-def _submatrices_in_lists(indexes_multi: Sequence[Table]) -> Csr:
-    """Returns for each list of (submatrix, row) pairs the distinct submatrices in it."""
-    lengths = np.array([len(pairs) for pairs in indexes_multi], dtype=np.int64)
-    if not len(lengths):
-        return Csr(np.zeros(1, np.int64), np.zeros(0, np.int64))
-    submatrix = np.concatenate([pairs[:, 0] for pairs in indexes_multi]).astype(np.int64)
-    owner = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
-    keys = np.sort(((owner << 32) | submatrix)[submatrix > 0])
-    distinct = keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if len(keys) else keys
-    return Csr(
-        splits_of(np.bincount(distinct >> 32, minlength=len(lengths))), distinct & 0xFFFFFFFF
-    )
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -215,14 +205,12 @@ def variable_accesses(variables: Variables, accesses: SubmatrixAccesses) -> Acce
     )
 
 
-def matrix_accesses(
-    matrices: Table, submatrices: Table, accesses: SubmatrixAccesses
-) -> AccessLists:
+def matrix_accesses(layout: Layout, accesses: SubmatrixAccesses) -> AccessLists:
     """Returns the accesses to each matrix; a write to a part of a matrix reads and writes it."""
-    matrix = submatrices[accesses.submatrix, MATRIX].astype(np.int64)
-    is_part = (submatrices[accesses.submatrix][:, [2, 4]] != matrices[matrix]).any(axis=1)
+    matrix = layout.submatrices[accesses.submatrix, MATRIX].astype(np.int64)
+    is_part = ~layout.is_whole[accesses.submatrix]
     access = accesses.access | np.where(is_part & (accesses.access == WRITE), READ, 0)
-    return AccessLists.of(matrix, accesses.command, access.astype(np.int8), len(matrices))
+    return AccessLists.of(matrix, accesses.command, access.astype(np.int8), len(layout.matrices))
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -15,6 +15,7 @@ from nnet3_compiler.declaration import OPCODE_COLUMN
 from nnet3_optimizer.analysis.accesses import (
     READ,
     WRITE,
+    Accesses,
     AccessLists,
     Lifetimes,
     SubmatrixAccesses,
@@ -22,6 +23,8 @@ from nnet3_optimizer.analysis.accesses import (
     variable_accesses,
 )
 from nnet3_optimizer.analysis.csr import Bools, Csr, Ids
+from nnet3_optimizer.analysis.layout import Layout
+from nnet3_optimizer.analysis.pair_lists import PairLists
 from nnet3_optimizer.analysis.variables import MATRIX, Table, Variables
 
 if TYPE_CHECKING:
@@ -49,17 +52,15 @@ class Analysis:
     """What the commands of a computation read, write, allocate and free.
 
     Attributes:
-        matrices: (M, 2) int32: rows, columns.
-        submatrices: (S, 5) int32: matrix, row_offset, num_rows, col_offset, num_cols.
+        layout: The matrices and submatrices.
         table: (C, TABLE_WIDTH) int32, the commands.
-        indexes_multi: The lists of submatrices and rows that commands refer to.
+        pair_lists: The lists of submatrices and rows that commands refer to.
         component_properties: (components,) int32, bits of `ComponentProperties`.
     """
 
-    matrices: Table
-    submatrices: Table
+    layout: Layout
     table: Table
-    indexes_multi: tuple[Table, ...]
+    pair_lists: PairLists
     component_properties: npt.NDArray[np.int32]
 
     @property
@@ -67,15 +68,25 @@ class Analysis:
         """(C,) int32."""
         return self.table[:, OPCODE_COLUMN]
 
-    @cached_property
+    @property
+    def matrices(self) -> Table:
+        """(M, 2) int32: rows, columns."""
+        return self.layout.matrices
+
+    @property
+    def submatrices(self) -> Table:
+        """(S, 5) int32: matrix, row_offset, num_rows, col_offset, num_cols."""
+        return self.layout.submatrices
+
+    @property
     def variables(self) -> Variables:
         """The finest parts of matrices that submatrices tell apart."""
-        return Variables.of(self.matrices, self.submatrices)
+        return self.layout.variables
 
     @cached_property
     def submatrix_accesses(self) -> SubmatrixAccesses:
         """The submatrices that commands read and write, by command."""
-        return SubmatrixAccesses.of(self.table, self.indexes_multi, self.component_properties)
+        return SubmatrixAccesses.of(self.table, self.pair_lists, self.component_properties)
 
     @cached_property
     def variable_accesses(self) -> AccessLists:
@@ -85,12 +96,45 @@ class Analysis:
     @cached_property
     def matrix_accesses(self) -> AccessLists:
         """The commands that access each matrix; allocation with zeros counts as a write."""
-        return matrix_accesses(self.matrices, self.submatrices, self.submatrix_accesses)
+        return matrix_accesses(self.layout, self.submatrix_accesses)
 
     @cached_property
     def lifetimes(self) -> Lifetimes:
         """Where matrices are allocated and freed, and which are inputs and outputs."""
         return Lifetimes.of(self.table, self.matrices, self.submatrices)
+
+    @cached_property
+    def matrix_use(self) -> tuple[Ids, Ids]:
+        """The first and the last command that accesses each matrix, (M,) each; -1 for none.
+
+        Allocation with zeros does not count.
+        """
+        accesses = self.submatrix_accesses
+        counts = self.opcodes[accesses.command] != AllocMatrixZeroed.OPCODE
+        command = accesses.command[counts]
+        matrix = self.submatrices[accesses.submatrix[counts], MATRIX]
+        first, last = np.full((2, len(self.matrices)), -1, dtype=np.int64)
+        # Of several assignments to one element the last one holds.
+        first[matrix[::-1]] = command[::-1]
+        last[matrix] = command
+        return first, last
+
+    def accesses_to_matrix(self, matrix: int) -> tuple[Ids, Accesses]:
+        """Returns the commands that access one matrix, ascending, and how.
+
+        A write to a part of the matrix reads and writes it.
+        """
+        accesses = self.submatrix_accesses
+        at = np.flatnonzero(self.submatrices[accesses.submatrix, MATRIX] == matrix)
+        lists = matrix_accesses(
+            self.layout,
+            SubmatrixAccesses(
+                command=accesses.command[at],
+                submatrix=accesses.submatrix[at],
+                access=accesses.access[at],
+            ),
+        )
+        return lists[matrix]
 
     @cached_property
     def has_side_effects(self) -> Bools:
@@ -107,12 +151,6 @@ class Analysis:
     def nontrivial_accesses(self) -> AccessLists:
         """The accesses to each variable other than allocation with zeros."""
         lists = self.variable_accesses
-        return lists.only(self.opcodes[lists.command] != AllocMatrixZeroed.OPCODE)
-
-    @cached_property
-    def nontrivial_matrix_accesses(self) -> AccessLists:
-        """The accesses to each matrix other than allocation with zeros."""
-        lists = self.matrix_accesses
         return lists.only(self.opcodes[lists.command] != AllocMatrixZeroed.OPCODE)
 
     def named_submatrices(self, commands: Bools) -> Ids:
@@ -139,22 +177,6 @@ class Analysis:
         finds[nontrivial.command[late]] = False
         return finds
 
-    @cached_property
-    def whole_submatrix(self) -> Ids:
-        """(M,) int64: for each matrix the first submatrix that covers it, or 0."""
-        found = np.zeros(len(self.matrices), dtype=np.int64)
-        whole = np.flatnonzero(self.is_whole)[::-1]
-        found[self.submatrices[whole, MATRIX]] = whole
-        return found
-
-    @cached_property
-    def is_whole(self) -> Bools:
-        """(S,) bool: whether a submatrix covers its matrix; False for submatrix 0."""
-        size = self.matrices[self.submatrices[:, MATRIX]]
-        whole: Bools = (self.submatrices[:, [2, 4]] == size).all(axis=1)
-        whole[0] = False
-        return whole
-
     def command_attributes(self, command: int) -> CommandAttributes:
         """Returns what one command reads and writes."""
         accesses = self.submatrix_accesses
@@ -162,7 +184,7 @@ class Analysis:
         submatrix, access = accesses.submatrix[begin:end], accesses.access[begin:end]
         variables = self.variables.of_submatrices(submatrix)
         reads, writes = (access & READ) != 0, (access & WRITE) != 0
-        changes_part = writes & ~self.is_whole[submatrix]
+        changes_part = writes & ~self.layout.is_whole[submatrix]
         matrix = self.submatrices[submatrix, MATRIX].astype(np.int64)
         return CommandAttributes(
             variables_read=_united(variables, reads),
@@ -195,9 +217,8 @@ def analyze(nnet: Nnet, computation: NnetComputation) -> Analysis:
         An object that makes each analysis when it is first asked for.
     """
     return Analysis(
-        matrices=computation.matrices,
-        submatrices=computation.submatrices,
+        layout=Layout(matrices=computation.matrices, submatrices=computation.submatrices),
         table=computation.command_table,
-        indexes_multi=computation.indexes_multi,
+        pair_lists=PairLists(computation.indexes_multi),
         component_properties=component_properties(nnet),
     )

@@ -1,8 +1,10 @@
 """Packing of blocks that live for a while into one arena: dynamic storage allocation.
 
-The lower bound of any packing is the largest sum of live bytes. The problem is NP-complete; on the
-lifetimes of nnet3 computations a sweep over time that takes the tightest gap nearly always meets
-the bound, and placing the largest blocks first repairs the cases in which it does not.
+The lower bound of any packing is the largest sum of live bytes. The problem is NP-complete; but at
+the peak the arena has no room to spare, and everything else happens where it has. So what lives at
+the peak is stacked first, last to die at the bottom, and then the rest is placed in the gaps, going
+from the peak back to the beginning and from the peak on to the end. For computations of nnet3 that
+nearly always meets the bound. Where it does not, blocks are placed one by one, largest first.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from functools import cached_property
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
+from typing import NamedTuple
 
 import attrs
 import numpy as np
@@ -18,8 +21,13 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 
-GOOD_ENOUGH = 1.005
+GOOD_ENOUGH = 1.01
 """A packing within this factor of the lower bound is not improved any further."""
+
+WORTH_TRYING = 500
+"""The number of blocks up to which a slower way (quadratic in their number) is tried too."""
+
+_UNPLACED = -1
 
 
 @attrs.frozen(kw_only=True, eq=False, slots=False)
@@ -28,8 +36,10 @@ class Blocks:
 
     Attributes:
         sizes: (B,) int64 bytes, positive.
-        block, begin, end: (P,) int64; span p says that block[p] is needed at the times
-            begin[p] <= time < end[p]. A block lies at one offset in all its spans.
+        block: (P,) int64, the block of each span.
+        begin: (P,) int64, the time from which block[p] is needed.
+        end: (P,) int64, the time up to which it is needed (not included). A block lies at one
+            offset in all its spans.
     """
 
     sizes: Ints
@@ -38,23 +48,34 @@ class Blocks:
     end: Ints
 
     @cached_property
-    def lower_bound(self) -> int:
-        """The largest sum of the sizes of blocks that are needed at the same time, in bytes."""
+    def _live(self) -> tuple[Ints, Ints]:
+        """Times at which the number of live bytes changes, and the bytes from then on."""
         size = self.sizes[self.block]
         times = np.concatenate([self.begin, self.end])
         changes = np.concatenate([size, -size])
         # What ends at a time is given back before what begins is taken.
         order = np.lexsort((changes, times))
-        return int(np.cumsum(changes[order]).max(initial=0))
+        return times[order], np.cumsum(changes[order])
 
-    @cached_property
-    def hull(self) -> tuple[Ints, Ints]:
-        """The first begin and the last end of each block."""
+    @property
+    def lower_bound(self) -> int:
+        """The largest sum of the sizes of blocks that are needed at the same time, in bytes."""
+        return int(self._live[1].max(initial=0))
+
+    @property
+    def peak(self) -> int:
+        """The first time at which so many bytes are needed."""
+        times, live = self._live
+        return int(times[live.argmax()]) if len(live) else 0
+
+    @property
+    def lifetimes(self) -> Ints:
+        """(B,) int64, the time from the first begin to the last end of each block."""
         begin = np.full(len(self.sizes), np.iinfo(np.int64).max)
         end = np.zeros(len(self.sizes), dtype=np.int64)
         np.minimum.at(begin, self.block, self.begin)
         np.maximum.at(end, self.block, self.end)
-        return begin, end
+        return end - begin
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -72,48 +93,207 @@ class Packing:
 
 def pack(blocks: Blocks) -> Packing:
     """Finds an offset for every block such that blocks needed at one time do not overlap."""
-    best = _sweep(blocks)
-    for order in _orders(blocks):
+    best = from_the_peak(blocks)
+    for order in _orders(blocks) if len(blocks.sizes) <= WORTH_TRYING else ():
         if best.size <= blocks.lower_bound * GOOD_ENOUGH:
             break
-        best = min(best, _place_in_order(blocks, order), key=lambda packing: packing.size)
+        other = in_order(blocks, order, np.full(len(blocks.sizes), _UNPLACED))
+        best = min(best, other, key=lambda packing: packing.size)
     return best
 
 
+# -- from the peak outwards ------------------------------------------------------------------------
+
+
+class _Span(NamedTuple):
+    """A span of a block, in the direction of the sweep."""
+
+    begin: int
+    end: int
+    block: int
+
+
+class _Held(NamedTuple):
+    """A stretch of the arena that is held up to a time."""
+
+    end: int
+    offset: int
+    size: int
+
+
+def from_the_peak(blocks: Blocks) -> Packing:
+    """Stacks what is needed at the peak, then fills the gaps before and after it."""
+    offsets = _stacked(blocks)
+    size = int((offsets + blocks.sizes)[offsets >= 0].max(initial=0))
+    after = blocks.begin > blocks.peak
+    before = blocks.end <= blocks.peak
+    at_peak = ~after & ~before
+    # A sweep places the spans of a block on its side one after the other, so it must be one.
+    spans = [np.bincount(blocks.block[side], minlength=len(offsets)) for side in (before, after)]
+    several = np.flatnonzero((np.maximum(*spans) > 1) & (offsets < 0))
+    if len(several):
+        order = several[np.argsort(-blocks.sizes[several], kind="stable")]
+        placed = in_order(blocks, order, offsets)
+        offsets, size = placed.offsets, max(size, placed.size)
+    for side, direction in ((before, -1), (after, 1)):
+        sweep = _Sweep(blocks, offsets, direction, at_peak)
+        sweep.run(np.flatnonzero(side))
+        offsets, size = np.array(sweep.offsets, dtype=np.int64), max(size, sweep.top)
+    return Packing(offsets=offsets, size=size)
+
+
+def _stacked(blocks: Blocks) -> Ints:
+    """Returns offsets of the blocks needed at the peak, -1 for the others."""
+    at_peak = np.flatnonzero((blocks.begin <= blocks.peak) & (blocks.end > blocks.peak))
+    at_peak = at_peak[np.lexsort((blocks.begin[at_peak], -blocks.end[at_peak]))]
+    stack = blocks.block[at_peak]
+    offsets = np.full(len(blocks.sizes), _UNPLACED, dtype=np.int64)
+    offsets[stack] = np.cumsum(blocks.sizes[stack]) - blocks.sizes[stack]
+    return offsets
+
+
+class _Sweep:
+    """Places blocks in the order in which they are needed, going away from the peak."""
+
+    def __init__(self, blocks: Blocks, offsets: Ints, direction: int, at_peak: Ints) -> None:
+        """Prepares a sweep.
+
+        Args:
+            blocks: The blocks.
+            offsets: Where some of them lie already, -1 for the others.
+            direction: 1 to go on to later times, -1 to go back to earlier ones.
+            at_peak: (P,) bool, the spans that are needed at the peak.
+        """
+        self.offsets: list[int] = offsets.tolist()
+        self.sizes: list[int] = blocks.sizes.tolist()
+        self.top = 0
+        begin, end = (blocks.begin, blocks.end) if direction > 0 else (-blocks.end, -blocks.begin)
+        self._begin, self._end, self._block = begin, end, blocks.block
+        self._num_spans = np.bincount(blocks.block, minlength=len(self.sizes)).tolist()
+        self._gaps = _Gaps()
+        self._held: list[_Held] = []
+        for block, until in zip(blocks.block[at_peak].tolist(), end[at_peak].tolist(), strict=True):
+            self._hold(until, self.offsets[block], self.sizes[block])
+        self._reserved: list[_Span] = []
+
+    def run(self, spans: Ints) -> None:
+        """Places the blocks of these spans; those with an offset keep it."""
+        columns = (self._begin[spans], self._end[spans], self._block[spans])
+        order = np.lexsort((-np.array(self.sizes, dtype=np.int64)[columns[2]], columns[0]))
+        items = [_Span(*each) for each in zip(*(c[order].tolist() for c in columns), strict=True)]
+        self._reserved = [span for span in items if self.offsets[span.block] != _UNPLACED]
+        for begin, end, block in items:
+            while self._held and self._held[0].end <= begin:
+                self._gaps.give_back(*heappop(self._held)[1:])
+            if self.offsets[block] == _UNPLACED:
+                self.offsets[block] = self._choose(begin, end, block)
+            self._hold(end, self.offsets[block], self.sizes[block])
+
+    def _hold(self, until: int, offset: int, size: int) -> None:
+        self._gaps.take(offset, size)
+        heappush(self._held, _Held(until, offset, size))
+        self.top = max(self.top, offset + size)
+
+    def _ahead(self, begin: int, end: int, block: int) -> list[tuple[int, int]]:
+        """Stretches that the block has to stay clear of, apart from what is held now, by offset."""
+        blocks = {s.block for s in self._reserved if s.begin < end and s.end > begin}
+        if self._num_spans[block] > 1:
+            meets = np.zeros(len(self._block), dtype=np.bool_)
+            for span in np.flatnonzero(self._block == block).tolist():
+                meets |= (self._begin < self._end[span]) & (self._end > self._begin[span])
+            blocks.update(self._block[meets].tolist())
+        return sorted(
+            (self.offsets[other], self.sizes[other])
+            for other in blocks
+            if self.offsets[other] != _UNPLACED
+        )
+
+    def _choose(self, begin: int, end: int, block: int) -> int:
+        """The start of a stretch in the tightest gap, clear of what is there in all its spans."""
+        size = self.sizes[block]
+        ahead = self._ahead(begin, end, block)
+        best, tightest = -1, float("inf")
+        for start, room in self._gaps:
+            if room < size or (best >= 0 and room >= tightest):
+                continue
+            place = start
+            for offset, length in ahead:
+                if offset < place + size and place < offset + length:
+                    place = offset + length
+            if place + size <= start + room:
+                best, tightest = place, room
+        return best
+
+
+class _Gaps:
+    """The free stretches of an arena without end, none touching another."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = [0]
+        self._sizes: dict[int, float] = {0: float("inf")}
+
+    def __iter__(self) -> Iterator[tuple[int, float]]:
+        """Start and size of each gap, by start; the last one has no end."""
+        return ((start, self._sizes[start]) for start in self._starts)
+
+    def take(self, start: int, size: int) -> None:
+        """Takes the bytes start, ..., start + size - 1, which must be free."""
+        position = bisect_left(self._starts, start + 1) - 1
+        gap = self._starts[position]
+        rest = gap + self._sizes[gap] - (start + size)
+        if start > gap:
+            self._sizes[gap] = start - gap
+            position += 1
+        else:
+            del self._starts[position], self._sizes[gap]
+        if rest > 0:
+            self._starts.insert(position, start + size)
+            self._sizes[start + size] = rest
+
+    def give_back(self, start: int, size: int) -> None:
+        """Returns a stretch, joining it with the gaps before and after it."""
+        total: float = size
+        position = bisect_left(self._starts, start)
+        if position < len(self._starts) and self._starts[position] == start + size:
+            total += self._sizes.pop(self._starts.pop(position))
+        before = self._starts[position - 1] if position else None
+        if before is not None and before + self._sizes[before] == start:
+            self._sizes[before] += total
+        else:
+            insort(self._starts, start)
+            self._sizes[start] = total
+
+
+# -- one by one ------------------------------------------------------------------------------------
+
+
 def _orders(blocks: Blocks) -> Iterator[Ints]:
-    """Orders in which blocks may be placed: by lifetime, by size and by area, largest first."""
-    begin, end = blocks.hull
-    lifetime = end - begin
-    yield np.lexsort((begin, -blocks.sizes, -lifetime))
-    yield np.lexsort((begin, -lifetime, -blocks.sizes))
-    yield np.lexsort((begin, -lifetime * blocks.sizes))
+    """Orders in which blocks may be placed: by size, by lifetime and by area, largest first."""
+    lifetimes = blocks.lifetimes
+    yield np.lexsort((-lifetimes, -blocks.sizes))
+    yield np.lexsort((-blocks.sizes, -lifetimes))
+    yield np.argsort(-lifetimes * blocks.sizes, kind="stable")
 
 
-def _place_in_order(blocks: Blocks, order: Ints) -> Packing:
-    """Places blocks in the given order, each in the tightest gap between those already placed."""
-    sizes = blocks.sizes
-    offsets = np.full(len(sizes), -1, dtype=np.int64)
-    spans_of = _spans_by_block(blocks)
+def in_order(blocks: Blocks, order: Ints, offsets: Ints) -> Packing:
+    """Places blocks in the given order, each in the tightest gap between those already placed.
+
+    Args:
+        blocks: The blocks.
+        order: The blocks to place.
+        offsets: Where some blocks lie already, -1 for the others.
+    """
+    offsets = offsets.copy()
     top = 0
     for block in order.tolist():
-        is_placed = offsets[blocks.block] >= 0
-        meets = np.zeros(len(is_placed), dtype=np.bool_)
-        for begin, end in spans_of[block]:
-            meets |= (blocks.begin < end) & (blocks.end > begin)
-        neighbours = np.unique(blocks.block[meets & is_placed])
-        size = int(sizes[block])
-        offsets[block] = _tightest_gap(offsets[neighbours], sizes[neighbours], size)
+        meets = np.zeros(len(blocks.block), dtype=np.bool_)
+        for span in np.flatnonzero(blocks.block == block).tolist():
+            meets |= (blocks.begin < blocks.end[span]) & (blocks.end > blocks.begin[span])
+        neighbours = np.unique(blocks.block[meets & (offsets[blocks.block] >= 0)])
+        size = int(blocks.sizes[block])
+        offsets[block] = _tightest_gap(offsets[neighbours], blocks.sizes[neighbours], size)
         top = max(top, int(offsets[block]) + size)
     return Packing(offsets=offsets, size=top)
-
-
-def _spans_by_block(blocks: Blocks) -> list[list[tuple[int, int]]]:
-    spans: list[list[tuple[int, int]]] = [[] for _ in blocks.sizes]
-    for block, begin, end in zip(
-        blocks.block.tolist(), blocks.begin.tolist(), blocks.end.tolist(), strict=True
-    ):
-        spans[block].append((begin, end))
-    return spans
 
 
 def _tightest_gap(starts: Ints, sizes: Ints, size: int) -> int:
@@ -129,131 +309,3 @@ def _tightest_gap(starts: Ints, sizes: Ints, size: int) -> int:
     if not len(fits):
         return int(filled[-1])
     return int(gap_starts[fits[np.argmin(gap_sizes[fits])]])
-
-
-class _Gaps:
-    """The free stretches of an arena without end, none touching another.
-
-    Attributes:
-        starts: Offsets at which gaps begin, ascending; the last gap has no end.
-        sizes: Their sizes, by start.
-    """
-
-    def __init__(self) -> None:
-        self.starts: list[int] = [0]
-        self.sizes: dict[int, float] = {0: float("inf")}
-
-    def take(self, start: int, size: int) -> None:
-        """Takes the bytes start, ..., start + size - 1, which must be free."""
-        position = bisect_left(self.starts, start)
-        if position == len(self.starts) or self.starts[position] != start:
-            position -= 1
-            gap = self.starts[position]
-            rest = self.sizes[gap] - (start - gap)
-            self.sizes[gap] = start - gap
-            position += 1
-            self.starts.insert(position, start)
-        else:
-            rest = self.sizes.pop(start)
-        del self.starts[position]
-        self.sizes.pop(start, None)
-        if rest > size:
-            self.starts.insert(position, start + size)
-            self.sizes[start + size] = rest - size
-
-    def give_back(self, start: int, size: int) -> None:
-        """Returns a stretch, joining it with the gaps before and after it."""
-        total: float = size
-        position = bisect_left(self.starts, start)
-        if position < len(self.starts) and self.starts[position] == start + size:
-            total += self.sizes.pop(self.starts.pop(position))
-        before = self.starts[position - 1] if position else -1
-        if before >= 0 and before + self.sizes[before] == start:
-            self.sizes[before] += total
-        else:
-            insort(self.starts, start)
-            self.sizes[start] = total
-
-
-def _sweep(blocks: Blocks) -> Packing:
-    """Places blocks in the order in which they are needed, each in the tightest gap.
-
-    Blocks with several spans are placed beforehand, largest first, from the bottom of the arena;
-    between its spans the place of such a block serves those that end in time.
-    """
-    sizes = blocks.sizes.tolist()
-    num_spans = np.bincount(blocks.block, minlength=len(sizes))
-    several = np.flatnonzero(num_spans > 1)
-    offsets = [-1] * len(sizes)
-    gaps = _Gaps()
-    reserved: list[tuple[int, int, int, int]] = []  # begin, end, offset, size
-    if len(several):
-        offsets, reserved = _reserve(blocks, several)
-    pending = sorted(reserved)
-    active: list[tuple[int, int, int]] = []  # end, offset, size
-    heapify(active)
-    order = np.lexsort((-blocks.sizes[blocks.block], blocks.begin))
-    order = order[num_spans[blocks.block[order]] == 1]
-    top = max((offset + size for _, _, offset, size in reserved), default=0)
-    next_reserved = 0
-    for span in order.tolist():
-        block, begin, end = (int(x[span]) for x in (blocks.block, blocks.begin, blocks.end))
-        while next_reserved < len(pending) and pending[next_reserved][0] <= begin:
-            at, until, offset, size = pending[next_reserved]
-            next_reserved += 1
-            _release(active, gaps, at)
-            gaps.take(offset, size)
-            heappush(active, (until, offset, size))
-        _release(active, gaps, begin)
-        ahead = [r for r in pending[next_reserved:] if r[0] < end]
-        offset = _choose(gaps, sizes[block], ahead)
-        gaps.take(offset, sizes[block])
-        heappush(active, (end, offset, sizes[block]))
-        offsets[block] = offset
-        top = max(top, offset + sizes[block])
-    return Packing(offsets=np.array(offsets, dtype=np.int64), size=top)
-
-
-def _reserve(blocks: Blocks, several: Ints) -> tuple[list[int], list[tuple[int, int, int, int]]]:
-    """Places the blocks with several spans; returns all offsets (-1: not yet) and their spans."""
-    begin, _ = blocks.hull
-    order = several[np.lexsort((begin[several], -blocks.sizes[several]))]
-    offsets = _place_in_order(blocks, order).offsets.tolist()
-    spans = np.flatnonzero(np.isin(blocks.block, several)).tolist()
-    owner = blocks.block.tolist()
-    reserved = [
-        (
-            int(blocks.begin[span]),
-            int(blocks.end[span]),
-            offsets[owner[span]],
-            int(blocks.sizes[owner[span]]),
-        )
-        for span in spans
-    ]
-    return offsets, reserved
-
-
-def _release(active: list[tuple[int, int, int]], gaps: _Gaps, time: int) -> None:
-    """Gives back what is not needed at this time and after."""
-    while active and active[0][0] <= time:
-        _, offset, size = heappop(active)
-        gaps.give_back(offset, size)
-
-
-def _choose(gaps: _Gaps, size: int, ahead: list[tuple[int, int, int, int]]) -> int:
-    """The start of a stretch of `size` bytes in the tightest gap, clear of what is ahead."""
-    best, best_gap = -1, float("inf")
-    for start in gaps.starts:
-        room = gaps.sizes[start]
-        if room < size or (best >= 0 and room >= best_gap):
-            continue
-        place = start
-        for _, _, offset, length in sorted(ahead, key=lambda r: r[2]):
-            if offset < place + size and place < offset + length:
-                place = offset + length
-        if place + size <= start + room:
-            best, best_gap = place, room
-    return best
-
-
-__all__ = ["Blocks", "Packing", "pack"]

@@ -104,7 +104,7 @@ def _may_come_first(program: Program) -> Bools:
     of_source = analysis.variables.of_submatrices(source)
     last = analysis.variable_accesses.last()[of_source.values]
     fits = ~outside[program.submatrices[source, MATRIX]]
-    fits &= analysis.is_whole[source] | analysis.is_whole[target]
+    fits &= program.layout.is_whole[source] | program.layout.is_whole[target]
     if len(at):
         fits &= np.maximum.reduceat(last, of_source.splits[:-1]) == at
     result = np.zeros(len(program.table), dtype=np.bool_)

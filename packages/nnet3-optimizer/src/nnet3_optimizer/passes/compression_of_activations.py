@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from nnet3_compiler.commands import (
     Backprop,
@@ -13,21 +11,19 @@ from nnet3_compiler.commands import (
     NoOperationMarker,
 )
 from nnet3_optimizer.analysis.accesses import READ
+from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.compression import INT16, UINT8
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.loops import is_loop
+from nnet3_optimizer.operands import operand
 from nnet3_optimizer.program import Program
 
 LOSSY_RANGE = 10.0
 """Values are kept between -10 and 10 where precision may be lost."""
 
 
-class _Gap(NamedTuple):
-    """A time during which a matrix is not looked at, from the forward to the backward part."""
-
-    matrix: int
-    last_forward: int
-    first_backward: int
+RELU = "RectifiedLinearComponent"
 
 
 def compress_activations(program: Program, level: int) -> Program:
@@ -86,44 +82,52 @@ def compress_activations(program: Program, level: int) -> Program:
         return program
     edit = Edit(program)
     changed = False
-    whole = program.analysis.whole_submatrix
-    for gap in _gaps(program, int(markers[0])):
-        if _needs_only_signs(program, gap):
+    candidates = _used_on_both_sides(program, markers[0])
+    if level == 1:
+        candidates = np.intersect1d(candidates, _outputs_of_relus(program))
+    for matrix in candidates.tolist():
+        commands, _ = program.analysis.accesses_to_matrix(matrix)
+        place = int(np.searchsorted(commands, markers[0]))
+        last_forward, first_backward = int(commands[place - 1]), int(commands[place])
+        if _needs_only_signs(program, matrix, first_backward):
             kind, alpha = UINT8, 0.0
         elif level >= 2:
             kind, alpha = INT16, LOSSY_RANGE
         else:
             continue
-        matrix = int(whole[gap.matrix])
-        pack = CompressMatrix(matrix=matrix, compression_type=kind, truncate=1, alpha=alpha)
-        edit.insert(gap.last_forward + 1, np.array([pack.row], np.int32))
-        unpack = DecompressMatrix(matrix=matrix)
-        edit.insert(gap.first_backward, np.array([unpack.row], np.int32))
+        whole = int(program.layout.whole_submatrix[matrix])
+        pack = CompressMatrix(matrix=whole, compression_type=kind, truncate=1, alpha=alpha)
+        edit.insert(last_forward + 1, np.array([pack.row], np.int32))
+        edit.insert(first_backward, np.array([DecompressMatrix(matrix=whole).row], np.int32))
         changed = True
     return edit.program() if changed else program
 
 
-def _gaps(program: Program, marker: int) -> list[_Gap]:
-    lists = program.analysis.matrix_accesses
+def _used_on_both_sides(program: Program, marker: int) -> Ids:
+    """Returns the matrices, other than outputs, that are used before and after the marker."""
+    first, last = program.analysis.matrix_use
     is_output = program.analysis.lifetimes.is_output
-    gaps = []
-    for matrix in np.flatnonzero(lists.is_accessed & ~is_output).tolist():
-        commands, _ = lists[matrix]
-        place = int(np.searchsorted(commands, marker))
-        if 0 < place < len(commands):
-            gaps.append(_Gap(matrix, int(commands[place - 1]), int(commands[place])))
-    return gaps
+    return np.flatnonzero((first >= 0) & (first < marker) & (last > marker) & ~is_output)
 
 
-def _needs_only_signs(program: Program, gap: _Gap) -> bool:
-    commands, accesses = program.analysis.matrix_accesses[gap.matrix]
-    if commands[-1] != gap.first_backward or accesses[-1] != READ:
+def _outputs_of_relus(program: Program) -> Ids:
+    """Returns the matrices that hold output values of rectified linear units that run backward."""
+    is_relu = np.array([c.type == RELU for c in program.nnet.components], dtype=np.bool_)
+    at = program.positions(Backprop.OPCODE, BackpropNoModelUpdate.OPCODE)
+    at = at[is_relu[operand(program.table, at, Backprop, "component")]]
+    values = operand(program.table, at, Backprop, "output_value")
+    matrices: Ids = program.submatrices[values, MATRIX]
+    return matrices
+
+
+def _needs_only_signs(program: Program, matrix: int, first_backward: int) -> bool:
+    commands, accesses = program.analysis.accesses_to_matrix(matrix)
+    if commands[-1] != first_backward or accesses[-1] != READ:
         return False
-    row = program.table[gap.first_backward].tolist()
+    row = program.table[first_backward].tolist()
     if row[0] not in (Backprop.OPCODE, BackpropNoModelUpdate.OPCODE):
         return False
     backprop = Backprop.from_row(row)
-    if program.nnet.components[backprop.component].type != "RectifiedLinearComponent":
-        return False
     others = [backprop.input_value, backprop.output_deriv, backprop.input_deriv]
-    return gap.matrix not in program.submatrices[others, 0].tolist()
+    is_relu = program.nnet.components[backprop.component].type == RELU
+    return is_relu and matrix not in program.submatrices[others, MATRIX].tolist()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple, Self
+
 import attrs
 import numpy as np
 from nnet3_compiler.commands import (
@@ -61,8 +63,11 @@ def remove_dead_commands(program: Program) -> Program:
     """
     if is_loop(program.table):
         return program
-    program = _without_unused_derivatives(program)
-    needed = _needed(program)
+    flow = _Flow.of(program)
+    without = _without_unused_derivatives(program, flow)
+    if without is not program:
+        program, flow = without, _Flow.of(without)
+    needed = _needed(program, flow)
     if needed.all():
         return program
     table = program.table.copy()
@@ -78,33 +83,49 @@ _SIZING = (
 )
 
 
-def _needed(program: Program) -> Bools:
+class _Flow(NamedTuple):
+    """Who reads what another command wrote last: pairs of commands."""
+
+    reader: Ids
+    writer: Ids
+
+    @classmethod
+    def of(cls, program: Program) -> Self:
+        """Finds the pairs, through variables and through memos."""
+        lists = program.analysis.variable_accesses
+        writes = (lists.access & WRITE) != 0
+        # The last write before each access; that of another variable if there is none.
+        last_write = np.maximum.accumulate(np.where(writes, np.arange(len(writes)), 0))
+        last_write = np.concatenate([last_write[:1], last_write[:-1]])
+        thing = lists.thing
+        reads = (lists.access & READ) != 0
+        reads &= (thing[last_write] == thing) & (last_write < np.arange(len(writes)))
+        reads &= writes[last_write]
+        memo_reader, memo_writer = _memo_edges(program)
+        return cls(
+            np.concatenate([lists.command[reads], memo_reader]),
+            np.concatenate([lists.command[last_write[reads]], memo_writer]),
+        )
+
+    def feeding(self, count: int) -> Bools:
+        """Returns which of so many commands wrote something that another command reads."""
+        feeds = np.zeros(count, dtype=np.bool_)
+        feeds[self.writer[self.reader != self.writer]] = True
+        return feeds
+
+
+def _needed(program: Program, flow: _Flow) -> Bools:
     """Returns which commands are needed, (C,) bool."""
     is_sizing = np.isin(program.opcodes, _SIZING)
     is_nothing = program.opcodes == NoOperation.OPCODE
     needed = program.analysis.has_side_effects | is_sizing
     candidates = ~needed & ~is_nothing
-    if not (candidates & ~_feeds_anything(program)).any() and not is_nothing.any():
+    if (candidates & ~flow.feeding(len(needed))).any():
+        _spread(flow, needed)
+    else:
         # Nothing ends in vain, so nothing that leads there does.
         needed |= candidates
-    else:
-        _spread(program, needed)
     return _with_used_matrices(program, needed, is_sizing)
-
-
-def _edges(program: Program) -> tuple[Ids, Ids]:
-    """Returns pairs (reader, writer): commands and those that wrote last what they read."""
-    lists = program.analysis.variable_accesses
-    places = np.arange(len(lists.command))
-    writes = np.where((lists.access & WRITE) != 0, places, -1)
-    owner_begin = np.repeat(lists.splits[:-1], np.diff(lists.splits))
-    last_write = (
-        np.maximum.accumulate(np.concatenate([[-1], writes[:-1]])) if len(places) else places
-    )
-    reads = ((lists.access & READ) != 0) & (last_write >= owner_begin)
-    reader, writer = lists.command[reads], lists.command[last_write[reads]]
-    memo_reader, memo_writer = _memo_edges(program)
-    return np.concatenate([reader, memo_reader]), np.concatenate([writer, memo_writer])
 
 
 def _memo_edges(program: Program) -> tuple[Ids, Ids]:
@@ -118,17 +139,9 @@ def _memo_edges(program: Program) -> tuple[Ids, Ids]:
     return command[used], maker[memo[used]]
 
 
-def _feeds_anything(program: Program) -> Bools:
-    """Returns which commands wrote something that another command reads, (C,) bool."""
-    reader, writer = _edges(program)
-    feeds = np.zeros(len(program.table), dtype=np.bool_)
-    feeds[writer[reader != writer]] = True
-    return feeds
-
-
-def _spread(program: Program, needed: Bools) -> None:
+def _spread(flow: _Flow, needed: Bools) -> None:
     """Marks all that needed commands need."""
-    reader, writer = _edges(program)
+    reader, writer = flow
     order = np.argsort(reader, kind="stable")
     begins = np.searchsorted(reader[order], np.arange(len(needed) + 1)).tolist()
     writers = writer[order].tolist()
@@ -166,14 +179,12 @@ def _drop_unused_memos(table: Table, needed: Bools) -> None:
     table[makes & ~np.isin(table, still_used)] = 0
 
 
-def _without_unused_derivatives(program: Program) -> Program:
+def _without_unused_derivatives(program: Program, flow: _Flow) -> Program:
     """Returns the program with input_deriv = 0 where a Backprop computes it for nobody."""
     at = program.positions(Backprop.OPCODE)
     column = columns(Backprop)["input_deriv"]
     at = at[program.analysis.has_side_effects[at] & (program.table[at, column] > 0)]
-    if not len(at):
-        return program
-    unused = at[~_feeds_anything(program)[at]]
+    unused = at[~flow.feeding(len(program.table))[at]]
     if not len(unused):
         return program
     table = program.table.copy()

@@ -17,6 +17,7 @@ from nnet3_compiler.declaration import (
     OPCODE_COLUMN,
     alpha_bits,
 )
+from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.variables import MATRIX, Table
 from nnet3_optimizer.debug_info import extended
 from nnet3_optimizer.loops import is_loop
@@ -127,8 +128,7 @@ def _extended(program: Program, at: np.ndarray) -> Program:
     return attrs.evolve(
         program,
         table=table,
-        matrices=matrices,
-        submatrices=submatrices,
+        layout=Layout(matrices=matrices, submatrices=submatrices),
         debug_info=tuple(debug_info),
     )
 
@@ -141,7 +141,7 @@ def _use_whole(program: Program, table: Table, new_whole: Table) -> None:
     )
     constant = table[:, OPCODE_COLUMN] == SetConst.OPCODE
     operand = np.where(sizing | constant, table[:, FIRST_OPERAND_COLUMN], 0)
-    constant &= program.analysis.is_whole[np.minimum(operand, len(program.submatrices) - 1)]
+    constant &= program.layout.is_whole[np.minimum(operand, len(program.submatrices) - 1)]
     matrix = program.submatrices[operand, MATRIX]
     changes = (sizing | constant) & (new_whole[matrix] > 0)
     table[changes, FIRST_OPERAND_COLUMN] = new_whole[matrix[changes]]

@@ -59,6 +59,8 @@ def consolidate_io(program: Program) -> Program:
         free m1
         free m3
     """
+    if _is_in_order(program):
+        return program
     opcodes = program.opcodes
     is_marker = opcodes == NoOperationMarker.OPCODE
     segment = np.cumsum(is_marker) - is_marker
@@ -73,14 +75,23 @@ def consolidate_io(program: Program) -> Program:
     return attrs.evolve(program, table=with_label_found(program.table[order]))
 
 
+def _is_in_order(program: Program) -> bool:
+    """Whether each segment is inputs, other commands, outputs already."""
+    rank = np.ones(len(program.table), dtype=np.int64)
+    rank[program.opcodes == AcceptInput.OPCODE] = 0
+    rank[program.opcodes == ProvideOutput.OPCODE] = 2
+    falls = np.flatnonzero(rank[1:] < rank[:-1])
+    is_marker = program.opcodes == NoOperationMarker.OPCODE
+    return bool((is_marker[falls] | is_marker[falls + 1]).all())
+
+
 def _movable(program: Program, segment: Ids) -> tuple[Ids, Ids]:
     """Returns the positions of what may move to the beginning, and to the end, of its segment."""
-    lists = program.analysis.matrix_accesses
     deallocate = program.analysis.lifetimes.deallocate
     movable: dict[int, list[int]] = {AcceptInput.OPCODE: [], ProvideOutput.OPCODE: []}
     for at in program.positions(*movable).tolist():
         matrix = int(program.submatrices[program.table[at, FIRST_OPERAND_COLUMN], MATRIX])
-        commands, access = lists[matrix]
+        commands, access = program.analysis.accesses_to_matrix(matrix)
         in_segment = segment[commands] == segment[at]
         if program.opcodes[at] == AcceptInput.OPCODE:
             disturbed = bool((in_segment & (commands < at)).any())

@@ -234,7 +234,7 @@ class _Round:
     def _legal_by_place(self, c: _Candidates) -> tuple[_Candidates, Bools]:
         """Applies rules 1 to 3 and 7; returns what remains, and where m1 can be kept."""
         m1, m2 = self.submatrices[c.s1, MATRIX], self.submatrices[c.s2, MATRIX]
-        whole1, whole2 = self.analysis.is_whole[c.s1], self.analysis.is_whole[c.s2]
+        whole1, whole2 = self.program.layout.is_whole[c.s1], self.program.layout.is_whole[c.s2]
         is_input, is_output = self.analysis.lifetimes.is_input, self.analysis.lifetimes.is_output
         legal = (c.s1 > 0) & (c.s2 > 0) & (m1 != m2)
         legal &= ~(is_input[m1] & is_input[m2]) & ~(is_output[m1] & is_output[m2])
@@ -343,7 +343,8 @@ class _Merges:
         self._merge_allocations(table, group)
         self._merge_deallocations(table, group)
         table = table[table[:, OPCODE_COLUMN] != NoOperation.OPCODE]
-        return attrs.evolve(self.program, table=table, submatrices=self._moved_submatrices())
+        layout = attrs.evolve(self.program.layout, submatrices=self._moved_submatrices())
+        return attrs.evolve(self.program, table=table, layout=layout)
 
     def _moved_submatrices(self) -> Table:
         """Returns the submatrices, those of matrices that go away as parts of others."""

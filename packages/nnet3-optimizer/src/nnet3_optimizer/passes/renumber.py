@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import attrs
@@ -9,6 +10,8 @@ import numpy as np
 from nnet3_compiler.commands import SCHEMA
 from nnet3_compiler.declaration import OPCODE_COLUMN, OperandKind
 from nnet3_optimizer.analysis.csr import Bools, Ids
+from nnet3_optimizer.analysis.layout import Layout
+from nnet3_optimizer.analysis.pair_lists import PairLists
 from nnet3_optimizer.analysis.variables import MATRIX, Table
 from nnet3_optimizer.program import Program
 
@@ -56,28 +59,26 @@ def renumber(program: Program) -> Program:
     kinds = SCHEMA.kind[table[:, OPCODE_COLUMN]]
     names_multi = kinds == OperandKind.INDEXES_MULTI
     names_matrix = SCHEMA.is_matrix[table[:, OPCODE_COLUMN]]
-    indexes = _keep_lists(program.indexes, table, kinds == OperandKind.INDEXES)
-    ranges = _keep_lists(program.indexes_ranges, table, kinds == OperandKind.INDEXES_RANGES)
-    multi = _keep_lists(program.indexes_multi, table, names_multi)
-    used = _used(len(program.submatrices), table[names_matrix], *(pairs[:, 0] for pairs in multi))
+    pairs = program.pair_lists.of(np.unique(table[names_multi])).values
+    used = _used(len(program.submatrices), table[names_matrix], pairs)
     kept, new_submatrix = _first_of_equal(program.submatrices, used)
     table[names_matrix] = new_submatrix[table[names_matrix]]
-    # Lists that named equal submatrices by different numbers are equal now.
-    multi = _keep_lists(_renamed(multi, new_submatrix), table, names_multi)
     submatrices = program.submatrices[kept]
     matrix_used = _used(len(program.matrices), submatrices[:, MATRIX])
     submatrices[:, MATRIX] = (np.cumsum(matrix_used) - 1)[submatrices[:, MATRIX]]
     _number_memos(table, kinds == OperandKind.MEMO)
     kept_matrices = np.flatnonzero(matrix_used)
+    multi = _renamed(program.pair_lists, new_submatrix)
     debug_info = program.debug_info
     return attrs.evolve(
         program,
+        pair_lists=PairLists(_keep_lists(multi, table, names_multi)),
+        indexes=_keep_lists(program.indexes, table, kinds == OperandKind.INDEXES),
+        indexes_ranges=_keep_lists(
+            program.indexes_ranges, table, kinds == OperandKind.INDEXES_RANGES
+        ),
         table=table,
-        submatrices=submatrices,
-        matrices=program.matrices[kept_matrices],
-        indexes=indexes,
-        indexes_ranges=ranges,
-        indexes_multi=multi,
+        layout=Layout(matrices=program.matrices[kept_matrices], submatrices=submatrices),
         debug_info=tuple(debug_info[m] for m in kept_matrices.tolist()) if debug_info else (),
     )
 
@@ -89,26 +90,22 @@ def _number_memos(table: Table, is_memo: Bools) -> None:
     table[is_memo] = (np.cumsum(used) - 1)[memos]
 
 
-def _used(count: int, *references: Table) -> Bools:
-    """Returns which of `count` things are referred to; the first always is, -1 is nothing."""
+def _used(count: int, *references: Table | Ids) -> Bools:
+    """Returns which of `count` things are referred to; the first always is."""
     used = np.zeros(count, dtype=np.bool_)
     used[0] = True
     for numbers in references:
-        used[numbers[numbers > 0]] = True
+        used[numbers] = True
     return used
 
 
 def _keep_lists(lists: Sequence[Table], table: Table, refers: Bools) -> tuple[Table, ...]:
     """Keeps each list that is used once, and changes the operands `table[refers]` accordingly."""
     numbers = table[refers]
-    if not len(lists) or not len(numbers):
-        return ()
-    used = np.zeros(len(lists), dtype=np.bool_)
-    used[numbers] = True
     kept: list[Table] = []
     places: dict[tuple[int, bytes], int] = {}
     new = np.zeros(len(lists), dtype=np.int32)
-    for number in np.flatnonzero(used).tolist():
+    for number in np.unique(numbers).tolist():
         values = lists[number]
         place = places.setdefault((len(values), values.tobytes()), len(kept))
         if place == len(kept):
@@ -118,29 +115,27 @@ def _keep_lists(lists: Sequence[Table], table: Table, refers: Bools) -> tuple[Ta
     return tuple(kept)
 
 
-def _renamed(lists: Sequence[Table], new_submatrix: Ids) -> tuple[Table, ...]:
-    result = []
-    for pairs in lists:
-        renamed = pairs.copy()
-        named = pairs[:, 0] > 0
-        renamed[named, 0] = new_submatrix[pairs[named, 0]]
-        renamed.flags.writeable = False
-        result.append(renamed)
-    return tuple(result)
+def _renamed(lists: PairLists, new_submatrix: Ids) -> tuple[Table, ...]:
+    """Returns the lists with the new numbers of submatrices."""
+    pairs = lists.pairs.copy()
+    named = pairs[:, 0] > 0
+    pairs[named, 0] = new_submatrix[pairs[named, 0]]
+    pairs.flags.writeable = False
+    return tuple(pairs[begin:end] for begin, end in itertools.pairwise(lists.splits.tolist()))
 
 
 def _first_of_equal(submatrices: Table, used: Bools) -> tuple[Ids, Ids]:
     """Returns the used submatrices without repetition, and the new number of each old one."""
-    rows = _ranks(_pair(submatrices[:, 1], submatrices[:, 2]))
-    cols = _ranks(_pair(submatrices[:, 3], submatrices[:, 4]))
-    key = _ranks(_pair(submatrices[:, MATRIX], _ranks(_pair(rows, cols))))
     candidates = np.flatnonzero(used)
-    first = np.full(int(key.max()) + 1, len(submatrices), dtype=np.int64)
-    np.minimum.at(first, key[candidates], candidates)
-    kept = candidates[first[key[candidates]] == candidates]
+    matrix, row, rows, col, cols = submatrices[candidates].T
+    key = _ranks(_pair(matrix, _ranks(_pair(_ranks(_pair(row, rows)), _ranks(_pair(col, cols))))))
+    first = np.full(len(candidates), len(submatrices), dtype=np.int64)
+    # Of several assignments to one element the last one holds.
+    first[key[::-1]] = candidates[::-1]
+    kept = candidates[first[key] == candidates]
     new = np.full(len(submatrices), -1, dtype=np.int64)
     new[kept] = np.arange(len(kept))
-    new[candidates] = new[first[key[candidates]]]
+    new[candidates] = new[first[key]]
     return kept, new
 
 

@@ -63,15 +63,12 @@ def snip_row_operations(program: Program) -> Program:
         free m1
     """
     edit = Edit(program)
-    zero_already = program.analysis.writes_into_zeros
     changed = False
     for at, command in _commands(program, _SNIPPED):
-        if isinstance(command, CopyRows | CopyRowsMulti) and not zero_already[at]:
-            continue
         values = _list_of(program, command)
         is_used = _is_used(command, values)
         used = np.flatnonzero(is_used)
-        if len(used) == len(values):
+        if len(used) == len(values) or not _may_leave_out(program, at, command):
             continue
         if not len(used):
             edit.delete(at)
@@ -181,7 +178,6 @@ def simplify_row_operations(program: Program) -> Program:
         free m1
     """
     edit = Edit(program)
-    zero_already = program.analysis.writes_into_zeros
     changed = False
     for at, command in _commands(program, (CopyRows, AddRows)):
         values = _list_of(program, command)
@@ -189,7 +185,7 @@ def simplify_row_operations(program: Program) -> Program:
         if not len(used):
             continue
         begin, count, first = int(used[0]), len(used), int(values[used[0]])
-        if count < len(values) and isinstance(command, CopyRows) and not zero_already[at]:
+        if count < len(values) and not _may_leave_out(program, at, command):
             continue
         if used[-1] - begin + 1 != count:
             continue
@@ -217,6 +213,12 @@ def _commands(program: Program, types: tuple[type[Command], ...]) -> Iterator[tu
     for at in program.positions(*by_opcode).tolist():
         row = program.table[at].tolist()
         yield at, by_opcode[row[0]].from_row(row)
+
+
+def _may_leave_out(program: Program, at: int, command: Command) -> bool:
+    """Whether rows for which the list names nothing can be left out."""
+    sets_to_zero = isinstance(command, CopyRows | CopyRowsMulti)
+    return not sets_to_zero or bool(program.analysis.writes_into_zeros[at])
 
 
 def _list_of(program: Program, command: Command) -> Table:

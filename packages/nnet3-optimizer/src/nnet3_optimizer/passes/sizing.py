@@ -52,8 +52,7 @@ def move_sizing_commands(program: Program) -> Program:
     """
     if is_loop(program.table):
         return program
-    lists = program.analysis.nontrivial_matrix_accesses
-    first, last = lists.first(absent=-1), lists.last(absent=-1)
+    first, last = program.analysis.matrix_use
     place = 3 * np.arange(len(program.table), dtype=np.int64)
     for opcodes, use, shift in (
         ((AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE), first, -1),

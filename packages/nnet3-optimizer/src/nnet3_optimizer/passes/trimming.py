@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 import numpy as np
 from nnet3_compiler.commands import AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix
+from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.debug_info import rows_of
 from nnet3_optimizer.loops import is_loop
@@ -74,7 +75,9 @@ def trim_matrices(program: Program) -> Program:
         for m in np.flatnonzero(trimmed).tolist():
             debug_info[m] = rows_of(debug_info[m], int(begin[m]), int(end[m]))
     return attrs.evolve(
-        program, matrices=new_matrices, submatrices=submatrices, debug_info=tuple(debug_info)
+        program,
+        layout=Layout(matrices=new_matrices, submatrices=submatrices),
+        debug_info=tuple(debug_info),
     )
 
 

@@ -1,0 +1,50 @@
+"""The lists of (submatrix, row) pairs that commands refer to, end to end."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import attrs
+import numpy as np
+
+from nnet3_optimizer.analysis.csr import Csr, Ids, splits_of
+from nnet3_optimizer.analysis.variables import Table
+
+
+@attrs.frozen(eq=False)
+class PairLists:
+    """Lists of (submatrix, row) pairs; (-1, -1) stands for none.
+
+    Attributes:
+        lists: (rows, 2) int32 each.
+    """
+
+    lists: tuple[Table, ...]
+
+    @cached_property
+    def splits(self) -> Ids:
+        """(lists + 1,) int64: where each list begins in `pairs`."""
+        return splits_of(np.array([len(pairs) for pairs in self.lists], dtype=np.int64))
+
+    @cached_property
+    def pairs(self) -> Table:
+        """(total, 2) int32: all lists end to end."""
+        return np.concatenate(self.lists) if self.lists else np.zeros((0, 2), np.int32)
+
+    @cached_property
+    def named(self) -> Csr:
+        """For each list the distinct submatrices in it."""
+        submatrix = self.pairs[:, 0].astype(np.int64)
+        owner = np.repeat(np.arange(len(self.lists), dtype=np.int64), np.diff(self.splits))
+        keys = np.sort(((owner << 32) | submatrix)[submatrix > 0])
+        distinct = keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if len(keys) else keys
+        counts = np.bincount(distinct >> 32, minlength=len(self.lists))
+        return Csr(splits_of(counts), distinct & 0xFFFFFFFF)
+
+    def of(self, numbers: Ids | Table) -> Csr:
+        """Returns for each of these lists the distinct submatrices in it."""
+        begin, end = self.named.splits[numbers], self.named.splits[np.add(numbers, 1)]
+        counts = end - begin
+        splits = splits_of(counts)
+        place = np.arange(splits[-1]) + np.repeat(begin - splits[:-1], counts)
+        return Csr(splits, self.named.values[place])
