@@ -16,6 +16,9 @@ from .errors import DeviceError, RunError
 from .kernels import ComponentStore, Kernel, kernel_class
 from .tape import Array
 
+STEP_BLOCK = 1 << 16
+"""So many parameters are changed at a time."""
+
 
 def array_module(device: str) -> ModuleType:
     """The array module that serves a device.
@@ -138,20 +141,20 @@ class DeviceNnet:
             start += array.size
         return views
 
-    def learning_rates(self) -> Array:
-        """(num_parameters,), the learning rate of each parameter's component."""
-        rates: Array = self.xp.empty(self._starts[-1], dtype=self.dtype)
+    def take_step(self) -> None:
+        """Moves the parameters along `direction`, each by the learning rate of its component."""
+        parameters, direction = self.parameters, self.direction
+        change = self.xp.empty(STEP_BLOCK, dtype=self.dtype)
         start = 0
         for component in self.nnet.components:
             for size, rate in _learning_rates(component):
-                rates[start : start + size] = rate
+                # In pieces that stay in the cache.
+                for begin in range(start, start + size, STEP_BLOCK):
+                    piece = slice(begin, min(begin + STEP_BLOCK, start + size))
+                    term = change[: piece.stop - piece.start]
+                    self.xp.multiply(direction[piece], rate, term)
+                    self.xp.add(parameters[piece], term, parameters[piece])
                 start += size
-        return rates
-
-    def take_step(self) -> None:
-        """Moves the parameters along `direction`, each by the learning rate of its component."""
-        parameters = self.parameters
-        parameters += self.learning_rates() * self.direction
 
     def gradient(self) -> Nnet:
         """The network with `direction` in place of the parameters, marked as a gradient."""

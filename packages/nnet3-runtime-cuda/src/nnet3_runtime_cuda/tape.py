@@ -26,6 +26,9 @@ Operand = Array | float
 FEW_ROWS = 48
 """Products with at most so many rows are computed transposed."""
 
+BLOCK_ELEMENTS = 1 << 16
+"""Chains of operations run over so many elements at a time, 256 KiB."""
+
 
 class Scratch:
     """Working memory that the commands of a program share: each may use all of it, in turn."""
@@ -104,6 +107,13 @@ class Tape:
     def begin_command(self) -> None:
         """Frees the scratch memory of the command before."""
         self._scratch.begin()
+
+    def row_blocks(self, *arrays: Array) -> Iterator[tuple[Array, ...]]:
+        """The same rows of several arrays at a time, so few that they stay in the cache."""
+        rows, columns = arrays[0].shape
+        size = max(1, BLOCK_ELEMENTS // max(columns, 1))
+        for start in range(0, rows, size):
+            yield tuple(array[start : start + size] for array in arrays)
 
     # ---- anything else ----
 
@@ -190,6 +200,16 @@ class Tape:
         """out = a^2."""
         self.calls.append(partial(self.xp.square, a, out))
 
+    def ceil(self, a: Array, out: Array) -> None:
+        """out = the smallest whole number that is at least a."""
+        self.calls.append(partial(self.xp.ceil, a, out))
+
+    def is_positive(self, a: Array, out: Array) -> None:
+        """out = 1 where a > 0, else 0; a must not be negative."""
+        # Both are vector instructions, unlike a comparison that is converted to numbers.
+        self.minimum(a, 1.0, out)
+        self.ceil(out, out)
+
     def negative(self, a: Array, out: Array) -> None:
         """out = -a."""
         self.calls.append(partial(self.xp.negative, a, out))
@@ -231,6 +251,16 @@ class Tape:
     def column_sum(self, a: Array, out: Array) -> None:
         """out[0, c] = sum over r of a[r, c]; out: (1, cols)."""
         self.calls.append(partial(self.xp.matmul, self.ones(len(a)), a, out))
+
+    def column_sum_of_products(self, a: Array, b: Array, out: Array) -> None:
+        """out[0, c] = sum over r of a[r, c] b[r, c]; out: (1, cols)."""
+        blocks = list(self.row_blocks(a, b))
+        sums = self.scratch(len(blocks), a.shape[1])
+        product = self.scratch(*blocks[0][0].shape)
+        for number, (x, y) in enumerate(blocks):
+            self.multiply(x, y, product[: len(x)])
+            self.column_sum(product[: len(x)], sums[number : number + 1])
+        self.column_sum(sums, out)
 
     def row_sum(self, a: Array, out: Array) -> None:
         """out[r, 0] = sum over c of a[r, c]; out: (rows, 1)."""

@@ -94,10 +94,8 @@ class NonlinearKernel(Kernel):
     def record_backprop_stats(self, tape: Tape, dy: Array) -> None:
         """Records the addition of a minibatch to the sums of squared output derivatives."""
         with tape.when(lambda: self.oderiv_count == 0.0 or self.chance(0.75)):
-            squares = tape.scratch(*dy.shape)
-            tape.square(dy, squares)
             total = tape.scratch(1, dy.shape[1])
-            tape.column_sum(squares, total)
+            tape.column_sum_of_products(dy, dy, total)
             tape.call(self._add_backprop_stats, len(dy), total)
 
     def _add_backprop_stats(self, rows: int, total: Array) -> None:
@@ -254,9 +252,11 @@ class RectifiedLinearKernel(NonlinearKernel):
         """Records the backward pass."""
         if b.dx is None:
             return
-        positive = b.tape.scratch(*b.y.shape, dtype=np.bool_)
-        b.tape.greater(b.y, 0.0, positive)
-        b.tape.multiply(b.dy, positive, b.dx)
+        positive = None
+        for y, dy, dx in b.tape.row_blocks(b.y, b.dy, b.dx):
+            positive = b.tape.scratch(*y.shape) if positive is None else positive[: len(y)]
+            b.tape.is_positive(y, positive)
+            b.tape.multiply(dy, positive, dx)
         if b.update:
             self._record_repair(b.tape, b.dx)
             self.record_backprop_stats(b.tape, b.dy)
@@ -264,10 +264,8 @@ class RectifiedLinearKernel(NonlinearKernel):
     def store_stats(self, s: StatsStorage) -> None:
         """Records the statistics."""
         with s.tape.when(self.is_stats_minibatch):
-            positive = s.tape.scratch(*s.y.shape, dtype=np.bool_)
-            s.tape.greater(s.y, 0.0, positive)
             slope = s.tape.scratch(*s.y.shape)
-            s.tape.copy(positive, slope)
+            s.tape.is_positive(s.y, slope)
             self.record_stats(s.tape, s.y, slope)
 
     def _record_repair(self, tape: Tape, dx: Array) -> None:

@@ -140,27 +140,53 @@ class BatchNormKernel(Kernel):
             tape.add(y, self.offset, y)
             return
         x = _flat(tape, x, dim)
-        rows = len(x)
         kept = tape.scratch(3, dim) if p.memo is None else tape.persistent(3, dim)
-        mean, square, scale = kept
+        mean, variance, scale = kept
         if p.memo is not None:
             p.memo["batch"] = kept
-        tape.column_sum(x, kept[:1])
-        tape.multiply(mean, 1.0 / rows, mean)
-        # E[x^2] - mean^2 would lose digits where the mean is large.
-        centred = y if y.shape == x.shape else tape.scratch(*x.shape)
-        tape.subtract(x, mean, centred)
-        squares = tape.scratch(*x.shape)
-        tape.square(centred, squares)
-        tape.column_sum(squares, kept[1:2])
-        tape.multiply(square, 1.0 / rows, square)
+        self._record_moments(tape, x, kept)
         c = self.component
-        tape.add(square, c.epsilon, scale)
+        tape.add(variance, c.epsilon, scale)
         tape.sqrt(scale, scale)
         tape.divide(c.target_rms, scale, scale)
-        tape.multiply(centred, scale, centred)
-        if centred is not y:
-            tape.copy(centred.reshape(y.shape), y)
+        result = y if y.shape == x.shape else tape.scratch(*x.shape)
+        for source, out in tape.row_blocks(x, result):
+            tape.subtract(source, mean, out)
+            tape.multiply(out, scale, out)
+        if result is not y:
+            tape.copy(result.reshape(y.shape), y)
+
+    def _record_moments(self, tape: Tape, x: Array, kept: Array) -> None:
+        """Records kept[0] = mean and kept[1] = variance of the columns of x, in one pass over it.
+
+        E[x^2] - mean^2 would lose digits where the mean is large. So the mean of the first rows is
+        subtracted before: as these rows count in the variance themselves, what is left of the mean
+        is small beside it.
+        """
+        rows, dim = x.shape
+        mean, variance = kept[:1], kept[1:2]
+        blocks = list(tape.row_blocks(x))
+        (first,) = blocks[0]
+        sums = tape.scratch(2 * len(blocks), dim)
+        shift, part = tape.scratch(1, dim), tape.scratch(*first.shape)
+        tape.column_sum(first, shift)
+        tape.multiply(shift, 1.0 / len(first), shift)
+        for number, (block,) in enumerate(blocks):
+            centred = part[: len(block)]
+            square_number = len(blocks) + number
+            tape.subtract(block, shift, centred)
+            tape.column_sum(centred, sums[number : number + 1])
+            tape.square(centred, centred)
+            tape.column_sum(centred, sums[square_number : square_number + 1])
+        tape.column_sum(sums[: len(blocks)], mean)
+        tape.multiply(mean, 1.0 / rows, mean)
+        tape.column_sum(sums[len(blocks) :], variance)
+        tape.multiply(variance, 1.0 / rows, variance)
+        squared = sums[:1]
+        tape.square(mean, squared)
+        tape.subtract(variance, squared, variance)
+        tape.maximum(variance, 0.0, variance)
+        tape.add(mean, shift, mean)
 
     def backprop(self, b: Backpropagation) -> None:
         """Records the backward pass."""
@@ -175,18 +201,19 @@ class BatchNormKernel(Kernel):
         scale = b.memo["batch"][2]
         y, dy = _flat(tape, as_blocks(b.y, dim), dim), _flat(tape, dy, dim)
         rows = len(y)
-        product = tape.scratch(*y.shape)
         sums = tape.scratch(2, dim)
-        tape.multiply(y, dy, product)
-        tape.column_sum(product, sums[:1])
+        tape.column_sum_of_products(y, dy, sums[:1])
         tape.multiply(sums[0], -1.0 / (rows * self.component.target_rms**2), sums[0])
         tape.column_sum(dy, sums[1:])
         tape.multiply(sums[1], 1.0 / rows, sums[1])
-        tape.multiply(y, sums[0], product)
         result = dx if dx.shape == y.shape else tape.scratch(*y.shape)
-        tape.subtract(dy, sums[1], result)
-        tape.add(result, product, result)
-        tape.multiply(result, scale, result)
+        product = None
+        for value, derivative, out in tape.row_blocks(y, dy, result):
+            product = tape.scratch(*value.shape) if product is None else product[: len(value)]
+            tape.multiply(value, sums[0], product)
+            tape.subtract(derivative, sums[1], out)
+            tape.add(out, product, out)
+            tape.multiply(out, scale, out)
         if result is not dx:
             tape.copy(result.reshape(dx.shape), dx)
 
