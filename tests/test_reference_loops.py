@@ -1,0 +1,122 @@
+"""Looped computation: the requests are Kaldi's, and chunk after chunk gives Kaldi's outputs."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kaldi_tables import assert_same_archive, read_archive
+from nnet3_compiler import (
+    compile_computation,
+    compile_looped,
+    looped_chunk_size,
+    looped_requests,
+    with_ivector_period,
+)
+from nnet3_descriptors import Nnet, read_nnet, set_test_mode
+from nnet3_graph import ComputationRequest, IoSpecification, compute_context
+from nnet3_runtime_cuda import NnetComputer
+from reference_cases import TOOLS_REFERENCE
+
+CASES = [("lstmp", 10, 1), ("lstmp", 21, 1), ("tdnnf-chain", 21, 3)]
+
+
+def case_file(name: str, chunk: int, subsampling: int, suffix: str) -> Path:
+    """The file of a case: looped.NET.cC[sS].SUFFIX."""
+    sampled = f"s{subsampling}" if subsampling > 1 else ""
+    return TOOLS_REFERENCE / f"looped.{name}.c{chunk}{sampled}.{suffix}"
+
+
+def prepared(name: str, chunk: int, subsampling: int) -> tuple[Nnet, list[ComputationRequest]]:
+    """The network as looped computation wants it, and its three requests."""
+    nnet = set_test_mode(read_nnet(TOOLS_REFERENCE / f"{name}.raw"))
+    assert looped_chunk_size(nnet, chunk, subsampling) == chunk
+    nnet = with_ivector_period(nnet, chunk)
+    return nnet, looped_requests(nnet, chunk, frame_subsampling_factor=subsampling)
+
+
+def printed_indexes(text: str) -> list[list[int]]:
+    """The indexes of a printed list such as (0,-9:29), (0,30)."""
+    indexes = []
+    for n, first, last in re.findall(r"\((\d+),(-?\d+)(?::(-?\d+))?\)", text):
+        indexes += [[int(n), t, 0] for t in range(int(first), int(last or first) + 1)]
+    return indexes
+
+
+@pytest.mark.parametrize(("name", "chunk", "subsampling"), CASES)
+def test_requests(name: str, chunk: int, subsampling: int) -> None:
+    """The three requests are those that Kaldi prints."""
+    _, requests = prepared(name, chunk, subsampling)
+    printed = case_file(name, chunk, subsampling, "txt").read_text().split("matrix ")[0]
+    lines = re.findall(r"(input|output)-\d+: name=(\S+), .*indexes=\[(.*)\]", printed)
+    ours = [
+        (kind, io.name, io.indexes.tolist())
+        for request in requests
+        for kind, list_of_io in (("input", request.inputs), ("output", request.outputs))
+        for io in list_of_io
+    ]
+
+    assert [(kind, node, printed_indexes(text)) for kind, node, text in lines] == ours
+
+
+def chunk_by_chunk(
+    nnet: Nnet, requests: list[ComputationRequest], chunk: int, subsampling: int
+) -> dict[str, np.ndarray]:
+    """The outputs of all utterances, their edge frames repeated."""
+    computer = NnetComputer(nnet, compile_looped(nnet, requests))
+    times = [request.inputs[0].indexes[:, 1] for request in requests]
+    outputs = {}
+    for key, frames in read_archive(features_of(nnet)).items():
+        computer.reset()
+        num_rows = -(-len(frames) // subsampling)
+        rows: list[np.ndarray] = []
+        while sum(map(len, rows)) < num_rows:
+            number = len(rows)
+            wanted = times[min(number, 2)] + max(0, number - 2) * chunk
+            given = frames[np.clip(wanted, 0, len(frames) - 1)]
+            rows.append(computer.forward({"input": given})["output"])
+        outputs[key] = np.concatenate(rows)[:num_rows]
+    return outputs
+
+
+def features_of(nnet: Nnet) -> Path:
+    """The archive of features of the right dimension."""
+    return TOOLS_REFERENCE / f"feats{nnet.node_dim('input')}.ark"
+
+
+# Kaldi makes up statistics for tdnnf-chain, whose batch-norm components have none.
+@pytest.mark.parametrize(("name", "chunk", "subsampling"), CASES[:2])
+def test_outputs(name: str, chunk: int, subsampling: int) -> None:
+    """Utterances computed chunk by chunk give Kaldi's outputs."""
+    nnet, requests = prepared(name, chunk, subsampling)
+
+    outputs = chunk_by_chunk(nnet, requests, chunk, subsampling)
+
+    assert_same_archive(outputs, read_archive(case_file(name, chunk, subsampling, "ark")))
+
+
+def test_chunks_of_a_subsampled_network() -> None:
+    """Utterances computed chunk by chunk are those computed at once, every third frame."""
+    chunk, subsampling = 21, 3
+    nnet, requests = prepared("tdnnf-chain", chunk, subsampling)
+    left, right = compute_context(nnet)
+    whole = {}
+    for key, frames in read_archive(features_of(nnet)).items():
+        times = np.arange(-left, len(frames) + right)
+        request = ComputationRequest(
+            inputs=[IoSpecification.from_range("input", -left, len(frames) + right)],
+            outputs=[IoSpecification.from_range("output", 0, len(frames), t_step=subsampling)],
+        )
+        computer = NnetComputer(nnet, compile_computation(nnet, request))
+        whole[key] = computer.forward({"input": frames[np.clip(times, 0, len(frames) - 1)]})[
+            "output"
+        ]
+
+    outputs = chunk_by_chunk(nnet, requests, chunk, subsampling)
+
+    scale = max(np.abs(rows).max() for rows in whole.values())
+    assert_same_archive(
+        {key: rows / scale for key, rows in outputs.items()},
+        {key: rows / scale for key, rows in whole.items()},
+        1e-6,
+    )
