@@ -95,6 +95,16 @@ def test_text_of_the_computation(case: ReferenceCase) -> None:
 
 
 @parametrize_cases()
+def test_counts_of_cindexes_after_steps(case: ReferenceCase) -> None:
+    """Steps add as many cindexes as Kaldi's do: whole dim-range nodes, padding."""
+    nnet = read_nnet(case.network_path)
+
+    steps = Compiler(nnet, computation_request(case)).make_steps()
+
+    assert case.structure["cindexes_after_steps"] == steps.counts_by_node(nnet)
+
+
+@parametrize_cases()
 def test_serialized_request_and_computation(case: ReferenceCase) -> None:
     """Request and computation come back equal from their bytes."""
     request = computation_request(case)
