@@ -7,6 +7,7 @@ from nnet3_compiler import (
     AddToRowsMulti,
     Backprop,
     BackpropNoModelUpdate,
+    Compiler,
     CopyRows,
     CopyRowsMulti,
     CopyToRowsMulti,
