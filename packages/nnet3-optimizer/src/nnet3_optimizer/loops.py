@@ -6,7 +6,8 @@ becomes what the next round starts from.
 
 from __future__ import annotations
 
-from nnet3_compiler.commands import GotoLabel, SwapMatrix
+import numpy as np
+from nnet3_compiler.commands import GotoLabel, NoOperationMarker, SwapMatrix
 from nnet3_compiler.declaration import OPCODE_COLUMN
 
 from nnet3_optimizer.analysis.variables import Table
@@ -26,3 +27,9 @@ def hand_over_commands(table: Table) -> range:
     while begin and int(table[begin - 1, OPCODE_COLUMN]) == SwapMatrix.OPCODE:
         begin -= 1
     return range(begin, end)
+
+
+def is_in_segments(table: Table) -> bool:
+    """Returns whether a computation consists of several segments, or loops over them."""
+    markers = np.count_nonzero(table[:, OPCODE_COLUMN] == NoOperationMarker.OPCODE)
+    return bool(markers > 1) or is_loop(table)

@@ -10,11 +10,12 @@ class OptimizeOptions:
     """Which passes run; each option can be turned off alone.
 
     The names are those of Kaldi's options (with "-" for "_"), except for those that Kaldi lacks:
-    `remove_dead_commands` and `verify`.
+    `remove_dead_commands` and `verify`. A computation in several segments, which is to become a
+    loop, is treated accordingly, without an option.
 
     Attributes:
         optimize: False turns off everything but what an option outside of this list asks for:
-            derivative times, looped computation, memory compression.
+            derivative times, memory compression.
         consolidate_model_update: See `passes.model_update`.
         convert_addition: See `passes.additions`.
         snip_row_ops, split_row_ops, optimize_row_ops: See `passes.row_operations`.
@@ -31,8 +32,6 @@ class OptimizeOptions:
         max_deriv_time_relative: Like max_deriv_time, counted from the last t of an output.
         memory_compression_level: 0 for none, 1 for what loses nothing, 2 for 16-bit values too. See
             `passes.compression_of_activations`.
-        optimize_looped_computation: Turn a computation in several segments into a loop. See
-            `passes.looping`.
         verify: Check the computation after each pass, and prove that it still does the same, where
             the pass is meant to change nothing.
     """
@@ -57,7 +56,6 @@ class OptimizeOptions:
     max_deriv_time: int | None = None
     max_deriv_time_relative: int | None = None
     memory_compression_level: int = attrs.field(default=1)
-    optimize_looped_computation: bool = False
     verify: bool = False
 
     @memory_compression_level.validator

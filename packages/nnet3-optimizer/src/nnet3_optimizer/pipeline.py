@@ -16,6 +16,7 @@ from nnet3_optimizer.passes.additions import convert_additions, order_additions
 from nnet3_optimizer.passes.allocation_reuse import allocate_from_other
 from nnet3_optimizer.passes.compression_of_activations import compress_activations
 from nnet3_optimizer.passes.dead_code import remove_dead_commands
+from nnet3_optimizer.passes.derivative_times import limit_derivative_times
 from nnet3_optimizer.passes.extension import extend_matrices
 from nnet3_optimizer.passes.io_order import consolidate_io
 from nnet3_optimizer.passes.merging import MergingOptions, merge_variables
@@ -27,6 +28,7 @@ from nnet3_optimizer.passes.row_operations import (
     split_row_operations,
 )
 from nnet3_optimizer.passes.sizing import move_sizing_commands
+from nnet3_optimizer.passes.trimming import trim_matrices
 from nnet3_optimizer.passes.zeroing import remove_needless_zeroing
 from nnet3_optimizer.program import Program
 
@@ -65,7 +67,21 @@ def _merges(o: OptimizeOptions) -> bool:
     return o.optimize and (o.remove_assignments or o.propagate_in_place or o.backprop_in_place)
 
 
+def _limits_times(o: OptimizeOptions) -> bool:
+    limits = (o.min_deriv_time, o.max_deriv_time, o.max_deriv_time_relative)
+    return any(limit is not None for limit in limits)
+
+
 PIPELINE: tuple[Pass, ...] = (
+    Pass(
+        "limit-derivative-times",
+        lambda p, o: limit_derivative_times(
+            p, o.min_deriv_time, o.max_deriv_time, o.max_deriv_time_relative
+        ),
+        _limits_times,
+        lambda o: False,
+    ),
+    Pass("trim-matrices", lambda p, o: trim_matrices(p), _limits_times),
     Pass(
         "consolidate-model-update",
         lambda p, o: consolidate_model_update(p),
@@ -104,7 +120,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         "extend-matrices",
         lambda p, o: extend_matrices(p),
-        lambda o: o.optimize and o.extend_matrices and not o.optimize_looped_computation,
+        lambda o: o.optimize and o.extend_matrices,
     ),
     Pass("merge-variables", lambda p, o: merge_variables(p, _merging(o)), _merges),
     Pass(
@@ -115,18 +131,18 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         "move-sizing-commands",
         lambda p, o: move_sizing_commands(p),
-        lambda o: (o.optimize and o.move_sizing_commands) or o.optimize_looped_computation,
+        lambda o: o.optimize and o.move_sizing_commands,
     ),
     Pass(
         "allocate-from-other",
         lambda p, o: allocate_from_other(p),
-        lambda o: o.optimize and o.allocate_from_other and not o.optimize_looped_computation,
+        lambda o: o.optimize and o.allocate_from_other,
     ),
     Pass("consolidate-io", lambda p, o: consolidate_io(p), lambda o: True),
     Pass(
         "memory-compression",
         lambda p, o: compress_activations(p, o.memory_compression_level),
-        lambda o: o.memory_compression_level > 0 and not o.optimize_looped_computation,
+        lambda o: o.memory_compression_level > 0,
         lambda o: o.memory_compression_level < 2,
     ),
     Pass("renumber", lambda p, o: renumber(p), lambda o: True),

@@ -22,6 +22,7 @@ from nnet3_compiler.commands import (
     CopyRowsMulti,
     CopyToRowsMulti,
     DeallocMatrix,
+    GotoLabel,
     MatrixAdd,
     MatrixCopy,
     NoOperationMarker,
@@ -32,7 +33,12 @@ from nnet3_compiler.commands import (
     SwapMatrix,
 )
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.declaration import ALPHA_COLUMN, FIRST_OPERAND_COLUMN, alpha_value
+from nnet3_compiler.declaration import (
+    ALPHA_COLUMN,
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
+    alpha_value,
+)
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 
 from nnet3_optimizer.compression import keeps_sign_only
@@ -92,7 +98,7 @@ class SymbolicExecution:
 
         Args:
             nnet: The network.
-            computation: The computation; if it loops, the loop is run once.
+            computation: The computation.
             salt: Tells the undefined elements of one computation from those of another.
         """
         self.nnet = nnet
@@ -110,14 +116,26 @@ class SymbolicExecution:
         self._undefined = 0
         self._command = 0
 
-    def run(self) -> Behaviour:
-        """Executes all commands in order and returns what was seen from outside."""
-        first = FIRST_OPERAND_COLUMN
-        for command, row in enumerate(self.computation.command_table.tolist()):
-            self._command = command
-            action = _ACTIONS.get(row[0])
+    def run(self, num_segments: int | None = None) -> Behaviour:
+        """Executes commands and returns what was seen from outside.
+
+        Args:
+            num_segments: How many segments to run, which a loop may do any number of times; None to
+                run all commands once.
+        """
+        table = self.computation.command_table.tolist()
+        self._command = 0
+        while self._command < len(table):
+            row = table[self._command]
+            if num_segments is not None and self._segment == num_segments:
+                break
+            action = _ACTIONS.get(row[OPCODE_COLUMN])
             if action is not None:
-                action(self, alpha_value(row[ALPHA_COLUMN]) if row[1] else 0.0, *row[first:])
+                alpha = alpha_value(row[ALPHA_COLUMN]) if row[ALPHA_COLUMN] else 0.0
+                action(self, alpha, *row[FIRST_OPERAND_COLUMN:])
+            self._command += 1
+            if row[OPCODE_COLUMN] == GotoLabel.OPCODE and num_segments is not None:
+                self._command = row[FIRST_OPERAND_COLUMN]
         return self.behaviour
 
     # -- matrices ------------------------------------------------------------------------------

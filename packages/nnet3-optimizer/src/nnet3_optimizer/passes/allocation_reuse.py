@@ -15,7 +15,7 @@ from nnet3_compiler.commands import (
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
 from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.loops import is_loop
+from nnet3_optimizer.loops import is_in_segments
 from nnet3_optimizer.program import Program
 
 
@@ -26,7 +26,7 @@ def allocate_from_other(program: Program) -> Program:
     2. The allocation comes after the deallocation; of several the nearest, so that memory is not
        held for longer than needed.
     3. The new matrix has undefined elements: SetConst follows if it was allocated with zeros.
-    4. Loops stay as they are.
+    4. Loops, and computations in several segments that are to become loops, stay as they are.
 
     Before::
 
@@ -57,7 +57,7 @@ def allocate_from_other(program: Program) -> Program:
         provide output = m3
         segment end
     """
-    if is_loop(program.table):
+    if is_in_segments(program.table):
         return program
     whole = program.table[:, FIRST_OPERAND_COLUMN]
     frees: dict[tuple[int, int], list[int]] = {}

@@ -20,7 +20,7 @@ from nnet3_compiler.declaration import (
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.variables import MATRIX, Table
 from nnet3_optimizer.debug_info import extended
-from nnet3_optimizer.loops import is_loop
+from nnet3_optimizer.loops import is_in_segments
 from nnet3_optimizer.program import Program
 
 WORTH_EXTENDING = 0.8
@@ -40,7 +40,7 @@ def extend_matrices(program: Program) -> Program:
     2. It ends at the last row of the destination as it was; the destination is neither input nor
        output. Nothing but allocation, deallocation and setting to a constant names the new rows.
     3. Rows that the source has beyond those copied may be undefined; nobody reads their copies.
-    4. Loops stay as they are.
+    4. Loops, and computations in several segments that are to become loops, stay as they are.
 
     Before::
 
@@ -74,7 +74,7 @@ def extend_matrices(program: Program) -> Program:
         free m1
         free m2
     """
-    if is_loop(program.table):
+    if is_in_segments(program.table):
         return program
     at = program.positions(MatrixCopy.OPCODE)
     at = at[program.table[at, ALPHA_COLUMN] == _ONE]
