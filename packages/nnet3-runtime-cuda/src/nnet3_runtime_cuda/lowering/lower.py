@@ -18,6 +18,7 @@ from ..row_ranges import record_row_range_sums
 from ..tape import Array, Scratch, Tape
 from .arena import Arena
 from .compression import STORED_AS, record_compress, record_decompress
+from .hand_over import Move, Place, origins, record_moves, swaps_from
 from .known_inputs import KnownSteps, plan_known_inputs
 from .pending_zeros import Area, PendingZeros
 from .program import Port, Program, Segment
@@ -59,6 +60,7 @@ class Lowering:
         zeros: Zeroed areas that have not been written yet.
         compressed: The command that compressed each matrix that is compressed now.
         updated: Components whose gradient is computed.
+        position: Of the current command.
     """
 
     def __init__(self, nnet: DeviceNnet, computation: NnetComputation) -> None:
@@ -77,7 +79,7 @@ class Lowering:
         self._labels: dict[int, int] = {}
         self._loop_to: int | None = None
         self._submatrices = computation.submatrices.tolist()
-        self._position = 0
+        self.position = 0
         self._known = plan_known_inputs(
             computation, lambda component: nnet.kernel(component).can_split_input
         )
@@ -89,7 +91,7 @@ class Lowering:
         forward_end = self.computation.forward_end
         num_forward = 0
         for position, command in enumerate(self.computation.commands):
-            self._position = position
+            self.position = position
             if position == forward_end:
                 self.end_segment()
                 num_forward = len(self._segments)
@@ -140,7 +142,7 @@ class Lowering:
         """Notes that a loop begins here."""
         self.flush_zeros()
         self.end_segment()
-        self._labels[self._position] = len(self._segments)
+        self._labels[self.position] = len(self._segments)
 
     def loop(self, label: int) -> None:
         """Notes that the program continues at a label."""
@@ -176,6 +178,11 @@ class Lowering:
             return self.arena.view(submatrix), False
         return self.read(submatrix), True
 
+    def place(self, submatrix: int) -> Place:
+        """Where a whole matrix lies; pending zeros in it are written first."""
+        matrix, _ = self.area(submatrix)
+        return Place(self.arena.offset(matrix), self.read(submatrix))
+
     def _flush(self, submatrix: int) -> None:
         matrix, area = self.area(submatrix)
         for pending in self.zeros.touching(matrix, area):
@@ -199,16 +206,16 @@ class Lowering:
 
     def known_part(self) -> KnownPart | None:
         """The part of the current Propagate that is known before; recorded with its first step."""
-        steps = self._known.get(self._position)
+        steps = self._known.get(self.position)
         if steps is None:
             return None
-        if self._position == steps.steps[0].position:
+        if self.position == steps.steps[0].position:
             self._known_values[id(steps)] = self._record_known(steps)
         values = self._known_values[id(steps)]
-        if self._position == steps.steps[-1].position:
+        if self.position == steps.steps[-1].position:
             # The next such steps may have the memory once this command has run.
             self._known_memory.append(values)
-        rows = steps.rows_at(self._position)
+        rows = steps.rows_at(self.position)
         return KnownPart(columns=steps.area.column_end - steps.area.column, value=values[rows])
 
     def _record_known(self, steps: KnownSteps) -> Array:
@@ -274,13 +281,22 @@ def _dealloc(low: Lowering, command: c.DeallocMatrix) -> None:
 @binds(c.SwapMatrix)
 def _swap(low: Lowering, command: c.SwapMatrix) -> None:
     """The destination takes the contents of the source, which has none any more."""
-    source, destination = low.area(command.source)[0], low.area(command.destination)[0]
-    low.zeros.forget(destination)
-    if low.arena.offset(source) == low.arena.offset(destination):
-        for area in low.zeros.touching(source, low.area(command.source)[1]):
-            low.zeros.note(destination, area)
-    else:
-        low.tape.copy(low.read(command.source), low.arena.view(command.destination))
+    commands = low.computation.commands
+    if low.position and isinstance(commands[low.position - 1], c.SwapMatrix):
+        return  # was done together with that one
+    moves = []
+    for destination, source in origins(swaps_from(commands, low.position)).items():
+        from_matrix, area = low.area(source)
+        to_matrix, _ = low.area(destination)
+        if low.arena.offset(from_matrix) == low.arena.offset(to_matrix):
+            pending = low.zeros.touching(from_matrix, area)
+            low.zeros.forget(to_matrix)
+            for zeros in pending:
+                low.zeros.note(to_matrix, zeros)
+        else:
+            low.zeros.forget(to_matrix)
+            moves.append(Move(low.place(source), low.place(destination)))
+    record_moves(low.tape, moves)
 
 
 @binds(c.SetConst)

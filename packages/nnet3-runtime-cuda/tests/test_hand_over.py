@@ -1,0 +1,61 @@
+"""Matrices are handed over as if all at once, wherever they lie."""
+
+import itertools
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nnet3_compiler import commands
+from nnet3_runtime_cuda.lowering.hand_over import Move, Place, origins, record_moves
+from nnet3_runtime_cuda.tape import Scratch, Tape
+
+SIZE = 12
+WIDTH = 3
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), max_size=6))
+@settings(deadline=None)
+def test_origins_are_those_of_one_swap_after_another(pairs: list[tuple[int, int]]) -> None:
+    """Whatever is still defined at the end came from the matrix that is named."""
+    contents: dict[int, int | None] = {number: number for number in range(1, 7)}
+    program = []
+    for destination, source in pairs:
+        if destination != source and contents[source] is not None:
+            program.append(commands.SwapMatrix(destination=destination, source=source))
+            contents[destination], contents[source] = contents[source], None
+
+    found = origins(program)
+
+    touched = {swap.destination for swap in program} | {swap.source for swap in program}
+    assert found == {m: contents[m] for m in touched if contents[m] is not None}
+
+
+@st.composite
+def moves(draw: st.DrawFn) -> list[tuple[int, int]]:
+    """Places (source, destination) of moves; no two destinations and no two sources overlap."""
+    count = draw(st.integers(1, 3))
+    begins = st.lists(st.integers(0, SIZE - WIDTH), min_size=count, max_size=count).filter(
+        lambda found: all(b - a >= WIDTH for a, b in itertools.pairwise(sorted(found)))
+    )
+    return list(zip(draw(begins), draw(begins), strict=True))
+
+
+@given(moves())
+@settings(deadline=None)
+def test_moves_happen_at_once(places: list[tuple[int, int]]) -> None:
+    """Destinations get what the sources held before any move."""
+    memory = np.arange(float(SIZE))
+    before = memory.copy()
+    tape = Tape(np, np.float64, Scratch(np))
+
+    def place(begin: int) -> Place:
+        return Place(begin, memory[begin : begin + WIDTH].reshape(1, WIDTH))
+
+    record_moves(tape, [Move(place(source), place(destination)) for source, destination in places])
+    for call in tape.calls:
+        call()
+
+    for source, destination in places:
+        np.testing.assert_array_equal(
+            memory[destination : destination + WIDTH], before[source : source + WIDTH]
+        )
