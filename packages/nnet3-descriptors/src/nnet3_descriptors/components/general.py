@@ -20,6 +20,7 @@ from nnet3_descriptors.components.info import item, items, mean_stddev, number
 from nnet3_descriptors.components.initial import normal
 from nnet3_descriptors.components.no_input import NoInputRules
 from nnet3_descriptors.components.precomputed import (
+    NO_ROWS,
     RowArray,
     find_rows,
     precomputed,
@@ -154,7 +155,9 @@ class BackpropTruncationComponent(Component):
     def precompute_indexes(
         self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool
     ) -> BackpropTruncationPrecomputedIndexes:
-        """Returns the rows at boundaries."""
+        """Returns the rows at boundaries; only the backward computation looks at them."""
+        if not need_backprop:
+            return BackpropTruncationPrecomputedIndexes(boundary_rows=NO_ROWS)
         # The number of the sequence shifts its boundaries, lest they are always at its beginning.
         time = times(output_indexes) - output_indexes[:, N]
         interval = self.zeroing_interval

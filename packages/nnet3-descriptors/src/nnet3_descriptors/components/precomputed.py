@@ -14,6 +14,9 @@ from nnet3_descriptors.indexes import IndexArray, N, T, X, index_keys
 
 RowArray = NDArray[np.int32]
 
+NO_ROWS = np.empty(0, dtype=np.int32)
+NO_RANGES = np.empty((0, 2), dtype=np.int32)
+
 _C = TypeVar("_C", bound=type)
 
 

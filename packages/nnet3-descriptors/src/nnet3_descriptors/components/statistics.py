@@ -16,6 +16,8 @@ from nnet3_descriptors.components.base import (
 )
 from nnet3_descriptors.components.fields import boolean, integer, real
 from nnet3_descriptors.components.precomputed import (
+    NO_RANGES,
+    NO_ROWS,
     RowArray,
     precomputed,
     row_array,
@@ -25,9 +27,6 @@ from nnet3_descriptors.components.precomputed import (
 )
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 from nnet3_descriptors.indexes import IndexArray, T
-
-NO_ROWS = np.empty(0, dtype=np.int32)
-NO_RANGES = np.empty((0, 2), dtype=np.int32)
 
 
 @precomputed
