@@ -29,6 +29,7 @@ from nnet3_compiler.declaration import (
     TABLE_WIDTH,
     Command,
 )
+from nnet3_compiler.storage import restore, store
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
@@ -207,8 +208,6 @@ class NnetComputation:
 
     def to_bytes(self) -> bytes:
         """Returns the serialized computation: a safetensors container, see the package README."""
-        from nnet3_compiler.storage import store
-
         return store(self)
 
     @classmethod
@@ -218,8 +217,6 @@ class NnetComputation:
         Raises:
             Nnet3Error: The bytes are no serialized computation, or hold an invalid one.
         """
-        from nnet3_compiler.storage import restore
-
         return cls(**restore(data))
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -16,7 +16,12 @@ NODE, N, T, X = 0, 1, 2, 3
 
 def cindex_table(value: Any) -> IntArray:
     """Returns `value` as a read-only (rows, 4) int32 array."""
-    return as_table(value, 4)
+    array = value if type(value) is np.ndarray and not value.flags.writeable else None
+    if array is None or array.dtype != np.int32:  # there are thousands of these: most are ready
+        array = as_table(value, 4)
+    if array.ndim != 2 or array.shape[1] != 4:
+        raise ComputationError(f"cindexes must have the shape (rows, 4) (got {array.shape})")
+    return array
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -44,10 +49,6 @@ class MatrixDebugInfo:
     block: int = 1
 
     def __attrs_post_init__(self) -> None:
-        if self.pattern.ndim != 2 or self.pattern.shape[1] != 4:
-            raise ComputationError(
-                f"cindexes must have the shape (rows, 4) (got {self.pattern.shape})"
-            )
         rows = len(self.pattern)
         if self.block < 1 or rows % self.block:
             raise ComputationError(f"{rows} rows are no multiple of a block of {self.block}")
