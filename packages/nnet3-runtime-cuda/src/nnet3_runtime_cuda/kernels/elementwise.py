@@ -6,6 +6,7 @@ import numpy as np
 from nnet3_descriptors.components import (
     ClipGradientComponent,
     Component,
+    ConstantComponent,
     ConstantFunctionComponent,
     ElementwiseProductComponent,
     FixedBiasComponent,
@@ -255,9 +256,9 @@ def _ensure_nonzero(scales: Array, out: Array) -> None:
     out[small] = np.where(scales[small] >= 0.0, SMALLEST_SCALE, -SMALLEST_SCALE)
 
 
-@kernel_for(ConstantFunctionComponent)
-class ConstantFunctionKernel(Kernel):
-    """y = c in each row, whatever the input; dx = 0; the gradient sums dy."""
+@kernel_for(ConstantComponent, ConstantFunctionComponent)
+class ConstantKernel(Kernel):
+    """y = c in each row, whatever the input, if any; dx = 0; the gradient sums dy."""
 
     def prepare(self) -> None:
         """Finds the constant and sets up the preconditioner."""

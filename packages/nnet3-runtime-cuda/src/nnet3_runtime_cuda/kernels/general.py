@@ -7,16 +7,13 @@ from nnet3_descriptors.components import (
     BackpropTruncationComponent,
     BackpropTruncationPrecomputedIndexes,
     Component,
-    ConstantComponent,
     DistributeComponent,
     DistributePrecomputedIndexes,
     PrecomputedIndexes,
 )
 
-from ..natural_gradient import NaturalGradientOptions
 from ..tape import Array
 from .base import Backpropagation, Kernel, Propagation, kernel_for
-from .elementwise import RowPreconditioner, record_vector_update
 
 NO_THRESHOLD = 1.0e10
 """Stands for a threshold that is switched off."""
@@ -118,35 +115,3 @@ class BackpropTruncationKernel(Kernel):
         self.count += len(squares)
         self.num_zeroed += float(zeroed.sum())
         self.count_zeroing_boundaries += boundaries
-
-
-@kernel_for(ConstantComponent)
-class ConstantKernel(Kernel):
-    """y = c in each row, from no input; the gradient sums dy."""
-
-    def prepare(self) -> None:
-        """Finds the constant and sets up the preconditioner."""
-        self.is_updatable = "output" in self.store.parameters
-        self.output = (
-            self.store.parameters["output"]
-            if self.is_updatable
-            else self.store.constant(self.component.output)
-        )
-        self.preconditioner = RowPreconditioner(NaturalGradientOptions())
-
-    def propagate(self, p: Propagation) -> None:
-        """Records the forward pass."""
-        p.tape.copy(self.output, p.y)
-
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        if b.dx is not None and not b.add:
-            b.tape.fill(0.0, b.dx)
-        if b.update and self.is_updatable:
-            natural = self.store.natural_gradient and self.component.use_natural_gradient
-            record_vector_update(
-                b.tape,
-                b.dy,
-                self.store.directions["output"],
-                self.preconditioner if natural else None,
-            )
