@@ -13,7 +13,7 @@ from nnet3_descriptors import Nnet
 from .device import DeviceNnet
 from .errors import RunError
 from .lowering import Port, Segment, lower
-from .tape import Array
+from .tape import Array, running
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -133,9 +133,7 @@ class NnetComputer:
         arrays = _checked(segment.inputs, given, what)
         for port, array in zip(segment.inputs, arrays, strict=True):
             np.copyto(port.view, array)
-        # Overflow to infinity and division by it are part of the formulas (sigmoid); log 0 is not
-        # an error either.
-        with np.errstate(all="ignore"):
+        with running():
             for call in segment.calls:
                 call()
         return {port.node: np.array(port.view) for port in segment.outputs}

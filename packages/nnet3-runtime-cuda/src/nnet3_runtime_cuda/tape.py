@@ -29,6 +29,28 @@ FEW_ROWS = 48
 BLOCK_ELEMENTS = 1 << 16
 """Chains of operations run over so many elements at a time, 256 KiB."""
 
+UFUNC_BUFFER = 256
+"""Elements that NumPy may buffer of an operand of an element-wise operation.
+
+With its default of 8192 it copies rows shorter than that to buffers which it allocates for the
+call, so that sums of a matrix and a vector, or of parts of matrices, take up to four times longer.
+"""
+
+
+@contextmanager
+def running() -> Iterator[None]:
+    """The settings of NumPy under which recorded calls are to run.
+
+    Overflow to infinity and division by it are part of the formulas (sigmoid); log 0 is not an
+    error either.
+    """
+    with np.errstate(all="ignore"):
+        before = np.setbufsize(UFUNC_BUFFER)
+        try:
+            yield
+        finally:
+            np.setbufsize(before)
+
 
 class Scratch:
     """Working memory that the commands of a program share: each may use all of it, in turn."""
@@ -83,8 +105,9 @@ class Tape:
 
     def run(self) -> None:
         """Runs what was recorded."""
-        for call in self.calls:
-            call()
+        with running():
+            for call in self.calls:
+                call()
 
     # ---- memory ----
 
@@ -141,7 +164,13 @@ class Tape:
 
     def copy(self, source: Operand, out: Array) -> None:
         """out = source (broadcast)."""
-        if source is not out:
+        if source is out:
+            return
+        floats = isinstance(source, np.ndarray) and source.dtype == out.dtype == self.dtype
+        if floats and np.may_share_memory(source, out):
+            # Columns of the same rows: copyto would take care, with a temporary copy.
+            self.calls.append(partial(self.xp.positive, source, out))
+        else:
             self.calls.append(partial(self.xp.copyto, out, source))
 
     def fill(self, value: float, out: Array) -> None:

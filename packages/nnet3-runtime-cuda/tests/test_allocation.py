@@ -1,0 +1,77 @@
+"""A run takes no memory but that of the outputs it returns."""
+
+import tracemalloc
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from nnet3_descriptors import parse_config, set_test_mode
+from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_optimizer import CachingCompiler
+from nnet3_runtime_cuda import NnetComputer
+
+FRAMES = 400
+
+CONFIG = """
+input-node name=input dim=40
+component name=up type=TdnnComponent input-dim=40 output-dim=100 time-offsets=-1,0,1
+component-node name=up component=up input=input
+component name=relu type=RectifiedLinearComponent dim=100 self-repair-scale=1.0e-5
+component-node name=relu component=relu input=up
+component name=norm type=BatchNormComponent dim=100
+component-node name=norm component=norm input=relu
+component name=down type=LinearComponent input-dim=200 output-dim=60
+component-node name=down component=down input=Append(Offset(norm, -3), norm)
+component name=last type=NaturalGradientAffineComponent input-dim=60 output-dim=80
+component-node name=last component=last input=Sum(Scale(0.5, down), Offset(down, 1))
+component name=softmax type=LogSoftmaxComponent dim=80
+component-node name=softmax component=softmax input=last
+output-node name=output input=softmax
+"""
+
+LARGEST = 8192
+"""Bytes: Python objects of a run, none of which is an array (the smallest here has 40 kB)."""
+
+
+def computer(*, train: bool) -> tuple[NnetComputer, np.ndarray]:
+    """A computer, and its input."""
+    nnet = parse_config(CONFIG, rng=np.random.default_rng(0))
+    if not train:
+        nnet = set_test_mode(nnet)
+    request = ComputationRequest(
+        inputs=(IoSpecification.from_range("input", -5, FRAMES + 5),),
+        outputs=(IoSpecification.from_range("output", 0, FRAMES, has_deriv=train),),
+        need_model_derivative=train,
+        store_component_stats=train,
+    )
+    x = np.random.default_rng(1).standard_normal((FRAMES + 10, 40)).astype(np.float32)
+    return NnetComputer(nnet, CachingCompiler(nnet).compile(request)), x
+
+
+def peak(run: Callable[[], dict[str, np.ndarray]]) -> int:
+    """The most bytes that were held during a run, without the outputs that it returns."""
+    tracemalloc.start()
+    try:
+        outputs = run()
+        return tracemalloc.get_traced_memory()[1] - sum(a.nbytes for a in outputs.values())
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_forward(train: bool) -> None:
+    """The forward pass allocates nothing."""
+    run, x = computer(train=train)
+    run.forward({"input": x})
+
+    assert peak(lambda: run.forward({"input": x})) < LARGEST
+
+
+def test_backward() -> None:
+    """The backward pass allocates nothing."""
+    run, x = computer(train=True)
+    derivative = run.forward({"input": x})
+    run.backward(derivative)
+    run.forward({"input": x})
+
+    assert peak(lambda: run.backward(derivative)) < LARGEST
