@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import secrets
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,7 +25,7 @@ def write_atomically(path: str | os.PathLike[str], chunks: Iterable[bytes | memo
         with target.open("wb") as file:
             file.writelines(chunks)
         return
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
     try:
         with temporary.open("xb") as file:
             file.writelines(chunks)

@@ -1,81 +1,87 @@
-"""The component types, one class for each."""
+"""The component types, one class for each.
 
-from nnet3_descriptors.components.affine import (
-    AffineComponent,
-    BlockAffineComponent,
-    FixedAffineComponent,
-    LinearComponent,
-    NaturalGradientAffineComponent,
-    NaturalGradientRepeatedAffineComponent,
-    RepeatedAffineComponent,
-)
-from nnet3_descriptors.components.attention import RestrictedAttentionComponent
-from nnet3_descriptors.components.base import (
-    Component,
-    PrecomputedIndexes,
-    UpdatableComponent,
+The classes are there when they are first asked for; see `registry`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from nnet3_descriptors.components.base import Component, PrecomputedIndexes, UpdatableComponent
+from nnet3_descriptors.components.config_line import ConfigLine
+from nnet3_descriptors.components.properties import ComponentProperties
+from nnet3_descriptors.components.registry import (
+    class_named,
     component_class,
     component_types,
 )
-from nnet3_descriptors.components.columns import (
-    PermuteComponent,
-    PnormComponent,
-    SumBlockComponent,
-    SumGroupComponent,
-)
-from nnet3_descriptors.components.composite import CompositeComponent
-from nnet3_descriptors.components.config_line import ConfigLine
-from nnet3_descriptors.components.elementwise import (
-    ClipGradientComponent,
-    ConstantFunctionComponent,
-    ElementwiseProductComponent,
-    FixedBiasComponent,
-    FixedScaleComponent,
-    NaturalGradientPerElementScaleComponent,
-    NoOpComponent,
-    PerElementOffsetComponent,
-    PerElementScaleComponent,
-    ScaleAndOffsetComponent,
-)
-from nnet3_descriptors.components.general import (
-    BackpropTruncationComponent,
-    BackpropTruncationPrecomputedIndexes,
-    ConstantComponent,
-    DistributeComponent,
-    DistributePrecomputedIndexes,
-)
-from nnet3_descriptors.components.masks import (
-    DropoutComponent,
-    DropoutMaskComponent,
-    GeneralDropoutComponent,
-    GeneralDropoutPrecomputedIndexes,
-    SpecAugmentTimeMaskComponent,
-    SpecAugmentTimeMaskPrecomputedIndexes,
-)
-from nnet3_descriptors.components.nonlinear import (
-    LogSoftmaxComponent,
-    RectifiedLinearComponent,
-    SigmoidComponent,
-    SoftmaxComponent,
-    TanhComponent,
-)
-from nnet3_descriptors.components.normalize import BatchNormComponent, NormalizeComponent
-from nnet3_descriptors.components.pooling import ConvolutionComponent, MaxpoolingComponent
-from nnet3_descriptors.components.properties import ComponentProperties
-from nnet3_descriptors.components.recurrent import (
-    GruNonlinearityComponent,
-    LstmNonlinearityComponent,
-    OutputGruNonlinearityComponent,
-)
-from nnet3_descriptors.components.statistics import (
-    StatisticsExtractionComponent,
-    StatisticsExtractionPrecomputedIndexes,
-    StatisticsPoolingComponent,
-    StatisticsPoolingPrecomputedIndexes,
-)
-from nnet3_descriptors.components.tdnn import TdnnComponent
-from nnet3_descriptors.components.time_height_convolution import TimeHeightConvolutionComponent
-from nnet3_descriptors.components.time_offsets import TimeOffsetPrecomputedIndexes
+
+if TYPE_CHECKING:
+    from nnet3_descriptors.components.affine import (
+        AffineComponent,
+        BlockAffineComponent,
+        FixedAffineComponent,
+        LinearComponent,
+        NaturalGradientAffineComponent,
+        NaturalGradientRepeatedAffineComponent,
+        RepeatedAffineComponent,
+    )
+    from nnet3_descriptors.components.attention import RestrictedAttentionComponent
+    from nnet3_descriptors.components.columns import (
+        PermuteComponent,
+        PnormComponent,
+        SumBlockComponent,
+        SumGroupComponent,
+    )
+    from nnet3_descriptors.components.composite import CompositeComponent
+    from nnet3_descriptors.components.elementwise import (
+        ClipGradientComponent,
+        ConstantFunctionComponent,
+        ElementwiseProductComponent,
+        FixedBiasComponent,
+        FixedScaleComponent,
+        NaturalGradientPerElementScaleComponent,
+        NoOpComponent,
+        PerElementOffsetComponent,
+        PerElementScaleComponent,
+        ScaleAndOffsetComponent,
+    )
+    from nnet3_descriptors.components.general import (
+        BackpropTruncationComponent,
+        BackpropTruncationPrecomputedIndexes,
+        ConstantComponent,
+        DistributeComponent,
+        DistributePrecomputedIndexes,
+    )
+    from nnet3_descriptors.components.masks import (
+        DropoutComponent,
+        DropoutMaskComponent,
+        GeneralDropoutComponent,
+        GeneralDropoutPrecomputedIndexes,
+        SpecAugmentTimeMaskComponent,
+        SpecAugmentTimeMaskPrecomputedIndexes,
+    )
+    from nnet3_descriptors.components.nonlinear import (
+        LogSoftmaxComponent,
+        RectifiedLinearComponent,
+        SigmoidComponent,
+        SoftmaxComponent,
+        TanhComponent,
+    )
+    from nnet3_descriptors.components.normalize import BatchNormComponent, NormalizeComponent
+    from nnet3_descriptors.components.pooling import ConvolutionComponent, MaxpoolingComponent
+    from nnet3_descriptors.components.recurrent import (
+        GruNonlinearityComponent,
+        LstmNonlinearityComponent,
+        OutputGruNonlinearityComponent,
+    )
+    from nnet3_descriptors.components.statistics import (
+        StatisticsExtractionComponent,
+        StatisticsExtractionPrecomputedIndexes,
+        StatisticsPoolingComponent,
+        StatisticsPoolingPrecomputedIndexes,
+    )
+    from nnet3_descriptors.components.tdnn import TdnnComponent
+    from nnet3_descriptors.components.time_height_convolution import TimeHeightConvolutionComponent
+    from nnet3_descriptors.components.time_offsets import TimeOffsetPrecomputedIndexes
 
 __all__ = [
     "AffineComponent",
@@ -139,3 +145,15 @@ __all__ = [
     "component_class",
     "component_types",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Returns a class whose module has not been imported yet."""
+    if name not in __all__:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    globals()[name] = value = class_named(name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

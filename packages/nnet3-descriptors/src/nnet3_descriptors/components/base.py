@@ -15,6 +15,7 @@ from nnet3_descriptors.components.fields import FieldSpec, boolean, field_specs,
 from nnet3_descriptors.components.info import item, items
 from nnet3_descriptors.components.kinds import Kind
 from nnet3_descriptors.components.properties import ComponentProperties
+from nnet3_descriptors.components.registry import register
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.indexes import IndexArray
 
@@ -24,7 +25,6 @@ InfoEntry = str | Callable[[Any], str]
 MAX_DIM: Final = 2**31 - 1
 """Largest number of columns."""
 
-_REGISTRY: dict[str, type[Component]] = {}
 _C = TypeVar("_C", bound="type[Component]")
 
 
@@ -33,7 +33,7 @@ def component(cls: _C) -> _C:
     """Makes a frozen value class of a component type and registers it under its name."""
     built = component_family(cls)
     built.IS_ABSTRACT = False
-    _REGISTRY[built.type] = built
+    register(built)
     return built
 
 
@@ -44,23 +44,6 @@ def component_family(cls: _C) -> _C:
     built.FIELDS = field_specs(built)
     built.IS_ABSTRACT = True
     return built
-
-
-def component_types() -> tuple[str, ...]:
-    """Returns the names of all component types, sorted."""
-    return tuple(sorted(_REGISTRY))
-
-
-def component_class(type_name: str) -> type[Component]:
-    """Returns the class of a component type.
-
-    Raises:
-        NetworkError: there is no such type.
-    """
-    try:
-        return _REGISTRY[type_name]
-    except KeyError:
-        raise NetworkError(f"unknown component type '{type_name}'") from None
 
 
 @attrs.frozen(kw_only=True)

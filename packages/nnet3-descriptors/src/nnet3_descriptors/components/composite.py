@@ -12,13 +12,12 @@ from nnet3_descriptors.components.base import (
     Component,
     UpdatableComponent,
     component,
-    component_class,
-    component_types,
 )
 from nnet3_descriptors.components.config_line import ConfigLine
 from nnet3_descriptors.components.fields import declare, integer
 from nnet3_descriptors.components.kaldi_io import read_component, write_component
 from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.components.registry import component_class, component_types
 
 if TYPE_CHECKING:
     from nnet3_descriptors.files.reader import Reader

@@ -11,15 +11,15 @@ Nodes may refer to nodes and components that are defined further down. `#` begin
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import attrs
 import numpy as np
 
-from nnet3_descriptors.components.base import Component, component_class, component_types
+from nnet3_descriptors.components.base import Component
 from nnet3_descriptors.components.config_line import ConfigLine
+from nnet3_descriptors.components.registry import component_class, component_types
 from nnet3_descriptors.descriptors import Descriptor
 from nnet3_descriptors.descriptors.grammar import parse_expression
 from nnet3_descriptors.descriptors.normalize import normalize
@@ -250,5 +250,7 @@ def _guess(name: str, known: Iterable[str]) -> str:
     names = [other for other in known if len(other) <= _MAX_GUESSED_LENGTH]
     if len(name) > _MAX_GUESSED_LENGTH or len(names) > _MAX_GUESSED_NAMES:
         return ""
+    import difflib  # for errors only, as it takes a while
+
     close = difflib.get_close_matches(name, names, n=1)
     return f"; did you mean '{close[0]}'?" if close else ""

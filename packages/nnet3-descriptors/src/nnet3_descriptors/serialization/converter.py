@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
 
+from nnet3_descriptors.components.registry import make_all_classes
 from nnet3_descriptors.descriptors import Descriptor, parse_descriptor
 from nnet3_descriptors.errors import Nnet3Error, SerializationError
 
@@ -180,6 +181,7 @@ def _tagged_unstructure_hook(_: Any) -> Callable[[Any], Any]:
 
 
 def _tagged_structure_hook(type_: Any) -> Callable[[Any, Any], Any]:
+    make_all_classes()
     members = set(_members(type_))
     is_optional = types.NoneType in members
     classes = {cls.__name__: cls for cls in _concrete_classes(members - {types.NoneType})}

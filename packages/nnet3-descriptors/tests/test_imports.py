@@ -1,0 +1,70 @@
+"""What importing the package loads, and what it leaves until it is needed."""
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import nnet3_descriptors.components
+import pytest
+from nnet3_descriptors import NetworkError, component_class
+from nnet3_descriptors.components import Component, PrecomputedIndexes
+from nnet3_descriptors.components.registry import MODULES
+
+COMPONENTS = Path(nnet3_descriptors.components.__file__).parent
+
+
+def modules_after(statement: str) -> set[str]:
+    """Returns the names of the modules that a new process has after a statement."""
+    command = [sys.executable, "-c", f"{statement}\nimport sys\nprint(*sys.modules)"]
+    return set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
+
+
+def test_import_loads_little() -> None:
+    """Slow modules and the classes of component types are left until they are needed."""
+    loaded = modules_after("import nnet3_descriptors")
+
+    slow = {"cattrs", "safetensors", "numpy.random", "difflib", "click", "tempfile", "secrets"}
+    assert not loaded & slow
+    assert not loaded & {f"nnet3_descriptors.components.{module}" for module in MODULES}
+
+
+def test_a_type_loads_its_module_alone() -> None:
+    """Asking for one class does not make the others."""
+    loaded = modules_after("from nnet3_descriptors.components import NoOpComponent")
+
+    assert "nnet3_descriptors.components.elementwise" in loaded
+    assert "nnet3_descriptors.components.tdnn" not in loaded
+
+
+@pytest.mark.parametrize("path", sorted(COMPONENTS.glob("*.py")), ids=lambda path: path.stem)
+def test_registry_has_the_public_classes_of_each_module(path: Path) -> None:
+    """A type that is missing in the list of names could not be read from files."""
+    name = f"nnet3_descriptors.components.{path.stem}"
+    module = importlib.import_module(name)
+    defined = {
+        key
+        for key, value in vars(module).items()
+        if isinstance(value, type)
+        and issubclass(value, Component | PrecomputedIndexes)
+        and not vars(value).get("IS_ABSTRACT", False)
+        and value.__module__ == name
+    }
+
+    assert defined == set(MODULES.get(path.stem, ()))
+
+
+def test_all_names_are_there() -> None:
+    """The package offers all of them under its own name."""
+    names = {name for names in MODULES.values() for name in names}
+
+    assert names <= set(dir(nnet3_descriptors.components))
+    assert all(getattr(nnet3_descriptors.components, name).__name__ == name for name in names)
+
+
+def test_unknown_names() -> None:
+    """An unknown class is an attribute error, an unknown type a network error."""
+    with pytest.raises(AttributeError, match="has no attribute 'TanComponent'"):
+        nnet3_descriptors.components.TanComponent  # noqa: B018
+    with pytest.raises(NetworkError, match="unknown component type 'TanComponent'"):
+        component_class("TanComponent")
