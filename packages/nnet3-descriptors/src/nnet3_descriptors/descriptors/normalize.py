@@ -176,9 +176,7 @@ def shifted(term: SumDescriptor, t_offset: int, x_offset: int = 0) -> SumDescrip
     return term.map_leaves(lambda leaf: _shifted_leaf(leaf, t_offset, x_offset))
 
 
-def _shifted_leaf(
-    leaf: ForwardingDescriptor, t_offset: int, x_offset: int
-) -> ForwardingDescriptor:
+def _shifted_leaf(leaf: ForwardingDescriptor, t_offset: int, x_offset: int) -> ForwardingDescriptor:
     if isinstance(leaf, Offset):
         t_offset += leaf.t_offset
         x_offset += leaf.x_offset
