@@ -26,6 +26,7 @@ class NnetComputer:
 
     Attributes:
         memory_bytes: Size of the memory for matrices and scratch; parameters are not counted.
+        num_calls: Number of array operations that the forward and backward pass make.
 
     Raises:
         UnsupportedComponentError: a component type has no arithmetic here.
@@ -44,6 +45,7 @@ class NnetComputer:
         self._next = 0
         self._ran_forward = False
         self.memory_bytes = self._program.memory_bytes
+        self.num_calls = self._program.num_calls
 
     # ---- running ----
 

@@ -52,3 +52,9 @@ class Program:
     loop_to: int | None
     updated: frozenset[int]
     memory_bytes: int
+
+    @property
+    def num_calls(self) -> int:
+        """Number of recorded calls of all segments."""
+        segments = [*self.forward, *([self.backward] if self.backward else [])]
+        return sum(len(segment.calls) for segment in segments)
