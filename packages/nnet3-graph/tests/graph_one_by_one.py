@@ -96,6 +96,7 @@ class OneByOne:
         earlier: those that earlier segments have.
         missing_outputs: the requested cindexes that cannot be computed.
         is_endless: whether what is needed reaches the margin.
+        goes_on: whether what can be computed, needed or not, reaches the margin.
     """
 
     examined: set[Cindex]
@@ -105,6 +106,7 @@ class OneByOne:
     earlier: frozenset[Cindex]
     missing_outputs: set[Cindex]
     is_endless: bool
+    goes_on: bool
 
     @property
     def cindexes(self) -> set[Cindex]:
@@ -240,4 +242,5 @@ def build_one_by_one(
         earlier=earlier,
         missing_outputs=outputs - have,
         is_endless=not all(map(inner.contain, used)),
+        goes_on=not all(map(inner.contain, have - supplied)),
     )

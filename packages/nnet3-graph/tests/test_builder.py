@@ -1,0 +1,393 @@
+"""Building graphs: what a request may name, states given at component nodes, and errors."""
+
+import numpy as np
+import pytest
+from nnet3_descriptors import parse_config
+from nnet3_graph import (
+    ComputationGraphBuilder,
+    ComputationRequest,
+    IoSpecification,
+    NotComputableError,
+    RequestError,
+    UnboundedComputationError,
+    build_computation_graph,
+)
+
+TDNN = """
+input-node name=input dim=1
+input-node name=ivector dim=1
+component name=tdnn type=AffineComponent input-dim=4 output-dim=1
+component-node name=tdnn component=tdnn input=Append(Offset(input, -2), input, Offset(input, 2), ReplaceIndex(ivector, t, 0))
+dim-range-node name=part input-node=tdnn dim-offset=0 dim=1
+output-node name=output input=part
+"""  # noqa: E501
+
+RNN = """
+input-node name=input dim=1
+component name=affine type=AffineComponent input-dim=2 output-dim=1
+component-node name=affine component=affine input=Append(input, {recurrent})
+component name=tanh type=TanhComponent dim=1
+component-node name=tanh component=tanh input=affine
+output-node name=output input=tanh
+"""
+
+
+def network(config):
+    """A network from config text."""
+    return parse_config(config, rng=np.random.default_rng(0))
+
+
+def rnn(recurrent):
+    """A recurrent network; `recurrent` is the descriptor of what enters again."""
+    return network(RNN.format(recurrent=recurrent))
+
+
+def request(inputs, outputs):
+    """A request for ranges (first t, t after the last, number of sequences) of nodes."""
+    return ComputationRequest(
+        inputs=[IoSpecification.from_range(name, *rows) for name, rows in inputs.items()],
+        outputs=[IoSpecification.from_range(name, *rows) for name, rows in outputs.items()],
+    )
+
+
+def times(graph, nnet, node):
+    """The values of t that a node has in a graph."""
+    return graph.index_set(nnet.node_index(node)).indexes[:, 1].tolist()
+
+
+class TestRequests:
+    """Requests that do not fit the network."""
+
+    @pytest.mark.parametrize(
+        ("inputs", "outputs", "message"),
+        [
+            (
+                {"inputs": (0, 3)},
+                {"output": (0, 1)},
+                "the network has no node 'inputs' for the input of that name; its input nodes are "
+                "'input', 'ivector'; did you mean 'input'?",
+            ),
+            (
+                {"input": (0, 3)},
+                {"posteriors": (0, 1)},
+                "the network has no node 'posteriors' for the output of that name; its output "
+                "nodes are 'output'",
+            ),
+            (
+                {"part": (0, 3)},
+                {"output": (0, 1)},
+                "input 'part' is a dim-range node of the network; only input nodes and component "
+                "nodes can be given",
+            ),
+            (
+                {"tdnn_input": (0, 3)},
+                {"output": (0, 1)},
+                "input 'tdnn_input' is a component-input node of the network; only input nodes "
+                "and component nodes can be given",
+            ),
+            (
+                {"output": (0, 3)},
+                {"tdnn": (0, 1)},
+                "input 'output' is an output node of the network; only input nodes and component "
+                "nodes can be given",
+            ),
+            (
+                {"input": (0, 3)},
+                {"tdnn": (0, 1)},
+                "output 'tdnn' is a component node of the network; only output nodes can be "
+                "requested",
+            ),
+        ],
+    )
+    def test_names(self, inputs, outputs, message):
+        """A name that is unknown, or of a node of another kind, is an error that helps."""
+        with pytest.raises(RequestError) as caught:
+            ComputationGraphBuilder(network(TDNN), request(inputs, outputs))
+
+        assert str(caught.value) == message
+
+    def test_indexes_that_lie_far_apart(self):
+        """A request that no box of reasonable size can hold is refused at once."""
+        spread = ComputationRequest(
+            inputs=[IoSpecification(name="input", indexes=[[0, 0, 0], [0, 2**30, 0]])],
+            outputs=[IoSpecification(name="output", indexes=[[0, 0, 0]])],
+        )
+
+        with pytest.raises(RequestError, match="spans 1073741825 values of t, 1 of x"):
+            build_computation_graph(network(TDNN), spread)
+
+    def test_order_of_calls(self):
+        """Nothing can be asked of a builder that has not computed anything."""
+        builder = ComputationGraphBuilder(
+            network(TDNN), request({"input": (0, 5)}, {"output": (2, 3)})
+        )
+
+        with pytest.raises(RuntimeError, match=r"call compute\(\) first"):
+            builder.all_outputs_are_computable()
+
+
+class TestGraph:
+    """What comes out."""
+
+    def test_counts(self):
+        """Each node has the rows that are needed; inputs keep all that is given."""
+        nnet = network(TDNN)
+
+        graph = build_computation_graph(
+            nnet, request({"input": (-2, 10, 2), "ivector": (0, 1, 2)}, {"output": (0, 3, 2)})
+        )
+
+        expected = {"input": 24, "ivector": 2, "tdnn_input": 6, "tdnn": 6, "part": 6, "output": 6}
+        assert graph.counts_by_node(nnet) == expected
+
+    def test_equal_rows_are_one_object(self):
+        """Nodes with the same rows share their index set, so that work on one can be reused."""
+        nnet = network(TDNN)
+        graph = build_computation_graph(
+            nnet, request({"input": (-2, 5), "ivector": (0, 1)}, {"output": (0, 3)})
+        )
+
+        sets = {name: graph.index_set(nnet.node_index(name)) for name in nnet.node_names}
+        assert sets["tdnn"] is sets["tdnn_input"] is sets["part"] is sets["output"]
+        assert sets["tdnn"] is not sets["input"]
+
+    def test_sequences_with_one_pattern_are_one_lane(self):
+        """The search does not depend on the number of sequences; the rows of all are there."""
+        nnet = network(TDNN)
+
+        graph = build_computation_graph(
+            nnet,
+            request({"input": (-2, 5, 1000), "ivector": (0, 1, 1000)}, {"output": (0, 3, 1000)}),
+        )
+
+        assert graph.grid.lanes.num_lanes == 1
+        assert graph.index_set(nnet.node_index("tdnn")).indexes.shape == (3000, 3)
+
+    def test_is_frozen(self):
+        """Neither the graph nor its arrays can be changed."""
+        graph = build_computation_graph(
+            network(TDNN), request({"input": (-2, 5), "ivector": (0, 1)}, {"output": (0, 3)})
+        )
+
+        for array in (graph.cindexes, graph.is_input, graph.dependencies, graph.dependency_splits):
+            with pytest.raises(ValueError, match="read-only"):
+                array[0] = 0
+        with pytest.raises(AttributeError):
+            graph.first_cindex_id = 1
+
+
+class TestRecurrence:
+    """Networks that read their own past."""
+
+    def test_ends_where_the_input_ends(self):
+        """An optional recurrence goes back to the first frame, and no further."""
+        nnet = rnn("IfDefined(Offset(tanh, -1))")
+
+        graph = build_computation_graph(nnet, request({"input": (3, 9)}, {"output": (7, 8)}))
+
+        assert times(graph, nnet, "tanh") == [3, 4, 5, 6, 7]
+
+    def test_given_state_is_used_and_not_followed(self):
+        """A state that is handed over stands in for all that came before."""
+        nnet = rnn("Offset(tanh, -1)")
+
+        graph = build_computation_graph(
+            nnet, request({"input": (0, 6), "tanh": (2, 3)}, {"output": (3, 6)})
+        )
+
+        assert times(graph, nnet, "affine") == [3, 4, 5]
+        assert times(graph, nnet, "tanh") == [2, 3, 4, 5]
+        tanh = nnet.node_index("tanh")
+        assert graph.is_given(tanh).tolist() == [True, False, False, False]
+        splits, _ = graph.dependencies_of(tanh)
+        assert np.diff(splits).tolist() == [0, 1, 1, 1]
+
+    def test_gap_in_the_input(self):
+        """What lies before a gap is not needed, since nothing that can be computed reads it."""
+        nnet = rnn("IfDefined(Offset(tanh, -1))")
+        gap = ComputationRequest(
+            inputs=[IoSpecification(name="input", indexes=[(0, t, 0) for t in (0, 1, 3, 4)])],
+            outputs=[IoSpecification.from_range("output", 4, 5)],
+        )
+
+        graph = build_computation_graph(nnet, gap)
+
+        assert times(graph, nnet, "tanh") == [3, 4]
+        assert times(graph, nnet, "input") == [0, 1, 3, 4]
+
+    def test_recurrence_that_has_no_end(self):
+        """A recurrence whose every step can be computed is an error that names its nodes."""
+        nnet = rnn("IfDefined(Offset(tanh, -1))")
+        always = network(
+            RNN.format(recurrent="IfDefined(Offset(tanh, -1))").replace(
+                "input=Append(input,", "input=Append(ReplaceIndex(input, t, 0),"
+            )
+        )
+        wanted = request({"input": (0, 6)}, {"output": (3, 6)})
+
+        build_computation_graph(nnet, wanted)
+        with pytest.raises(UnboundedComputationError) as caught:
+            build_computation_graph(always, wanted)
+
+        assert str(caught.value) == (
+            "the recurrence through 'affine_input', 'affine', 'tanh_input', 'tanh' has no end: "
+            "each of its steps can be computed and needs one more"
+        )
+        assert caught.value.nodes == ("affine_input", "affine", "tanh_input", "tanh")
+
+
+class TestErrors:
+    """What the reader learns when an output cannot be computed."""
+
+    def test_missing_frames(self):
+        """The message gives rows, chain, missing frames and context; the error has them as data."""
+        with pytest.raises(NotComputableError) as caught:
+            build_computation_graph(
+                network(TDNN),
+                request({"input": (0, 9, 2), "ivector": (0, 1, 2)}, {"output": (0, 9, 2)}),
+            )
+
+        error = caught.value
+        assert str(error).splitlines() == [
+            "cannot compute 8 of 18 rows of 'output'; the first needs, one after the other:",
+            "    'output' at (n, t, x) = (0, 0, 0)",
+            "    'part' at (n, t, x) = (0, 0, 0)",
+            "    'tdnn' at (n, t, x) = (0, 0, 0)",
+            "    'tdnn_input' at (n, t, x) = (0, 0, 0)",
+            "    'input' at (n, t, x) = (0, -2, 0), which is not given",
+            "missing: 'input' at t = -2 to -1, 9 to 10",
+            "the network needs 2 frames to the left and 2 to the right of an output frame",
+        ]
+        assert error.missing_outputs["output"][:, 1].tolist() == [0, 0, 1, 1, 7, 7, 8, 8]
+        assert error.chain[-1] == ("input", (0, -2, 0))
+        assert error.context == (2, 2)
+        (missing,) = error.missing_inputs
+        assert (missing.node, missing.ranges) == ("input", ((-2, -1), (9, 10)))
+
+    def test_sequences_that_lack_something(self):
+        """Missing rows are told for the sequences that lack them."""
+        one_lacks_frames = ComputationRequest(
+            inputs=[
+                IoSpecification(
+                    name="input",
+                    indexes=[(0, t, 0) for t in range(5)] + [(7, t, 0) for t in range(1, 5)],
+                ),
+                IoSpecification(name="ivector", indexes=[(0, 0, 0)]),
+            ],
+            outputs=[IoSpecification(name="output", indexes=[(0, 2, 0), (7, 2, 0)])],
+        )
+
+        with pytest.raises(NotComputableError) as caught:
+            build_computation_graph(network(TDNN), one_lacks_frames)
+
+        assert "missing: 'input' at t = 0, for n = 7; 'ivector' at t = 0, for n = 7" in str(
+            caught.value
+        )
+
+    def test_recurrence_without_a_first_value(self):
+        """Where only the first value of a recurrence is missing, the error says what could be."""
+        nnet = network(
+            RNN.format(recurrent="tanh").replace("Append(input, tanh)", "Append(tanh, tanh)")
+        )
+
+        with pytest.raises(NotComputableError) as caught:
+            build_computation_graph(nnet, request({"input": (0, 6)}, {"output": (3, 4)}))
+
+        assert str(caught.value).splitlines()[-1] == (
+            "    'affine_input' at (n, t, x) = (0, 3, 0), which depends on itself without end: no "
+            "first value of the recurrence is given (rows of 'affine', 'tanh' could be)"
+        )
+
+    def test_recurrence_back_to_missing_input(self):
+        """A required recurrence is followed back to the first frame that is not there."""
+        with pytest.raises(NotComputableError) as caught:
+            build_computation_graph(
+                rnn("Offset(tanh, -1)"), request({"input": (0, 6)}, {"output": (5, 8)})
+            )
+
+        assert "missing: 'input' at t = -1, 6 to 7" in str(caught.value).splitlines()
+
+    def test_long_chains_are_shortened(self):
+        """The middle of a long chain is left out of the message, but not of the error."""
+        layers = "\n".join(
+            f"component name=l{k} type=NoOpComponent dim=1\n"
+            f"component-node name=l{k} component=l{k} input={f'l{k - 1}' if k else 'input'}"
+            for k in range(20)
+        )
+        nnet = network(f"input-node name=input dim=1\n{layers}\noutput-node name=output input=l19")
+
+        with pytest.raises(NotComputableError) as caught:
+            build_computation_graph(nnet, request({"input": (0, 6)}, {"output": (6, 7)}))
+
+        assert "    ... 30 more ..." in str(caught.value).splitlines()
+        assert len(caught.value.chain) == 42
+
+    def test_row_of_no_period(self):
+        """Pooled statistics exist at multiples of their period only."""
+        nnet = network(
+            "input-node name=input dim=3\n"
+            "component name=pool type=StatisticsPoolingComponent input-dim=3 input-period=2 "
+            "left-context=2 right-context=2\n"
+            "component-node name=pool component=pool input=input\n"
+            "output-node name=output input=pool\n"
+        )
+
+        with pytest.raises(NotComputableError) as caught:
+            build_computation_graph(nnet, request({"input": (0, 6)}, {"output": (1, 2)}))
+
+        lines = str(caught.value).splitlines()
+        assert lines[2] == "    'pool' at (n, t, x) = (0, 1, 0), which is never computed at this t"
+
+
+class TestSegments:
+    """Looped computations: each segment may read what the earlier ones have."""
+
+    def test_second_segment_reads_the_first(self):
+        """The state comes from the segment before, and is not computed again."""
+        nnet = rnn("IfDefined(Offset(tanh, -1))")
+        first = build_computation_graph(nnet, request({"input": (0, 3, 2)}, {"output": (0, 3, 2)}))
+
+        second = build_computation_graph(
+            nnet, request({"input": (3, 6, 2)}, {"output": (3, 6, 2)}), first
+        )
+
+        assert times(second, nnet, "tanh") == [3, 3, 4, 4, 5, 5]
+        assert second.segment_ends == (first.num_cindexes, first.num_cindexes + second.num_cindexes)
+        tanh, before = nnet.node_index("tanh"), np.array([[1, 2, 0]], dtype=np.int32)
+        assert second.cindex_ids(tanh, before) == first.cindex_ids(tanh, before)
+        assert first.cindex_ids(tanh, before)[0] in second.dependencies
+
+    @pytest.mark.parametrize(
+        ("inputs", "outputs", "message"),
+        [
+            ((2, 5), (3, 5), "'input' that are given are in an earlier segment already, .* t = 2"),
+            ((3, 5), (2, 5), "'output' that are requested are in an earlier segment .* t = 2"),
+        ],
+    )  # fmt: skip
+    def test_rows_twice(self, inputs, outputs, message):
+        """What an earlier segment has can be neither given nor requested again."""
+        nnet = rnn("IfDefined(Offset(tanh, -1))")
+        first = build_computation_graph(nnet, request({"input": (0, 3)}, {"output": (0, 3)}))
+
+        with pytest.raises(RequestError, match=message):
+            build_computation_graph(nnet, request({"input": inputs}, {"output": outputs}), first)
+
+    def test_other_sequences_in_the_second_segment(self):
+        """Sequences that join later have no state to read."""
+        nnet = rnn("IfDefined(Offset(tanh, -1))")
+        first = build_computation_graph(nnet, request({"input": (0, 3)}, {"output": (0, 3)}))
+
+        second = build_computation_graph(
+            nnet, request({"input": (3, 5, 2)}, {"output": (3, 5, 2)}), first
+        )
+
+        reads = dict(
+            zip(
+                map(tuple, second.cindexes.tolist()),
+                np.diff(second.dependency_splits).tolist(),
+                strict=True,
+            )
+        )
+        node = nnet.node_index("affine_input")
+        assert reads[node, 0, 3, 0] == 2
+        assert reads[node, 1, 3, 0] == 1
