@@ -85,7 +85,9 @@ class Subject:
 
     def positions(self, *types: type[Command]) -> Ids:
         """Returns the positions of all commands of these types, ascending."""
-        return np.flatnonzero(np.isin(self.opcodes, [each.OPCODE for each in types]))
+        wanted = np.zeros(len(SCHEMA.types), dtype=np.bool_)
+        wanted[[each.OPCODE for each in types]] = True
+        return np.flatnonzero(wanted[self.opcodes])
 
     def operand(self, at: Ids, command_type: type[Command], name: str) -> Ids:
         """Returns an operand of the commands at these positions; see `operands.operand`."""
