@@ -1,7 +1,9 @@
 """From a compiled computation to calls bound to memory.
 
 `arena` places the matrices, `regular` and `rows` turn lists of rows into strided views,
-`pending_zeros` leaves out needless zeroing, and `lower` walks over the commands.
+`pending_zeros` leaves out needless zeroing, `known_inputs` finds products that can be had before a
+recurrence, `lowering` holds the state of a pass over the commands, and `binders/` has what is done
+with each.
 """
 
 from __future__ import annotations

@@ -1,0 +1,7 @@
+"""For each command class the function that records its calls; importing registers them all."""
+
+from __future__ import annotations
+
+from . import components, flow, memory, movement
+
+__all__ = ["components", "flow", "memory", "movement"]

@@ -1,0 +1,121 @@
+"""Commands that copy and add whole submatrices, rows, and ranges of rows."""
+
+from __future__ import annotations
+
+import numpy as np
+from nnet3_compiler import commands as c
+
+from ...row_ranges import record_row_range_sums
+from ..lowering import Flags, Lowering, binds
+from ..regular import Positions
+from ..rows import record_fill, record_move, record_scaled
+
+
+@binds(c.MatrixCopy)
+def _matrix_copy(low: Lowering, command: c.MatrixCopy) -> None:
+    source = low.read(command.input)
+    record_scaled(low.tape, source, command.alpha, low.set(command.output), add=False)
+
+
+@binds(c.MatrixAdd)
+def _matrix_add(low: Lowering, command: c.MatrixAdd) -> None:
+    source = low.read(command.input)
+    output, add = low.add_to(command.output)
+    record_scaled(low.tape, source, command.alpha, output, add=add)
+
+
+def _bind_rows(
+    low: Lowering,
+    output: int,
+    source: Positions,
+    present: Flags,
+    alpha: float,
+    *,
+    add: bool,
+    zero_absent: bool,
+) -> None:
+    """Records the rows of `output` as (alpha times) rows elsewhere, where there are any."""
+    target = low.arena.row_positions(output)
+    columns = low.area(output)[1].column_end - low.area(output)[1].column
+    if zero_absent:
+        record_fill(low.tape, low.arena, target[~present], columns, 0.0)
+    record_move(low.tape, low.arena, target[present], source[present], columns, alpha, add=add)
+
+
+@binds(c.CopyRows)
+def _copy_rows(low: Lowering, command: c.CopyRows) -> None:
+    low.read(command.input)
+    low.set(command.output)
+    source, present = _indexed_rows(low, command.input, command.indexes)
+    _bind_rows(low, command.output, source, present, command.alpha, add=False, zero_absent=True)
+
+
+@binds(c.AddRows)
+def _add_rows(low: Lowering, command: c.AddRows) -> None:
+    low.read(command.input)
+    _, add = low.add_to(command.output)
+    source, present = _indexed_rows(low, command.input, command.indexes)
+    _bind_rows(low, command.output, source, present, command.alpha, add=add, zero_absent=not add)
+
+
+def _indexed_rows(low: Lowering, submatrix: int, indexes: int) -> tuple[Positions, Flags]:
+    rows = low.computation.indexes[indexes].astype(np.int64)
+    present = rows >= 0
+    return low.arena.positions(np.full(len(rows), submatrix), np.where(present, rows, 0)), present
+
+
+@binds(c.CopyRowsMulti)
+def _copy_rows_multi(low: Lowering, command: c.CopyRowsMulti) -> None:
+    low.flush_multi(command.indexes_multi)
+    low.set(command.output)
+    source, present = low.multi_positions(command.indexes_multi)
+    _bind_rows(low, command.output, source, present, command.alpha, add=False, zero_absent=True)
+
+
+@binds(c.AddRowsMulti)
+def _add_rows_multi(low: Lowering, command: c.AddRowsMulti) -> None:
+    low.flush_multi(command.indexes_multi)
+    _, add = low.add_to(command.output)
+    source, present = low.multi_positions(command.indexes_multi)
+    _bind_rows(low, command.output, source, present, command.alpha, add=add, zero_absent=not add)
+
+
+def _bind_to_rows(
+    low: Lowering, command: c.CopyToRowsMulti | c.AddToRowsMulti, *, add: bool
+) -> None:
+    low.flush_multi(command.indexes_multi)
+    columns = low.read(command.input).shape[1]
+    target, present = low.multi_positions(command.indexes_multi)
+    source = low.arena.row_positions(command.input)
+    record_move(
+        low.tape,
+        low.arena,
+        target[present],
+        source[present],
+        columns,
+        command.alpha,
+        add=add,
+    )
+
+
+@binds(c.CopyToRowsMulti)
+def _copy_to_rows_multi(low: Lowering, command: c.CopyToRowsMulti) -> None:
+    _bind_to_rows(low, command, add=False)
+
+
+@binds(c.AddToRowsMulti)
+def _add_to_rows_multi(low: Lowering, command: c.AddToRowsMulti) -> None:
+    _bind_to_rows(low, command, add=True)
+
+
+@binds(c.AddRowRanges)
+def _add_row_ranges(low: Lowering, command: c.AddRowRanges) -> None:
+    source = low.read(command.input)
+    output, add = low.add_to(command.output)
+    ranges = low.computation.indexes_ranges[command.indexes_ranges]
+    if command.alpha == 1.0:
+        record_row_range_sums(low.tape, source, ranges, output, add=add)
+        return
+    sums = low.tape.scratch(*output.shape)
+    record_row_range_sums(low.tape, source, ranges, sums, add=False)
+    record_scaled(low.tape, sums, command.alpha, output, add=add)

@@ -1,0 +1,248 @@
+"""The state of a pass over the commands of a computation, which become bound calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from nnet3_compiler import commands as c
+from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.declaration import Command
+from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
+
+from ..device import DeviceNnet
+from ..kernels import KnownPart, Memo
+from ..tape import Array, Scratch, Tape
+from .arena import Arena
+from .hand_over import Place
+from .known_inputs import KnownSteps, plan_known_inputs
+from .pending_zeros import Area, PendingZeros
+from .program import Port, Program, Segment
+from .regular import Positions
+
+Flags = npt.NDArray[np.bool_]
+_C = TypeVar("_C", bound=Command)
+_BINDERS: dict[type[Command], Callable[[Lowering, Command], None]] = {}
+
+
+def binds(command_type: type[_C]) -> Callable[[Callable[[Lowering, _C], None]], None]:
+    """Registers the function that records the calls of a command class."""
+
+    def register(binder: Callable[[Lowering, _C], None]) -> None:
+        _BINDERS[command_type] = binder  # type: ignore[assignment]
+
+    return register
+
+
+class Lowering:
+    """One pass over the commands of a computation.
+
+    Attributes:
+        nnet: The network on its device.
+        computation: What is lowered.
+        arena: The memory of its matrices.
+        tape: Records the calls of the current segment.
+        memos: By memo number.
+        zeros: Zeroed areas that have not been written yet.
+        compressed: The command that compressed each matrix that is compressed now.
+        updated: Components whose gradient is computed.
+        position: Of the current command.
+    """
+
+    def __init__(self, nnet: DeviceNnet, computation: NnetComputation) -> None:
+        self.nnet = nnet
+        self.computation = computation
+        self.arena = Arena(computation, nnet.xp, nnet.dtype)
+        self.scratch = Scratch(nnet.xp)
+        self.tape = Tape(nnet.xp, nnet.dtype, self.scratch)
+        self.memos: dict[int, Memo] = {}
+        self.zeros = PendingZeros()
+        self.updated: set[int] = set()
+        self.compressed: dict[int, c.CompressMatrix] = {}
+        self._inputs: list[Port] = []
+        self._outputs: list[Port] = []
+        self._segments: list[Segment] = []
+        self._labels: dict[int, int] = {}
+        self._loop_to: int | None = None
+        self._submatrices = computation.submatrices.tolist()
+        self.position = 0
+        self._known = plan_known_inputs(
+            computation, lambda component: nnet.kernel(component).can_split_input
+        )
+        self._known_values: dict[int, Array] = {}
+        self._known_memory: list[Array] = []
+
+    def run(self) -> Program:
+        """Records all commands."""
+        forward_end = self.computation.forward_end
+        num_forward = 0
+        for position, command in enumerate(self.computation.commands):
+            self.position = position
+            if position == forward_end:
+                self.end_segment()
+                num_forward = len(self._segments)
+            self.tape.begin_command()
+            _BINDERS[type(command)](self, command)
+        if self.tape.calls or self._inputs or self._outputs:
+            self.end_segment()
+        if num_forward == 0 or self._loop_to is not None:
+            num_forward = len(self._segments)
+        backward = self._segments[num_forward:]
+        return Program(
+            forward=tuple(self._segments[:num_forward]),
+            backward=backward[0] if backward else None,
+            loop_to=self._loop_to,
+            updated=frozenset(self.updated),
+            memory_bytes=self.arena.nbytes + self.scratch.nbytes + self.tape.persistent_bytes,
+        )
+
+    # ---- segments ----
+
+    def end_segment(self) -> None:
+        """Ends the current segment, if anything is in it."""
+        if not (self.tape.calls or self._inputs or self._outputs):
+            return
+        self._segments.append(
+            Segment(
+                inputs=tuple(self._inputs),
+                calls=tuple(self.tape.calls),
+                outputs=tuple(self._outputs),
+            )
+        )
+        self._inputs, self._outputs, self.tape.calls = [], [], []
+
+    def accept(self, submatrix: int, node: int) -> None:
+        """Adds an input to the current segment; inputs after work begin a new one."""
+        if self.tape.calls or self._outputs:
+            self.end_segment()
+        self._inputs.append(self._port(submatrix, node))
+
+    def provide(self, submatrix: int, node: int) -> None:
+        """Adds an output to the current segment."""
+        self._outputs.append(self._port(submatrix, node))
+
+    def _port(self, submatrix: int, node: int) -> Port:
+        return Port(node=self.nnet.nnet.nodes[node].name, view=self.arena.view(submatrix))
+
+    def label(self) -> None:
+        """Notes that a loop begins here."""
+        self.flush_zeros()
+        self.end_segment()
+        self._labels[self.position] = len(self._segments)
+
+    def loop(self, label: int) -> None:
+        """Notes that the program continues at a label."""
+        self.flush_zeros()
+        self.end_segment()
+        self._loop_to = self._labels[label]
+
+    # ---- operands ----
+
+    def area(self, submatrix: int) -> tuple[int, Area]:
+        """The matrix of a submatrix and the area of it that it covers."""
+        matrix, row, rows, column, columns = self._submatrices[submatrix]
+        return matrix, Area(row, row + rows, column, column + columns)
+
+    def read(self, submatrix: int) -> Array:
+        """A view to read; pending zeros in it are written first."""
+        self._flush(submatrix)
+        return self.arena.view(submatrix)
+
+    def set(self, submatrix: int) -> Array:
+        """A view to set every element of."""
+        # What is pending within the area would be overwritten; it is written first all the same
+        # only where it reaches beyond the area.
+        matrix, area = self.area(submatrix)
+        if not self.zeros.take(matrix, area):
+            self._flush(submatrix)
+        return self.arena.view(submatrix)
+
+    def add_to(self, submatrix: int) -> tuple[Array, bool]:
+        """A view to add to, and whether there is anything to add to: else it must be set."""
+        matrix, area = self.area(submatrix)
+        if self.zeros.take(matrix, area):
+            return self.arena.view(submatrix), False
+        return self.read(submatrix), True
+
+    def place(self, submatrix: int) -> Place:
+        """Where a whole matrix lies; pending zeros in it are written first."""
+        matrix, _ = self.area(submatrix)
+        return Place(self.arena.offset(matrix), self.read(submatrix))
+
+    def _flush(self, submatrix: int) -> None:
+        matrix, area = self.area(submatrix)
+        for pending in self.zeros.touching(matrix, area):
+            self.write_zeros(matrix, pending)
+
+    def flush_zeros(self) -> None:
+        """Writes all zeros that are pending."""
+        for matrix, area in self.zeros.all():
+            self.write_zeros(matrix, area)
+
+    def write_zeros(self, matrix: int, area: Area) -> None:
+        """Records that an area is set to zero."""
+        columns = int(self.computation.matrices[matrix, 1])
+        start = self.arena.offset(matrix) + area.row * columns + area.column
+        shape = (area.row_end - area.row, area.column_end - area.column)
+        self.tape.fill(0.0, self.arena.strided(start, shape, (columns, 1)))
+
+    def precomputed(self, number: int) -> PrecomputedIndexes | None:
+        """What a component precomputed from indexes, by its number."""
+        return self.computation.precomputed_indexes[number]
+
+    def known_part(self) -> KnownPart | None:
+        """The part of the current Propagate that is known before; recorded with its first step."""
+        steps = self._known.get(self.position)
+        if steps is None:
+            return None
+        if self.position == steps.steps[0].position:
+            self._known_values[id(steps)] = self._record_known(steps)
+        values = self._known_values[id(steps)]
+        if self.position == steps.steps[-1].position:
+            # The next such steps may have the memory once this command has run.
+            self._known_memory.append(values)
+        rows = steps.rows_at(self.position)
+        return KnownPart(columns=steps.area.column_end - steps.area.column, value=values[rows])
+
+    def _record_known(self, steps: KnownSteps) -> Array:
+        area, step = steps.area, steps.steps[0]
+        rows, columns = area.row_end - area.row, area.column_end - area.column
+        stride = int(self.computation.matrices[step.source, 1])
+        start = self.arena.offset(step.source) + area.row * stride + area.column
+        for pending in self.zeros.touching(step.source, area):
+            self.write_zeros(step.source, pending)
+        x = self.arena.strided(start, (rows, columns), (stride, 1))
+        values = self._known_buffer(rows, step.output_dim)
+        self.nnet.kernel(step.component).propagate_known(self.tape, x, values[:rows])
+        return values
+
+    def _known_buffer(self, rows: int, columns: int) -> Array:
+        """Memory that no steps use any more, or new memory."""
+        for number, free in enumerate(self._known_memory):
+            if len(free) >= rows and free.shape[1] == columns:
+                return self._known_memory.pop(number)
+        return self.tape.persistent(rows, columns)
+
+    def memo(self, number: int) -> Memo | None:
+        """The memo of that number; None for 0."""
+        return self.memos.setdefault(number, Memo()) if number else None
+
+    def properties(self, component: int) -> ComponentProperties:
+        """The properties of a component."""
+        return self.nnet.nnet.components[component].properties
+
+    def multi_positions(self, number: int) -> tuple[Positions, Flags]:
+        """Where the rows of a list of (submatrix, row) start, and which entries name none."""
+        pairs = self.computation.indexes_multi[number].astype(np.int64)
+        present = pairs[:, 0] >= 0
+        positions = self.arena.positions(np.where(present, pairs[:, 0], 0), pairs[:, 1])
+        return positions, present
+
+    def flush_multi(self, number: int) -> None:
+        """Writes what is pending in the submatrices of a list of (submatrix, row)."""
+        pairs = self.computation.indexes_multi[number]
+        for submatrix in np.unique(pairs[:, 0]).tolist():
+            if submatrix >= 0:
+                self._flush(submatrix)
