@@ -65,6 +65,9 @@ def test_input_derivatives_are_exact(example: Example) -> None:
         for name, change in random_arrays(nnet, request.inputs, seed=2).items()
         if name in wanted
     }
+    for name in changes:
+        if name.endswith(".sums"):
+            changes[name][:, 0] = 0  # a mean is not affine in the number of frames
     changed = {name: array + changes.get(name, 0) for name, array in inputs.items()}
     for computation in compiled_both_ways(example):
         before, after = Machine(nnet, computation), Machine(nnet, computation)
