@@ -1,0 +1,98 @@
+"""Tables written, so that what could not be written is an error."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from types import TracebackType
+from typing import Any, Self
+
+import kaldi_native_io as kaldi
+import numpy as np
+
+from ..errors import TableError
+from .library import LOG, Checked, reason_of
+from .script import FloatArray
+from .specifier import Specifier
+
+
+class _MatrixWriter(Checked, kaldi.FloatMatrixWriter):  # type: ignore[misc]
+    """Writes a table of matrices."""
+
+
+class _VectorWriter(Checked, kaldi.FloatVectorWriter):  # type: ignore[misc]
+    """Writes a table of vectors."""
+
+
+class TableWriter:
+    """Writes a table; use as a context manager, so that closing can report what went wrong."""
+
+    writer_class: Any
+
+    def __init__(self, wspecifier: str) -> None:
+        self._specifier = Specifier.parse(wspecifier)
+        with LOG.capture(enabled=not self._specifier.is_pipe):
+            try:
+                self._writer = self.writer_class(wspecifier)
+            except RuntimeError as error:
+                raise self._error(error, LOG.text) from error
+
+    def _error(self, error: BaseException, log: str) -> TableError:
+        found = re.search(r"errno \(in case it's relevant\) is: (.+)", f"{error}\n{log}")
+        reason = found[1].strip() if found else reason_of(error, log)
+        return TableError(f"cannot write '{self._specifier.target}': {reason}")
+
+    def write(self, key: str, array: FloatArray) -> None:
+        """Writes one entry.
+
+        Raises:
+            TableError: it cannot be written.
+        """
+        with LOG.capture():
+            try:
+                self._writer.write(key, np.ascontiguousarray(array, dtype=np.float32))
+            except RuntimeError as error:
+                raise self._error(error, LOG.text) from error
+
+    def close(self) -> None:
+        """Finishes the table.
+
+        Raises:
+            TableError: not everything could be written.
+        """
+        with LOG.capture():
+            complete = self._writer.finish()
+        failed = re.search(r"Pipe (.*) had nonzero return status", LOG.text)
+        if failed:
+            raise TableError(f"the command '{failed[1].strip()}' failed")
+        if not complete:
+            raise TableError(
+                f"cannot write '{self._specifier.target}': not everything could be written"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            with contextlib.suppress(TableError):
+                self.close()
+
+
+class MatrixWriter(TableWriter):
+    """Writes a table of matrices."""
+
+    writer_class = _MatrixWriter
+
+
+class VectorWriter(TableWriter):
+    """Writes a table of vectors."""
+
+    writer_class = _VectorWriter
