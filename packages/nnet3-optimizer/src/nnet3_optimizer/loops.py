@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 from nnet3_compiler.commands import GotoLabel, NoOperationMarker, SwapMatrix
-from nnet3_compiler.declaration import OPCODE_COLUMN
-
-from nnet3_optimizer.analysis.variables import Table
+from nnet3_compiler.declaration import OPCODE_COLUMN, Table
 
 
 def is_loop(table: Table) -> bool:

@@ -61,7 +61,7 @@ class SubmatrixAccesses:
         table: Table,
         pair_lists: PairLists,
         component_properties: npt.NDArray[np.int32],
-    ) -> Self:
+    ) -> SubmatrixAccesses:
         """Reads the accesses off the operands of commands.
 
         Args:

@@ -26,6 +26,7 @@ from nnet3_optimizer.analysis.csr import Bools, Csr, Ids
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.pair_lists import PairLists
 from nnet3_optimizer.analysis.variables import MATRIX, Table, Variables
+from nnet3_optimizer.loops import is_loop
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
@@ -167,7 +168,12 @@ class Analysis:
 
     @cached_property
     def writes_into_zeros(self) -> Bools:
-        """(C,) bool: whether all that a command writes to is as allocated with zeros."""
+        """(C,) bool: whether all that a command writes to is as allocated with zeros.
+
+        In a loop, where a command finds what an earlier round left, this is not claimed of any.
+        """
+        if is_loop(self.table):
+            return np.zeros(len(self.table), dtype=np.bool_)
         every, nontrivial = self.variable_accesses, self.nontrivial_accesses
         is_zeroed = np.diff(every.splits) > np.diff(nontrivial.splits)
         is_first = np.zeros(len(nontrivial.command), dtype=np.bool_)

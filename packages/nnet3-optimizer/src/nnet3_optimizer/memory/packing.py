@@ -20,12 +20,16 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 GOOD_ENOUGH = 1.01
 """A packing within this factor of the lower bound is not improved any further."""
 
 WORTH_TRYING = 500
 """The number of blocks up to which a slower way (quadratic in their number) is tried too."""
+
+TRIES = 800
+"""So many blocks in all are placed anew, for each order to start from, until that is met."""
 
 _UNPLACED = -1
 
@@ -75,7 +79,8 @@ class Blocks:
         end = np.zeros(len(self.sizes), dtype=np.int64)
         np.minimum.at(begin, self.block, self.begin)
         np.maximum.at(end, self.block, self.end)
-        return end - begin
+        lifetimes: Ints = end - begin
+        return lifetimes
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -94,11 +99,19 @@ class Packing:
 def pack(blocks: Blocks) -> Packing:
     """Finds an offset for every block such that blocks needed at one time do not overlap."""
     best = from_the_peak(blocks)
-    for order in _orders(blocks) if len(blocks.sizes) <= WORTH_TRYING else ():
-        if best.size <= blocks.lower_bound * GOOD_ENOUGH:
-            break
-        other = in_order(blocks, order, np.full(len(blocks.sizes), _UNPLACED))
-        best = min(best, other, key=lambda packing: packing.size)
+    bound = blocks.lower_bound * GOOD_ENOUGH
+    if best.size <= bound or len(blocks.sizes) > WORTH_TRYING:
+        return best
+    tries = max(1, TRIES // len(blocks.sizes))
+    for order in _orders(blocks):
+        for _ in range(tries):
+            other = in_order(blocks, order, np.full(len(blocks.sizes), _UNPLACED))
+            best = min(best, other, key=lambda packing: packing.size)
+            if best.size <= bound:
+                return best
+            # What ends up on top was in the way too late: it gets its place first the next time.
+            is_top = (other.offsets + blocks.sizes)[order] == other.size
+            order = np.concatenate([order[is_top], order[~is_top]])
     return best
 
 
@@ -155,7 +168,7 @@ def _stacked(blocks: Blocks) -> Ints:
 class _Sweep:
     """Places blocks in the order in which they are needed, going away from the peak."""
 
-    def __init__(self, blocks: Blocks, offsets: Ints, direction: int, at_peak: Ints) -> None:
+    def __init__(self, blocks: Blocks, offsets: Ints, direction: int, at_peak: Bools) -> None:
         """Prepares a sweep.
 
         Args:
@@ -268,8 +281,10 @@ class _Gaps:
 
 
 def _orders(blocks: Blocks) -> Iterator[Ints]:
-    """Orders in which blocks may be placed: by size, by lifetime and by area, largest first."""
+    """Orders in which blocks may be placed: the stack of the peak first, or by size, time, area."""
     lifetimes = blocks.lifetimes
+    stack = _stacked(blocks)
+    yield np.lexsort((-blocks.sizes, stack, stack < 0))
     yield np.lexsort((-lifetimes, -blocks.sizes))
     yield np.lexsort((-blocks.sizes, -lifetimes))
     yield np.argsort(-lifetimes * blocks.sizes, kind="stable")

@@ -23,6 +23,7 @@ from nnet3_compiler.declaration import (
 )
 from nnet3_optimizer.analysis.csr import Bools
 from nnet3_optimizer.analysis.variables import MATRIX
+from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.program import Program
 
 _SUMS = (MatrixAdd.OPCODE, AddRows.OPCODE, AddRowsMulti.OPCODE, AddRowRanges.OPCODE)
@@ -41,6 +42,7 @@ def order_additions(program: Program) -> Program:
        commute, up to rounding: none of them reads what another one writes.
     2. The one that comes first is a MatrixAdd with scale 1 of a matrix that is neither input nor
        output, and that it is the last command to access; one of source and target is whole.
+    3. The program is no loop, in which a later round may access the matrix.
 
     Before::
 
@@ -74,6 +76,8 @@ def order_additions(program: Program) -> Program:
         free m1
         free m2
     """
+    if is_loop(program.table):
+        return program
     is_sum = np.isin(program.opcodes, _SUMS)
     target = np.where(is_sum, program.table[:, FIRST_OPERAND_COLUMN], 0)
     follows = np.zeros(len(target), dtype=np.bool_)

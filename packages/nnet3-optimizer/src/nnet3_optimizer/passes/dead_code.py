@@ -8,20 +8,17 @@ import attrs
 import numpy as np
 from nnet3_compiler.commands import (
     SCHEMA,
-    AllocMatrixUndefined,
-    AllocMatrixZeroed,
     Backprop,
-    DeallocMatrix,
     NoOperation,
     Propagate,
-    SwapMatrix,
 )
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN, OperandKind
+from nnet3_compiler.declaration import OPCODE_COLUMN, OperandKind
 from nnet3_optimizer.analysis.accesses import READ, WRITE
 from nnet3_optimizer.analysis.csr import Bools, Ids
-from nnet3_optimizer.analysis.variables import MATRIX, Table
+from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.operands import columns
+from nnet3_optimizer.passes.unused_matrices import SIZING, sizing_without_use
 from nnet3_optimizer.program import Program
 
 
@@ -75,14 +72,6 @@ def remove_dead_commands(program: Program) -> Program:
     return attrs.evolve(program, table=table[needed])
 
 
-_SIZING = (
-    AllocMatrixUndefined.OPCODE,
-    AllocMatrixZeroed.OPCODE,
-    DeallocMatrix.OPCODE,
-    SwapMatrix.OPCODE,
-)
-
-
 class _Flow(NamedTuple):
     """Who reads what another command wrote last: pairs of commands."""
 
@@ -116,7 +105,7 @@ class _Flow(NamedTuple):
 
 def _needed(program: Program, flow: _Flow) -> Bools:
     """Returns which commands are needed, (C,) bool."""
-    is_sizing = np.isin(program.opcodes, _SIZING)
+    is_sizing = np.isin(program.opcodes, SIZING)
     is_nothing = program.opcodes == NoOperation.OPCODE
     needed = program.analysis.has_side_effects | is_sizing
     candidates = ~needed & ~is_nothing
@@ -125,7 +114,7 @@ def _needed(program: Program, flow: _Flow) -> Bools:
     else:
         # Nothing ends in vain, so nothing that leads there does.
         needed |= candidates
-    return _with_used_matrices(program, needed, is_sizing)
+    return needed & ~sizing_without_use(program, needed)
 
 
 def _memo_edges(program: Program) -> tuple[Ids, Ids]:
@@ -151,23 +140,6 @@ def _spread(flow: _Flow, needed: Bools) -> None:
             for each in writers[begins[command] : begins[command + 1]]:
                 flags[each] = 1
     needed[:] = np.frombuffer(bytes(flags), dtype=np.bool_)
-
-
-def _with_used_matrices(program: Program, needed: Bools, is_sizing: Bools) -> Bools:
-    """Returns `needed` without the sizing commands of matrices that nothing else names."""
-    accesses = program.analysis.submatrix_accesses
-    counts = needed[accesses.command] & ~is_sizing[accesses.command]
-    used = np.zeros(len(program.matrices), dtype=np.bool_)
-    used[program.submatrices[accesses.submatrix[counts], MATRIX]] = True
-    swaps = program.positions(SwapMatrix.OPCODE)
-    for column in (0, 1):
-        operand = program.table[swaps, FIRST_OPERAND_COLUMN + column]
-        used[program.submatrices[operand, MATRIX]] = True
-    sizing = np.flatnonzero(is_sizing)
-    matrix = program.submatrices[program.table[sizing, FIRST_OPERAND_COLUMN], MATRIX]
-    result = needed.copy()
-    result[sizing] = used[matrix]
-    return result
 
 
 def _drop_unused_memos(table: Table, needed: Bools) -> None:

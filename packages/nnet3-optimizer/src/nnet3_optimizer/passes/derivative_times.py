@@ -32,6 +32,7 @@ from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.errors import ComputationError
 from nnet3_optimizer.operands import columns
+from nnet3_optimizer.passes.unused_matrices import without_unused_matrices
 from nnet3_optimizer.program import Program
 
 _ALL_TIMES = (-(2**31), 2**31 - 1)
@@ -137,7 +138,7 @@ class _Limiter:
         makers = self.program.positions(Propagate.OPCODE)
         lost = makers[np.isin(self.edit.table[makers, memo], self.lost_memos)]
         self.edit.table[lost, memo] = 0
-        return self.edit.program()
+        return without_unused_matrices(self.edit.program())
 
     # -- which rows ----------------------------------------------------------------------------
 

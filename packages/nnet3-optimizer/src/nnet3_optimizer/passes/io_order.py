@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
-from nnet3_compiler.commands import AcceptInput, NoOperationMarker, ProvideOutput
+from nnet3_compiler.commands import AcceptInput, NoOperationLabel, NoOperationMarker, ProvideOutput
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
 from nnet3_optimizer.analysis.accesses import WRITE
-from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.analysis.csr import Bools, Ids
 from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.editing import with_label_found
 from nnet3_optimizer.program import Program
@@ -22,6 +22,7 @@ def consolidate_io(program: Program) -> Program:
     1. AcceptInput moves if nothing accesses the matrix before it in its segment.
     2. ProvideOutput moves if nothing writes to the matrix, or takes its memory, after it in its
        segment.
+    3. Neither moves past the label of a loop.
 
     Before::
 
@@ -62,7 +63,7 @@ def consolidate_io(program: Program) -> Program:
     if _is_in_order(program):
         return program
     opcodes = program.opcodes
-    is_marker = opcodes == NoOperationMarker.OPCODE
+    is_marker = _is_border(program)
     segment = np.cumsum(is_marker) - is_marker
     rank = np.ones(len(opcodes), dtype=np.int64)
     accepts, provides = _movable(program, segment)
@@ -75,13 +76,18 @@ def consolidate_io(program: Program) -> Program:
     return attrs.evolve(program, table=with_label_found(program.table[order]))
 
 
+def _is_border(program: Program) -> Bools:
+    """Which commands nothing moves past: the ends of segments, and the label of a loop."""
+    return np.isin(program.opcodes, [NoOperationMarker.OPCODE, NoOperationLabel.OPCODE])
+
+
 def _is_in_order(program: Program) -> bool:
     """Whether each segment is inputs, other commands, outputs already."""
     rank = np.ones(len(program.table), dtype=np.int64)
     rank[program.opcodes == AcceptInput.OPCODE] = 0
     rank[program.opcodes == ProvideOutput.OPCODE] = 2
     falls = np.flatnonzero(rank[1:] < rank[:-1])
-    is_marker = program.opcodes == NoOperationMarker.OPCODE
+    is_marker = _is_border(program)
     return bool((is_marker[falls] | is_marker[falls + 1]).all())
 
 

@@ -43,6 +43,7 @@ from nnet3_optimizer.analysis.variables import (
     Variables,
     overlap,
 )
+from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.operands import operand
 from nnet3_optimizer.program import Program
 
@@ -90,6 +91,7 @@ def merge_variables(program: Program, options: MergingOptions | None = None) -> 
        written again while s1 is still used;
     6. for all others: C is the last access to s1.
     7. Neither matrix is compressed, nor handed over with SwapMatrix.
+    8. The program is no loop, in which a later round may read what is overwritten.
 
     A copy with scale 1 then goes away; one with another scale stays and scales in place. The merged
     matrix is allocated where the first of the two was (with zeros if one of them was), or accepted
@@ -130,6 +132,8 @@ def merge_variables(program: Program, options: MergingOptions | None = None) -> 
         free m1
     """
     chosen = options or MergingOptions()
+    if is_loop(program.table):
+        return program
     merged = program
     while (after := _Round(merged, chosen).run()) is not None:
         merged = after

@@ -1,0 +1,53 @@
+"""Matrices that are allocated and freed, and nothing else: shared by the passes that leave them."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+from nnet3_compiler.commands import (
+    AllocMatrixUndefined,
+    AllocMatrixZeroed,
+    DeallocMatrix,
+    SwapMatrix,
+)
+from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
+from nnet3_optimizer.analysis.csr import Bools
+from nnet3_optimizer.analysis.variables import MATRIX
+from nnet3_optimizer.program import Program
+
+SIZING = (
+    AllocMatrixUndefined.OPCODE,
+    AllocMatrixZeroed.OPCODE,
+    DeallocMatrix.OPCODE,
+    SwapMatrix.OPCODE,
+)
+"""Commands that give a matrix memory or take it away, and look at no element."""
+
+
+def sizing_without_use(program: Program, needed: Bools) -> Bools:
+    """Returns which sizing commands, (C,) bool, are of matrices that no needed command accesses.
+
+    Args:
+        program: The program.
+        needed: (C,) bool, the commands that are kept.
+    """
+    is_sizing = np.isin(program.opcodes, SIZING)
+    accesses = program.analysis.submatrix_accesses
+    counts = (needed & ~is_sizing)[accesses.command]
+    used = np.zeros(len(program.matrices), dtype=np.bool_)
+    used[program.submatrices[accesses.submatrix[counts], MATRIX]] = True
+    swaps = program.positions(SwapMatrix.OPCODE)
+    for column in (0, 1):
+        operand = program.table[swaps, FIRST_OPERAND_COLUMN + column]
+        used[program.submatrices[operand, MATRIX]] = True
+    sizing = np.flatnonzero(is_sizing)
+    matrix = program.submatrices[program.table[sizing, FIRST_OPERAND_COLUMN], MATRIX]
+    without = np.zeros(len(program.table), dtype=np.bool_)
+    without[sizing] = ~used[matrix]
+    return without
+
+
+def without_unused_matrices(program: Program) -> Program:
+    """Returns the program without the sizing commands of matrices that nothing accesses."""
+    unused = sizing_without_use(program, np.ones(len(program.table), dtype=np.bool_))
+    return attrs.evolve(program, table=program.table[~unused]) if unused.any() else program

@@ -1,0 +1,163 @@
+"""Computations in several segments, and derivatives limited to some times."""
+
+import attrs
+import numpy as np
+import pytest
+from nnet3_compiler import NnetComputation, compile_computation, compile_looped, looped_requests
+from nnet3_compiler.commands import GotoLabel
+from nnet3_compiler.compiler import compile_segments
+from nnet3_compiler.looped import extended_requests
+from nnet3_descriptors import Nnet, parse_config
+from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_optimizer import (
+    CheckError,
+    ComputationError,
+    EquivalenceError,
+    OptimizeOptions,
+    check_computation,
+    optimize,
+    peak_bytes,
+    plan_memory,
+    verify_equivalent,
+)
+from stand_ins import Machine, same_results
+
+CONFIG = """
+input-node name=input dim=4
+component name=affine type=AffineComponent input-dim=8 output-dim=4
+component name=tanh type=TanhComponent dim=4
+component name=final type=AffineComponent input-dim=4 output-dim=4
+component-node name=affine component=affine input=Append(input, IfDefined(Offset(tanh, -1)))
+component-node name=tanh component=tanh input=affine
+component-node name=final component=final input=tanh
+output-node name=output input=final
+"""
+RECURRENT = parse_config(CONFIG)
+FEEDFORWARD = parse_config(CONFIG.replace("IfDefined(Offset(tanh, -1))", "Offset(input, -1)"))
+
+
+@pytest.mark.parametrize("nnet", [RECURRENT, FEEDFORWARD], ids=["recurrent", "feedforward"])
+def test_loop_does_what_the_segments_do(nnet: Nnet) -> None:
+    """A loop closed over optimized segments is proven equal to the segments, unoptimized."""
+    requests = looped_requests(nnet, 4)
+    segments = compile_segments(nnet, extended_requests(requests, 7))
+
+    loop = compile_looped(nnet, requests, optimize=lambda each: optimize(nnet, each))
+
+    assert isinstance(loop.commands[-1], GotoLabel)
+    check_computation(nnet, loop)
+    verify_equivalent(nnet, segments, loop)
+    verify_equivalent(nnet, loop, optimize(nnet, loop))
+    assert plan_memory(loop).arena_bytes > 0
+
+
+def test_loop_that_hands_over_the_wrong_matrix() -> None:
+    """The proof sees what goes wrong in the second round only."""
+    requests = looped_requests(RECURRENT, 4)
+    segments = compile_segments(RECURRENT, extended_requests(requests, 7))
+    loop = compile_looped(RECURRENT, requests)
+    table = loop.command_table.copy()
+    swaps = np.flatnonzero(table[:, 0] == 4)
+    assert len(swaps)
+
+    broken = NnetComputation(
+        matrices=loop.matrices,
+        submatrices=loop.submatrices,
+        command_table=np.delete(table, swaps, axis=0),
+        indexes=loop.indexes,
+        indexes_multi=loop.indexes_multi,
+    )
+
+    with pytest.raises(CheckError, match="is allocated at the end, but not at the label"):
+        check_computation(RECURRENT, broken)
+    with pytest.raises(EquivalenceError, match="while it is not allocated"):
+        verify_equivalent(RECURRENT, segments, broken)
+
+
+def training(nnet: Nnet, last: int = 8) -> NnetComputation:
+    """The computation of a training request over the times 0 to last - 1."""
+    request = ComputationRequest(
+        inputs=[IoSpecification.from_range("input", -1, last, 2, has_deriv=True)],
+        outputs=[IoSpecification.from_range("output", 0, last, 2, has_deriv=True)],
+        need_model_derivative=True,
+    )
+    return compile_computation(nnet, request)
+
+
+@pytest.mark.parametrize("nnet", [RECURRENT, FEEDFORWARD], ids=["recurrent", "feedforward"])
+def test_limits_that_leave_everything_change_nothing(nnet: Nnet) -> None:
+    """A range of times that holds all derivatives gives an equivalent computation."""
+    compiled = training(nnet)
+
+    limited = optimize(nnet, compiled, OptimizeOptions(min_deriv_time=-50, max_deriv_time=50))
+
+    verify_equivalent(nnet, compiled, limited)
+
+
+@pytest.mark.parametrize("nnet", [RECURRENT, FEEDFORWARD], ids=["recurrent", "feedforward"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        OptimizeOptions(min_deriv_time=3, verify=True),
+        OptimizeOptions(max_deriv_time=4, verify=True),
+        OptimizeOptions(max_deriv_time_relative=-3, verify=True),
+        OptimizeOptions(min_deriv_time=2, max_deriv_time=5, verify=True),
+        OptimizeOptions(min_deriv_time=2, max_deriv_time=5, optimize=False, verify=True),
+    ],
+    ids=["from", "to", "relative", "both", "alone"],
+)
+def test_input_derivatives_outside_of_the_range_are_zero(
+    nnet: Nnet, options: OptimizeOptions
+) -> None:
+    """Outside of the range derivatives at the input are zero, inside some are not."""
+    compiled = training(nnet)
+    low = -1 if options.min_deriv_time is None else options.min_deriv_time
+    high = 7 if options.max_deriv_time is None else options.max_deriv_time
+    if options.max_deriv_time_relative is not None:
+        high = 7 + options.max_deriv_time_relative
+
+    limited = optimize(nnet, compiled, options)
+
+    check_computation(nnet, limited)
+    assert peak_bytes(limited) < peak_bytes(compiled)
+    derivative = Machine(nnet, limited).run().provided[1, "input"]
+    times = np.tile(np.arange(-1, 8), 2)
+    inside = (times >= low) & (times <= high)
+    assert not derivative[~inside].any()
+    assert derivative[inside].any()
+    # The forward part is what it was.
+    forward = Machine(nnet, compiled).run().provided[0, "output"]
+    np.testing.assert_allclose(Machine(nnet, limited).run().provided[0, "output"], forward)
+
+
+def test_limits_change_the_update() -> None:
+    """The proof does not take a limited computation for the whole one."""
+    compiled = training(RECURRENT)
+
+    limited = optimize(RECURRENT, compiled, OptimizeOptions(min_deriv_time=4))
+
+    with pytest.raises(EquivalenceError):
+        verify_equivalent(RECURRENT, compiled, limited)
+    assert not same_results(RECURRENT, compiled, limited)
+
+
+def test_empty_range_of_times() -> None:
+    """A range without any time is refused."""
+    options = OptimizeOptions(min_deriv_time=5, max_deriv_time=2)
+
+    with pytest.raises(ComputationError, match="no derivative is left between t = 5 and t = 2"):
+        optimize(RECURRENT, training(RECURRENT), options)
+
+
+def test_limits_need_debug_info() -> None:
+    """Without debug info nobody knows the times of rows."""
+    compiled = attrs.evolve(training(RECURRENT), matrix_debug_info=())
+
+    with pytest.raises(ComputationError, match="derivatives needs debug info"):
+        optimize(RECURRENT, compiled, OptimizeOptions(min_deriv_time=1))
+
+
+def test_memory_compression_level_must_exist() -> None:
+    """There are three levels."""
+    with pytest.raises(ValueError, match="memory_compression_level must be 0, 1 or 2"):
+        OptimizeOptions(memory_compression_level=3)

@@ -1,0 +1,172 @@
+"""Live bytes are counted as they are held, and plans keep apart what lives at one time."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nnet3_compiler import NnetComputation
+from nnet3_descriptors import Nnet
+from nnet3_optimizer import live_bytes, optimize, peak_bytes, plan_memory
+from nnet3_optimizer.memory.live import holdings
+from nnet3_optimizer.memory.packing import Blocks, Packing, from_the_peak, pack
+from optimizer_networks import examples
+from optimizer_programs import computation
+
+PROGRAM = """
+m1 = 4 x 4
+m2 = 4 x 8
+m3 = 4 x 4
+m1 = accept input
+m2 = undefined
+m2(:, 0:3) = m1
+free m1
+m3 = zeros
+free m2
+provide output = m3
+segment end
+"""
+
+
+def test_live_bytes_follow_the_commands() -> None:
+    """Inputs count from when they are accepted, outputs to the end, four bytes an element."""
+    live = live_bytes(computation(PROGRAM))
+
+    assert live.tolist() == [64, 192, 192, 128, 192, 64, 64, 64]
+    assert peak_bytes(computation(PROGRAM)) == 192
+
+
+@pytest.mark.parametrize(("kind", "kept"), [(1, 16), (2, 16), (3, 32), (4, 32)])
+def test_compressed_matrices_count_at_their_compressed_size(kind: int, kept: int) -> None:
+    """Between compression and decompression a matrix holds one or two bytes an element."""
+    text = f"""
+    m1 = 4 x 4
+    m1 = accept input
+    compress m1 (type {kind}, truncate 1)
+    segment end
+    decompress m1
+    free m1
+    """
+
+    assert live_bytes(computation(text)).tolist() == [64, kept, kept, 64, 0]
+
+
+def test_compressed_form_has_a_place_of_its_own() -> None:
+    """A compressed matrix has an offset for its elements and one for its compressed form."""
+    text = """
+    m1 = 4 x 4
+    m2 = 4 x 4
+    m1 = accept input
+    compress m1 (type 1, truncate 1)
+    m2 = zeros
+    provide output = m2
+    segment end
+    decompress m1
+    free m1
+    """
+
+    plan = plan_memory(computation(text), alignment=16)
+
+    assert plan.compressed_offsets[2] == -1
+    places = {"m1": plan.offsets[1], "packed": plan.compressed_offsets[1], "m2": plan.offsets[2]}
+    assert min(places.values()) >= 0
+    assert abs(places["packed"] - places["m2"]) >= 16
+    assert abs(places["m1"] - places["m2"]) >= 64
+
+
+def test_taken_memory_has_the_same_place() -> None:
+    """A matrix that takes over the memory of another has its offset."""
+    text = PROGRAM.replace("free m1\n", "").replace("m3 = zeros", "m3 = take m1")
+
+    plan = plan_memory(computation(text))
+
+    assert plan.offsets[3] == plan.offsets[1]
+
+
+def test_matrices_that_follow_each_other_share_memory() -> None:
+    """The arena is as large as the largest sum of live bytes."""
+    plan = plan_memory(computation(PROGRAM))
+
+    assert plan.arena_bytes == plan.lower_bound_bytes == 192
+    assert plan.offsets[0] == -1
+
+
+def test_offsets_are_aligned_and_read_only() -> None:
+    """Offsets are multiples of the alignment, and can't be changed."""
+    plan = plan_memory(computation(PROGRAM), alignment=128)
+
+    assert (plan.offsets[1:] % 128 == 0).all()
+    with pytest.raises(ValueError, match="read-only"):
+        plan.offsets[1] = 0
+
+
+def test_alignment_must_be_positive() -> None:
+    """There is no alignment of zero bytes."""
+    with pytest.raises(ValueError, match=r"alignment must be at least 1 byte \(got 0\)"):
+        plan_memory(computation(PROGRAM), alignment=0)
+
+
+def keeps_apart(blocks: Blocks, packing: Packing) -> bool:
+    """Whether no two blocks that are needed at one time overlap, and the size is right."""
+    offsets, sizes = packing.offsets[blocks.block], blocks.sizes[blocks.block]
+    for span in range(len(blocks.block)):
+        together = (blocks.begin < blocks.end[span]) & (blocks.end > blocks.begin[span])
+        together &= blocks.block != blocks.block[span]
+        meets = (offsets < offsets[span] + sizes[span]) & (offsets + sizes > offsets[span])
+        if (together & meets).any():
+            return False
+    return int((packing.offsets + blocks.sizes).max(initial=0)) == packing.size
+
+
+@st.composite
+def random_blocks(draw: st.DrawFn) -> Blocks:
+    """Blocks, some of them with several spans of time."""
+    sizes, spans = [], []
+    for block in range(draw(st.integers(1, 14))):
+        sizes.append(draw(st.integers(1, 9)))
+        at = draw(st.integers(0, 12))
+        for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3]))):
+            end = at + draw(st.integers(1, 6))
+            spans.append((block, at, end))
+            at = end + draw(st.integers(1, 4))
+    block, begin, end = np.array(spans, np.int64).T
+    return Blocks(sizes=np.array(sizes, np.int64), block=block, begin=begin, end=end)
+
+
+@given(random_blocks())
+@settings(max_examples=300, deadline=None)
+def test_packing_keeps_blocks_apart(blocks: Blocks) -> None:
+    """Blocks needed at one time do not overlap, and no packing is below the bound."""
+    for packing in (from_the_peak(blocks), pack(blocks)):
+        assert keeps_apart(blocks, packing)
+        assert packing.size >= blocks.lower_bound
+
+
+@given(random_blocks())
+def test_lower_bound_is_the_largest_sum(blocks: Blocks) -> None:
+    """The bound is the largest sum of sizes over all times, counted one by one."""
+    sums = [
+        int(blocks.sizes[blocks.block[(blocks.begin <= t) & (blocks.end > t)]].sum())
+        for t in range(int(blocks.end.max()))
+    ]
+
+    assert blocks.lower_bound == max(sums)
+
+
+@given(examples())
+@settings(max_examples=30, deadline=None)
+def test_plan_of_a_computation(example: tuple[Nnet, NnetComputation]) -> None:
+    """The bound of a plan is the peak of the computation, and live matrices are kept apart."""
+    nnet, compiled = example
+    for each in (compiled, optimize(nnet, compiled)):
+        plan = plan_memory(each, alignment=4)
+        held = holdings(each)
+        blocks = Blocks(sizes=held.bytes, block=held.block, begin=held.begin, end=held.end)
+        offsets = np.zeros(len(held.bytes), np.int64)
+        for number, places in (
+            (held.matrix_block, plan.offsets),
+            (held.compressed_block, plan.compressed_offsets),
+        ):
+            offsets[number[number >= 0]] = places[number >= 0]
+
+        assert plan.lower_bound_bytes == peak_bytes(each)
+        assert keeps_apart(blocks, Packing(offsets=offsets, size=plan.arena_bytes))
