@@ -131,6 +131,7 @@ class DeviceNnet:
             rng=self._rng,
             dtype=self.dtype,
             xp=self.xp,
+            is_fixed=self._parameters is None,
         )
 
     def _views(self, buffer: Array, number: int) -> dict[str, Array]:

@@ -21,6 +21,9 @@ from ..natural_gradient import ColumnBlocks, NaturalGradientOptions, OnlineNatur
 from ..tape import Array, Tape
 from .base import Backpropagation, Kernel, Propagation, as_blocks, kernel_for
 
+TRANSPOSED_ROWS = range(49, 257)
+"""Products with so many rows are up to a fifth faster with parameters transposed beforehand."""
+
 
 def add_column_sum(tape: Tape, a: Array, out: Array) -> None:
     """Records out[c] += sum over r of a[r, c]."""
@@ -136,7 +139,8 @@ class FixedAffineKernel(Kernel):
             x, linear = p.x[:, p.known.columns :], self.linear[:, p.known.columns :]
             p.tape.matmul(x, linear.T, p.y, plus=p.known.value)
             return
-        p.tape.matmul(p.x, self.linear.T, p.y)
+        weights = self.store.transposed(self.linear, pays=len(p.y) in TRANSPOSED_ROWS)
+        p.tape.matmul(p.x, weights, p.y)
         p.tape.add(p.y, self.bias, p.y)
 
     def propagate_known(self, tape: Tape, x: Array, out: Array) -> None:
@@ -219,7 +223,8 @@ class LinearKernel(Kernel):
 
     def propagate(self, p: Propagation) -> None:
         """Records y (+)= x A^T."""
-        p.tape.matmul(p.x, self.linear.T, p.y, add=p.add)
+        weights = self.store.transposed(self.linear, pays=len(p.y) in TRANSPOSED_ROWS)
+        p.tape.matmul(p.x, weights, p.y, add=p.add)
 
     def backprop(self, b: Backpropagation) -> None:
         """Records dx (+)= dy A and the gradient."""

@@ -114,6 +114,7 @@ class ComponentStore:
         rng: Source of masks, and of the decisions on which minibatches to record statistics.
         dtype: Of values and parameters.
         xp: The array module.
+        is_fixed: The parameters will not change.
     """
 
     def __init__(
@@ -125,8 +126,11 @@ class ComponentStore:
         rng: np.random.Generator,
         dtype: np.dtype[Any],
         xp: Any,
+        is_fixed: bool = False,
     ) -> None:
         self.parameters = parameters
+        self.is_fixed = is_fixed
+        self._transposed: dict[tuple[object, ...], Array] = {}
         self._directions = directions
         self.natural_gradient = natural_gradient
         self.rng = rng
@@ -145,6 +149,24 @@ class ComponentStore:
         """Puts a fixed array of the component on the device."""
         return self.xp.asarray(values, dtype=self.dtype)  # type: ignore[no-any-return]
 
+    def transposed(self, matrix: Array, *, pays: bool) -> Array:
+        """The transpose of parameters, or of some columns of them.
+
+        Args:
+            matrix: (rows, cols).
+            pays: Whether a product is faster with a copy that has the columns of `matrix` as rows;
+                one is made, for all products, if the parameters are fixed.
+
+        Returns:
+            (cols, rows), a view or a copy.
+        """
+        if not (pays and self.is_fixed):
+            return matrix.T
+        key = matrix.__array_interface__["data"][0], matrix.shape
+        if key not in self._transposed:
+            self._transposed[key] = self.xp.ascontiguousarray(matrix.T)
+        return self._transposed[key]
+
     def part(self, prefix: str) -> ComponentStore:
         """The store of one of the components that a composite one is made of."""
 
@@ -162,6 +184,7 @@ class ComponentStore:
             rng=self.rng,
             dtype=self.dtype,
             xp=self.xp,
+            is_fixed=self.is_fixed,
         )
 
 

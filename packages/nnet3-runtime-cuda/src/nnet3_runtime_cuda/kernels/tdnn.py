@@ -5,7 +5,13 @@ from __future__ import annotations
 from nnet3_descriptors.components import TdnnComponent
 
 from ..tape import Array
-from .affine import AffinePreconditioner, add_affine_gradient, add_column_sum, in_out_options
+from .affine import (
+    TRANSPOSED_ROWS,
+    AffinePreconditioner,
+    add_affine_gradient,
+    add_column_sum,
+    in_out_options,
+)
 from .base import Backpropagation, Kernel, Propagation, kernel_for
 from .time_offsets import rows_at_offsets
 
@@ -36,7 +42,8 @@ class TdnnKernel(Kernel):
         add = p.add and not self.has_bias
         parts = rows_at_offsets(p.x, p.indexes, len(p.y))
         for x, linear in zip(parts, self._columns(self.linear), strict=True):
-            p.tape.matmul(x, linear.T, p.y, add=add)
+            weights = self.store.transposed(linear, pays=len(p.y) in TRANSPOSED_ROWS)
+            p.tape.matmul(x, weights, p.y, add=add)
             add = True
         if self.has_bias:
             p.tape.add(p.y, self.bias, p.y)  # type: ignore[arg-type]

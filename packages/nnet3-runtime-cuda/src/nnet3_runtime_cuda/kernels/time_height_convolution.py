@@ -17,6 +17,9 @@ from .time_offsets import rows_at_offsets
 PATCH_BYTES = 1 << 20
 """Patches are made for so many rows at a time that they stay in the cache."""
 
+FORWARD_PATCH_BYTES = 1 << 21
+"""The same for the forward pass, which reads patches once: more rows make faster products."""
+
 
 @attrs.frozen
 class PatchCopy:
@@ -74,10 +77,10 @@ class TimeHeightConvolutionKernel(Kernel):
 
     # ---- patches ----
 
-    def _groups(self, num_rows: int) -> list[slice]:
+    def _groups(self, num_rows: int, group_bytes: int = PATCH_BYTES) -> list[slice]:
         """Ranges of output rows whose patches are made at a time."""
         row_bytes = self.component.height_out * self.linear.shape[1] * self.store.dtype.itemsize
-        size = max(1, PATCH_BYTES // row_bytes)
+        size = max(1, group_bytes // row_bytes)
         return [slice(k, min(k + size, num_rows)) for k in range(0, num_rows, size)]
 
     def _scratch_patches(self, tape: Tape, groups: list[slice]) -> Array:
@@ -107,15 +110,16 @@ class TimeHeightConvolutionKernel(Kernel):
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
-        tape, groups = p.tape, self._groups(len(p.y))
+        tape, groups = p.tape, self._groups(len(p.y), FORWARD_PATCH_BYTES)
         parts = rows_at_offsets(p.x, p.indexes, len(p.y))
         memory = self._scratch_patches(tape, groups)
+        weights = self.store.transposed(self.linear, pays=True)
         for rows in groups:
             patches = memory[: rows.stop - rows.start]
             for source, patch in self._views(parts, rows, patches):
                 tape.copy(source, patch)
             y = self._by_height(p.y, rows)
-            tape.matmul(patches.reshape(len(y), -1), self.linear.T, y)
+            tape.matmul(patches.reshape(len(y), -1), weights, y)
             tape.add(y, self.bias, y)
 
     def backprop(self, b: Backpropagation) -> None:

@@ -1,0 +1,39 @@
+"""Parameters that do not change may be laid out anew: values stay what they were."""
+
+import numpy as np
+import pytest
+from computations import request, single
+from nnet3_compiler import compile_computation
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.kernels.affine import TRANSPOSED_ROWS
+
+CONVOLUTION = (
+    "type=TimeHeightConvolutionComponent num-filters-in=2 num-filters-out=3 height-in=4 "
+    "height-out=4 height-offsets=-1,0,1 time-offsets=0,1"
+)
+
+
+@pytest.mark.parametrize(
+    "component",
+    [
+        "type=NaturalGradientAffineComponent input-dim=8 output-dim=12",
+        "type=LinearComponent input-dim=8 output-dim=12",
+        "type=TdnnComponent input-dim=8 output-dim=12 time-offsets=0,1",
+        CONVOLUTION,
+    ],
+)
+@pytest.mark.parametrize("frames", [2, TRANSPOSED_ROWS.start, TRANSPOSED_ROWS.stop])
+def test_values_are_the_same(component: str, frames: int) -> None:
+    """A network that is only used gives the outputs of one that could be trained."""
+    nnet = single(component, dim=8)
+    computation = compile_computation(
+        nnet, request(range(frames + 1), range(frames), sequences=1, training=False)
+    )
+    x = np.random.default_rng(0).standard_normal((frames + 1, 8)).astype(np.float32)
+
+    fixed, trainable = (
+        NnetComputer(DeviceNnet(nnet, trainable=can), computation).forward({"input": x})["output"]
+        for can in (False, True)
+    )
+
+    np.testing.assert_allclose(fixed, trainable, rtol=0, atol=1e-5)
