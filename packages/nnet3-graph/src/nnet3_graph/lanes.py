@@ -55,8 +55,8 @@ class Lanes:
 
     def representative_rows(self, indexes: IndexArray) -> IndexArray:
         """Returns the indexes of the first sequence of each lane, with the lane in place of n."""
-        if self.num_sequences == 1:
-            rows = indexes.copy()
+        if self.num_lanes == 1:
+            rows: IndexArray = indexes[indexes[:, N] == self.sequences[self.representatives[0]]]
             rows[:, N] = 0
             return rows
         ranks = self.ranks(indexes[:, N])
@@ -76,19 +76,18 @@ def group_sequences(tables: Sequence[IndexArray], previous: Lanes | None = None)
         previous: the lanes of the earlier segments; these sequences stay, and sequences that were
             in different lanes are again.
     """
+    if previous is None:
+        regular = _regular_sequences(tables)
+        if regular is not None:
+            return _one_lane(regular)
     columns = [table[:, N] for table in tables]
     if previous is not None:
         columns.append(previous.sequences)
     sequences = _distinct(np.concatenate(columns))
     count = len(sequences)
+    lanes = _one_lane(sequences)
     if count == 1:
-        zero = np.zeros(1, dtype=np.intp)
-        return Lanes(sequences=sequences, lane_of=zero, representatives=zero)
-    lanes = Lanes(
-        sequences=sequences,
-        lane_of=np.zeros(count, dtype=np.intp),
-        representatives=np.zeros(1, dtype=np.intp),
-    )
+        return lanes
     lane_of = lanes.lane_of
     if previous is not None:
         ranks = previous.ranks(sequences)
@@ -97,6 +96,37 @@ def group_sequences(tables: Sequence[IndexArray], previous: Lanes | None = None)
         lane_of = _refined(lane_of, _patterns(lanes.ranks(table[:, N]), table, count))
     representatives = np.unique(lane_of, return_index=True)[1]
     return Lanes(sequences=sequences, lane_of=lane_of, representatives=representatives)
+
+
+def _one_lane(sequences: npt.NDArray[np.int32]) -> Lanes:
+    """Returns the lanes of sequences (ascending) that all have the same pattern."""
+    return Lanes(
+        sequences=sequences,
+        lane_of=np.zeros(len(sequences), dtype=np.intp),
+        representatives=np.zeros(1, dtype=np.intp),
+    )
+
+
+def _regular_sequences(tables: Sequence[IndexArray]) -> npt.NDArray[np.int32] | None:
+    """Returns the sequences if every table lists the same rows for each, one after the other.
+
+    That is how most requests are made, and is seen at a glance; None for all others.
+    """
+    sequences: npt.NDArray[np.int32] | None = None
+    for table in tables:
+        size = int((table[:, N] == table[0, N]).sum())
+        if len(table) % size:
+            return None
+        blocks = table.reshape(-1, size, 3)
+        found = blocks[:, 0, N]
+        if sequences is not None and not np.array_equal(found, sequences):
+            return None
+        sequences = found.copy()
+        same_n = (blocks[:, :, N] == found[:, None]).all()
+        if not same_n or (blocks[:, :, T:] != blocks[0, :, T:]).any():
+            return None
+    assert sequences is not None
+    return sequences if (sequences[1:] > sequences[:-1]).all() else None
 
 
 def _distinct(values: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
@@ -121,14 +151,7 @@ def _patterns(ranks: Ranks, table: IndexArray, count: int) -> Ranks:
         (count,) equal numbers for sequences with the same set of (t, x).
     """
     sizes = np.bincount(ranks, minlength=count)
-    size = len(table) // count
     places = table[:, T:]
-    if (sizes == size).all():
-        by_sequence = places.reshape(count, size, 2)
-        if (ranks.reshape(count, size) == ranks[::size, None]).all() and (
-            by_sequence == by_sequence[0]
-        ).all():
-            return np.zeros(count, dtype=np.intp)
     order = np.lexsort((places[:, 1], places[:, 0], ranks))
     ordered = places[order]
     ends = np.cumsum(sizes)
