@@ -64,7 +64,7 @@ def consolidate_io(program: Program) -> Program:
         return program
     opcodes = program.opcodes
     is_marker = _is_border(program)
-    segment = np.cumsum(is_marker) - is_marker
+    segment: Ids = np.cumsum(is_marker) - is_marker
     rank = np.ones(len(opcodes), dtype=np.int64)
     accepts, provides = _movable(program, segment)
     rank[accepts] = 0
