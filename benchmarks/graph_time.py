@@ -15,9 +15,10 @@ x n        how much longer it takes for twice as many sequences
 from __future__ import annotations
 
 import argparse
+import functools
 
 from compile_time import best_ms, calibration, network, twice_as_long
-from networks import BENCHMARKS, Benchmark
+from networks import BENCHMARKS
 from nnet3_descriptors import Nnet
 from nnet3_graph import ComputationGraph, ComputationRequest, build_computation_graph
 from nnet3_graph.node_rules import node_rules
@@ -33,25 +34,23 @@ def graph_with_arrays(nnet: Nnet, request: ComputationRequest) -> ComputationGra
     return graph
 
 
+def graph_ms(nnet: Nnet, request: ComputationRequest, runs: int) -> float:
+    """Returns how long the graph takes, in milliseconds."""
+    return best_ms(functools.partial(build_computation_graph, nnet, request), runs)
+
+
 def print_network(name: str, runs: int, scale: float) -> None:
     """Prints a line for each request to a network."""
     base = BENCHMARKS[name]
     for sequences, train in CASES:
         nnet = network(name, scale, train=train)
-        make_rules = node_rules.__wrapped__  # type: ignore[attr-defined]
         request = base.request(sequences, train=train)
-
-        def graph_ms(
-            benchmark: Benchmark, count: int, nnet: Nnet = nnet, train: bool = train
-        ) -> float:
-            request = benchmark.request(count, train=train)
-            return best_ms(lambda: build_computation_graph(nnet, request), runs)
-
-        graph = graph_ms(base, sequences)
-        longer = graph_ms(twice_as_long(base), sequences)
-        wider = graph_ms(base, 2 * sequences)
-        rules = best_ms(lambda nnet=nnet, make=make_rules: make(nnet), runs)
-        arrays = best_ms(lambda nnet=nnet, asked=request: graph_with_arrays(nnet, asked), 3)
+        graph = graph_ms(nnet, request, runs)
+        longer = graph_ms(nnet, twice_as_long(base).request(sequences, train=train), runs)
+        wider = graph_ms(nnet, base.request(2 * sequences, train=train), runs)
+        make_rules = node_rules.__wrapped__  # type: ignore[attr-defined]
+        rules = best_ms(functools.partial(make_rules, nnet), runs)
+        arrays = best_ms(functools.partial(graph_with_arrays, nnet, request), 3)
         print(
             f"{name:9} {sequences:3}  {'train' if train else 'infer'} "
             f"{build_computation_graph(nnet, request).num_cindexes:9,} {rules:6.2f} {graph:6.2f} "
