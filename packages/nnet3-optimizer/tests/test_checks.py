@@ -371,11 +371,23 @@ def test_rewrite_is_only_looked_for_on_demand() -> None:
     change = ("provide output", "m1 = m2\nprovide output")
     text = FORWARD.replace(*change)
 
-    check_computation(NNET, computation(text))
-    error = refused(FORWARD, change, check_rewrite=True)
+    check_computation(NNET, computation(text), check_unused=False)
+    error = refused(FORWARD, change, check_rewrite=True, check_unused=False)
 
     assert error.check == "rewrite"
     assert "MatrixCopy: m1 is changed after c2 read it" in error.message
+
+
+def test_result_that_nothing_reads() -> None:
+    """A command that computes in vain is refused, unless that is allowed."""
+    change = ("m2 = zeros", "m3 = zeros\nm3 = affine.propagate(m1)\nfree m3\nm2 = zeros")
+    text = "m1 = 4 x 4\nm2 = 4 x 4\nm3 = 4 x 4\n" + "\n".join(FORWARD.strip().splitlines()[2:])
+
+    error = refused(text, change)
+
+    assert (error.check, error.command) == ("unused", 2)
+    assert error.message == "Propagate: nothing reads the result"
+    check_computation(NNET, computation(text.replace(*change)), check_unused=False)
 
 
 LOOP = """

@@ -123,8 +123,13 @@ class CachingCompiler:
     def _make(self, request: ComputationRequest) -> NnetComputation:
         compiled = compile_computation(self.nnet, request, self.compiler_options)
         optimized = optimize(self.nnet, compiled, self.optimize_options)
-        check_computation(self.nnet, optimized)
+        self._check(optimized)
         return optimized
+
+    def _check(self, computation: NnetComputation) -> None:
+        options = self.optimize_options
+        removed = options.optimize and options.remove_dead_commands
+        check_computation(self.nnet, computation, check_unused=removed)
 
     def _remember(
         self, request: ComputationRequest, promise: Future[NnetComputation]
@@ -186,7 +191,7 @@ class CachingCompiler:
         loaded: list[tuple[ComputationRequest, NnetComputation]] = []
         for entry in saved.entries:
             computation = NnetComputation.from_bytes(entry.computation.tobytes())
-            check_computation(self.nnet, computation)
+            self._check(computation)
             loaded.append((ComputationRequest.from_bytes(entry.request.tobytes()), computation))
         with self._lock:
             for request, computation in loaded:

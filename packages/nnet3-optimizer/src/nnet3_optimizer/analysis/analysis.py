@@ -23,6 +23,7 @@ from nnet3_optimizer.analysis.accesses import (
     variable_accesses,
 )
 from nnet3_optimizer.analysis.csr import Bools, Csr, Ids
+from nnet3_optimizer.analysis.flow import Flow
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.pair_lists import PairLists
 from nnet3_optimizer.analysis.variables import MATRIX, Table, Variables
@@ -147,6 +148,11 @@ class Analysis:
         properties = self.component_properties[component]
         has[runs] |= (SCHEMA.side_effects_if[opcodes[runs]] & properties) != 0
         return has
+
+    @cached_property
+    def flow(self) -> Flow:
+        """Who reads what another command wrote last."""
+        return Flow.of(self.table, self.variable_accesses)
 
     @cached_property
     def nontrivial_accesses(self) -> AccessLists:

@@ -18,6 +18,7 @@ from nnet3_optimizer.checks.rows import check_rows
 from nnet3_optimizer.checks.subject import Subject
 from nnet3_optimizer.checks.values import check_rewrite as check_rewrite_after_read
 from nnet3_optimizer.checks.values import check_undefined
+from nnet3_optimizer.checks.values import check_unused as check_unused_results
 from nnet3_optimizer.checks.world import check_order, check_world
 
 if TYPE_CHECKING:
@@ -37,14 +38,19 @@ CHECKS: tuple[tuple[str, Callable[[Subject], None]], ...] = (
 )
 """The checks of every computation, in order: later ones rely on what earlier ones found right."""
 
-BEFORE_OPTIMIZATION: tuple[tuple[str, Callable[[Subject], None]], ...] = (
-    ("rewrite", check_rewrite_after_read),
-)
-"""What holds only for the output of the compiler."""
+UNUSED = ("unused", check_unused_results)
+"""Refuses what is sound but wasteful, such as what a pass leaves for a later one to remove."""
+
+REWRITE = ("rewrite", check_rewrite_after_read)
+"""Holds only for the output of the compiler."""
 
 
 def check_computation(
-    nnet: Nnet, computation: NnetComputation, *, check_rewrite: bool = False
+    nnet: Nnet,
+    computation: NnetComputation,
+    *,
+    check_rewrite: bool = False,
+    check_unused: bool = True,
 ) -> None:
     """Checks that a computation makes sense for a network.
 
@@ -53,13 +59,14 @@ def check_computation(
         computation: The computation, optimized or not.
         check_rewrite: Whether to check as well that no element is changed after it was read, which
             holds for computations that have not been optimized.
+        check_unused: Whether to check as well that nothing is computed in vain.
 
     Raises:
         CheckError: a ComputationError that names the check, the command by number and text, the
             operand, the value and what was expected, and shows the neighbouring commands.
     """
     subject = Subject.of(nnet, computation)
-    for name, check in CHECKS + BEFORE_OPTIMIZATION * check_rewrite:
+    for name, check in CHECKS + (UNUSED,) * check_unused + (REWRITE,) * check_rewrite:
         check(attrs.evolve(subject, check=name))
 
 

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.commands import CompressMatrix
+from nnet3_compiler.commands import (
+    AllocMatrixUndefined,
+    AllocMatrixZeroed,
+    CompressMatrix,
+    DeallocMatrix,
+    NoOperation,
+    SwapMatrix,
+)
 
 from nnet3_optimizer.analysis.accesses import READ, WRITE
 from nnet3_optimizer.checks.subject import Subject
+
+_IDLE = (
+    AllocMatrixUndefined.OPCODE,
+    AllocMatrixZeroed.OPCODE,
+    DeallocMatrix.OPCODE,
+    SwapMatrix.OPCODE,
+    NoOperation.OPCODE,
+)
+"""Commands that compute nothing."""
 
 
 def check_undefined(subject: Subject) -> None:
@@ -29,6 +45,22 @@ def check_undefined(subject: Subject) -> None:
             f"{subject.name(int(command[worst]))}: {variable} is read, but nothing wrote it before",
             int(command[worst]),
         )
+
+
+def check_unused(subject: Subject) -> None:
+    """Checks that nothing is computed in vain.
+
+    A command without side effects writes something that another command reads, or makes a memo that
+    one uses. Loops are not looked at: a later round may read what an earlier one wrote.
+    """
+    if subject.is_loop:
+        return
+    analysis = subject.analysis
+    feeds = analysis.flow.feeding(len(subject.table))
+    is_idle = np.isin(subject.opcodes, _IDLE)
+    at = np.flatnonzero(~feeds & ~analysis.has_side_effects & ~is_idle)
+    if len(at):
+        subject.fail(f"{subject.name(int(at[0]))}: nothing reads the result", int(at[0]))
 
 
 def check_rewrite(subject: Subject) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
-
 import attrs
 import numpy as np
 from nnet3_compiler.commands import (
@@ -13,8 +11,8 @@ from nnet3_compiler.commands import (
     Propagate,
 )
 from nnet3_compiler.declaration import OPCODE_COLUMN, OperandKind
-from nnet3_optimizer.analysis.accesses import READ, WRITE
-from nnet3_optimizer.analysis.csr import Bools, Ids
+from nnet3_optimizer.analysis.csr import Bools
+from nnet3_optimizer.analysis.flow import Flow
 from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.operands import columns
@@ -60,10 +58,10 @@ def remove_dead_commands(program: Program) -> Program:
     """
     if is_loop(program.table):
         return program
-    flow = _Flow.of(program)
+    flow = program.analysis.flow
     without = _without_unused_derivatives(program, flow)
     if without is not program:
-        program, flow = without, _Flow.of(without)
+        program, flow = without, without.analysis.flow
     needed = _needed(program, flow)
     if needed.all():
         return program
@@ -72,38 +70,7 @@ def remove_dead_commands(program: Program) -> Program:
     return attrs.evolve(program, table=table[needed])
 
 
-class _Flow(NamedTuple):
-    """Who reads what another command wrote last: pairs of commands."""
-
-    reader: Ids
-    writer: Ids
-
-    @classmethod
-    def of(cls, program: Program) -> Self:
-        """Finds the pairs, through variables and through memos."""
-        lists = program.analysis.variable_accesses
-        writes = (lists.access & WRITE) != 0
-        # The last write before each access; that of another variable if there is none.
-        last_write = np.maximum.accumulate(np.where(writes, np.arange(len(writes)), 0))
-        last_write = np.concatenate([last_write[:1], last_write[:-1]])
-        thing = lists.thing
-        reads = (lists.access & READ) != 0
-        reads &= (thing[last_write] == thing) & (last_write < np.arange(len(writes)))
-        reads &= writes[last_write]
-        memo_reader, memo_writer = _memo_edges(program)
-        return cls(
-            np.concatenate([lists.command[reads], memo_reader]),
-            np.concatenate([lists.command[last_write[reads]], memo_writer]),
-        )
-
-    def feeding(self, count: int) -> Bools:
-        """Returns which of so many commands wrote something that another command reads."""
-        feeds = np.zeros(count, dtype=np.bool_)
-        feeds[self.writer[self.reader != self.writer]] = True
-        return feeds
-
-
-def _needed(program: Program, flow: _Flow) -> Bools:
+def _needed(program: Program, flow: Flow) -> Bools:
     """Returns which commands are needed, (C,) bool."""
     is_sizing = np.isin(program.opcodes, SIZING)
     is_nothing = program.opcodes == NoOperation.OPCODE
@@ -117,18 +84,7 @@ def _needed(program: Program, flow: _Flow) -> Bools:
     return needed & ~sizing_without_use(program, needed)
 
 
-def _memo_edges(program: Program) -> tuple[Ids, Ids]:
-    kinds = SCHEMA.kind[program.opcodes]
-    command, column = np.nonzero((kinds == OperandKind.MEMO) & (program.table != 0))
-    memo = program.table[command, column]
-    makes = program.opcodes[command] == Propagate.OPCODE
-    maker = np.full(int(memo.max(initial=0)) + 1, -1)
-    maker[memo[makes]] = command[makes]
-    used = ~makes & (maker[memo] >= 0)
-    return command[used], maker[memo[used]]
-
-
-def _spread(flow: _Flow, needed: Bools) -> None:
+def _spread(flow: Flow, needed: Bools) -> None:
     """Marks all that needed commands need."""
     reader, writer = flow
     order = np.argsort(reader, kind="stable")
@@ -151,7 +107,7 @@ def _drop_unused_memos(table: Table, needed: Bools) -> None:
     table[makes & ~np.isin(table, still_used)] = 0
 
 
-def _without_unused_derivatives(program: Program, flow: _Flow) -> Program:
+def _without_unused_derivatives(program: Program, flow: Flow) -> Program:
     """Returns the program with input_deriv = 0 where a Backprop computes it for nobody."""
     at = program.positions(Backprop.OPCODE)
     column = columns(Backprop)["input_deriv"]

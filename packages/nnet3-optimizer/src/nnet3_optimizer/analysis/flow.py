@@ -1,0 +1,65 @@
+"""How values flow from the commands that write them to those that read them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+import numpy as np
+from nnet3_compiler.commands import SCHEMA, Propagate
+from nnet3_compiler.declaration import OPCODE_COLUMN, OperandKind
+
+from nnet3_optimizer.analysis.accesses import READ, WRITE, AccessLists
+from nnet3_optimizer.analysis.csr import Bools, Ids
+from nnet3_optimizer.analysis.variables import Table
+
+
+class Flow(NamedTuple):
+    """Who reads what another command wrote last.
+
+    Attributes:
+        reader: (P,) int64, commands that read a variable, or use a memo.
+        writer: (P,) int64, the command that wrote the variable last before, or made the memo.
+    """
+
+    reader: Ids
+    writer: Ids
+
+    @classmethod
+    def of(cls, table: Table, lists: AccessLists) -> Self:
+        """Finds the pairs, through variables and through memos.
+
+        Args:
+            table: (C, TABLE_WIDTH) int32, the commands.
+            lists: The accesses to each variable.
+        """
+        writes = (lists.access & WRITE) != 0
+        # The last write before each access; that of another variable if there is none.
+        last_write = np.maximum.accumulate(np.where(writes, np.arange(len(writes)), 0))
+        last_write = np.concatenate([last_write[:1], last_write[:-1]])
+        thing = lists.thing
+        reads = (lists.access & READ) != 0
+        reads &= (thing[last_write] == thing) & (last_write < np.arange(len(writes)))
+        reads &= writes[last_write]
+        memo_reader, memo_writer = _memo_edges(table)
+        return cls(
+            np.concatenate([lists.command[reads], memo_reader]),
+            np.concatenate([lists.command[last_write[reads]], memo_writer]),
+        )
+
+    def feeding(self, count: int) -> Bools:
+        """Returns which of so many commands wrote something that another command reads."""
+        feeds = np.zeros(count, dtype=np.bool_)
+        feeds[self.writer[self.reader != self.writer]] = True
+        return feeds
+
+
+def _memo_edges(table: Table) -> tuple[Ids, Ids]:
+    opcodes = table[:, OPCODE_COLUMN]
+    kinds = SCHEMA.kind[opcodes]
+    command, column = np.nonzero((kinds == OperandKind.MEMO) & (table != 0))
+    memo = table[command, column]
+    makes = opcodes[command] == Propagate.OPCODE
+    maker = np.full(int(memo.max(initial=0)) + 1, -1)
+    maker[memo[makes]] = command[makes]
+    used = ~makes & (maker[memo] >= 0)
+    return command[used], maker[memo[used]]
