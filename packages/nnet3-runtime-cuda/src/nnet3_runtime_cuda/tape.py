@@ -8,6 +8,7 @@ nothing. With another array module the same text serves another device.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -133,8 +134,8 @@ class Tape:
 
     def row_blocks(self, *arrays: Array) -> Iterator[tuple[Array, ...]]:
         """The same rows of several arrays at a time, so few that they stay in the cache."""
-        rows, columns = arrays[0].shape
-        size = max(1, BLOCK_ELEMENTS // max(columns, 1))
+        rows = len(arrays[0])
+        size = max(1, BLOCK_ELEMENTS // max(math.prod(arrays[0].shape[1:]), 1))
         for start in range(0, rows, size):
             yield tuple(array[start : start + size] for array in arrays)
 

@@ -136,8 +136,9 @@ class BatchNormKernel(Kernel):
         tape, dim = p.tape, self.component.block_dim
         x, y = as_blocks(p.x, dim), as_blocks(p.y, dim)
         if self.component.test_mode:
-            tape.multiply(x, self.scale, y)
-            tape.add(y, self.offset, y)
+            for source, out in tape.row_blocks(x, y):
+                tape.multiply(source, self.scale, out)
+                tape.add(out, self.offset, out)
             return
         x = _flat(tape, x, dim)
         kept = tape.scratch(3, dim) if p.memo is None else tape.persistent(3, dim)

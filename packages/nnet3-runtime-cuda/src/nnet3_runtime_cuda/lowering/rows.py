@@ -71,9 +71,11 @@ def record_scaled(tape: Tape, source: Array, alpha: float, out: Array, *, add: b
     elif alpha == -1.0:
         tape.subtract(out, source, out)
     else:
-        term = tape.scratch(*out.shape)
-        tape.multiply(source, alpha, term)
-        tape.add(out, term, out)
+        term = None
+        for values, target in tape.row_blocks(source, out):
+            term = tape.scratch(*target.shape) if term is None else term[: len(target)]
+            tape.multiply(values, alpha, term)
+            tape.add(target, term, target)
 
 
 def _record_gathered(
