@@ -9,23 +9,24 @@ from nnet3_compiler.debug_info import NO_DEBUG_INFO, MatrixDebugInfo, T
 from nnet3_descriptors.indexes import NO_TIME
 
 
-def concatenated(parts: Sequence[tuple[MatrixDebugInfo, int, int]]) -> MatrixDebugInfo:
+def concatenated(
+    parts: Sequence[tuple[MatrixDebugInfo, int, int]], *, are_whole: bool
+) -> MatrixDebugInfo:
     """Returns the debug info of rows of matrices, one below the other.
 
     Args:
         parts: For each part the debug info of a matrix, its first row and its number of rows.
+        are_whole: Whether each part is all rows of its matrix.
     """
     first = parts[0][0]
-    is_whole = all(
-        row == 0
-        and rows == info.num_rows
-        and info.block == first.block
+    share_a_pattern = are_whole and all(
+        info.block == first.block
         and (info.sequences is first.sequences or np.array_equal(info.sequences, first.sequences))
-        for info, row, rows in parts
+        for info, _, _ in parts
     )
     if len({info.node for info, _, _ in parts}) != 1:
         return NO_DEBUG_INFO
-    if is_whole:
+    if share_a_pattern:
         return MatrixDebugInfo(
             is_deriv=first.is_deriv,
             pattern=np.concatenate([info.pattern for info, _, _ in parts]),

@@ -208,9 +208,15 @@ def variable_accesses(variables: Variables, accesses: SubmatrixAccesses) -> Acce
 def matrix_accesses(layout: Layout, accesses: SubmatrixAccesses) -> AccessLists:
     """Returns the accesses to each matrix; a write to a part of a matrix reads and writes it."""
     matrix = layout.submatrices[accesses.submatrix, MATRIX].astype(np.int64)
-    is_part = ~layout.is_whole[accesses.submatrix]
-    access = accesses.access | np.where(is_part & (accesses.access == WRITE), READ, 0)
-    return AccessLists.of(matrix, accesses.command, access.astype(np.int8), len(layout.matrices))
+    access = with_parts_read(layout, accesses.submatrix, accesses.access)
+    return AccessLists.of(matrix, accesses.command, access, len(layout.matrices))
+
+
+def with_parts_read(layout: Layout, submatrix: Ids, access: Accesses) -> Accesses:
+    """Returns accesses to submatrices as accesses to their matrices: what is left stays read."""
+    writes_part = ~layout.is_whole[submatrix] & (access == WRITE)
+    united: Accesses = access | (writes_part * np.int8(READ))
+    return united
 
 
 @attrs.frozen(kw_only=True, eq=False)

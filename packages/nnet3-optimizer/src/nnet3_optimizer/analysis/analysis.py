@@ -21,6 +21,7 @@ from nnet3_optimizer.analysis.accesses import (
     SubmatrixAccesses,
     matrix_accesses,
     variable_accesses,
+    with_parts_read,
 )
 from nnet3_optimizer.analysis.csr import Bools, Csr, Ids
 from nnet3_optimizer.analysis.flow import Flow
@@ -128,15 +129,9 @@ class Analysis:
         """
         accesses = self.submatrix_accesses
         at = np.flatnonzero(self.submatrices[accesses.submatrix, MATRIX] == matrix)
-        lists = matrix_accesses(
-            self.layout,
-            SubmatrixAccesses(
-                command=accesses.command[at],
-                submatrix=accesses.submatrix[at],
-                access=accesses.access[at],
-            ),
-        )
-        return lists[matrix]
+        access = with_parts_read(self.layout, accesses.submatrix[at], accesses.access[at])
+        only = np.zeros(len(at), dtype=np.int64)
+        return AccessLists.of(only, accesses.command[at], access, 1)[0]
 
     @cached_property
     def has_side_effects(self) -> Bools:

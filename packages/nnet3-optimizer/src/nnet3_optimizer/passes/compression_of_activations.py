@@ -86,10 +86,11 @@ def compress_activations(program: Program, level: int) -> Program:
     if level == 1:
         candidates = np.intersect1d(candidates, _outputs_of_relus(program))
     for matrix in candidates.tolist():
-        commands, _ = program.analysis.accesses_to_matrix(matrix)
+        commands, accesses = program.analysis.accesses_to_matrix(matrix)
         place = int(np.searchsorted(commands, markers[0]))
         last_forward, first_backward = int(commands[place - 1]), int(commands[place])
-        if _needs_only_signs(program, matrix, first_backward):
+        is_only_read = place == len(commands) - 1 and int(accesses[-1]) == READ
+        if is_only_read and _is_looked_at_by_relu(program, matrix, first_backward):
             kind, alpha = UINT8, 0.0
         elif level >= 2:
             kind, alpha = INT16, LOSSY_RANGE
@@ -120,11 +121,9 @@ def _outputs_of_relus(program: Program) -> Ids:
     return matrices
 
 
-def _needs_only_signs(program: Program, matrix: int, first_backward: int) -> bool:
-    commands, accesses = program.analysis.accesses_to_matrix(matrix)
-    if commands[-1] != first_backward or accesses[-1] != READ:
-        return False
-    row = program.table[first_backward].tolist()
+def _is_looked_at_by_relu(program: Program, matrix: int, command: int) -> bool:
+    """Whether a command runs a rectified linear unit backward, with the matrix as output value."""
+    row = program.table[command].tolist()
     if row[0] not in (Backprop.OPCODE, BackpropNoModelUpdate.OPCODE):
         return False
     backprop = Backprop.from_row(row)

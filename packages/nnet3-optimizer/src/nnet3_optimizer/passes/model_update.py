@@ -137,7 +137,8 @@ class _Consolidation:
                     for m, first, count in zip(
                         matrix.tolist(), row.tolist(), rows.tolist(), strict=True
                     )
-                ]
+                ],
+                are_whole=bool((rows == program.matrices[matrix, 0]).all()),
             )
         total, width = int(rows.sum()), int(cols[0])
         whole = self.edit.matrix(total, width, debug_info)
