@@ -173,7 +173,7 @@ def _checked_array(port: Port, given: Mapping[str, npt.ArrayLike], what: str) ->
 
 
 def _sum(array: Array) -> float:
-    with running():  # overflow is fine here, and no buffer is needed, which NumPy 2.0 would allocate
+    with running():  # overflow is fine here; and NumPy 2.0 would allocate a buffer
         return float(array.sum())
 
 
