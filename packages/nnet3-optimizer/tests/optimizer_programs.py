@@ -57,8 +57,10 @@ def computation(text: str, *, need_model_derivative: bool = True) -> NnetComputa
     matrices = [line.split(" =")[0] for line in declared if line.startswith("m")]
     named = re.findall(SUBMATRIX, "\n".join([*declared, *commands]))
     submatrices = list(dict.fromkeys([*matrices, *named]))
+    has_debug_info = any(" of " in line for line in declared)
     header = [
         "nnet3 computation 1",
+        f"debug_info = {str(has_debug_info).lower()}",
         f"need_model_derivative = {str(need_model_derivative).lower()}",
         *(f"node {node.name} = {number}" for number, node in enumerate(NNET.nodes)),
         *(f"component {name} = {n}" for n, name in enumerate(NNET.component_names)),
@@ -92,7 +94,7 @@ def dedented(text: str) -> str:
 def before_and_after(function: Callable[..., object]) -> tuple[str, str]:
     """Returns the two programs in the docstring of a pass."""
     text = inspect.getdoc(function) or ""
-    blocks = re.split(r"(?:Before|After)::\n", text)
+    blocks = re.split(r"(?:Before|After.*)::\n", text)
     assert len(blocks) == 3, f"{function.__name__} has no programs in its docstring"
     first, second = (_block(block) for block in blocks[1:])
     return first, second

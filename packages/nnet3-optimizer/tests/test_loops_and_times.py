@@ -20,6 +20,8 @@ from nnet3_optimizer import (
     plan_memory,
     verify_equivalent,
 )
+from nnet3_optimizer.passes.derivative_times import limit_derivative_times
+from optimizer_programs import before_and_after, brief, computation, program
 from stand_ins import Machine, same_results
 
 CONFIG = """
@@ -139,6 +141,15 @@ def test_limits_change_the_update() -> None:
     with pytest.raises(EquivalenceError):
         verify_equivalent(RECURRENT, compiled, limited)
     assert not same_results(RECURRENT, compiled, limited)
+
+
+def test_docstring_of_the_pass() -> None:
+    """The programs in the docstring are what the pass takes and makes."""
+    before, after = before_and_after(limit_derivative_times)
+
+    limited = limit_derivative_times(program(before), min_time=2)
+
+    assert brief(limited) == brief(computation(after))
 
 
 def test_empty_range_of_times() -> None:

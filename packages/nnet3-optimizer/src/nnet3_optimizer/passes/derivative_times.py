@@ -59,6 +59,42 @@ def limit_derivative_times(
     4. Inputs, outputs and values keep their size; derivative matrices may then be made smaller by
        `trim_matrices`.
 
+    Before::
+
+        m1 = 4 x 4, value of input: (0,0:3)
+        m2 = 4 x 4, value of output: (0,0:3)
+        m3 = 4 x 4, deriv of output: (0,0:3)
+        m4 = 4 x 4, deriv of input: (0,0:3)
+        m1 = accept input
+        m2 = zeros
+        m4 = zeros
+        m2 = affine.propagate(m1)
+        provide output = m2
+        segment end
+        m3 = accept output
+        m4 = affine.backprop(m3, input m1)
+        provide input = m4
+        free m1
+        free m3
+
+    After, with min_time = 2::
+
+        m1 = 4 x 4, value of input: (0,0:3)
+        m2 = 4 x 4, value of output: (0,0:3)
+        m3 = 4 x 4, deriv of output: (0,0:3)
+        m4 = 4 x 4, deriv of input: (0,0:3)
+        m1 = accept input
+        m2 = zeros
+        m4 = zeros
+        m2 = affine.propagate(m1)
+        provide output = m2
+        segment end
+        m3 = accept output
+        m4(2:3, :) = affine.backprop(m3(2:3, :), input m1(2:3, :))
+        provide input = m4
+        free m1
+        free m3
+
     Args:
         program: The program.
         min_time: The first t of derivatives, or None.

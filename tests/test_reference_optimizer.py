@@ -1,0 +1,50 @@
+"""Optimized computations cost no more than Kaldi's, and every pass is proven on every case."""
+
+from nnet3_compiler import SCHEMA, NnetComputation, compile_computation
+from nnet3_descriptors import read_nnet, set_test_mode
+from nnet3_optimizer import (
+    OptimizeOptions,
+    check_computation,
+    optimize,
+    peak_bytes,
+    verify_equivalent,
+)
+from reference_cases import ReferenceCase, computation_request, parametrize_cases
+
+WORKING = {
+    "Propagate",
+    "Backprop",
+    "BackpropNoModelUpdate",
+    "MatrixCopy",
+    "MatrixAdd",
+    "CopyRows",
+    "AddRows",
+    "CopyRowsMulti",
+    "AddRowsMulti",
+    "CopyToRowsMulti",
+    "AddToRowsMulti",
+    "AddRowRanges",
+}
+
+
+def working_commands(computation: NnetComputation) -> int:
+    """The number of commands that do arithmetic, as tests/reference/README.md counts them."""
+    opcodes = computation.command_table[:, 0].tolist()
+    return sum(SCHEMA.types[opcode].__name__ in WORKING for opcode in opcodes)
+
+
+@parametrize_cases()
+def test_costs_no_more_than_kaldi(case: ReferenceCase) -> None:
+    """No more working commands and peak bytes than Kaldi's; each pass checked and proven."""
+    nnet = read_nnet(case.binary_path)
+    nnet = set_test_mode(nnet) if case.test_mode else nnet
+    compiled = compile_computation(nnet, computation_request(case))
+    check_computation(nnet, compiled, check_rewrite=True)
+
+    optimized = optimize(nnet, compiled, OptimizeOptions(verify=True))
+
+    check_computation(nnet, optimized)
+    verify_equivalent(nnet, compiled, optimized)
+    kaldi = case.structure["optimized"]
+    assert working_commands(optimized) <= kaldi["working_commands"]
+    assert peak_bytes(optimized) <= kaldi["peak_bytes"]
