@@ -115,7 +115,7 @@ class AffineComponent(AffineFamily):
 class NaturalGradientAffineComponent(AffineFamily):
     """An affine map, trained by natural-gradient descent."""
 
-    PROPERTIES = AffineFamily.PROPERTIES | Property.PROPAGATE_ADDS
+    PROPERTIES = AffineFamily.PROPERTIES
     INFO = (
         *AffineComponent.INFO,
         "rank_in",
@@ -152,7 +152,7 @@ class LinearComponent(_MatrixDims, UpdatableComponent):
         params: (output_dim, input_dim).
     """
 
-    PROPERTIES = NaturalGradientAffineComponent.PROPERTIES
+    PROPERTIES = AffineFamily.PROPERTIES | Property.PROPAGATE_ADDS
     INFO = (
         *UpdatableComponent.COMMON_INFO,
         "params",
