@@ -77,4 +77,5 @@ def gpu(session: nox.Session) -> None:
     if shutil.which("nvidia-smi") is None:
         session.skip("there is no CUDA device here (no nvidia-smi)")
     session.install(FROM_WHEELS, *PACKAGES, "cupy-cuda12x", "--group=integration")
-    session.run("pytest", "-m", "gpu", *session.posargs)
+    no_such_tests = 5  # pytest's exit status while nothing is marked gpu
+    session.run("pytest", "-m", "gpu", *session.posargs, success_codes=[0, no_such_tests])
