@@ -238,10 +238,7 @@ class BlockAffineComponent(UpdatableComponent):
 
     def check(self) -> None:
         """Raises NetworkError if the rows of the matrix do not make blocks."""
-        self.require(
-            self.output_dim % self.num_blocks == 0,
-            f"'num_blocks' must divide {self.output_dim}, got {self.num_blocks}",
-        )
+        self.require_divides("num_blocks", "output_dim")
 
     @property
     def input_dim(self) -> int:

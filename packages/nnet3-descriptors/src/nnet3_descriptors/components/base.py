@@ -102,6 +102,11 @@ class Component:
         if not condition:
             raise NetworkError(f"{self.type}: {message}")
 
+    def require_divides(self, part: str, whole: str) -> None:
+        """Raises a NetworkError unless the field `whole` is a multiple of the field `part`."""
+        size, found = getattr(self, whole), getattr(self, part)
+        self.require(size % found == 0, f"'{part}' must divide {size}, got {found}")
+
     @property
     def properties(self) -> ComponentProperties:
         """The promises of this component."""

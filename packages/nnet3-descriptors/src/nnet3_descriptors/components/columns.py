@@ -35,10 +35,7 @@ class PnormComponent(Component):
 
     def check(self) -> None:
         """Raises NetworkError if the columns do not make equal groups."""
-        self.require(
-            self.input_dim % self.output_dim == 0,
-            f"'output_dim' must divide {self.input_dim}, got {self.output_dim}",
-        )
+        self.require_divides("output_dim", "input_dim")
 
 
 @component
@@ -98,10 +95,7 @@ class SumBlockComponent(Component):
 
     def check(self) -> None:
         """Raises NetworkError if the columns do not make equal blocks."""
-        self.require(
-            self.input_dim % self.output_dim == 0,
-            f"'output_dim' must divide {self.input_dim}, got {self.output_dim}",
-        )
+        self.require_divides("output_dim", "input_dim")
 
 
 class _ColumnMap(Integers):

@@ -57,10 +57,7 @@ class DistributeComponent(Component):
 
     def check(self) -> None:
         """Raises NetworkError if the columns cannot be divided into blocks."""
-        self.require(
-            self.input_dim % self.output_dim == 0,
-            f"'output_dim' must divide {self.input_dim}, got {self.output_dim}",
-        )
+        self.require_divides("output_dim", "input_dim")
 
     @property
     def num_blocks(self) -> int:

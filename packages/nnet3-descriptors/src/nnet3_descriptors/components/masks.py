@@ -145,10 +145,7 @@ class GeneralDropoutComponent(Component):
 
     def check(self) -> None:
         """Raises NetworkError if blocks or kinds of masks do not fit each other."""
-        self.require(
-            self.dim % self.block_dim == 0,
-            f"'block_dim' must divide {self.dim}, got {self.block_dim}",
-        )
+        self.require_divides("block_dim", "dim")
         self.require(
             self.continuous or self.dropout_per_frame or self.dropout_proportion < 1.0,
             "'dropout_proportion' must be below 1: what is kept is divided by the rest",

@@ -78,10 +78,7 @@ class NonlinearComponent(Component):
 
     def check(self) -> None:
         """Raises NetworkError if blocks or statistics do not fit the number of columns."""
-        self.require(
-            self.dim % self.block_dim == 0,
-            f"'block_dim' must divide {self.dim}, got {self.block_dim}",
-        )
+        self.require_divides("block_dim", "dim")
         for name in ("value_avg", "deriv_avg", "oderiv_rms"):
             size = getattr(self, name).size
             self.require(

@@ -53,10 +53,7 @@ class BatchNormComponent(Component):
 
     def check(self) -> None:
         """Raises NetworkError if a value makes no sense."""
-        self.require(
-            self.dim % self.block_dim == 0,
-            f"'block_dim' must divide {self.dim}, got {self.block_dim}",
-        )
+        self.require_divides("block_dim", "dim")
         self.require(self.epsilon > 0.0, f"'epsilon' must be positive, got {self.epsilon:g}")
         self.require(
             self.target_rms > 0.0, f"'target_rms' must be positive, got {self.target_rms:g}"
@@ -107,10 +104,7 @@ class NormalizeComponent(Component):
 
     def check(self) -> None:
         """Raises NetworkError if a value makes no sense."""
-        self.require(
-            self.input_dim % self.block_dim == 0,
-            f"'block_dim' must divide {self.input_dim}, got {self.block_dim}",
-        )
+        self.require_divides("block_dim", "input_dim")
         self.require(
             self.target_rms > 0.0, f"'target_rms' must be positive, got {self.target_rms:g}"
         )
