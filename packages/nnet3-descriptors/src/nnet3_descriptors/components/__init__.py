@@ -34,15 +34,10 @@ if TYPE_CHECKING:
     from nnet3_descriptors.components.composite import CompositeComponent
     from nnet3_descriptors.components.elementwise import (
         ClipGradientComponent,
-        ConstantFunctionComponent,
         ElementwiseProductComponent,
         FixedBiasComponent,
         FixedScaleComponent,
-        NaturalGradientPerElementScaleComponent,
         NoOpComponent,
-        PerElementOffsetComponent,
-        PerElementScaleComponent,
-        ScaleAndOffsetComponent,
     )
     from nnet3_descriptors.components.general import (
         BackpropTruncationComponent,
@@ -67,6 +62,13 @@ if TYPE_CHECKING:
         TanhComponent,
     )
     from nnet3_descriptors.components.normalize import BatchNormComponent, NormalizeComponent
+    from nnet3_descriptors.components.per_element import (
+        ConstantFunctionComponent,
+        NaturalGradientPerElementScaleComponent,
+        PerElementOffsetComponent,
+        PerElementScaleComponent,
+        ScaleAndOffsetComponent,
+    )
     from nnet3_descriptors.components.pooling import ConvolutionComponent, MaxpoolingComponent
     from nnet3_descriptors.components.recurrent import (
         GruNonlinearityComponent,

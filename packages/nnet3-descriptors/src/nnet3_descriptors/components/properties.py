@@ -34,3 +34,11 @@ class ComponentProperties(enum.IntFlag):
     """The forward computation hands a memo to the backward computation."""
     RANDOM = 0x2000
     """Its output depends on a random generator."""
+
+
+IN_PLACE = (
+    ComponentProperties.SIMPLE
+    | ComponentProperties.PROPAGATE_IN_PLACE
+    | ComponentProperties.BACKPROP_IN_PLACE
+)
+"""What element-wise maps promise."""

@@ -34,15 +34,10 @@ MODULES: Final = {
     "composite": ("CompositeComponent",),
     "elementwise": (
         "ClipGradientComponent",
-        "ConstantFunctionComponent",
         "ElementwiseProductComponent",
         "FixedBiasComponent",
         "FixedScaleComponent",
-        "NaturalGradientPerElementScaleComponent",
         "NoOpComponent",
-        "PerElementOffsetComponent",
-        "PerElementScaleComponent",
-        "ScaleAndOffsetComponent",
     ),
     "general": (
         "BackpropTruncationComponent",
@@ -69,6 +64,13 @@ MODULES: Final = {
     "normalize": (
         "BatchNormComponent",
         "NormalizeComponent",
+    ),
+    "per_element": (
+        "ConstantFunctionComponent",
+        "NaturalGradientPerElementScaleComponent",
+        "PerElementOffsetComponent",
+        "PerElementScaleComponent",
+        "ScaleAndOffsetComponent",
     ),
     "pooling": (
         "ConvolutionComponent",

@@ -1,0 +1,251 @@
+"""Components that treat each column by itself and are trained: scales, offsets, constants."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from nnet3_descriptors.components import kinds, natural_gradient
+from nnet3_descriptors.components.base import InfoEntry, UpdatableComponent, component
+from nnet3_descriptors.components.config_line import ConfigLine
+from nnet3_descriptors.components.fields import Array, boolean, integer, vector
+from nnet3_descriptors.components.info import item, mean_stddev
+from nnet3_descriptors.components.initial import normal, vector_from_file
+from nnet3_descriptors.components.properties import IN_PLACE
+from nnet3_descriptors.components.properties import ComponentProperties as Property
+
+
+def _extremes(name: str) -> InfoEntry:
+    """Returns an entry of `info`: the least and the greatest value of a field."""
+
+    def items(component: Any) -> str:
+        values = getattr(component, name)
+        return item(f"{name}-min", values.min()) + item(f"{name}-max", values.max())
+
+    return items
+
+
+def _initial_vector(
+    config: ConfigLine, rng: np.random.Generator, size_key: str, mean: float
+) -> Array:
+    """Returns a vector whose size and distribution the line gives; all equal by default."""
+    size = config.integer(size_key, minimum=1)
+    mean = config.real("param-mean", mean)
+    return normal(rng, size, config.real("param-stddev", 0.0, minimum=0.0), mean)
+
+
+@component
+class PerElementScaleComponent(UpdatableComponent):
+    """y = scales * x, column by column.
+
+    Attributes:
+        scales: (dim,).
+    """
+
+    PROPERTIES = IN_PLACE | Property.UPDATABLE | Property.BACKPROP_NEEDS_INPUT
+    INFO = (*UpdatableComponent.COMMON_INFO, _extremes("scales"), "scales")
+    FILE_KEY: ClassVar[str] = "vector"
+    """The key of a config line that names a file with the scales."""
+
+    scales: Array = vector(token="<Params>", parameter=True, show=mean_stddev)
+
+    @property
+    def dim(self) -> int:
+        """Number of columns of input and output."""
+        return self.scales.size
+
+    @classmethod
+    def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
+        """Returns the initial scales, from a file or random."""
+        if not config.has(cls.FILE_KEY):
+            return {"scales": _initial_vector(config, rng, "dim", 1.0)}
+        scales = vector_from_file(config, cls.FILE_KEY)
+        if config.has("dim") and config.integer("dim") != scales.size:
+            raise config.error(f"'dim' differs from that of the vector, {scales.size}", "dim")
+        return {"scales": scales}
+
+
+@component
+class NaturalGradientPerElementScaleComponent(PerElementScaleComponent):
+    """y = scales * x, column by column, trained by natural-gradient descent.
+
+    Attributes:
+        rank: Rank of the estimate of the Fisher matrix.
+    """
+
+    INFO = (
+        *PerElementScaleComponent.INFO,
+        "rank",
+        "update_period",
+        "num_samples_history",
+        "alpha",
+    )
+    OBSOLETE = (("<MaxChangePerMinibatch>", kinds.Real()),)
+    REPEATED = (("is_gradient", "scales"),)
+    FILE_KEY = "scales"
+
+    rank: int = integer(default=8, minimum=1)
+    update_period: int = natural_gradient.update_period(default=10)
+    num_samples_history: float = natural_gradient.num_samples_history()
+    alpha: float = natural_gradient.alpha()
+
+
+@component
+class PerElementOffsetComponent(UpdatableComponent):
+    """y = x + offsets, column by column.
+
+    Attributes:
+        offsets: (block_dim,).
+        dim: Number of columns, which are blocks with the same offsets.
+        use_natural_gradient: The update uses the natural gradient.
+    """
+
+    INFO = (
+        *UpdatableComponent.COMMON_INFO,
+        _extremes("offsets"),
+        "block_dim",
+        "use_natural_gradient",
+        "offsets",
+    )
+
+    offsets: Array = vector(parameter=True, show=mean_stddev)
+    dim: int = integer(
+        default=lambda self: self.offsets.size, absent=lambda read: read["offsets"].size, minimum=1
+    )
+    use_natural_gradient: bool = natural_gradient.use_natural_gradient(absent=True)
+
+    def check(self) -> None:
+        """Raises NetworkError if the columns do not make blocks."""
+        _check_blocks(self, self.offsets)
+
+    @property
+    def properties(self) -> Property:
+        """The promises of this component."""
+        properties = IN_PLACE | Property.UPDATABLE
+        return properties | Property.OUTPUT_CONTIGUOUS if self.block_dim != self.dim else properties
+
+    @property
+    def block_dim(self) -> int:
+        """Number of columns of a block."""
+        return self.offsets.size
+
+    @classmethod
+    def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
+        """Returns the initial offsets, from a file or random."""
+        if config.has("vector"):
+            return {"offsets": vector_from_file(config, "vector")}
+        size_key = "block-dim" if config.has("block-dim") else "dim"
+        return {"offsets": _initial_vector(config, rng, size_key, 0.0)}
+
+
+def _block_size_item(component: Any) -> str:
+    blocks = component.dim != component.scales.size
+    return item("block-size", component.scales.size) if blocks else ""
+
+
+@component
+class ScaleAndOffsetComponent(UpdatableComponent):
+    """y = scales * x + offsets, column by column.
+
+    Attributes:
+        dim: Number of columns, which are blocks with the same scales and offsets.
+        scales: (block_dim,).
+        offsets: (block_dim,).
+        use_natural_gradient: The update uses the natural gradient.
+        rank: Rank of the estimates of the Fisher matrices.
+    """
+
+    INFO = (*UpdatableComponent.COMMON_INFO, "rank", _block_size_item, "scales", "offsets")
+
+    dim: int = integer(minimum=1)
+    scales: Array = vector(parameter=True, show=mean_stddev)
+    offsets: Array = vector(parameter=True, shape=("block_dim",), show=mean_stddev)
+    use_natural_gradient: bool = natural_gradient.use_natural_gradient()
+    rank: int = integer(default=20, minimum=1)
+
+    def check(self) -> None:
+        """Raises NetworkError if the columns do not make blocks."""
+        _check_blocks(self, self.scales)
+
+    @property
+    def properties(self) -> Property:
+        """The promises of this component."""
+        properties = IN_PLACE | Property.UPDATABLE | Property.BACKPROP_NEEDS_OUTPUT
+        if self.block_dim != self.dim:
+            properties |= Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS
+        return properties
+
+    @property
+    def block_dim(self) -> int:
+        """Number of columns of a block."""
+        return self.scales.size
+
+    @classmethod
+    def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
+        """Returns scales of one and offsets of zero."""
+        block_dim = config.integer("block-dim" if config.has("block-dim") else "dim", minimum=1)
+        return {"scales": np.ones(block_dim), "offsets": np.zeros(block_dim)}
+
+
+def _check_blocks(component: Any, values: Array) -> None:
+    """Raises NetworkError unless the columns are blocks of the size of `values`."""
+    component.require(
+        values.size > 0 and component.dim % values.size == 0,
+        f"the columns must be blocks of the same size, got {component.dim} columns and "
+        f"a block of {values.size}",
+    )
+
+
+def _constant_function_items(component: Any) -> str:
+    """Returns what `info` says a second time, as Kaldi does."""
+    dims = item("input-dim", component.input_dim) + item("output-dim", component.output_dim)
+    return f", {component.type}{dims}"
+
+
+@component
+class ConstantFunctionComponent(UpdatableComponent):
+    """y = output, whatever x is.
+
+    Attributes:
+        input_dim: Number of columns of the input.
+        output: (output_dim,).
+        is_updatable: Training changes the output.
+        use_natural_gradient: The update uses the natural gradient.
+    """
+
+    INFO = (
+        *UpdatableComponent.COMMON_INFO,
+        _constant_function_items,
+        "is_updatable",
+        "use_natural_gradient",
+        "output",
+    )
+
+    input_dim: int = integer(minimum=1)
+    output: Array = vector(parameter=True, show=mean_stddev)
+    is_updatable: bool = boolean(default=True)
+    use_natural_gradient: bool = natural_gradient.use_natural_gradient()
+
+    @property
+    def properties(self) -> Property:
+        """The promises of this component."""
+        properties = Property.SIMPLE | Property.BACKPROP_ADDS
+        if self.is_updatable:
+            properties |= Property.UPDATABLE
+        if self.input_dim == self.output_dim:
+            properties |= Property.PROPAGATE_IN_PLACE
+        return properties
+
+    @property
+    def output_dim(self) -> int:
+        """Number of columns of the output."""
+        return self.output.size
+
+    @classmethod
+    def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
+        """Returns the initial output."""
+        output_dim = config.integer("output-dim", minimum=1)
+        mean = config.real("output-mean", 0.0)
+        stddev = config.real("output-stddev", 0.0, minimum=0.0)
+        return {"output": normal(rng, output_dim, stddev, mean)}
