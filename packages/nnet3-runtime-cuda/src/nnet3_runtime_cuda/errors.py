@@ -17,5 +17,9 @@ class DeviceError(Nnet3Error):
     """The device asked for does not exist, or the library that drives it is missing."""
 
 
+class DeviceMemoryError(DeviceError):
+    """A device has not as much memory as is needed."""
+
+
 class TableError(Nnet3Error):
     """An archive or script file cannot be opened, read or written."""
