@@ -317,7 +317,7 @@ CASES = [
         TRAINING,
         [("provide output", "compress m1 (type 9, truncate 0)\nprovide output")],
         "compression",
-        "compression_type = 9, expected one of [1, 2, 3, 4]",
+        "compression_type = 9, expected one of [1, 2, 3, 4, 5]",
     ),
     (
         TRAINING,
@@ -330,6 +330,12 @@ CASES = [
         [("provide output", "compress m1 (type 1, truncate 0, range 0.0)\nprovide output")],
         "compression",
         "alpha = 0 is not allowed for compression_type 1",
+    ),
+    (
+        TRAINING,
+        [("provide output", "compress m1 (type 5, truncate 0, range 2.0)\nprovide output")],
+        "compression",
+        "alpha = 2, expected 0: one bit has no range",
     ),
     (
         TRAINING,

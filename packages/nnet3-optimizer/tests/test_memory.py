@@ -35,9 +35,9 @@ def test_live_bytes_follow_the_commands() -> None:
     assert peak_bytes(computation(PROGRAM)) == 192
 
 
-@pytest.mark.parametrize(("kind", "kept"), [(1, 16), (2, 16), (3, 32), (4, 32)])
+@pytest.mark.parametrize(("kind", "kept"), [(1, 16), (2, 16), (3, 32), (4, 32), (5, 4)])
 def test_compressed_matrices_count_at_their_compressed_size(kind: int, kept: int) -> None:
-    """Between compression and decompression a matrix holds one or two bytes an element."""
+    """Between compression and decompression a matrix holds two bytes, one, or a bit an element."""
     text = f"""
     m1 = 4 x 4
     m1 = accept input

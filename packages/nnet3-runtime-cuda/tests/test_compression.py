@@ -6,9 +6,10 @@ from nnet3_compiler import NnetComputation, commands
 from nnet3_compiler.commands import command_table
 from nnet3_descriptors import parse_config
 from nnet3_runtime_cuda import NnetComputer
+from nnet3_runtime_cuda.tape import Tape
 
 NNET = parse_config("input-node name=input dim=8\noutput-node name=output input=input")
-INT8, UINT8, INT16, UINT16 = 1, 2, 3, 4
+INT8, UINT8, INT16, UINT16, ONE_BIT = 1, 2, 3, 4, 5
 
 
 def round_trip(array: np.ndarray, kind: int, limit: float, *, truncate: bool) -> np.ndarray:
@@ -57,6 +58,24 @@ def test_signs_only() -> None:
     """With limit 0 what comes back is 1 for positive values and 0 for others."""
     array = np.array([[-1e6, -3.0, -0.0, 0.0, 1e-30, 2.5, 10.0, 1e6]], dtype=np.float32)
 
-    actual = round_trip(array, UINT8, 0.0, truncate=False)
+    for kind in (UINT8, ONE_BIT):
+        actual = round_trip(array, kind, 0.0, truncate=False)
 
-    np.testing.assert_array_equal(actual, [[0, 0, 0, 0, 1, 1, 1, 1]])
+        np.testing.assert_array_equal(actual, [[0, 0, 0, 0, 1, 1, 1, 1]])
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 7), (3, 64), (700, 129), (2, 70000)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bits_of_any_number_of_columns(shape: tuple[int, int], dtype: type[np.floating]) -> None:
+    """Bits are packed eight to a byte in each row, as NumPy packs them, and unpacked again."""
+    array = np.random.default_rng(1).standard_normal(shape).astype(dtype)
+    packed = np.full((shape[0], -(-shape[1] // 8)), 0xAA, np.uint8)
+    unpacked = np.full(shape, np.nan, dtype)
+    tape = Tape(dtype=dtype)
+
+    tape.pack_signs(array, packed)
+    tape.unpack_signs(packed, unpacked)
+    tape.run()
+
+    np.testing.assert_array_equal(packed, np.packbits(array > 0, axis=1, bitorder="little"))
+    np.testing.assert_array_equal(unpacked, array > 0)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-INT8, UINT8, INT16, UINT16 = 1, 2, 3, 4
+INT8, UINT8, INT16, UINT16, ONE_BIT = 1, 2, 3, 4, 5
 
-COMPRESSED_BITS: Final = {INT8: 8, UINT8: 8, INT16: 16, UINT16: 16}
+COMPRESSED_BITS: Final = {INT8: 8, UINT8: 8, INT16: 16, UINT16: 16, ONE_BIT: 1}
 """Bits that each type keeps of an element."""
 
 
 def keeps_sign_only(compression_type: int, alpha: float) -> bool:
-    """Returns whether only whether an element is positive is kept: unsigned bytes, range 0."""
-    return compression_type == UINT8 and alpha == 0.0
+    """Returns whether only whether an element is positive is kept: bits, or unsigned bytes."""
+    return compression_type in (ONE_BIT, UINT8) and alpha == 0.0

@@ -30,6 +30,9 @@ FEW_ROWS = 48
 BLOCK_ELEMENTS = 1 << 16
 """Chains of operations run over so many elements at a time, 256 KiB."""
 
+GATHER_BITS = np.uint64(sum(1 << (56 - 7 * bit) for bit in range(8)))
+"""Times a number whose eight bytes are 0 or 1: its highest byte has them as bits."""
+
 UFUNC_BUFFER = 256
 """Elements that NumPy may buffer of an operand of an element-wise operation.
 
@@ -239,6 +242,37 @@ class Tape:
         # Both are vector instructions, unlike a comparison that is converted to numbers.
         self.minimum(a, 1.0, out)
         self.ceil(out, out)
+
+    def pack_signs(self, a: Array, out: Array) -> None:
+        """Bit k of out[r, j] = whether a[r, 8 j + k] > 0; out: uint8, (rows, columns / 8 up)."""
+        columns, width = a.shape[1], out.shape[1]
+        flags: Array | None = None
+        for values, packed in self.row_blocks(a, out):
+            if flags is None:
+                flags = self.scratch(len(values), 8 * width, dtype=np.bool_)
+                self.fill(False, flags[:, columns:])
+            self.greater(values, 0.0, flags[: len(values), :columns])
+            words = flags[: len(values)].view(np.uint64)
+            # Each of the eight bytes, 0 or 1, is shifted to its bit of the highest byte.
+            self.calls.append(partial(self.xp.multiply, words, GATHER_BITS, words))
+            self.calls.append(partial(self.xp.right_shift, words, np.uint64(56), words))
+            self.copy(words, packed)
+
+    def unpack_signs(self, packed: Array, out: Array) -> None:
+        """out[r, c] = 1 or 0, bit c % 8 of packed[r, c // 8]: the inverse of `pack_signs`."""
+        columns, width = out.shape[1], packed.shape[1]
+        bits = np.arange(256)[:, None] >> np.arange(8) & 1
+        table: Array = self.xp.asarray(bits, dtype=out.dtype)
+        numbers: Array | None = None
+        for values, stored in self.row_blocks(out, packed):
+            if numbers is None:
+                numbers = self.scratch(len(stored), width, dtype=np.int64)
+                whole = self.scratch(len(stored), 8 * width, dtype=out.dtype)
+            self.copy(stored, numbers[: len(stored)])
+            target = values if columns == 8 * width else whole[: len(stored)]
+            self.take_rows(table, numbers[: len(stored)].reshape(-1), target.reshape(-1, 8))
+            if target is not values:
+                self.copy(target[:, :columns], values)
 
     def negative(self, a: Array, out: Array) -> None:
         """out = -a."""

@@ -16,7 +16,7 @@ from nnet3_compiler.declaration import ALPHA_COLUMN, alpha_value
 
 from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.checks.subject import Subject
-from nnet3_optimizer.compression import COMPRESSED_BITS, keeps_sign_only
+from nnet3_optimizer.compression import COMPRESSED_BITS, ONE_BIT, keeps_sign_only
 
 LARGEST_RANGE = 1000.0
 
@@ -81,6 +81,8 @@ def _compress(subject: Subject, command: int, marker: int) -> _Packed:
         subject.fail(f"alpha = {alpha:g}, expected a range from 0 to {LARGEST_RANGE:g}", command)
     if alpha == 0.0 and not keeps_sign_only(compression_type, alpha):
         subject.fail(f"alpha = 0 is not allowed for compression_type {compression_type}", command)
+    if alpha != 0.0 and compression_type == ONE_BIT:
+        subject.fail(f"alpha = {alpha:g}, expected 0: one bit has no range", command)
     if command > marker:
         subject.fail(f"{subject.describe(matrix)} is compressed after the marker", command)
     return _Packed(command, compression_type, alpha)

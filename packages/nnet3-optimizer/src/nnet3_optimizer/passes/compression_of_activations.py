@@ -13,7 +13,7 @@ from nnet3_compiler.commands import (
 from nnet3_optimizer.analysis.accesses import READ
 from nnet3_optimizer.analysis.csr import Ids
 from nnet3_optimizer.analysis.variables import MATRIX
-from nnet3_optimizer.compression import INT16, UINT8
+from nnet3_optimizer.compression import INT16, ONE_BIT
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.operands import operand
@@ -30,8 +30,8 @@ def compress_activations(program: Program, level: int) -> Program:
     """Compresses matrices between their last use before and their first use after the marker.
 
     1. Level 1 loses nothing: the output of a RectifiedLinear that is needed only to run it backward
-       is kept as whether each element is positive. That backward pass must be the only access in
-       the backward part, and read the matrix as nothing but the output value.
+       is kept as one bit an element: whether it is positive. That backward pass must be the only
+       access in the backward part, and read the matrix as nothing but the output value.
     2. Level 2 keeps all other matrices that are used on both sides in 16 bits, between -10 and 10;
        values beyond are cut off. Results change a little.
     3. Outputs of the computation are not compressed; neither is anything in computations of several
@@ -66,7 +66,7 @@ def compress_activations(program: Program, level: int) -> Program:
         m1 = relu.propagate(m1)
         m2 = undefined
         m2 = affine.propagate(m1)
-        compress m1 (type 2, truncate 1, range 0.0)
+        compress m1 (type 5, truncate 1, range 0.0)
         provide output = m2
         segment end
         m3 = accept output
@@ -91,7 +91,7 @@ def compress_activations(program: Program, level: int) -> Program:
         last_forward, first_backward = int(commands[place - 1]), int(commands[place])
         is_only_read = place == len(commands) - 1 and int(accesses[-1]) == READ
         if is_only_read and _is_looked_at_by_relu(program, matrix, first_backward):
-            kind, alpha = UINT8, 0.0
+            kind, alpha = ONE_BIT, 0.0
         elif level >= 2:
             kind, alpha = INT16, LOSSY_RANGE
         else:

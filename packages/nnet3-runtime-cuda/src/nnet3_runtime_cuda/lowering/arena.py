@@ -64,9 +64,9 @@ class Arena:
             self._memory[start:], shape=shape, strides=tuple(stride * size for stride in strides)
         )
 
-    def compressed(self, matrix: int, dtype: npt.DTypeLike) -> Array:
-        """The (rows, columns) view of the compressed form of a matrix."""
-        rows, columns = self._matrices[matrix].tolist()
+    def compressed(self, matrix: int, columns: int, dtype: npt.DTypeLike) -> Array:
+        """The (rows, columns) view of the compressed form of a matrix, of as many rows."""
+        rows = int(self._matrices[matrix, 0])
         start = int(self._compressed_offsets[matrix]) * self._dtype.itemsize
         size = rows * columns * np.dtype(dtype).itemsize
         memory = self._memory.view(np.uint8)[start : start + size]

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler import commands as c
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.declaration import Command
 from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
@@ -16,6 +15,7 @@ from ..device import DeviceNnet
 from ..kernels import KnownPart, Memo
 from ..tape import Array, Scratch, Tape
 from .arena import Arena
+from .compression import CompressedForm
 from .hand_over import Place
 from .known_inputs import KnownSteps, plan_known_inputs
 from .pending_zeros import Area, PendingZeros
@@ -46,7 +46,7 @@ class Lowering:
         tape: Records the calls of the current segment.
         memos: By memo number.
         zeros: Zeroed areas that have not been written yet.
-        compressed: The command that compressed each matrix that is compressed now.
+        compressed: The form and the memory of each matrix that is compressed now.
         updated: Components whose gradient is computed.
         position: Of the current command.
     """
@@ -60,7 +60,7 @@ class Lowering:
         self.memos: dict[int, Memo] = {}
         self.zeros = PendingZeros()
         self.updated: set[int] = set()
-        self.compressed: dict[int, c.CompressMatrix] = {}
+        self.compressed: dict[int, tuple[CompressedForm, Array]] = {}
         self._inputs: list[Port] = []
         self._outputs: list[Port] = []
         self._segments: list[Segment] = []

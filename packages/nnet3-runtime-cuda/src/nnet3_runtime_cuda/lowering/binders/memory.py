@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nnet3_compiler import commands as c
 
-from ..compression import STORED_AS, record_compress, record_decompress
+from ..compression import CompressedForm
 from ..hand_over import Move, origins, record_moves, swaps_from
 from ..lowering import Lowering, binds
 
@@ -59,24 +59,14 @@ def _set_const(low: Lowering, command: c.SetConst) -> None:
 
 @binds(c.CompressMatrix)
 def _compress(low: Lowering, command: c.CompressMatrix) -> None:
-    record_compress(
-        low.tape,
-        low.read(command.matrix),
-        low.arena.compressed(low.area(command.matrix)[0], STORED_AS[command.compression_type]),
-        command.alpha,
-        truncate=bool(command.truncate),
-    )
-    low.compressed[low.area(command.matrix)[0]] = command
+    matrix, values = low.area(command.matrix)[0], low.read(command.matrix)
+    form = CompressedForm(command.compression_type, command.alpha)
+    stored = low.arena.compressed(matrix, form.columns(values.shape[1]), form.dtype)
+    form.record_compress(low.tape, values, stored, truncate=bool(command.truncate))
+    low.compressed[matrix] = form, stored
 
 
 @binds(c.DecompressMatrix)
 def _decompress(low: Lowering, command: c.DecompressMatrix) -> None:
-    matrix = low.area(command.matrix)[0]
-    compressed = low.compressed.pop(matrix)
-    stored_as = STORED_AS[compressed.compression_type]
-    record_decompress(
-        low.tape,
-        low.arena.compressed(matrix, stored_as),
-        low.arena.view(command.matrix),
-        compressed.alpha,
-    )
+    form, stored = low.compressed.pop(low.area(command.matrix)[0])
+    form.record_decompress(low.tape, stored, low.arena.view(command.matrix))
