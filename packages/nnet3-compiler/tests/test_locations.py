@@ -71,13 +71,13 @@ class TestBackwardLists:
                 places = np.flatnonzero(part == row)
                 assert places.tolist() == list(range(max(begin, 0), max(end, 0)))
 
-    @given(st.lists(st.sampled_from([(-1, -1), (1, 0), (1, 1), (2, 0)]), min_size=1, max_size=9))
+    @given(st.lists(st.sampled_from([(-1, -1), (1, 0), (1, 1), (2, 0), (3, 0)]), min_size=1, max_size=9))
     def test_unique_lists(self, pairs: list[tuple[int, int]]) -> None:
-        """Each list has every pair once, and together they have all in their places."""
-        table = np.array(pairs, np.int32)
-        lists = unique_lists(table)
+        """Each list has every row of a matrix once; together they have all in their places."""
+        table, matrix_of = np.array(pairs, np.int32), np.array([0, 1, 2, 2], np.int32)
+        lists = unique_lists(table, matrix_of)
 
         assert np.array_equal(np.max([table * 0 - 1, *lists], axis=0), table)
         for part in lists:
-            named = [tuple(pair) for pair in part.tolist() if pair[0] >= 0]
+            named = [(matrix_of[pair[0]], pair[1]) for pair in part.tolist() if pair[0] >= 0]
             assert len(set(named)) == len(named)

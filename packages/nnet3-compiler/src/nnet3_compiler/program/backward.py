@@ -16,7 +16,7 @@ from nnet3_compiler.commands import AddRowRanges, AddRows, AddToRowsMulti, Matri
 from nnet3_compiler.emission import Emission, IndexLists, command_rows
 from nnet3_compiler.program.forward import PLACES_PER_STEP, ScatteredRows
 from nnet3_compiler.program.sources import PieceKind, Pieces
-from nnet3_compiler.program.step_info import NUM_ROWS, StepInfo
+from nnet3_compiler.program.step_info import MATRIX, NUM_ROWS, StepInfo
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -133,7 +133,8 @@ class DescriptorBackward:
     def _emit_scattered(self, emission: Emission, piece: int) -> None:
         """Emits a piece whose rows come from several steps."""
         rows_of_piece = ScatteredRows.of(self.pieces, piece, self.info.deriv)
-        for pairs in unique_lists(rows_of_piece.pairs):
+        matrices = self.info.submatrices.table[:, MATRIX]
+        for pairs in unique_lists(rows_of_piece.pairs, matrices):
             part = attrs.evolve(rows_of_piece, pairs=pairs)
             number = self.lists.append(self.lists.multi, part.repeated(self.pieces.minibatch))
             rows = command_rows(
@@ -194,11 +195,14 @@ def row_ranges(rows: IntArray, size: int) -> IntArray:
     return ranges
 
 
-def unique_lists(pairs: IntArray) -> list[IntArray]:
-    """Splits a list of (submatrix, row) into lists that have each pair once.
+def unique_lists(pairs: IntArray, matrix_of_submatrix: IntArray) -> list[IntArray]:
+    """Splits a list of (submatrix, row) into lists that have each row of a matrix once.
+
+    The submatrices of one matrix are taken to overlap, as those of dim-range nodes may.
 
     Args:
         pairs: (K, 2) int32; (-1, -1) for none.
+        matrix_of_submatrix: (S,) int32.
 
     Returns:
         Lists of (K, 2) int32; together they have in each place what `pairs` has there.
@@ -206,7 +210,8 @@ def unique_lists(pairs: IntArray) -> list[IntArray]:
     present = pairs[:, 0] >= 0
     if not present.any():
         return []
-    key = pairs[:, 0].astype(np.int64) * (int(pairs[:, 1].max()) + 1) + pairs[:, 1]
+    matrix = matrix_of_submatrix[pairs[:, 0]].astype(np.int64)
+    key = matrix * (int(pairs[:, 1].max()) + 1) + pairs[:, 1]
     number = occurrence(key)
     number[~present] = NONE
     last = int(number.max())
