@@ -71,7 +71,11 @@ class TestBackwardLists:
                 places = np.flatnonzero(part == row)
                 assert places.tolist() == list(range(max(begin, 0), max(end, 0)))
 
-    @given(st.lists(st.sampled_from([(-1, -1), (1, 0), (1, 1), (2, 0), (3, 0)]), min_size=1, max_size=9))
+    @given(
+        st.lists(
+            st.sampled_from([(-1, -1), (1, 0), (1, 1), (2, 0), (3, 0)]), min_size=1, max_size=9
+        )
+    )
     def test_unique_lists(self, pairs: list[tuple[int, int]]) -> None:
         """Each list has every row of a matrix once; together they have all in their places."""
         table, matrix_of = np.array(pairs, np.int32), np.array([0, 1, 2, 2], np.int32)
