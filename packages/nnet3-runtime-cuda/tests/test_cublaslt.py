@@ -1,0 +1,288 @@
+"""Products by cuBLASLt: numbers, structures and arguments, with a stand-in on the processor."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nnet3_runtime_cuda.cuda import cublaslt
+from nnet3_runtime_cuda.cuda.cublaslt import CublasLt, CublasLtError, HeuristicResult, Precision
+from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix
+
+SOURCE = Path(__file__).with_name("cublaslt_stand_in.cpp")
+WORKSPACE = np.zeros(1024, dtype=np.uint8)
+"""As much as the stand-in asks for."""
+
+
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The stand-in library, compiled."""
+    compiler = shutil.which("g++") or shutil.which("c++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler (g++ or c++) to build the stand-in with")
+    target = tmp_path_factory.mktemp("cublaslt") / "libstandin.so"
+    command = [compiler, "-O1", "-shared", "-fPIC", "-o", str(target), str(SOURCE)]
+    subprocess.run(command, check=True)
+    library = ctypes.CDLL(str(target))
+    library.stand_in_last_stream.restype = ctypes.c_uint64
+    return library
+
+
+def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Standard normal numbers."""
+    return rng.normal(size=shape).astype(np.float32)
+
+
+def in_memory(matrix: np.ndarray, *, transposed: bool, gap: int, offset: int) -> tuple[Any, Matrix]:
+    """Copies (..., rows, columns) to memory where rows have a gap; what holds it, the operand."""
+    lying = np.swapaxes(matrix, -1, -2) if transposed else matrix
+    *batch, rows, columns = lying.shape
+    stride = columns + gap
+    size = int(np.prod(batch, dtype=int)) * rows * stride
+    memory = np.full(size + offset, np.nan, dtype=np.float32)
+    view = memory[offset:].reshape(*batch, rows, stride)[..., :columns]
+    view[...] = lying
+    operand = Matrix(
+        address=view.ctypes.data,
+        stride=stride,
+        transposed=transposed,
+        batch_stride=rows * stride if batch else 0,
+    )
+    return view, operand
+
+
+def run(lt: CublasLt, gemm: Gemm, **options: Any) -> None:
+    """Binds and runs a product."""
+    product = lt.bind(gemm, **options)
+    assert product.workspace_bytes <= options.get("max_workspace_bytes", 0)
+    product.run(WORKSPACE.ctypes.data, 0)
+
+
+FACTS = {
+    # Printed by a C program that includes cublasLt.h; 12.8 and 13.1 agree.
+    "size": 96,
+    "algorithm": 0,
+    "workspace_bytes": 64,
+    "state": 72,
+    "waves": 76,
+    "reserved": 80,
+}
+
+
+def test_structure_lies_as_in_the_header() -> None:
+    """The result of the heuristics has the size and offsets that a C compiler gives it."""
+    names = [name for name in FACTS if name != "size"]
+    offsets = {name: getattr(HeuristicResult, name).offset for name in names}
+    assert {"size": ctypes.sizeof(HeuristicResult), **offsets} == FACTS
+
+
+def test_numbers_are_those_of_the_headers() -> None:
+    """Enumeration values are what a C program prints that includes the headers."""
+    assert cublaslt.COMPUTE_TYPE == {
+        Precision.FP32: 68,  # CUBLAS_COMPUTE_32F
+        Precision.TF32: 77,  # CUBLAS_COMPUTE_32F_FAST_TF32
+        Precision.BF16: 75,  # CUBLAS_COMPUTE_32F_FAST_16BF
+    }
+    assert {a.name: a.value for a in cublaslt.ProductAttribute} == {
+        "POINTER_MODE": 2,
+        "TRANSA": 3,
+        "TRANSB": 4,
+        "EPILOGUE": 7,
+        "BIAS_POINTER": 8,
+    }
+    assert {a.name: a.value for a in cublaslt.LayoutAttribute} == {
+        "BATCH_COUNT": 5,
+        "STRIDED_BATCH_OFFSET": 6,
+    }
+    assert [a.value for a in cublaslt.MIN_ALIGNMENTS] == [5, 6, 7, 8]
+    assert cublaslt.PreferenceAttribute.MAX_WORKSPACE_BYTES == 1
+    assert (cublaslt.EPILOGUE_RELU, cublaslt.EPILOGUE_BIAS) == (2, 4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.tuples(*[st.integers(1, 5)] * 3),
+    transposed=st.tuples(st.booleans(), st.booleans()),
+    gaps=st.tuples(*[st.integers(0, 3)] * 4),
+    offset=st.integers(0, 3),
+    batch=st.sampled_from([(), (1,), (3,)]),
+    scales=st.tuples(st.sampled_from([1.0, -0.5]), st.sampled_from([0.0, 1.0, 0.25])),
+    in_place=st.booleans(),
+    epilogue=st.tuples(st.booleans(), st.booleans()),
+    scalars_on_device=st.booleans(),
+    workspace=st.sampled_from([0, 1024]),
+    seed=st.integers(0, 1000),
+)
+def test_products_equal_numpys(
+    stand_in: ctypes.CDLL,
+    sizes: tuple[int, int, int],
+    transposed: tuple[bool, bool],
+    gaps: tuple[int, int, int, int],
+    offset: int,
+    batch: tuple[int, ...],
+    scales: tuple[float, float],
+    in_place: bool,
+    epilogue: tuple[bool, bool],
+    scalars_on_device: bool,
+    workspace: int,
+    seed: int,
+) -> None:
+    """All forms agree: strides, transposes, batches, factors, bias, ReLU; gaps stay as they are."""
+    rng = np.random.default_rng(seed)
+    rows, columns, inner = sizes
+    (alpha, beta), (bias, relu) = scales, epilogue
+    a, b = normal(rng, *batch, rows, inner), normal(rng, *batch, inner, columns)
+    c, vector = normal(rng, *batch, rows, columns), normal(rng, columns)
+    a_kept, a_at = in_memory(a, transposed=transposed[0], gap=gaps[0], offset=offset)
+    b_kept, b_at = in_memory(b, transposed=transposed[1], gap=gaps[1], offset=offset)
+    c_kept, c_at = in_memory(c, transposed=False, gap=gaps[2], offset=offset)
+    start = np.full_like(c, np.nan) if beta == 0.0 or not in_place else c
+    out, out_at = in_memory(start, transposed=False, gap=gaps[3], offset=offset)
+    factors = np.array([alpha, beta], dtype=np.float32)
+
+    gemm = Gemm(
+        rows=rows,
+        columns=columns,
+        inner=inner,
+        a=a_at,
+        b=b_at,
+        out=out_at,
+        alpha=np.nan if scalars_on_device else alpha,
+        alpha_at=factors.ctypes.data if scalars_on_device else 0,
+        beta=beta,
+        addend=None if in_place else c_at,
+        bias=vector.ctypes.data if bias else 0,
+        relu=relu,
+        batch=batch[0] if batch else 1,
+    )
+    beta_at = factors[1:].ctypes.data
+    run(CublasLt(stand_in), gemm, max_workspace_bytes=workspace, beta_at=beta_at)
+
+    expected = np.float32(alpha) * (a @ b) + (np.float32(beta) * c if beta else 0.0)
+    expected = expected + vector if bias else expected
+    np.testing.assert_allclose(
+        out, np.maximum(expected, 0.0) if relu else expected, rtol=1e-5, atol=1e-5
+    )
+    assert np.isnan(out.base[:offset]).all()
+    stride = columns + gaps[3]
+    assert np.isnan(out.base[offset:].reshape(-1, stride)[:, columns:]).all()
+    assert a_kept.base is not None
+    assert b_kept.base is not None
+    assert c_kept.base is not None
+
+
+def square(size: int = 4) -> tuple[list[np.ndarray], Gemm]:
+    """A product of square matrices of ones, and the memory of its operands."""
+    arrays = [np.ones((size, size), dtype=np.float32) for _ in range(3)]
+    a, b, out = (Matrix(address=array.ctypes.data, stride=size) for array in arrays)
+    gemm = Gemm(rows=size, columns=size, inner=size, a=a, b=b, out=out)
+    return arrays, gemm
+
+
+@pytest.mark.parametrize(("precision", "number"), [("fp32", 68), ("tf32", 77), ("bf16", 75)])
+def test_precision_reaches_the_library(stand_in: ctypes.CDLL, precision: str, number: int) -> None:
+    """Each precision is a compute type of its own."""
+    _arrays, gemm = square()
+    run(CublasLt(stand_in), gemm, precision=Precision(precision))
+    assert stand_in.stand_in_last_compute_type() == number
+
+
+def test_runs_on_the_stream_that_is_given(stand_in: ctypes.CDLL) -> None:
+    """The stream is an argument of each run, not bound."""
+    _arrays, gemm = square()
+    product = CublasLt(stand_in).bind(gemm)
+    for stream in (0x7000_0000_1000, 0):
+        product.run(0, stream)
+        assert stand_in.stand_in_last_stream() == stream
+
+
+def test_algorithms_are_chosen_once(stand_in: ctypes.CDLL) -> None:
+    """Products of the same form share a choice; with something to add to, it is another form."""
+    lt = CublasLt(stand_in)
+    _arrays, gemm = square(16)
+    lt.bind(gemm)
+    count = stand_in.stand_in_heuristics()
+    lt.bind(gemm)
+    assert stand_in.stand_in_heuristics() == count
+    lt.bind(attrs.evolve(gemm, beta=1.0))
+    assert stand_in.stand_in_heuristics() == count + 1
+
+
+def test_handles_are_destroyed(stand_in: ctypes.CDLL) -> None:
+    """Nothing of the library's outlives the products and the binding."""
+    gc.collect()
+    before = stand_in.stand_in_alive()
+    lt = CublasLt(stand_in)
+    _arrays, gemm = square()
+    products = [lt.bind(gemm) for _ in range(3)]
+    assert stand_in.stand_in_alive() > before
+    del lt, products
+    gc.collect()
+    assert stand_in.stand_in_alive() == before
+
+
+def test_operands_that_contradict_each_other(stand_in: ctypes.CDLL) -> None:
+    """A row distance below the row length is refused, with the library's name for it."""
+    arrays, gemm = square(4)
+    overlapping = Matrix(address=arrays[0].ctypes.data, stride=3)
+    with pytest.raises(CublasLtError, match=r"GetHeuristic failed.*CUBLAS_STATUS_INVALID_VALUE"):
+        CublasLt(stand_in).bind(attrs.evolve(gemm, a=overlapping))
+
+
+def test_workspace_that_is_missing(stand_in: ctypes.CDLL) -> None:
+    """A run without the workspace that the algorithm needs fails."""
+    _arrays, gemm = square()
+    product = CublasLt(stand_in).bind(gemm, max_workspace_bytes=4096)
+    assert product.workspace_bytes == 1024
+    with pytest.raises(CublasLtError, match="cublasLtMatmul failed with status 7"):
+        product.run(0, 0)
+
+
+@pytest.fixture(scope="module")
+def real() -> ctypes.CDLL:
+    """The library of NVIDIA's wheel; its descriptors need no driver."""
+    pathfinder = pytest.importorskip("cuda.pathfinder", reason="needs cuda-pathfinder")
+    try:
+        path = pathfinder.load_nvidia_dynamic_lib("cublasLt").abs_path
+    except pathfinder.DynamicLibNotFoundError:
+        pytest.skip("libcublasLt is not installed (pip install nvidia-cublas)")
+    return ctypes.CDLL(path)
+
+
+@pytest.mark.parametrize("precision", list(Precision))
+def test_real_library_takes_the_descriptions(real: ctypes.CDLL, precision: Precision) -> None:
+    """NVIDIA's library accepts every attribute, whose sizes it checks."""
+    library = cublaslt.Library(real)
+    description = library.create("MatmulDesc", cublaslt.COMPUTE_TYPE[precision], cublaslt.R_32F)
+    description.set(cublaslt.ProductAttribute.POINTER_MODE, ctypes.c_int32(1))
+    description.set(cublaslt.ProductAttribute.TRANSA, ctypes.c_int32(cublaslt.OP_TRANSPOSE))
+    description.set(cublaslt.ProductAttribute.TRANSB, ctypes.c_int32(cublaslt.OP_TRANSPOSE))
+    description.set(cublaslt.ProductAttribute.EPILOGUE, ctypes.c_uint32(6))
+    description.set(cublaslt.ProductAttribute.BIAS_POINTER, ctypes.c_void_p(256))
+    layout = library.create("MatrixLayout", cublaslt.R_32F, 3, 4, 8)
+    layout.set(cublaslt.LayoutAttribute.BATCH_COUNT, ctypes.c_int32(5))
+    layout.set(cublaslt.LayoutAttribute.STRIDED_BATCH_OFFSET, ctypes.c_int64(32))
+    preference = library.create("MatmulPreference")
+    preference.set(cublaslt.PreferenceAttribute.MAX_WORKSPACE_BYTES, ctypes.c_uint64(1 << 20))
+    for attribute in cublaslt.MIN_ALIGNMENTS:
+        preference.set(attribute, ctypes.c_uint32(4))
+
+    with pytest.raises(CublasLtError, match="CUBLAS_STATUS_INVALID_VALUE"):
+        layout.set(cublaslt.LayoutAttribute.BATCH_COUNT, ctypes.c_int64(5))
+
+
+def test_real_library_without_a_driver(real: ctypes.CDLL) -> None:
+    """Where there is no driver the context cannot be made, and the error says so."""
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("there is a driver here")
+    with pytest.raises(CublasLtError, match=r"cublasLtCreate failed.*NOT_INITIALIZED"):
+        CublasLt(real)
