@@ -1,6 +1,7 @@
 """Analyse, check and improve compiled Kaldi nnet3 computations."""
 
 from nnet3_optimizer.analysis import Analysis, analyze
+from nnet3_optimizer.bisecting import FaultyOption, find_faulty_option
 from nnet3_optimizer.caching import CachingCompiler
 from nnet3_optimizer.checks import check_computation
 from nnet3_optimizer.equivalence import verify_equivalent
@@ -24,11 +25,13 @@ __all__ = [
     "CheckError",
     "ComputationError",
     "EquivalenceError",
+    "FaultyOption",
     "MemoryPlan",
     "OptimizeOptions",
     "PassError",
     "analyze",
     "check_computation",
+    "find_faulty_option",
     "live_bytes",
     "optimize",
     "peak_bytes",

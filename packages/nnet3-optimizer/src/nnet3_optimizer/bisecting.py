@@ -1,0 +1,135 @@
+"""Which option, and which pass, makes a computation wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from nnet3_compiler.computation import NnetComputation
+
+from nnet3_optimizer.options import OptimizeOptions
+from nnet3_optimizer.pipeline import PIPELINE, Pass
+from nnet3_optimizer.program import Program
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+
+_OFF: dict[str, Any] = {
+    field.name: None if field.default is None else type(field.default)(0)
+    for field in attrs.fields(OptimizeOptions)
+    if field.name not in ("optimize", "verify")
+}
+"""The value that turns off each option that stands for passes of its own."""
+
+
+@attrs.frozen(kw_only=True)
+class FaultyOption:
+    """What makes a computation wrong.
+
+    Attributes:
+        options: The options that have to be on for it, as few as possible: turning off any of them
+            corrects the result. More than one where one has an effect only together with another;
+            none if the result is wrong with all of them off.
+        pass_name: The pass after which the computation is wrong, with only these options on; None
+            if it was wrong before any pass.
+        before: The passes that ran before that one.
+        error: What the pass or the judgement raised, or None.
+    """
+
+    options: tuple[str, ...]
+    pass_name: str | None
+    before: tuple[str, ...]
+    error: Exception | None
+
+    def __str__(self) -> str:
+        """Names the options, the pass and what was raised."""
+        which = " with ".join(f"'{option}'" for option in self.options) or "no option"
+        if self.pass_name is None:
+            text = "wrong before any pass"
+        else:
+            done = ", ".join(self.before) or "no other"
+            text = f"{which} is at fault: wrong after pass '{self.pass_name}' (after {done})"
+        return text + (f": {self.error}" if self.error is not None else "")
+
+
+def find_faulty_option(
+    nnet: Nnet,
+    computation: NnetComputation,
+    is_correct: Callable[[NnetComputation], bool],
+    options: OptimizeOptions | None = None,
+    *,
+    passes: Sequence[Pass] = PIPELINE,
+) -> FaultyOption | None:
+    """Finds the option that makes the result of the optimizer wrong, and the pass.
+
+    All options that are on are turned off one after the other, and stay off where the result is
+    wrong all the same; what is left is at fault. With that alone, the computation is judged after
+    each pass.
+
+    Args:
+        nnet: The network that the computation was compiled for.
+        computation: What the compiler made.
+        is_correct: Judges an optimized computation, which may also be that of the first few passes:
+            compares its results with those of `computation`, say, or checks and proves it. To raise
+            an exception is to judge it wrong.
+        options: The options with which the result is wrong.
+        passes: The passes in their order.
+
+    Returns:
+        What is at fault, or None if the result is correct.
+    """
+    trial = _Trial(nnet, computation, is_correct)
+    options = options or OptimizeOptions()
+    if trial.judge(options, passes).correct:
+        return None
+    for name in _options_on(options):
+        fewer = _without(options, name)
+        if not trial.judge(fewer, passes).correct:
+            options = fewer
+    ran = [each for each in passes if each.wanted(options)]
+    for count in range(len(ran) + 1):
+        verdict = trial.judge(options, ran[:count])
+        if not verdict.correct:
+            break
+    return FaultyOption(
+        options=tuple(_options_on(options)),
+        pass_name=ran[count - 1].name if count else None,
+        before=tuple(each.name for each in ran[: max(count - 1, 0)]),
+        error=verdict.error,
+    )
+
+
+@attrs.frozen
+class _Verdict:
+    correct: bool
+    error: Exception | None = None
+
+
+@attrs.frozen
+class _Trial:
+    """A computation to run passes on, and how to judge the result."""
+
+    nnet: Nnet
+    computation: NnetComputation
+    is_correct: Callable[[NnetComputation], bool]
+
+    def judge(self, options: OptimizeOptions, passes: Sequence[Pass]) -> _Verdict:
+        """Judges what these passes, where wanted, make of the computation."""
+        try:
+            program = Program.of(self.nnet, self.computation)
+            for each in passes:
+                if each.wanted(options):
+                    program = each.run(program, options)
+            return _Verdict(self.is_correct(program.computation()))
+        except Exception as error:  # a faulty pass may fail in any way; all of them are reported
+            return _Verdict(False, error)
+
+
+def _options_on(options: OptimizeOptions) -> list[str]:
+    """Returns the names of the options that are on."""
+    return [name for name, off in _OFF.items() if getattr(options, name) != off]
+
+
+def _without(options: OptimizeOptions, name: str) -> OptimizeOptions:
+    return attrs.evolve(options, **{name: _OFF[name]})

@@ -1,0 +1,159 @@
+"""A wrong result is traced to the option and the pass that cause it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import pytest
+from nnet3_compiler import NnetComputation
+from nnet3_compiler.commands import MatrixAdd, MatrixCopy
+from nnet3_compiler.declaration import ALPHA_COLUMN, OPCODE_COLUMN
+from nnet3_optimizer import (
+    EquivalenceError,
+    OptimizeOptions,
+    find_faulty_option,
+    verify_equivalent,
+)
+from nnet3_optimizer.pipeline import PIPELINE, Pass
+from nnet3_optimizer.program import Program
+from optimizer_programs import NNET, computation
+
+COMPILED = computation("""
+m1 = 4 x 4
+m2 = 4 x 4
+m3 = 4 x 4
+m4 = 4 x 4
+m1 = accept input
+m2 = zeros
+m3 = zeros
+m4 = zeros
+m2 = affine.propagate(m1)
+m3 = m2
+m3 += 0.5 * m1
+m4 = affine2.propagate(m3)
+provide output = m4
+segment end
+free m1
+free m2
+free m3
+""")
+
+
+def is_equivalent(optimized: NnetComputation) -> bool:
+    """Whether the results are those of COMPILED."""
+    try:
+        verify_equivalent(NNET, COMPILED, optimized)
+    except EquivalenceError:
+        return False
+    return True
+
+
+def scales_sums(program: Program) -> Program:
+    """A faulty pass: doubles all scales of sums."""
+    table = program.table.copy()
+    is_sum = table[:, OPCODE_COLUMN] == MatrixAdd.OPCODE
+    alpha = table[is_sum, ALPHA_COLUMN].copy().view("float32")
+    table[is_sum, ALPHA_COLUMN] = (2 * alpha).view("int32")
+    return attrs.evolve(program, table=table)
+
+
+def copies(program: Program) -> Program:
+    """A faulty pass: copies where it should add."""
+    table = program.table.copy()
+    table[table[:, OPCODE_COLUMN] == MatrixAdd.OPCODE, OPCODE_COLUMN] = MatrixCopy.OPCODE
+    return attrs.evolve(program, table=table)
+
+
+def crashes(program: Program) -> Program:
+    """A faulty pass that does not come to an end."""
+    raise IndexError(f"nothing at {len(program.table)}")
+
+
+def planted(name: str, fault: Callable[[Program], Program]) -> tuple[Pass, ...]:
+    """The passes, of which one does something wrong as well."""
+    assert name in [each.name for each in PIPELINE]
+
+    def with_fault(each: Pass) -> Pass:
+        if each.name != name:
+            return each
+        return attrs.evolve(each, run=lambda p, o: fault(each.run(p, o)))
+
+    return tuple(map(with_fault, PIPELINE))
+
+
+def test_nothing_is_found_in_sound_passes() -> None:
+    """Without a fault there is nothing to report."""
+    assert find_faulty_option(NNET, COMPILED, is_equivalent) is None
+
+
+@pytest.mark.parametrize("fault", [scales_sums, copies])
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("snip-row-ops", "snip_row_ops"),
+        ("remove-dead-commands", "remove_dead_commands"),
+        ("convert-addition", "convert_addition"),
+        ("move-sizing-commands", "move_sizing_commands"),
+        ("memory-compression", "memory_compression_level"),
+    ],
+)
+def test_names_option_and_pass(name: str, option: str, fault: Callable[[Program], Program]) -> None:
+    """A planted fault is traced to the pass, and to the option that turns the pass on."""
+    passes = planted(name, fault)
+    if name == "convert-addition":  # else the only sum is gone before the fault
+        passes = tuple(each for each in passes if each.name != "order-additions")
+
+    found = find_faulty_option(NNET, COMPILED, is_equivalent, passes=passes)
+
+    assert found is not None
+    assert (found.options, found.pass_name) == ((option,), name)
+    assert name not in found.before
+    assert found.error is None
+    assert f"'{option}' is at fault: wrong after pass '{name}'" in str(found)
+
+
+def test_options_that_are_wrong_only_together() -> None:
+    """Where turning off either of two options helps, both are named."""
+    passes = planted("merge-variables", scales_sums)
+    options = OptimizeOptions(propagate_in_place=False, backprop_in_place=False)
+    faulty = next(each for each in passes if each.name == "merge-variables")
+    wanted = attrs.evolve(faulty, wanted=lambda o: o.remove_assignments and o.allow_left_merge)
+
+    found = find_faulty_option(NNET, COMPILED, is_equivalent, options, passes=[wanted])
+
+    assert found is not None
+    assert found.options == ("remove_assignments", "allow_left_merge")
+    assert str(found).startswith("'remove_assignments' with 'allow_left_merge' is at fault")
+
+
+def test_a_pass_that_raises() -> None:
+    """What a pass raises is reported with it."""
+    passes = planted("extend-matrices", crashes)
+
+    found = find_faulty_option(NNET, COMPILED, is_equivalent, passes=passes)
+
+    assert found is not None
+    assert (found.options, found.pass_name) == (("extend_matrices",), "extend-matrices")
+    assert isinstance(found.error, IndexError)
+    assert str(found).endswith(": nothing at 13")
+
+
+def test_a_pass_that_no_option_turns_off() -> None:
+    """A fault in a pass that always runs is the fault of no option."""
+    found = find_faulty_option(
+        NNET, COMPILED, is_equivalent, passes=planted("renumber", scales_sums)
+    )
+
+    assert found is not None
+    assert (found.options, found.pass_name) == ((), "renumber")
+    assert str(found).startswith("no option is at fault: wrong after pass 'renumber'")
+
+
+def test_wrong_from_the_beginning() -> None:
+    """A judgement that refuses what was compiled is no fault of a pass."""
+    found = find_faulty_option(NNET, COMPILED, lambda computation: False)
+
+    assert found is not None
+    assert (found.options, found.pass_name, found.before) == ((), None, ())
+    assert str(found) == "wrong before any pass"
