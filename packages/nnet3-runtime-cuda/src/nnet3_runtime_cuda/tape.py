@@ -3,7 +3,12 @@
 Kernels are written as plain array code. What they call is a `Tape`, which does not compute but
 keeps `functools.partial(numpy.add, a, b, out)` and the like: slicing, reshaping and every decision
 happen once, when a computation is lowered, and a run is a loop over ready calls that allocates
-nothing. With another array module the same text serves another device.
+nothing.
+
+The methods are the operations that a kernel may use. Another tape keeps them as data instead, from
+which code for a device is made (`cuda.tape`); what runs there has no step on the host, so nothing
+that a kernel records may look at values except through these operations. What does not depend on
+values (which minibatches record statistics) is decided on the host, by `host` and `value`.
 """
 
 from __future__ import annotations
@@ -142,15 +147,45 @@ class Tape:
         for start in range(0, rows, size):
             yield tuple(array[start : start + size] for array in arrays)
 
-    # ---- anything else ----
+    # ---- what the host decides, and what depends on it ----
 
     def call(self, function: Callable[..., object], *arguments: object, **keywords: object) -> None:
-        """Records a call of any function, for what needs a decision at run time."""
+        """Records a call of any function; a tape for a device refuses it."""
         self.calls.append(partial(function, *arguments, **keywords))
 
+    def host(
+        self, fill: Callable[[Array], object], *shape: int, dtype: npt.DTypeLike | None = None
+    ) -> Array:
+        """An array that the host fills in each run, before anything reads it.
+
+        Args:
+            fill: Called with the array; must not look at other arrays of the program, since it may
+                be called before what was recorded earlier has run. Calls keep their order.
+            *shape: Of the array.
+            dtype: Of the array; that of the values if None.
+        """
+        array: Array = self.xp.zeros(shape, dtype=self.dtype if dtype is None else dtype)
+        self.calls.append(partial(fill, array))
+        return array
+
+    def note(self, function: Callable[[], object]) -> None:
+        """Has the host call a function in each run; like that of `host` it sees no arrays."""
+        self.calls.append(function)
+
+    def value(self, function: Callable[[], float]) -> Array:
+        """(1,) float64: what the function returns in each run; see `host`."""
+
+        def fill(array: Array) -> None:
+            array[0] = function()
+
+        return self.host(fill, 1, dtype=np.float64)
+
     @contextmanager
-    def when(self, predicate: Callable[[], bool]) -> Iterator[None]:
-        """What is recorded within runs only if the predicate, called at run time, is true."""
+    def when(self, condition: Array) -> Iterator[None]:
+        """What is recorded within runs only if the one element of an array is not 0.
+
+        Only element-wise operations, sums and gathers may be recorded within.
+        """
         outer, self.calls = self.calls, []
         try:
             yield
@@ -158,13 +193,21 @@ class Tape:
             inner, self.calls = tuple(self.calls), outer
 
         def run_when() -> None:
-            if predicate():
+            if condition.item():
                 for call in inner:
                     call()
 
         self.calls.append(run_when)
 
     # ---- element by element ----
+
+    def apply(self, function: str, *operands: Operand, out: Array) -> None:
+        """out = function of the operands (broadcast), by NumPy's name for it."""
+        self.calls.append(partial(getattr(self.xp, function), *operands, out=out))
+
+    def convert(self, source: Array, out: Array) -> None:
+        """out = source as another type; fractions are cut off."""
+        self.calls.append(partial(self.xp.copyto, out, source, casting="unsafe"))
 
     def copy(self, source: Operand, out: Array) -> None:
         """out = source (broadcast)."""
@@ -183,59 +226,59 @@ class Tape:
 
     def add(self, a: Operand, b: Operand, out: Array) -> None:
         """out = a + b."""
-        self.calls.append(partial(self.xp.add, a, b, out))
+        self.apply("add", a, b, out=out)
 
     def subtract(self, a: Operand, b: Operand, out: Array) -> None:
         """out = a - b."""
-        self.calls.append(partial(self.xp.subtract, a, b, out))
+        self.apply("subtract", a, b, out=out)
 
     def multiply(self, a: Operand, b: Operand, out: Array) -> None:
         """out = a * b."""
-        self.calls.append(partial(self.xp.multiply, a, b, out))
+        self.apply("multiply", a, b, out=out)
 
     def divide(self, a: Operand, b: Operand, out: Array) -> None:
         """out = a / b."""
-        self.calls.append(partial(self.xp.divide, a, b, out))
+        self.apply("divide", a, b, out=out)
 
     def maximum(self, a: Operand, b: Operand, out: Array) -> None:
         """out = max(a, b)."""
-        self.calls.append(partial(self.xp.maximum, a, b, out=out))
+        self.apply("maximum", a, b, out=out)
 
     def minimum(self, a: Operand, b: Operand, out: Array) -> None:
         """out = min(a, b)."""
-        self.calls.append(partial(self.xp.minimum, a, b, out=out))
+        self.apply("minimum", a, b, out=out)
 
     def greater(self, a: Operand, b: Operand, out: Array) -> None:
         """out = a > b; out is boolean."""
-        self.calls.append(partial(self.xp.greater, a, b, out))
+        self.apply("greater", a, b, out=out)
 
     def equal(self, a: Operand, b: Operand, out: Array) -> None:
         """out = a == b; out is boolean."""
-        self.calls.append(partial(self.xp.equal, a, b, out))
+        self.apply("equal", a, b, out=out)
 
     def exp(self, a: Array, out: Array) -> None:
         """out = e^a."""
-        self.calls.append(partial(self.xp.exp, a, out))
+        self.apply("exp", a, out=out)
 
     def log(self, a: Array, out: Array) -> None:
         """out = ln a."""
-        self.calls.append(partial(self.xp.log, a, out))
+        self.apply("log", a, out=out)
 
     def tanh(self, a: Array, out: Array) -> None:
         """out = tanh a."""
-        self.calls.append(partial(self.xp.tanh, a, out))
+        self.apply("tanh", a, out=out)
 
     def sqrt(self, a: Array, out: Array) -> None:
         """out = a^(1/2)."""
-        self.calls.append(partial(self.xp.sqrt, a, out))
+        self.apply("sqrt", a, out=out)
 
     def square(self, a: Array, out: Array) -> None:
         """out = a^2."""
-        self.calls.append(partial(self.xp.square, a, out))
+        self.apply("square", a, out=out)
 
     def ceil(self, a: Array, out: Array) -> None:
         """out = the smallest whole number that is at least a."""
-        self.calls.append(partial(self.xp.ceil, a, out))
+        self.apply("ceil", a, out=out)
 
     def is_positive(self, a: Array, out: Array) -> None:
         """out = 1 where a > 0, else 0; a must not be negative."""
@@ -274,9 +317,13 @@ class Tape:
             if target is not values:
                 self.copy(target[:, :columns], values)
 
+    def round(self, a: Array, out: Array) -> None:
+        """out = the whole number nearest to a; halves go to the even one."""
+        self.apply("rint", a, out=out)
+
     def negative(self, a: Array, out: Array) -> None:
         """out = -a."""
-        self.calls.append(partial(self.xp.negative, a, out))
+        self.apply("negative", a, out=out)
 
     # ---- products and sums ----
 
@@ -338,6 +385,12 @@ class Tape:
         """out[r, 0] = max over c of a[r, c]; out: (rows, 1)."""
         self.calls.append(partial(self.xp.maximum.reduce, a, axis=1, out=out, keepdims=True))
 
+    # ---- random numbers ----
+
+    def random_uniform(self, rng: np.random.Generator, out: Array) -> None:
+        """out = numbers that are uniform in [0, 1), others in each run; out: float32."""
+        self.calls.append(partial(_fill_uniform, rng, out))
+
     # ---- gathering ----
 
     def take_rows(self, source: Array, rows: Array, out: Array) -> None:
@@ -348,3 +401,14 @@ class Tape:
     def take_columns(self, source: Array, columns: Array, out: Array) -> None:
         """out[:, i] = source[:, columns[i]]; columns: int64 within range; out contiguous."""
         self.calls.append(partial(source.take, columns, 1, out, "clip"))
+
+    def put_rows(self, values: Array, rows: Array, out: Array) -> None:
+        """out[rows[i]] = values[i]; rows: int64 within range, none twice."""
+        self.calls.append(partial(out.__setitem__, rows, values))
+
+
+def _fill_uniform(rng: np.random.Generator, out: Array) -> None:
+    if out.flags.c_contiguous and out.dtype == np.float32:
+        rng.random(dtype=np.float32, out=out)
+    else:
+        out[...] = rng.random(out.shape, dtype=np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import attrs
@@ -66,11 +67,10 @@ class RestrictedAttentionKernel(Kernel):
         c = self.component
         self.count = float(c.stats_count)
         shape = (c.num_heads, c.context_dim)
-        self.entropy = (
-            c.entropy_stats.astype(np.float64) if c.entropy_stats.size else np.zeros(c.num_heads)
-        )
-        self.posterior = (
-            c.posterior_stats.astype(np.float64) if c.posterior_stats.size else np.zeros(shape)
+        entropy = c.entropy_stats if c.entropy_stats.size else np.zeros(c.num_heads)
+        self.entropy = self.store.state(entropy[:, None])
+        self.posterior = self.store.state(
+            c.posterior_stats if c.posterior_stats.size else np.zeros(shape)
         )
 
     def with_statistics(self) -> Component:
@@ -80,8 +80,8 @@ class RestrictedAttentionKernel(Kernel):
             return component
         changed: dict[str, Any] = {
             "stats_count": self.count,
-            "entropy_stats": self.entropy,
-            "posterior_stats": self.posterior,
+            "entropy_stats": self.entropy[:, 0].copy(),
+            "posterior_stats": self.posterior.copy(),
         }
         return component.replace(**changed)
 
@@ -153,16 +153,24 @@ class RestrictedAttentionKernel(Kernel):
     def store_stats(self, s: StatsStorage) -> None:
         """On two of three minibatches, records the weights and their entropy."""
         assert s.memo is not None
-        s.tape.call(self._add_stats, s.memo["c"])
+        tape, weights = s.tape, s.memo["c"]
+        with tape.when(tape.value(partial(self._counts, len(weights)))):
+            logs, sums = tape.scratch(*weights.shape), tape.scratch(1, weights.shape[1])
+            tape.column_sum(weights, sums)
+            by_head = sums.reshape(self.posterior.shape)
+            tape.add(self.posterior, by_head, self.posterior)
+            tape.maximum(weights, SMALLEST_PROBABILITY, logs)
+            tape.log(logs, logs)
+            tape.column_sum_of_products(weights, logs, sums)
+            entropy = tape.scratch(*self.entropy.shape, dtype=np.float64)
+            tape.row_sum(by_head, entropy)
+            tape.subtract(self.entropy, entropy, self.entropy)
 
-    def _add_stats(self, c: Array) -> None:
+    def _counts(self, rows: int) -> bool:
         if self.chance(1.0 / 3.0):
-            return
-        weights = c.reshape(len(c), *self.posterior.shape).astype(np.float64)
-        logs = np.log(np.maximum(weights, SMALLEST_PROBABILITY))
-        self.posterior += weights.sum(axis=0)
-        self.entropy -= (weights * logs).sum(axis=(0, 2))
-        self.count += len(c)
+            return False
+        self.count += rows
+        return True
 
 
 def _record_scaled(

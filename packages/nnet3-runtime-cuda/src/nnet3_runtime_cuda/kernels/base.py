@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 from nnet3_descriptors.components import Component, PrecomputedIndexes
 
 from ..errors import UnsupportedComponentError
@@ -115,6 +116,7 @@ class ComponentStore:
         dtype: Of values and parameters.
         xp: The array module.
         is_fixed: The parameters will not change.
+        states: The arrays that `state` gave.
     """
 
     def __init__(
@@ -129,6 +131,7 @@ class ComponentStore:
         is_fixed: bool = False,
     ) -> None:
         self.parameters = parameters
+        self.states: list[Array] = []
         self.is_fixed = is_fixed
         self._transposed: dict[tuple[object, ...], Array] = {}
         self._directions = directions
@@ -148,6 +151,12 @@ class ComponentStore:
     def constant(self, values: Array) -> Array:
         """Puts a fixed array of the component on the device."""
         return self.xp.asarray(values, dtype=self.dtype)  # type: ignore[no-any-return]
+
+    def state(self, values: npt.ArrayLike) -> Array:
+        """A float64 array that starts from values, for what is summed up over minibatches."""
+        array: Array = self.xp.array(values, dtype=np.float64)
+        self.states.append(array)
+        return array
 
     def transposed(self, matrix: Array, *, pays: bool) -> Array:
         """The transpose of parameters, or of some columns of them.
@@ -177,7 +186,7 @@ class ComponentStore:
                 if name.startswith(prefix)
             }
 
-        return ComponentStore(
+        store = ComponentStore(
             parameters=own(self.parameters),
             directions=lambda: own(self.directions),
             natural_gradient=self.natural_gradient,
@@ -186,6 +195,8 @@ class ComponentStore:
             xp=self.xp,
             is_fixed=self.is_fixed,
         )
+        store.states = self.states
+        return store
 
 
 class Kernel:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from nnet3_descriptors.components import (
     ClipGradientComponent,
@@ -22,6 +24,7 @@ from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
 from ..tape import Array, Tape
 from .affine import add_column_sum
 from .base import Backpropagation, Kernel, Propagation, as_blocks, kernel_for, same_array
+from .counts import add_count_above
 
 SMALLEST_SCALE = 1.0e-4
 """A ScaleAndOffsetComponent treats smaller scales as if they were this, keeping the sign."""
@@ -212,7 +215,14 @@ class ScaleAndOffsetKernel(Kernel):
 
     def _nonzero_scales(self, tape: Tape) -> Array:
         scales = tape.scratch(*self.scales.shape)
-        tape.call(_ensure_nonzero, self.scales, scales)
+        sign = tape.scratch(*self.scales.shape)
+        is_negative = tape.scratch(*self.scales.shape, dtype=np.bool_)
+        tape.greater(0.0, self.scales, is_negative)
+        tape.multiply(is_negative, -2.0, sign)
+        tape.add(sign, 1.0, sign)
+        tape.multiply(self.scales, sign, scales)
+        tape.maximum(scales, SMALLEST_SCALE, scales)
+        tape.multiply(scales, sign, scales)
         return scales
 
     def propagate(self, p: Propagation) -> None:
@@ -248,12 +258,6 @@ class ScaleAndOffsetKernel(Kernel):
             self.scale_preconditioner if natural else None,
             is_scratch=True,
         )
-
-
-def _ensure_nonzero(scales: Array, out: Array) -> None:
-    np.copyto(out, scales)
-    small = np.abs(scales) < SMALLEST_SCALE
-    out[small] = np.where(scales[small] >= 0.0, SMALLEST_SCALE, -SMALLEST_SCALE)
 
 
 @kernel_for(ConstantComponent, ConstantFunctionComponent)
@@ -326,9 +330,9 @@ class ClipGradientKernel(Kernel):
 
     def prepare(self) -> None:
         """Starts from the counts in the component."""
-        self.num_clipped = float(self.component.num_clipped)
+        self.num_clipped = self.store.state([[self.component.num_clipped]])
         self.count = float(self.component.count)
-        self.num_self_repaired = int(self.component.num_self_repaired)
+        self.num_self_repaired = self.store.state([[self.component.num_self_repaired]])
         self.num_backpropped = int(self.component.num_backpropped)
 
     def propagate(self, p: Propagation) -> None:
@@ -348,7 +352,8 @@ class ClipGradientKernel(Kernel):
             tape.row_dot(b.dy, b.dy, scale)
             tape.multiply(scale, threshold**-2, scale)
             if b.update:
-                tape.call(self._count_clipped, scale)
+                add_count_above(tape, scale, 1.0, self.num_clipped)
+                tape.note(partial(self._count_rows, len(scale)))
             tape.maximum(scale, 1.0, scale)
             tape.sqrt(scale, scale)
             tape.divide(b.dy, scale[:, None], b.dx)
@@ -356,42 +361,63 @@ class ClipGradientKernel(Kernel):
             tape.minimum(b.dy, threshold, b.dx)
             tape.maximum(b.dx, -threshold, b.dx)
         if b.update and threshold > 0.0:
-            tape.call(self._repair, b.x, b.dx)
+            self._record_repair(tape, b.x, b.dx)
 
-    def _count_clipped(self, relative_squares: Array) -> None:
-        self.num_clipped += int((relative_squares > 1.0).sum())
-        self.count += len(relative_squares)
+    def _count_rows(self, rows: int) -> None:
+        self.count += rows
 
-    def _repair(self, x: Array, dx: Array) -> None:
+    def _record_repair(self, tape: Tape, x: Array, dx: Array) -> None:
         c = self.component
-        self.num_backpropped += 1
-        proportion = self.num_clipped / self.count if self.count else 0.0
-        if (
-            c.self_repair_clipped_proportion_threshold >= 1.0
-            or c.self_repair_scale == 0.0
-            or proportion <= c.self_repair_clipped_proportion_threshold
-            or not self.chance(0.5)
-        ):
+        limit = c.self_repair_clipped_proportion_threshold
+        tape.note(self._count_minibatch)
+        if limit >= 1.0 or c.self_repair_scale == 0.0:
             return
-        self.num_self_repaired += 1
-        excess = np.sign(x) * np.maximum(np.abs(x) - c.self_repair_target, 0.0)
-        before, excess_norm = _mean_norm(dx), _mean_norm(excess)
-        if excess_norm > 0.0:
-            dx -= excess * (2.0 * c.self_repair_scale * proportion * before / excess_norm)
-        after = _mean_norm(dx)
-        if after > 0.0:
-            dx *= before / after
+        proportion, factor, before, after = (tape.scratch(1, 1, dtype=np.float64) for _ in range(4))
+        acts, is_above = tape.scratch(1, 1), tape.scratch(1, 1, dtype=np.bool_)
+        tape.divide(self.num_clipped, tape.value(lambda: max(self.count, 1.0)), proportion)
+        tape.greater(proportion, limit, is_above)
+        tape.copy(tape.value(lambda: self.chance(0.5)), factor)
+        tape.multiply(factor, is_above, acts)
+        with tape.when(acts):
+            tape.add(self.num_self_repaired, 1.0, self.num_self_repaired)
+            excess = tape.scratch(*x.shape)
+            tape.minimum(x, c.self_repair_target, excess)
+            tape.maximum(excess, -c.self_repair_target, excess)
+            tape.subtract(x, excess, excess)
+            _record_mean_norm(tape, dx, before)
+            # Where there is no excess at all, any factor of it will do.
+            _record_mean_norm(tape, excess, factor)
+            tape.divide(before, factor, factor)
+            tape.multiply(factor, proportion, factor)
+            tape.multiply(factor, 2.0 * c.self_repair_scale, factor)
+            scale = tape.scratch(1, 1)
+            tape.convert(factor, scale)
+            tape.multiply(excess, scale, excess)
+            tape.subtract(dx, excess, dx)
+            _record_mean_norm(tape, dx, after)
+            tape.divide(before, after, after)
+            tape.convert(after, scale)
+            tape.multiply(dx, scale, dx)
+
+    def _count_minibatch(self) -> None:
+        self.num_backpropped += 1
 
     def with_statistics(self) -> Component:
         """The component with the counts of now."""
         changed: Component = self.component.replace(
-            num_clipped=int(self.num_clipped),
+            num_clipped=int(self.num_clipped[0, 0]),
             count=int(self.count),
-            num_self_repaired=self.num_self_repaired,
+            num_self_repaired=int(self.num_self_repaired[0, 0]),
             num_backpropped=self.num_backpropped,
         )
         return changed
 
 
-def _mean_norm(a: Array) -> float:
-    return float(np.linalg.norm(a, axis=1).mean())
+def _record_mean_norm(tape: Tape, a: Array, out: Array) -> None:
+    """Records out = the mean norm of the rows of a, or a tiny number if that is 0; out: (1, 1)."""
+    norms = tape.scratch(len(a))
+    tape.row_dot(a, a, norms)
+    tape.sqrt(norms, norms)
+    tape.row_sum(norms.reshape(1, -1), out)
+    tape.multiply(out, 1.0 / len(a), out)
+    tape.maximum(out, float(np.finfo(np.float32).tiny), out)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from nnet3_descriptors.components import (
     BackpropTruncationComponent,
@@ -14,6 +16,7 @@ from nnet3_descriptors.components import (
 
 from ..tape import Array
 from .base import Backpropagation, Kernel, Propagation, kernel_for
+from .counts import add_count_above, add_total
 
 NO_THRESHOLD = 1.0e10
 """Stands for a threshold that is switched off."""
@@ -48,7 +51,7 @@ class DistributeKernel(Kernel):
         target = b.dx if b.dx.flags.c_contiguous else tape.scratch(*b.dx.shape)
         if len(blocks) != target.size // width:
             tape.fill(0.0, target)
-        tape.call(target.reshape(-1, width).__setitem__, blocks, b.dy)
+        tape.put_rows(b.dy, blocks, target.reshape(-1, width))
         if target is not b.dx:
             tape.copy(target, b.dx)
 
@@ -64,16 +67,16 @@ class BackpropTruncationKernel(Kernel):
     def prepare(self) -> None:
         """Starts from the counts in the component."""
         c = self.component
-        self.num_clipped = float(c.num_clipped)
-        self.num_zeroed = float(c.num_zeroed)
+        self.num_clipped = self.store.state([[c.num_clipped]])
+        self.num_zeroed = self.store.state([[c.num_zeroed]])
         self.count = float(c.count)
         self.count_zeroing_boundaries = float(c.count_zeroing_boundaries)
 
     def with_statistics(self) -> Component:
         """The component with the counts of now."""
         changed: Component = self.component.replace(
-            num_clipped=self.num_clipped,
-            num_zeroed=self.num_zeroed,
+            num_clipped=float(self.num_clipped[0, 0]),
+            num_zeroed=float(self.num_zeroed[0, 0]),
             count=self.count,
             count_zeroing_boundaries=self.count_zeroing_boundaries,
         )
@@ -102,7 +105,9 @@ class BackpropTruncationKernel(Kernel):
         keep = tape.scratch(len(b.dx))
         tape.multiply(self.store.constant(is_boundary), too_large, keep)
         if b.update:
-            tape.call(self._count, squares, clipping**2, keep, float(len(boundaries)))
+            tape.note(partial(self._count_rows, len(b.dx), len(boundaries)))
+            add_count_above(tape, squares, clipping**2, self.num_clipped)
+            add_total(tape, keep, self.num_zeroed)
         tape.subtract(1.0, keep, keep)
         tape.multiply(squares, clipping**-2, factor)
         tape.maximum(factor, 1.0, factor)
@@ -110,8 +115,6 @@ class BackpropTruncationKernel(Kernel):
         tape.divide(keep, factor, factor)
         tape.multiply(b.dx, factor[:, None], b.dx)
 
-    def _count(self, squares: Array, limit: float, zeroed: Array, boundaries: float) -> None:
-        self.num_clipped += float((squares > limit).sum())
-        self.count += len(squares)
-        self.num_zeroed += float(zeroed.sum())
+    def _count_rows(self, rows: int, boundaries: int) -> None:
+        self.count += rows
         self.count_zeroing_boundaries += boundaries

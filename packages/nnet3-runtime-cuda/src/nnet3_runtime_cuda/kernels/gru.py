@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ..natural_gradient import NaturalGradientOptions
 from ..tape import Array, Tape
 from .affine import AffinePreconditioner, add_affine_gradient
 from .base import Backpropagation, Kernel, Propagation, kernel_for
+from .counts import add_total
 from .elementwise import RowPreconditioner, record_vector_update
 from .nonlinear import tanh_derivative
 
@@ -27,9 +29,9 @@ class _GruKernel(Kernel):
         c = self.component
         self.w_h = self.store.parameters["w_h"]
         self.count = float(c.count)
-        self.value_sum = c.value_avg.astype(np.float64) * self.count
-        self.deriv_sum = c.deriv_avg.astype(np.float64) * self.count
-        self.self_repair_total = float(c.self_repair_total)
+        self.value_sum = self.store.state(c.value_avg.astype(np.float64) * self.count)
+        self.deriv_sum = self.store.state(c.deriv_avg.astype(np.float64) * self.count)
+        self.self_repair_total = self.store.state([[c.self_repair_total]])
 
     def with_statistics(self) -> Component:
         """The component with averages made of the sums."""
@@ -40,7 +42,7 @@ class _GruKernel(Kernel):
             "count": self.count,
             "value_avg": (self.value_sum / self.count).astype(np.float32),
             "deriv_avg": (self.deriv_sum / self.count).astype(np.float32),
-            "self_repair_total": self.self_repair_total,
+            "self_repair_total": float(self.self_repair_total[0, 0]),
         }
         return component.replace(**changed)
 
@@ -78,23 +80,28 @@ class _GruKernel(Kernel):
 
     def _record_stats_and_repair(self, tape: Tape, h: Array, slope: Array, dh: Array) -> None:
         """On about every other minibatch, records statistics of the tanh and repairs dh."""
-        with tape.when(lambda: self.chance(0.5)):
-            sums = tape.scratch(2, h.shape[1])
+        c, dim = self.component, h.shape[1]
+        limit = tape.scratch(1, dtype=np.float64)
+        with tape.when(tape.value(partial(self._counts, len(h)))):
+            sums = tape.scratch(2, dim)
             tape.column_sum(h, sums[:1])
             tape.column_sum(slope, sums[1:])
-            repair = tape.scratch(1, h.shape[1])
-            tape.call(self._add_stats, len(h), sums, repair)
+            tape.add(self.value_sum, sums[0], self.value_sum)
+            tape.add(self.deriv_sum, sums[1], self.deriv_sum)
+            saturated = tape.scratch(1, dim, dtype=np.bool_)
+            tape.multiply(tape.value(lambda: self.count), c.self_repair_threshold, limit)
+            tape.greater(limit, self.deriv_sum, saturated[0])
+            add_total(tape, saturated[0], self.self_repair_total)
+            repair = tape.scratch(1, dim)
+            tape.multiply(saturated, -c.self_repair_scale / 0.5, repair)
             tape.multiply(h, repair, slope)
             tape.add(dh, slope, dh)
 
-    def _add_stats(self, rows: int, sums: Array, repair: Array) -> None:
-        c = self.component
+    def _counts(self, rows: int) -> bool:
+        if not self.chance(0.5):
+            return False
         self.count += rows
-        self.value_sum += sums[0]
-        self.deriv_sum += sums[1]
-        saturated = self.deriv_sum < c.self_repair_threshold * self.count
-        self.self_repair_total += float(saturated.sum())
-        repair[0] = saturated * (-c.self_repair_scale / 0.5)
+        return True
 
 
 @kernel_for(GruNonlinearityComponent)

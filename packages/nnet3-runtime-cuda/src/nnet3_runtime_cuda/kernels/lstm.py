@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,9 +38,12 @@ class LstmNonlinearityKernel(Kernel):
         self.params = self.store.parameters["params"]
         self.cell_dim = self.params.shape[1]
         self.count = float(c.count)
-        self.value_sum = c.value_avg.astype(np.float64) * self.count
-        self.deriv_sum = c.deriv_avg.astype(np.float64) * self.count
-        self.self_repair_total = c.self_repair_prob.astype(np.float64) * self.count * self.cell_dim
+        self.value_sum = self.store.state(c.value_avg.astype(np.float64) * self.count)
+        self.deriv_sum = self.store.state(c.deriv_avg.astype(np.float64) * self.count)
+        total = c.self_repair_prob.astype(np.float64) * self.count * self.cell_dim
+        self.self_repair_total = self.store.state(total[:, None])
+        settings = c.self_repair_config.astype(np.float64)[:, None]
+        self.thresholds, self.repair_scales = settings[:5].copy(), settings[5:].copy()
         self.preconditioner = OnlineNaturalGradient(
             NaturalGradientOptions(rank=20, update_period=2, num_samples_history=1000.0)
         )
@@ -53,9 +57,9 @@ class LstmNonlinearityKernel(Kernel):
             "count": self.count,
             "value_avg": (self.value_sum / self.count).astype(np.float32),
             "deriv_avg": (self.deriv_sum / self.count).astype(np.float32),
-            "self_repair_prob": (self.self_repair_total / (self.count * self.cell_dim)).astype(
-                np.float32
-            ),
+            "self_repair_prob": (
+                self.self_repair_total[:, 0] / (self.count * self.cell_dim)
+            ).astype(np.float32),
         }
         return component.replace(**changed)
 
@@ -120,7 +124,7 @@ class LstmNonlinearityKernel(Kernel):
         tape.tanh(c, tanh_c)
 
         repair = tape.scratch(5, self.cell_dim)
-        tape.call(self._choose_repair, repair)
+        self._record_repair(tape, repair)
 
         # do = o_scale tanh(c) dm, then through sigma.
         do_input = tape.scratch(*shape)
@@ -175,11 +179,17 @@ class LstmNonlinearityKernel(Kernel):
             # The dropout scales are no function of anything that is trained.
             tape.fill(0.0, b.dx[:, k])
 
-    def _choose_repair(self, repair: Array) -> None:
-        """Sets repair (5, cell_dim) to the self-repair scale where a unit is saturated, else 0."""
-        settings = self.component.self_repair_config.astype(np.float64)
-        average = self.deriv_sum / (1.0 + self.count)
-        repair[:] = np.where(average < settings[:5, None], settings[5:, None], 0.0)
+    def _record_saturated(self, tape: Tape) -> Array:
+        """Records which units are saturated: (5, cell_dim) booleans, in scratch memory."""
+        average = tape.scratch(5, self.cell_dim, dtype=np.float64)
+        saturated = tape.scratch(5, self.cell_dim, dtype=np.bool_)
+        tape.divide(self.deriv_sum, tape.value(lambda: 1.0 + self.count), average)
+        tape.greater(self.thresholds, average, saturated)
+        return saturated
+
+    def _record_repair(self, tape: Tape, repair: Array) -> None:
+        """Records repair (5, cell_dim): the self-repair scale where a unit is saturated, else 0."""
+        tape.multiply(self._record_saturated(tape), self.repair_scales, repair)
 
     def _record_stats(self, tape: Tape, values: tuple[Array, ...], slope: Array) -> None:
         sums = tape.scratch(10, self.cell_dim)
@@ -191,14 +201,15 @@ class LstmNonlinearityKernel(Kernel):
                 tape.subtract(1.0, value, slope)
                 tape.multiply(slope, value, slope)
             tape.column_sum(slope, sums[5 + k : 6 + k])
-        tape.call(self._add_stats, len(slope), sums)
+        number = tape.scratch(5, 1, dtype=np.float64)
+        tape.row_sum(self._record_saturated(tape), number)
+        tape.multiply(number, float(len(slope)), number)
+        tape.add(self.self_repair_total, number, self.self_repair_total)
+        tape.add(self.value_sum, sums[:5], self.value_sum)
+        tape.add(self.deriv_sum, sums[5:], self.deriv_sum)
+        tape.note(partial(self._count_rows, len(slope)))
 
-    def _add_stats(self, rows: int, sums: Array) -> None:
-        thresholds = self.component.self_repair_config[:5].astype(np.float64)
-        saturated = self.deriv_sum / (1.0 + self.count) < thresholds[:, None]
-        self.self_repair_total += saturated.sum(axis=1) * rows
-        self.value_sum += sums[:5]
-        self.deriv_sum += sums[5:]
+    def _count_rows(self, rows: int) -> None:
         self.count += rows
 
     def _record_update(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from nnet3_descriptors.components import (
     DropoutComponent,
@@ -14,11 +16,6 @@ from nnet3_descriptors.components import (
 
 from ..tape import Array, Tape
 from .base import Backpropagation, Kernel, Propagation, as_blocks, kernel_for, same_array
-
-
-def random_uniform(rng: np.random.Generator, out: Array) -> None:
-    """Fills out with numbers that are uniform in [0, 1)."""
-    out[...] = rng.random(out.shape, dtype=np.float32)
 
 
 def _copy_unless_same(tape: Tape, source: Array, out: Array) -> None:
@@ -40,13 +37,11 @@ class DropoutKernel(Kernel):
         if c.test_mode:
             p.tape.multiply(p.x, 1.0 - c.dropout_proportion, p.y)
             return
-        mask = p.tape.scratch(len(p.x), 1 if c.dropout_per_frame else p.x.shape[1])
-        p.tape.call(self._draw, mask)
+        shape = (len(p.x), 1 if c.dropout_per_frame else p.x.shape[1])
+        uniform, mask = p.tape.scratch(*shape), p.tape.scratch(*shape, dtype=np.bool_)
+        p.tape.random_uniform(self.store.rng, uniform)
+        p.tape.greater(uniform, c.dropout_proportion, mask)
         p.tape.multiply(p.x, mask, p.y)
-
-    def _draw(self, mask: Array) -> None:
-        random_uniform(self.store.rng, mask)
-        np.greater(mask, self.component.dropout_proportion, out=mask, casting="unsafe")
 
     def backprop(self, b: Backpropagation) -> None:
         """Records the backward pass."""
@@ -80,19 +75,17 @@ class DropoutMaskKernel(Kernel):
         elif c.test_mode:
             p.tape.fill(1.0 - proportion, p.y)
         elif c.continuous:
-            p.tape.call(random_uniform, self.store.rng, p.y)
+            p.tape.random_uniform(self.store.rng, p.y)
             p.tape.multiply(p.y, 4.0 * proportion, p.y)
             p.tape.add(p.y, 1.0 - 2.0 * proportion, p.y)
         else:
-            p.tape.call(self._draw, p.y)
-
-    def _draw(self, mask: Array) -> None:
-        proportion = self.component.dropout_proportion
-        uniform = self.store.rng.random(mask.shape, dtype=np.float32)
-        keep = uniform > proportion
-        if mask.shape[1] in (2, 3):
-            keep[:, 1] = uniform[:, 0] < 1.0 - proportion
-        mask[...] = keep
+            uniform = p.tape.scratch(*p.y.shape)
+            keep = p.tape.scratch(*p.y.shape, dtype=np.bool_)
+            p.tape.random_uniform(self.store.rng, uniform)
+            p.tape.greater(uniform, proportion, keep)
+            if p.y.shape[1] in (2, 3):
+                p.tape.greater(1.0 - proportion, uniform[:, 0], keep[:, 1])
+            p.tape.copy(keep, p.y)
 
     def backprop(self, b: Backpropagation) -> None:
         """Records nothing: there is no input."""
@@ -124,8 +117,10 @@ class GeneralDropoutKernel(Kernel):
         mask = tape.scratch(*shape) if p.memo is None else tape.persistent(*shape)
         if p.memo is not None:
             p.memo["mask"] = mask
-        specaugment = self.component.specaugment_max_proportion != 0.0
-        tape.call(self._draw_bands if specaugment else self._draw, mask)
+        if self.component.specaugment_max_proportion != 0.0:
+            tape.copy(tape.host(self._draw_bands, *shape), mask)
+        else:
+            self._record_mask(tape, mask)
         self._record_product(tape, p.x, mask, indexes, p.y)
 
     def _record_product(
@@ -143,18 +138,22 @@ class GeneralDropoutKernel(Kernel):
         tape.take_rows(mask, rows, whole)
         tape.multiply(x, whole.reshape(x.shape), out)
 
-    def _draw(self, mask: Array) -> None:
+    def _record_mask(self, tape: Tape, mask: Array) -> None:
         c = self.component
         if c.dropout_per_frame:
-            mask[...] = self.store.rng.random((len(mask), 1), dtype=np.float32)
+            uniform = tape.scratch(len(mask), 1)
+            tape.random_uniform(self.store.rng, uniform)
         else:
-            random_uniform(self.store.rng, mask)
+            uniform = mask
+            tape.random_uniform(self.store.rng, mask)
         if c.continuous:
-            mask *= 4.0 * c.dropout_proportion
-            mask += 1.0 - 2.0 * c.dropout_proportion
-        else:
-            kept = 1.0 if c.dropout_per_frame else 1.0 / (1.0 - c.dropout_proportion)
-            mask[...] = (mask > c.dropout_proportion) * kept
+            tape.multiply(uniform, 4.0 * c.dropout_proportion, mask)
+            tape.add(mask, 1.0 - 2.0 * c.dropout_proportion, mask)
+            return
+        kept = tape.scratch(*uniform.shape, dtype=np.bool_)
+        tape.greater(uniform, c.dropout_proportion, kept)
+        scale = 1.0 if c.dropout_per_frame else 1.0 / (1.0 - c.dropout_proportion)
+        tape.multiply(kept, scale, mask)
 
     def _draw_bands(self, mask: Array) -> None:
         """Zeroes in each row a band of columns, cyclic, and scatters it over up to so many regions.
@@ -205,7 +204,7 @@ class SpecAugmentTimeMaskKernel(Kernel):
         mask = p.tape.scratch(rows, 1) if p.memo is None else p.tape.persistent(rows, 1)
         if p.memo is not None:
             p.memo["mask"] = mask
-        p.tape.call(self._draw, indexes, mask)
+        p.tape.copy(p.tape.host(partial(self._draw, indexes), *mask.shape), mask)
         p.tape.multiply(p.x, mask, p.y)
 
     def _draw(self, indexes: SpecAugmentTimeMaskPrecomputedIndexes, mask: Array) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 from nnet3_descriptors.components import (
@@ -32,36 +33,41 @@ class NonlinearKernel(Kernel):
 
     Kept as sums in double precision: of the outputs, of the function's derivative (where the type
     has one, element by element) and of the squares of the output derivatives, with the numbers of
-    rows; and how often self-repair considered and repaired a unit.
+    rows; and how often self-repair considered and repaired a unit. The host decides which
+    minibatches count, and so knows the numbers of rows; the sums are where the values are.
     """
+
+    has_slope: ClassVar[bool] = True
+    """Whether the derivative of the function is recorded too."""
 
     def prepare(self) -> None:
         """Turns the averages in the component into sums."""
         c = self.component
-        self.count = float(c.count)
+        # What was recorded without the derivatives does not count beside what has them.
+        usable = c.deriv_avg.size > 0 or not self.has_slope
+        self.count = float(c.count) if usable else 0.0
         self.oderiv_count = float(c.oderiv_count)
-        self.value_sum = _as_sum(c.value_avg, self.count, c.dim)
-        self.deriv_sum = _as_sum(c.deriv_avg, self.count, c.dim)
-        self.oderiv_sumsq = _as_sum(np.square(c.oderiv_rms, dtype=float), self.oderiv_count, c.dim)
-        self.has_deriv = c.deriv_avg.size > 0
-        self.num_dims_self_repaired = float(c.num_dims_self_repaired)
+        self.value_sum = self.store.state(_as_sum(c.value_avg, self.count, c.dim))
+        self.deriv_sum = self.store.state(_as_sum(c.deriv_avg, self.count, c.dim))
+        rms = np.square(c.oderiv_rms, dtype=float)
+        self.oderiv_sumsq = self.store.state(_as_sum(rms, self.oderiv_count, c.dim))
+        self.num_dims_self_repaired = self.store.state([[c.num_dims_self_repaired]])
         self.num_dims_processed = float(c.num_dims_processed)
 
     def with_statistics(self) -> Component:
         """The component with averages made of the sums."""
-        rms = np.sqrt(_as_average(self.oderiv_sumsq, self.oderiv_count))
         changed: dict[str, Any] = {
-            "count": self.count,
-            "oderiv_count": self.oderiv_count,
-            "num_dims_self_repaired": self.num_dims_self_repaired,
+            "num_dims_self_repaired": float(self.num_dims_self_repaired[0, 0]),
             "num_dims_processed": self.num_dims_processed,
         }
         if self.count:
+            changed["count"] = self.count
             changed["value_avg"] = _as_average(self.value_sum, self.count)
-            if self.has_deriv:
+            if self.has_slope:
                 changed["deriv_avg"] = _as_average(self.deriv_sum, self.count)
         if self.oderiv_count:
-            changed["oderiv_rms"] = rms
+            changed["oderiv_count"] = self.oderiv_count
+            changed["oderiv_rms"] = np.sqrt(_as_average(self.oderiv_sumsq, self.oderiv_count))
         component: Component = self.component.replace(**changed)
         return component
 
@@ -71,36 +77,37 @@ class NonlinearKernel(Kernel):
         """Records the addition of a minibatch to the sums of outputs and derivatives."""
         values = tape.scratch(1, y.shape[1])
         tape.column_sum(y, values)
-        slopes = None
+        tape.add(self.value_sum, values[0], self.value_sum)
         if derivative is not None:
             slopes = tape.scratch(1, y.shape[1])
             tape.column_sum(derivative, slopes)
-        tape.call(self._add_stats, len(y), values, slopes)
+            tape.add(self.deriv_sum, slopes[0], self.deriv_sum)
 
-    def _add_stats(self, rows: int, values: Array, slopes: Array | None) -> None:
-        if slopes is not None and not self.has_deriv:
-            self.has_deriv = True
-            self.count = 0.0
-            self.value_sum[:] = 0.0
+    def stats_minibatch(self, tape: Tape, rows: int) -> Array:
+        """Whether statistics of activations are kept, for `Tape.when`.
+
+        They are of about every other minibatch, and of the first.
+        """
+        return tape.value(partial(self._counts_activations, rows))
+
+    def _counts_activations(self, rows: int) -> bool:
+        if self.count and not self.chance(0.5):
+            return False
         self.count += rows
-        self.value_sum += values[0]
-        if slopes is not None:
-            self.deriv_sum += slopes[0]
-
-    def is_stats_minibatch(self) -> bool:
-        """Statistics of activations are kept of about every other minibatch, and of the first."""
-        return self.count == 0.0 or self.chance(0.5)
+        return True
 
     def record_backprop_stats(self, tape: Tape, dy: Array) -> None:
         """Records the addition of a minibatch to the sums of squared output derivatives."""
-        with tape.when(lambda: self.oderiv_count == 0.0 or self.chance(0.75)):
+        with tape.when(tape.value(partial(self._counts_derivatives, len(dy)))):
             total = tape.scratch(1, dy.shape[1])
             tape.column_sum_of_products(dy, dy, total)
-            tape.call(self._add_backprop_stats, len(dy), total)
+            tape.add(self.oderiv_sumsq, total[0], self.oderiv_sumsq)
 
-    def _add_backprop_stats(self, rows: int, total: Array) -> None:
-        self.oderiv_sumsq += total[0]
+    def _counts_derivatives(self, rows: int) -> bool:
+        if self.oderiv_count and not self.chance(0.75):
+            return False
         self.oderiv_count += rows
+        return True
 
     # ---- self-repair ----
 
@@ -126,31 +133,30 @@ class NonlinearKernel(Kernel):
         """
         scale = self.component.self_repair_scale
         if scale == 0.0:
-            tape.call(self._count_dims)
+            tape.note(self._count_dims)
             return
-        repair = tape.scratch(1, y.shape[1])
-        with tape.when(lambda: self._choose_saturated(default_threshold, repair)):
-            term = tape.scratch(*y.shape)
-            factor = scale / REPAIR_PROBABILITY
-            tape.multiply(y, -slope * factor, term)
-            if offset:
-                tape.add(term, offset * factor, term)
-            tape.multiply(term, repair, term)
-            tape.add(dx, term, dx)
+        saturated = tape.scratch(1, y.shape[1], dtype=np.bool_)
+        number = tape.scratch(1, 1, dtype=np.float64)
+        limit = tape.value(partial(self.lower_threshold, default_threshold))
+        with tape.when(tape.value(self._repairs_saturation)):
+            tape.greater(limit, self.deriv_sum, saturated[0])
+            tape.row_sum(saturated, number)
+            tape.add(self.num_dims_self_repaired, number, self.num_dims_self_repaired)
+            with tape.when(number):
+                term = tape.scratch(*y.shape)
+                factor = scale / REPAIR_PROBABILITY
+                tape.multiply(y, -slope * factor, term)
+                if offset:
+                    tape.add(term, offset * factor, term)
+                tape.multiply(term, saturated, term)
+                tape.add(dx, term, dx)
 
     def _count_dims(self) -> None:
         self.num_dims_processed += self.component.dim
 
-    def _choose_saturated(self, default_threshold: float, repair: Array) -> bool:
-        """Sets repair[0, i] to 1 for saturated units; False if there is nothing to do."""
+    def _repairs_saturation(self) -> bool:
         self._count_dims()
-        if self.count == 0.0 or not self.has_deriv or not self.chance(REPAIR_PROBABILITY):
-            return False
-        saturated = self.deriv_sum < self.lower_threshold(default_threshold)
-        repair[0] = saturated
-        number = int(saturated.sum())
-        self.num_dims_self_repaired += number
-        return number > 0
+        return bool(self.count) and self.chance(REPAIR_PROBABILITY)
 
 
 def _as_sum(average: Array, count: float, dim: int) -> Array:
@@ -188,7 +194,7 @@ class SigmoidKernel(NonlinearKernel):
 
     def store_stats(self, s: StatsStorage) -> None:
         """Records the statistics."""
-        with s.tape.when(self.is_stats_minibatch):
+        with s.tape.when(self.stats_minibatch(s.tape, len(s.y))):
             slope = s.tape.scratch(*s.y.shape)
             self._derivative(s.tape, s.y, slope)
             self.record_stats(s.tape, s.y, slope)
@@ -225,7 +231,7 @@ class TanhKernel(NonlinearKernel):
 
     def store_stats(self, s: StatsStorage) -> None:
         """Records the statistics."""
-        with s.tape.when(self.is_stats_minibatch):
+        with s.tape.when(self.stats_minibatch(s.tape, len(s.y))):
             slope = s.tape.scratch(*s.y.shape)
             tanh_derivative(s.tape, s.y, slope)
             self.record_stats(s.tape, s.y, slope)
@@ -263,37 +269,57 @@ class RectifiedLinearKernel(NonlinearKernel):
 
     def store_stats(self, s: StatsStorage) -> None:
         """Records the statistics."""
-        with s.tape.when(self.is_stats_minibatch):
+        with s.tape.when(self.stats_minibatch(s.tape, len(s.y))):
             slope = s.tape.scratch(*s.y.shape)
             s.tape.is_positive(s.y, slope)
             self.record_stats(s.tape, s.y, slope)
 
     def _record_repair(self, tape: Tape, dx: Array) -> None:
-        if self.component.self_repair_scale == 0.0:
-            return
-        term = tape.scratch(self.component.block_dim)
-        with tape.when(lambda: self._choose_repair(term)):
-            blocks = as_blocks(dx, self.component.block_dim)
-            tape.add(blocks, term, blocks)
-
-    def _choose_repair(self, term: Array) -> bool:
-        """Sets the term to be added to the rows of dx; False if there is nothing to do."""
-        if self.count == 0.0 or not self.has_deriv or not self.chance(REPAIR_PROBABILITY):
-            return False
         c = self.component
-        self.num_dims_processed += c.block_dim
-        upper = c.self_repair_upper_threshold
-        upper = (0.95 if upper == UNSET_THRESHOLD else upper) * self.count
-        active = self.deriv_sum.reshape(-1, c.block_dim).mean(axis=0)
-        sign = (active <= self.lower_threshold(0.05)).astype(float) - (active > upper)
-        self.num_dims_self_repaired += float(np.abs(sign).sum())
-        term[:] = sign * (c.self_repair_scale / REPAIR_PROBABILITY)
+        if c.self_repair_scale == 0.0:
+            return
+        active, seldom = (tape.scratch(c.block_dim, dtype=np.float64) for _ in range(2))
+        often = tape.scratch(c.block_dim, dtype=np.bool_)
+        number = tape.scratch(1, 1, dtype=np.float64)
+        lower, upper = (tape.value(f) for f in (self._lower_limit, self._upper_limit))
+        with tape.when(tape.value(self._repairs)):
+            blocks = self.deriv_sum.reshape(-1, c.block_dim)
+            tape.sum(blocks, 0, active)
+            tape.multiply(active, 1.0 / len(blocks), active)
+            # 1 where a unit is active too seldom, -1 where too often, else 0.
+            tape.greater(active, lower, often)
+            tape.subtract(1.0, often, seldom)
+            tape.greater(active, upper, often)
+            tape.subtract(seldom, often, seldom)
+            tape.square(seldom, active)
+            tape.row_sum(active.reshape(1, -1), number)
+            tape.add(self.num_dims_self_repaired, number, self.num_dims_self_repaired)
+            term = tape.scratch(c.block_dim)
+            tape.multiply(seldom, c.self_repair_scale / REPAIR_PROBABILITY, seldom)
+            tape.convert(seldom, term)
+            with tape.when(number):
+                rows = as_blocks(dx, c.block_dim)
+                tape.add(rows, term, rows)
+
+    def _lower_limit(self) -> float:
+        return self.lower_threshold(0.05)
+
+    def _upper_limit(self) -> float:
+        upper = self.component.self_repair_upper_threshold
+        return (0.95 if upper == UNSET_THRESHOLD else float(upper)) * self.count
+
+    def _repairs(self) -> bool:
+        if not self.count or not self.chance(REPAIR_PROBABILITY):
+            return False
+        self.num_dims_processed += self.component.block_dim
         return True
 
 
 @kernel_for(SoftmaxComponent)
 class SoftmaxKernel(NonlinearKernel):
     """y_i = e^x_i / sum_j e^x_j in each row; dx = y (dy - sum_j y_j dy_j)."""
+
+    has_slope = False
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
@@ -309,7 +335,11 @@ class SoftmaxKernel(NonlinearKernel):
 
     def store_stats(self, s: StatsStorage) -> None:
         """Records the statistics of the outputs, of every minibatch."""
+        s.tape.note(partial(self._count_rows, len(s.y)))
         self.record_stats(s.tape, s.y, None)
+
+    def _count_rows(self, rows: int) -> None:
+        self.count += rows
 
 
 def softmax(tape: Tape, x: Array, y: Array) -> None:
@@ -333,6 +363,8 @@ def softmax_backward(tape: Tape, y: Array, dy: Array, dx: Array) -> None:
 @kernel_for(LogSoftmaxComponent)
 class LogSoftmaxKernel(NonlinearKernel):
     """y_i = x_i - ln sum_j e^x_j in each row; dx = dy - e^y sum_j dy_j."""
+
+    has_slope = False
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass, relative to the largest x_j."""

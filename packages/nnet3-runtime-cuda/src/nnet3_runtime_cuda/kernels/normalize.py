@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 from nnet3_descriptors.components import BatchNormComponent, Component, NormalizeComponent
@@ -124,8 +125,8 @@ class BatchNormKernel(Kernel):
         self.count = float(c.count)
         mean = _zeros_if_empty(c.stats_mean, c.block_dim)
         variance = _zeros_if_empty(c.stats_var, c.block_dim)
-        self.sum = mean * self.count
-        self.sumsq = (variance + mean**2) * self.count
+        self.sum = self.store.state(mean * self.count)
+        self.sumsq = self.store.state((variance + mean**2) * self.count)
         if c.test_mode:
             scale = c.target_rms / np.sqrt(np.maximum(variance, 0.0) + c.epsilon)
             self.scale = self.store.constant(scale)
@@ -222,13 +223,19 @@ class BatchNormKernel(Kernel):
         """Records the addition of a minibatch's mean and variance to the statistics."""
         assert s.memo is not None
         rows = s.y.size // self.component.block_dim
-        s.tape.call(self._add_stats, rows, s.memo["batch"])
+        tape, kept = s.tape, s.memo["batch"]
+        mean, square = (tape.scratch(len(self.sum), dtype=np.float64) for _ in range(2))
+        tape.copy(kept[0], mean)
+        tape.square(mean, square)
+        tape.add(square, kept[1], square)
+        tape.multiply(mean, float(rows), mean)
+        tape.multiply(square, float(rows), square)
+        tape.add(self.sum, mean, self.sum)
+        tape.add(self.sumsq, square, self.sumsq)
+        tape.note(partial(self._count_rows, rows))
 
-    def _add_stats(self, rows: int, kept: Array) -> None:
-        mean, variance = kept[0].astype(np.float64), kept[1].astype(np.float64)
+    def _count_rows(self, rows: int) -> None:
         self.count += rows
-        self.sum += rows * mean
-        self.sumsq += rows * (variance + mean**2)
 
     def with_statistics(self) -> Component:
         """The component with averages made of the sums."""

@@ -60,12 +60,12 @@ class CompressedForm:
             return
         units = tape.scratch(*values.shape)
         tape.multiply(values, 1.0 / self._unit, units)
-        tape.call(np.rint, units, units)
+        tape.round(units, units)
         if truncate:
             bounds = np.iinfo(self.dtype)
             tape.maximum(units, float(bounds.min), units)
             tape.minimum(units, float(bounds.max), units)
-        tape.call(np.copyto, stored, units, casting="unsafe")
+        tape.convert(units, stored)
 
     def record_decompress(self, tape: Tape, stored: Array, values: Array) -> None:
         """Records values = what `record_compress` stored; 1 for positive, 0 else, if limit is 0."""

@@ -106,7 +106,7 @@ def _record_gathered(
         tape.multiply(values, alpha, values)
     memory = arena.pieces(width)
     rows = (target[:, None] // width + pieces).reshape(-1)
-    tape.call(memory.__setitem__, rows, values.reshape(-1, width))
+    tape.put_rows(values.reshape(-1, width), rows, memory)
 
 
 def _record_gather(
