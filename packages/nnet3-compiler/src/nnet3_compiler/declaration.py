@@ -306,10 +306,13 @@ class CommandSchema:
         opcodes = table[:, OPCODE_COLUMN]
         access = self.access[opcodes]
         component_column = self.component_column[opcodes]
-        runs = np.flatnonzero(component_column)
-        component = table[runs, component_column[runs]]
-        adds = self.adds_if[opcodes[runs]] & properties[component][:, None] != 0
-        access[runs] |= adds * np.int8(Access.READ)
+        runs = component_column.nonzero()[0]
+        of_component = properties[table[runs, component_column[runs]]]
+        # Few commands add; only for those are all columns looked at.
+        adds_somewhere = np.bitwise_or.reduce(self.adds_if, axis=1)[opcodes[runs]] & of_component
+        adding = adds_somewhere.nonzero()[0]
+        adds = self.adds_if[opcodes[runs[adding]]] & of_component[adding][:, None] != 0
+        access[runs[adding]] |= adds * np.int8(Access.READ)
         return access
 
     def command(self, row: Sequence[int]) -> Command:

@@ -13,6 +13,7 @@ from nnet3_compiler.debug_info import MatrixDebugInfo
 from nnet3_compiler.declaration import OPCODE_COLUMN
 
 from nnet3_optimizer.analysis.analysis import Analysis, component_properties
+from nnet3_optimizer.analysis.csr import where
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.pair_lists import PairLists
 from nnet3_optimizer.analysis.variables import Table
@@ -100,7 +101,7 @@ class Program:
         wanted = self.opcodes == opcodes[0]
         for opcode in opcodes[1:]:
             wanted |= self.opcodes == opcode
-        return np.flatnonzero(wanted)
+        return where(wanted)
 
     def computation(self) -> NnetComputation:
         """Returns the program as a computation.

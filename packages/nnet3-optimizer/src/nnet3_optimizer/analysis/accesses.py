@@ -6,7 +6,7 @@ overlapping submatrices has one access to what they share, the union of the acce
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cached_property
 from typing import Self
 
 import attrs
@@ -24,12 +24,13 @@ from nnet3_compiler.commands import (
 from nnet3_compiler.declaration import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
+    TABLE_WIDTH,
     Access,
-    Operand,
     OperandKind,
 )
 
-from nnet3_optimizer.analysis.csr import Ids, ordering, splits_of
+from nnet3_optimizer.analysis.csr import Bools, Ids, ordering, splits_of, where
+from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.pair_lists import PairLists
 from nnet3_optimizer.analysis.variables import MATRIX, Table, Variables
@@ -69,61 +70,32 @@ class SubmatrixAccesses:
             pair_lists: What commands with an operand of kind INDEXES_MULTI refer to.
             component_properties: (components,) int32, bits of `ComponentProperties`.
         """
-        found = _Found(table, component_properties)
-        opcodes = table[:, OPCODE_COLUMN]
-        for opcode in np.flatnonzero(np.bincount(opcodes)).tolist():
-            command_type = SCHEMA.types[opcode]
-            assert command_type is not None
-            accessed = [item for item in command_type.OPERANDS if item.access]
-            if accessed:
-                at = np.flatnonzero(opcodes == opcode)
-                found.look_at(opcode, at, accessed, pair_lists)
-        return found.accesses()
+        access = SCHEMA.access_of(table, component_properties)
+        list_column = _LIST_COLUMN[table[:, OPCODE_COLUMN]]
+        has_list = where(list_column > 0)
+        in_list = has_list, list_column[has_list]
+        access_to_list = access[in_list]
+        access[in_list] = 0
+        named = where(((access != 0) & (table != 0)).ravel())
+        command, submatrix = named // TABLE_WIDTH, table.ravel()[named].astype(np.int64)
+        kinds = access.ravel()[named]
+        if len(has_list):
+            lists = pair_lists.of(table[in_list])
+            counts = lists.splits[1:] - lists.splits[:-1]
+            command = np.concatenate([command, np.repeat(has_list, counts)])
+            order = ordering(command)
+            command = command[order]
+            submatrix = np.concatenate([submatrix, lists.values])[order]
+            kinds = np.concatenate([kinds, np.repeat(access_to_list, counts)])[order]
+        return cls(command=command, submatrix=submatrix, access=kinds)
 
 
-class _Found:
-    """The accesses found so far, in pieces of equal kind."""
-
-    def __init__(self, table: Table, component_properties: npt.NDArray[np.int32]) -> None:
-        self.table = table
-        self.component_properties = component_properties
-        self.commands: list[Ids] = [np.zeros(0, np.int64)]
-        self.submatrices: list[Ids] = [np.zeros(0, np.int64)]
-        self.kinds: list[Accesses] = [np.zeros(0, np.int8)]
-
-    def look_at(self, opcode: int, at: Ids, operands: Sequence[Operand], lists: PairLists) -> None:
-        """Adds the accesses of the commands of one type through these operands."""
-        for item in operands:
-            values = self.table[at, item.column]
-            kinds = np.full(len(at), item.access, dtype=np.int8)
-            if item.adds_if:
-                component = self.table[at, SCHEMA.component_column[opcode]]
-                properties = self.component_properties[component]
-                kinds |= ((properties & int(item.adds_if)) != 0) * np.int8(READ)
-            if item.kind is OperandKind.INDEXES_MULTI:
-                named = lists.of(values)
-                counts = np.diff(named.splits)
-                self._add(np.repeat(at, counts), named.values, np.repeat(kinds, counts))
-            elif item.optional:
-                given = np.flatnonzero(values)
-                self._add(at[given], values[given], kinds[given])
-            else:
-                self._add(at, values, kinds)
-
-    def _add(self, commands: Ids, submatrices: Ids | Table, kinds: Accesses) -> None:
-        self.commands.append(commands)
-        self.submatrices.append(submatrices.astype(np.int64))
-        self.kinds.append(kinds)
-
-    def accesses(self) -> SubmatrixAccesses:
-        """Returns all of them, by command."""
-        commands = np.concatenate(self.commands)
-        order = ordering(commands)
-        return SubmatrixAccesses(
-            command=commands[order],
-            submatrix=np.concatenate(self.submatrices)[order],
-            access=np.concatenate(self.kinds)[order],
-        )
+_LIST_COLUMN: Ids = np.where(
+    (SCHEMA.kind == OperandKind.INDEXES_MULTI).any(axis=1),
+    (SCHEMA.kind == OperandKind.INDEXES_MULTI).argmax(axis=1),
+    0,
+)
+"""By opcode the column with the number of a list of (submatrix, row) pairs; 0 if there is none."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -149,13 +121,17 @@ class AccessLists:
         keys = (((thing << width) | command) << 2) | access
         keys.sort()
         place = keys >> 2
-        first = np.flatnonzero(np.concatenate([[True], place[1:] != place[:-1]]))
-        united = np.bitwise_or.reduceat(keys & 3, first).astype(np.int8)
-        things, commands = place[first] >> width, place[first] & ((1 << width) - 1)
+        united = keys & 3
+        is_first = np.ones(len(keys), dtype=np.bool_)
+        np.not_equal(place[1:], place[:-1], out=is_first[1:])
+        if not is_first.all():
+            first = where(is_first)
+            united, place = np.bitwise_or.reduceat(united, first), place[first]
+        things, commands = place >> width, place & ((1 << width) - 1)
         return cls(
             splits=splits_of(np.bincount(things, minlength=num_things)),
             command=commands,
-            access=united,
+            access=united.astype(np.int8),
         )
 
     def __getitem__(self, thing: int) -> tuple[Ids, Accesses]:
@@ -163,31 +139,35 @@ class AccessLists:
         part = slice(int(self.splits[thing]), int(self.splits[thing + 1]))
         return self.command[part], self.access[part]
 
-    @property
+    @cached_property
     def thing(self) -> Ids:
         """(A,) int64, what each access is to."""
-        return np.repeat(np.arange(len(self.splits) - 1), np.diff(self.splits))
+        return np.repeat(np.arange(len(self.splits) - 1), self.splits[1:] - self.splits[:-1])
 
-    @property
-    def is_accessed(self) -> npt.NDArray[np.bool_]:
+    @cached_property
+    def is_accessed(self) -> Bools:
         """(things,) bool, whether there is any access."""
         return self.splits[1:] > self.splits[:-1]
 
     def first(self, absent: int) -> Ids:
         """Returns the first command that accesses each thing, or `absent`."""
-        result = np.full(len(self.splits) - 1, absent, dtype=np.int64)
-        result[self.is_accessed] = self.command[self.splits[:-1][self.is_accessed]]
-        return result
+        return self._at(self.splits[:-1], absent)
 
     def last(self, absent: int = NEVER) -> Ids:
         """Returns the last command that accesses each thing, or `absent`."""
-        result = np.full(len(self.splits) - 1, absent, dtype=np.int64)
-        result[self.is_accessed] = self.command[self.splits[1:][self.is_accessed] - 1]
+        return self._at(self.splits[1:] - 1, absent)
+
+    def _at(self, places: Ids, absent: int) -> Ids:
+        """Returns the commands at these places, (things,), where there is one."""
+        if self.is_accessed.all():
+            return self.command[places]
+        result = np.full(len(places), absent, dtype=np.int64)
+        result[self.is_accessed] = self.command[places[self.is_accessed]]
         return result
 
-    def only(self, wanted: npt.NDArray[np.bool_]) -> AccessLists:
+    def only(self, wanted: Bools) -> AccessLists:
         """Returns the lists without the accesses for which `wanted`, (A,), is False."""
-        kept = np.concatenate([[0], np.cumsum(wanted)])
+        kept = splits_of(wanted)
         return AccessLists(
             splits=kept[self.splits], command=self.command[wanted], access=self.access[wanted]
         )
@@ -196,7 +176,7 @@ class AccessLists:
 def variable_accesses(variables: Variables, accesses: SubmatrixAccesses) -> AccessLists:
     """Returns the accesses to each variable."""
     touched = variables.of_submatrices(accesses.submatrix)
-    counts = np.diff(touched.splits)
+    counts = touched.splits[1:] - touched.splits[:-1]
     return AccessLists.of(
         touched.values,
         np.repeat(accesses.command, counts),
@@ -234,40 +214,32 @@ class Lifetimes:
 
     allocate: Ids
     deallocate: Ids
-    is_input: npt.NDArray[np.bool_]
-    is_output: npt.NDArray[np.bool_]
+    is_input: Bools
+    is_output: Bools
 
     @classmethod
     def of(cls, table: Table, matrices: Table, submatrices: Table) -> Self:
         """Reads lifetimes off the commands."""
         opcodes = table[:, OPCODE_COLUMN]
-        first = submatrices[_first_operand(table, submatrices), MATRIX]
-        allocate = np.full(len(matrices), NEVER, dtype=np.int64)
-        deallocate = np.full(len(matrices), NEVER, dtype=np.int64)
-        gives = np.isin(opcodes, _ALLOCATING)
+
+        def found(which: Bools, operand: int = 0) -> tuple[Ids, Table]:
+            commands = where(which)
+            named = table[commands, FIRST_OPERAND_COLUMN + operand]
+            return commands, submatrices[named, MATRIX]
+
+        allocate, deallocate = np.full((2, len(matrices)), NEVER, dtype=np.int64)
+        commands, matrix = found(ALLOCATING.among(opcodes))
         # Reversed, so that the first of several commands is the one that stays.
-        commands = np.flatnonzero(gives)[::-1]
-        allocate[first[commands]] = commands
-        commands = np.flatnonzero(opcodes == DeallocMatrix.OPCODE)
-        deallocate[first[commands]] = commands
-        commands = np.flatnonzero(opcodes == SwapMatrix.OPCODE)
-        source = submatrices[table[commands, FIRST_OPERAND_COLUMN + 1], MATRIX]
-        deallocate[source] = np.maximum(deallocate[source], commands)
+        allocate[matrix[::-1]] = commands[::-1]
+        commands, matrix = found(opcodes == DeallocMatrix.OPCODE)
+        deallocate[matrix] = commands
+        commands, matrix = found(opcodes == SwapMatrix.OPCODE, operand=1)
+        deallocate[matrix] = np.maximum(deallocate[matrix], commands)
         is_input, is_output = np.zeros((2, len(matrices)), dtype=np.bool_)
-        is_input[first[opcodes == AcceptInput.OPCODE]] = True
-        is_output[first[opcodes == ProvideOutput.OPCODE]] = True
+        is_input[found(opcodes == AcceptInput.OPCODE)[1]] = True
+        is_output[found(opcodes == ProvideOutput.OPCODE)[1]] = True
         return cls(allocate=allocate, deallocate=deallocate, is_input=is_input, is_output=is_output)
 
 
-_ALLOCATING = (
-    AllocMatrixUndefined.OPCODE,
-    AllocMatrixZeroed.OPCODE,
-    AcceptInput.OPCODE,
-    SwapMatrix.OPCODE,
-)
-
-
-def _first_operand(table: Table, submatrices: Table) -> Table:
-    """The first operand of each command if it is a submatrix, else 0."""
-    operand = table[:, FIRST_OPERAND_COLUMN]
-    return np.where(SCHEMA.is_matrix[table[:, OPCODE_COLUMN], FIRST_OPERAND_COLUMN], operand, 0)
+ALLOCATING = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, AcceptInput, SwapMatrix)
+"""Commands that give a matrix its memory."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from nnet3_compiler.commands import SCHEMA, AllocMatrixZeroed
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.declaration import OPCODE_COLUMN
+from nnet3_descriptors.remembering import remembered
 
 from nnet3_optimizer.analysis.accesses import (
     READ,
@@ -23,7 +24,7 @@ from nnet3_optimizer.analysis.accesses import (
     variable_accesses,
     with_parts_read,
 )
-from nnet3_optimizer.analysis.csr import Bools, Csr, Ids
+from nnet3_optimizer.analysis.csr import Bools, Csr, Ids, where
 from nnet3_optimizer.analysis.flow import Flow
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.pair_lists import PairLists
@@ -128,7 +129,7 @@ class Analysis:
         A write to a part of the matrix reads and writes it.
         """
         accesses = self.submatrix_accesses
-        at = np.flatnonzero(self.submatrices[accesses.submatrix, MATRIX] == matrix)
+        at = where(self.submatrices[accesses.submatrix, MATRIX] == matrix)
         access = with_parts_read(self.layout, accesses.submatrix[at], accesses.access[at])
         only = np.zeros(len(at), dtype=np.int64)
         return AccessLists.of(only, accesses.command[at], access, 1)[0]
@@ -138,8 +139,9 @@ class Analysis:
         """(C,) bool: whether a command does more than write to its operands."""
         opcodes = self.opcodes
         has: Bools = SCHEMA.side_effects[opcodes].copy()
-        runs = np.flatnonzero(SCHEMA.component_column[opcodes])
-        component = self.table[runs, SCHEMA.component_column[opcodes[runs]]]
+        column = SCHEMA.component_column[opcodes]
+        runs = where(column > 0)
+        component = self.table[runs, column[runs]]
         properties = self.component_properties[component]
         has[runs] |= (SCHEMA.side_effects_if[opcodes[runs]] & properties) != 0
         return has
@@ -176,7 +178,7 @@ class Analysis:
         if is_loop(self.table):
             return np.zeros(len(self.table), dtype=np.bool_)
         every, nontrivial = self.variable_accesses, self.nontrivial_accesses
-        is_zeroed = np.diff(every.splits) > np.diff(nontrivial.splits)
+        is_zeroed = (every.splits - nontrivial.splits)[1:] > (every.splits - nontrivial.splits)[:-1]
         is_first = np.zeros(len(nontrivial.command), dtype=np.bool_)
         is_first[nontrivial.splits[:-1][nontrivial.is_accessed]] = True
         late = ((nontrivial.access & WRITE) != 0) & ~(is_first & is_zeroed[nontrivial.thing])
@@ -208,9 +210,12 @@ def _united(lists: Csr, wanted: Bools) -> Ids:
     return np.unique(lists.values[np.repeat(wanted, np.diff(lists.splits))])
 
 
+@remembered
 def component_properties(nnet: Nnet) -> npt.NDArray[np.int32]:
     """Returns the properties of the components of a network as (components,) int32 bits."""
-    return np.array([int(component.properties) for component in nnet.components], dtype=np.int32)
+    bits = np.array([int(component.properties) for component in nnet.components], dtype=np.int32)
+    bits.flags.writeable = False
+    return bits
 
 
 def analyze(nnet: Nnet, computation: NnetComputation) -> Analysis:

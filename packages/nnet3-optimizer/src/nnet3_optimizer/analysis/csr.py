@@ -27,7 +27,12 @@ class Csr(NamedTuple):
         return self.values[self.splits[index] : self.splits[index + 1]]
 
 
-def splits_of(counts: npt.NDArray[np.integer]) -> Ids:
+def where(mask: Bools) -> Ids:
+    """Returns the positions at which a mask, (N,), is True, ascending."""
+    return mask.nonzero()[0]
+
+
+def splits_of(counts: npt.NDArray[np.integer | np.bool_]) -> Ids:
     """Returns the splits of lists of these lengths."""
     splits = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=splits[1:])

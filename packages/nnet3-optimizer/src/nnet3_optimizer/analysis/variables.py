@@ -8,13 +8,22 @@ and row by row within a matrix.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Self
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_optimizer.analysis.csr import Bools, Csr, Ids, ordering, positions_in_lists, splits_of
+from nnet3_optimizer.analysis.csr import (
+    Bools,
+    Csr,
+    Ids,
+    ordering,
+    positions_in_lists,
+    splits_of,
+    where,
+)
 
 MATRIX, ROW_OFFSET, NUM_ROWS, COL_OFFSET, NUM_COLS = range(5)
 """Columns of a table of submatrices."""
@@ -30,20 +39,19 @@ class Variables:
         starts: (M + 1,) int64; the variables of matrix m are starts[m] <= v < starts[m + 1].
         row_splits: For each matrix the rows at which ranges begin, and its number of rows.
         col_splits: Likewise for columns.
-        row_begin, row_end, col_begin, col_end: (S,) int64; submatrix s consists of the row ranges
-            row_begin[s] <= r < row_end[s] and column ranges col_begin[s] <= c < col_end[s] of its
-            matrix.
-        submatrix_matrix: (S,) int64, the matrix of each submatrix.
+        first: (S,) int64, the first variable of each submatrix.
+        heights, widths: (S,) int64, over how many row ranges and column ranges it extends.
+        skipped: (S,) int64, how many variables lie between its last one in a row range and its
+            first one in the next; 0 if it has only one row range.
     """
 
     starts: Ids
     row_splits: Csr
     col_splits: Csr
-    row_begin: Ids
-    row_end: Ids
-    col_begin: Ids
-    col_end: Ids
-    submatrix_matrix: Ids
+    first: Ids
+    heights: Ids
+    widths: Ids
+    skipped: Ids
 
     @classmethod
     def of(cls, matrices: Table, submatrices: Table) -> Self:
@@ -53,54 +61,48 @@ class Variables:
             matrices: (M, 2) int32: rows, columns; matrix 0 is empty.
             submatrices: (S, 5) int32; submatrix 0 is empty.
         """
-        matrix = submatrices[:, MATRIX].astype(np.int64)
-        row_splits, row_begin, row_end = _splits(
-            matrix, submatrices[:, ROW_OFFSET], submatrices[:, NUM_ROWS], matrices[:, 0]
-        )
-        col_splits, col_begin, col_end = _splits(
-            matrix, submatrices[:, COL_OFFSET], submatrices[:, NUM_COLS], matrices[:, 1]
-        )
-        counts = (np.diff(row_splits.splits) - 1) * (np.diff(col_splits.splits) - 1)
+        columns = np.ascontiguousarray(submatrices.T, dtype=np.int64)
+        matrix, row, rows, col, cols = columns
+        row_splits, row_begin, row_end = _splits(matrix, row, rows, matrices[:, 0])
+        col_splits, col_begin, col_end = _splits(matrix, col, cols, matrices[:, 1])
+        across = col_splits.splits[1:] - col_splits.splits[:-1] - 1
+        starts = splits_of((row_splits.splits[1:] - row_splits.splits[:-1] - 1) * across)
+        heights, widths = row_end - row_begin, col_end - col_begin
+        all_across = across[matrix]
         return cls(
-            starts=splits_of(counts),
+            starts=starts,
             row_splits=row_splits,
             col_splits=col_splits,
-            row_begin=row_begin,
-            row_end=row_end,
-            col_begin=col_begin,
-            col_end=col_end,
-            submatrix_matrix=matrix,
+            first=starts[matrix] + row_begin * all_across + col_begin,
+            heights=heights,
+            widths=widths,
+            skipped=(all_across - widths) * (heights > 1),
         )
 
     def __len__(self) -> int:
         """The number of variables."""
         return int(self.starts[-1])
 
-    @property
+    @cached_property
     def matrix(self) -> Ids:
         """(V,) int64, the matrix of each variable."""
-        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+        return np.repeat(np.arange(len(self.starts) - 1), self.starts[1:] - self.starts[:-1])
 
     def of_submatrices(self, submatrices: npt.NDArray[np.integer]) -> Csr:
         """Returns for each of these submatrices its variables, ascending; none for submatrix 0."""
-        matrix = self.submatrix_matrix[submatrices]
-        row_begin, col_begin = self.row_begin[submatrices], self.col_begin[submatrices]
-        heights = self.row_end[submatrices] - row_begin
-        widths = self.col_end[submatrices] - col_begin
-        matrix_widths = self.col_splits.splits[matrix + 1] - self.col_splits.splits[matrix] - 1
-        first = self.starts[matrix] + row_begin * matrix_widths + col_begin
-        counts = heights * widths
+        first = self.first[submatrices]
+        counts = (self.heights * self.widths)[submatrices]
         splits = splits_of(counts)
-        position = np.arange(splits[-1]) - np.repeat(splits[:-1], counts)
-        values = np.repeat(first, counts) + position
+        values = np.repeat(first - splits[:-1], counts)
+        values += np.arange(len(values))
         # Variables of submatrices that have all columns follow one another; others skip some.
-        gaps = np.flatnonzero((widths != matrix_widths) & (heights > 1))
+        gaps = where(self.skipped[submatrices] > 0)
         if len(gaps):
-            inner = Csr(splits_of(counts[gaps]), positions_in_lists(counts[gaps]))
-            skipped = np.repeat((matrix_widths - widths)[gaps], counts[gaps])
-            rows = inner.values // np.repeat(widths[gaps], counts[gaps])
-            where = np.repeat(splits[:-1][gaps], counts[gaps]) + inner.values
-            values[where] += rows * skipped
+            counts = counts[gaps]
+            inner = positions_in_lists(counts)
+            rows = inner // np.repeat(self.widths[submatrices[gaps]], counts)
+            at = np.repeat(splits[:-1][gaps], counts) + inner
+            values[at] += rows * np.repeat(self.skipped[submatrices[gaps]], counts)
         return Csr(splits, values)
 
     def ranges(self, variable: int) -> tuple[int, int, int, int, int]:
@@ -133,26 +135,36 @@ def overlap(a: Table, b: Table) -> Bools:
     return shares
 
 
-def _splits(matrix: Ids, offset: Table, count: Table, size: Table) -> tuple[Csr, Ids, Ids]:
+def _splits(matrix: Ids, offset: Ids, count: Ids, size: Table) -> tuple[Csr, Ids, Ids]:
     """Finds split points along one axis.
 
     Returns:
         The split points of each matrix, and for each submatrix the positions in them of its begin
         and of its end.
     """
-    num_submatrices, num_matrices = len(matrix), len(size)
-    everywhere = np.arange(num_matrices, dtype=np.int64)
-    owner = np.concatenate([matrix, matrix, everywhere, everywhere])
-    begin = offset.astype(np.int64)
-    point = np.concatenate([begin, begin + count, np.zeros(num_matrices, np.int64), size])
+    num_matrices = len(size)
+    end = offset + count
+    # Most submatrices begin and end where their matrix does: only the other points are sorted.
+    late, early = where(offset > 0), where(end < size[matrix])
+    owner = matrix[np.concatenate([late, early])]
+    point = np.concatenate([offset[late], end[early]])
     order = ordering(owner, point)
     owners, points = owner[order], point[order]
     is_new = np.ones(len(order), dtype=np.bool_)
-    np.not_equal(points[1:], points[:-1], out=is_new[1:])
-    is_new[1:] |= owners[1:] != owners[:-1]
-    ranks = np.empty(len(order), dtype=np.int64)
-    ranks[order] = np.cumsum(is_new) - 1
-    splits = splits_of(np.bincount(owners[is_new], minlength=num_matrices))
-    begins, ends = ranks[:num_submatrices], ranks[num_submatrices : 2 * num_submatrices]
-    first = splits[matrix]
-    return Csr(splits, points[is_new]), begins - first, ends - first
+    is_new[1:] = (points[1:] != points[:-1]) | (owners[1:] != owners[:-1])
+    owners, points = owners[is_new], points[is_new]
+    last = np.bincount(owners, minlength=num_matrices) + 1
+    last[0] = 0  # the empty matrix begins where it ends
+    splits = splits_of(last + 1)
+    # The points of a matrix: 0, those between, its size.
+    inner = np.ones(splits[-1], dtype=np.bool_)
+    inner[splits[:-1]] = inner[splits[1:] - 1] = False
+    places = where(inner)
+    values = np.zeros(splits[-1], dtype=np.int64)
+    values[splits[1:] - 1] = size
+    values[places] = points
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = (places - splits[owners])[np.cumsum(is_new) - 1]
+    begins, ends = np.zeros(len(matrix), dtype=np.int64), last[matrix]
+    begins[late], ends[early] = place[: len(late)], place[len(late) :]
+    return Csr(splits, values), begins, ends

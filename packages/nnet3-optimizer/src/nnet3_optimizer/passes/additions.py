@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 import numpy as np
 from nnet3_compiler.commands import (
+    SCHEMA,
     AddRowRanges,
     AddRows,
     AddRowsMulti,
@@ -19,20 +20,26 @@ from nnet3_compiler.declaration import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
+    Command,
     alpha_bits,
 )
-from nnet3_optimizer.analysis.csr import Bools
+from nnet3_optimizer.analysis.csr import Bools, where
+from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.program import Program
 
-_SUMS = (MatrixAdd.OPCODE, AddRows.OPCODE, AddRowsMulti.OPCODE, AddRowRanges.OPCODE)
-_COPIES = {
-    MatrixAdd.OPCODE: MatrixCopy.OPCODE,
-    AddRows.OPCODE: CopyRows.OPCODE,
-    AddRowsMulti.OPCODE: CopyRowsMulti.OPCODE,
-    AddToRowsMulti.OPCODE: CopyToRowsMulti.OPCODE,
+_SUMS = CommandKinds.of(MatrixAdd, AddRows, AddRowsMulti, AddRowRanges)
+_COPIES: dict[type[Command], type[Command]] = {
+    MatrixAdd: MatrixCopy,
+    AddRows: CopyRows,
+    AddRowsMulti: CopyRowsMulti,
+    AddToRowsMulti: CopyToRowsMulti,
 }
+_ADDITIONS = CommandKinds.of(*_COPIES)
+_COPY_OF = np.arange(len(SCHEMA.types), dtype=np.int32)
+for _addition, _copy in _COPIES.items():
+    _COPY_OF[_addition.OPCODE] = _copy.OPCODE
 
 
 def order_additions(program: Program) -> Program:
@@ -78,15 +85,17 @@ def order_additions(program: Program) -> Program:
     """
     if is_loop(program.table):
         return program
-    is_sum = np.isin(program.opcodes, _SUMS)
+    is_sum = _SUMS.among(program.opcodes)
     target = np.where(is_sum, program.table[:, FIRST_OPERAND_COLUMN], 0)
     follows = np.zeros(len(target), dtype=np.bool_)
     follows[1:] = is_sum[1:] & (target[1:] == target[:-1])
     may_come_first = _may_come_first(program)
-    late = np.flatnonzero(follows & may_come_first)
+    late = where(follows & may_come_first)
+    if not len(late):
+        return program
     run = np.cumsum(~follows)
     place = np.arange(len(target), dtype=np.int64)
-    begins = np.flatnonzero(~follows)
+    begins = where(~follows)
     first: dict[int, int] = {}
     for at in late.tolist():
         begin = int(begins[run[at] - 1])
@@ -151,15 +160,13 @@ def convert_additions(program: Program) -> Program:
         segment end
         free m1
     """
-    adds = np.isin(program.opcodes, list(_COPIES))
+    adds = _ADDITIONS.among(program.opcodes)
     if not adds.any():
         return program
     adds &= program.analysis.writes_into_zeros
-    convertible = np.flatnonzero(adds)
+    convertible = where(adds)
     if not len(convertible):
         return program
-    copy_of = np.arange(max(_COPIES) + 1, dtype=np.int32)
-    copy_of[list(_COPIES)] = list(_COPIES.values())
     table = program.table.copy()
-    table[convertible, OPCODE_COLUMN] = copy_of[table[convertible, OPCODE_COLUMN]]
+    table[convertible, OPCODE_COLUMN] = _COPY_OF[table[convertible, OPCODE_COLUMN]]
     return attrs.evolve(program, table=table)

@@ -72,7 +72,7 @@ def remove_dead_commands(program: Program) -> Program:
 
 def _needed(program: Program, flow: Flow) -> Bools:
     """Returns which commands are needed, (C,) bool."""
-    is_sizing = np.isin(program.opcodes, SIZING)
+    is_sizing = SIZING.among(program.opcodes)
     is_nothing = program.opcodes == NoOperation.OPCODE
     needed = program.analysis.has_side_effects | is_sizing
     candidates = ~needed & ~is_nothing

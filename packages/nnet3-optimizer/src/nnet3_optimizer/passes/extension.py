@@ -17,6 +17,7 @@ from nnet3_compiler.declaration import (
     OPCODE_COLUMN,
     alpha_bits,
 )
+from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.variables import MATRIX, Table
 from nnet3_optimizer.debug_info import extended
@@ -27,6 +28,8 @@ WORTH_EXTENDING = 0.8
 """The least part of the rows of the source that has to be copied anyway."""
 
 _ONE = alpha_bits(1.0)
+
+_SIZING = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix)
 
 
 def extend_matrices(program: Program) -> Program:
@@ -135,10 +138,7 @@ def _extended(program: Program, at: np.ndarray) -> Program:
 
 def _use_whole(program: Program, table: Table, new_whole: Table) -> None:
     """Lets the commands that are about all of a matrix name all of it again."""
-    sizing = np.isin(
-        table[:, OPCODE_COLUMN],
-        [AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE, DeallocMatrix.OPCODE],
-    )
+    sizing = _SIZING.among(table[:, OPCODE_COLUMN])
     constant = table[:, OPCODE_COLUMN] == SetConst.OPCODE
     operand = np.where(sizing | constant, table[:, FIRST_OPERAND_COLUMN], 0)
     constant &= program.layout.is_whole[np.minimum(operand, len(program.submatrices) - 1)]

@@ -7,7 +7,8 @@ import numpy as np
 from nnet3_compiler.commands import AcceptInput, NoOperationLabel, NoOperationMarker, ProvideOutput
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
 from nnet3_optimizer.analysis.accesses import WRITE
-from nnet3_optimizer.analysis.csr import Bools, Ids
+from nnet3_optimizer.analysis.csr import Bools, Ids, where
+from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.editing import with_label_found
 from nnet3_optimizer.program import Program
@@ -76,9 +77,12 @@ def consolidate_io(program: Program) -> Program:
     return attrs.evolve(program, table=with_label_found(program.table[order]))
 
 
+_BORDERS = CommandKinds.of(NoOperationMarker, NoOperationLabel)
+
+
 def _is_border(program: Program) -> Bools:
     """Which commands nothing moves past: the ends of segments, and the label of a loop."""
-    return np.isin(program.opcodes, [NoOperationMarker.OPCODE, NoOperationLabel.OPCODE])
+    return _BORDERS.among(program.opcodes)
 
 
 def _is_in_order(program: Program) -> bool:
@@ -86,7 +90,7 @@ def _is_in_order(program: Program) -> bool:
     rank = np.ones(len(program.table), dtype=np.int64)
     rank[program.opcodes == AcceptInput.OPCODE] = 0
     rank[program.opcodes == ProvideOutput.OPCODE] = 2
-    falls = np.flatnonzero(rank[1:] < rank[:-1])
+    falls = where(rank[1:] < rank[:-1])
     is_marker = _is_border(program)
     return bool((is_marker[falls] | is_marker[falls + 1]).all())
 

@@ -16,6 +16,7 @@ from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
 from nnet3_compiler.emission import command_rows
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.debug_info import concatenated
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.loops import is_loop
@@ -102,6 +103,9 @@ def consolidate_model_update(program: Program) -> Program:
     return edit.program()
 
 
+_AT_THE_END = CommandKinds.of(DeallocMatrix, ProvideOutput)
+
+
 class _Consolidation:
     """The new commands: allocations first, copies before each Backprop, updates at the end."""
 
@@ -158,7 +162,7 @@ class _Consolidation:
         opcodes = self.program.opcodes
         inputs = np.flatnonzero(opcodes != AcceptInput.OPCODE)
         begin = int(inputs[0]) if len(inputs) else 0
-        ends = np.isin(opcodes, [DeallocMatrix.OPCODE, ProvideOutput.OPCODE])
+        ends = _AT_THE_END.among(opcodes)
         end = int(np.flatnonzero(~ends)[-1]) + 1
         count = len(gathered)
         self.edit.insert(begin, command_rows(AllocMatrixZeroed, count, matrix=gathered))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import attrs
 import numpy as np
 from nnet3_compiler.commands import AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix
+from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.debug_info import rows_of
 from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.program import Program
+
+_SIZING = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix)
 
 
 def trim_matrices(program: Program) -> Program:
@@ -84,10 +87,7 @@ def trim_matrices(program: Program) -> Program:
 def _used_rows(program: Program) -> tuple[np.ndarray, np.ndarray]:
     """Returns the first and one past the last row of each matrix that is used, (M,) each."""
     submatrices = program.submatrices
-    sizing = np.isin(
-        program.opcodes,
-        [AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE, DeallocMatrix.OPCODE],
-    )
+    sizing = _SIZING.among(program.opcodes)
     named = program.analysis.named_submatrices(~sizing)
     rows = submatrices[named]
     begin = program.matrices[:, 0].copy()

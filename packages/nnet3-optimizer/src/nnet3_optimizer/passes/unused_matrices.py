@@ -11,16 +11,12 @@ from nnet3_compiler.commands import (
     SwapMatrix,
 )
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
-from nnet3_optimizer.analysis.csr import Bools
+from nnet3_optimizer.analysis.csr import Bools, where
+from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.program import Program
 
-SIZING = (
-    AllocMatrixUndefined.OPCODE,
-    AllocMatrixZeroed.OPCODE,
-    DeallocMatrix.OPCODE,
-    SwapMatrix.OPCODE,
-)
+SIZING = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix, SwapMatrix)
 """Commands that give a matrix memory or take it away, and look at no element."""
 
 
@@ -31,7 +27,7 @@ def sizing_without_use(program: Program, needed: Bools) -> Bools:
         program: The program.
         needed: (C,) bool, the commands that are kept.
     """
-    is_sizing = np.isin(program.opcodes, SIZING)
+    is_sizing = SIZING.among(program.opcodes)
     accesses = program.analysis.submatrix_accesses
     counts = (needed & ~is_sizing)[accesses.command]
     used = np.zeros(len(program.matrices), dtype=np.bool_)
@@ -40,7 +36,7 @@ def sizing_without_use(program: Program, needed: Bools) -> Bools:
     for column in (0, 1):
         operand = program.table[swaps, FIRST_OPERAND_COLUMN + column]
         used[program.submatrices[operand, MATRIX]] = True
-    sizing = np.flatnonzero(is_sizing)
+    sizing = where(is_sizing)
     matrix = program.submatrices[program.table[sizing, FIRST_OPERAND_COLUMN], MATRIX]
     without = np.zeros(len(program.table), dtype=np.bool_)
     without[sizing] = ~used[matrix]

@@ -1,0 +1,39 @@
+"""Kinds of commands: sets of command classes that are looked up for many commands at once."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import attrs
+import numpy as np
+from nnet3_compiler.commands import SCHEMA
+from nnet3_compiler.declaration import Command
+
+from nnet3_optimizer.analysis.csr import Bools, Ids, where
+from nnet3_optimizer.analysis.variables import Table
+
+
+@attrs.frozen(eq=False)
+class CommandKinds:
+    """A set of command classes.
+
+    Attributes:
+        has: (opcodes,) bool, whether the class with an opcode belongs to it.
+    """
+
+    has: Bools
+
+    @classmethod
+    def of(cls, *types: type[Command]) -> Self:
+        """Returns the set of these classes."""
+        has = np.zeros(len(SCHEMA.types), dtype=np.bool_)
+        has[[each.OPCODE for each in types]] = True
+        return cls(has)
+
+    def among(self, opcodes: Table) -> Bools:
+        """Returns which of these opcodes, (N,), belong to the set."""
+        return self.has[opcodes]
+
+    def positions(self, opcodes: Table) -> Ids:
+        """Returns where among these opcodes, (N,), there is one of the set, ascending."""
+        return where(self.has[opcodes])

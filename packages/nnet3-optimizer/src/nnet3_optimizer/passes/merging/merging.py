@@ -1,0 +1,163 @@
+"""Pass: two matrices become one where a copy, or a component that works in place, allows it.
+
+This one idea removes assignments and lets components run forward and backward in place.
+"""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+from nnet3_compiler.commands import (
+    AcceptInput,
+    AllocMatrixUndefined,
+    AllocMatrixZeroed,
+    DeallocMatrix,
+    NoOperation,
+)
+from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
+from nnet3_optimizer.analysis.csr import Ids, where
+from nnet3_optimizer.analysis.variables import Table
+from nnet3_optimizer.loops import is_loop
+from nnet3_optimizer.passes.merging.candidates import (
+    Candidates,
+    MergingOptions,
+    find_candidates,
+)
+from nnet3_optimizer.passes.merging.legality import (
+    contiguous_matrices,
+    legal_by_place,
+    legal_by_time,
+)
+from nnet3_optimizer.passes.merging.placement import placement
+from nnet3_optimizer.passes.merging.selection import select
+from nnet3_optimizer.program import Program
+
+
+def merge_variables(program: Program, options: MergingOptions | None = None) -> Program:
+    """Merges pairs of submatrices until nothing more can be merged.
+
+    A candidate is a command C with submatrices s1 (read) and s2 (written) of two matrices m1, m2:
+
+    - MatrixCopy from s1 to s2, or
+    - Propagate from s1 to s2 of a component with PROPAGATE_IN_PLACE, or
+    - Backprop from the derivative s1 at the output to the derivative s2 at the input of a component
+      with BACKPROP_IN_PLACE; the values it reads must not overlap s1 or s2.
+
+    A left merge keeps m1: s2 must be all of m2, and everything in m2 moves into s1. A right merge
+    keeps m2: s1 must be all of m1, and everything in m1 moves into s2. Either is legal if
+
+    1. m1 and m2 are not both inputs, nor both outputs, of the computation;
+    2. if one of them is an input or output, s1 is all of m1 and s2 is all of m2;
+    3. if a component needs rows of the matrix that goes away to have no gaps, the submatrix that it
+       moves into is as wide as its matrix;
+    4. nothing but allocation with zeros accessed s2 before C; and
+    5. for a copy with scale 1: s1 is not written from C on and m1 is no output, and s2 is not
+       written again while s1 is still used;
+    6. for all others: C is the last access to s1.
+    7. Neither matrix is compressed, nor handed over with SwapMatrix.
+    8. The program is no loop, in which a later round may read what is overwritten.
+
+    A copy with scale 1 then goes away; one with another scale stays and scales in place. The merged
+    matrix is allocated where the first of the two was (with zeros if one of them was), or accepted
+    where the input was, and freed where the last of the two was, unless it is an output.
+
+    Merges are made in rounds: all that leave each other legal at once (see `selection`). A merge
+    never makes another one legal, so there is another round only for what was legal and put off.
+
+    Before::
+
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m4 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m3 = zeros
+        m4 = zeros
+        m2 = affine.propagate(m1)
+        m3 = m2
+        m4 = relu.propagate(m3)
+        provide output = m4
+        segment end
+        free m1
+        free m2
+        free m3
+
+    After::
+
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m2 = affine.propagate(m1)
+        m2 = relu.propagate(m2)
+        provide output = m2
+        segment end
+        free m1
+    """
+    if is_loop(program.table):
+        return program
+    while True:
+        contiguous = contiguous_matrices(program)
+        candidates = find_candidates(program, options or MergingOptions())
+        candidates = legal_by_place(program, candidates, contiguous)
+        if not len(candidates.command):
+            return program
+        legal, is_last = legal_by_time(program, candidates)
+        if not len(legal.command):
+            return program
+        chosen = select(program, legal, is_last, contiguous)
+        program = _merged(program, chosen)
+        if len(chosen.command) == len(legal.command):
+            return program
+
+
+def _merged(program: Program, merges: Candidates) -> Program:
+    """Returns the program with these merges made."""
+    placed = placement(program, merges)
+    sizes = np.bincount(placed.root)
+    members = where(sizes[placed.root] > 1)
+    table = program.table.copy()
+    table[merges.command[merges.is_assignment], OPCODE_COLUMN] = NoOperation.OPCODE
+    _merge_allocations(program, table, members, placed.root)
+    _merge_deallocations(program, table, members, placed.root)
+    table = table[table[:, OPCODE_COLUMN] != NoOperation.OPCODE]
+    submatrices = placed.of_submatrices(program.submatrices)
+    return attrs.evolve(
+        program, table=table, layout=attrs.evolve(program.layout, submatrices=submatrices)
+    )
+
+
+def _merge_allocations(program: Program, table: Table, members: Ids, root: Ids) -> None:
+    """Keeps AcceptInput if there is one, else the first allocation, of each merged matrix."""
+    allocate = program.analysis.lifetimes.allocate
+    at, owner = allocate[members], root[members]
+    opcodes = table[at, OPCODE_COLUMN]
+    is_zeroed = np.zeros(len(root), dtype=np.bool_)
+    is_zeroed[owner[opcodes == AllocMatrixZeroed.OPCODE]] = True
+    stays = np.full(len(root), len(table), dtype=np.int64)
+    accepts = opcodes == AcceptInput.OPCODE
+    np.minimum.at(stays, owner, at)
+    stays[owner[accepts]] = at[accepts]
+    merged = where(stays < len(table))
+    table[at, OPCODE_COLUMN] = NoOperation.OPCODE
+    table[stays[merged], OPCODE_COLUMN] = np.where(
+        is_zeroed[merged], AllocMatrixZeroed.OPCODE, AllocMatrixUndefined.OPCODE
+    )
+    table[at[accepts], OPCODE_COLUMN] = AcceptInput.OPCODE
+    whole = program.table[allocate[merged], FIRST_OPERAND_COLUMN]
+    table[stays[merged], FIRST_OPERAND_COLUMN] = whole
+
+
+def _merge_deallocations(program: Program, table: Table, members: Ids, root: Ids) -> None:
+    """Keeps the last deallocation of each merged matrix; none if one of them had none."""
+    lifetimes = program.analysis.lifetimes
+    at, owner = lifetimes.deallocate[members], root[members]
+    last = np.full(len(root), -1, dtype=np.int64)
+    np.maximum.at(last, owner, at)
+    last[owner[at < 0]] = -1
+    table[at[at >= 0], OPCODE_COLUMN] = NoOperation.OPCODE
+    freed = where(last >= 0)
+    table[last[freed], OPCODE_COLUMN] = DeallocMatrix.OPCODE
+    whole = program.table[lifetimes.allocate[freed], FIRST_OPERAND_COLUMN]
+    table[last[freed], FIRST_OPERAND_COLUMN] = whole

@@ -1,0 +1,86 @@
+"""Where each matrix lies once several merges have been made."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from nnet3_optimizer.analysis.csr import Bools, Ids
+from nnet3_optimizer.analysis.variables import COL_OFFSET, MATRIX, ROW_OFFSET, Table
+from nnet3_optimizer.passes.merging.candidates import Candidates
+from nnet3_optimizer.program import Program
+
+
+class Placement(NamedTuple):
+    """Where each matrix lies, (M,) each.
+
+    Attributes:
+        root: The matrix that it becomes a part of; itself, if it is not merged into another.
+        row, col: Where it begins in that.
+    """
+
+    root: Ids
+    row: Ids
+    col: Ids
+
+    def of_submatrices(self, submatrices: Table) -> Table:
+        """Returns the submatrices, (S, 5), where they are now."""
+        matrix = submatrices[:, MATRIX]
+        moved = submatrices.copy()
+        moved[:, MATRIX] = self.root[matrix]
+        moved[:, ROW_OFFSET] += self.row[matrix].astype(np.int32)
+        moved[:, COL_OFFSET] += self.col[matrix].astype(np.int32)
+        return moved
+
+
+def equal_matrices(program: Program, c: Candidates) -> Ids:
+    """Returns for each matrix, (M,), the first of those that become the same as a whole.
+
+    Where either matrix could be kept, they are merged as a whole, and it makes no difference which
+    one is: both then lie where the other one goes.
+    """
+    either = c.left & c.right
+    equal = np.arange(len(program.matrices))
+    # Each matrix is written by at most one candidate, so these are chains.
+    equal[program.submatrices[c.s2[either], MATRIX]] = program.submatrices[c.s1[either], MATRIX]
+    while True:
+        further = equal[equal]
+        if np.array_equal(further, equal):
+            return equal
+        equal = further
+
+
+def first_of_each_matrix(program: Program, c: Candidates) -> Bools:
+    """Returns which candidates, (candidates,) bool, do not move what an earlier one moves."""
+    equal = equal_matrices(program, c)
+    one_way = (c.left != c.right).nonzero()[0]
+    gone = equal[_gone(program, c)[one_way]]
+    earliest = np.empty(len(equal), dtype=np.int64)
+    # Of several assignments to one element the last one holds.
+    earliest[gone[::-1]] = one_way[::-1]
+    is_first = np.ones(len(c.command), dtype=np.bool_)
+    is_first[one_way] = earliest[gone] == one_way
+    return is_first
+
+
+def placement(program: Program, c: Candidates) -> Placement:
+    """Returns where all matrices lie after these merges, no two of which move the same."""
+    equal = equal_matrices(program, c)
+    one_way = c.where(c.left != c.right)
+    place = program.submatrices[np.where(one_way.left, one_way.s1, one_way.s2)]
+    gone = equal[_gone(program, one_way)]
+    root = np.arange(len(equal))
+    row, col = np.zeros((2, len(equal)), dtype=np.int64)
+    root[gone] = equal[place[:, MATRIX]]
+    row[gone], col[gone] = place[:, ROW_OFFSET], place[:, COL_OFFSET]
+    while True:
+        further = root[root]
+        if np.array_equal(further, root):
+            return Placement(root[equal], row[equal], col[equal])
+        row, col, root = row + row[root], col + col[root], further
+
+
+def _gone(program: Program, c: Candidates) -> Table:
+    """The matrix that moves, of each candidate that can be merged in one way only."""
+    matrix: Table = program.submatrices[np.where(c.left, c.s2, c.s1), MATRIX]
+    return matrix
