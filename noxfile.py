@@ -5,6 +5,7 @@ the test tools: an import that is not declared fails here and not at a user.
 """
 
 import shutil
+import time
 from pathlib import Path
 
 import nox
@@ -45,6 +46,16 @@ def integration(session: nox.Session) -> None:
     """Run the tests across packages: reference cases, separate processes, tools, examples."""
     session.install(FROM_WHEELS, *PACKAGES, "--group=integration")
     session.run("pytest", "tests", *session.posargs)
+
+
+@nox.session(requires=["wheels"], default=False)
+def nightly(session: nox.Session) -> None:
+    """Run ten thousand random networks and requests that no run has seen before."""
+    session.install(FROM_WHEELS, *PACKAGES, "--group=integration")
+    seed = str(int(time.time()))
+    environment = {"RANDOM_NETWORKS": "10000", "RANDOM_NETWORKS_SEED": seed}
+    session.log(f"the first seed is {seed}")
+    session.run("pytest", "tests/test_random_networks.py", *session.posargs, env=environment)
 
 
 @nox.session(python=OLDEST_PYTHON, requires=["wheels"])

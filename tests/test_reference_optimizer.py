@@ -1,4 +1,7 @@
-"""Optimized computations cost no more than Kaldi's, and every pass is proven on every case."""
+"""Optimized computations cost no more than Kaldi's, and every pass is proven on every case.
+
+Turning off any option leaves the results as they were.
+"""
 
 from nnet3_compiler import SCHEMA, NnetComputation, compile_computation
 from nnet3_descriptors import read_nnet, set_test_mode
@@ -9,6 +12,7 @@ from nnet3_optimizer import (
     peak_bytes,
     verify_equivalent,
 )
+from optimizer_trials import SWITCHES, Trial
 from reference_cases import ReferenceCase, computation_request, parametrize_cases
 
 WORKING = {
@@ -48,3 +52,20 @@ def test_costs_no_more_than_kaldi(case: ReferenceCase) -> None:
     kaldi = case.structure["optimized"]
     assert working_commands(optimized) <= kaldi["working_commands"]
     assert peak_bytes(optimized) <= kaldi["peak_bytes"]
+
+
+@parametrize_cases()
+def test_without_one_option(case: ReferenceCase) -> None:
+    """With any option turned off alone, results are those of the compiled computation, proven."""
+    nnet = read_nnet(case.network_path)
+    nnet = set_test_mode(nnet) if case.test_mode else nnet
+    trial = Trial(
+        nnet=nnet,
+        request=computation_request(case),
+        inputs=case.node_arrays("input"),
+        output_derivs=case.node_arrays("output_deriv"),
+    )
+    with_all = trial.optimized(OptimizeOptions())
+
+    for switch in SWITCHES:
+        trial.optimized(OptimizeOptions(**{switch: False}), known=with_all)

@@ -1,0 +1,154 @@
+"""Random networks with requests that they can compute.
+
+One generator serves the tests of all packages: it draws from a `random.Random`, which a test makes
+from a seed, or takes from Hypothesis (`strategies.randoms()`), which then shrinks what it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import attrs
+import numpy as np
+from network_generator import write_network
+from nnet3_descriptors import ComponentNode, Nnet, parse_config
+from nnet3_graph import (
+    ComputationGraph,
+    ComputationRequest,
+    IoSpecification,
+    NotComputableError,
+    UnboundedComputationError,
+    build_computation_graph,
+)
+
+
+@attrs.frozen
+class Example:
+    """A network and a request that it can compute.
+
+    Attributes:
+        config: The network as config lines.
+        kinds: The kinds of its layers, keys of LAYERS.
+        state: Names of component nodes that hold the state of a recurrence, and how many frames of
+            it are read.
+    """
+
+    config: str
+    kinds: tuple[str, ...]
+    state: dict[str, int]
+    nnet: Nnet
+    request: ComputationRequest
+
+
+def _indexes(rng: Random, order: str, sequences: int, times: range) -> np.ndarray:
+    """Rows (n, t, x) of some sequences."""
+    rows = []
+    for n in range(sequences):
+        own = times[: rng.randint(1, len(times))] if order == "ragged" and n else times
+        rows += [(n, t, x) for t in own for x in ((0, 1) if order == "two x" else (0,))]
+    if order == "any":
+        rng.shuffle(rows)
+    elif order == "time first":
+        rows.sort(key=lambda row: (row[1], row[2], row[0]))
+    return np.array(rows, np.int32)
+
+
+def draw_request(rng: Random, nnet: Nnet, *, derivatives: bool | None = None) -> ComputationRequest:
+    """Draws a request of one to three sequences.
+
+    Args:
+        rng: What all choices are drawn from.
+        nnet: The network.
+        derivatives: Whether derivatives are asked for; None to draw that too.
+    """
+    sequences = rng.randint(1, 3)
+    order = rng.choice(["regular"] * 4 + ["ragged", "ragged", "any", "time first", "two x"])
+    wanted = rng.randrange(4) > 0 if derivatives is None else derivatives
+    length, step = rng.randint(1, 6), rng.choice([1, 1, 1, 2])
+    given = {
+        node.name: range(-rng.randint(4, 9), length + rng.randint(4, 7))
+        for node in nnet.input_nodes
+    }
+    for node in nnet.nodes:
+        if isinstance(node, ComponentNode) and rng.randrange(12) == 0:
+            given[node.name] = range(-4, 0)
+    of_inputs = rng.choice(["regular", "ragged"]) if order == "ragged" else order
+    return ComputationRequest(
+        inputs=[
+            IoSpecification(
+                name=name,
+                indexes=_indexes(rng, of_inputs, sequences, times),
+                has_deriv=wanted and rng.randrange(2) == 0,
+            )
+            for name, times in given.items()
+        ],
+        outputs=[
+            IoSpecification(
+                name=node.name,
+                indexes=_indexes(rng, order, sequences, range(0, length, step)),
+                has_deriv=wanted and (number == 0 or rng.randrange(2) == 0),
+            )
+            for number, node in enumerate(nnet.output_nodes)
+        ],
+        need_model_derivative=wanted and rng.randrange(3) > 0,
+        store_component_stats=rng.randrange(2) == 0,
+    )
+
+
+def draw_example(
+    rng: Random, kinds: Sequence[str] | None = None, *, derivatives: bool | None = None
+) -> Example | None:
+    """Draws a network and a request; returns None if the request cannot be computed.
+
+    Args:
+        rng: What all choices are drawn from.
+        kinds: The kinds of the layers; drawn if None.
+        derivatives: Whether derivatives are asked for; None to draw that too.
+    """
+    writer, kinds = write_network(rng, kinds)
+    nnet = parse_config(writer.text(), rng=np.random.default_rng(rng.getrandbits(32)))
+    request = draw_request(rng, nnet, derivatives=derivatives)
+    try:
+        graph = build_computation_graph(nnet, request)
+    except (NotComputableError, UnboundedComputationError):
+        return None
+    if has_circle(graph):
+        return None
+    return Example(writer.text(), kinds, writer.recurrent, nnet, request)
+
+
+def example_of_seed(
+    seed: int, kinds: Sequence[str] | None = None, *, derivatives: bool | None = None
+) -> Example:
+    """Draws examples with a seed until one can be computed."""
+    rng = Random(seed)
+    while True:
+        example = draw_example(rng, kinds, derivatives=derivatives)
+        if example is not None:
+            return example
+
+
+def has_circle(graph: ComputationGraph) -> bool:
+    """Whether some cindex depends on itself: peels off what depends on nothing that is left."""
+    splits, dependencies = graph.dependency_splits, graph.dependencies
+    user = np.repeat(np.arange(len(splits) - 1), np.diff(splits))
+    left = np.ones(len(splits) - 1, np.bool_)
+    while left.any():
+        blocked = np.zeros_like(left)
+        blocked[user[left[user] & left[dependencies]]] = True
+        if (blocked == left).all():
+            return True
+        left &= blocked
+    return False
+
+
+def random_arrays(
+    nnet: Nnet, specifications: Sequence[IoSpecification], seed: int = 0
+) -> dict[str, np.ndarray]:
+    """Random values for inputs, or derivatives for outputs: (rows, dim) float32 by node."""
+    rng = np.random.default_rng(seed)
+    return {
+        io.name: rng.standard_normal((len(io.indexes), nnet.node_dim(io.name)), dtype=np.float32)
+        for io in specifications
+    }

@@ -1,0 +1,326 @@
+"""Random networks of all kinds that nnet3 can express, as config lines.
+
+What descriptors name has DIM columns; components with another number of columns are fed by Append
+or by an affine component, and read through a dim-range node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+import attrs
+
+DIM = 4
+MAX_LAYERS = 6
+
+ROW_BY_ROW = {
+    "Affine": "input-dim=4 output-dim=4",
+    "BackpropTruncation": "dim=4",
+    "BatchNorm": "dim=4",
+    "BlockAffine": "input-dim=4 output-dim=4 num-blocks=2",
+    "ClipGradient": "dim=4 clipping-threshold=5",
+    "FixedScale": "dim=4 scale=0.5",
+    "Linear": "input-dim=4 output-dim=4",
+    "LogSoftmax": "dim=4",
+    "NaturalGradientAffine": "input-dim=4 output-dim=4",
+    "NoOp": "dim=4",
+    "Normalize": "dim=4",
+    "PerElementOffset": "dim=4",
+    "PerElementScale": "dim=4",
+    "Permute": "column-map=1,0,3,2",
+    "RectifiedLinear": "dim=4",
+    "RepeatedAffine": "input-dim=4 output-dim=4 num-repeats=2",
+    "ScaleAndOffset": "dim=4",
+    "Sigmoid": "dim=4",
+    "Softmax": "dim=4",
+    "Tanh": "dim=4",
+}
+"""Component types that map a row of DIM columns to one, and the rest of their config lines."""
+
+
+@attrs.define
+class NetworkWriter:
+    """Collects config lines.
+
+    Attributes:
+        rng: What all choices are drawn from.
+        sources: What descriptors may read, DIM columns each: names of nodes, or forwarding
+            descriptors for nodes that exist at some times only.
+        inputs, components, nodes: The lines so far.
+        recurrent: Names of component nodes that hold the state of a recurrence, and how many frames
+            of it are read.
+    """
+
+    rng: Random
+    sources: list[str] = attrs.field(factory=list)
+    inputs: list[str] = attrs.field(factory=list)
+    components: list[str] = attrs.field(factory=list)
+    nodes: list[str] = attrs.field(factory=list)
+    recurrent: dict[str, int] = attrs.field(factory=dict)
+
+    def component(self, kind: str, options: str) -> str:
+        """Adds a component of type `kind` + "Component"; returns its name."""
+        name = f"c{len(self.components)}"
+        self.components.append(f"component name={name} type={kind}Component {options}")
+        return name
+
+    def node(self, name: str, component: str, descriptor: str) -> str:
+        """Adds a component node; returns its name."""
+        self.nodes.append(f"component-node name={name} component={component} input={descriptor}")
+        return name
+
+    def layer(self, name: str, kind: str, options: str, descriptor: str) -> str:
+        """Adds a component and its node; returns the name of the node."""
+        return self.node(name, self.component(kind, options), descriptor)
+
+    def columns(self, name: str, source: str, offset: int) -> str:
+        """Adds a node for DIM columns of a node; returns its name."""
+        self.nodes.append(
+            f"dim-range-node name={name} input-node={source} dim-offset={offset} dim={DIM}"
+        )
+        return name
+
+    def text(self) -> str:
+        """The config of the network."""
+        return "\n".join([*self.inputs, *self.components, *self.nodes])
+
+    # ---- descriptors ----
+
+    def leaf(self) -> str:
+        """A forwarding descriptor; most often of the last source."""
+        rng = self.rng
+        source = rng.choice([*self.sources, *self.sources[-1:] * 3])
+        match rng.choice(["node"] * 4 + ["offset"] * 4 + ["scale", "round", "replace", "switch"]):
+            case "offset":
+                return f"Offset({source}, {rng.randint(-2, 2)})"
+            case "scale":
+                return f"Scale({rng.choice([-1.0, 0.5])}, {source})"
+            case "round":
+                return f"Round({source}, {rng.randint(2, 3)})"
+            case "replace":
+                return f"ReplaceIndex({source}, t, {rng.randint(0, 1)})"
+            case "switch":
+                return f"Switch({source}, Offset({rng.choice(self.sources)}, 1))"
+            case _:
+                return source
+
+    def sum(self, depth: int = 0) -> str:
+        """A descriptor of DIM columns that is no Append; some of what it reads may be optional."""
+        rng = self.rng
+        kinds = ["leaf"] * 5 + (["sum", "sum", "failover", "optional", "constant"] * (depth < 2))
+        match rng.choice(kinds):
+            case "sum":
+                return f"Sum({self.sum(depth + 1)}, {self.sum(depth + 1)})"
+            case "failover":
+                far = f"Offset({rng.choice(self.sources)}, {rng.choice([-7, 3, 6])})"
+                return f"Failover({rng.choice([far, self.leaf()])}, {self.sum(depth + 1)})"
+            case "optional":
+                far = f"Offset({rng.choice(self.sources)}, {rng.choice([-8, 5])})"
+                return f"Sum({self.leaf()}, IfDefined({far}))"
+            case "constant":
+                return f"Sum(Const({rng.choice([1.5, -0.25])}, {DIM}), {self.leaf()})"
+            case _:
+                return self.leaf()
+
+
+# ---- layers: each adds a source ----
+
+
+def add_rows(writer: NetworkWriter, name: str) -> None:
+    """A component that works row by row; sometimes one that another node has too."""
+    kind = writer.rng.choice(sorted(ROW_BY_ROW))
+    component = writer.component(kind, ROW_BY_ROW[kind])
+    if writer.rng.randrange(6) == 0:
+        writer.sources.append(writer.node(f"{name}.1", component, writer.sum()))
+    writer.sources.append(writer.node(name, component, writer.sum()))
+
+
+def add_append(writer: NetworkWriter, name: str) -> None:
+    """A component of several parts."""
+    kind = writer.rng.choice(["Affine", "ElementwiseProduct", "SumBlock", "BlockAffine"])
+    options = "input-dim=8 output-dim=4" + " num-blocks=2" * (kind == "BlockAffine")
+    descriptor = f"Append({writer.sum()}, {writer.sum()})"
+    writer.sources.append(writer.layer(name, kind, options, descriptor))
+
+
+def add_wide(writer: NetworkWriter, name: str) -> None:
+    """A component with more columns, read through one or two dim-range nodes."""
+    wide = writer.layer(f"{name}.wide", "Affine", "input-dim=4 output-dim=9", writer.sum())
+    for number in range(writer.rng.randint(1, 2)):
+        offset = writer.rng.randint(0, 5)
+        writer.sources.append(writer.columns(f"{name}.{number}", wide, offset))
+
+
+def add_tdnn(writer: NetworkWriter, name: str) -> None:
+    """A component that splices times itself."""
+    options = f"input-dim=4 output-dim=4 time-offsets={_time_offsets(writer.rng)}"
+    writer.sources.append(writer.layer(name, "Tdnn", options, writer.sum()))
+
+
+def add_convolution(writer: NetworkWriter, name: str) -> None:
+    """A convolution over time and height; context that it does not require may be missing."""
+    rng = writer.rng
+    offsets = _time_offsets(rng)
+    required = rng.choice(offsets.split(","))
+    heights = rng.choice(["0", "-1,0,1", "0,1"])
+    options = (
+        "num-filters-in=2 num-filters-out=2 height-in=2 height-out=2 "
+        f"height-offsets={heights} time-offsets={offsets} "
+        f"required-time-offsets={rng.choice([required, offsets])}"
+    )
+    writer.sources.append(writer.layer(name, "TimeHeightConvolution", options, writer.sum()))
+
+
+def add_subsampling_convolution(writer: NetworkWriter, name: str) -> None:
+    """A convolution that halves the height, and a maximum over pairs of filters."""
+    wide = writer.layer(f"{name}.wide", "Affine", "input-dim=4 output-dim=8", writer.sum())
+    options = (
+        "num-filters-in=2 num-filters-out=2 height-in=4 height-out=2 height-subsample-out=2 "
+        f"height-offsets=0,1 time-offsets={_time_offsets(writer.rng)}"
+    )
+    writer.sources.append(writer.layer(name, "TimeHeightConvolution", options, wide))
+
+
+def add_statistics(writer: NetworkWriter, name: str) -> None:
+    """Mean, and sometimes deviation, over some frames."""
+    rng = writer.rng
+    deviation = rng.randrange(2) == 1
+    period = rng.randint(1, 2)
+    extraction = (
+        f"input-dim=4 input-period=1 output-period={period} "
+        f"include-variance={str(deviation).lower()}"
+    )
+    extract = writer.layer(f"{name}.extract", "StatisticsExtraction", extraction, writer.leaf())
+    left, right = rng.choice([(0, 1), (1, 0), (1, 1), (2, 2)])
+    pooling = (
+        f"input-dim={9 if deviation else 5} input-period={period} "
+        f"left-context={period * left} right-context={period * right} "
+        f"num-log-count-features=0 output-stddevs={str(deviation).lower()} variance-floor=0.01"
+    )
+    pool = writer.layer(f"{name}.pool", "StatisticsPooling", pooling, f"Round({extract}, {period})")
+    read = f"Round({pool}, {period})"
+    if deviation:
+        read = writer.layer(name, "Affine", "input-dim=8 output-dim=4", read)
+    writer.sources.append(read)
+
+
+def add_attention(writer: NetworkWriter, name: str) -> None:
+    """Attention to neighbouring frames, of which some may be missing."""
+    rng = writer.rng
+    left, right = rng.choice([(0, 1), (1, 0), (1, 1), (2, 0), (1, 2)])
+    query = 2 + left + 1 + right
+    projection = f"input-dim=4 output-dim={2 + 4 + query}"
+    source = writer.layer(f"{name}.affine", "Affine", projection, writer.sum())
+    options = (
+        f"key-dim=2 value-dim=4 num-left-inputs={left} num-right-inputs={right} "
+        f"num-left-inputs-required={rng.randint(0, left)} "
+        f"num-right-inputs-required={rng.randint(0, right)} output-context=false"
+    )
+    writer.sources.append(writer.layer(name, "RestrictedAttention", options, source))
+
+
+def add_recurrence(writer: NetworkWriter, name: str) -> None:
+    """A component that reads its own past, through another one or not."""
+    rng = writer.rng
+    delay = rng.randint(1, 3)
+    state = f"{name}.state" if rng.randrange(2) else name
+    past = f"IfDefined(Offset({state}, -{delay}))"
+    if rng.randrange(4) == 0:
+        past = f"Failover(Offset({state}, -{delay}), {writer.leaf()})"
+    if rng.randrange(2):
+        writer.layer(name, "Affine", "input-dim=8 output-dim=4", f"Append({writer.sum()}, {past})")
+    else:
+        kind = rng.choice(["Tanh", "Sigmoid", "NoOp", "RectifiedLinear"])
+        writer.layer(name, kind, "dim=4", f"Sum({writer.sum()}, {past})")
+    if state != name:
+        kind = rng.choice(["Tanh", "BackpropTruncation", "Sigmoid"])
+        writer.layer(state, kind, "dim=4", name)
+    writer.recurrent[state] = delay
+    writer.sources.append(name)
+
+
+def add_clockwork(writer: NetworkWriter, name: str) -> None:
+    """A recurrence that is computed at every second or third frame."""
+    period = writer.rng.randint(2, 3)
+    descriptor = f"Append({writer.sum()}, IfDefined(Offset({name}, -{period})))"
+    writer.layer(name, "Affine", "input-dim=8 output-dim=4", descriptor)
+    writer.sources.append(f"Round({name}, {period})")
+
+
+def add_lstm(writer: NetworkWriter, name: str) -> None:
+    """A long short-term memory."""
+    delay = writer.rng.randint(1, 3)
+    gates = writer.layer(
+        f"{name}.gates",
+        "Affine",
+        "input-dim=8 output-dim=16",
+        f"Append({writer.sum()}, IfDefined(Offset({name}.m, -{delay})))",
+    )
+    cell = writer.layer(
+        f"{name}.cell",
+        "LstmNonlinearity",
+        "cell-dim=4 self-repair-scale=0",
+        f"Append({gates}, IfDefined(Offset({name}.c, -{delay})))",
+    )
+    writer.columns(f"{name}.c", cell, 0)
+    writer.sources.append(writer.columns(f"{name}.m", cell, DIM))
+    writer.recurrent[cell] = delay
+
+
+def add_distribution(writer: NetworkWriter, name: str) -> None:
+    """Columns become indexes x."""
+    descriptor = f"Append({writer.leaf()}, {writer.leaf()})"
+    writer.sources.append(writer.layer(name, "Distribute", "input-dim=8 output-dim=4", descriptor))
+
+
+LAYERS: dict[str, Callable[[NetworkWriter, str], None]] = {
+    "rows": add_rows,
+    "append": add_append,
+    "wide": add_wide,
+    "tdnn": add_tdnn,
+    "convolution": add_convolution,
+    "subsampling": add_subsampling_convolution,
+    "statistics": add_statistics,
+    "attention": add_attention,
+    "recurrence": add_recurrence,
+    "clockwork": add_clockwork,
+    "lstm": add_lstm,
+    "distribution": add_distribution,
+}
+"""The kinds of layers."""
+
+OFTEN = ("rows", "rows", "rows", "append", "wide", "tdnn", "convolution", "recurrence")
+
+
+def _time_offsets(rng: Random) -> str:
+    chosen = rng.sample(range(-2, 3), rng.randint(1, 3))
+    return ",".join(map(str, sorted(chosen)))
+
+
+# ---- networks ----
+
+
+def write_network(
+    rng: Random, kinds: Sequence[str] | None = None
+) -> tuple[NetworkWriter, tuple[str, ...]]:
+    """Writes a network of a few layers with one or two inputs and outputs.
+
+    Args:
+        rng: What all choices are drawn from.
+        kinds: The kinds of its layers; drawn if None.
+
+    Returns:
+        The network, and the kinds of its layers.
+    """
+    writer = NetworkWriter(rng)
+    for name in ["input", "side"][: rng.randint(1, 2)]:
+        writer.inputs.append(f"input-node name={name} dim={DIM}")
+        writer.sources.append(name)
+    if kinds is None:
+        kinds = [rng.choice([*LAYERS, *OFTEN]) for _ in range(rng.randint(1, MAX_LAYERS))]
+    for number, kind in enumerate(kinds):
+        LAYERS[kind](writer, f"layer{number}")
+    for name in ["output", "output2"][: rng.randint(1, 2)]:
+        writer.nodes.append(f"output-node name={name} input={writer.sum()}")
+    return writer, tuple(kinds)

@@ -1,0 +1,144 @@
+"""Runs optimized computations beside the one that was compiled, and traces differences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import attrs
+import numpy as np
+import pytest
+from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_descriptors import ComponentProperties, Nnet, vectorize
+from nnet3_graph import ComputationRequest
+from nnet3_optimizer import (
+    OptimizeOptions,
+    check_computation,
+    find_faulty_option,
+    optimize,
+    verify_equivalent,
+)
+from nnet3_runtime_cuda import NnetComputer
+
+Arrays = Mapping[str, np.ndarray]
+
+SWITCHES = [
+    field.name
+    for field in attrs.fields(OptimizeOptions)
+    if field.default is True and field.name != "optimize"
+]
+"""The options that are on by default and can be turned off."""
+
+TOLERANCE = 1e-5
+"""Largest difference of results, relative to the largest value of an array: sums of float32 numbers
+in another order differ by less."""
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class Trial:
+    """A network and a request, and what to run them on.
+
+    Attributes:
+        nnet: The network.
+        request: The request.
+        inputs: Values of the inputs, (rows, dim) each.
+        output_derivs: Derivatives of the outputs that have one, (rows, dim) each.
+    """
+
+    nnet: Nnet
+    request: ComputationRequest
+    inputs: Arrays
+    output_derivs: Arrays
+
+    @cached_property
+    def compiled(self) -> NnetComputation:
+        """What the compiler makes of the request."""
+        return compile_computation(self.nnet, self.request)
+
+    @cached_property
+    def expected(self) -> dict[str, np.ndarray]:
+        """The results of the compiled computation."""
+        return self.results(self.compiled)
+
+    def results(self, computation: NnetComputation) -> dict[str, np.ndarray]:
+        """Outputs, derivatives of inputs and parameters, statistics."""
+        computer = NnetComputer(self.nnet, computation)
+        found = {f"output {k}": v for k, v in computer.forward(self.inputs).items()}
+        if self.output_derivs:
+            derivatives = computer.backward(self.output_derivs)
+            found |= {f"derivative {k}": v for k, v in derivatives.items()}
+        if self.request.need_model_derivative:
+            found["gradient"] = vectorize(computer.gradient)
+        if self.request.store_component_stats:
+            found |= statistics(computer.nnet)
+        return found
+
+    def difference(self, computation: NnetComputation) -> str:
+        """Says in which result a computation differs from the compiled one; "" if in none."""
+        found = self.results(computation)
+        if found.keys() != self.expected.keys():
+            return f"results {sorted(found)}, expected {sorted(self.expected)}"
+        for name, expected in self.expected.items():
+            if found[name].shape != expected.shape:
+                return f"{name} has shape {found[name].shape}, expected {expected.shape}"
+            scale = max(np.abs(expected).max(initial=0.0), 1e-3)
+            error = np.abs(found[name] - expected).max(initial=0.0) / scale
+            if not error <= TOLERANCE:
+                return f"{name} differs by {error:.1e} of its largest value"
+        return ""
+
+    def is_correct(self, computation: NnetComputation) -> bool:
+        """Checks and proves a computation, which passes may have left half done, and runs it.
+
+        Raises:
+            ComputationError: It does not pass the checks or the proof.
+        """
+        check_computation(self.nnet, computation, check_unused=False)
+        verify_equivalent(self.nnet, self.compiled, computation)
+        return not self.difference(computation)
+
+    def optimized(
+        self, options: OptimizeOptions, *, known: NnetComputation | None = None
+    ) -> NnetComputation:
+        """Optimizes; the result is checked, proven and run.
+
+        A failure of the test names the option and the pass at fault.
+
+        Args:
+            options: The options.
+            known: A computation that was found correct; if the result is the same, there is nothing
+                more to do.
+        """
+        try:
+            computation = optimize(self.nnet, self.compiled, options)
+            if computation == known:
+                return computation
+            check_computation(self.nnet, computation, check_unused=options.remove_dead_commands)
+            if not options.verify:  # else each pass has been proven
+                verify_equivalent(self.nnet, self.compiled, computation)
+            problem = self.difference(computation)
+        except Exception as error:  # whatever a pass does wrong is to be traced
+            problem = f"{type(error).__name__}: {error}"
+        else:
+            if not problem:
+                return computation
+        fault = find_faulty_option(self.nnet, self.compiled, self.is_correct, options)
+        pytest.fail(f"{problem}\n{fault or 'every pass is correct when judged alone'}")
+
+
+def statistics(nnet: Nnet) -> dict[str, np.ndarray]:
+    """The statistics that StoreStats has stored.
+
+    Those of backward passes (.oderiv_rms, and all of LSTM and GRU) are left out: as in Kaldi, they
+    are stored in some calls only, and so depend on how rows are grouped into calls.
+    """
+    stored = {
+        name
+        for name, component in zip(nnet.component_names, nnet.components, strict=True)
+        if component.properties & ComponentProperties.STORES_STATS
+    }
+    return {
+        f"stored {key}": array
+        for key, array in nnet.state_dict().items()
+        if key.rpartition(".")[0] in stored and not key.endswith(".oderiv_rms")
+    }
