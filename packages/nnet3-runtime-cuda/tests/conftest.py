@@ -1,6 +1,26 @@
-"""Lets the tests of this package import the helpers that lie beside them."""
+"""Lets the tests import the helpers that lie beside them, and what several of them use."""
 
+import ctypes
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+import pytest
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+
+@pytest.fixture(scope="session")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """A stand-in for libcublasLt that computes on the processor."""
+    compiler = shutil.which("g++") or shutil.which("c++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler (g++ or c++) to build the stand-in with")
+    target = tmp_path_factory.mktemp("cublaslt") / "libstandin.so"
+    source = HERE / "cublaslt_stand_in.cpp"
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", target, source], check=True)
+    library = ctypes.CDLL(str(target))
+    library.stand_in_last_stream.restype = ctypes.c_uint64
+    return library

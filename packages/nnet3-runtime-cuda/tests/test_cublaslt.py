@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +16,8 @@ from nnet3_runtime_cuda.cuda import cublaslt
 from nnet3_runtime_cuda.cuda.cublaslt import CublasLt, CublasLtError, HeuristicResult, Precision
 from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix
 
-SOURCE = Path(__file__).with_name("cublaslt_stand_in.cpp")
 WORKSPACE = np.zeros(1024, dtype=np.uint8)
 """As much as the stand-in asks for."""
-
-
-@pytest.fixture(scope="module")
-def stand_in(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """The stand-in library, compiled."""
-    compiler = shutil.which("g++") or shutil.which("c++")
-    if compiler is None:
-        pytest.skip("there is no C++ compiler (g++ or c++) to build the stand-in with")
-    target = tmp_path_factory.mktemp("cublaslt") / "libstandin.so"
-    command = [compiler, "-O1", "-shared", "-fPIC", "-o", str(target), str(SOURCE)]
-    subprocess.run(command, check=True)
-    library = ctypes.CDLL(str(target))
-    library.stand_in_last_stream.restype = ctypes.c_uint64
-    return library
 
 
 def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:

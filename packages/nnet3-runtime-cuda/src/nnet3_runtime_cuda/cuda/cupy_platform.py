@@ -1,0 +1,362 @@
+"""CUDA devices, through CuPy: memory, kernels by NVRTC, products by cuBLASLt, graphs.
+
+All work is queued on CuPy's current stream of the calling thread, so that it keeps its order with
+the caller's. Only `capture` uses a stream of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from ctypes import CDLL
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DeviceError, DeviceMemoryError
+from . import epilogue
+from .cublaslt import STATUS_NOT_SUPPORTED, CublasLt, CublasLtError, Precision, Product
+from .platform import Call, Gemm, Properties
+
+HOPPER = (9, 0)
+
+WORKSPACE_BYTES = {True: 32 << 20, False: 4 << 20}
+"""How much a product may take, from Hopper on and before, as NVIDIA recommends."""
+
+OPTIONS = ("-std=c++17",)
+
+
+class CupyPlatform:
+    """A CUDA device.
+
+    Attributes:
+        ordinal: Number of the device, among those that CUDA_VISIBLE_DEVICES leaves visible.
+    """
+
+    def __init__(
+        self, cupy: Any, library: CDLL, ordinal: int = 0, precision: Precision = Precision.FP32
+    ) -> None:
+        """Opens a device; `devices.open_platform` finds the modules.
+
+        Args:
+            cupy: The module.
+            library: libcublasLt.
+            ordinal: Number of the device.
+            precision: Of the factors of products.
+
+        Raises:
+            DeviceError: the device cannot be used.
+        """
+        self.ordinal = ordinal
+        self._cupy = cupy
+        self._precision = precision
+        self._device = cupy.cuda.Device(ordinal)
+        self._blocks: dict[int, Any] = {}
+        self._constants: dict[float, int] = {}
+        self._workspaces: dict[int, _Workspace] = {}
+        with self._current("opening the device"):
+            self._blas = CublasLt(library)
+            found = cupy.cuda.runtime.getDeviceProperties(ordinal)
+        self._name = found["name"].decode()
+        self._capability = int(found["major"]), int(found["minor"])
+        self._multiprocessors = int(found["multiProcessorCount"])
+        self._max_workspace = WORKSPACE_BYTES[self._capability >= HOPPER]
+
+    @contextmanager
+    def _current(self, what: str) -> Iterator[None]:
+        """The device is current within; errors of CUDA become DeviceErrors."""
+        cuda = self._cupy.cuda
+        try:
+            with self._device:
+                yield
+        except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
+            raise DeviceError(f"device 'cuda:{self.ordinal}': {what} failed: {error}") from None
+
+    def _stream(self) -> Any:
+        return self._cupy.cuda.get_current_stream()
+
+    @property
+    def properties(self) -> Properties:
+        """What the device is and how much memory is free now, CuPy's limit considered."""
+        pool = self._cupy.get_default_memory_pool()
+        with self._current("asking for the free memory"):
+            free, total = self._device.mem_info
+            # What CuPy holds and does not use is free for us, and for us only.
+            free += pool.free_bytes()
+            limit = pool.get_limit()
+            if limit:
+                free = min(free, max(limit - pool.used_bytes(), 0))
+        return Properties(
+            name=self._name,
+            compute_capability=self._capability,
+            multiprocessors=self._multiprocessors,
+            total_bytes=total,
+            free_bytes=free,
+        )
+
+    # ---- memory ----
+
+    def allocate(self, nbytes: int) -> int:
+        """See Platform."""
+        with self._current("allocating memory"):
+            try:
+                memory = self._cupy.cuda.alloc(nbytes)
+            except self._cupy.cuda.memory.OutOfMemoryError:
+                free = self.properties.free_bytes
+                raise DeviceMemoryError(
+                    f"device 'cuda:{self.ordinal}' ({self._name}) has not the {nbytes:,} bytes of "
+                    f"memory that are needed: {free:,} bytes are free"
+                ) from None
+        address = int(memory.ptr)
+        self._blocks[address] = memory
+        return address
+
+    def free(self, address: int) -> None:
+        """See Platform."""
+        if sys.is_finalizing():
+            return  # the driver may be gone; the memory goes with the process
+        self.synchronize()
+        del self._blocks[address]
+
+    def upload(self, address: int, array: npt.NDArray[Any]) -> None:
+        """See Platform."""
+        runtime = self._cupy.cuda.runtime
+        with self._current("copying to the device"):
+            # From pageable memory: returns when the array has been read.
+            kind, stream = runtime.memcpyHostToDevice, self._stream().ptr
+            runtime.memcpyAsync(address, array.ctypes.data, array.nbytes, kind, stream)
+
+    def download(self, address: int, array: npt.NDArray[Any]) -> None:
+        """See Platform."""
+        runtime = self._cupy.cuda.runtime
+        with self._current("copying from the device"):
+            stream = self._stream()
+            kind = runtime.memcpyDeviceToHost
+            runtime.memcpyAsync(array.ctypes.data, address, array.nbytes, kind, stream.ptr)
+            stream.synchronize()
+
+    def clear(self, address: int, nbytes: int) -> None:
+        """See Platform."""
+        with self._current("clearing memory"):
+            self._cupy.cuda.runtime.memsetAsync(address, 0, nbytes, self._stream().ptr)
+
+    def view(
+        self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: npt.DTypeLike
+    ) -> Any:
+        """Memory of the device as a CuPy array, good for as long as that memory is.
+
+        Args:
+            address: Of the first element.
+            shape: Of the array.
+            strides: In bytes, none negative.
+            dtype: Of the elements.
+        """
+        cuda = self._cupy.cuda
+        extent = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+        size = extent + np.dtype(dtype).itemsize
+        with self._current("making an array"):
+            memory = cuda.UnownedMemory(address, size, self, self.ordinal)
+            pointer = cuda.MemoryPointer(memory, 0)
+            return self._cupy.ndarray(shape, dtype, memptr=pointer, strides=strides)
+
+    # ---- work ----
+
+    def build(self, source: str, kernels: Sequence[str]) -> Mapping[str, object]:
+        """See Platform. CuPy keeps what was compiled, on disk too."""
+        with self._current("loading kernels"):
+            module = self._cupy.RawModule(code=source, options=OPTIONS)
+            try:
+                module.compile()
+            except self._cupy.cuda.compiler.CompileException as error:
+                raise DeviceError(f"CUDA source does not compile: {error}") from None
+            return {name: module.get_function(name) for name in kernels}
+
+    def launch(
+        self,
+        kernel: Any,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: Sequence[int],
+    ) -> Call:
+        """See Platform."""
+        # As 64-bit scalars they are what the kernel takes for pointers.
+        pointers = tuple(np.uint64(argument) for argument in arguments)
+
+        def run() -> None:
+            with self._current("launching a kernel"):
+                kernel(grid, block, pointers)
+
+        return run
+
+    def gemm(self, product: Gemm) -> Call:
+        """See Platform."""
+        with self._current("binding a matrix product"):
+            try:
+                return self._bound(product)
+            except CublasLtError as error:
+                if error.status != STATUS_NOT_SUPPORTED or not (product.bias or product.relu):
+                    raise
+            plain = self._bound(attrs.evolve(product, bias=0, relu=False))
+        finish = self._finish(product)
+        return _Sequence((plain, finish))
+
+    def _bound(self, product: Gemm) -> _BoundProduct:
+        bound = self._blas.bind(
+            product,
+            precision=self._precision,
+            max_workspace_bytes=self._max_workspace,
+            beta_at=self._constant(product.beta) if product.alpha_at else 0,
+        )
+        return _BoundProduct(self, bound)
+
+    def _finish(self, product: Gemm) -> Call:
+        """The call that adds the bias, and rectifies."""
+        kernel = self.build(epilogue.source(product), [epilogue.NAME])[epilogue.NAME]
+        arguments = (product.out.address, product.bias)
+        return self.launch(kernel, epilogue.grid(product), (epilogue.THREADS, 1, 1), arguments)
+
+    def _constant(self, value: float) -> int:
+        """The address of a float32 with that value."""
+        if value not in self._constants:
+            address = self.allocate(4)
+            self.upload(address, np.array([value], dtype=np.float32))
+            self.synchronize()
+            self._constants[value] = address
+        return self._constants[value]
+
+    def run_product(self, product: Product) -> None:
+        """Queues a product, with a workspace that belongs to the current stream."""
+        with self._current("running a matrix product"):
+            stream = self._stream().ptr
+            if stream not in self._workspaces:
+                self._workspaces[stream] = _Workspace(self)
+            product.run(self._workspaces[stream].at_least(product.workspace_bytes), stream)
+
+    def capture(self, calls: Sequence[Call]) -> Call:
+        """See Platform.
+
+        The first run makes the calls one by one: whatever loads lazily is loaded then, as loading
+        is not allowed while a stream is captured. The second run captures, and replays from then.
+        """
+        return _Replay(self, tuple(calls))
+
+    def graph(self, calls: Sequence[Call]) -> tuple[Any, object]:
+        """Captures calls.
+
+        Returns:
+            The graph, and what must live as long as it.
+        """
+        workspace = _Workspace(self)
+        address = workspace.at_least(
+            max((call.workspace_bytes for call in _products(calls)), default=0)
+        )
+        if address:
+            weakref.finalize(workspace, self.free, address).atexit = False
+        with self._current("capturing a graph"):
+            stream = self._cupy.cuda.Stream(non_blocking=True)
+            self._workspaces[stream.ptr] = workspace
+            try:
+                graph = _captured(stream, calls)
+            finally:
+                del self._workspaces[stream.ptr]
+            graph.upload(self._stream())
+        return graph, workspace
+
+    def replay(self, graph: Any) -> None:
+        """Queues a graph on the current stream."""
+        with self._current("launching a graph"):
+            graph.launch(self._stream())
+
+    def synchronize(self) -> None:
+        """See Platform."""
+        with self._current("running"):
+            self._cupy.cuda.runtime.deviceSynchronize()
+
+
+class _Workspace:
+    """Memory that one stream's products use in turn."""
+
+    def __init__(self, platform: CupyPlatform) -> None:
+        self._platform = platform
+        self._nbytes = 0
+        self._address = 0
+
+    def at_least(self, nbytes: int) -> int:
+        """The address of that much memory; 0 for none."""
+        if nbytes > self._nbytes:
+            if self._address:
+                self._platform.free(self._address)
+            self._address = self._platform.allocate(nbytes)
+            self._nbytes = nbytes
+        return self._address
+
+
+class _BoundProduct:
+    """A product as a call."""
+
+    def __init__(self, platform: CupyPlatform, product: Product) -> None:
+        self._platform = platform
+        self._product = product
+        self.workspace_bytes = product.workspace_bytes
+
+    def __call__(self) -> None:
+        self._platform.run_product(self._product)
+
+
+class _Sequence:
+    """Calls that follow one another, as one."""
+
+    def __init__(self, calls: tuple[Call, ...]) -> None:
+        self.calls = calls
+
+    def __call__(self) -> None:
+        for call in self.calls:
+            call()
+
+
+class _Replay:
+    """Calls that become a graph when they run for the second time."""
+
+    def __init__(self, platform: CupyPlatform, calls: tuple[Call, ...]) -> None:
+        self._platform = platform
+        self._calls = calls
+        self._graph: Any = None
+        self._kept: object = None
+        self._ran = False
+
+    def __call__(self) -> None:
+        if self._graph is None and not self._ran:
+            _Sequence(self._calls)()
+            self._ran = True
+            return
+        if self._graph is None:
+            self._graph, self._kept = self._platform.graph(self._calls)
+        self._platform.replay(self._graph)
+
+
+def _products(calls: Sequence[Call]) -> Iterator[_BoundProduct]:
+    """The products among calls."""
+    for call in calls:
+        if isinstance(call, _Sequence):
+            yield from _products(call.calls)
+        elif isinstance(call, _BoundProduct):
+            yield call
+
+
+def _captured(stream: Any, calls: Sequence[Callable[[], object]]) -> Any:
+    """The graph of calls, which are made on a stream."""
+    with stream:
+        stream.begin_capture()
+        try:
+            for call in calls:
+                call()
+        except BaseException:
+            # Ends the capture; that it was broken off is no news.
+            with suppress(Exception):
+                stream.end_capture()
+            raise
+        return stream.end_capture()

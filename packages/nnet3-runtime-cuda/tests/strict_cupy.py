@@ -1,0 +1,422 @@
+"""As much of CuPy as the package uses, on the processor, strict where CUDA is.
+
+Streams are queues: what is put on them happens when they are synchronized, and not before, so that
+a missing synchronization shows. New memory is full of NaNs, freed memory too. What CuPy or CUDA
+refuse (copies from and to the host while a stream is captured, capture of the null stream, a grid
+without blocks, memory of nobody, a device that is not the current one) raises the same error here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+Work = Callable[[], None]
+
+
+class CUDARuntimeError(RuntimeError):
+    """An error of the CUDA runtime."""
+
+
+class CUDADriverError(RuntimeError):
+    """An error of the CUDA driver."""
+
+
+class OutOfMemoryError(MemoryError):
+    """CuPy's pool has no more memory."""
+
+
+class CompileException(Exception):  # noqa: N818
+    """NVRTC refuses a source."""
+
+
+class FakeStream:
+    """A stream: work that has not been done yet, or is being captured."""
+
+    numbers = itertools.count(0x5000)
+
+    def __init__(self, cuda: StrictCuda, *, ptr: int | None = None) -> None:
+        self._cuda = cuda
+        self.ptr = next(self.numbers) if ptr is None else ptr
+        self.device_id = cuda.current_device
+        self.work: list[Work] = []
+        self.captured: list[Work] | None = None
+        self.broken = False
+
+    def __enter__(self) -> FakeStream:
+        if self.ptr and self.device_id != self._cuda.current_device:
+            raise RuntimeError("The device that the stream is created on does not match")
+        self._cuda.streams[self._cuda.current_device].append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cuda.streams[self.device_id].pop()
+
+    def add(self, work: Work) -> None:
+        """Puts work on the stream."""
+        if self.captured is not None:
+            self.captured.append(work)
+        else:
+            self.work.append(work)
+
+    def synchronize(self) -> None:
+        """Does the work."""
+        if self.captured is not None:
+            self.broken = True
+            raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported: operation not permitted")
+        while self.work:
+            self.work.pop(0)()
+
+    def begin_capture(self) -> None:
+        """From now on work is captured."""
+        if self.ptr == 0:
+            raise RuntimeError("cannot capture on the default (legacy) stream")
+        if self.captured is not None:
+            raise CUDARuntimeError("cudaErrorIllegalState: the stream is captured already")
+        self.captured, self.broken = [], False
+
+    def end_capture(self) -> FakeGraph:
+        """The graph of what was captured."""
+        captured, self.captured = self.captured, None
+        if captured is None or self.broken:
+            raise CUDARuntimeError("cudaErrorStreamCaptureInvalidated: capture was invalidated")
+        return FakeGraph(captured)
+
+
+class FakeGraph:
+    """A graph of captured work."""
+
+    def __init__(self, work: list[Work]) -> None:
+        self.work = work
+        self.uploads = 0
+        self.launches = 0
+
+    def upload(self, stream: FakeStream) -> None:
+        """Prepares the first launch."""
+        self.uploads += 1
+
+    def launch(self, stream: FakeStream) -> None:
+        """Puts all of it on a stream."""
+        self.launches += 1
+        for work in self.work:
+            stream.add(work)
+
+
+class FakeDevice:
+    """Makes a device the current one within."""
+
+    def __init__(self, cuda: StrictCuda, number: int) -> None:
+        self._cuda = cuda
+        self.id = number
+        self._before: list[int] = []
+
+    def __enter__(self) -> FakeDevice:
+        self._before.append(self._cuda.current_device)
+        self._cuda.current_device = self.id
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cuda.current_device = self._before.pop()
+
+    @property
+    def mem_info(self) -> tuple[int, int]:
+        """Free and total bytes."""
+        used = sum(block.nbytes for block in self._cuda.blocks.values())
+        return self._cuda.total_bytes - used, self._cuda.total_bytes
+
+
+class FakeMemory:
+    """A block of memory of a device."""
+
+    def __init__(self, cuda: StrictCuda, nbytes: int) -> None:
+        array = np.full(-(-nbytes // 4) + 64, np.nan, dtype=np.float32)
+        shift = -array.ctypes.data % 256 // 4
+        self._cuda = cuda
+        self._array = array[shift : shift + -(-nbytes // 4)]
+        self.ptr = self._array.ctypes.data
+        self.device_id = cuda.current_device
+        cuda.blocks[self.ptr] = self._array
+
+    def __del__(self) -> None:
+        self._array.fill(np.nan)
+        self._cuda.blocks.pop(self.ptr, None)
+
+
+class FakeKernel:
+    """A kernel, or what stands for it: a function of grid, block and addresses."""
+
+    def __init__(self, cuda: StrictCuda, function: Callable[..., None]) -> None:
+        self._cuda = cuda
+        self._function = function
+        self._device = cuda.current_device
+
+    def __call__(
+        self, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: Any
+    ) -> None:
+        """Puts the kernel on the current stream."""
+        if self._device != self._cuda.current_device:
+            raise CUDADriverError("CUDA_ERROR_INVALID_HANDLE: the module is on another device")
+        if not all(type(argument) is np.uint64 for argument in arguments):
+            raise TypeError("arguments must be 64-bit scalars")
+        too_many = grid[0] >= 1 << 31 or max(grid[1:]) > 65535 or block[2] > 64
+        if min(*grid, *block) < 1 or too_many or np.prod(block) > 1024:
+            raise CUDADriverError(f"CUDA_ERROR_INVALID_VALUE: grid {grid}, block {block}")
+        addresses = [int(argument) for argument in arguments]
+        for address in filter(None, addresses):
+            self._cuda.check_address(address)
+        self._cuda.get_current_stream().add(lambda: self._function(grid, block, addresses))
+
+
+class StrictCuda:
+    """The module cupy.cuda.
+
+    Attributes:
+        blocks: The memory that is allocated, by address.
+        current_device: Number of the current device.
+        streams: For each device the stack of current streams.
+    """
+
+    def __init__(self, *, num_devices: int, total_bytes: int) -> None:
+        self.total_bytes = total_bytes
+        self.blocks: dict[int, np.ndarray] = {}
+        self.current_device = 0
+        self.all_streams: list[FakeStream] = []
+        self.streams: list[list[FakeStream]] = []
+        for number in range(num_devices):
+            self.current_device = number
+            self.streams.append([self._new_stream(ptr=0)])
+        self.current_device = 0
+        self.limit = 0
+        self.memory = SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
+        self.compiler = SimpleNamespace(CompileException=CompileException)
+        self.driver = SimpleNamespace(CUDADriverError=CUDADriverError)
+        self.runtime = FakeRuntime(self, num_devices)
+
+    def _new_stream(self, ptr: int | None = None) -> FakeStream:
+        stream = FakeStream(self, ptr=ptr)
+        self.all_streams.append(stream)
+        return stream
+
+    def Device(self, number: int) -> FakeDevice:  # noqa: N802
+        """A device as a context."""
+        return FakeDevice(self, number)
+
+    def Stream(self, *, non_blocking: bool) -> FakeStream:  # noqa: N802
+        """A new stream; one that waits for the null stream would not do for capture."""
+        assert non_blocking
+        return self._new_stream()
+
+    def get_current_stream(self) -> FakeStream:
+        """Of the current device."""
+        return self.streams[self.current_device][-1]
+
+    def alloc(self, nbytes: int) -> FakeMemory:
+        """New memory."""
+        free, _ = FakeDevice(self, self.current_device).mem_info
+        used = self.total_bytes - free
+        if nbytes > free or (self.limit and used + nbytes > self.limit):
+            raise OutOfMemoryError
+        return FakeMemory(self, nbytes)
+
+    def UnownedMemory(self, address: int, nbytes: int, owner: object, device: int) -> Any:  # noqa: N802
+        """Memory of somebody else."""
+        assert device == self.current_device
+        self.check_address(address, nbytes)
+        return SimpleNamespace(address=address, nbytes=nbytes, owner=owner)
+
+    def MemoryPointer(self, memory: Any, offset: int) -> Any:  # noqa: N802
+        """Where an array begins."""
+        assert offset == 0
+        return memory
+
+    def check_address(self, address: int, nbytes: int = 1) -> None:
+        """Raises an error unless all these bytes lie within one block."""
+        for start, block in self.blocks.items():
+            if start <= address and address + nbytes <= start + block.nbytes:
+                return
+        raise CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access")
+
+
+class FakeRuntime:
+    """The module cupy.cuda.runtime."""
+
+    CUDARuntimeError = CUDARuntimeError
+    memcpyHostToDevice, memcpyDeviceToHost, memcpyDeviceToDevice = 1, 2, 3  # noqa: N815
+
+    def __init__(self, cuda: StrictCuda, num_devices: int) -> None:
+        self._cuda = cuda
+        self._num_devices = num_devices
+        self.driver_version = 13000
+
+    def getDeviceCount(self) -> int:  # noqa: N802
+        """How many devices there are."""
+        return self._num_devices
+
+    def driverGetVersion(self) -> int:  # noqa: N802
+        """Of the driver."""
+        return self.driver_version
+
+    def runtimeGetVersion(self) -> int:  # noqa: N802
+        """That CuPy was built for."""
+        return 13010
+
+    def getDeviceProperties(self, number: int) -> Mapping[str, Any]:  # noqa: N802
+        """As CuPy gives them."""
+        return {"name": b"Stand-in", "major": 9, "minor": 0, "multiProcessorCount": 132}
+
+    def _stream(self, ptr: int, what: str) -> FakeStream:
+        """The stream, if it allows copies from and to the host now."""
+        candidates = [stream for stream in self._cuda.all_streams if stream.ptr == ptr]
+        device = self._cuda.current_device
+        stream = next(stream for stream in candidates if ptr or stream.device_id == device)
+        if stream.captured is not None:
+            raise RuntimeError(f"the current stream is capturing, so {what} are disallowed")
+        return stream
+
+    def memcpyAsync(self, to: int, start: int, nbytes: int, kind: int, ptr: int) -> None:  # noqa: N802
+        """Copies; the host's memory is read at once and written late."""
+        stream = self._stream(ptr, "transfers")
+        if kind == self.memcpyHostToDevice:
+            self._cuda.check_address(to, nbytes)
+            data = ctypes.string_at(start, nbytes)
+            stream.add(lambda: ctypes.memmove(to, data, nbytes) and None)
+        else:
+            self._cuda.check_address(start, nbytes)
+            stream.add(lambda: ctypes.memmove(to, start, nbytes) and None)
+
+    def memsetAsync(self, address: int, value: int, nbytes: int, ptr: int) -> None:  # noqa: N802
+        """Sets bytes."""
+        self._cuda.check_address(address, nbytes)
+        stream = self._stream(ptr, "these calls")
+        stream.add(lambda: ctypes.memset(address, value, nbytes) and None)
+
+    def deviceSynchronize(self) -> None:  # noqa: N802
+        """Does the work of all streams."""
+        for stream in self._cuda.all_streams:
+            stream.synchronize()
+
+
+class FakePool:
+    """CuPy's memory pool, which keeps nothing."""
+
+    def __init__(self, cuda: StrictCuda) -> None:
+        self._cuda = cuda
+
+    def free_bytes(self) -> int:
+        """Memory that the pool holds and nobody uses."""
+        return 0
+
+    def get_limit(self) -> int:
+        """0 for none."""
+        return self._cuda.limit
+
+    def used_bytes(self) -> int:
+        """Memory that is in use."""
+        return sum(block.nbytes for block in self._cuda.blocks.values())
+
+
+class StrictCupy:
+    """The module cupy.
+
+    Attributes:
+        cuda: The module cupy.cuda.
+        kernels: Source of a module to its kernels: functions of (grid, block, addresses).
+    """
+
+    def __init__(
+        self,
+        kernels: Callable[[str], Mapping[str, Callable[..., None]]],
+        *,
+        num_devices: int = 2,
+        total_bytes: int = 1 << 32,
+    ) -> None:
+        self.cuda = StrictCuda(num_devices=num_devices, total_bytes=total_bytes)
+        self.kernels = kernels
+
+    def get_default_memory_pool(self) -> FakePool:
+        """The pool."""
+        return FakePool(self.cuda)
+
+    def ndarray(
+        self, shape: tuple[int, ...], dtype: Any, *, memptr: Any, strides: tuple[int, ...]
+    ) -> np.ndarray:
+        """An array in given memory."""
+        memory = (ctypes.c_uint8 * memptr.nbytes).from_address(memptr.address)
+        return np.ndarray(shape, dtype, buffer=memory, strides=strides)
+
+    def RawModule(self, *, code: str, options: tuple[str, ...]) -> FakeModule:  # noqa: N802
+        """A module of kernels."""
+        assert "-std=c++17" in options
+        return FakeModule(self, code)
+
+
+class FakeModule:
+    """A module of kernels, compiled when it is asked to be."""
+
+    def __init__(self, cupy: StrictCupy, code: str) -> None:
+        self._cupy = cupy
+        self._code = code
+
+    def compile(self) -> None:
+        """Compiles it."""
+        self._kernels = self._cupy.kernels(self._code)
+
+    def get_function(self, name: str) -> FakeKernel:
+        """A kernel."""
+        return FakeKernel(self._cupy.cuda, self._kernels[name])
+
+
+class QueuedLibrary:
+    """libcublasLt whose products wait on the streams of a `StrictCupy`, or are captured.
+
+    Args:
+        library: The stand-in that computes on the processor.
+        cuda: Where the streams are.
+    """
+
+    def __init__(self, library: ctypes.CDLL, cuda: StrictCuda) -> None:
+        self._library = library
+        self._cuda = cuda
+        self.matmul = library.cublasLtMatmul
+        self.cublasLtMatmul = _Queued(self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._library, name)
+
+    def stream(self, ptr: int) -> FakeStream:
+        """The stream of that address, of the current device."""
+        current = self._cuda.get_current_stream()
+        assert current.ptr == ptr
+        return current
+
+
+class _Queued:
+    """cublasLtMatmul: its arguments, at a later time."""
+
+    def __init__(self, owner: QueuedLibrary) -> None:
+        self.__dict__["_owner"] = owner
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._owner.matmul, name, value)
+
+    def __call__(self, *arguments: Any) -> int:
+        """Succeeds, and computes when the stream is synchronized."""
+
+        def work() -> None:
+            assert self._owner.matmul(*arguments) == 0
+
+        self._owner.stream(arguments[-1]).add(work)
+        return 0
+
+
+@contextlib.contextmanager
+def on_device(cuda: StrictCuda, number: int) -> Iterator[None]:
+    """Makes a device the current one within."""
+    with FakeDevice(cuda, number):
+        yield

@@ -1,0 +1,292 @@
+"""The CUDA platform: which calls it makes, in which order, on which stream and device."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+from nnet3_runtime_cuda.cuda import epilogue
+from nnet3_runtime_cuda.cuda.cublaslt import Precision
+from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
+from nnet3_runtime_cuda.cuda.platform import ALIGNMENT, Gemm, Matrix, Platform
+from nnet3_runtime_cuda.errors import DeviceError, DeviceMemoryError
+from strict_cupy import CompileException, CUDARuntimeError, QueuedLibrary, StrictCupy, on_device
+
+
+def floats(address: int, count: int) -> np.ndarray:
+    """Memory as float32."""
+    return np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
+
+
+def add_one(grid: tuple[int, int, int], block: tuple[int, int, int], addresses: list[int]) -> None:
+    """A kernel: adds 1 to one element for each thread."""
+    floats(addresses[0], grid[0] * block[0])[...] += 1.0
+
+
+def finish_product(
+    grid: tuple[int, int, int], block: tuple[int, int, int], addresses: list[int]
+) -> None:
+    """What `epilogue.source` says for a (4, 4) product with bias and ReLU."""
+    out = floats(addresses[0], 16).reshape(4, 4)
+    np.maximum(out + floats(addresses[1], 4), 0.0, out=out)
+
+
+def kernels(source: str) -> Mapping[str, Callable[..., None]]:
+    """The kernels of a source, which names those that it has."""
+    if "syntax error" in source:
+        raise CompileException("kern.cu(1): error: expected a declaration")
+    known = {"add_one": add_one, epilogue.NAME: finish_product}
+    return {name: function for name, function in known.items() if name in source}
+
+
+@pytest.fixture
+def cupy() -> StrictCupy:
+    """A CuPy with two devices."""
+    return StrictCupy(kernels)
+
+
+@pytest.fixture
+def library(stand_in: ctypes.CDLL, cupy: StrictCupy) -> Any:
+    """A libcublasLt that respects streams."""
+    return QueuedLibrary(stand_in, cupy.cuda)
+
+
+@pytest.fixture
+def platform(cupy: StrictCupy, library: Any) -> CupyPlatform:
+    """The second device."""
+    return CupyPlatform(cupy, library, 1)
+
+
+def uploaded(platform: CupyPlatform, values: Any) -> int:
+    """The address of new memory with float32 values."""
+    array = np.ascontiguousarray(values, dtype=np.float32)
+    address = platform.allocate(array.nbytes)
+    platform.upload(address, array)
+    array.fill(np.nan)  # what was given may be changed
+    return address
+
+
+def downloaded(platform: CupyPlatform, address: int, *shape: int) -> np.ndarray:
+    """The float32 values at an address."""
+    array = np.zeros(shape, dtype=np.float32)
+    platform.download(address, array)
+    return array
+
+
+def increment(platform: CupyPlatform, address: int, count: int) -> Callable[[], object]:
+    """A call that adds 1 to so many elements."""
+    kernel = platform.build("add_one", ["add_one"])["add_one"]
+    return platform.launch(kernel, (1, 1, 1), (count, 1, 1), [address])
+
+
+def square(platform: CupyPlatform, **changes: Any) -> tuple[int, Gemm]:
+    """A product of (4, 4) matrices of ones, and where its result goes."""
+    a, b, out = (uploaded(platform, np.ones((4, 4))) for _ in range(3))
+    operands = {name: Matrix(address=at, stride=4) for name, at in zip("ab", (a, b), strict=True)}
+    gemm = Gemm(rows=4, columns=4, inner=4, out=Matrix(address=out, stride=4), **operands)
+    return out, attrs.evolve(gemm, **changes)
+
+
+def test_it_is_a_platform(platform: CupyPlatform) -> None:
+    """The methods are those of the protocol."""
+    accepted: Platform = platform
+    assert accepted.properties.name == "Stand-in"
+    assert accepted.properties.compute_capability == (9, 0)
+
+
+def test_memory_goes_there_and_back(platform: CupyPlatform, cupy: StrictCupy) -> None:
+    """What is uploaded is downloaded; memory is aligned, and gone once it is given back."""
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    address = uploaded(platform, values.copy())
+    assert address % ALIGNMENT == 0
+    np.testing.assert_array_equal(downloaded(platform, address, 2, 3), values)
+    platform.clear(address, 12)
+    np.testing.assert_array_equal(downloaded(platform, address, 2, 3), [[0, 0, 0], [3, 4, 5]])
+    platform.free(address)
+    assert not cupy.cuda.blocks
+
+
+def test_views_are_of_the_memory_itself(platform: CupyPlatform) -> None:
+    """A view has the address, shape and strides that were asked for, and ends where they end."""
+    address = uploaded(platform, np.arange(12).reshape(3, 4))
+    platform.synchronize()
+    view = platform.view(address + 4, (3, 2), (16, 4), np.float32)
+    np.testing.assert_array_equal(view, [[1, 2], [5, 6], [9, 10]])
+    assert ctypes.sizeof(view.base) == 2 * 16 + 4 + 4
+
+
+def test_calls_run_in_order_on_the_callers_stream(platform: CupyPlatform, cupy: StrictCupy) -> None:
+    """Work goes to the stream that is current when a call is made, and to no other."""
+    address = uploaded(platform, np.zeros(4))
+    call = increment(platform, address, 4)
+    platform.synchronize()
+    with on_device(cupy.cuda, 1), cupy.cuda.Stream(non_blocking=True) as stream:
+        call()
+        call()
+        assert floats(address, 1)[0] == 0.0
+        assert len(stream.work) == 2
+        np.testing.assert_array_equal(downloaded(platform, address, 4), np.full(4, 2.0))
+
+
+def test_devices_are_not_mixed_up(platform: CupyPlatform, cupy: StrictCupy) -> None:
+    """The platform's own device is current in all calls, and the caller's again after them."""
+    address = uploaded(platform, np.zeros(4))
+    call = platform.capture([increment(platform, address, 4)])
+    for _ in range(3):
+        call()
+    assert cupy.cuda.current_device == 0
+    assert {memory.device_id for memory in platform._blocks.values()} == {1}
+    np.testing.assert_array_equal(downloaded(platform, address, 4), np.full(4, 3.0))
+
+
+def test_products_follow_kernels(platform: CupyPlatform) -> None:
+    """A product sees what the kernel before it wrote, with its workspace."""
+    out, gemm = square(platform, beta=1.0)
+    first = increment(platform, gemm.a.address, 16)
+    product = platform.gemm(gemm)
+    first()
+    product()
+    np.testing.assert_array_equal(downloaded(platform, out, 4, 4), np.full((4, 4), 9.0))
+
+
+def test_factor_on_the_device(platform: CupyPlatform) -> None:
+    """A factor that a kernel wrote is read when the product runs; beta counts with it."""
+    factor = uploaded(platform, [1.0])
+    out, gemm = square(platform, beta=0.5, alpha_at=factor)
+    product = platform.gemm(gemm)
+    increment(platform, factor, 1)()
+    product()
+    np.testing.assert_array_equal(downloaded(platform, out, 4, 4), np.full((4, 4), 8.5))
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_bias_and_rectifier(platform: CupyPlatform, stand_in: ctypes.CDLL, refused: bool) -> None:
+    """Where cuBLASLt has no algorithm that adds the bias, a kernel does it."""
+    bias = uploaded(platform, [0.0, -3.0, -5.0, 1.0])
+    out, gemm = square(platform, bias=bias, relu=True)
+    stand_in.stand_in_refuse_epilogue(int(refused))
+    try:
+        product = platform.gemm(gemm)
+    finally:
+        stand_in.stand_in_refuse_epilogue(0)
+    product()
+    np.testing.assert_array_equal(downloaded(platform, out, 4, 4), [[4.0, 1.0, 0.0, 5.0]] * 4)
+
+
+def test_graph_is_captured_once_and_replayed(platform: CupyPlatform, cupy: StrictCupy) -> None:
+    """The first run makes the calls, the second captures them, later ones only launch."""
+    out, gemm = square(platform, beta=1.0)
+    made = 0
+
+    def counted(call: Callable[[], object]) -> Callable[[], None]:
+        def run() -> None:
+            nonlocal made
+            made += 1
+            call()
+
+        return run
+
+    calls = [counted(increment(platform, out, 16)), counted(platform.gemm(gemm))]
+    replay = platform.capture(calls)
+    assert made == 0
+    for runs, expected in enumerate([6.0, 11.0, 16.0, 21.0], start=1):
+        replay()
+        assert made == min(2 * runs, 4)
+        np.testing.assert_array_equal(downloaded(platform, out, 4, 4), np.full((4, 4), expected))
+
+
+def test_capture_of_a_product_has_its_own_workspace(platform: CupyPlatform) -> None:
+    """A graph's workspace is not the stream's, and is given back with the graph."""
+    _out, gemm = square(platform)
+    product = platform.gemm(gemm)
+    product()
+    blocks = set(platform._blocks)
+    replay = platform.capture([product])
+    replay()
+    replay()
+    assert len(set(platform._blocks) - blocks) == 1
+    del replay
+    gc.collect()
+    assert set(platform._blocks) == blocks
+
+
+def test_copies_cannot_be_captured(platform: CupyPlatform) -> None:
+    """What the device refuses within a capture is reported, and the stream is free again."""
+    address = uploaded(platform, np.zeros(4))
+    replay = platform.capture([lambda: platform.upload(address, np.ones(4, dtype=np.float32))])
+    replay()
+    with pytest.raises(RuntimeError, match="is capturing"):
+        replay()
+    increment(platform, address, 4)()
+    np.testing.assert_array_equal(downloaded(platform, address, 4), np.full(4, 2.0))
+
+
+def test_too_little_memory(stand_in: ctypes.CDLL) -> None:
+    """The error says what was wanted, on which device, and what is free."""
+    cupy = StrictCupy(kernels, total_bytes=4096)
+    library: Any = QueuedLibrary(stand_in, cupy.cuda)
+    platform = CupyPlatform(cupy, library, 1)
+    platform.allocate(1024)
+    message = r"'cuda:1' \(Stand-in\) has not the 8,192 bytes.*3,072 bytes are free"
+    with pytest.raises(DeviceMemoryError, match=message):
+        platform.allocate(8192)
+
+
+def test_limit_of_the_pool_counts(platform: CupyPlatform, cupy: StrictCupy) -> None:
+    """CuPy's memory limit is respected, and subtracted from what is free."""
+    cupy.cuda.limit = 10_000
+    platform.allocate(4096)
+    assert platform.properties.free_bytes == 10_000 - 4096
+    with pytest.raises(DeviceMemoryError, match="5,904 bytes are free"):
+        platform.allocate(8192)
+
+
+def test_source_that_does_not_compile(platform: CupyPlatform) -> None:
+    """The compiler's message is passed on."""
+    with pytest.raises(DeviceError, match=r"does not compile.*expected a declaration"):
+        platform.build("syntax error", [])
+
+
+def test_errors_of_cuda_name_the_device(platform: CupyPlatform, cupy: StrictCupy) -> None:
+    """A failure that shows later is a DeviceError too."""
+
+    def fails() -> None:
+        raise CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access")
+
+    with on_device(cupy.cuda, 1):
+        cupy.cuda.get_current_stream().add(fails)
+    with pytest.raises(DeviceError, match="'cuda:1': running failed: cudaErrorIllegalAddress"):
+        platform.synchronize()
+
+
+def test_precision_is_the_platforms(cupy: StrictCupy, library: Any, stand_in: ctypes.CDLL) -> None:
+    """Products are computed in the precision that the platform was opened with."""
+    platform = CupyPlatform(cupy, library, 0, Precision.TF32)
+    _out, gemm = square(platform)
+    product = platform.gemm(gemm)
+    product()
+    platform.synchronize()
+    assert stand_in.stand_in_last_compute_type() == 77
+
+
+def test_platform_goes_with_its_memory(cupy: StrictCupy, library: Any) -> None:
+    """Nothing keeps a platform, or the memory it gave out, that nobody uses."""
+    platform = CupyPlatform(cupy, library, 0)
+    out, gemm = square(platform)
+    replay = platform.capture([platform.gemm(gemm), increment(platform, out, 16)])
+    for _ in range(3):
+        replay()
+    platform.synchronize()
+    for stream in cupy.cuda.all_streams:
+        assert not stream.work
+    reference = weakref.ref(platform)
+    del platform, replay
+    gc.collect()
+    assert reference() is None
+    assert not cupy.cuda.blocks

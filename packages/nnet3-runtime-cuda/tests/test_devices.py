@@ -1,0 +1,159 @@
+"""Names of devices, and what is said where one cannot be used."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from nnet3_runtime_cuda.cuda.cublaslt import Precision
+from nnet3_runtime_cuda.cuda.devices import as_precision, cuda_ordinal, open_platform
+from nnet3_runtime_cuda.errors import DeviceError
+from strict_cupy import CUDARuntimeError, StrictCupy
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> StrictCupy:
+    """A CuPy with two devices, as what `import cupy` gives."""
+    module = StrictCupy(lambda source: {})
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    return module
+
+
+def use_library(monkeypatch: pytest.MonkeyPatch, find: Any) -> None:
+    """Makes `find` what cuda-pathfinder finds libraries with."""
+    pathfinder: Any = ModuleType("cuda.pathfinder")
+    pathfinder.load_nvidia_dynamic_lib = find
+    pathfinder.DynamicLibNotFoundError = type("DynamicLibNotFoundError", (RuntimeError,), {})
+    monkeypatch.setitem(sys.modules, "cuda", ModuleType("cuda"))
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", pathfinder)
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch, stand_in: ctypes.CDLL) -> None:
+    """cuda-pathfinder finds the stand-in."""
+
+    def find(name: str) -> SimpleNamespace:
+        assert name == "cublasLt"
+        return SimpleNamespace(abs_path=stand_in._name)
+
+    use_library(monkeypatch, find)
+
+
+@pytest.mark.parametrize(
+    ("device", "ordinal"), [("cpu", None), ("cuda", 0), ("cuda:0", 0), ("cuda:12", 12)]
+)
+def test_names(device: str, ordinal: int | None) -> None:
+    """A CUDA device without a number is the first one."""
+    assert cuda_ordinal(device) == ordinal
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:-1", "cuda:x", "CUDA", "cuda1", ""])
+def test_unknown_names(device: str) -> None:
+    """The error says what names there are."""
+    with pytest.raises(DeviceError, match=f"unknown device '{device}'; expected 'cpu', 'cuda' or"):
+        cuda_ordinal(device)
+
+
+def test_precisions() -> None:
+    """A precision is named as in the documentation; others are refused."""
+    assert as_precision("tf32") is Precision.TF32
+    with pytest.raises(DeviceError, match="'fp16'; expected one of 'fp32', 'tf32', 'bf16'"):
+        as_precision("fp16")
+
+
+def test_devices_are_counted(cupy: StrictCupy, library: None) -> None:
+    """The number selects the device, and the precision is passed on."""
+    assert open_platform("cuda").ordinal == 0
+    assert open_platform("cuda:1", "bf16").ordinal == 1
+
+
+def test_device_that_does_not_exist(
+    cupy: StrictCupy, library: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error says how many there are, and what hides the others."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
+    message = r"no device 'cuda:2': there are 2, from 'cuda:0' on \(CUDA_VISIBLE_DEVICES=0,3\)"
+    with pytest.raises(DeviceError, match=message):
+        open_platform("cuda:2")
+
+
+def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what to install."""
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    message = r"'cuda' needs CuPy, which is not installed: pip install '.*\[cuda12\]' \(or \[cuda13"
+    with pytest.raises(DeviceError, match=message):
+        open_platform("cuda")
+
+
+def test_cupy_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A broken installation is reported as such, with its own message."""
+    (tmp_path / "cupy.py").write_text("raise ImportError('libcudart.so.12: no such file')")
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(DeviceError, match=r"CuPy cannot be imported: libcudart.so.12"):
+        open_platform("cuda")
+
+
+@pytest.mark.parametrize(
+    ("driver", "message"),
+    [
+        (0, "'cuda': there is no NVIDIA driver here"),
+        (12080, "driver supports CUDA 12.8, but CuPy was built for CUDA 13.1.*cupy-cuda12x"),
+        (13000, "no CUDA device can be used .*cudaErrorNoDevice.*CUDA_VISIBLE_DEVICES=7"),
+    ],
+)
+def test_no_device(
+    cupy: StrictCupy, monkeypatch: pytest.MonkeyPatch, driver: int, message: str
+) -> None:
+    """A missing driver, an old one and hidden devices are told apart."""
+
+    def fails() -> int:
+        raise CUDARuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    monkeypatch.setattr(cupy.cuda.runtime, "getDeviceCount", fails)
+    cupy.cuda.runtime.driver_version = driver
+    with pytest.raises(DeviceError, match=message):
+        open_platform("cuda")
+
+
+def test_cupy_without_pathfinder(cupy: StrictCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older CuPy, which does not bring cuda-pathfinder, is named."""
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
+    with pytest.raises(DeviceError, match="needs CuPy 14 or newer"):
+        open_platform("cuda")
+
+
+def test_without_cublaslt(cupy: StrictCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing library is named, with what brings it."""
+
+    def find(name: str) -> SimpleNamespace:
+        raise sys.modules["cuda.pathfinder"].DynamicLibNotFoundError(f"no lib{name}.so")
+
+    use_library(monkeypatch, find)
+    with pytest.raises(DeviceError, match=r"libcublasLt cannot be loaded; pip install .*no libcub"):
+        open_platform("cuda")
+
+
+def test_real_cupy_without_a_driver() -> None:
+    """CuPy itself, where there is no driver, gives one clear error."""
+    pytest.importorskip("cupy", reason="CuPy is not installed")
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("there is a driver here")
+    with pytest.raises(DeviceError, match=r"'cuda:1': there is no NVIDIA driver here \(cudaError"):
+        open_platform("cuda:1")
+
+
+def test_cupy_is_imported_only_when_it_is_asked_for() -> None:
+    """Importing the package, and all of its modules, imports neither CuPy nor a CUDA library."""
+    program = (
+        "import sys, nnet3_runtime_cuda, nnet3_runtime_cuda.cuda.devices\n"
+        "print([name for name in sys.modules if name.split('.')[0] in ('cupy', 'cuda')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr
