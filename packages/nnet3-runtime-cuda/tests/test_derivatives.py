@@ -76,3 +76,15 @@ def test_derivatives(name: str, seed: int) -> None:
 
         assert_slope(moved, float(d_parameters @ direction), np.abs(d_parameters * direction).sum())
         parameters[:] = original
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_gradient_replaces_that_of_the_last_pass(name: str) -> None:
+    """What an earlier backward pass left in the gradient does not stay there."""
+    objective = Objective(DIFFERENTIABLE[name], 0)
+    _, expected = objective.derivatives()
+    objective.device_nnet.direction.fill(np.nan)
+
+    _, actual = objective.derivatives()
+
+    np.testing.assert_array_equal(actual, expected)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from nnet3_runtime_cuda.kernels.affine import AffinePreconditioner
+from nnet3_runtime_cuda.kernels.affine_gradient import AffinePreconditioner
 from nnet3_runtime_cuda.natural_gradient import (
     NaturalGradientOptions,
     OnlineNaturalGradient,
@@ -100,21 +100,26 @@ def test_options_out_of_range(options: dict[str, float]) -> None:
         NaturalGradientOptions(**options)
 
 
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("count", [50, 10, 5])
 @pytest.mark.parametrize("has_bias", [True, False])
-def test_affine_equals_explicit_product(has_bias: bool) -> None:
-    """What is added to the parameters is the product of the rows preconditioned one by one."""
-    x, dy = rows(50, 12), rows(50, 7, 1)
+def test_affine_equals_explicit_product(has_bias: bool, count: int, first: bool) -> None:
+    """What is added to the parameters is the product of the rows preconditioned one by one.
+
+    If it is the first, it replaces what was there.
+    """
+    x, dy = rows(count, 12), rows(count, 7, 1)
     options = NaturalGradientOptions(rank=4), NaturalGradientOptions(rank=3)
     linear, bias = np.ones((7, 12), np.float32), np.ones(7, np.float32)
     tape = Tape()
     AffinePreconditioner(*options).record(
-        tape, [x[:, :5], x[:, 5:]], dy, linear, bias if has_bias else None
+        tape, [x[:, :5], x[:, 5:]], dy, linear, bias if has_bias else None, first=first
     )
-    spliced = np.hstack([x, np.ones((50, 1), np.float32)]) if has_bias else x.copy()
+    spliced = np.hstack([x, np.ones((count, 1), np.float32)]) if has_bias else x.copy()
     derivative = dy.copy()
     scale = OnlineNaturalGradient(options[0]).precondition(spliced)
     scale *= OnlineNaturalGradient(options[1]).precondition(derivative)
-    expected = 1.0 + scale * derivative.T @ spliced
+    expected = (0.0 if first else 1.0) + scale * derivative.T @ spliced
 
     tape.run()
 

@@ -87,7 +87,7 @@ class NnetComputer:
         if not self._ran_forward:
             raise RunError("backward() needs a forward() before it, one for each")
         if self._program.updated:
-            self.device_nnet.direction.fill(0.0)
+            self.device_nnet.clear_direction(kept=self._program.replaced)
         derivatives = self._run(segment, output_derivatives, "output derivative")
         self._ran_forward = False
         return derivatives

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 from functools import cached_property
 from types import ModuleType
 from typing import Any
@@ -103,6 +104,12 @@ class DeviceNnet:
         The gradient of the objective, or the natural gradient.
         """
         return self.xp.zeros(self._starts[-1], dtype=self.dtype)  # type: ignore[no-any-return]
+
+    def clear_direction(self, *, kept: Collection[int] = ()) -> None:
+        """Sets `direction` to zero, but for the components of these numbers."""
+        for number, (start, end) in enumerate(itertools.pairwise(self._starts)):
+            if end > start and number not in kept:
+                self.direction[start:end] = 0.0
 
     def kernel(self, component: int) -> Kernel:
         """The kernel of the component of that number.

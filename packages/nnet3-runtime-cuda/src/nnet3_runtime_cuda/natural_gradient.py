@@ -127,6 +127,7 @@ class OnlineNaturalGradient:
         self.frozen = False
         self._minibatches = 0
         self._w: Array | None = None  # (rank, dim)
+        self._ww: _Doubles | None = None  # W W^T, once it was asked for
         self._d: _Doubles = np.zeros(0)  # (rank,)
         self._rho = 0.0
 
@@ -155,12 +156,15 @@ class OnlineNaturalGradient:
             self._initialize(x, h, before)
         w = self._w
         assert w is not None
+        if self._ww is None:
+            self._ww = (w @ w.T).astype(np.float64)
+        ww = self._ww
         gram = self._step(x, h, before)
         self._minibatches += 1
         if before <= 0.0:
             return w, 1.0
         # |x - h w|^2 = |x|^2 - 2 |h|^2 + tr(h w w^T h^T)
-        after = before - 2.0 * float(np.trace(gram)) + float(np.vdot(gram, w @ w.T))
+        after = before - 2.0 * float(np.trace(gram)) + float(np.vdot(gram, ww))
         if after < SMALLEST_DIFFERENCE * before:
             after = x.sum_of_squared_differences(h, w)
         return w, math.sqrt(before / after)
@@ -240,6 +244,7 @@ class OnlineNaturalGradient:
         if ill_conditioned or floored:
             new_w = _orthogonalized(new_w, root_e)
         self._w, self._d, self._rho = new_w, new_d, new_rho
+        self._ww = None
 
     def _e(self, d: _Doubles, rho: float, dim: int) -> _Doubles:
         alpha = self.options.alpha

@@ -16,108 +16,19 @@ from nnet3_descriptors.components import (
     RepeatedAffineComponent,
 )
 
-from ..blas import gemm
-from ..natural_gradient import ColumnBlocks, NaturalGradientOptions, OnlineNaturalGradient
+from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
 from ..tape import Array, Tape
+from .affine_gradient import (
+    AffinePreconditioner,
+    add_affine_gradient,
+    add_column_sum,
+    in_out_options,
+    record_affine_gradient,
+)
 from .base import Backpropagation, Kernel, Propagation, as_blocks, kernel_for
 
 TRANSPOSED_ROWS = range(49, 257)
 """Products with so many rows are up to a fifth faster with parameters transposed beforehand."""
-
-
-def add_column_sum(tape: Tape, a: Array, out: Array) -> None:
-    """Records out[c] += sum over r of a[r, c]."""
-    total = tape.scratch(1, a.shape[1])
-    tape.column_sum(a, total)
-    tape.add(out, total[0], out)
-
-
-def add_affine_gradient(
-    tape: Tape, x: Array, dy: Array, linear: Array, bias: Array | None = None
-) -> None:
-    """Records linear += dy^T x and bias += sum of the rows of dy.
-
-    x: (rows, input_dim); dy: (rows, output_dim); linear: (output_dim, input_dim).
-    """
-    tape.matmul(dy.T, x, linear, add=True)
-    if bias is not None:
-        add_column_sum(tape, dy, bias)
-
-
-class AffinePreconditioner:
-    """The natural gradient of an affine map: rows of input and output derivative preconditioned.
-
-    The bias counts as the weight of a constant input of one, so the input side has one column
-    more than the map.
-    """
-
-    def __init__(
-        self, input_options: NaturalGradientOptions, output_options: NaturalGradientOptions
-    ) -> None:
-        self.input_side = OnlineNaturalGradient(input_options)
-        self.output_side = OnlineNaturalGradient(output_options)
-
-    def record(
-        self, tape: Tape, xs: list[Array], dy: Array, linear: Array, bias: Array | None
-    ) -> None:
-        """Records that the natural gradient is added to linear and bias.
-
-        With the preconditioned input s (X - H W) and output derivative s' (D - H' W') it is
-
-            s s' (D^T X - W'^T H'^T X - (D^T H - W'^T H'^T H) W)
-
-        where all but the first product have a low rank on one side; so neither of the two needs to
-        be written.
-
-        Args:
-            tape: Records the arithmetic.
-            xs: The input, as blocks of columns: each (rows, some of the columns).
-            dy: (rows, output_dim).
-            linear: (output_dim, input_dim).
-            bias: (output_dim,) or None.
-        """
-        x, derivative = ColumnBlocks(xs, ones=bias is not None), ColumnBlocks([dy])
-        rank_in, rank_out = self.input_side.rank(x.dim), self.output_side.rank(derivative.dim)
-        tape.call(
-            self._add,
-            x,
-            derivative,
-            dy,
-            h_in=tape.scratch(len(dy), rank_in),
-            h_out=tape.scratch(len(dy), rank_out),
-            left=tape.scratch(derivative.dim, rank_out + rank_in),
-            right=tape.scratch(rank_out + rank_in, x.dim),
-            linear=linear,
-            bias=bias,
-        )
-
-    def _add(
-        self,
-        x: ColumnBlocks,
-        derivative: ColumnBlocks,
-        dy: Array,
-        *,
-        h_in: Array,
-        h_out: Array,
-        left: Array,
-        right: Array,
-        linear: Array,
-        bias: Array | None,
-    ) -> None:
-        w_in, scale = self.input_side.factor(x, h_in)
-        w_out, scale_out = self.output_side.factor(derivative, h_out)
-        scale *= scale_out
-        # left = [W'^T, D^T H - W'^T H'^T H], right = [H'^T X; W]
-        split = h_out.shape[1]
-        left[:, :split] = w_out.T
-        gemm(dy.T, h_in, left[:, split:])
-        gemm(w_out.T, h_out.T @ h_in, left[:, split:], alpha=-1.0, beta=1.0)
-        x.transposed_times(h_out, right[:split])
-        right[split:] = w_in
-        x.transposed_times(dy, linear, alpha=scale, beta=1.0)
-        gemm(left, right[:, : linear.shape[1]], linear, alpha=-scale, beta=1.0)
-        if bias is not None:
-            bias += scale * (dy.sum(axis=0) - left @ right[:, -1])
 
 
 @kernel_for(FixedAffineComponent)
@@ -153,9 +64,9 @@ class FixedAffineKernel(Kernel):
         if b.dx is not None:
             b.tape.matmul(b.dy, self.linear, b.dx, add=b.add)
         if b.update:
-            self.update(b.tape, b.x, b.dy)
+            self.update(b.tape, b.x, b.dy, first=b.first)
 
-    def update(self, tape: Tape, x: Array, dy: Array) -> None:
+    def update(self, tape: Tape, x: Array, dy: Array, *, first: bool) -> None:
         """Records the addition of the gradient; there is none of fixed parameters."""
 
 
@@ -163,15 +74,17 @@ class FixedAffineKernel(Kernel):
 class AffineKernel(FixedAffineKernel):
     """y = x A^T + b."""
 
+    sets_gradient = True
+
     def prepare(self) -> None:
         """Finds the parameters."""
         self.linear = self.store.parameters["linear_params"]
         self.bias = self.store.parameters["bias_params"]
 
-    def update(self, tape: Tape, x: Array, dy: Array) -> None:
+    def update(self, tape: Tape, x: Array, dy: Array, *, first: bool) -> None:
         """Records the addition of the plain gradient."""
-        directions = self.store.directions
-        add_affine_gradient(tape, x, dy, directions["linear_params"], directions["bias_params"])
+        linear, bias = (self.store.directions[name] for name in ("linear_params", "bias_params"))
+        record_affine_gradient(tape, [x], dy, linear, bias, first=first)
 
 
 @kernel_for(NaturalGradientAffineComponent)
@@ -183,30 +96,13 @@ class NaturalGradientAffineKernel(AffineKernel):
         super().prepare()
         self.preconditioner = AffinePreconditioner(*in_out_options(self.component))
 
-    def update(self, tape: Tape, x: Array, dy: Array) -> None:
+    def update(self, tape: Tape, x: Array, dy: Array, *, first: bool) -> None:
         """Records the addition of the natural or the plain gradient."""
         if not self.store.natural_gradient:
-            super().update(tape, x, dy)
+            super().update(tape, x, dy, first=first)
             return
-        directions = self.store.directions
-        self.preconditioner.record(
-            tape, [x], dy, directions["linear_params"], directions["bias_params"]
-        )
-
-
-def in_out_options(component: object) -> tuple[NaturalGradientOptions, NaturalGradientOptions]:
-    """The options for the input and the output side that the fields of a component give."""
-    ranks = getattr(component, "rank_in"), getattr(component, "rank_out")  # noqa: B009
-    first, second = (
-        NaturalGradientOptions(
-            rank=rank,
-            update_period=getattr(component, "update_period", 4),
-            num_samples_history=getattr(component, "num_samples_history", 2000.0),
-            alpha=getattr(component, f"alpha_{side}", getattr(component, "alpha", 4.0)),
-        )
-        for rank, side in zip(ranks, ("in", "out"), strict=True)
-    )
-    return first, second
+        linear, bias = (self.store.directions[name] for name in ("linear_params", "bias_params"))
+        self.preconditioner.record(tape, [x], dy, linear, bias, first=first)
 
 
 @kernel_for(LinearComponent)
@@ -215,6 +111,8 @@ class LinearKernel(Kernel):
 
     As in Kaldi the natural gradient is used whatever the option use-natural-gradient says.
     """
+
+    sets_gradient = True
 
     def prepare(self) -> None:
         """Finds the parameters and sets up the preconditioner."""
@@ -234,9 +132,9 @@ class LinearKernel(Kernel):
             return
         direction = self.store.directions["params"]
         if self.store.natural_gradient:
-            self.preconditioner.record(b.tape, [b.x], b.dy, direction, None)
+            self.preconditioner.record(b.tape, [b.x], b.dy, direction, None, first=b.first)
         else:
-            add_affine_gradient(b.tape, b.x, b.dy, direction)
+            record_affine_gradient(b.tape, [b.x], b.dy, direction, None, first=b.first)
 
 
 @kernel_for(RepeatedAffineComponent)
@@ -259,7 +157,8 @@ class RepeatedAffineKernel(AffineKernel):
         if b.dx is not None:
             b.tape.matmul(dy, self.linear, as_blocks(b.dx, cols), add=b.add)
         if b.update:
-            self.update(b.tape, flat_blocks(b.tape, b.x, cols), flat_blocks(b.tape, b.dy, rows))
+            x, dy = flat_blocks(b.tape, b.x, cols), flat_blocks(b.tape, b.dy, rows)
+            self.update(b.tape, x, dy, first=b.first)
 
 
 def flat_blocks(tape: Tape, a: Array, dim: int) -> Array:
@@ -276,6 +175,8 @@ def flat_blocks(tape: Tape, a: Array, dim: int) -> Array:
 class NaturalGradientRepeatedAffineKernel(RepeatedAffineKernel):
     """A repeated affine map whose gradient, a matrix of few rows, is preconditioned as a whole."""
 
+    sets_gradient = False
+
     def prepare(self) -> None:
         """Sets up the preconditioner of the input side."""
         super().prepare()
@@ -284,10 +185,10 @@ class NaturalGradientRepeatedAffineKernel(RepeatedAffineKernel):
             NaturalGradientOptions(rank=rank, update_period=4)
         )
 
-    def update(self, tape: Tape, x: Array, dy: Array) -> None:
+    def update(self, tape: Tape, x: Array, dy: Array, *, first: bool) -> None:
         """Records the addition of the natural or the plain gradient."""
         if not self.store.natural_gradient:
-            super().update(tape, x, dy)
+            super().update(tape, x, dy, first=False)
             return
         rows, cols = self.linear.shape
         gradient = tape.scratch(rows, cols + 1)
@@ -308,6 +209,7 @@ class BlockAffineKernel(AffineKernel):
     """A block-diagonal affine map: block k of the output depends on block k of the input."""
 
     can_split_input = False
+    sets_gradient = False
 
     def _blocks(self, x: Array, y: Array) -> list[tuple[Array, Array, slice]]:
         """Views of the columns of each block of x and y, and the rows of A that join them."""

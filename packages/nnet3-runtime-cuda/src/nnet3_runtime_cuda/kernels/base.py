@@ -84,6 +84,8 @@ class Backpropagation:
         indexes: What the component precomputed from the rows' indexes.
         memo: What the forward pass kept.
         update: Whether parameters and statistics are to be updated.
+        first: The gradient is the first of this pass, and no other follows: it replaces what the
+            directions hold (only for kernels that set their gradient).
     """
 
     tape: Tape
@@ -95,6 +97,7 @@ class Backpropagation:
     indexes: PrecomputedIndexes | None = None
     memo: Memo | None = None
     update: bool = False
+    first: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -207,10 +210,12 @@ class Kernel:
         store: Its arrays on the device.
         can_split_input: Whether the output is a sum over the columns of the input (and a bias), so
             that `propagate_known` can compute what the first of them give.
+        sets_gradient: Whether Backprop can replace what the directions hold, instead of adding.
     """
 
     component: Any
     can_split_input: ClassVar[bool] = False
+    sets_gradient: ClassVar[bool] = False
 
     def __init__(self, component: Component, store: ComponentStore) -> None:
         self.component = component

@@ -22,7 +22,7 @@ from nnet3_descriptors.components import (
 
 from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
 from ..tape import Array, Tape
-from .affine import add_column_sum
+from .affine_gradient import add_column_sum
 from .base import Backpropagation, Kernel, Propagation, as_blocks, kernel_for, same_array
 from .counts import add_count_above
 

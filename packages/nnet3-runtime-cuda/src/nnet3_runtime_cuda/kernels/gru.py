@@ -14,7 +14,7 @@ from nnet3_descriptors.components import (
 
 from ..natural_gradient import NaturalGradientOptions
 from ..tape import Array, Tape
-from .affine import AffinePreconditioner, add_affine_gradient
+from .affine_gradient import AffinePreconditioner, add_affine_gradient
 from .base import Backpropagation, Kernel, Propagation, kernel_for
 from .counts import add_total
 from .elementwise import RowPreconditioner, record_vector_update

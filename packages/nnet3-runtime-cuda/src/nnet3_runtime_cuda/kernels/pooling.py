@@ -8,7 +8,7 @@ import numpy as np
 from nnet3_descriptors.components import ConvolutionComponent, MaxpoolingComponent
 
 from ..tape import Array, Tape
-from .affine import add_affine_gradient, add_column_sum
+from .affine_gradient import add_affine_gradient, add_column_sum
 from .base import Backpropagation, Kernel, Propagation, kernel_for
 from .columns import record_gather_columns
 

@@ -5,13 +5,8 @@ from __future__ import annotations
 from nnet3_descriptors.components import TdnnComponent
 
 from ..tape import Array
-from .affine import (
-    TRANSPOSED_ROWS,
-    AffinePreconditioner,
-    add_affine_gradient,
-    add_column_sum,
-    in_out_options,
-)
+from .affine import TRANSPOSED_ROWS
+from .affine_gradient import AffinePreconditioner, in_out_options, record_affine_gradient
 from .base import Backpropagation, Kernel, Propagation, kernel_for
 from .time_offsets import rows_at_offsets
 
@@ -24,6 +19,8 @@ class TdnnKernel(Kernel):
     ordered that x(t + o_i), for all rows of the output, is a slice: from a row offset on, with a
     row stride.
     """
+
+    sets_gradient = True
 
     def prepare(self) -> None:
         """Finds the parameters and sets up the preconditioner."""
@@ -65,9 +62,6 @@ class TdnnKernel(Kernel):
         linear = directions["linear_params"]
         bias = directions["bias_params"] if self.has_bias else None
         if self.store.natural_gradient and self.component.use_natural_gradient:
-            self.preconditioner.record(b.tape, parts, b.dy, linear, bias)
-            return
-        for x, columns in zip(parts, self._columns(linear), strict=True):
-            add_affine_gradient(b.tape, x, b.dy, columns)
-        if bias is not None:
-            add_column_sum(b.tape, b.dy, bias)
+            self.preconditioner.record(b.tape, parts, b.dy, linear, bias, first=b.first)
+        else:
+            record_affine_gradient(b.tape, parts, b.dy, linear, bias, first=b.first)

@@ -10,7 +10,7 @@ from nnet3_descriptors.components import TimeHeightConvolutionComponent
 
 from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
 from ..tape import Array, Tape
-from .affine import add_affine_gradient, add_column_sum
+from .affine_gradient import add_affine_gradient, add_column_sum
 from .base import Backpropagation, Kernel, Propagation, kernel_for
 from .time_offsets import rows_at_offsets
 

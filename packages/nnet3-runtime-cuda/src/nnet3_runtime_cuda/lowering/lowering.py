@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from nnet3_compiler import commands as c
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.declaration import Command
 from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
@@ -48,6 +50,7 @@ class Lowering:
         zeros: Zeroed areas that have not been written yet.
         compressed: The form and the memory of each matrix that is compressed now.
         updated: Components whose gradient is computed.
+        replaced: Those of them whose gradient replaces what was there.
         position: Of the current command.
     """
 
@@ -60,6 +63,7 @@ class Lowering:
         self.memos: dict[int, Memo] = {}
         self.zeros = PendingZeros()
         self.updated: set[int] = set()
+        self.replaced: set[int] = set()
         self.compressed: dict[int, tuple[CompressedForm, Array]] = {}
         self._inputs: list[Port] = []
         self._outputs: list[Port] = []
@@ -70,6 +74,9 @@ class Lowering:
         self.position = 0
         self._known = plan_known_inputs(
             computation, lambda component: nnet.kernel(component).can_split_input
+        )
+        self._num_updates = Counter(
+            command.component for command in computation.commands if isinstance(command, c.Backprop)
         )
         self._known_values: dict[int, Array] = {}
         self._known_memory: list[Array] = []
@@ -95,6 +102,7 @@ class Lowering:
             backward=backward[0] if backward else None,
             loop_to=self._loop_to,
             updated=frozenset(self.updated),
+            replaced=frozenset(self.replaced),
             memory_bytes=self.arena.nbytes + self.scratch.nbytes + self.tape.persistent_bytes,
         )
 
@@ -232,6 +240,10 @@ class Lowering:
     def properties(self, component: int) -> ComponentProperties:
         """The properties of a component."""
         return self.nnet.nnet.components[component].properties
+
+    def num_updates(self, component: int) -> int:
+        """How many commands compute a part of the gradient of a component."""
+        return self._num_updates[component]
 
     def multi_positions(self, number: int) -> tuple[Positions, Flags]:
         """Where the rows of a list of (submatrix, row) start, and which entries name none."""

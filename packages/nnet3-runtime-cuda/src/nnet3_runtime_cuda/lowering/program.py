@@ -44,6 +44,8 @@ class Program:
         backward: The backward segment, if there is one.
         loop_to: For a looped computation, the segment that follows the last one; else None.
         updated: Numbers of the components whose gradient the backward segment computes.
+        replaced: Those of them whose gradient is not added to zeros, but written over what is
+            there.
         memory_bytes: Size of the arena, the scratch memory, and what lasts between commands.
     """
 
@@ -51,6 +53,7 @@ class Program:
     backward: Segment | None
     loop_to: int | None
     updated: frozenset[int]
+    replaced: frozenset[int]
     memory_bytes: int
 
     @property

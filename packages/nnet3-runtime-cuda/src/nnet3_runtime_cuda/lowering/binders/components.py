@@ -55,11 +55,15 @@ def _bind_backprop(
             dx, add = low.add_to(command.input_deriv)
         else:
             dx = dy if in_place else low.set(command.input_deriv)
+    kernel, first = low.nnet.kernel(command.component), False
     if properties & ComponentProperties.UPDATABLE:
         update = update and low.computation.need_model_derivative
         if update:
             low.updated.add(command.component)
-    low.nnet.kernel(command.component).backprop(
+            first = kernel.sets_gradient and low.num_updates(command.component) == 1
+        if first:
+            low.replaced.add(command.component)
+    kernel.backprop(
         Backpropagation(
             tape=low.tape,
             x=x,
@@ -70,6 +74,7 @@ def _bind_backprop(
             indexes=low.precomputed(command.precomputed_indexes),
             memo=low.memo(command.memo),
             update=update,
+            first=first,
         )
     )
 

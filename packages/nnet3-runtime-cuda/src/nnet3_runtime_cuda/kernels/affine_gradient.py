@@ -1,0 +1,189 @@
+"""The gradient of affine maps, plain and natural.
+
+For y = x A^T + b the gradient is dy^T x for A, and the sum of the rows of dy for b.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+
+from ..blas import gemm
+from ..natural_gradient import ColumnBlocks, NaturalGradientOptions, OnlineNaturalGradient
+from ..tape import Array, Tape
+
+
+def add_column_sum(tape: Tape, a: Array, out: Array) -> None:
+    """Records out[c] += sum over r of a[r, c]."""
+    total = tape.scratch(1, a.shape[1])
+    tape.column_sum(a, total)
+    tape.add(out, total[0], out)
+
+
+def add_affine_gradient(
+    tape: Tape, x: Array, dy: Array, linear: Array, bias: Array | None = None
+) -> None:
+    """Records linear += dy^T x and bias += sum of the rows of dy.
+
+    x: (rows, input_dim); dy: (rows, output_dim); linear: (output_dim, input_dim).
+    """
+    tape.matmul(dy.T, x, linear, add=True)
+    if bias is not None:
+        add_column_sum(tape, dy, bias)
+
+
+def record_affine_gradient(
+    tape: Tape, xs: Sequence[Array], dy: Array, linear: Array, bias: Array | None, *, first: bool
+) -> None:
+    """Records that the gradient is added to linear and bias, or replaces what they hold.
+
+    Args:
+        tape: Records the arithmetic.
+        xs: The input, as blocks of columns: each (rows, some of the columns).
+        dy: (rows, output_dim).
+        linear: (output_dim, input_dim).
+        bias: (output_dim,) or None.
+        first: Replace.
+    """
+    start = 0
+    for x in xs:
+        columns = linear[:, start : start + x.shape[1]]
+        tape.matmul(dy.T, x, columns, add=not first)
+        start += x.shape[1]
+    if bias is not None and first:
+        tape.column_sum(dy, bias[None])
+    elif bias is not None:
+        add_column_sum(tape, dy, bias)
+
+
+class AffinePreconditioner:
+    """The natural gradient of an affine map: rows of input and output derivative preconditioned.
+
+    The bias counts as the weight of a constant input of one, so the input side has one column
+    more than the map.
+    """
+
+    def __init__(
+        self, input_options: NaturalGradientOptions, output_options: NaturalGradientOptions
+    ) -> None:
+        self.input_side = OnlineNaturalGradient(input_options)
+        self.output_side = OnlineNaturalGradient(output_options)
+
+    def record(
+        self,
+        tape: Tape,
+        xs: Sequence[Array],
+        dy: Array,
+        linear: Array,
+        bias: Array | None,
+        *,
+        first: bool = False,
+    ) -> None:
+        """Records that the natural gradient is added to linear and bias, or replaces them.
+
+        With the preconditioned input s (X - H W) and output derivative s' (D - H' W'), where
+        H = X W^T and H' = D W'^T, it is
+
+            (I - W'^T W') G (I - W^T W) = G - W'^T (T - (T W^T) W) - S W
+            G = s s' D^T X      T = W' G = s s' H'^T X      S = G W^T = s s' D^T H
+
+        so that only the products that lead to G have many rows and many columns; T and S are
+        computed in the way that is less work.
+
+        Args:
+            tape: Records the arithmetic.
+            xs: The input, as blocks of columns: each (rows, some of the columns).
+            dy: (rows, output_dim).
+            linear: (output_dim, input_dim).
+            bias: (output_dim,) or None.
+            first: Replace what linear and bias hold.
+        """
+        x, derivative = ColumnBlocks(xs, ones=bias is not None), ColumnBlocks([dy])
+        rank_in, rank_out = self.input_side.rank(x.dim), self.output_side.rank(derivative.dim)
+        operands = _Operands(
+            x=x,
+            derivative=derivative,
+            dy=dy,
+            ones=tape.ones(len(dy)),
+            h_in=tape.scratch(len(dy), rank_in),
+            h_out=tape.scratch(len(dy), rank_out),
+            left=tape.scratch(derivative.dim, rank_out + rank_in),
+            right=tape.scratch(rank_out + rank_in, x.dim),
+            linear=linear,
+            bias=bias,
+            first=first,
+        )
+        tape.call(self._run, operands)
+
+    def _run(self, o: _Operands) -> None:
+        w_in, scale = self.input_side.factor(o.x, o.h_in)
+        w_out, scale_out = self.output_side.factor(o.derivative, o.h_out)
+        scale *= scale_out
+        beta = 0.0 if o.first else 1.0
+        o.x.transposed_times(o.dy, o.linear, alpha=scale, beta=beta)
+        if o.bias is not None:
+            total = scale * (o.ones @ o.dy)[0]
+            o.bias[:] = total if o.first else o.bias + total
+        # The rows of right are T - (T W^T) W and W, the columns of left are W'^T and S.
+        split, columns = len(w_out), o.linear.shape[1]
+        t, s = o.right[:split], o.left[:, split:]
+        self._set_t(o, w_out, scale, t)
+        self._set_s(o, w_in, scale, s)
+        gemm(t @ w_in.T, w_in, t, alpha=-1.0, beta=1.0)
+        o.right[split:], o.left[:, :split] = w_in, w_out.T
+        gemm(o.left, o.right[:, :columns], o.linear, alpha=-1.0, beta=1.0)
+        if o.bias is not None:
+            np.subtract(o.bias, o.left @ o.right[:, -1], o.bias)
+
+    def _set_t(self, o: _Operands, w_out: Array, scale: float, t: Array) -> None:
+        """Sets T: (rank on the output side, columns of X)."""
+        if not (o.first and len(o.linear) < len(o.dy)):
+            o.x.transposed_times(o.h_out, t, alpha=scale)
+            return
+        gemm(w_out, o.linear, t[:, : o.linear.shape[1]])
+        if o.bias is not None:
+            t[:, -1] = w_out @ o.bias
+
+    def _set_s(self, o: _Operands, w_in: Array, scale: float, s: Array) -> None:
+        """Sets S: (output_dim, rank on the input side)."""
+        columns = o.linear.shape[1]
+        if not (o.first and columns < len(o.dy)):
+            gemm(o.dy.T, o.h_in, s, alpha=scale)
+            return
+        gemm(o.linear, w_in[:, :columns].T, s)
+        if o.bias is not None:
+            s += np.outer(o.bias, w_in[:, -1])
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _Operands:
+    """What a preconditioner works on and with; the names are those of `record`."""
+
+    x: ColumnBlocks
+    derivative: ColumnBlocks
+    dy: Array
+    ones: Array
+    h_in: Array
+    h_out: Array
+    left: Array
+    right: Array
+    linear: Array
+    bias: Array | None
+    first: bool
+
+
+def in_out_options(component: object) -> tuple[NaturalGradientOptions, NaturalGradientOptions]:
+    """The options for the input and the output side that the fields of a component give."""
+    ranks = getattr(component, "rank_in"), getattr(component, "rank_out")  # noqa: B009
+    first, second = (
+        NaturalGradientOptions(
+            rank=rank,
+            update_period=getattr(component, "update_period", 4),
+            num_samples_history=getattr(component, "num_samples_history", 2000.0),
+            alpha=getattr(component, f"alpha_{side}", getattr(component, "alpha", 4.0)),
+        )
+        for rank, side in zip(ranks, ("in", "out"), strict=True)
+    )
+    return first, second
