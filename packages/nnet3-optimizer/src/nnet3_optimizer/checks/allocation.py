@@ -12,7 +12,7 @@ from nnet3_compiler.commands import (
 )
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
 
-from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.analysis.csr import Ids, where
 from nnet3_optimizer.analysis.variables import MATRIX, Table
 from nnet3_optimizer.checks.subject import Subject
 from nnet3_optimizer.loops import hand_over_commands
@@ -86,7 +86,13 @@ def _check_use(subject: Subject, allocate: Ids, deallocate: Ids) -> None:
     first, last = accesses.first(absent=-1), accesses.last(absent=-1)
     everywhere = np.ones(len(subject.table), dtype=np.bool_)
     named = subject.computation.submatrices[subject.analysis.named_submatrices(everywhere), MATRIX]
-    for matrix in np.unique(named).tolist():
+    is_named = np.zeros(len(allocate), dtype=np.bool_)
+    is_named[named] = True
+    is_freed = deallocate >= 0
+    # One of the conditions below holds of these.
+    wrong = (allocate < 0) | (last < 0) | ((last == allocate) & ~lifetimes.is_input)
+    wrong |= (first < allocate) | (is_freed & (deallocate <= np.maximum(last, allocate)))
+    for matrix in where(is_named & wrong).tolist():
         begin, end = int(allocate[matrix]), int(deallocate[matrix])
         if begin < 0:
             subject.fail(f"m{matrix} is never allocated", _or_none(first[matrix]))

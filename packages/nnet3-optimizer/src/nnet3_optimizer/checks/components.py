@@ -7,8 +7,9 @@ from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Propagate, 
 from nnet3_compiler.declaration import Command
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 
-from nnet3_optimizer.analysis.csr import Bools, Ids
+from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.variables import Table, overlap
+from nnet3_optimizer.checks.network import component_dims
 from nnet3_optimizer.checks.subject import COLS, ROWS, Message, Subject
 
 
@@ -47,14 +48,10 @@ class _Run:
                 f"{len(subject.nnet.components)} components"
             ),
         )
-        components = subject.nnet.components
         self.properties = subject.analysis.component_properties[self.component]
-        self.input_dim = self._dims([int(c.input_dim) for c in components])
-        self.output_dim = self._dims([int(c.output_dim) for c in components])
-
-    def _dims(self, dims: list[int]) -> Table:
-        each: Table = np.array(dims, dtype=np.int32)[self.component]
-        return each
+        self.input_dim, self.output_dim = (
+            dims[self.component] for dims in component_dims(subject.nnet)
+        )
 
     def operand(self, name: str) -> Ids:
         return self.subject.operand(self.at, self.types[0], name)
@@ -86,7 +83,7 @@ class _Run:
     def same_rows(self, first: str, second: str, wanted: Bools, why: str) -> None:
         """Checks that two operands, where given, have the same number of rows."""
         one, other = self.operand(first), self.operand(second)
-        looked_at = np.flatnonzero(wanted & (one != 0) & (other != 0))
+        looked_at = where(wanted & (one != 0) & (other != 0))
         self.subject.require_size(
             self.at[looked_at],
             first,

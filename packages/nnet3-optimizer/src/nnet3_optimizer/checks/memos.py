@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Propagate, StoreStats
+import numpy as np
+from nnet3_compiler.commands import SCHEMA, Propagate, StoreStats
+from nnet3_compiler.declaration import OperandKind
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 
+from nnet3_optimizer.analysis.csr import where
 from nnet3_optimizer.checks.subject import Subject
+
+_IS_MEMO = SCHEMA.kind == OperandKind.MEMO
+_MEMO_COLUMN = np.where(_IS_MEMO.any(axis=1), _IS_MEMO.argmax(axis=1), 0)
+"""By opcode the column of the memo; 0 if there is none."""
 
 
 def check_memos(subject: Subject) -> None:
@@ -19,15 +26,10 @@ def check_memos(subject: Subject) -> None:
     used: set[int] = set()
     spent: dict[int, int] = {}
     table = subject.table
-    columns = {
-        each.OPCODE: next(item.column for item in each.OPERANDS if item.name == "memo")
-        for each in (Propagate, StoreStats, Backprop, BackpropNoModelUpdate)
-    }
-    for at in subject.positions(Propagate, StoreStats, Backprop, BackpropNoModelUpdate).tolist():
-        opcode, component = int(table[at, 0]), int(table[at, 2])
-        memo = int(table[at, columns[opcode]])
-        if memo == 0:
-            continue
+    column = _MEMO_COLUMN[subject.opcodes]
+    memos = np.where(column > 0, table[np.arange(len(table)), column], 0)
+    for at in where(memos != 0).tolist():
+        opcode, component, memo = int(table[at, 0]), int(table[at, 2]), int(memos[at])
         kind = subject.name(at)
         name, owner = subject.component(component)
         if not owner.properties & Property.USES_MEMO:

@@ -20,9 +20,12 @@ from nnet3_compiler.commands import (
 from nnet3_compiler.declaration import ALPHA_COLUMN
 
 from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.checks.components import overlaps, same_place
 from nnet3_optimizer.checks.subject import COLS, ROWS, Subject
+
+_TO_ROWS = CommandKinds.of(CopyToRowsMulti, AddToRowsMulti)
 
 
 def check_rows(subject: Subject) -> None:
@@ -143,23 +146,18 @@ def _check_ranges(subject: Subject) -> None:
 def _check_lists_of_submatrices(subject: Subject) -> None:
     at = subject.positions(CopyRowsMulti, AddRowsMulti, CopyToRowsMulti, AddToRowsMulti)
     first = subject.operand(at, CopyRowsMulti, "output")
-    numbers = subject.operand(at, CopyRowsMulti, "indexes_multi").tolist()
-    lists = [subject.computation.indexes_multi[number] for number in numbers]
+    numbers = subject.operand(at, CopyRowsMulti, "indexes_multi")
+    lists = [subject.computation.indexes_multi[number] for number in numbers.tolist()]
     _require_length(subject, at, "indexes_multi", lists)
-    named = [np.unique(pairs[:, 0]) for pairs in lists]
-    counts = [len(each) for each in named]
-    owner = np.repeat(at, counts)
-    submatrix = np.concatenate([np.zeros(0, np.int32), *named])
-    firsts = np.repeat(first, counts)
-    given = submatrix > 0
-    owner, submatrix, firsts = owner[given], submatrix[given], firsts[given]
+    splits, submatrix = subject.analysis.pair_lists.of(numbers)
+    counts = splits[1:] - splits[:-1]
+    owner, firsts = np.repeat(at, counts), np.repeat(first, counts)
     cols = subject.cols(firsts)
     subject.require_size(
         owner, "a submatrix in indexes_multi", submatrix, COLS, cols, "the columns of the other"
     )
     _require_apart(subject, owner, firsts, submatrix)
-    is_target = np.isin(subject.opcodes[at], [CopyToRowsMulti.OPCODE, AddToRowsMulti.OPCODE])
-    for which in np.flatnonzero(is_target).tolist():
+    for which in _TO_ROWS.positions(subject.opcodes[at]).tolist():
         _require_distinct_targets(subject, int(at[which]), lists[which])
 
 

@@ -15,6 +15,7 @@ from nnet3_compiler.declaration import OPCODE_COLUMN, Command
 
 from nnet3_optimizer.analysis.analysis import Analysis, analyze
 from nnet3_optimizer.analysis.csr import Bools, Ids
+from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.errors import CheckError
 from nnet3_optimizer.listing import describe_submatrix, list_commands
@@ -58,10 +59,10 @@ class Subject:
         """(C, TABLE_WIDTH) int32, the commands."""
         return self.computation.command_table
 
-    @property
+    @cached_property
     def opcodes(self) -> Table:
         """(C,) int32."""
-        return self.table[:, OPCODE_COLUMN]
+        return np.ascontiguousarray(self.table[:, OPCODE_COLUMN])
 
     @cached_property
     def is_loop(self) -> bool:
@@ -85,9 +86,7 @@ class Subject:
 
     def positions(self, *types: type[Command]) -> Ids:
         """Returns the positions of all commands of these types, ascending."""
-        wanted = np.zeros(len(SCHEMA.types), dtype=np.bool_)
-        wanted[[each.OPCODE for each in types]] = True
-        return np.flatnonzero(wanted[self.opcodes])
+        return CommandKinds.of(*types).positions(self.opcodes)
 
     def operand(self, at: Ids, command_type: type[Command], name: str) -> Ids:
         """Returns an operand of the commands at these positions; see `operands.operand`."""

@@ -13,14 +13,12 @@ from nnet3_compiler.commands import (
 )
 
 from nnet3_optimizer.analysis.accesses import READ, WRITE
+from nnet3_optimizer.analysis.csr import where
+from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.checks.subject import Subject
 
-_IDLE = (
-    AllocMatrixUndefined.OPCODE,
-    AllocMatrixZeroed.OPCODE,
-    DeallocMatrix.OPCODE,
-    SwapMatrix.OPCODE,
-    NoOperation.OPCODE,
+_IDLE = CommandKinds.of(
+    AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix, SwapMatrix, NoOperation
 )
 """Commands that compute nothing."""
 
@@ -32,7 +30,7 @@ def check_undefined(subject: Subject) -> None:
     together with others: what matters is whether they are read afterwards.
     """
     lists = subject.analysis.variable_accesses
-    begins = np.flatnonzero(lists.is_accessed)
+    begins = where(lists.is_accessed)
     first = lists.splits[begins]
     command = lists.command[first]
     defined = lists.access[first] == WRITE
@@ -57,8 +55,8 @@ def check_unused(subject: Subject) -> None:
         return
     analysis = subject.analysis
     feeds = analysis.flow.feeding(len(subject.table))
-    is_idle = np.isin(subject.opcodes, _IDLE)
-    at = np.flatnonzero(~feeds & ~analysis.has_side_effects & ~is_idle)
+    is_idle = _IDLE.among(subject.opcodes)
+    at = where(~feeds & ~analysis.has_side_effects & ~is_idle)
     if len(at):
         subject.fail(f"{subject.name(int(at[0]))}: nothing reads the result", int(at[0]))
 

@@ -14,6 +14,7 @@ from nnet3_compiler.commands import (
 from nnet3_descriptors.nodes import ComponentNode, InputNode, OutputNode
 
 from nnet3_optimizer.analysis.csr import Bools, Ids
+from nnet3_optimizer.checks.network import node_dims
 from nnet3_optimizer.checks.subject import COLS, Subject
 
 
@@ -34,7 +35,7 @@ def check_world(subject: Subject) -> None:
         at,
         lambda i: f"node = {node[i]} is out of range: the network has {len(nodes)} nodes",
     )
-    dims = np.array([subject.nnet.node_dim(nodes[each].name) for each in node.tolist()], np.int32)
+    dims = node_dims(subject.nnet)[node]
     subject.require_size(
         at,
         "matrix",
@@ -67,11 +68,11 @@ def _check_direction(subject: Subject, at: Ids, node: np.ndarray) -> None:
 
 def _check_once(subject: Subject, at: Ids, node: np.ndarray) -> None:
     keys = np.stack([subject.segment(at), subject.opcodes[at], node])
-    _, first, counts = np.unique(keys, axis=1, return_index=True, return_counts=True)
+    seen: set[tuple[int, ...]] = set()
     once = np.ones(len(at), dtype=np.bool_)
-    for each in np.flatnonzero(counts > 1).tolist():
-        repeated = np.flatnonzero((keys == keys[:, [first[each]]]).all(axis=0))
-        once[repeated[1:]] = False
+    for i, key in enumerate(map(tuple, keys.T.tolist())):
+        once[i] = key not in seen
+        seen.add(key)
     subject.require(
         once, at, lambda i: f"node '{subject.nnet.nodes[node[i]].name}' is named twice in a segment"
     )

@@ -1,0 +1,32 @@
+"""What the checks have to know of a network, as arrays; worked out once for each."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors import Nnet
+from nnet3_descriptors.remembering import remembered
+
+Dims = npt.NDArray[np.int32]
+
+
+@remembered
+def node_dims(nnet: Nnet) -> Dims:
+    """Returns the number of columns of each node, (nodes,) int32."""
+    return _frozen([nnet.node_dim(name) for name in nnet.node_names])
+
+
+@remembered
+def component_dims(nnet: Nnet) -> tuple[Dims, Dims]:
+    """Returns the input and the output dimension of each component, (components,) int32 each."""
+    components = nnet.components
+    return (
+        _frozen([component.input_dim for component in components]),
+        _frozen([component.output_dim for component in components]),
+    )
+
+
+def _frozen(dims: list[int]) -> Dims:
+    array = np.array(dims, dtype=np.int32)
+    array.flags.writeable = False
+    return array
