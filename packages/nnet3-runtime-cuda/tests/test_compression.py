@@ -64,6 +64,15 @@ def test_signs_only() -> None:
         np.testing.assert_array_equal(actual, [[0, 0, 0, 0, 1, 1, 1, 1]])
 
 
+def test_bits_in_the_memory_of_the_matrix() -> None:
+    """A matrix of several blocks of rows survives packing where its own elements lie."""
+    array = np.random.default_rng(0).standard_normal((2500, 64)).astype(np.float32)
+
+    actual = round_trip(array, ONE_BIT, 0.0, truncate=False)
+
+    np.testing.assert_array_equal(actual, array > 0)
+
+
 @pytest.mark.parametrize("shape", [(1, 1), (5, 7), (3, 64), (700, 129), (2, 70000)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_bits_of_any_number_of_columns(shape: tuple[int, int], dtype: type[np.floating]) -> None:

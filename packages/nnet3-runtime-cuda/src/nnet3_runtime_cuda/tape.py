@@ -287,10 +287,14 @@ class Tape:
         self.ceil(out, out)
 
     def pack_signs(self, a: Array, out: Array) -> None:
-        """Bit k of out[r, j] = whether a[r, 8 j + k] > 0; out: uint8, (rows, columns / 8 up)."""
+        """Bit k of out[r, j] = whether a[r, 8 j + k] > 0; out: uint8, (rows, columns / 8 up).
+
+        The output may lie in the memory of `a`.
+        """
         columns, width = a.shape[1], out.shape[1]
+        apart = self.scratch(*out.shape, dtype=np.uint8)
         flags: Array | None = None
-        for values, packed in self.row_blocks(a, out):
+        for values, packed in self.row_blocks(a, apart):
             if flags is None:
                 flags = self.scratch(len(values), 8 * width, dtype=np.bool_)
                 self.fill(False, flags[:, columns:])
@@ -300,14 +304,20 @@ class Tape:
             self.calls.append(partial(self.xp.multiply, words, GATHER_BITS, words))
             self.calls.append(partial(self.xp.right_shift, words, np.uint64(56), words))
             self.copy(words, packed)
+        self.copy(apart, out)
 
     def unpack_signs(self, packed: Array, out: Array) -> None:
-        """out[r, c] = 1 or 0, bit c % 8 of packed[r, c // 8]: the inverse of `pack_signs`."""
+        """out[r, c] = 1 or 0, bit c % 8 of packed[r, c // 8]: the inverse of `pack_signs`.
+
+        `packed` may lie in the memory of the output.
+        """
         columns, width = out.shape[1], packed.shape[1]
+        apart = self.scratch(*packed.shape, dtype=np.uint8)
+        self.copy(packed, apart)
         bits = np.arange(256)[:, None] >> np.arange(8) & 1
         table: Array = self.xp.asarray(bits, dtype=out.dtype)
         numbers: Array | None = None
-        for values, stored in self.row_blocks(out, packed):
+        for values, stored in self.row_blocks(out, apart):
             if numbers is None:
                 numbers = self.scratch(len(stored), width, dtype=np.int64)
                 whole = self.scratch(len(stored), 8 * width, dtype=out.dtype)
