@@ -302,6 +302,60 @@ class FakeRuntime:
             stream.synchronize()
 
 
+class FakeArray:
+    """An array in the memory of a device.
+
+    Attributes:
+        host: What is there now, which work on streams may still change.
+    """
+
+    def __init__(
+        self, cuda: StrictCuda, shape: Any, dtype: Any, memory: Any, strides: Any = None
+    ) -> None:
+        buffer = (ctypes.c_uint8 * memory.nbytes).from_address(memory.address)
+        self.host = np.ndarray(shape, dtype, buffer=buffer, strides=strides)
+        self.memory = memory
+        self.device = SimpleNamespace(id=cuda.current_device)
+        self.shape, self.dtype, self.ndim = self.host.shape, self.host.dtype, self.host.ndim
+        self._cuda = cuda
+
+    @classmethod
+    def new(cls, cuda: StrictCuda, shape: tuple[int, ...], dtype: Any) -> FakeArray:
+        """An array in memory of its own."""
+        nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        block = cuda.alloc(nbytes)
+        memory = SimpleNamespace(address=block.ptr, nbytes=nbytes, block=block)
+        return cls(cuda, shape, dtype, memory)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self.device.id
+
+    def copy(self) -> FakeArray:
+        """A copy, made on the current stream."""
+        array = FakeArray.new(self._cuda, self.shape, self.dtype)
+        self._cuda.get_current_stream().add(lambda: np.copyto(array.host, self.host))
+        return array
+
+    def get(self) -> np.ndarray:
+        """The values, once the stream has made them."""
+        with FakeDevice(self._cuda, self.device.id):
+            self._cuda.get_current_stream().synchronize()
+        return self.host.copy()
+
+
+def _class_of_arrays(cuda: StrictCuda) -> type[FakeArray]:
+    """The class cupy.ndarray, whose instances are of a `FakeArray`."""
+
+    class Meta(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, FakeArray)
+
+        def __call__(cls, shape: Any, dtype: Any, *, memptr: Any, strides: Any) -> FakeArray:
+            return FakeArray(cuda, shape, dtype, memptr, strides)
+
+    return Meta("ndarray", (), {})
+
+
 class FakePool:
     """CuPy's memory pool, which keeps nothing."""
 
@@ -338,17 +392,32 @@ class StrictCupy:
     ) -> None:
         self.cuda = StrictCuda(num_devices=num_devices, total_bytes=total_bytes)
         self.kernels = kernels
+        self.ndarray = _class_of_arrays(self.cuda)
 
     def get_default_memory_pool(self) -> FakePool:
         """The pool."""
         return FakePool(self.cuda)
 
-    def ndarray(
-        self, shape: tuple[int, ...], dtype: Any, *, memptr: Any, strides: tuple[int, ...]
-    ) -> np.ndarray:
-        """An array in given memory."""
-        memory = (ctypes.c_uint8 * memptr.nbytes).from_address(memptr.address)
-        return np.ndarray(shape, dtype, buffer=memory, strides=strides)
+    def copyto(self, target: FakeArray, source: FakeArray, *, casting: Any) -> None:
+        """Copies, on the current stream."""
+        assert target.shape == source.shape
+        assert np.can_cast(source.dtype, target.dtype, casting)
+        self.cuda.get_current_stream().add(
+            lambda: np.copyto(target.host, source.host, casting=casting)
+        )
+
+    def from_dlpack(self, value: Any) -> FakeArray:
+        """The memory of another library, in order with the current stream."""
+        stream = self.cuda.get_current_stream().ptr
+        return value.__dlpack__(stream=stream or 1, max_version=(1, 0))
+
+    def asarray(self, value: Any) -> FakeArray:
+        """The memory of an object with __cuda_array_interface__."""
+        interface = value.__cuda_array_interface__
+        nbytes = int(np.prod(interface["shape"])) * np.dtype(interface["typestr"]).itemsize
+        device = self.cuda.current_device
+        memory = self.cuda.UnownedMemory(interface["data"][0], nbytes, value, device)
+        return FakeArray(self.cuda, interface["shape"], np.dtype(interface["typestr"]), memory)
 
     def RawModule(self, *, code: str, options: tuple[str, ...]) -> FakeModule:  # noqa: N802
         """A module of kernels."""

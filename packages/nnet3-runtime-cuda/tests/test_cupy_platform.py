@@ -117,8 +117,8 @@ def test_views_are_of_the_memory_itself(platform: CupyPlatform) -> None:
     address = uploaded(platform, np.arange(12).reshape(3, 4))
     platform.synchronize()
     view = platform.view(address + 4, (3, 2), (16, 4), np.float32)
-    np.testing.assert_array_equal(view, [[1, 2], [5, 6], [9, 10]])
-    assert ctypes.sizeof(view.base) == 2 * 16 + 4 + 4
+    np.testing.assert_array_equal(view.host, [[1, 2], [5, 6], [9, 10]])
+    assert view.memory.nbytes == 2 * 16 + 4 + 4
 
 
 def test_calls_run_in_order_on_the_callers_stream(platform: CupyPlatform, cupy: StrictCupy) -> None:

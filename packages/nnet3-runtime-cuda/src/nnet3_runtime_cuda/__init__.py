@@ -4,6 +4,7 @@ from nnet3_runtime_cuda.computer import NnetComputer
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.errors import (
     DeviceError,
+    DeviceMemoryError,
     RunError,
     TableError,
     UnsupportedComponentError,
@@ -14,6 +15,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DeviceError",
+    "DeviceMemoryError",
     "DeviceNnet",
     "Model",
     "NnetComputer",

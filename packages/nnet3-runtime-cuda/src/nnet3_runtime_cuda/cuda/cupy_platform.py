@@ -163,6 +163,31 @@ class CupyPlatform:
             pointer = cuda.MemoryPointer(memory, 0)
             return self._cupy.ndarray(shape, dtype, memptr=pointer, strides=strides)
 
+    def adopt(self, value: Any) -> Any:
+        """A CuPy array of the memory of any array on a CUDA device.
+
+        Work on it may follow on the current stream.
+
+        Raises:
+            BufferError: its owner does not give it.
+        """
+        with self._current("taking an array over"):
+            if isinstance(value, self._cupy.ndarray):
+                return value
+            if hasattr(value, "__dlpack__"):
+                return self._cupy.from_dlpack(value)
+            return self._cupy.asarray(value)
+
+    def copy_from(self, array: Any, view: Any) -> None:
+        """Copies one CuPy array to another of the same shape."""
+        with self._current("copying an array"):
+            self._cupy.copyto(view, array, casting="same_kind")
+
+    def copy_of(self, view: Any) -> Any:
+        """A copy of a CuPy array, in memory that CuPy allocates."""
+        with self._current("copying an array"):
+            return view.copy()
+
     # ---- work ----
 
     def build(self, source: str, kernels: Sequence[str]) -> Mapping[str, object]:

@@ -1,0 +1,65 @@
+"""What a computation needs is known before it runs, and what would fit is named."""
+
+from __future__ import annotations
+
+import pytest
+from computations import request, single
+from nnet3_compiler import CompilerOptions, NnetComputation, compile_computation
+from nnet3_optimizer import optimize, plan_memory
+from nnet3_runtime_cuda.cuda.budget import check_fits, minibatch_size
+from nnet3_runtime_cuda.cuda.platform import Properties
+from nnet3_runtime_cuda.errors import DeviceMemoryError
+
+
+def computation(sequences: int, *, debug_info: bool = True) -> NnetComputation:
+    """A training computation for so many sequences."""
+    nnet = single("type=AffineComponent input-dim=40 output-dim=30", dim=40)
+    options = CompilerOptions(output_debug_info=debug_info)
+    wanted = request(range(20), range(20), sequences=sequences)
+    return optimize(nnet, compile_computation(nnet, wanted, options=options))
+
+
+def device(free_bytes: int) -> Properties:
+    """A device with that much free memory."""
+    return Properties(name="Stand-in", total_bytes=1 << 40, free_bytes=free_bytes)
+
+
+@pytest.mark.parametrize("sequences", [1, 7, 64])
+def test_minibatch_size_is_found(sequences: int) -> None:
+    """It is the number of sequences of the request, unknown without debug info."""
+    assert minibatch_size(computation(sequences)) == sequences
+    assert minibatch_size(computation(sequences, debug_info=False)) is None
+
+
+def test_what_fits_passes() -> None:
+    """All of the free memory may be used."""
+    check_fits(1000, device(1000), computation(2))
+
+
+def test_minibatch_that_is_named_fits() -> None:
+    """The minibatch of the message needs no more than what is free, the next larger one does."""
+    large = computation(64)
+    needed = plan_memory(large).arena_bytes
+    free = needed * 3 // 8
+    with pytest.raises(
+        DeviceMemoryError,
+        match=rf"{needed:,} bytes of memory on Stand-in, of which {free:,} bytes are free; "
+        "a minibatch of 24 instead of 64 would fit",
+    ):
+        check_fits(needed, device(free), large)
+    assert (
+        plan_memory(computation(24)).arena_bytes <= free < plan_memory(computation(25)).arena_bytes
+    )
+
+
+@pytest.mark.parametrize(
+    ("free", "debug_info", "message"),
+    [
+        (10, True, "not one sequence of the 4 would fit"),
+        (250, False, "a minibatch 0.250 times as large would fit"),
+    ],
+)
+def test_other_advice(free: int, debug_info: bool, message: str) -> None:
+    """Without a minibatch that fits, or without knowing its size, the message says that."""
+    with pytest.raises(DeviceMemoryError, match=message):
+        check_fits(1000, device(free), computation(4, debug_info=debug_info))

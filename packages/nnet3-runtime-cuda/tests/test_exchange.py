@@ -1,0 +1,149 @@
+"""Arrays of the caller: NumPy, CuPy, DLPack, to and from the memory of a program."""
+
+from __future__ import annotations
+
+import ctypes
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
+from nnet3_runtime_cuda.cuda.exchange import Exchange
+from nnet3_runtime_cuda.errors import RunError
+from strict_cupy import FakeArray, QueuedLibrary, StrictCupy, on_device
+
+VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+class Tensor:
+    """An array of another library: PyTorch's, say."""
+
+    def __init__(self, array: Any, *, device: tuple[int, int], error: str | None = None) -> None:
+        self._array = array
+        self._device = device
+        self._error = error
+        self.streams: list[int] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device
+
+    def __dlpack__(self, *, stream: int | None = None, max_version: object = None) -> Any:
+        """The array itself stands for the capsule."""
+        if self._error:
+            raise BufferError(self._error)
+        self.streams.append(stream or 0)
+        return self._array
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        if self._device[0] != 1:
+            raise TypeError("can't convert a CUDA tensor to numpy")
+        return np.asarray(self._array)
+
+
+@pytest.fixture
+def cupy() -> StrictCupy:
+    """A CuPy with two devices."""
+    return StrictCupy(lambda source: {})
+
+
+@pytest.fixture
+def platform(cupy: StrictCupy, stand_in: ctypes.CDLL) -> CupyPlatform:
+    """The second device."""
+    library: Any = QueuedLibrary(stand_in, cupy.cuda)
+    return CupyPlatform(cupy, library, 1)
+
+
+def array_on(cupy: StrictCupy, device: int, values: np.ndarray) -> FakeArray:
+    """A CuPy array whose values a stream has still to write."""
+    with on_device(cupy.cuda, device):
+        array = FakeArray.new(cupy.cuda, values.shape, values.dtype)
+        cupy.cuda.get_current_stream().add(lambda: np.copyto(array.host, values))
+    return array
+
+
+def program_memory(platform: CupyPlatform) -> int:
+    """The address of memory for the values."""
+    return platform.allocate(VALUES.nbytes)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16])
+def test_numpy_goes_there_and_back(platform: CupyPlatform, dtype: Any) -> None:
+    """NumPy arrays of any type and order arrive as float32."""
+    exchange = Exchange(platform)
+    address = program_memory(platform)
+    given = np.asfortranarray(VALUES.astype(dtype))
+    assert exchange.on_device(given) is None
+    exchange.put(given, address)
+    taken = exchange.get(address, (2, 3), to_host=True)
+    assert type(taken) is np.ndarray
+    np.testing.assert_array_equal(taken, VALUES)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_cupy_stays_on_the_device(cupy: StrictCupy, platform: CupyPlatform, dtype: Any) -> None:
+    """A CuPy array is copied by the stream, with no wait; so is the result."""
+    exchange = Exchange(platform)
+    address = program_memory(platform)
+    given = array_on(cupy, 1, VALUES.astype(dtype))
+    found = exchange.on_device(given)
+    assert found is given
+    exchange.put(found, address)
+    taken = exchange.get(address, (2, 3), to_host=False)
+    assert isinstance(taken, cupy.ndarray)
+    assert np.isnan(taken.host).all()  # nothing has waited for the stream
+    np.testing.assert_array_equal(taken.get(), VALUES)
+
+
+def test_result_is_the_callers(cupy: StrictCupy, platform: CupyPlatform) -> None:
+    """What was given back does not change when the program's memory does."""
+    exchange = Exchange(platform)
+    address = program_memory(platform)
+    exchange.put(VALUES, address)
+    taken = exchange.get(address, (2, 3), to_host=False)
+    exchange.put(-VALUES, address)
+    np.testing.assert_array_equal(taken.get(), VALUES)
+
+
+def test_tensors_are_told_the_stream(cupy: StrictCupy, platform: CupyPlatform) -> None:
+    """A tensor with DLPack gets the current stream, for whose order its owner then sees."""
+    exchange = Exchange(platform)
+    address = program_memory(platform)
+    tensor = Tensor(array_on(cupy, 1, VALUES), device=(2, 1))
+    exchange.put(exchange.on_device(tensor), address)
+    with on_device(cupy.cuda, 1), cupy.cuda.Stream(non_blocking=True) as stream:
+        exchange.put(exchange.on_device(tensor), address)
+    assert tensor.streams == [1, stream.ptr]
+
+
+def test_tensor_on_the_host(platform: CupyPlatform) -> None:
+    """A tensor in the memory of the processor is taken like a NumPy array."""
+    tensor = Tensor(VALUES, device=(1, 0))
+    assert Exchange(platform).on_device(tensor) is None
+    np.testing.assert_array_equal(np.asarray(tensor), VALUES)
+
+
+def test_tensor_that_is_not_given(platform: CupyPlatform) -> None:
+    """The reason that the owner gives is passed on."""
+    tensor = Tensor(VALUES, device=(2, 1), error="Can't export tensors that require gradient")
+    with pytest.raises(RunError, match="require gradient"):
+        Exchange(platform).on_device(tensor)
+
+
+def test_array_on_another_device(cupy: StrictCupy, platform: CupyPlatform) -> None:
+    """Nothing is copied from device to device behind the caller's back."""
+    with pytest.raises(RunError, match="on 'cuda:0', the network on 'cuda:1'"):
+        Exchange(platform).on_device(array_on(cupy, 0, VALUES))
+
+
+def test_cuda_array_interface(cupy: StrictCupy, platform: CupyPlatform) -> None:
+    """Arrays of Numba and others, which have no DLPack, are taken too."""
+    kept = array_on(cupy, 1, VALUES)
+    interface = {"shape": (2, 3), "typestr": "<f4", "data": (kept.memory.address, False)}
+    value = SimpleNamespace(__cuda_array_interface__=interface)
+    exchange = Exchange(platform)
+    address = program_memory(platform)
+    with on_device(cupy.cuda, 1):
+        found = exchange.on_device(value)
+    exchange.put(found, address)
+    np.testing.assert_array_equal(exchange.get(address, (2, 3), to_host=True), VALUES)
