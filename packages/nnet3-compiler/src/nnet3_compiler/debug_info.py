@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import attrs
@@ -83,6 +84,33 @@ class MatrixDebugInfo:
 
     def __hash__(self) -> int:
         return hash((self.is_deriv, self.num_rows, self.node))
+
+
+def debug_info_of_rows(
+    cindexes: IntArray,
+    rows: Iterable[tuple[int, int, int, bool]],
+    sequences: IntArray,
+) -> Iterator[MatrixDebugInfo]:
+    """Yields debug info of matrices that hold ranges of rows.
+
+    There is one for each of thousands of matrices, so what is right by construction is not
+    converted and checked again.
+
+    Args:
+        cindexes: (rows, 4) int32, read-only: all rows.
+        rows: For each matrix its first row, its number of rows, its block and whether it holds
+            derivatives.
+        sequences: (S,) int32, read-only: see `MatrixDebugInfo`.
+    """
+    new = MatrixDebugInfo.__new__
+    put = object.__setattr__  # the class is frozen
+    for begin, count, block, is_deriv in rows:
+        info = new(MatrixDebugInfo)
+        put(info, "is_deriv", is_deriv)
+        put(info, "pattern", cindexes[begin : begin + count])
+        put(info, "sequences", sequences)
+        put(info, "block", block)
+        yield info
 
 
 NO_DEBUG_INFO = MatrixDebugInfo(pattern=())

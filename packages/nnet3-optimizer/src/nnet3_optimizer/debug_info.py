@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from nnet3_compiler.debug_info import NO_DEBUG_INFO, MatrixDebugInfo, T
+from nnet3_compiler.arrays import freeze
+from nnet3_compiler.debug_info import NO_DEBUG_INFO, NODE, MatrixDebugInfo, T
 from nnet3_descriptors.indexes import NO_TIME
 
 
@@ -24,17 +25,21 @@ def concatenated(
         and (info.sequences is first.sequences or np.array_equal(info.sequences, first.sequences))
         for info, _, _ in parts
     )
-    if len({info.node for info, _, _ in parts}) != 1:
-        return NO_DEBUG_INFO
     if share_a_pattern:
+        pattern = np.concatenate([info.pattern for info, _, _ in parts])
+        is_known = len(pattern) * max(1, len(first.sequences)) == sum(rows for _, _, rows in parts)
+        if not is_known or (pattern[:, NODE] != pattern[0, NODE]).any():
+            return NO_DEBUG_INFO
         return MatrixDebugInfo(
             is_deriv=first.is_deriv,
-            pattern=np.concatenate([info.pattern for info, _, _ in parts]),
+            pattern=freeze(pattern),
             sequences=first.sequences,
             block=first.block,
         )
+    if len({info.node for info, _, _ in parts}) != 1:
+        return NO_DEBUG_INFO
     cindexes = [info.cindexes[row : row + rows] for info, row, rows in parts]
-    return MatrixDebugInfo(is_deriv=first.is_deriv, pattern=np.concatenate(cindexes))
+    return MatrixDebugInfo(is_deriv=first.is_deriv, pattern=freeze(np.concatenate(cindexes)))
 
 
 def rows_of(info: MatrixDebugInfo, begin: int, end: int) -> MatrixDebugInfo:

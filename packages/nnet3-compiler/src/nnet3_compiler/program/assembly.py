@@ -10,7 +10,7 @@ from nnet3_descriptors.components.base import PrecomputedIndexes
 from nnet3_graph import ComputationRequest
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.arrays import IntArray, freeze
 from nnet3_compiler.commands import (
     AcceptInput,
     AllocMatrixZeroed,
@@ -19,7 +19,7 @@ from nnet3_compiler.commands import (
     ProvideOutput,
 )
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.debug_info import NO_DEBUG_INFO, MatrixDebugInfo
+from nnet3_compiler.debug_info import NO_DEBUG_INFO, MatrixDebugInfo, debug_info_of_rows
 from nnet3_compiler.declaration import Command, Table
 from nnet3_compiler.emission import Emission, IndexLists, command_rows
 from nnet3_compiler.program.backward import DescriptorBackward
@@ -139,22 +139,11 @@ class Program:
         """Returns what the rows of each matrix stand for."""
         steps, minibatch = self.steps, self.minibatch
         node = np.repeat(steps.node[steps.by_node], steps.count[steps.by_node])
-        cindexes = np.column_stack([node, steps.indexes]).astype(np.int32)
-        cindexes.flags.writeable = False
-        sequences = minibatch.sequences if minibatch.size > 1 else ()
-        return (
-            NO_DEBUG_INFO,
-            *(
-                MatrixDebugInfo(
-                    is_deriv=is_deriv,
-                    pattern=cindexes[steps.rows_of(step)],
-                    sequences=sequences,
-                    block=int(steps.block[step]),
-                )
-                for step, is_deriv in zip(
-                    self.info.matrix_step[1:].tolist(),
-                    self.info.matrix_is_deriv[1:].tolist(),
-                    strict=True,
-                )
-            ),
-        )
+        cindexes = np.empty((len(node), 4), np.int32)
+        cindexes[:, 0], cindexes[:, 1:] = node, steps.indexes
+        sequences = minibatch.sequences if minibatch.size > 1 else NO_DEBUG_INFO.sequences
+        step = self.info.matrix_step[1:]
+        columns = steps.begin[step], steps.count[step], steps.block[step]
+        is_deriv = self.info.matrix_is_deriv[1:]
+        rows = zip(*(column.tolist() for column in (*columns, is_deriv)), strict=True)
+        return NO_DEBUG_INFO, *debug_info_of_rows(freeze(cindexes), rows, sequences)

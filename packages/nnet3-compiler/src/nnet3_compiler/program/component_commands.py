@@ -137,19 +137,44 @@ def precompute_indexes(
     numbers = np.zeros(len(steps), np.int32)
     found: list[PrecomputedIndexes | None] = [None]
     special = ~network.has(ComponentProperties.SIMPLE) & (network.kind == NodeKind.COMPONENT)
+    rows = _AllRows(steps, minibatch)
     for step in np.flatnonzero(special[steps.node] & ~steps.is_given).tolist():
         component = network.nnet.components[int(network.component[steps.node[step]])]
         need_backprop = requests[int(steps.segment[step])].needs_derivatives
-        inputs = steps.indexes[steps.rows_of(step - 1)]
-        outputs = steps.indexes[steps.rows_of(step)]
         precomputed = component.precompute_repeated_indexes(
-            inputs, outputs, need_backprop, minibatch.size
+            steps.indexes[steps.rows_of(step - 1)],
+            steps.indexes[steps.rows_of(step)],
+            need_backprop,
+            minibatch.size,
         )
         if precomputed is NotImplemented:
-            inputs = minibatch.indexes(inputs, int(steps.block[step - 1]))
-            outputs = minibatch.indexes(outputs, int(steps.block[step]))
+            inputs, outputs = rows.of_step(step - 1), rows.of_step(step)
             precomputed = component.precompute_indexes(inputs, outputs, need_backprop)
         if precomputed is not None:
             numbers[step] = len(found)
             found.append(precomputed)
     return numbers, tuple(found)
+
+
+class _AllRows:
+    """The rows of steps, of all sequences."""
+
+    def __init__(self, steps: Steps, minibatch: Minibatch) -> None:
+        self.steps = steps
+        self.minibatch = minibatch
+        self.of_node: dict[int, IntArray] = {}
+
+    def of_step(self, step: int) -> IntArray:
+        """Returns the indexes of all rows of a step, in order: (rows, 3) int32."""
+        steps, size = self.steps, self.minibatch.size
+        rows, block = steps.rows_of(step), int(steps.block[step])
+        if block > 1:
+            return self.minibatch.indexes(steps.indexes[rows], block)
+        # Sequence by sequence for each row of the pattern: those of all steps of a node at once.
+        node = int(steps.node[step])
+        own = steps.by_node[steps.node_begin[node] : steps.node_begin[node + 1]]
+        first = int(steps.begin[own[0]])
+        if node not in self.of_node:
+            end = steps.rows_of(int(own[-1])).stop
+            self.of_node[node] = self.minibatch.indexes(steps.indexes[first:end], 1)
+        return self.of_node[node][(rows.start - first) * size : (rows.stop - first) * size]

@@ -160,7 +160,7 @@ class BackpropTruncationComponent(Component):
         interval = self.zeroing_interval
         crosses = time // interval != (time - self.recurrence_interval) // interval
         return BackpropTruncationPrecomputedIndexes(
-            boundary_rows=np.flatnonzero(crosses).astype(np.int32)
+            boundary_rows=crosses.nonzero()[0].astype(np.int32)
         )
 
 

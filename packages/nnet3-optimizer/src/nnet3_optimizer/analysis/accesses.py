@@ -30,7 +30,7 @@ from nnet3_compiler.declaration import (
 )
 
 from nnet3_optimizer.analysis.csr import Bools, Ids, ordering, splits_of, where
-from nnet3_optimizer.analysis.kinds import CommandKinds
+from nnet3_optimizer.analysis.kinds import CommandKinds, columns_of_kind
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.pair_lists import PairLists
 from nnet3_optimizer.analysis.variables import MATRIX, Table, Variables
@@ -90,12 +90,7 @@ class SubmatrixAccesses:
         return cls(command=command, submatrix=submatrix, access=kinds)
 
 
-_LIST_COLUMN: Ids = np.where(
-    (SCHEMA.kind == OperandKind.INDEXES_MULTI).any(axis=1),
-    (SCHEMA.kind == OperandKind.INDEXES_MULTI).argmax(axis=1),
-    0,
-)
-"""By opcode the column with the number of a list of (submatrix, row) pairs; 0 if there is none."""
+_LIST_COLUMN = columns_of_kind(OperandKind.INDEXES_MULTI)
 
 
 @attrs.frozen(kw_only=True, eq=False)

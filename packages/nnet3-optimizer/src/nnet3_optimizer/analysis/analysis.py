@@ -22,7 +22,6 @@ from nnet3_optimizer.analysis.accesses import (
     SubmatrixAccesses,
     matrix_accesses,
     variable_accesses,
-    with_parts_read,
 )
 from nnet3_optimizer.analysis.csr import Bools, Csr, Ids, where
 from nnet3_optimizer.analysis.flow import Flow
@@ -128,11 +127,7 @@ class Analysis:
 
         A write to a part of the matrix reads and writes it.
         """
-        accesses = self.submatrix_accesses
-        at = where(self.submatrices[accesses.submatrix, MATRIX] == matrix)
-        access = with_parts_read(self.layout, accesses.submatrix[at], accesses.access[at])
-        only = np.zeros(len(at), dtype=np.int64)
-        return AccessLists.of(only, accesses.command[at], access, 1)[0]
+        return self.matrix_accesses[matrix]
 
     @cached_property
     def has_side_effects(self) -> Bools:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple, Self
 
 import numpy as np
-from nnet3_compiler.commands import SCHEMA, Propagate
-from nnet3_compiler.declaration import OPCODE_COLUMN, OperandKind
+from nnet3_compiler.commands import Propagate
+from nnet3_compiler.declaration import OPCODE_COLUMN
 
 from nnet3_optimizer.analysis.accesses import READ, WRITE, AccessLists
-from nnet3_optimizer.analysis.csr import Bools, Ids
+from nnet3_optimizer.analysis.csr import Bools, Ids, where
+from nnet3_optimizer.analysis.kinds import memos
 from nnet3_optimizer.analysis.variables import Table
 
 
@@ -54,11 +55,10 @@ class Flow(NamedTuple):
 
 
 def _memo_edges(table: Table) -> tuple[Ids, Ids]:
-    opcodes = table[:, OPCODE_COLUMN]
-    kinds = SCHEMA.kind[opcodes]
-    command, column = np.nonzero((kinds == OperandKind.MEMO) & (table != 0))
-    memo = table[command, column]
-    makes = opcodes[command] == Propagate.OPCODE
+    named = memos(table)
+    command = where(named != 0)
+    memo = named[command]
+    makes = table[command, OPCODE_COLUMN] == Propagate.OPCODE
     maker = np.full(int(memo.max(initial=0)) + 1, -1)
     maker[memo[makes]] = command[makes]
     used = ~makes & (maker[memo] >= 0)

@@ -7,10 +7,28 @@ from typing import Self
 import attrs
 import numpy as np
 from nnet3_compiler.commands import SCHEMA
-from nnet3_compiler.declaration import Command
+from nnet3_compiler.declaration import OPCODE_COLUMN, Command, OperandKind
 
 from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.variables import Table
+
+
+def columns_of_kind(kind: OperandKind) -> Ids:
+    """Returns by opcode the column of the operand of a kind, (opcodes,); 0 if there is none.
+
+    No command has two of the kinds that this is meant for: memos, and each kind of lists.
+    """
+    is_kind = SCHEMA.kind == kind
+    return np.where(is_kind.any(axis=1), is_kind.argmax(axis=1), 0)
+
+
+MEMO_COLUMN = columns_of_kind(OperandKind.MEMO)
+
+
+def memos(table: Table) -> Ids:
+    """Returns the memo that each command makes or uses, (C,); 0 for none."""
+    column = MEMO_COLUMN[table[:, OPCODE_COLUMN]]
+    return np.where(column > 0, table[np.arange(len(table)), column], 0)
 
 
 @attrs.frozen(eq=False)

@@ -7,7 +7,7 @@ from functools import cached_property
 import attrs
 import numpy as np
 
-from nnet3_optimizer.analysis.csr import Csr, Ids, splits_of
+from nnet3_optimizer.analysis.csr import Csr, Ids, splits_of, where
 from nnet3_optimizer.analysis.variables import Table
 
 
@@ -34,9 +34,15 @@ class PairLists:
     @cached_property
     def named(self) -> Csr:
         """For each list the distinct submatrices in it."""
-        submatrix = self.pairs[:, 0].astype(np.int64)
-        owner = np.repeat(np.arange(len(self.lists), dtype=np.int64), np.diff(self.splits))
-        keys = np.sort(((owner << 32) | submatrix)[submatrix > 0])
+        submatrix = self.pairs[:, 0]
+        # Most rows come from the same submatrix as the one before: only where it changes is sorted.
+        is_first = np.ones(len(submatrix), dtype=np.bool_)
+        np.not_equal(submatrix[1:], submatrix[:-1], out=is_first[1:])
+        is_first[self.splits[:-1][self.splits[:-1] < len(submatrix)]] = True
+        is_first &= submatrix > 0
+        at = where(is_first)
+        owner = np.searchsorted(self.splits, at, side="right") - 1
+        keys = np.sort((owner << 32) | submatrix[at])
         distinct = keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if len(keys) else keys
         counts = np.bincount(distinct >> 32, minlength=len(self.lists))
         return Csr(splits_of(counts), distinct & 0xFFFFFFFF)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-from nnet3_compiler.commands import SCHEMA, Propagate, StoreStats
-from nnet3_compiler.declaration import OperandKind
+from nnet3_compiler.commands import Propagate, StoreStats
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 
 from nnet3_optimizer.analysis.csr import where
+from nnet3_optimizer.analysis.kinds import memos
 from nnet3_optimizer.checks.subject import Subject
-
-_IS_MEMO = SCHEMA.kind == OperandKind.MEMO
-_MEMO_COLUMN = np.where(_IS_MEMO.any(axis=1), _IS_MEMO.argmax(axis=1), 0)
-"""By opcode the column of the memo; 0 if there is none."""
 
 
 def check_memos(subject: Subject) -> None:
@@ -26,10 +21,9 @@ def check_memos(subject: Subject) -> None:
     used: set[int] = set()
     spent: dict[int, int] = {}
     table = subject.table
-    column = _MEMO_COLUMN[subject.opcodes]
-    memos = np.where(column > 0, table[np.arange(len(table)), column], 0)
-    for at in where(memos != 0).tolist():
-        opcode, component, memo = int(table[at, 0]), int(table[at, 2]), int(memos[at])
+    named = memos(table)
+    for at in where(named != 0).tolist():
+        opcode, component, memo = int(table[at, 0]), int(table[at, 2]), int(named[at])
         kind = subject.name(at)
         name, owner = subject.component(component)
         if not owner.properties & Property.USES_MEMO:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import attrs
 import numpy as np
 from nnet3_compiler.commands import (
-    SCHEMA,
     Backprop,
     NoOperation,
     Propagate,
 )
-from nnet3_compiler.declaration import OPCODE_COLUMN, OperandKind
-from nnet3_optimizer.analysis.csr import Bools
+from nnet3_compiler.declaration import OPCODE_COLUMN
+from nnet3_optimizer.analysis.csr import Bools, ordering, splits_of, where
 from nnet3_optimizer.analysis.flow import Flow
+from nnet3_optimizer.analysis.kinds import memos
 from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.operands import columns
@@ -76,35 +76,39 @@ def _needed(program: Program, flow: Flow) -> Bools:
     is_nothing = program.opcodes == NoOperation.OPCODE
     needed = program.analysis.has_side_effects | is_sizing
     candidates = ~needed & ~is_nothing
-    if (candidates & ~flow.feeding(len(needed))).any():
-        _spread(flow, needed)
-    else:
-        # Nothing ends in vain, so nothing that leads there does.
-        needed |= candidates
+    needed |= candidates
+    in_vain = where(candidates & ~flow.feeding(len(needed)))
+    if len(in_vain):
+        needed[_with_what_leads_to(in_vain.tolist(), flow, candidates)] = False
     return needed & ~sizing_without_use(program, needed)
 
 
-def _spread(flow: Flow, needed: Bools) -> None:
-    """Marks all that needed commands need."""
-    reader, writer = flow
-    order = np.argsort(reader, kind="stable")
-    begins = np.searchsorted(reader[order], np.arange(len(needed) + 1)).tolist()
+def _with_what_leads_to(in_vain: list[int], flow: Flow, candidates: Bools) -> list[int]:
+    """Returns these commands, and the candidates of which only they read the results."""
+    apart = flow.reader != flow.writer
+    reader, writer = flow.reader[apart], flow.writer[apart]
+    order = ordering(reader)
+    begins = splits_of(np.bincount(reader, minlength=len(candidates))).tolist()
     writers = writer[order].tolist()
-    flags = bytearray(needed.tobytes())
-    for command in range(len(needed) - 1, -1, -1):
-        if flags[command]:
-            for each in writers[begins[command] : begins[command + 1]]:
-                flags[each] = 1
-    needed[:] = np.frombuffer(bytes(flags), dtype=np.bool_)
+    readers_left = np.bincount(writer, minlength=len(candidates)).tolist()
+    dead, last = list(in_vain), 0
+    while last < len(dead):
+        for each in writers[begins[dead[last]] : begins[dead[last] + 1]]:
+            readers_left[each] -= 1
+            if not readers_left[each] and candidates[each]:
+                dead.append(each)
+        last += 1
+    return dead
 
 
 def _drop_unused_memos(table: Table, needed: Bools) -> None:
     """Lets no Propagate make a memo that only removed commands used."""
-    kinds = SCHEMA.kind[table[:, OPCODE_COLUMN]]
-    is_memo = (kinds == OperandKind.MEMO) & (table != 0)
-    makes = is_memo & (table[:, [OPCODE_COLUMN]] == Propagate.OPCODE)
-    still_used = np.unique(table[is_memo & ~makes & needed[:, None]])
-    table[makes & ~np.isin(table, still_used)] = 0
+    named = memos(table)
+    makes = table[:, OPCODE_COLUMN] == Propagate.OPCODE
+    is_used = np.zeros(int(named.max(initial=0)) + 1, dtype=np.bool_)
+    is_used[named[~makes & needed]] = True
+    in_vain = where(makes & ~is_used[named])
+    table[in_vain, columns(Propagate)["memo"]] = 0
 
 
 def _without_unused_derivatives(program: Program, flow: Flow) -> Program:

@@ -117,9 +117,11 @@ def _keep_lists(lists: Sequence[Table], table: Table, refers: Bools) -> tuple[Ta
 
 def _renamed(lists: PairLists, new_submatrix: Ids) -> tuple[Table, ...]:
     """Returns the lists with the new numbers of submatrices."""
+    if not lists.lists:
+        return ()
     pairs = lists.pairs.copy()
-    named = pairs[:, 0] > 0
-    pairs[named, 0] = new_submatrix[pairs[named, 0]]
+    # The number -1, for none, finds the last.
+    pairs[:, 0] = np.append(new_submatrix, -1)[pairs[:, 0]]
     pairs.flags.writeable = False
     return tuple(pairs[begin:end] for begin, end in itertools.pairwise(lists.splits.tolist()))
 
