@@ -34,8 +34,8 @@ def consolidate_model_update(program: Program) -> Program:
     2. It has more than one Backprop. Each becomes BackpropNoModelUpdate, and goes away if it was
        there for the update alone; before each, the rows that it reads are copied into matrices that
        hold those of all of them, one below the other.
-    3. One Backprop on these matrices, without input derivative, follows the last command that is no
-       DeallocMatrix or ProvideOutput.
+    3. One Backprop on these matrices, without input derivative, follows the last of them, so that
+       what was gathered can be freed before the backward pass goes on.
 
     `merge_variables` then removes most of the copies: values are written where they are gathered.
     With natural gradient the rows of all times are preconditioned together.
@@ -107,13 +107,12 @@ _AT_THE_END = CommandKinds.of(DeallocMatrix, ProvideOutput)
 
 
 class _Consolidation:
-    """The new commands: allocations first, copies before each Backprop, updates at the end."""
+    """The new commands: allocations first, copies before each Backprop, updates after the last."""
 
     def __init__(self, program: Program, edit: Edit) -> None:
         self.program = program
         self.edit = edit
         self.gathered: list[int] = []
-        self.updates: list[Backprop] = []
 
     def add(self, component: int, at: Ids) -> None:
         """Consolidates the Backprop commands at these positions."""
@@ -126,7 +125,8 @@ class _Consolidation:
             operands["output_value"] = self._gather(at, "output_value")
         table[at, OPCODE_COLUMN] = BackpropNoModelUpdate.OPCODE
         self.edit.delete(at[table[at, columns(Backprop)["input_deriv"]] == 0])
-        self.updates.append(Backprop(component=component, **operands))
+        update = Backprop(component=component, **operands)
+        self.edit.insert(int(at[-1]) + 1, np.array([update.row], np.int32))
 
     def _gather(self, at: Ids, operand: str) -> int:
         """Adds a matrix for one operand of all commands, and the copies; returns its submatrix."""
@@ -157,7 +157,7 @@ class _Consolidation:
         return whole
 
     def finish(self) -> None:
-        """Adds the commands at the beginning and at the end."""
+        """Adds the allocations at the beginning and the deallocations at the end."""
         gathered = np.array(self.gathered)
         opcodes = self.program.opcodes
         inputs = np.flatnonzero(opcodes != AcceptInput.OPCODE)
@@ -166,5 +166,4 @@ class _Consolidation:
         end = int(np.flatnonzero(~ends)[-1]) + 1
         count = len(gathered)
         self.edit.insert(begin, command_rows(AllocMatrixZeroed, count, matrix=gathered))
-        self.edit.insert(end, np.array([update.row for update in self.updates], np.int32))
         self.edit.insert(end, command_rows(DeallocMatrix, count, matrix=gathered))
