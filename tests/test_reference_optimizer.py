@@ -15,6 +15,8 @@ from nnet3_optimizer import (
 from optimizer_trials import SWITCHES, Trial
 from reference_cases import ReferenceCase, computation_request, parametrize_cases
 
+KALDIS_PASSES = OptimizeOptions(verify=True, recompute_activations=False)
+
 WORKING = {
     "Propagate",
     "Backprop",
@@ -45,7 +47,7 @@ def test_costs_no_more_than_kaldi(case: ReferenceCase) -> None:
     compiled = compile_computation(nnet, computation_request(case))
     check_computation(nnet, compiled, check_rewrite=True)
 
-    optimized = optimize(nnet, compiled, OptimizeOptions(verify=True))
+    optimized = optimize(nnet, compiled, KALDIS_PASSES)
 
     check_computation(nnet, optimized)
     verify_equivalent(nnet, compiled, optimized)
@@ -69,3 +71,18 @@ def test_without_one_option(case: ReferenceCase) -> None:
 
     for switch in SWITCHES:
         trial.optimized(OptimizeOptions(**{switch: False}), known=with_all)
+
+
+@parametrize_cases()
+def test_passes_beyond_kaldis_save_memory(case: ReferenceCase) -> None:
+    """All passes together are checked and proven, and need no more memory than Kaldi's set."""
+    nnet = read_nnet(case.binary_path)
+    nnet = set_test_mode(nnet) if case.test_mode else nnet
+    compiled = compile_computation(nnet, computation_request(case))
+    few = optimize(nnet, compiled, KALDIS_PASSES)
+
+    optimized = optimize(nnet, compiled, OptimizeOptions(verify=True))
+
+    check_computation(nnet, optimized)
+    verify_equivalent(nnet, compiled, optimized)
+    assert peak_bytes(optimized) <= peak_bytes(few)

@@ -50,6 +50,23 @@ def test_compressed_matrices_count_at_their_compressed_size(kind: int, kept: int
     assert live_bytes(computation(text)).tolist() == [64, kept, kept, 64, 0]
 
 
+def test_compressed_form_lies_apart_from_the_elements() -> None:
+    """The elements and what is made of them are both there during the commands that convert."""
+    text = """
+    m1 = 40 x 4
+    m1 = accept input
+    compress m1 (type 5, truncate 1, range 0.0)
+    segment end
+    decompress m1
+    free m1
+    """
+
+    plan = plan_memory(computation(text), alignment=4)
+
+    assert sorted([plan.offsets[1], plan.compressed_offsets[1]]) in ([0, 40], [0, 640])
+    assert plan.arena_bytes == 640 + 40
+
+
 def test_compressed_form_has_a_place_of_its_own() -> None:
     """A compressed matrix has an offset for its elements and one for its compressed form."""
     text = """

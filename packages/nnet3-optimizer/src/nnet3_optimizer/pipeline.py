@@ -21,6 +21,7 @@ from nnet3_optimizer.passes.extension import extend_matrices
 from nnet3_optimizer.passes.io_order import consolidate_io
 from nnet3_optimizer.passes.merging import MergingOptions, merge_variables
 from nnet3_optimizer.passes.model_update import consolidate_model_update
+from nnet3_optimizer.passes.recomputation import recompute_activations
 from nnet3_optimizer.passes.renumber import renumber
 from nnet3_optimizer.passes.row_operations import (
     simplify_row_operations,
@@ -139,6 +140,11 @@ PIPELINE: tuple[Pass, ...] = (
         lambda o: o.optimize and o.allocate_from_other,
     ),
     Pass("consolidate-io", lambda p, o: consolidate_io(p), lambda o: True),
+    Pass(
+        "recompute-activations",
+        lambda p, o: recompute_activations(p),
+        lambda o: o.optimize and o.recompute_activations,
+    ),
     Pass(
         "memory-compression",
         lambda p, o: compress_activations(p, o.memory_compression_level),

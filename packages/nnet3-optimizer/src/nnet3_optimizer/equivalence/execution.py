@@ -88,9 +88,10 @@ def block_hash(row_hashes: Elements) -> int:
 class SymbolicExecution:
     """Runs a computation on symbols.
 
-    Components are unknown functions: of each row where they are simple, have no memo and are not
-    random, else of all rows together; their model update and statistics are sums of unknown
-    contributions. Undefined elements are symbols that occur in no other computation.
+    A NoOp is a copy. Other components are unknown functions: of each row where they are simple,
+    have no memo and are not random, else of all rows together; their model update and statistics
+    are sums of unknown contributions. Undefined elements are symbols that occur in no other
+    computation.
     """
 
     def __init__(self, nnet: Nnet, computation: NnetComputation, salt: int) -> None:
@@ -340,6 +341,9 @@ class SymbolicExecution:
         *_: int,
     ) -> None:
         properties = self._properties[component]
+        if self.nnet.components[component].type == "NoOpComponent":
+            self._matrix_copy(1.0, output, given)
+            return
         inputs = self._hashes(given)
         adds = bool(properties & Property.PROPAGATE_ADDS) and not self._same(given, output)
         if self._by_rows(component):

@@ -49,7 +49,8 @@ class Holdings:
         matrix_block: (M,) int64, the block of the elements of each matrix; -1 for none.
         compressed_block: (M,) int64, the block of its compressed form; -1 for none.
         block, begin, end: (P,) int64: block[p] is held from the command begin[p] up to the command
-            end[p], which gives it back; end[p] is the number of commands if none does.
+            end[p], which gives it back, or comes after the one that changes its form; end[p] is the
+            number of commands if none does.
     """
 
     bytes: Bytes
@@ -170,7 +171,9 @@ class _Holder:
                 self._take(self.matrix_block, matrix, self.float_bytes[matrix], at)
         else:
             block, begin = self.held.pop(matrix)
-            self.spans.append((block, begin, at))
+            # One form is made of the other bit by bit, so both are there during the command.
+            converts = opcode != DeallocMatrix.OPCODE
+            self.spans.append((block, begin, at + converts))
             if opcode == CompressMatrix.OPCODE:
                 size = compressed_bytes(self.matrices[matrix], second)
                 self._take(self.compressed_block, matrix, size, at)

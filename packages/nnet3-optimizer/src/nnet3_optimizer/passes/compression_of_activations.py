@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from nnet3_compiler.commands import (
     Backprop,
@@ -80,28 +82,57 @@ def compress_activations(program: Program, level: int) -> Program:
     markers = program.positions(NoOperationMarker.OPCODE)
     if level < 1 or is_loop(program.table) or len(markers) != 1:
         return program
+    marker = int(markers[0])
+    bits = kept_as_bits(program, marker)
+    others: list[Gap] = []
+    if level >= 2:
+        exact = {gap.matrix for gap in bits}
+        every = _used_on_both_sides(program, marker).tolist()
+        others = [_gap(program, each, marker) for each in every if each not in exact]
+    if not bits and not others:
+        return program
     edit = Edit(program)
-    changed = False
-    candidates = _used_on_both_sides(program, markers[0])
-    if level == 1:
-        candidates = np.intersect1d(candidates, _outputs_of_relus(program))
+    for gaps, kind, alpha in ((bits, ONE_BIT, 0.0), (others, INT16, LOSSY_RANGE)):
+        for gap in gaps:
+            whole = int(program.layout.whole_submatrix[gap.matrix])
+            pack = CompressMatrix(matrix=whole, compression_type=kind, truncate=1, alpha=alpha)
+            unpack = DecompressMatrix(matrix=whole)
+            edit.insert(gap.last_forward + 1, np.array([pack.row], np.int32))
+            edit.insert(gap.first_backward, np.array([unpack.row], np.int32))
+    return edit.program()
+
+
+class Gap(NamedTuple):
+    """A matrix that nothing uses for a while.
+
+    Attributes:
+        matrix: The matrix.
+        last_forward, first_backward: The last command of the forward part and the first of the
+            backward part that use it.
+    """
+
+    matrix: int
+    last_forward: int
+    first_backward: int
+
+
+def kept_as_bits(program: Program, marker: int) -> list[Gap]:
+    """Returns the matrices of which the backward part needs only the signs: rule 1."""
+    found = []
+    candidates = np.intersect1d(_used_on_both_sides(program, marker), _outputs_of_relus(program))
     for matrix in candidates.tolist():
+        gap = _gap(program, matrix, marker)
         commands, accesses = program.analysis.accesses_to_matrix(matrix)
-        place = int(np.searchsorted(commands, markers[0]))
-        last_forward, first_backward = int(commands[place - 1]), int(commands[place])
-        is_only_read = place == len(commands) - 1 and int(accesses[-1]) == READ
-        if is_only_read and _is_looked_at_by_relu(program, matrix, first_backward):
-            kind, alpha = ONE_BIT, 0.0
-        elif level >= 2:
-            kind, alpha = INT16, LOSSY_RANGE
-        else:
-            continue
-        whole = int(program.layout.whole_submatrix[matrix])
-        pack = CompressMatrix(matrix=whole, compression_type=kind, truncate=1, alpha=alpha)
-        edit.insert(last_forward + 1, np.array([pack.row], np.int32))
-        edit.insert(first_backward, np.array([DecompressMatrix(matrix=whole).row], np.int32))
-        changed = True
-    return edit.program() if changed else program
+        is_only_read = int(commands[-1]) == gap.first_backward and int(accesses[-1]) == READ
+        if is_only_read and _is_looked_at_by_relu(program, matrix, gap.first_backward):
+            found.append(gap)
+    return found
+
+
+def _gap(program: Program, matrix: int, marker: int) -> Gap:
+    commands = program.analysis.accesses_to_matrix(matrix)[0]
+    place = int(np.searchsorted(commands, marker))
+    return Gap(matrix, int(commands[place - 1]), int(commands[place]))
 
 
 def _used_on_both_sides(program: Program, marker: int) -> Ids:

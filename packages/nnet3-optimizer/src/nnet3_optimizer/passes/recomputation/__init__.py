@@ -1,0 +1,9 @@
+"""Recomputation: less is kept from the forward to the backward part.
+
+`recipes` finds how a matrix can be made again, `selection` chooses what lowers the peak,
+`rewriting` changes the program, and `recomputation` is the pass with its rules.
+"""
+
+from nnet3_optimizer.passes.recomputation.recomputation import recompute_activations
+
+__all__ = ["recompute_activations"]

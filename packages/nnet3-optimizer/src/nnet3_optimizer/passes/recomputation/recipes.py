@@ -1,0 +1,303 @@
+"""How the content of a matrix can be had again, at little cost, from others that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+import numpy as np
+from nnet3_compiler.commands import (
+    AddRows,
+    CopyRows,
+    CopyRowsMulti,
+    MatrixAdd,
+    MatrixCopy,
+    Propagate,
+    SetConst,
+)
+from nnet3_compiler.declaration import (
+    ALPHA_COLUMN,
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
+    alpha_bits,
+    alpha_value,
+)
+from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.analysis.variables import (
+    COL_OFFSET,
+    MATRIX,
+    NUM_COLS,
+    NUM_ROWS,
+    ROW_OFFSET,
+    Table,
+)
+from nnet3_optimizer.editing import Edit
+from nnet3_optimizer.passes.recomputation.uses import Uses
+from nnet3_optimizer.program import Program
+
+_COPIES = (MatrixCopy.OPCODE, CopyRows.OPCODE, CopyRowsMulti.OPCODE, SetConst.OPCODE)
+_ADDITIONS = {
+    MatrixCopy.OPCODE: MatrixAdd.OPCODE,
+    MatrixAdd.OPCODE: MatrixAdd.OPCODE,
+    CopyRows.OPCODE: AddRows.OPCODE,
+    AddRows.OPCODE: AddRows.OPCODE,
+}
+"""What adds the term that a command contributes to a sum."""
+
+_OUTPUT, _INPUT, _INDEXES = range(FIRST_OPERAND_COLUMN, FIRST_OPERAND_COLUMN + 3)
+_ONE = alpha_bits(1.0)
+NOTHING = 0
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Recipe:
+    """Commands that give a matrix its content again before the backward part looks at it.
+
+    Attributes:
+        matrix: The matrix.
+        last_forward, first_backward: The last command of the forward part and the first of the
+            backward part that use it; between the two its memory is free.
+        steps: (N, TABLE_WIDTH) commands that write all that is looked at later.
+        sources: The matrices that they read, other than the matrix itself.
+        part: The submatrix that is kept in a matrix of its own, from which the rest is copied; 0 if
+            nothing is. The steps name it where they read it.
+    """
+
+    matrix: int
+    last_forward: int
+    first_backward: int
+    steps: Table
+    sources: tuple[int, ...]
+    part: int = NOTHING
+
+
+class RecipeBook:
+    """Finds recipes.
+
+    Lists of rows and submatrices that recipes need are added to the edit; `renumber` drops those
+    that stay without use.
+    """
+
+    def __init__(self, program: Program, marker: int, edit: Edit, as_bits: Ids) -> None:
+        """Prepares to look.
+
+        Args:
+            program: The program.
+            marker: The command between the two parts.
+            edit: Gets what recipes need.
+            as_bits: Matrices that will not be kept as they are, but as bits.
+        """
+        self.program = program
+        self.as_bits = frozenset(as_bits.tolist())
+        self.marker = marker
+        self.edit = edit
+        self.uses = Uses(program)
+
+    def recipes(self, matrix: int) -> Iterator[Recipe]:
+        """Returns the recipes for a matrix that both parts use, the most exact first."""
+        uses = self.uses
+        at = uses.of_matrix(matrix)
+        forward, backward = at[uses.command[at] < self.marker], at[uses.command[at] > self.marker]
+        if not len(forward) or not len(backward) or uses.writes[backward].any():
+            return
+        first_backward = int(uses.command[backward[0]])
+        for found in (
+            self._made_of_copies(matrix, forward, first_backward),
+            self._copied_elsewhere(matrix, forward, first_backward),
+            self._term_of_a_sum(matrix, forward, first_backward),
+        ):
+            if found is not None and self.as_bits.isdisjoint(found.sources):
+                yield found
+
+    def _recipe(
+        self, matrix: int, forward: Ids, first_backward: int, steps: Table, sources: set[int]
+    ) -> Recipe:
+        return Recipe(
+            matrix=matrix,
+            last_forward=int(self.uses.command[forward[-1]]),
+            first_backward=first_backward,
+            steps=steps,
+            sources=tuple(sorted(sources)),
+        )
+
+    def _keep(self, submatrix: int, after: int, first_backward: int) -> bool:
+        return self.uses.is_unchanged(submatrix, after, first_backward)
+
+    def _matrix(self, submatrix: int) -> int:
+        return int(self.program.submatrices[submatrix, MATRIX])
+
+    # -- the same copies once more -------------------------------------------------------------
+
+    def _made_of_copies(self, matrix: int, forward: Ids, first_backward: int) -> Recipe | None:
+        """All of the matrix was copied from elsewhere, or from one part of itself."""
+        program, uses = self.program, self.uses
+        writers = forward[uses.writes[forward]]
+        copies = np.isin(program.opcodes[uses.command[writers]], _COPIES)
+        if not copies.any():
+            return None
+        part = self._common_part(matrix, writers[~copies], writers[copies])
+        if part is None:
+            return None
+        sources: set[int] = set()
+        for writer in writers[copies].tolist():
+            command = int(uses.command[writer])
+            for source in uses.read_by(command):
+                if not self._keep(source, command, first_backward):
+                    return None
+                if self._matrix(source) != matrix:
+                    sources.add(self._matrix(source))
+                elif (
+                    not part
+                    or not self._contains(part, source)
+                    or program.opcodes[command] == CopyRowsMulti.OPCODE
+                ):
+                    return None
+        steps = program.table[uses.command[writers[copies]]]
+        recipe = self._recipe(matrix, forward, first_backward, steps, sources)
+        return attrs.evolve(recipe, part=part)
+
+    def _common_part(self, matrix: int, others: Ids, copies: Ids) -> int | None:
+        """The submatrix that all but the copies write to; 0 without any, None if it won't do."""
+        if not len(others):
+            return NOTHING
+        part = int(self.uses.submatrix[others[0]])
+        written = self.uses.submatrix[others].tolist()
+        if not all(self._contains(part, submatrix) for submatrix in written):
+            return None
+        last = int(self.uses.command[others[-1]])
+        first = int(self.uses.command[copies[0]])
+        copied = self.program.submatrices[self.uses.submatrix[copies]]
+        own = self.program.submatrices[part]
+        beside = (copied[:, COL_OFFSET] >= own[COL_OFFSET] + own[NUM_COLS]) | (
+            copied[:, COL_OFFSET] + copied[:, NUM_COLS] <= own[COL_OFFSET]
+        )
+        return part if last < first and beside.all() else None
+
+    def _contains(self, outer: int, inner: int) -> bool:
+        _, row, rows, col, cols = self.program.submatrices[outer].tolist()
+        _, other_row, other_rows, other_col, other_cols = self.program.submatrices[inner].tolist()
+        return bool(
+            row <= other_row
+            and other_row + other_rows <= row + rows
+            and col <= other_col
+            and other_col + other_cols <= col + cols
+        )
+
+    # -- a copy the other way round ------------------------------------------------------------
+
+    def _copied_elsewhere(self, matrix: int, forward: Ids, first_backward: int) -> Recipe | None:
+        """All rows of the matrix were copied to one other matrix."""
+        places: dict[tuple[int, int], Ids] = {}
+        last_write = int(self.uses.command[forward[self.uses.writes[forward]]].max(initial=-1))
+        for reader in forward[~self.uses.writes[forward]].tolist():
+            command = int(self.uses.command[reader])
+            target = self._place_of_copy(command, matrix)
+            if target is None or command < last_write:
+                continue
+            if not self._keep(int(self.program.table[command, _OUTPUT]), command, first_backward):
+                continue
+            key, from_rows, to_rows = target
+            rows = places.setdefault(key, np.full(self.program.matrices[matrix, 0], -1))
+            rows[from_rows] = to_rows
+        for (source, column), rows in places.items():
+            if (rows >= 0).all():
+                step = self._gather(matrix, source, column, rows)
+                return self._recipe(matrix, forward, first_backward, step, {source})
+        return None
+
+    def _place_of_copy(self, command: int, matrix: int) -> tuple[tuple[int, int], Ids, Ids] | None:
+        """Where an exact copy of whole rows goes: (matrix, column), rows from, rows to."""
+        row = self.program.table[command]
+        if row[OPCODE_COLUMN] not in (MatrixCopy.OPCODE, CopyRows.OPCODE):
+            return None
+        given = self.program.submatrices[row[_INPUT]]
+        output = self.program.submatrices[row[_OUTPUT]]
+        if row[ALPHA_COLUMN] != _ONE or output[MATRIX] == matrix:
+            return None
+        if given[NUM_COLS] != self.program.matrices[matrix, 1]:
+            return None
+        to_rows = np.arange(output[NUM_ROWS])
+        from_rows = to_rows
+        if row[OPCODE_COLUMN] == CopyRows.OPCODE:
+            indexes = self.program.indexes[row[_INDEXES]]
+            to_rows = np.flatnonzero(indexes >= 0)
+            from_rows = indexes[to_rows]
+        key = int(output[MATRIX]), int(output[COL_OFFSET])
+        return key, from_rows + given[ROW_OFFSET], to_rows + output[ROW_OFFSET]
+
+    def _gather(self, matrix: int, source: int, column: int, rows: Ids) -> Table:
+        """The command that copies these rows of a matrix, from a column on, to another matrix."""
+        cols = int(self.program.matrices[matrix, 1])
+        first, count = int(rows[0]), len(rows)
+        in_order = bool((rows == np.arange(first, first + count)).all())
+        if not in_order:
+            first, count = 0, int(self.program.matrices[source, 0])
+        given = int(self.edit.submatrices(np.array([[source, first, count, column, cols]]))[0])
+        whole = int(self.program.layout.whole_submatrix[matrix])
+        if in_order:
+            return np.array([MatrixCopy(output=whole, input=given, alpha=1.0).row], np.int32)
+        indexes = self.edit.indexes(rows.astype(np.int32))
+        return np.array(
+            [CopyRows(output=whole, input=given, indexes=indexes, alpha=1.0).row], np.int32
+        )
+
+    # -- a sum without its other terms ---------------------------------------------------------
+
+    def _term_of_a_sum(self, matrix: int, forward: Ids, first_backward: int) -> Recipe | None:
+        """The matrix was added to others, and the sum and the others are kept."""
+        last_write = int(self.uses.command[forward[self.uses.writes[forward]]].max(initial=-1))
+        for reader in forward[~self.uses.writes[forward]].tolist():
+            command = int(self.uses.command[reader])
+            row = self.program.table[command]
+            opcode, alpha, output, given = row[: _INPUT + 1].tolist()
+            if opcode not in (MatrixCopy.OPCODE, MatrixAdd.OPCODE) or alpha != _ONE:
+                continue
+            total = self._matrix(output)
+            is_whole = self.program.layout.is_whole[[output, given]].all()
+            if total == matrix or not is_whole or command < last_write:
+                continue
+            found = self._without_other_terms(matrix, total, command, first_backward)
+            if found is not None:
+                return self._recipe(matrix, forward, first_backward, *found)
+        return None
+
+    def _without_other_terms(
+        self, matrix: int, total: int, own: int, first_backward: int
+    ) -> tuple[Table, set[int]] | None:
+        uses, program = self.uses, self.program
+        at = uses.of_matrix(total)
+        at = at[uses.writes[at] & (uses.command[at] < first_backward)]
+        whole = int(program.layout.whole_submatrix[matrix])
+        sum_of_all = int(program.layout.whole_submatrix[total])
+        steps = [MatrixCopy(output=whole, input=sum_of_all, alpha=1.0).row]
+        sources = {total}
+        for number, command in enumerate(uses.command[at].tolist()):
+            row = program.table[command].tolist()
+            if not program.layout.is_whole[uses.submatrix[at[number]]]:
+                return None
+            sets = row[OPCODE_COLUMN] in (MatrixCopy.OPCODE, CopyRows.OPCODE)
+            if sets and number:
+                return None
+            if command == own or self._is_identity(row):
+                continue
+            if row[OPCODE_COLUMN] not in _ADDITIONS:
+                return None
+            alpha = alpha_value(row[ALPHA_COLUMN])
+            if abs(alpha) > 1.0 or not self._keep(row[_INPUT], command, first_backward):
+                return None
+            row[OPCODE_COLUMN] = _ADDITIONS[row[OPCODE_COLUMN]]
+            row[ALPHA_COLUMN], row[_OUTPUT] = alpha_bits(-alpha), whole
+            steps.append(tuple(row))
+            sources.add(self._matrix(row[_INPUT]))
+        if matrix in sources:
+            return None
+        return np.array(steps, np.int32), sources
+
+    def _is_identity(self, row: list[int]) -> bool:
+        """Whether a command runs a NoOp in place."""
+        if row[OPCODE_COLUMN] != Propagate.OPCODE:
+            return False
+        command = Propagate.from_row(row)
+        is_noop = self.program.nnet.components[command.component].type == "NoOpComponent"
+        given, output = self.program.submatrices[[command.input, command.output]]
+        return is_noop and bool((given == output).all())

@@ -1,0 +1,121 @@
+"""Pass: what is cheap to make again is not kept from the forward to the backward part."""
+
+from __future__ import annotations
+
+import numpy as np
+from nnet3_compiler.commands import (
+    AllocMatrixUndefined,
+    AllocMatrixZeroed,
+    NoOperationMarker,
+    SwapMatrix,
+)
+from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
+from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.analysis.variables import MATRIX
+from nnet3_optimizer.editing import Edit
+from nnet3_optimizer.loops import is_loop
+from nnet3_optimizer.passes.compression_of_activations import kept_as_bits
+from nnet3_optimizer.passes.recomputation.recipes import RecipeBook
+from nnet3_optimizer.passes.recomputation.rewriting import Rewriting
+from nnet3_optimizer.passes.recomputation.selection import LiveBytes, select
+from nnet3_optimizer.passes.sizing import move_sizing_commands
+from nnet3_optimizer.program import Program
+
+
+def recompute_activations(program: Program) -> Program:
+    """Frees activations after the forward part and makes them again just before they are needed.
+
+    A matrix may go if it is neither input nor output, and the backward part only reads it. There
+    are three ways to make it again:
+
+    1. All of it was copied, row by row, from matrices that are kept (the arguments of an Append, a
+       change of the order of rows), and what was copied is still there. The copies are repeated:
+       the result is the same bit for bit. Copies may also be of one part of the matrix itself; that
+       part then is kept in a matrix of its own.
+    2. All rows of it were copied to a matrix that is kept: they are copied back, bit for bit.
+    3. It is a term of a sum, as the output of a layer with a bypass: the sum less the other terms,
+       equal but for rounding. Scales of the other terms are at most 1, so that it is rounded no
+       more often than the sum was. A NoOp in place changes nothing.
+
+    Nothing is made again that does not lower the peak, and nothing small; what frees most goes
+    first. What it is made of is freed later where needed. Components are not run twice.
+
+    Before::
+
+        m1 = 6 x 4
+        m2 = 4 x 8
+        m3 = 4 x 4
+        m4 = 4 x 4
+        m5 = 4 x 8
+        m1 = accept input
+        m2 = undefined
+        m2(:, 0:3) = m1(0:3, :)
+        m2(:, 4:7) = m1(2:5, :)
+        m3 = undefined
+        m3 = wide.propagate(m2)
+        provide output = m3
+        segment end
+        m4 = accept output
+        m5 = zeros
+        m5 = wide.backprop(m4, input m2)
+        free m1
+        free m2
+        free m4
+        provide input = m5
+
+    After::
+
+        m1 = 6 x 4
+        m2 = 4 x 8
+        m3 = 4 x 4
+        m4 = 4 x 4
+        m5 = 4 x 8
+        m6 = 4 x 8
+        m1 = accept input
+        m2 = undefined
+        m2(:, 0:3) = m1(0:3, :)
+        m2(:, 4:7) = m1(2:5, :)
+        m3 = undefined
+        m3 = wide.propagate(m2)
+        free m2
+        provide output = m3
+        segment end
+        m4 = accept output
+        m6 = undefined
+        m6(:, 0:3) = m1(0:3, :)
+        m6(:, 4:7) = m1(2:5, :)
+        free m1
+        m5 = zeros
+        m5 = wide.backprop(m4, input m6)
+        free m6
+        free m4
+        provide input = m5
+    """
+    markers = program.positions(NoOperationMarker.OPCODE)
+    if is_loop(program.table) or len(markers) != 1 or len(program.positions(SwapMatrix.OPCODE)):
+        return program
+    marker = int(markers[0])
+    candidates = _candidates(program, marker)
+    if not len(candidates):
+        return program
+    edit = Edit(program)
+    bits = kept_as_bits(program, marker)
+    live = LiveBytes(program, bits)
+    as_bits = np.array([each.matrix for each in bits], dtype=np.int64)
+    recipes, ends = select(RecipeBook(program, marker, edit, as_bits), live, candidates)
+    if not recipes:
+        return program
+    Rewriting(program, edit).follow(recipes, ends)
+    return move_sizing_commands(edit.program())
+
+
+def _candidates(program: Program, marker: int) -> Ids:
+    """Returns the matrices that are allocated, and used before and after the marker."""
+    first, last = program.analysis.matrix_use
+    at = program.positions(AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE)
+    allocated = program.submatrices[program.table[at, FIRST_OPERAND_COLUMN], MATRIX]
+    times_allocated = np.bincount(allocated, minlength=len(program.matrices))
+    lifetimes = program.analysis.lifetimes
+    fits = (times_allocated == 1) & (lifetimes.deallocate > marker)
+    fits &= (first >= 0) & (first < marker) & (last > marker)
+    return np.flatnonzero(fits & ~lifetimes.is_output & ~lifetimes.is_input)
