@@ -12,6 +12,7 @@ from nnet3_optimizer.passes.extension import extend_matrices
 from nnet3_optimizer.passes.io_order import consolidate_io
 from nnet3_optimizer.passes.merging import merge_variables
 from nnet3_optimizer.passes.model_update import consolidate_model_update
+from nnet3_optimizer.passes.recomputation import recompute_activations
 from nnet3_optimizer.passes.renumber import renumber
 from nnet3_optimizer.passes.row_operations import (
     simplify_row_operations,
@@ -30,6 +31,11 @@ Run = Callable[[Program], Program]
 def compress(given: Program) -> Program:
     """The lossless level."""
     return compress_activations(given, level=1)
+
+
+def recompute(given: Program) -> Program:
+    """Recipes leave what is no longer used."""
+    return renumber(recompute_activations(given))
 
 
 def merge_and_renumber(given: Program) -> Program:
@@ -54,6 +60,7 @@ PASSES: dict[Callable[..., Program], Run] = {
     move_sizing_commands: move_sizing_commands,
     trim_matrices: trim_matrices,
     remove_needless_zeroing: remove_needless_zeroing,
+    recompute_activations: recompute,
 }
 
 

@@ -25,10 +25,7 @@ from nnet3_compiler.declaration import (
 from nnet3_optimizer.analysis.csr import Ids
 from nnet3_optimizer.analysis.variables import (
     COL_OFFSET,
-    MATRIX,
     NUM_COLS,
-    NUM_ROWS,
-    ROW_OFFSET,
     Table,
 )
 from nnet3_optimizer.editing import Edit
@@ -124,7 +121,7 @@ class RecipeBook:
         return self.uses.is_unchanged(submatrix, after, first_backward)
 
     def _matrix(self, submatrix: int) -> int:
-        return int(self.program.submatrices[submatrix, MATRIX])
+        return self.uses.parts[submatrix].matrix
 
     # -- the same copies once more -------------------------------------------------------------
 
@@ -148,7 +145,7 @@ class RecipeBook:
                     sources.add(self._matrix(source))
                 elif (
                     not part
-                    or not self._contains(part, source)
+                    or not self.uses.parts[part].contains(self.uses.parts[source])
                     or program.opcodes[command] == CopyRowsMulti.OPCODE
                 ):
                     return None
@@ -161,8 +158,9 @@ class RecipeBook:
         if not len(others):
             return NOTHING
         part = int(self.uses.submatrix[others[0]])
-        written = self.uses.submatrix[others].tolist()
-        if not all(self._contains(part, submatrix) for submatrix in written):
+        parts = self.uses.parts
+        written = np.unique(self.uses.submatrix[others]).tolist()
+        if not all(parts[part].contains(parts[submatrix]) for submatrix in written):
             return None
         last = int(self.uses.command[others[-1]])
         first = int(self.uses.command[copies[0]])
@@ -172,16 +170,6 @@ class RecipeBook:
             copied[:, COL_OFFSET] + copied[:, NUM_COLS] <= own[COL_OFFSET]
         )
         return part if last < first and beside.all() else None
-
-    def _contains(self, outer: int, inner: int) -> bool:
-        _, row, rows, col, cols = self.program.submatrices[outer].tolist()
-        _, other_row, other_rows, other_col, other_cols = self.program.submatrices[inner].tolist()
-        return bool(
-            row <= other_row
-            and other_row + other_rows <= row + rows
-            and col <= other_col
-            and other_col + other_cols <= col + cols
-        )
 
     # -- a copy the other way round ------------------------------------------------------------
 
@@ -207,23 +195,21 @@ class RecipeBook:
 
     def _place_of_copy(self, command: int, matrix: int) -> tuple[tuple[int, int], Ids, Ids] | None:
         """Where an exact copy of whole rows goes: (matrix, column), rows from, rows to."""
-        row = self.program.table[command]
+        row = self.program.table[command].tolist()
         if row[OPCODE_COLUMN] not in (MatrixCopy.OPCODE, CopyRows.OPCODE):
             return None
-        given = self.program.submatrices[row[_INPUT]]
-        output = self.program.submatrices[row[_OUTPUT]]
-        if row[ALPHA_COLUMN] != _ONE or output[MATRIX] == matrix:
+        given, output = self.uses.parts[row[_INPUT]], self.uses.parts[row[_OUTPUT]]
+        if row[ALPHA_COLUMN] != _ONE or output.matrix == matrix:
             return None
-        if given[NUM_COLS] != self.program.matrices[matrix, 1]:
+        if given.cols != int(self.program.matrices[matrix, 1]):
             return None
-        to_rows = np.arange(output[NUM_ROWS])
+        to_rows = np.arange(output.rows)
         from_rows = to_rows
         if row[OPCODE_COLUMN] == CopyRows.OPCODE:
             indexes = self.program.indexes[row[_INDEXES]]
             to_rows = np.flatnonzero(indexes >= 0)
             from_rows = indexes[to_rows]
-        key = int(output[MATRIX]), int(output[COL_OFFSET])
-        return key, from_rows + given[ROW_OFFSET], to_rows + output[ROW_OFFSET]
+        return (output.matrix, output.col), from_rows + given.row, to_rows + output.row
 
     def _gather(self, matrix: int, source: int, column: int, rows: Ids) -> Table:
         """The command that copies these rows of a matrix, from a column on, to another matrix."""
@@ -299,5 +285,4 @@ class RecipeBook:
             return False
         command = Propagate.from_row(row)
         is_noop = self.program.nnet.components[command.component].type == "NoOpComponent"
-        given, output = self.program.submatrices[[command.input, command.output]]
-        return is_noop and bool((given == output).all())
+        return is_noop and self.uses.parts[command.input] == self.uses.parts[command.output]

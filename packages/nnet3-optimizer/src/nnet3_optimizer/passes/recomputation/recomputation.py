@@ -46,22 +46,27 @@ def recompute_activations(program: Program) -> Program:
         m2 = 4 x 8
         m3 = 4 x 4
         m4 = 4 x 4
-        m5 = 4 x 8
+        m5 = 4 x 4
+        m6 = 4 x 4
         m1 = accept input
         m2 = undefined
         m2(:, 0:3) = m1(0:3, :)
         m2(:, 4:7) = m1(2:5, :)
+        free m1
         m3 = undefined
         m3 = wide.propagate(m2)
-        provide output = m3
+        m4 = undefined
+        m4 = affine.propagate(m3)
+        provide output = m4
         segment end
-        m4 = accept output
-        m5 = zeros
-        m5 = wide.backprop(m4, input m2)
-        free m1
+        m5 = accept output
+        m6 = zeros
+        m6 = affine.backprop(m5, input m3)
+        free m3
+        free m5
+        - = wide.backprop(m6, input m2)
         free m2
-        free m4
-        provide input = m5
+        free m6
 
     After::
 
@@ -69,8 +74,9 @@ def recompute_activations(program: Program) -> Program:
         m2 = 4 x 8
         m3 = 4 x 4
         m4 = 4 x 4
-        m5 = 4 x 8
-        m6 = 4 x 8
+        m5 = 4 x 4
+        m6 = 4 x 4
+        m7 = 4 x 8
         m1 = accept input
         m2 = undefined
         m2(:, 0:3) = m1(0:3, :)
@@ -78,18 +84,22 @@ def recompute_activations(program: Program) -> Program:
         m3 = undefined
         m3 = wide.propagate(m2)
         free m2
-        provide output = m3
+        m4 = undefined
+        m4 = affine.propagate(m3)
+        provide output = m4
         segment end
-        m4 = accept output
-        m6 = undefined
-        m6(:, 0:3) = m1(0:3, :)
-        m6(:, 4:7) = m1(2:5, :)
+        m5 = accept output
+        m6 = zeros
+        m6 = affine.backprop(m5, input m3)
+        free m3
+        free m5
+        m7 = undefined
+        m7(:, 0:3) = m1(0:3, :)
+        m7(:, 4:7) = m1(2:5, :)
         free m1
-        m5 = zeros
-        m5 = wide.backprop(m4, input m6)
+        - = wide.backprop(m6, input m7)
+        free m7
         free m6
-        free m4
-        provide input = m5
     """
     markers = program.positions(NoOperationMarker.OPCODE)
     if is_loop(program.table) or len(markers) != 1 or len(program.positions(SwapMatrix.OPCODE)):
@@ -102,10 +112,11 @@ def recompute_activations(program: Program) -> Program:
     bits = kept_as_bits(program, marker)
     live = LiveBytes(program, bits)
     as_bits = np.array([each.matrix for each in bits], dtype=np.int64)
-    recipes, ends = select(RecipeBook(program, marker, edit, as_bits), live, candidates)
+    book = RecipeBook(program, marker, edit, as_bits)
+    recipes, ends = select(book, live, candidates)
     if not recipes:
         return program
-    Rewriting(program, edit).follow(recipes, ends)
+    Rewriting(program, edit, book.uses.parts).follow(recipes, ends)
     return move_sizing_commands(edit.program())
 
 

@@ -13,17 +13,10 @@ from nnet3_compiler.commands import (
 )
 from nnet3_compiler.debug_info import NO_DEBUG_INFO
 from nnet3_compiler.declaration import OPCODE_COLUMN, OperandKind
-from nnet3_optimizer.analysis.csr import Bools, Ids
-from nnet3_optimizer.analysis.variables import (
-    COL_OFFSET,
-    MATRIX,
-    NUM_COLS,
-    NUM_ROWS,
-    ROW_OFFSET,
-    Table,
-)
+from nnet3_optimizer.analysis.variables import MATRIX, Table
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.passes.recomputation.recipes import Recipe
+from nnet3_optimizer.passes.recomputation.uses import Parts
 from nnet3_optimizer.program import Program
 
 
@@ -35,22 +28,32 @@ class _Replacement:
         recipe: The recipe.
         later: The submatrix that covers the matrix which the backward part uses.
         kept: The submatrix that covers the matrix of the part that is kept; 0 for none.
+        later_matrix, kept_matrix: These matrices.
     """
 
     recipe: Recipe
     later: int
     kept: int
+    later_matrix: int
+    kept_matrix: int
 
 
 class Rewriting:
     """Follows recipes in an edit of a program."""
 
-    def __init__(self, program: Program, edit: Edit) -> None:
+    def __init__(self, program: Program, edit: Edit, parts: Parts) -> None:
+        """Prepares a rewriting.
+
+        Args:
+            program: The program.
+            edit: Collects the changes.
+            parts: The submatrices of the program.
+        """
         self.program = program
         self.edit = edit
+        self._parts = parts
         self._replacements: dict[int, _Replacement] = {}
-        is_matrix = SCHEMA.is_matrix[program.opcodes]
-        self._named = program.submatrices[np.where(is_matrix, program.table, 0), MATRIX]
+        self._named: dict[int, list[tuple[int, int]]] = {}
         self._new: dict[tuple[int, int], int] = {}
 
     def follow(self, recipes: list[Recipe], ends: dict[int, int]) -> None:
@@ -62,6 +65,7 @@ class Rewriting:
         """
         for recipe in recipes:
             self._replacements[recipe.matrix] = self._replacement(recipe)
+        self._find_names()
         for recipe in recipes:
             self._rename(recipe)
             self._insert(self._replacements[recipe.matrix])
@@ -82,47 +86,53 @@ class Rewriting:
         if recipe.part:
             _, _, rows, _, cols = program.submatrices[recipe.part].tolist()
             kept = self.edit.matrix(rows, cols, NO_DEBUG_INFO)
-        return _Replacement(recipe=recipe, later=later, kept=kept)
+        return _Replacement(
+            recipe=recipe,
+            later=later,
+            kept=kept,
+            later_matrix=self.edit.submatrix(later)[0],
+            kept_matrix=self.edit.submatrix(kept)[0],
+        )
 
     # -- names ---------------------------------------------------------------------------------
 
+    def _find_names(self) -> None:
+        """Finds the commands and columns that name each matrix that is replaced."""
+        program = self.program
+        replaced = np.zeros(len(program.matrices), dtype=np.bool_)
+        replaced[list(self._replacements)] = True
+        is_matrix = SCHEMA.is_matrix[program.opcodes]
+        matrix = program.submatrices[np.where(is_matrix, program.table, 0), MATRIX]
+        for command, column in np.argwhere(replaced[matrix]).tolist():
+            named = self._named.setdefault(int(matrix[command, column]), [])
+            named.append((command, column))
+
     def _rename(self, recipe: Recipe) -> None:
         """Lets commands name what stands for the matrix now."""
-        commands, columns = np.nonzero(self._named == recipe.matrix)
-        for command, column in zip(commands.tolist(), columns.tolist(), strict=True):
+        for command, column in self._named[recipe.matrix]:
             submatrix = int(self.program.table[command, column])
             self.edit.table[command, column] = self._renamed(submatrix, command)
 
     def _renamed(self, submatrix: int, command: int) -> int:
         """Returns what a command names instead of a submatrix."""
-        matrix, row, rows, col, cols = self.program.submatrices[submatrix].tolist()
-        replacement = self._replacements.get(matrix)
+        own = self._parts[submatrix]
+        replacement = self._replacements.get(own.matrix)
         if replacement is None:
             return submatrix
         recipe = replacement.recipe
-        if recipe.part and self._is_in_part(submatrix, recipe.part):
-            part = self.program.submatrices[recipe.part]
-            whole = replacement.kept
-            row, col = row - int(part[ROW_OFFSET]), col - int(part[COL_OFFSET])
+        if recipe.part and self._parts[recipe.part].contains(own):
+            part = self._parts[recipe.part]
+            matrix = replacement.kept_matrix
+            own = own._replace(row=own.row - part.row, col=own.col - part.col)
         elif command >= recipe.first_backward:
-            whole = replacement.later
+            matrix = replacement.later_matrix
         else:
             return submatrix
-        key = whole, submatrix
+        key = matrix, submatrix
         if key not in self._new:
-            number = self.edit.submatrix(whole)[0]
-            place = np.array([[number, row, rows, col, cols]])
+            place = np.array([own._replace(matrix=matrix)])
             self._new[key] = int(self.edit.submatrices(place)[0])
         return self._new[key]
-
-    def _is_in_part(self, submatrix: int, part: int) -> bool:
-        inner, outer = self.program.submatrices[submatrix], self.program.submatrices[part]
-        return bool(
-            outer[ROW_OFFSET] <= inner[ROW_OFFSET]
-            and inner[ROW_OFFSET] + inner[NUM_ROWS] <= outer[ROW_OFFSET] + outer[NUM_ROWS]
-            and outer[COL_OFFSET] <= inner[COL_OFFSET]
-            and inner[COL_OFFSET] + inner[NUM_COLS] <= outer[COL_OFFSET] + outer[NUM_COLS]
-        )
 
     def _rename_in_lists(self) -> None:
         """Gives commands new lists of (submatrix, row) pairs where these name other matrices."""
@@ -143,18 +153,18 @@ class Rewriting:
     def _insert(self, replacement: _Replacement) -> None:
         """Frees the matrix after its last use before the marker, and makes it again later."""
         recipe = replacement.recipe
-        commands = np.flatnonzero((self._named == recipe.matrix).any(axis=1))
+        allocated = self._allocation(recipe.matrix)
         whole = int(self.program.layout.whole_submatrix[recipe.matrix])
         free = DeallocMatrix(matrix=whole)
         self.edit.insert(recipe.last_forward + 1, np.array([free.row], np.int32))
-        allocation = self.program.table[[self._allocation(commands)]].copy()
+        allocation = self.program.table[[allocated]].copy()
         allocation[0, 2] = replacement.later
         steps = recipe.steps.copy()
         for step in steps:
             names = SCHEMA.is_matrix[step[OPCODE_COLUMN]] & (step > 0)
             step[names] = [self._in_step(int(each), recipe) for each in step[names]]
         if recipe.part:
-            self._keep_part(replacement, commands)
+            self._keep_part(replacement, allocated)
             steps = np.concatenate([self._copy_of_part(replacement), steps])
         self.edit.insert(recipe.first_backward, np.concatenate([allocation, steps]))
 
@@ -163,30 +173,28 @@ class Rewriting:
             return submatrix  # made for the recipe
         return self._renamed(submatrix, recipe.first_backward)
 
-    def _allocation(self, commands: Ids) -> int:
-        opcodes = self.program.opcodes[commands]
-        allocates: Bools = np.isin(opcodes, (AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE))
-        return int(commands[allocates][0])
+    def _allocation(self, matrix: int) -> int:
+        """The command that allocates a matrix."""
+        return int(self.program.analysis.lifetimes.allocate[matrix])
 
     def _copy_of_part(self, replacement: _Replacement) -> Table:
         """The command that copies the part that is kept into the later matrix."""
         place = self.program.submatrices[[replacement.recipe.part]].copy()
-        place[0, MATRIX] = self.edit.submatrix(replacement.later)[0]
+        place[0, MATRIX] = replacement.later_matrix
         part = int(self.edit.submatrices(place)[0])
         return np.array([MatrixCopy(output=part, input=replacement.kept, alpha=1.0).row], np.int32)
 
-    def _keep_part(self, replacement: _Replacement, commands: Ids) -> None:
+    def _keep_part(self, replacement: _Replacement, allocated: int) -> None:
         """Makes the part first, in a matrix of its own; it is copied when others are needed."""
         program, part = self.program, replacement.recipe.part
         make = AllocMatrixUndefined(matrix=replacement.kept)
         free = DeallocMatrix(matrix=replacement.kept)
         copy = MatrixCopy(output=part, input=replacement.kept, alpha=1.0)
-        self.edit.insert(self._allocation(commands), np.array([make.row], np.int32))
-        for command in commands.tolist():
-            row = program.table[command]
-            names = self._named[command] == replacement.recipe.matrix
-            outside = [not self._is_in_part(int(each), part) for each in row[names]]
-            if any(outside) and row[OPCODE_COLUMN] not in _SIZING:
+        self.edit.insert(allocated, np.array([make.row], np.int32))
+        for command, column in self._named[replacement.recipe.matrix]:
+            named = self._parts[int(program.table[command, column])]
+            is_use = int(program.opcodes[command]) not in _SIZING
+            if is_use and not self._parts[part].contains(named):
                 self.edit.insert(command, np.array([copy.row], np.int32))
                 break
         self.edit.insert(len(program.table), np.array([free.row], np.int32))
