@@ -4,6 +4,8 @@ Each package is tested with nothing installed but its wheel, what the wheel decl
 the test tools: an import that is not declared fails here and not at a user.
 """
 
+import os
+import re
 import shutil
 import time
 from pathlib import Path
@@ -16,6 +18,7 @@ nox.options.default_venv_backend = "uv"
 PROJECTS = sorted(Path("packages").glob("*/pyproject.toml"))
 PACKAGES = [nox.project.load_toml(path)["project"]["name"] for path in PROJECTS]
 OLDEST_PYTHON = nox.project.load_toml()["project"]["requires-python"].removeprefix(">=")
+CUDA_PACKAGE = "nnet3-runtime-cuda"
 WHEELS = Path(".nox/wheels").absolute()
 FROM_WHEELS = f"--constraint={WHEELS / 'constraints.txt'}"
 
@@ -82,11 +85,33 @@ def typing(session: nox.Session) -> None:
     session.run("mypy", *(str(path.with_name("src")) for path in PROJECTS))
 
 
+def install_for_gpu(session: nox.Session) -> None:
+    """Install everything with CuPy for the driver that is here; skip the session without one."""
+    nvidia_smi = shutil.which("nvidia-smi")
+    if nvidia_smi is None:
+        session.skip("there is no CUDA device here (no nvidia-smi)")
+    listing = session.run(nvidia_smi, external=True, silent=True)
+    found = re.search(r"CUDA Version: (\d+)", listing)
+    if found is None:
+        session.skip("nvidia-smi names no version of CUDA: the driver cannot be used")
+    extra = "cuda13" if int(found[1]) >= 13 else "cuda12"
+    session.install(FROM_WHEELS, *PACKAGES, f"{CUDA_PACKAGE}[{extra}]", "--group=integration")
+
+
 @nox.session(requires=["wheels"])
 def gpu(session: nox.Session) -> None:
     """Run the tests that need a CUDA device."""
-    if shutil.which("nvidia-smi") is None:
-        session.skip("there is no CUDA device here (no nvidia-smi)")
-    session.install(FROM_WHEELS, *PACKAGES, "cupy-cuda12x", "--group=integration")
-    no_such_tests = 5  # pytest's exit status while nothing is marked gpu
-    session.run("pytest", "-m", "gpu", *session.posargs, success_codes=[0, no_such_tests])
+    install_for_gpu(session)
+    session.run("pytest", "-m", "gpu", *session.posargs)
+
+
+@nox.session(requires=["wheels"], default=False)
+@nox.parametrize("tool", ["memcheck", "racecheck", "initcheck", "synccheck"])
+def sanitize(session: nox.Session, tool: str) -> None:
+    """Run the tests that need a CUDA device under a tool of NVIDIA's compute-sanitizer."""
+    sanitizer = shutil.which("compute-sanitizer", path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
+    if sanitizer is None:
+        session.skip("compute-sanitizer is not installed (it comes with the CUDA toolkit)")
+    install_for_gpu(session)
+    watched = [sanitizer, f"--tool={tool}", "--error-exitcode=1", "--target-processes=all"]
+    session.run(*watched, "python", "-m", "pytest", "-m", "gpu", *session.posargs, external=True)

@@ -1,0 +1,365 @@
+"""On a CUDA device: the reference cases, random networks, training, streams, tensors, memory.
+
+    pytest -m gpu tests                          # on a CUDA device
+    NNET3_GPU_TESTS=host pytest -m gpu tests     # a rehearsal: the same kernels on the processor
+
+Without a device they are skipped, with the reason. What needs CuPy's arrays is skipped in the
+rehearsal too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from example_generator import Example, example_of_seed, random_arrays
+from nnet3_compiler import NnetComputation, compile_computation, compile_looped
+from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
+from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_optimizer import optimize
+from nnet3_runtime_cuda import (
+    DeviceError,
+    DeviceMemoryError,
+    DeviceNnet,
+    Model,
+    NnetComputer,
+    RunError,
+)
+from reference_cases import (
+    DIGITS_EXAMPLE,
+    ReferenceCase,
+    assert_close,
+    computation_request,
+    load_case,
+    parametrize_cases,
+)
+
+pytestmark = pytest.mark.gpu
+
+REHEARSAL = os.environ.get("NNET3_GPU_TESTS") == "host"
+
+NUM_RANDOM_NETWORKS = 200
+
+TOLERANCE = 1e-4
+"""Of results in float32, relative to the largest value of an array."""
+
+RUNS = 3
+"""The first run of a program makes its calls, the second captures them, the third replays."""
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def device() -> Any:
+    """The device; tests are skipped where there is none."""
+    if REHEARSAL:
+        from nnet3_runtime_cuda.cuda.host import HostPlatform
+
+        return HostPlatform()
+    from nnet3_runtime_cuda.cuda.devices import open_platform
+
+    try:
+        open_platform("cuda")
+    except DeviceError as error:
+        pytest.skip(f"no CUDA device: {error}")
+    return "cuda"
+
+
+@pytest.fixture(scope="module")
+def cupy(device: Any) -> Any:
+    """CuPy, where there is a device."""
+    if REHEARSAL:
+        pytest.skip("the rehearsal has no CuPy arrays")
+    import cupy
+
+    return cupy
+
+
+@pytest.fixture(scope="module")
+def torch(cupy: Any) -> Any:
+    """PyTorch, if it is installed for CUDA."""
+    module = pytest.importorskip("torch", reason="PyTorch is not installed")
+    if not module.cuda.is_available():
+        pytest.skip("PyTorch sees no CUDA device")
+    return module
+
+
+def network(case: ReferenceCase) -> Nnet:
+    """The network in the mode in which the case runs."""
+    nnet = read_nnet(case.network_path)
+    return set_test_mode(nnet) if case.test_mode else nnet
+
+
+def compiled(nnet: Nnet, request: ComputationRequest) -> NnetComputation:
+    """The program that users run."""
+    return optimize(nnet, compile_computation(nnet, request))
+
+
+def affine_case() -> tuple[Nnet, NnetComputation, dict[str, np.ndarray]]:
+    """A small network, its computation and inputs."""
+    case = load_case("component/affine")
+    nnet = network(case)
+    return nnet, compiled(nnet, computation_request(case)), case.node_arrays("input")
+
+
+# ---- results ----
+
+
+@parametrize_cases()
+def test_outputs(case: ReferenceCase, device: Any) -> None:
+    """Outputs are Kaldi's, in the first run and when they are replayed."""
+    nnet = network(case)
+    computer = NnetComputer(nnet, compiled(nnet, computation_request(case)), device=device)
+    for _ in range(1 if case.request.store_component_stats else RUNS):
+        outputs = computer.forward(case.node_arrays("input"))
+        assert_close(outputs, case.node_arrays("output"), TOLERANCE)
+
+
+@parametrize_cases(only=lambda case: any(io.has_deriv for io in case.request.outputs))
+def test_derivatives(case: ReferenceCase, device: Any) -> None:
+    """Derivatives of inputs and parameters are Kaldi's."""
+    nnet = network(case)
+    computer = NnetComputer(nnet, compiled(nnet, computation_request(case)), device=device)
+    computer.forward(case.node_arrays("input"))
+
+    derivatives = computer.backward(case.node_arrays("output_deriv"))
+
+    assert_close(derivatives, case.node_arrays("input_deriv"), TOLERANCE)
+    if "gradient" in case.arrays:
+        gradient = {"gradient": vectorize(computer.gradient)}
+        assert_close(gradient, {"gradient": case.arrays["gradient"]}, TOLERANCE)
+
+
+@parametrize_cases(only=lambda case: "params_after4" in case.arrays)
+def test_training_steps(case: ReferenceCase, device: Any) -> None:
+    """Four steps along the natural gradient end at Kaldi's parameters, within 1e-3."""
+    nnet = network(case)
+    trained = DeviceNnet(nnet, device=device, trainable=True, natural_gradient=True)
+    computer = NnetComputer(trained, compiled(nnet, computation_request(case)))
+    for step in range(4):
+        computer.forward(scaled(case.node_arrays("input"), 1 + 0.1 * step))
+        computer.backward(scaled(case.node_arrays("output_deriv"), 1 - 0.05 * step))
+        trained.take_step()
+
+    after = {"parameters": vectorize(trained.current())}
+    assert_close(after, {"parameters": case.arrays["params_after4"]}, 1e-3)
+
+
+def scaled(arrays: Arrays, factor: float) -> dict[str, np.ndarray]:
+    """All arrays times a factor."""
+    return {name: array * np.float32(factor) for name, array in arrays.items()}
+
+
+@pytest.mark.parametrize("seed", range(NUM_RANDOM_NETWORKS), ids=lambda seed: f"seed{seed}")
+def test_random_networks(seed: int, device: Any) -> None:
+    """Outputs, derivatives and gradients are those of the processor."""
+    example = example_of_seed(seed)
+    computation = compiled(example.nnet, example.request)
+    found, expected = (results(example, computation, seed, each) for each in (device, "cpu"))
+    assert_close(found, expected, TOLERANCE)
+
+
+def results(
+    example: Example, computation: NnetComputation, seed: int, device: Any
+) -> dict[str, np.ndarray]:
+    """What a computation gives on a device."""
+    nnet, request = example.nnet, example.request
+    computer = NnetComputer(nnet, computation, device=device)
+    found = dict(computer.forward(random_arrays(nnet, request.inputs, seed)))
+    with_deriv = [io for io in request.outputs if io.has_deriv]
+    if with_deriv:
+        derivatives = computer.backward(random_arrays(nnet, with_deriv, seed + 1))
+        found |= {f"derivative {name}": array for name, array in derivatives.items()}
+    if request.need_model_derivative:
+        found["gradient"] = vectorize(computer.gradient)
+    return found
+
+
+def test_looped_computation(device: Any) -> None:
+    """A looped computation goes on from its state, and starts anew after a reset."""
+    case = load_case("network/lstmp")
+    nnet = set_test_mode(network(case))
+    requests = [
+        ComputationRequest(
+            inputs=(IoSpecification.from_range("input", start, end),),
+            outputs=(IoSpecification.from_range("output", first, last),),
+        )
+        for start, end, first, last in ((-20, 20, 0, 10), (20, 30, 10, 20), (30, 40, 20, 30))
+    ]
+    computation = compile_looped(nnet, requests)
+    given = np.random.default_rng(3).standard_normal((90, nnet.node_dim("input")), np.float32)
+    pieces = np.split(given, [40, 50, 60, 70, 80])
+    computers = [NnetComputer(nnet, computation, device=each) for each in (device, "cpu")]
+    for _ in range(2):
+        for piece in pieces:
+            found, expected = (each.forward({"input": piece}) for each in computers)
+            assert_close(found, expected, TOLERANCE)
+        for each in computers:
+            each.reset()
+
+
+def test_runs_repeat_bit_by_bit(device: Any) -> None:
+    """Calls made one by one, captured and replayed give the same bits."""
+    case = load_case("network/tdnnf-inference")
+    nnet = network(case)
+    computer = NnetComputer(nnet, compiled(nnet, computation_request(case)), device=device)
+    first, *others = (computer.forward(case.node_arrays("input")) for _ in range(RUNS + 1))
+    for outputs in others:
+        for name, array in outputs.items():
+            np.testing.assert_array_equal(array, first[name])
+
+
+def test_models_compute_utterances(device: Any) -> None:
+    """A model for speech gives what it gives on the processor, for utterances of any length."""
+    nnet = read_nnet(DIGITS_EXAMPLE / "final.raw")
+    here, there = Model(nnet), Model(nnet, device=device)
+    rng = np.random.default_rng(0)
+    for frames in (37, 120, 37):
+        features = rng.standard_normal((frames, here.input_dim), dtype=np.float32)
+        found, expected = (each.compute(features) for each in (there, here))
+        assert_close({"output": found}, {"output": expected}, TOLERANCE)
+
+
+# ---- arrays on the device, streams ----
+
+
+def test_cupy_in_cupy_out(cupy: Any, device: Any) -> None:
+    """Inputs on the device give outputs on the device, on the stream that is current."""
+    nnet, computation, inputs = affine_case()
+    expected = NnetComputer(nnet, computation).forward(inputs)
+    computer = NnetComputer(nnet, computation, device=device)
+    for _ in range(RUNS):
+        with cupy.cuda.Stream(non_blocking=True):
+            given = {name: cupy.asarray(array) for name, array in inputs.items()}
+            outputs = computer.forward(given)
+            assert all(isinstance(array, cupy.ndarray) for array in outputs.values())
+            found = {name: array.get() for name, array in outputs.items()}
+        assert_close(found, expected, TOLERANCE)
+
+
+def test_tensors_in_and_out(torch: Any, device: Any) -> None:
+    """PyTorch tensors go in by DLPack; what comes out becomes one without a copy."""
+    nnet, computation, inputs = affine_case()
+    expected = NnetComputer(nnet, computation).forward(inputs)
+    computer = NnetComputer(nnet, computation, device=device)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        tensors = {name: torch.from_numpy(array).cuda() for name, array in inputs.items()}
+        outputs = computer.forward(tensors)
+        taken = {name: torch.from_dlpack(array) for name, array in outputs.items()}
+        for name, array in outputs.items():
+            assert taken[name].data_ptr() == array.data.ptr
+        found = {name: tensor.cpu().numpy() for name, tensor in taken.items()}
+    assert_close(found, expected, TOLERANCE)
+
+
+def test_tensors_that_require_gradients(torch: Any, device: Any) -> None:
+    """PyTorch does not give such a tensor away; its reason is passed on."""
+    nnet, computation, inputs = affine_case()
+    computer = NnetComputer(nnet, computation, device=device)
+    tensors = {
+        name: torch.from_numpy(array).cuda().requires_grad_() for name, array in inputs.items()
+    }
+    with pytest.raises(RunError, match="gradient"):
+        computer.forward(tensors)
+
+
+def test_step_waits_for_nothing(cupy: Any, device: Any) -> None:
+    """A training step can be captured as a whole, which CUDA refuses where something waits."""
+    case = load_case("network/tdnnf-inference")
+    nnet = read_nnet(case.network_path)
+    request = training_request(computation_request(case))
+    trained = DeviceNnet(nnet, device=device, trainable=True, natural_gradient=True)
+    computer = NnetComputer(trained, compiled(nnet, request))
+    inputs = {k: cupy.asarray(v) for k, v in random_arrays(nnet, request.inputs).items()}
+    derivatives = {k: cupy.asarray(v) for k, v in random_arrays(nnet, request.outputs).items()}
+
+    def step() -> None:
+        computer.forward(inputs)
+        computer.backward(derivatives)
+        trained.take_step()
+
+    for _ in range(RUNS):
+        step()
+    cupy.cuda.get_current_stream().synchronize()
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        stream.begin_capture()
+        step()
+        stream.end_capture().launch()
+        stream.synchronize()
+
+
+def training_request(request: ComputationRequest) -> ComputationRequest:
+    """The same with derivatives."""
+    return ComputationRequest(
+        inputs=request.inputs,
+        outputs=tuple(
+            IoSpecification(name=io.name, indexes=io.indexes, has_deriv=True)
+            for io in request.outputs
+        ),
+        need_model_derivative=True,
+        store_component_stats=True,
+    )
+
+
+# ---- memory, precision, other devices ----
+
+
+def test_memory_limit(cupy: Any, device: Any) -> None:
+    """CuPy's limit is respected; the error names what would fit, and nothing stays allocated."""
+    case = load_case("network/tdnnf-inference")
+    nnet = network(case)
+    request = ComputationRequest(
+        inputs=(IoSpecification.from_range("input", -40, 400, 64),),
+        outputs=(IoSpecification.from_range("output", 0, 300, 64),),
+    )
+    computation = compiled(nnet, request)
+    trial = NnetComputer(nnet, computation, device=device)
+    pool = cupy.get_default_memory_pool()
+    needed = trial.memory_bytes
+    del trial
+    pool.free_all_blocks()
+    used = pool.used_bytes()
+    pool.set_limit(size=used + needed // 2)
+    try:
+        with pytest.raises(DeviceMemoryError, match=r"a minibatch of \d+ instead of 64 would fit"):
+            NnetComputer(nnet, computation, device=device)
+    finally:
+        pool.set_limit(size=0)
+    assert pool.used_bytes() <= used + needed // 4
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("tf32", 5e-3), ("bf16", 5e-2)])
+def test_precision(cupy: Any, device: Any, precision: str, tolerance: float) -> None:
+    """Lower precisions are near Kaldi's values, and not the same as those of float32."""
+    case = load_case("network/tdnnf-inference")
+    nnet = network(case)
+    computation = compiled(nnet, computation_request(case))
+    rough = NnetComputer(DeviceNnet(nnet, device=device, precision=precision), computation)
+    outputs = rough.forward(case.node_arrays("input"))
+    assert_close(outputs, case.node_arrays("output"), tolerance)
+
+
+def test_second_device(cupy: Any) -> None:
+    """A network can be on another device than the current one."""
+    if cupy.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip("there is only one CUDA device")
+    nnet, computation, inputs = affine_case()
+    expected = NnetComputer(nnet, computation).forward(inputs)
+    assert_close(
+        NnetComputer(nnet, computation, device="cuda:1").forward(inputs), expected, TOLERANCE
+    )
+
+
+def test_networks_give_their_memory_back(cupy: Any, device: Any) -> None:
+    """When a computer goes, so does its memory."""
+    nnet, computation, inputs = affine_case()
+    pool = cupy.get_default_memory_pool()
+    used = pool.used_bytes()
+    for _ in range(3):
+        computer = NnetComputer(nnet, computation, device=device)
+        computer.forward(inputs)
+        del computer
+    assert pool.used_bytes() <= used
