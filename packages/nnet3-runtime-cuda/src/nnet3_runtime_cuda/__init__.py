@@ -5,22 +5,50 @@ from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.errors import (
     DeviceError,
     DeviceMemoryError,
+    ExampleError,
     RunError,
     TableError,
+    TrainingError,
     UnsupportedComponentError,
 )
 from nnet3_runtime_cuda.model import Model, load
+from nnet3_runtime_cuda.training import (
+    DenseTargets,
+    ExampleInput,
+    ExampleOutput,
+    Objective,
+    SparsePosteriors,
+    Trainer,
+    TrainerOptions,
+    TrainingExample,
+    merge_examples,
+    minibatches,
+    read_examples,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DenseTargets",
     "DeviceError",
     "DeviceMemoryError",
     "DeviceNnet",
+    "ExampleError",
+    "ExampleInput",
+    "ExampleOutput",
     "Model",
     "NnetComputer",
+    "Objective",
     "RunError",
+    "SparsePosteriors",
     "TableError",
+    "Trainer",
+    "TrainerOptions",
+    "TrainingError",
+    "TrainingExample",
     "UnsupportedComponentError",
     "load",
+    "merge_examples",
+    "minibatches",
+    "read_examples",
 ]

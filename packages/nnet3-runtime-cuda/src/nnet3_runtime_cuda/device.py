@@ -11,11 +11,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import Nnet
-from nnet3_descriptors.components import Component, CompositeComponent, UpdatableComponent
+from nnet3_descriptors.components import (
+    BatchNormComponent,
+    Component,
+    CompositeComponent,
+    UpdatableComponent,
+)
 
 from .errors import DeviceError, RunError
 from .kernels import ComponentStore, Kernel, kernel_class
-from .tape import Array
+from .kernels.normalize import BatchNormKernel
+from .tape import Array, Tape
 
 STEP_BLOCK = 1 << 16
 """So many parameters are changed at a time."""
@@ -163,6 +169,23 @@ class DeviceNnet:
                     self.xp.multiply(direction[piece], rate, term)
                     self.xp.add(parameters[piece], term, parameters[piece])
                 start += size
+
+    def tape(self) -> Tape:
+        """A tape that records operations on the arrays of this device."""
+        return Tape(self.xp, self.dtype)
+
+    def record_forgetting(self, tape: Tape, factor: float) -> None:
+        """Records that what batch-norm components have seen so far counts less.
+
+        Args:
+            tape: Records the arithmetic.
+            factor: Of the number of rows that have been seen.
+        """
+        for number, component in enumerate(self.nnet.components):
+            if isinstance(component, BatchNormComponent):
+                kernel = self.kernel(number)
+                assert isinstance(kernel, BatchNormKernel)
+                kernel.record_forgetting(tape, factor)
 
     def gradient(self) -> Nnet:
         """The network with `direction` in place of the parameters, marked as a gradient."""

@@ -21,5 +21,13 @@ class DeviceMemoryError(DeviceError):
     """A device has not as much memory as is needed."""
 
 
+class ExampleError(Nnet3Error):
+    """A training example does not make sense, or does not fit the network."""
+
+
+class TrainingError(Nnet3Error):
+    """Options of training do not make sense together."""
+
+
 class TableError(Nnet3Error):
     """An archive or script file cannot be opened, read or written."""

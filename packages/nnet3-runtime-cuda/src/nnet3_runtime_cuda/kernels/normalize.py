@@ -237,6 +237,15 @@ class BatchNormKernel(Kernel):
     def _count_rows(self, rows: int) -> None:
         self.count += rows
 
+    def record_forgetting(self, tape: Tape, factor: float) -> None:
+        """Records that sums and number of rows are multiplied, so that averages stay."""
+        tape.multiply(self.sum, factor, self.sum)
+        tape.multiply(self.sumsq, factor, self.sumsq)
+        tape.note(partial(self._forget_rows, factor))
+
+    def _forget_rows(self, factor: float) -> None:
+        self.count *= factor
+
     def with_statistics(self) -> Component:
         """The component with averages made of the sums."""
         component: Component = self.component

@@ -1,0 +1,46 @@
+"""The statistics of activations that components carry, set to zero."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from nnet3_descriptors import Nnet
+from nnet3_descriptors.components import Component, CompositeComponent
+
+_STATISTICS = (
+    "count",
+    "value_avg",
+    "deriv_avg",
+    "oderiv_count",
+    "oderiv_rms",
+    "num_dims_self_repaired",
+    "num_dims_processed",
+    "self_repair_prob",
+    "self_repair_total",
+    "stats_mean",
+    "stats_var",
+)
+"""The fields of components that are statistics."""
+
+
+def zero_component_stats(nnet: Nnet) -> Nnet:
+    """The network without what its components recorded: as if nothing had been seen yet."""
+    return nnet.with_components(
+        {
+            name: _zeroed(component)
+            for name, component in zip(nnet.component_names, nnet.components, strict=True)
+        }
+    )
+
+
+def _zeroed(component: Component) -> Component:
+    if isinstance(component, CompositeComponent):
+        return component.replace(components=tuple(map(_zeroed, component.components)))
+    names = {spec.name for spec in component.FIELDS}
+    changes: dict[str, Any] = {}
+    for name in _STATISTICS:
+        if name in names:
+            value = getattr(component, name)
+            changes[name] = np.zeros_like(value) if isinstance(value, np.ndarray) else 0.0
+    return component.replace(**changes) if changes else component
