@@ -28,6 +28,24 @@ def test_recognise_digits() -> None:
     assert score == "40 of 40 right"
 
 
+def test_train_digits(tmp_path: Path) -> None:
+    """Training raises the objective with each epoch, and the trained network is right more often."""
+    done = subprocess.run(
+        [sys.executable, DIGITS_EXAMPLE / "train.py"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+
+    assert done.returncode == 0, done.stderr
+    epochs = [float(value) for value in re.findall(r"epoch \d: (\S+) per frame", done.stdout)]
+    untrained, trained = map(float, re.findall(r"trained: (\S+) %", done.stdout))
+    assert epochs == sorted(epochs)
+    assert untrained < 75 < 88 < trained
+    assert (tmp_path / "trained.raw").exists()
+
+
 def test_python_of_the_readme(monkeypatch: pytest.MonkeyPatch) -> None:
     """The README's Python, at most six lines, computes Kaldi's log-posteriors."""
     [code] = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)

@@ -18,7 +18,7 @@ PUBLIC_NAMES = {
     "nnet3_optimizer": """
         CachingCompiler OptimizeOptions analyze check_computation optimize peak_bytes""",
     "nnet3_runtime_cuda": """
-        Model NnetComputer load""",
+        Model NnetComputer Trainer load""",
 }
 
 
