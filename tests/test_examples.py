@@ -29,7 +29,7 @@ def test_recognise_digits() -> None:
 
 
 def test_train_digits(tmp_path: Path) -> None:
-    """Training raises the objective with each epoch, and the trained network is right more often."""
+    """Each epoch raises the objective, and the trained network is right more often."""
     done = subprocess.run(
         [sys.executable, DIGITS_EXAMPLE / "train.py"],
         capture_output=True,
