@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import CompilationError, Compiler, compile_computation
-from nnet3_compiler.steps.epochs import compute_epochs, postorder
+from nnet3_compiler.steps.epochs import compute_epochs
 from nnet3_compiler.steps.network import Network
 from nnet3_descriptors import ComponentNode, DimRangeNode, Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
@@ -15,15 +15,20 @@ from random_networks import examples, has_circle, networks, requests
 class TestEpochs:
     """Which nodes come before which."""
 
-    def test_postorder(self) -> None:
-        """Vertices are left after all that they lead to."""
-        assert postorder([[1, 2], [3], [3], []]) == [3, 1, 2, 0]
+    def test_independent_branches(self) -> None:
+        """Of independent branches the one that a search finds last is computed first."""
+        nnet = parse_config(
+            "input-node name=input dim=2\n"
+            "component name=a type=NoOpComponent dim=2\n"
+            "component-node name=first component=a input=input\n"
+            "component-node name=second component=a input=input\n"
+            "output-node name=output input=Sum(first, second)\n"
+        )
+        epochs = compute_epochs(Network.of(nnet))
+        order = [nnet.node_names[node] for node in np.argsort(epochs.of_node)]
 
-    def test_long_chains_need_no_recursion(self) -> None:
-        """A network may be deeper than Python's stack."""
-        chain = [[vertex + 1] for vertex in range(20_000)] + [[]]
-
-        assert postorder(chain) == list(range(20_000, -1, -1))
+        names = ["input", "second_input", "second", "first_input", "first", "output"]
+        assert order == names
 
     def test_epochs_of_a_recurrence(self) -> None:
         """Nodes of a recurrence share an epoch; what feeds it comes before, what uses it after."""

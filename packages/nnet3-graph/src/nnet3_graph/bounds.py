@@ -26,6 +26,11 @@ def possible_hulls(nodes: NodeRules, given: Mapping[int, Hull]) -> list[Hull]:
     """
     hulls = [given.get(node, NOWHERE) for node in range(len(nodes.rules))]
     for group, recurrent in zip(nodes.groups, nodes.recurrent, strict=True):
+        if not recurrent:
+            (node,) = group
+            possible = nodes.rules[node].possible(hulls)
+            hulls[node] = join(hulls[node], possible) if node in given else possible
+            continue
         rounds, changed = 0, True
         while changed:
             changed = False
@@ -34,7 +39,7 @@ def possible_hulls(nodes: NodeRules, given: Mapping[int, Hull]) -> list[Hull]:
                 if hull != hulls[node]:
                     exact = rounds < _EXACT_ROUNDS + len(group)
                     hulls[node] = hull if exact else widened(hulls[node], hull)
-                    changed = recurrent
+                    changed = True
             rounds += 1
     return hulls
 
@@ -56,6 +61,11 @@ def wanted_hulls(nodes: NodeRules, possible: list[Hull], outputs: Mapping[int, H
     for node, hull in outputs.items():
         want(node, hull)
     for group, recurrent in zip(reversed(nodes.groups), reversed(nodes.recurrent), strict=True):
+        if not recurrent:
+            (node,) = group
+            if hulls[node]:
+                nodes.rules[node].want(hulls[node], want)
+            continue
         rounds, followed = 0, dict.fromkeys(group, NOWHERE)
         changed = True
         while changed:
@@ -69,7 +79,7 @@ def wanted_hulls(nodes: NodeRules, possible: list[Hull], outputs: Mapping[int, H
                     hulls[node] = hull
                 followed[node] = hull
                 nodes.rules[node].want(hull, want)
-                changed = recurrent
+                changed = True
             rounds += 1
     return hulls
 

@@ -73,6 +73,18 @@ class ComputationGraph:
             starts.append(starts[-1] + len(index_set))
         return tuple(starts)
 
+    @cached_property
+    def _all_ids(self) -> IdArray:
+        """The cindex ids of this segment, in order."""
+        ids = np.arange(self.first_cindex_id, self._starts[-1], dtype=np.int32)
+        ids.flags.writeable = False
+        return ids
+
+    @cached_property
+    def node_starts(self) -> Splits:
+        """(nodes + 1,) int64, the first cindex id of each node, and the id after the last."""
+        return np.array(self._starts, dtype=np.int64)
+
     @property
     def num_cindexes(self) -> int:
         """Number of cindexes of this segment."""
@@ -88,7 +100,7 @@ class ComputationGraph:
     def cindexes(self) -> IndexArray:
         """(N, 4) int32, columns node, n, t, x; row i is the cindex with id first_cindex_id + i."""
         cindexes = np.empty((self.num_cindexes, 4), dtype=np.int32)
-        starts = np.array(self._starts)
+        starts = self.node_starts
         cindexes[:, 0] = np.repeat(np.arange(len(self.index_sets)), starts[1:] - starts[:-1])
         np.concatenate([rows.indexes for rows in self.index_sets], out=cindexes[:, 1:])
         cindexes.flags.writeable = False
@@ -154,8 +166,13 @@ class ComputationGraph:
             reader: number of the node whose rows are looked up.
             t: what is added to t.
             x: what is added to x.
+
+        Returns:
+            (rows of the reader,) int32, which may be read-only; -1 where there is no such cindex.
         """
         wanted = self.index_sets[reader]
+        if t == 0 and x == 0 and self.index_sets[source] is wanted:
+            return self._all_ids[self._rows(source)]
         ids = self._as_ids(source, self.index_sets[source].find_moved(wanted, t, x))
         if self.previous is not None and (missing := ids < 0).any():
             moved = wanted.indexes[missing] + np.array([0, t, x], dtype=np.int32)
@@ -233,17 +250,21 @@ class ComputationGraph:
         Returns:
             For each part of the descriptor (each argument of Append) an (L, rows) int32 array: the
             cindex that leaf l of the part takes from, for each row of the node; -1 where it does
-            not enter the sum (left out by IfDefined, or the other branch of a Failover taken).
+            not enter the sum (left out by IfDefined, or the other branch of a Failover taken). The
+            arrays may be read-only.
         """
         definition = self._nnet.nodes[node]
         assert isinstance(definition, ComponentInputNode | OutputNode)
         parts = []
         for part in definition.descriptor.parts:
+            if isinstance(part, ForwardingDescriptor):
+                parts.append(self._ids_of_leaf(node, part)[None])
+                continue
             leaves = part.leaves
             ids = np.empty((len(leaves), len(self.index_sets[node])), dtype=np.int32)
             for number, leaf in enumerate(leaves):
                 ids[number] = self._ids_of_leaf(node, leaf)
-            if self.is_pruned and not isinstance(part, ForwardingDescriptor):
+            if self.is_pruned:
                 ids[~part.used(ids >= 0)] = -1
             parts.append(ids)
         return tuple(parts)

@@ -21,6 +21,8 @@ class Hull(NamedTuple):
 
     def shifted(self, t: float, x: float) -> Hull:
         """Returns the hull moved by (t, x)."""
+        if t == 0 and x == 0:
+            return self
         return Hull(self.t_first + t, self.t_last + t, self.x_first + x, self.x_last + x)
 
     def extended(self, t: float, x: float) -> Hull:
@@ -44,23 +46,29 @@ EVERYWHERE = Hull(-INFINITY, INFINITY, -INFINITY, INFINITY)
 
 def join(first: Hull, second: Hull) -> Hull:
     """Returns the smallest hull that contains both."""
+    if first is second:
+        return first
+    a_first, a_last, a_x_first, a_x_last = first
+    b_first, b_last, b_x_first, b_x_last = second
     return Hull(
-        min(first[0], second[0]),
-        max(first[1], second[1]),
-        min(first[2], second[2]),
-        max(first[3], second[3]),
+        a_first if a_first < b_first else b_first,
+        a_last if a_last > b_last else b_last,
+        a_x_first if a_x_first < b_x_first else b_x_first,
+        a_x_last if a_x_last > b_x_last else b_x_last,
     )
 
 
 def meet(first: Hull, second: Hull) -> Hull:
     """Returns what lies in both; NOWHERE if nothing does."""
-    both = Hull(
-        max(first[0], second[0]),
-        min(first[1], second[1]),
-        max(first[2], second[2]),
-        min(first[3], second[3]),
-    )
-    return both if both else NOWHERE
+    a_first, a_last, a_x_first, a_x_last = first
+    b_first, b_last, b_x_first, b_x_last = second
+    t_first = a_first if a_first > b_first else b_first
+    t_last = a_last if a_last < b_last else b_last
+    x_first = a_x_first if a_x_first > b_x_first else b_x_first
+    x_last = a_x_last if a_x_last < b_x_last else b_x_last
+    if t_first > t_last or x_first > x_last:
+        return NOWHERE
+    return Hull(t_first, t_last, x_first, x_last)
 
 
 def join_all(hulls: Iterable[Hull]) -> Hull:

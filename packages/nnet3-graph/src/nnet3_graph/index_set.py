@@ -63,6 +63,11 @@ class Grid:
 
     def indexes(self, places: Places) -> IndexArray:
         """Returns the (K, 3) indexes at some places."""
+        if self.lanes.num_sequences == 1 and self.frame.num_x == 1:
+            indexes = np.empty((len(places), 3), dtype=np.int32)
+            indexes[:, N], indexes[:, X] = self.lanes.sequences[0], self.frame.x_first
+            np.add(places, self.frame.t_first, out=indexes[:, T], casting="unsafe")
+            return indexes
         rows, rank = np.divmod(places, self.lanes.num_sequences)
         t, x = np.divmod(rows, self.frame.num_x)
         indexes = np.empty((len(places), 3), dtype=np.int32)

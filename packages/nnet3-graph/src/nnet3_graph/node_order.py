@@ -4,6 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from nnet3_descriptors.nnet import Nnet
+from nnet3_descriptors.nodes import ComponentInputNode, ComponentNode, DimRangeNode, OutputNode
+from nnet3_descriptors.remembering import remembered
+
+
+@remembered
+def node_groups(nnet: Nnet) -> tuple[tuple[int, ...], ...]:
+    """Groups the nodes of a network that depend on each other, in an order of computation.
+
+    Groups that are independent of each other come in the order in which depth-first searches along
+    the users of each node, in the order of the nodes, leave them (last left, first computed).
+
+    Returns:
+        The nodes, each once, in groups. What a node reads stands before it, except for the edges
+        inside a group that close a cycle.
+    """
+    groups = strongly_connected_components(_users(nnet))
+    return tuple(group[::-1] for group in reversed(groups))
+
+
+def _users(nnet: Nnet) -> list[list[int]]:
+    """Returns for each node the nodes that use it directly, ascending."""
+    position = nnet.node_indexes
+    users: list[list[int]] = [[] for _ in nnet.nodes]
+    for number, node in enumerate(nnet.nodes):
+        match node:
+            case ComponentNode():
+                users[number - 1].append(number)
+            case DimRangeNode():
+                users[position[node.source]].append(number)
+            case ComponentInputNode() | OutputNode():
+                for name in node.descriptor.node_names:
+                    users[position[name]].append(number)
+    return users
+
 
 def strongly_connected_components(sources: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
     """Groups nodes that depend on each other, and orders the groups.

@@ -28,7 +28,7 @@ from nnet3_descriptors.nodes import (
 from nnet3_descriptors.remembering import remembered
 
 from nnet3_graph.component_rules import component_rule
-from nnet3_graph.node_order import strongly_connected_components
+from nnet3_graph.node_order import node_groups
 from nnet3_graph.rules import (
     ALWAYS,
     NEVER,
@@ -66,7 +66,7 @@ class NodeRules:
 def node_rules(nnet: Nnet) -> NodeRules:
     """Returns the rules of a network; remembered as long as the network lives."""
     rules = tuple(_node_rule(nnet, number, node) for number, node in enumerate(nnet.nodes))
-    groups = strongly_connected_components([rule.sources for rule in rules])
+    groups = node_groups(nnet)
     moves = [move for rule in rules for move in rule.moves]
     return NodeRules(
         rules=rules,

@@ -11,8 +11,9 @@ import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.debug_info import MatrixDebugInfo
 from nnet3_compiler.declaration import OPCODE_COLUMN
+from nnet3_compiler.steps.network import component_properties
 
-from nnet3_optimizer.analysis.analysis import Analysis, component_properties
+from nnet3_optimizer.analysis.analysis import Analysis
 from nnet3_optimizer.analysis.csr import where
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.pair_lists import PairLists

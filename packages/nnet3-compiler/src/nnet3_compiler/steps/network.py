@@ -69,52 +69,46 @@ class Network:
     def of(nnet: Nnet) -> Network:
         """Returns the arrays of a network; worked out once for each."""
         size = len(nnet.nodes)
-        columns = {name: np.full(size, -1, np.int32) for name in ("source", "component")}
-        columns |= {
-            name: np.zeros(size, np.int32) for name in ("kind", "dim", "dim_offset", "properties")
-        }
-        is_updated = np.zeros(size, np.bool_)
+        names = ("source", "component", "kind", "dim", "dim_offset")
+        source, used, kind, dim, dim_offset = ([0] * size for _ in names)
         descriptors: list[Descriptor | None] = [None] * size
         for number, node in enumerate(nnet.nodes):
-            kind = NodeKind.INPUT
+            source[number] = used[number] = -1
             match node:
                 case ComponentNode():
-                    kind = NodeKind.COMPONENT
-                    component = nnet.component_of(node)
-                    properties = component.properties
-                    columns["component"][number] = nnet.component_index(node.component)
-                    columns["properties"][number] = properties
-                    columns["dim"][number] = component.output_dim
-                    if properties & ComponentProperties.UPDATABLE:
-                        is_updated[number] = getattr(component, "learning_rate", 0.0) != 0.0
+                    kind[number] = NodeKind.COMPONENT
+                    used[number] = nnet.component_index(node.component)
+                    dim[number] = nnet.components[used[number]].output_dim
                 case DimRangeNode():
-                    kind = NodeKind.DIM_RANGE
-                    columns["source"][number] = nnet.node_index(node.source)
-                    columns["dim_offset"][number] = node.dim_offset
-                    columns["dim"][number] = node.dim
-                case ComponentInputNode() | OutputNode():
-                    is_output = isinstance(node, OutputNode)
-                    kind = NodeKind.OUTPUT if is_output else NodeKind.COMPONENT_INPUT
-                    descriptors[number] = node.descriptor
+                    kind[number] = NodeKind.DIM_RANGE
+                    source[number] = nnet.node_index(node.source)
+                    dim_offset[number], dim[number] = node.dim_offset, node.dim
+                case ComponentInputNode():
+                    kind[number], descriptors[number] = NodeKind.COMPONENT_INPUT, node.descriptor
+                case OutputNode():
+                    kind[number], descriptors[number] = NodeKind.OUTPUT, node.descriptor
                 case _:
-                    columns["dim"][number] = node.dim
-            columns["kind"][number] = kind
-        parts = _part_dims(nnet, descriptors, columns["dim"])
+                    dim[number] = node.dim
+        parts = _part_dims(nnet, descriptors, dim)
         for number, dims in parts.items():
-            columns["dim"][number] = sum(dims)
+            dim[number] = sum(dims)
         counts = [len(parts.get(number, ())) for number in range(size)]
         part_dim = np.array([dim for dims in parts.values() for dim in dims], np.int32)
         part_begin = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
         before = np.concatenate([[0], np.cumsum(part_dim)])
         part_offset = (before[:-1] - np.repeat(before[part_begin[:-1]], counts)).astype(np.int32)
+        component = np.array(used, np.int32)
+        columns = zip(names, (source, component, kind, dim, dim_offset), strict=True)
         return Network(
             nnet=nnet,
             descriptors=tuple(descriptors),
-            is_updated=is_updated,
+            # Nodes without component find the last, which stands for none.
+            properties=freeze(np.append(component_properties(nnet), np.int32(0))[component]),
+            is_updated=np.append(_updated_components(nnet), np.False_)[component],
             part_begin=freeze(part_begin),
             part_offset=freeze(part_offset),
             part_dim=freeze(part_dim),
-            **{name: freeze(column) for name, column in columns.items()},
+            **{name: freeze(np.array(column, np.int32)) for name, column in columns},
         )
 
     def has(self, properties: ComponentProperties) -> NDArray[np.bool_]:
@@ -128,8 +122,22 @@ class Network:
         return np.diff(self.part_begin)
 
 
+@remembered
+def component_properties(nnet: Nnet) -> IntArray:
+    """Returns the properties of the components of a network as (components,) int32 bits."""
+    return freeze(np.array([int(each.properties) for each in nnet.components], np.int32))
+
+
+def _updated_components(nnet: Nnet) -> NDArray[np.bool_]:
+    """Returns which components training changes: (components,) bool."""
+    rates = [getattr(each, "learning_rate", 0.0) != 0.0 for each in nnet.components]
+    updatable = component_properties(nnet) & int(ComponentProperties.UPDATABLE)
+    updated: NDArray[np.bool_] = (updatable != 0) & np.array(rates, np.bool_)
+    return updated
+
+
 def _part_dims(
-    nnet: Nnet, descriptors: list[Descriptor | None], dim: IntArray
+    nnet: Nnet, descriptors: list[Descriptor | None], dim: list[int]
 ) -> dict[int, tuple[int, ...]]:
     """Returns the dimensions of the parts of each descriptor.
 
@@ -140,7 +148,7 @@ def _part_dims(
     def part_dim(part: SumDescriptor) -> int:
         leaves = part.leaves
         if leaves:
-            return int(dim[position[leaves[0].node_names[0]]])
+            return dim[position[leaves[0].node_names[0]]]
         return part.dim(nnet.node_dim)
 
     return {

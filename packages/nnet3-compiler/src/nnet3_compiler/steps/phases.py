@@ -7,14 +7,19 @@ that leads to it inside the epoch (and the segment).
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from nnet3_compiler.arrays import IntArray
 from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.steps.epochs import Epochs
 from nnet3_compiler.steps.graphs import Graphs
 from nnet3_compiler.steps.network import Network
+
+_Number = TypeVar("_Number", int, IntArray)
 
 GIVEN = -1
 """The epoch of inputs."""
@@ -34,9 +39,9 @@ class Phases:
     level: NDArray[np.int64]
     num_levels: int
 
-    def number(self, segment: int, epoch: int, level: int = 0) -> int:
-        """Returns the number of a phase."""
-        return (segment * (self.epochs.count + 1) + epoch + 1) * self.num_levels + level
+    def number(self, segment: int, epoch: _Number) -> _Number:
+        """Returns the number of the phase of level 0; those of other levels follow."""
+        return (segment * (self.epochs.count + 1) + epoch + 1) * self.num_levels
 
 
 def compute_phases(network: Network, epochs: Epochs, graphs: Graphs) -> Phases:

@@ -122,13 +122,15 @@ class StepsBuilder:
     def build(self) -> Steps:
         """Returns the steps, in order."""
         draft = DraftSteps(cindexes=self.graphs.cindexes)
-        components = np.flatnonzero(self.network.kind == NodeKind.COMPONENT).tolist()
+        components = np.flatnonzero(self.network.kind == NodeKind.COMPONENT)
         for segment, request in enumerate(self.requests):
             for io in request.inputs:
                 self._add_io(draft, io, segment, is_given=True)
             for io in request.outputs:
                 self._add_io(draft, io, segment, is_given=False)
-            for node in components:
+            is_plain = self._is_plain(components, segment)
+            self._add_plain_components(draft, components[is_plain], segment)
+            for node in components[~is_plain].tolist():
                 self._add_component(draft, node, segment)
         self._add_dim_ranges(draft)
         return self._numbered(draft)
@@ -155,6 +157,36 @@ class StepsBuilder:
         )
 
     # -- rule (b) ------------------------------------------------------------------------------
+
+    def _is_plain(self, nodes: NDArray[np.int64], segment: int) -> NDArray[np.bool_]:
+        """Tells of which component nodes the steps are all rows in order: (nodes,) bool."""
+        graph = self.graphs.segments[segment]
+        if graph.previous is not None:
+            return np.zeros(len(nodes), np.bool_)
+        reorders = self.network.properties[nodes] & int(ComponentProperties.REORDERS_INDEXES)
+        is_plain: NDArray[np.bool_] = (reorders == 0) & ~self.phases.epochs.is_recurrent[nodes]
+        some_given = [node for node, given in enumerate(graph.given_sets) if given.bits]
+        return is_plain & ~np.isin(nodes, some_given)
+
+    def _add_plain_components(
+        self, draft: DraftSteps, nodes: NDArray[np.int64], segment: int
+    ) -> None:
+        """Adds the steps of components and of their inputs, all of them at once."""
+        starts = self.graphs.segments[segment].node_starts
+        nodes = nodes[starts[nodes + 1] > starts[nodes]]
+        for place in range(2) if len(nodes) else ():
+            of = nodes - 1 + place
+            draft.add_steps(
+                phase=self.phases.number(segment, self.phases.epochs.of_node[nodes]),
+                place=place,
+                node=of,
+                segment=segment,
+                begin=starts[of],
+                count=starts[of + 1] - starts[of],
+                block=1,
+                source=NONE,
+                is_given=0,
+            )
 
     def _add_component(self, draft: DraftSteps, node: int, segment: int) -> None:
         outputs = self.graphs.computed(segment, node)

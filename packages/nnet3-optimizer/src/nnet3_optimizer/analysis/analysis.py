@@ -11,7 +11,7 @@ import numpy.typing as npt
 from nnet3_compiler.commands import SCHEMA, AllocMatrixZeroed
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.declaration import OPCODE_COLUMN
-from nnet3_descriptors.remembering import remembered
+from nnet3_compiler.steps.network import component_properties
 
 from nnet3_optimizer.analysis.accesses import (
     READ,
@@ -203,14 +203,6 @@ class Analysis:
 
 def _united(lists: Csr, wanted: Bools) -> Ids:
     return np.unique(lists.values[np.repeat(wanted, np.diff(lists.splits))])
-
-
-@remembered
-def component_properties(nnet: Nnet) -> npt.NDArray[np.int32]:
-    """Returns the properties of the components of a network as (components,) int32 bits."""
-    bits = np.array([int(component.properties) for component in nnet.components], dtype=np.int32)
-    bits.flags.writeable = False
-    return bits
 
 
 def analyze(nnet: Nnet, computation: NnetComputation) -> Analysis:

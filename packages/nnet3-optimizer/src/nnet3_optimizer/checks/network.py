@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from nnet3_compiler.steps.network import Network
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.remembering import remembered
 
 Dims = npt.NDArray[np.int32]
 
 
-@remembered
 def node_dims(nnet: Nnet) -> Dims:
     """Returns the number of columns of each node, (nodes,) int32."""
-    return _frozen([nnet.node_dim(name) for name in nnet.node_names])
+    return Network.of(nnet).dim
 
 
 @remembered
