@@ -18,7 +18,6 @@ from nnet3_optimizer import (
     optimize,
     verify_equivalent,
 )
-from nnet3_optimizer.equivalence.field import PRIME, add, column_sums, element_of, power, times
 from optimizer_networks import examples
 from optimizer_programs import NNET, computation
 from stand_ins import same_results
@@ -254,36 +253,3 @@ def test_harmful_mutants_are_caught(
         except ComputationError:
             continue
         assert same_results(nnet, original, mutant)
-
-
-# -- arithmetic ------------------------------------------------------------------------------------
-
-elements = st.integers(0, PRIME - 1)
-
-
-@given(elements, elements)
-def test_field_operations(a: int, b: int) -> None:
-    """Sums and products are those of the integers modulo the prime."""
-    x = np.array([a], np.uint64)
-
-    assert int(add(x, np.array([b], np.uint64))[0]) == (a + b) % PRIME
-    assert int(times(x, b)[0]) == a * b % PRIME
-
-
-@given(st.lists(elements, max_size=40))
-def test_column_sums(values: list[int]) -> None:
-    """A sum over rows is exact."""
-    rows = np.array(values, np.uint64).reshape(-1, 1)
-
-    assert int(column_sums(rows)[0]) == sum(values) % PRIME
-
-
-@given(st.floats(-1e6, 1e6, width=32), st.floats(-1e6, 1e6, width=32))
-def test_scales_multiply_exactly(a: float, b: float) -> None:
-    """The element of a product (which float64 holds exactly) is the product of the elements."""
-    assert element_of(a * b) == element_of(a) * element_of(b) % PRIME
-
-
-def test_powers_may_be_negative() -> None:
-    """A shift back undoes a shift."""
-    assert power(12345, 7) * power(12345, -7) % PRIME == 1

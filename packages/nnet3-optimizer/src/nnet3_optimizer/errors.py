@@ -34,12 +34,27 @@ class EquivalenceError(ComputationError):
     """Two computations that do not compute the same; raised by `verify_equivalent`.
 
     Attributes:
-        what: What differs: an output, an input derivative, a model update or statistics.
+        what: What differs: the node of an output or input derivative, or the component of a model
+            update or of statistics.
+        row, column: The first element that differs; None if that makes no sense.
+        commands: The positions of the commands that computed it, in the first and the second
+            computation; empty if not known.
     """
 
-    def __init__(self, message: str, *, what: str) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        what: str,
+        row: int | None = None,
+        column: int | None = None,
+        commands: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
+    ) -> None:
         super().__init__(message)
         self.what = what
+        self.row = row
+        self.column = column
+        self.commands = commands
 
 
 class PassError(ComputationError):

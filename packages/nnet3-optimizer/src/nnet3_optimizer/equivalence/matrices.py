@@ -1,8 +1,8 @@
 """The symbolic content of matrices.
 
 Each row of a matrix is a function of the column: a sum of scaled unknown rows, each shifted by some
-columns. An unknown row with the random element g, shifted by d columns to the left, has the
-fingerprint g * w**d with a random w. Hence the fingerprint of a stretch of columns
+columns. An unknown row with the random element g, shifted by d columns to the left, is written as
+g * w**d with a random w. Hence what stands for a stretch of columns
 
 - does not change when the stretch is split, so that it does not matter where a program splits;
 - is multiplied by a power of w when the stretch is copied to other columns;
@@ -13,17 +13,132 @@ Constants (SetConst) are the same in all columns, whatever the shift; they are k
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Hashable, Iterable
+from itertools import repeat
+from operator import eq
 
-import numpy as np
+from nnet3_optimizer.equivalence.field import PRIME, added, scaled, shift
+from nnet3_optimizer.equivalence.unknowns import Unknowns
 
-from nnet3_optimizer.equivalence.field import PRIME, Elements, add, combine, mix, power, times
+Column = list[int]
+"""An element for each row."""
 
-OMEGA = 1_234_567_890_123_456_789 % PRIME
-"""The fingerprint of a shift by one column."""
+SIGN = "sign"
+"""The rounding of what is kept only as whether each element is positive."""
 
-_UNKNOWN, _CONSTANT = 11, 12
+_ONE_STRETCH = [0]
+"""Where stretches begin if there is only one."""
+
+
+class Stretches:
+    """Rows and columns of a matrix, as if they began at column 0.
+
+    Attributes:
+        starts: Columns at which stretches begin, ascending from 0.
+        columns: For each stretch the sums of unknown rows, one element a row. May be the very list
+            that a matrix holds: not to be changed, nor to be kept without a copy.
+        constants: For each stretch the constants added to them; None for zeros.
+    """
+
+    __slots__ = ("columns", "constants", "starts")
+
+    def __init__(
+        self, starts: list[int], columns: list[Column], constants: list[Column] | None = None
+    ) -> None:
+        self.starts = starts
+        self.columns = columns
+        self.constants = constants
+
+    def copy(self) -> Stretches:
+        """Returns a copy that may be kept."""
+        constants = self.constants
+        return Stretches(
+            self.starts,
+            [list(column) for column in self.columns],
+            None if constants is None else [list(column) for column in constants],
+        )
+
+    def at(self, row: int, column: int) -> tuple[int, int]:
+        """Returns what stands for a row at a column: unknowns, and the constant."""
+        stretch = bisect_right(self.starts, column) - 1
+        constant = 0 if self.constants is None else self.constants[stretch][row]
+        return self.columns[stretch][row], constant
+
+    def keys(self) -> Iterable[Hashable]:
+        """Returns a value for each row that is equal for equal rows only, however they are split.
+
+        That is the element itself where a row is one stretch, else start, element, start, ... .
+        """
+        values = _merged(self.starts, self.columns)
+        if self.constants is None:
+            return values
+        constants = _merged(self.starts, self.constants)
+        pairs = zip(values, constants, strict=True)
+        return [value if constant == 0 else (value, "+", constant) for value, constant in pairs]
+
+    def taken(self, rows: list[int]) -> Stretches:
+        """Returns some rows; row -1 is a row of zeros."""
+        constants = self.constants
+        return Stretches(
+            self.starts,
+            [_taken(column, rows) for column in self.columns],
+            None if constants is None else [_taken(column, rows) for column in constants],
+        )
+
+    def scaled(self, factor: int) -> Stretches:
+        """Returns all elements times a factor."""
+        constants = self.constants
+        return Stretches(
+            self.starts,
+            [scaled(column, factor) for column in self.columns],
+            None if constants is None else [scaled(column, factor) for column in constants],
+        )
+
+    def range_sums(self, ranges: list[tuple[int, int]]) -> Stretches:
+        """Returns the sums of the rows begin <= r < end; zeros where begin is -1."""
+        constants = self.constants
+        return Stretches(
+            self.starts,
+            [_range_sums(column, ranges) for column in self.columns],
+            None if constants is None else [_range_sums(column, ranges) for column in constants],
+        )
+
+
+def _taken(column: Column, rows: list[int]) -> Column:
+    extended = [*column, 0]
+    return [extended[row] for row in rows]
+
+
+def _range_sums(column: Column, ranges: list[tuple[int, int]]) -> Column:
+    return [sum(column[begin:end]) % PRIME if begin >= 0 else 0 for begin, end in ranges]
+
+
+def _merged(starts: list[int], columns: list[Column]) -> Iterable[Hashable]:
+    """Returns for each row the element, or all starts and elements if there are several."""
+    if len(columns) == 1:
+        return columns[0]
+    before = columns[0]
+    for column in columns[1:]:
+        if any(map(eq, before, column)):
+            rows = zip(*columns, strict=True)
+            return [_merged_row(starts, row) for row in rows]
+        before = column
+    parts: list[Iterable[int]] = []
+    for start, column in zip(starts, columns, strict=True):
+        parts += [repeat(start), column]
+    return zip(*parts, strict=False)
+
+
+def _merged_row(starts: list[int], row: tuple[int, ...]) -> Hashable:
+    """Returns the key of a row whose neighbouring stretches may be one."""
+    key: list[int] = []
+    before = None
+    for start, value in zip(starts, row, strict=True):
+        if value != before:
+            key += [start, value]
+            before = value
+    return key[1] if len(key) == 2 else tuple(key)
 
 
 class Content:
@@ -31,140 +146,163 @@ class Content:
 
     Attributes:
         splits: Columns at which stretches begin, and the number of columns.
-        values: (rows, stretches) elements: the sums of unknown rows.
-        constants: (rows, stretches) elements: the constants added to them; None for zeros.
-        rounding: Identifies what the elements lost by compression; 0 if nothing.
+        columns: For each stretch the sums of unknown rows, one element a row.
+        constants: For each stretch the constants added to them; None for zeros.
+        rounding: What the elements lost by compression; None if nothing.
     """
 
-    __slots__ = ("constants", "rounding", "splits", "values")
+    __slots__ = ("_unknowns", "columns", "constants", "rounding", "splits")
 
-    def __init__(self, rows: int, cols: int) -> None:
+    def __init__(self, unknowns: Unknowns, column: Column, cols: int) -> None:
+        """Makes the content of a matrix of one stretch.
+
+        Args:
+            unknowns: Where rounded elements are remembered.
+            column: An element for each row; it becomes part of this.
+            cols: The number of columns.
+        """
+        self._unknowns = unknowns
         self.splits = [0, cols]
-        self.values: Elements = np.zeros((rows, 1), dtype=np.uint64)
-        self.constants: Elements | None = None
-        self.rounding = 0
-
-    def refine(self, points: Iterable[int]) -> None:
-        """Splits the columns at these points as well."""
-        new = set(points).difference(self.splits)
-        if not new:
-            return
-        splits = sorted(new.union(self.splits))
-        stretch = np.searchsorted(self.splits, splits[:-1], side="right") - 1
-        self.splits = splits
-        self.values = self.values[:, stretch]
-        if self.constants is not None:
-            self.constants = self.constants[:, stretch]
-
-    def stretches(self, begin: int, end: int) -> slice:
-        """Returns the stretches between two columns at which it is split."""
-        return slice(bisect_left(self.splits, begin), bisect_left(self.splits, end))
-
-
-class Region:
-    """A rectangle of a matrix: what a submatrix names."""
-
-    __slots__ = ("begin", "cols", "content", "row", "rows")
-
-    def __init__(self, content: Content, row: int, rows: int, begin: int, cols: int) -> None:
-        self.content = content
-        self.row, self.rows = row, rows
-        self.begin, self.cols = begin, cols
-
-    def points(self) -> list[int]:
-        """Returns where it is split, counted from its first column."""
-        end = self.begin + self.cols
-        return [p - self.begin for p in self.content.splits if self.begin <= p <= end]
-
-    def refine(self, points: Iterable[int]) -> None:
-        """Splits it, at columns counted from its first."""
-        self.content.refine(self.begin + point for point in points)
-
-    def stretches(self) -> slice:
-        """Returns its stretches; it has to be split at its ends."""
-        return self.content.stretches(self.begin, self.begin + self.cols)
+        self.columns = [column]
+        self.constants: list[Column] | None = None
+        self.rounding: Hashable = None
 
     # -- reading -------------------------------------------------------------------------------
 
-    def read(self) -> tuple[Elements, Elements | None]:
-        """Returns values and constants, as if it began at column 0; (rows, stretches) each."""
-        self.refine((0, self.cols))
-        place = slice(self.row, self.row + self.rows), self.stretches()
-        values = times(self.content.values[place], power(OMEGA, self.begin))
-        if self.content.rounding:
-            # Rounded elements are unknowns of their own.
-            values = combine(values, self.content.rounding) % np.uint64(PRIME)
-        constants = self.content.constants
-        return values, None if constants is None else constants[place]
+    def read(
+        self, row: int, rows: int, begin: int, cols: int, *, only_signs: bool = False
+    ) -> Stretches:
+        """Returns a rectangle, as if it began at column 0.
 
-    def row_hashes(self, *, ignore_rounding: bool = False) -> Elements:
-        """Returns a hash of each row, (rows,), that does not depend on how columns are split."""
-        rounding, self.content.rounding = self.content.rounding, 0
-        if rounding and not ignore_rounding:
-            self.content.rounding = rounding
-        values, constants = self.read()
-        self.content.rounding = rounding
-        starts = np.array(self.points()[:-1], dtype=np.uint64)
-        result = _change_hashes(values, starts, _UNKNOWN)
-        if constants is not None:
-            result += _change_hashes(constants, starts, _CONSTANT)
-        return mix(result)
+        Args:
+            row: Its first row.
+            rows: The number of its rows.
+            begin: Its first column.
+            cols: The number of its columns.
+            only_signs: Whether nothing is looked at but which elements are positive, so that it
+                does not matter if no more was kept.
+        """
+        if self.rounding is not None and not (only_signs and self.rounding == SIGN):
+            return self._rounded().read(row, rows, begin, cols)
+        columns = self.columns
+        if len(columns) == 1:
+            first, last, starts = 0, 1, _ONE_STRETCH
+        else:
+            first = bisect_right(self.splits, begin) - 1
+            last = bisect_left(self.splits, begin + cols)
+            starts = [0, *(split - begin for split in self.splits[first + 1 : last])]
+            columns = columns[first:last]
+        if rows != len(columns[0]):
+            columns = [column[row : row + rows] for column in columns]
+        if begin:
+            factor = shift(begin)
+            columns = [[value * factor % PRIME for value in column] for column in columns]
+        if self.constants is None:
+            return Stretches(starts, columns)
+        constants = [column[row : row + rows] for column in self.constants[first:last]]
+        return Stretches(starts, columns, constants)
+
+    def is_zero(self, rows: list[int], begin: int, cols: int) -> bool:
+        """Returns whether these rows are zero between columns."""
+        columns = [*self.columns, *(self.constants or ())]
+        if self.rounding is not None or any(columns[0][row] for row in rows):
+            columns = self.read(0, len(columns[0]), begin, cols).columns + (self.constants or [])
+        return not any(column[row] for column in columns for row in rows)
+
+    def _rounded(self) -> Content:
+        """Returns it with unknowns in the place of rounded elements."""
+        result = Content(self._unknowns, [], self.splits[-1])
+        result.splits = self.splits
+        constants = self.constants or [[0] * len(column) for column in self.columns]
+        pairs = zip(self.columns, constants, strict=True)
+        name = "rounded", self.rounding
+        result.columns = [
+            self._unknowns.values(name, zip(*pair, strict=True)) for pair in pairs
+        ]
+        return result
 
     # -- writing -------------------------------------------------------------------------------
 
     def write(
         self,
-        values: Elements,
-        constants: Elements | None,
-        points: Iterable[int],
+        row: int,
+        begin: int,
+        cols: int,
+        given: Stretches,
         *,
         adds: bool,
-        rows: np.ndarray | None = None,
+        places: list[int] | None = None,
     ) -> None:
-        """Sets or adds to elements.
+        """Sets or adds to the elements of a rectangle.
 
         Args:
-            values: As `read` returns them.
-            constants: As `read` returns them.
-            points: Where their stretches are split, from 0 to the number of columns.
+            row: Its first row.
+            begin: Its first column.
+            cols: The number of its columns.
+            given: What to write.
             adds: Whether to add.
-            rows: The rows of the region to write to; None for all.
+            places: The row of the rectangle that each row is for; None for all in their order.
         """
-        content = self.content
-        wanted = list(points)
-        source_splits = sorted({*wanted, *self.points()})
-        self.refine(source_splits)
-        if len(source_splits) != len(wanted):
-            stretch = np.searchsorted(wanted, source_splits[:-1], side="right") - 1
-            values = values[:, stretch]
-            constants = None if constants is None else constants[:, stretch]
-        values = times(values, power(OMEGA, -self.begin))
-        where = slice(self.row, self.row + self.rows) if rows is None else self.row + rows
-        place = where, self.stretches()
-        if content.rounding:
+        if self.rounding is not None:
             self._forget_rounding()
-        content.values[place] = add(content.values[place], values) if adds else values
-        if constants is not None and content.constants is None:
-            content.constants = np.zeros_like(content.values)
-        if content.constants is not None:
-            new = np.zeros_like(values) if constants is None else constants
-            content.constants[place] = add(content.constants[place], new) if adds else new
+        if given.constants is not None and self.constants is None:
+            self.constants = [[0] * len(column) for column in self.columns]
+        columns, constants, starts = given.columns, given.constants, given.starts
+        first = self._split(begin) if begin else 0
+        if len(columns) > 1:
+            for start in starts[1:]:
+                self._split(begin + start)
+        is_last = begin + cols == self.splits[-1]
+        last = len(self.columns) if is_last else self._split(begin + cols)
+        if last == first + 1 and len(columns) == 1 and self.constants is None:
+            # Nearly always.
+            column = scaled(columns[0], shift(-begin)) if begin else columns[0]
+            _put(self.columns, first, row, column, places, adds)
+            return
+        if begin:
+            factor = shift(-begin)
+            columns = [[value * factor % PRIME for value in column] for column in columns]
+        source = 0
+        for stretch in range(first, last):
+            if source + 1 < len(starts) and self.splits[stretch] - begin == starts[source + 1]:
+                source += 1
+            _put(self.columns, stretch, row, columns[source], places, adds)
+            if self.constants is not None:
+                constant = [0] * len(columns[source]) if constants is None else constants[source]
+                _put(self.constants, stretch, row, constant, places, adds)
+
+    def _split(self, point: int) -> int:
+        """Splits the columns at a point as well; returns the stretch that begins there."""
+        splits = self.splits
+        at = bisect_left(splits, point)
+        if splits[at] != point:
+            splits.insert(at, point)
+            self.columns.insert(at, list(self.columns[at - 1]))
+            if self.constants is not None:
+                self.constants.insert(at, list(self.constants[at - 1]))
+        return at
 
     def _forget_rounding(self) -> None:
-        content = self.content
-        content.values = combine(content.values, content.rounding) % np.uint64(PRIME)
-        content.rounding = 0
+        self.columns = self._rounded().columns
+        self.constants = None
+        self.rounding = None
 
 
-def _change_hashes(values: Elements, starts: Elements, kind: int) -> Elements:
-    """Sums over the stretches at which the value changes a hash of value and column."""
-    key = mix(starts * np.uint64(8) + np.uint64(kind))
-    if values.shape[1] == 1:
-        hashes = mix(values[:, 0] ^ key[0])
-        single: Elements = hashes * (values[:, 0] != 0)
-        return single
-    changes = np.empty(values.shape, dtype=np.bool_)
-    changes[:, 0] = values[:, 0] != 0
-    np.not_equal(values[:, 1:], values[:, :-1], out=changes[:, 1:])
-    result: Elements = (mix(values ^ key) * changes).sum(axis=1, dtype=np.uint64)
-    return result
+def _put(
+    columns: list[Column],
+    stretch: int,
+    row: int,
+    values: Column,
+    places: list[int] | None,
+    adds: bool,
+) -> None:
+    """Sets or adds to rows of one stretch."""
+    column = columns[stretch]
+    if places is not None:
+        for place, value in zip(places, values, strict=True):
+            column[row + place] = (column[row + place] + value) % PRIME if adds else value
+    elif len(values) == len(column):
+        columns[stretch] = added(column, values) if adds else list(values)
+    else:
+        end = row + len(values)
+        column[row:end] = added(column[row:end], values) if adds else values

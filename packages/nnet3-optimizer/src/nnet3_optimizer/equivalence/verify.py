@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 from nnet3_compiler.computation import NnetComputation
 
-from nnet3_optimizer.equivalence.execution import Behaviour, SymbolicExecution
+from nnet3_optimizer.equivalence.behaviour import Behaviour
+from nnet3_optimizer.equivalence.differences import compare_behaviour
+from nnet3_optimizer.equivalence.execution import execute
+from nnet3_optimizer.equivalence.origins import explained
+from nnet3_optimizer.equivalence.pattern import IrregularError, num_sequences
+from nnet3_optimizer.equivalence.state import State
+from nnet3_optimizer.equivalence.unknowns import Unknowns
 from nnet3_optimizer.errors import EquivalenceError
 from nnet3_optimizer.loops import is_loop
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
 
-_BEFORE, _AFTER = 1, 2
 ROUNDS = 3
-_SHOWN = 5
 
 
 def verify_equivalent(nnet: Nnet, before: NnetComputation, after: NnetComputation) -> None:
@@ -28,7 +31,8 @@ def verify_equivalent(nnet: Nnet, before: NnetComputation, after: NnetComputatio
     user, row by row; for each component the sum of the contributions to its update, and to its
     statistics. A result that depends on undefined elements equals nothing.
 
-    Equality is equality of 61-bit fingerprints, so a wrong "equal" has a probability below 1e-9.
+    Arguments of components are compared exactly, sums as elements of a field of 128 bits: a wrong
+    "equal" has a probability below 2**-80, for programs of any size that fits into memory.
 
     A loop is compared with a straight line over the segments of the latter, and with another loop
     over some rounds.
@@ -39,12 +43,71 @@ def verify_equivalent(nnet: Nnet, before: NnetComputation, after: NnetComputatio
         after: Another one.
 
     Raises:
-        EquivalenceError: They differ; the message names the first result that does.
+        EquivalenceError: They differ; the message names the first result that does, and the
+            commands that computed it.
     """
-    num_segments = _num_segments(before, after)
-    one = SymbolicExecution(nnet, before, _BEFORE).run(num_segments)
-    other = SymbolicExecution(nnet, after, _AFTER).run(num_segments)
-    compare_behaviour(nnet, one, other)
+    Prover(nnet).verify(before, after)
+
+
+class Prover:
+    """Compares computations for one network, each with the next; see `verify_equivalent`."""
+
+    def __init__(self, nnet: Nnet) -> None:
+        self._nnet = nnet
+        self._unknowns = Unknowns()
+        self._last: tuple[NnetComputation, int, Behaviour] | None = None
+
+    def verify(
+        self, before: NnetComputation, after: NnetComputation, *, same_calls: bool = False
+    ) -> None:
+        """Proves that two computations give the same results.
+
+        Args:
+            before: A computation. If it was `after` the last time, it is not executed again.
+            after: Another one.
+            same_calls: Whether each component has to be updated by the same calls, in the same
+                order. It makes no difference to a plain gradient, which is a sum over all rows, but
+                it does where updates are preconditioned by what was seen so far.
+
+        Raises:
+            EquivalenceError: They differ.
+        """
+        segments = _num_segments(before, after)
+        sequences = num_sequences(before)
+        if sequences > 1 and sequences == num_sequences(after):
+            try:
+                self._compare(before, after, sequences, segments, same_calls)
+            except IrregularError:
+                pass
+            else:
+                return
+        self._compare(before, after, 1, segments, same_calls)
+
+    def _compare(
+        self,
+        before: NnetComputation,
+        after: NnetComputation,
+        sequences: int,
+        segments: int | None,
+        same_calls: bool,
+    ) -> None:
+        """Executes and compares; raises an IrregularError if the sequences are not alike."""
+
+        def behaviour(computation: NnetComputation) -> Behaviour:
+            state = State(self._nnet, computation, self._unknowns, sequences)
+            return execute(state, segments)
+
+        last = self._last
+        if last is not None and last[0] is before and last[1] == sequences and segments is None:
+            one = last[2]
+        else:
+            one = behaviour(before)
+        other = behaviour(after)
+        self._last = (after, sequences, other) if segments is None else None
+        try:
+            compare_behaviour(self._nnet, one, other, sequences, same_calls=same_calls)
+        except EquivalenceError as error:
+            raise explained(error, self._nnet, (before, after), sequences, segments) from None
 
 
 def _num_segments(before: NnetComputation, after: NnetComputation) -> int | None:
@@ -55,33 +118,3 @@ def _num_segments(before: NnetComputation, after: NnetComputation) -> int | None
     if straight:
         return len(straight[0].segment_ends)
     return ROUNDS * max(len(each.segment_ends) for each in (before, after))
-
-
-def compare_behaviour(nnet: Nnet, one: Behaviour, other: Behaviour) -> None:
-    """Raises an EquivalenceError that names the first difference between two behaviours."""
-    names = nnet.node_names
-    for segment, node in sorted(one.provided.keys() | other.provided.keys()):
-        what = f"what is provided for node '{names[node]}' in segment {segment}"
-        first = one.provided.get((segment, node))
-        second = other.provided.get((segment, node))
-        if first is None or second is None:
-            which = "first" if second is None else "second"
-            raise EquivalenceError(f"only the {which} computation has {what}", what=names[node])
-        if len(first) != len(second):
-            raise EquivalenceError(
-                f"{what} has {len(first)} rows before and {len(second)} after", what=names[node]
-            )
-        rows = np.flatnonzero(first != second).tolist()
-        if rows:
-            shown = ", ".join(map(str, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")
-            raise EquivalenceError(
-                f"{what} differs in {len(rows)} of {len(first)} rows: {shown}", what=names[node]
-            )
-    for kind, before, after in (
-        ("update", one.updates, other.updates),
-        ("statistics", one.stats, other.stats),
-    ):
-        for component in sorted(before.keys() | after.keys()):
-            if before.get(component) != after.get(component):
-                name = nnet.component_names[component]
-                raise EquivalenceError(f"the {kind} of component '{name}' differs", what=name)

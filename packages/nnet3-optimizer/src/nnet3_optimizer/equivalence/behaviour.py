@@ -1,0 +1,65 @@
+"""What a computation does that can be seen from outside, and how two of them are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import attrs
+
+from nnet3_optimizer.equivalence.field import PRIME
+from nnet3_optimizer.equivalence.matrices import Stretches
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+
+
+@attrs.frozen(eq=False)
+class Provided:
+    """A matrix that was given to the user.
+
+    Attributes:
+        command: The position of the ProvideOutput.
+        content: Its elements, one row for each row of the pattern.
+        block: The order of its rows; see `pattern`.
+    """
+
+    command: int
+    content: Stretches
+    block: int
+
+
+@attrs.define
+class Contributions:
+    """What calls of a component add to its update or its statistics.
+
+    Attributes:
+        total: The sum over all rows of all calls.
+        calls: The sum over the rows of each call, in order.
+        commands: The positions of the calls.
+    """
+
+    total: int = 0
+    calls: list[int] = attrs.field(factory=list)
+    commands: list[int] = attrs.field(factory=list)
+
+    def add(self, contribution: int, command: int) -> None:
+        """Adds a call."""
+        self.total = (self.total + contribution) % PRIME
+        self.calls.append(contribution)
+        self.commands.append(command)
+
+
+@attrs.define
+class Behaviour:
+    """What a computation does that can be seen from outside.
+
+    Attributes:
+        provided: The matrices given to the user, by segment and node.
+        updates: For each component that is updated, what is added to it.
+        stats: For each component with new statistics, what is added to them.
+    """
+
+    provided: dict[tuple[int, int], Provided] = attrs.field(factory=dict)
+    updates: dict[int, Contributions] = attrs.field(factory=dict)
+    stats: dict[int, Contributions] = attrs.field(factory=dict)

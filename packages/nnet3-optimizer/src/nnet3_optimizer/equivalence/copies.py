@@ -1,0 +1,127 @@
+"""Symbolic execution of copies and sums."""
+
+from __future__ import annotations
+
+from nnet3_compiler.commands import (
+    AddRowRanges,
+    AddRows,
+    AddRowsMulti,
+    AddToRowsMulti,
+    CopyRows,
+    CopyRowsMulti,
+    CopyToRowsMulti,
+    MatrixAdd,
+    MatrixCopy,
+    SetConst,
+)
+from nnet3_compiler.declaration import alpha_value
+
+from nnet3_optimizer.equivalence.field import element_of
+from nnet3_optimizer.equivalence.matrices import Stretches
+from nnet3_optimizer.equivalence.state import State
+
+Command = list[int]
+"""A row of the table of commands."""
+
+_ONE = 1065353216
+"""The bits of alpha 1.0."""
+
+
+def _scaled(given: Stretches, alpha: int) -> Stretches:
+    """Returns elements times a scale, given as in the table."""
+    return given if alpha == _ONE else given.scaled(element_of(alpha_value(alpha)))
+
+
+def _set_const(state: State, command: Command) -> None:
+    alpha, output = alpha_value(command[1]), command[2]
+    column = [0] * state.rows_of(output)
+    constants = [[element_of(alpha)] * len(column)] if alpha else None
+    state.write(output, Stretches([0], [column], constants), adds=False)
+
+
+def _matrix_copy(state: State, command: Command) -> None:
+    output, given = command[2:4]
+    state.pattern.require_same_order(output, given)
+    state.write(output, _scaled(state.read(given), command[1]), adds=False)
+
+
+def _matrix_add(state: State, command: Command) -> None:
+    output, given = command[2:4]
+    state.pattern.require_same_order(output, given)
+    state.write(output, _scaled(state.read(given), command[1]), adds=True)
+
+
+def _copy_rows(state: State, command: Command) -> None:
+    state.write_listed(command[2], _rows(state, command), adds=False)
+
+
+def _add_rows(state: State, command: Command) -> None:
+    state.write_listed(command[2], _rows(state, command), adds=True)
+
+
+def _rows(state: State, command: Command) -> Stretches:
+    """Returns the rows that a list names, one for each row of the output."""
+    alpha, output, given, indexes = command[1:5]
+    rows = state.pattern.rows(indexes, output, given)
+    return _scaled(state.read(given).taken(rows), alpha)
+
+
+def _copy_rows_multi(state: State, command: Command) -> None:
+    output = command[2]
+    # All sources are read before anything is written.
+    parts = _sources(state, command)
+    rows = state.pattern.submatrices[output][2]
+    state.write_listed(output, Stretches([0], [[0] * rows]), adds=False)
+    for part, places in parts:
+        state.write_listed(output, part, adds=True, places=places)
+
+
+def _add_rows_multi(state: State, command: Command) -> None:
+    for part, places in _sources(state, command):
+        state.write_listed(command[2], part, adds=True, places=places)
+
+
+def _sources(state: State, command: Command) -> list[tuple[Stretches, list[int]]]:
+    """Returns the rows that are taken from each submatrix, and the places where they go."""
+    alpha, output, indexes = command[1:4]
+    return [
+        (_scaled(state.read(submatrix).taken(rows), alpha), places)
+        for submatrix, rows, places in state.pattern.pairs(indexes, output)
+    ]
+
+
+def _copy_to_rows(state: State, command: Command) -> None:
+    _scatter(state, command, adds=False)
+
+
+def _add_to_rows(state: State, command: Command) -> None:
+    _scatter(state, command, adds=True)
+
+
+def _scatter(state: State, command: Command, *, adds: bool) -> None:
+    alpha, given, indexes = command[1:4]
+    source = _scaled(state.read(given, padded=True), alpha)
+    for submatrix, rows, places in state.pattern.pairs(indexes, given):
+        state.write(submatrix, source.taken(places), adds=adds, places=rows)
+
+
+def _add_ranges(state: State, command: Command) -> None:
+    alpha, output, given, indexes = command[1:5]
+    ranges = state.pattern.ranges(indexes, output, given)
+    sums = _scaled(state.read(given).range_sums(ranges), alpha)
+    state.write_listed(output, sums, adds=True)
+
+
+COPIES = {
+    SetConst.OPCODE: _set_const,
+    MatrixCopy.OPCODE: _matrix_copy,
+    MatrixAdd.OPCODE: _matrix_add,
+    CopyRows.OPCODE: _copy_rows,
+    AddRows.OPCODE: _add_rows,
+    CopyRowsMulti.OPCODE: _copy_rows_multi,
+    AddRowsMulti.OPCODE: _add_rows_multi,
+    CopyToRowsMulti.OPCODE: _copy_to_rows,
+    AddToRowsMulti.OPCODE: _add_to_rows,
+    AddRowRanges.OPCODE: _add_ranges,
+}
+"""What each of these commands does, by opcode."""
