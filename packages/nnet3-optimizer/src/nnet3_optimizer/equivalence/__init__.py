@@ -1,5 +1,5 @@
 """Proof that two computations compute the same."""
 
-from nnet3_optimizer.equivalence.verify import verify_equivalent
+from nnet3_optimizer.equivalence.verify import Prover, verify_equivalent
 
-__all__ = ["verify_equivalent"]
+__all__ = ["Prover", "verify_equivalent"]

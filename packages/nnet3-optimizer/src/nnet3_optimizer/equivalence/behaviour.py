@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 import attrs
 
 from nnet3_optimizer.equivalence.field import PRIME
 from nnet3_optimizer.equivalence.matrices import Stretches
-
-if TYPE_CHECKING:
-    from nnet3_descriptors import Nnet
 
 
 @attrs.frozen(eq=False)

@@ -1,8 +1,8 @@
 """Symbolic execution of what components do.
 
 A NoOp is a copy. Other components are unknown functions: of each row where they are simple, have no
-memo and are not random, else of all rows together. What they add to their update is a
-sum over rows in the first case.
+memo and are not random, else of all rows together. What they add to their update is a sum over rows
+in the first case.
 """
 
 from __future__ import annotations

@@ -65,7 +65,9 @@ def _compare_provided(
         return
     if len(one) != len(other):
         counts = len(one) * sequences, len(other) * sequences
-        raise EquivalenceError(f"{what} has {counts[0]} rows before and {counts[1]} after", what=name)
+        raise EquivalenceError(
+            f"{what} has {counts[0]} rows before and {counts[1]} after", what=name
+        )
     places = [row for row in range(len(one)) if one[row] != other[row]]
     rows = all_rows(places, first.block, sequences)
     shown = ", ".join(map(str, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")

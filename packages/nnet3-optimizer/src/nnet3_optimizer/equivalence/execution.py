@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+
 from nnet3_compiler.commands import (
     AcceptInput,
     AllocMatrixUndefined,
@@ -22,6 +23,7 @@ from nnet3_optimizer.equivalence.components import COMPONENT_CALLS
 from nnet3_optimizer.equivalence.copies import COPIES, Command
 from nnet3_optimizer.equivalence.matrices import SIGN
 from nnet3_optimizer.equivalence.state import State
+
 
 def execute(state: State, segments: int | None) -> Behaviour:
     """Runs a computation on symbols and returns what was seen from outside.

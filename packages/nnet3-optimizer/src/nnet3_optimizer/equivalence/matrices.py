@@ -216,9 +216,7 @@ class Content:
         constants = self.constants or [[0] * len(column) for column in self.columns]
         pairs = zip(self.columns, constants, strict=True)
         name = "rounded", self.rounding
-        result.columns = [
-            self._unknowns.values(name, zip(*pair, strict=True)) for pair in pairs
-        ]
+        result.columns = [self._unknowns.values(name, zip(*pair, strict=True)) for pair in pairs]
         return result
 
     # -- writing -------------------------------------------------------------------------------

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 Rows = list[int]
 Padding = tuple[int, int]
+Rectangle = tuple[int, int, int, int, int]
 _NO_PADDING = (0, 0)
+
 
 class IrregularError(Exception):
     """A computation that treats sequences differently, as far as can be seen."""
@@ -59,7 +61,9 @@ class Pattern:
         self._computation = computation
         blocks = _blocks(computation, sequences)
         matrices, submatrices = computation.matrices, computation.submatrices.copy()
-        self.sizes = list(zip(*_divided(matrices, sequences).T.tolist(), strict=True))
+        self.sizes: list[tuple[int, int]] = list(
+            zip(*_divided(matrices, sequences).T.tolist(), strict=True)
+        )
         self._block_of = blocks[submatrices[:, 0]]
         group = self._block_of * sequences
         begin = submatrices[:, 1] // group * group
@@ -72,7 +76,7 @@ class Pattern:
         }
         submatrices[:, 1] = begin // sequences
         submatrices[:, 2] = (end - begin) // sequences
-        self.submatrices = list(zip(*submatrices.T.tolist(), strict=True))
+        self.submatrices: list[Rectangle] = list(zip(*submatrices.T.tolist(), strict=True))
         self.blocks: list[int] = self._block_of.tolist()
         self._rows: dict[tuple[int, Padding, int, int], Rows] = {}
         self._pairs: dict[tuple[int, Padding, int], list[tuple[int, Rows, Rows]]] = {}

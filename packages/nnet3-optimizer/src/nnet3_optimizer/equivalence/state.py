@@ -10,7 +10,7 @@ from nnet3_descriptors.components.properties import ComponentProperties as Prope
 
 from nnet3_optimizer.equivalence.behaviour import Behaviour
 from nnet3_optimizer.equivalence.matrices import Content, Stretches
-from nnet3_optimizer.equivalence.pattern import IrregularError, Pattern
+from nnet3_optimizer.equivalence.pattern import IrregularError, Pattern, Rectangle
 from nnet3_optimizer.equivalence.unknowns import Unknowns
 from nnet3_optimizer.errors import EquivalenceError
 
@@ -107,7 +107,7 @@ class State:
         self.draws: dict[int, int] = {}
         self.segment = 0
         self.command = 0
-        self._submatrices = self.pattern.submatrices
+        self._submatrices: list[Rectangle] = self.pattern.submatrices
         self._padding = self.pattern.padding
         self._precomputed: dict[int, int] = {}
 
@@ -161,9 +161,7 @@ class State:
         self.contents[self._submatrices[source][0]] = None
         self.contents[self._submatrices[destination][0]] = content
 
-    def read(
-        self, submatrix: int, *, only_signs: bool = False, padded: bool = False
-    ) -> Stretches:
+    def read(self, submatrix: int, *, only_signs: bool = False, padded: bool = False) -> Stretches:
         """Returns the elements of a submatrix.
 
         Args:
@@ -217,5 +215,3 @@ class State:
             value = self.computation.precomputed_indexes[number]
             found = self._precomputed[number] = self.unknowns.number_of_object(value)
         return found
-
-

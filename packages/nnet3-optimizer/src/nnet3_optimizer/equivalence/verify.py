@@ -9,11 +9,9 @@ from nnet3_compiler.computation import NnetComputation
 from nnet3_optimizer.equivalence.behaviour import Behaviour
 from nnet3_optimizer.equivalence.differences import compare_behaviour
 from nnet3_optimizer.equivalence.execution import execute
-from nnet3_optimizer.equivalence.origins import explained
 from nnet3_optimizer.equivalence.pattern import IrregularError, num_sequences
 from nnet3_optimizer.equivalence.state import State
 from nnet3_optimizer.equivalence.unknowns import Unknowns
-from nnet3_optimizer.errors import EquivalenceError
 from nnet3_optimizer.loops import is_loop
 
 if TYPE_CHECKING:
@@ -104,10 +102,7 @@ class Prover:
             one = behaviour(before)
         other = behaviour(after)
         self._last = (after, sequences, other) if segments is None else None
-        try:
-            compare_behaviour(self._nnet, one, other, sequences, same_calls=same_calls)
-        except EquivalenceError as error:
-            raise explained(error, self._nnet, (before, after), sequences, segments) from None
+        compare_behaviour(self._nnet, one, other, sequences, same_calls=same_calls)
 
 
 def _num_segments(before: NnetComputation, after: NnetComputation) -> int | None:
