@@ -31,6 +31,7 @@ component name=sum type=SumBlockComponent input-dim=8 output-dim=4
 component name=product type=ElementwiseProductComponent input-dim=8 output-dim=4
 component name=conv type=TimeHeightConvolutionComponent num-filters-in=2 num-filters-out=2 \
 height-in=2 height-out=2 height-offsets=0 time-offsets=0
+component name=widen type=AffineComponent input-dim=4 output-dim=8
 component-node name=affine component=affine input=input
 component-node name=affine2 component=affine2 input=affine
 component-node name=wide component=wide input=Append(affine, ivector)
@@ -44,6 +45,8 @@ component-node name=product component=product input=Append(tdnn, wide)
 component-node name=conv component=conv input=Sum(sum, product)
 output-node name=output input=conv
 output-node name=output2 input=conv
+component-node name=widen component=widen input=affine
+output-node name=output3 input=widen
 """
 
 NNET: Nnet = parse_config(CONFIG)

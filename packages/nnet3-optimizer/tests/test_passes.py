@@ -19,6 +19,7 @@ from nnet3_optimizer.passes.row_operations import (
     snip_row_operations,
     split_row_operations,
 )
+from nnet3_optimizer.passes.row_order import order_rows_early
 from nnet3_optimizer.passes.sizing import move_sizing_commands
 from nnet3_optimizer.passes.trimming import trim_matrices
 from nnet3_optimizer.passes.zeroing import remove_needless_zeroing
@@ -61,6 +62,7 @@ PASSES: dict[Callable[..., Program], Run] = {
     trim_matrices: trim_matrices,
     remove_needless_zeroing: remove_needless_zeroing,
     recompute_activations: recompute,
+    order_rows_early: order_rows_early,
 }
 
 

@@ -109,6 +109,10 @@ class Edit:
             self._debug_info.append(debug_info)
         return int(self.submatrices(np.array([[number, 0, rows, 0, cols]]))[0])
 
+    def debug_info(self, matrix: int, info: MatrixDebugInfo) -> None:
+        """Says what the rows of a matrix stand for now."""
+        self._debug_info[matrix] = info
+
     def indexes(self, values: Table) -> int:
         """Adds a list of rows; returns its number."""
         return _append(self._indexes, values)

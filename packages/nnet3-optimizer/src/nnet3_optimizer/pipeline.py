@@ -28,6 +28,7 @@ from nnet3_optimizer.passes.row_operations import (
     snip_row_operations,
     split_row_operations,
 )
+from nnet3_optimizer.passes.row_order import order_rows_early
 from nnet3_optimizer.passes.sizing import move_sizing_commands
 from nnet3_optimizer.passes.trimming import trim_matrices
 from nnet3_optimizer.passes.zeroing import remove_needless_zeroing
@@ -120,6 +121,11 @@ PIPELINE: tuple[Pass, ...] = (
         "convert-addition",
         lambda p, o: convert_additions(p),
         lambda o: o.optimize and o.convert_addition,
+    ),
+    Pass(
+        "order-rows-early",
+        lambda p, o: order_rows_early(p),
+        lambda o: o.optimize and o.order_rows_early,
     ),
     Pass(
         "extend-matrices",

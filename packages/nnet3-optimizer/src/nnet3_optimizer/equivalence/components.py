@@ -1,8 +1,8 @@
 """Symbolic execution of what components do.
 
 A NoOp is a copy. Other components are unknown functions: of each row where they are simple, have no
-memo and are not random, else of all rows together. What they add to their update is a sum over rows
-in the first case.
+memo and are not random, else of all rows together. What they add to their update, and to their
+statistics, is a sum over rows in the first case.
 """
 
 from __future__ import annotations
@@ -56,10 +56,14 @@ def _write_whole(state: State, output: int, about: tuple[Hashable, ...], *, adds
 def _store_stats(state: State, command: Command) -> None:
     # Statistics are of the output, or of what the memo holds: the input says nothing more.
     component, _, output, memo = command[2:6]
-    about = state.block_number(output), state.memos.get(memo, 0)
-    (contribution,) = state.unknowns.values(("stats", component), [about])
+    name = "stats", component
+    if state.components[component].works_by_rows:
+        contributions = state.unknowns.values(name, state.read(output).keys())
+    else:
+        about = state.block_number(output), state.memos.get(memo, 0)
+        contributions = state.unknowns.values(name, [about])
     stats = state.behaviour.stats.setdefault(component, Contributions())
-    stats.add(contribution, state.command)
+    stats.add(sum(contributions) % PRIME, state.command)
 
 
 def _backprop(state: State, command: Command) -> None:

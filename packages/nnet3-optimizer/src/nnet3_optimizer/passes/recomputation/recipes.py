@@ -29,7 +29,7 @@ from nnet3_optimizer.analysis.variables import (
     Table,
 )
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.passes.recomputation.uses import Uses
+from nnet3_optimizer.passes.uses import Uses
 from nnet3_optimizer.program import Program
 
 _COPIES = (MatrixCopy.OPCODE, CopyRows.OPCODE, CopyRowsMulti.OPCODE, SetConst.OPCODE)

@@ -16,7 +16,7 @@ from nnet3_compiler.declaration import OPCODE_COLUMN, OperandKind
 from nnet3_optimizer.analysis.variables import MATRIX, Table
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.passes.recomputation.recipes import Recipe
-from nnet3_optimizer.passes.recomputation.uses import Parts
+from nnet3_optimizer.passes.uses import Parts
 from nnet3_optimizer.program import Program
 
 
