@@ -1,4 +1,4 @@
-"""Pass: rows are brought into the order of an output where they have the fewest columns."""
+"""The way that rows take from where they are narrow to an output."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.arrays import freeze
 from nnet3_compiler.commands import (
     AcceptInput,
     AddRows,
@@ -19,23 +18,20 @@ from nnet3_compiler.commands import (
     CopyToRowsMulti,
     MatrixAdd,
     MatrixCopy,
-    NoOperationMarker,
     Propagate,
-    ProvideOutput,
     StoreStats,
 )
-from nnet3_compiler.debug_info import MatrixDebugInfo
 from nnet3_compiler.declaration import ALPHA_COLUMN, FIRST_OPERAND_COLUMN, OPCODE_COLUMN, alpha_bits
 from nnet3_descriptors.components.properties import ComponentProperties as Property
-from nnet3_optimizer.analysis.csr import Ids
-from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.passes.uses import Uses
 from nnet3_optimizer.program import Program
 
-_FIRST, _SECOND, _THIRD = range(FIRST_OPERAND_COLUMN, FIRST_OPERAND_COLUMN + 3)
+FIRST, SECOND, THIRD = range(FIRST_OPERAND_COLUMN, FIRST_OPERAND_COLUMN + 3)
+"""Columns of the operands of copies."""
+
 _ONE = alpha_bits(1.0)
 _BACKWARD = (Backprop.OPCODE, BackpropNoModelUpdate.OPCODE)
-_GATHERING = {
+GATHERING = {
     MatrixCopy.OPCODE: CopyRows.OPCODE,
     CopyRows.OPCODE: CopyRows.OPCODE,
     MatrixAdd.OPCODE: AddRows.OPCODE,
@@ -49,82 +45,8 @@ NONE = 0
 Rows = npt.NDArray[np.integer]
 
 
-def order_rows_early(program: Program) -> Program:
-    """Changes the order of rows before the components that lead to an output, not after them.
-
-    The compiler has rows in the order of times, the user in the order of sequences. The last layers
-    of a network have the most columns, so there it costs most to copy all rows in another order,
-    and to keep them in both.
-
-    1. The output is a copy of all rows of a matrix in another order, each once; its derivative, if
-       the user gives one, is copied back into the first order and used for nothing else.
-    2. What the rows go through are copies of whole matrices and simple components, which work row
-       by row, without memo and not at random. Their updates and statistics are sums over rows.
-       Nothing else reads or writes the matrices on the way, neither values nor derivatives.
-    3. The order is changed by the commands that copy values to the input of the first of these
-       components, and those that take its input derivative elsewhere: they get other lists of rows.
-       Of several places the one with the fewest columns is taken.
-
-    Before::
-
-        m1 = 4 x 4
-        m2 = 4 x 4
-        m3 = 4 x 8
-        m4 = 4 x 4
-        m5 = 4 x 8
-        i0 = 0, 2, 1, 3
-        m1 = accept input
-        m2 = undefined
-        m2 = m1
-        m3 = zeros
-        m3 = widen.propagate(m2)
-        m5 = undefined
-        m5 = m3[i0]
-        provide output3 = m5
-        segment end
-        free m1
-        free m2
-        free m3
-
-    After::
-
-        m1 = 4 x 4
-        m2 = 4 x 4
-        m3 = 4 x 8
-        m4 = 4 x 4
-        m5 = 4 x 8
-        i0 = 0, 2, 1, 3
-        i1 = 0, 2, 1, 3
-        m1 = accept input
-        m2 = undefined
-        m2 = m1[i1]
-        m3 = zeros
-        m3 = widen.propagate(m2)
-        m5 = undefined
-        m5 = m3
-        provide output3 = m5
-        segment end
-        free m1
-        free m2
-        free m3
-    """
-    markers = program.positions(NoOperationMarker.OPCODE)
-    outputs = program.positions(ProvideOutput.OPCODE)
-    copies = program.positions(CopyRows.OPCODE)
-    if len(markers) != 1 or not len(copies):
-        return program
-    uses = Uses(program)
-    edit: Edit | None = None
-    for output in outputs[outputs < markers[0]].tolist():
-        path = _Path(program, uses, output, int(markers[0]))
-        if path.find():
-            edit = edit or Edit(program)
-            _Reordering(program, edit, path).change()
-    return edit.program() if edit else program
-
-
 @attrs.frozen(kw_only=True)
-class _Stage:
+class Stage:
     """A component on the way to an output.
 
     Attributes:
@@ -140,7 +62,7 @@ class _Stage:
     steps: int
 
 
-class _Path:
+class Path:
     """What rows go through on the way to an output.
 
     Attributes:
@@ -160,7 +82,7 @@ class _Path:
         self.order: Rows = np.zeros(0, np.int64)
         self.last_copy, self.first_copy = NONE, NONE
         self.matrices: list[int] = []
-        self.start = _Stage(columns=0, sources=(), targets=(), steps=0)
+        self.start = Stage(columns=0, sources=(), targets=(), steps=0)
 
     # -- looking at commands -------------------------------------------------------------------
 
@@ -187,7 +109,7 @@ class _Path:
         return (
             row[OPCODE_COLUMN] == opcode
             and row[ALPHA_COLUMN] == _ONE
-            and self._is_whole(row[_FIRST], row[_SECOND])
+            and self._is_whole(row[FIRST], row[SECOND])
         )
 
     # -- following the path --------------------------------------------------------------------
@@ -215,15 +137,15 @@ class _Path:
         The second one is NONE as well if there is no derivative.
         """
         nothing = NONE, NONE
-        provided, node = self._row(self._output)[_FIRST:_THIRD]
+        provided, node = self._row(self._output)[FIRST:THIRD]
         writers = self._users(self._matrix(provided), writing=True)
         if len(writers) != 1 or not self._copies_whole(writers[0], CopyRows.OPCODE):
             return nothing
         row = self._row(writers[0])
-        self.order = self.program.indexes[row[_THIRD]].astype(np.int64)
+        self.order = self.program.indexes[row[THIRD]].astype(np.int64)
         self.last_copy = writers[0]
         count = len(self.order)
-        value = self._matrix(row[_SECOND])
+        value = self._matrix(row[SECOND])
         if count != int(self.program.matrices[value, 0]) or self.order.min(initial=0) < 0:
             return nothing
         places = np.full(count, -1)
@@ -237,21 +159,21 @@ class _Path:
         if len(readers) != 1 or not self._copies_whole(readers[0], CopyRows.OPCODE):
             return nothing
         row = self._row(readers[0])
-        if not np.array_equal(self.program.indexes[row[_THIRD]], places):
+        if not np.array_equal(self.program.indexes[row[THIRD]], places):
             return nothing
         self.first_copy = readers[0]
-        deriv = self._matrix(row[_FIRST])
+        deriv = self._matrix(row[FIRST])
         return (value, deriv) if self._users(deriv, writing=True) == readers else nothing
 
     def _accepted(self, node: int) -> int:
         """The matrix of the derivative of an output; NONE if there is none."""
         for command in self.program.positions(AcceptInput.OPCODE).tolist():
             row = self._row(command)
-            if command > self.marker and row[_SECOND] == node:
-                return self._matrix(row[_FIRST])
+            if command > self.marker and row[SECOND] == node:
+                return self._matrix(row[FIRST])
         return NONE
 
-    def _stages(self, value: int, deriv: int) -> Iterator[tuple[_Stage, list[int]]]:
+    def _stages(self, value: int, deriv: int) -> Iterator[tuple[Stage, list[int]]]:
         """Yields the components on the way, last one first, and the matrices between them."""
         next_reader, steps = self.last_copy, 0
         while True:
@@ -267,7 +189,7 @@ class _Path:
                 self._can_take(each, given_deriv) for each in targets
             )
             yield (
-                _Stage(
+                Stage(
                     columns=int(self.program.matrices[given, 1]),
                     sources=tuple(sources) if can_start else (),
                     targets=tuple(targets),
@@ -278,12 +200,12 @@ class _Path:
             # On to what is copied here as a whole.
             if len(sources) != 1 or not self._copies_whole(sources[0], MatrixCopy.OPCODE):
                 return
-            value, deriv = self._matrix(self._row(sources[0])[_SECOND]), NONE
+            value, deriv = self._matrix(self._row(sources[0])[SECOND]), NONE
             next_reader = sources[0]
             if given_deriv != NONE:
                 if len(targets) != 1 or not self._copies_whole(targets[0], MatrixCopy.OPCODE):
                     return
-                deriv = self._matrix(self._row(targets[0])[_FIRST])
+                deriv = self._matrix(self._row(targets[0])[FIRST])
                 if self._users(deriv, writing=True) != targets:
                     return
 
@@ -346,82 +268,11 @@ class _Path:
         if row[OPCODE_COLUMN] not in (MatrixCopy.OPCODE, CopyRows.OPCODE, CopyRowsMulti.OPCODE):
             return False
         read = {self._matrix(each) for each in self.uses.read_by(command)}
-        return self._all_rows(row[_FIRST]) and given not in read
+        return self._all_rows(row[FIRST]) and given not in read
 
     def _can_take(self, command: int, deriv: int) -> bool:
         """Whether a command takes rows of a derivative elsewhere, one by one."""
         row = self._row(command)
-        if row[OPCODE_COLUMN] in _GATHERING:
-            return self._all_rows(row[_SECOND]) and self._matrix(row[_SECOND]) == deriv
-        return row[OPCODE_COLUMN] in _SCATTERING and self._all_rows(row[_FIRST])
-
-
-class _Reordering:
-    """Gives commands along a path other lists of rows."""
-
-    def __init__(self, program: Program, edit: Edit, path: _Path) -> None:
-        self.program = program
-        self.edit = edit
-        self.path = path
-        self.places: Ids = np.empty(len(path.order), dtype=np.int64)
-        self.places[path.order] = np.arange(len(path.order))
-        self._lists: dict[bytes, int] = {}
-
-    def change(self) -> None:
-        """Changes the order of rows where the path starts, and no more where it ends."""
-        table = self.edit.table
-        for command in (self.path.last_copy, self.path.first_copy):
-            if command != NONE:
-                table[command, OPCODE_COLUMN] = MatrixCopy.OPCODE
-                table[command, _THIRD] = 0
-        for command in self.path.start.sources:
-            self._gather(command, self.path.order)
-        for command in self.path.start.targets:
-            opcode = int(table[command, OPCODE_COLUMN])
-            if opcode in _GATHERING:
-                self._take(command)
-            else:
-                self._multi(command, self.path.order)
-        for matrix in self.path.matrices:
-            self._reorder_debug_info(matrix)
-
-    def _list(self, rows: Rows) -> int:
-        key = rows.astype(np.int32).tobytes()
-        if key not in self._lists:
-            self._lists[key] = self.edit.indexes(rows.astype(np.int32))
-        return self._lists[key]
-
-    def _gather(self, command: int, order: Ids | Rows) -> None:
-        """Row i becomes what row order[i] was."""
-        row = self.edit.table[command]
-        if row[OPCODE_COLUMN] == CopyRowsMulti.OPCODE:
-            self._multi(command, order)
-            return
-        indexes = order
-        if row[OPCODE_COLUMN] == CopyRows.OPCODE:
-            indexes = self.program.indexes[row[_THIRD]][order]
-        row[OPCODE_COLUMN] = CopyRows.OPCODE
-        row[_THIRD] = self._list(indexes)
-
-    def _take(self, command: int) -> None:
-        """Row j of what was read is now row places[j]."""
-        row = self.edit.table[command]
-        indexes: Rows = self.places
-        if row[OPCODE_COLUMN] in (CopyRows.OPCODE, AddRows.OPCODE):
-            old = self.program.indexes[row[_THIRD]]
-            indexes = np.where(old < 0, -1, self.places[old])
-        row[OPCODE_COLUMN] = _GATHERING[int(row[OPCODE_COLUMN])]
-        row[_THIRD] = self._list(indexes)
-
-    def _multi(self, command: int, order: Ids | Rows) -> None:
-        row = self.edit.table[command]
-        pairs = self.program.indexes_multi[row[_SECOND]]
-        row[_SECOND] = self.edit.indexes_multi(pairs[order])
-
-    def _reorder_debug_info(self, matrix: int) -> None:
-        if not self.program.debug_info:
-            return
-        info = self.program.debug_info[matrix]
-        if info.node >= 0:
-            pattern = freeze(info.cindexes[self.path.order])
-            self.edit.debug_info(matrix, MatrixDebugInfo(is_deriv=info.is_deriv, pattern=pattern))
+        if row[OPCODE_COLUMN] in GATHERING:
+            return self._all_rows(row[SECOND]) and self._matrix(row[SECOND]) == deriv
+        return row[OPCODE_COLUMN] in _SCATTERING and self._all_rows(row[FIRST])
