@@ -77,11 +77,25 @@ class Uses:
         """Returns the accesses to a matrix, in the order of the commands."""
         return self._by_matrix[self._splits[matrix] : self._splits[matrix + 1]]
 
-    def read_by(self, command: int) -> list[int]:
-        """Returns the submatrices that a command reads and does not write."""
-        at = slice(int(self._by_command[command]), int(self._by_command[command + 1]))
-        submatrices: list[int] = self.submatrix[at][~self.writes[at]].tolist()
-        return submatrices
+    def read_by(self, commands: Ids) -> Ids:
+        """Returns the accesses of commands to submatrices that they read and do not write."""
+        begin, end = self._by_command[commands], self._by_command[commands + 1]
+        at = np.repeat(begin, end - begin) + positions_in_lists(end - begin)
+        reads: Ids = at[~self.writes[at]]
+        return reads
+
+    def matrix_of(self, accesses: Ids) -> Ids:
+        """Returns the matrix of each access."""
+        matrix: Ids = self._submatrices[self.submatrix[accesses], MATRIX].astype(np.int64)
+        return matrix
+
+    def may_be_changed(self, accesses: Ids) -> Bools:
+        """Returns of which accesses the submatrix may be written to after them.
+
+        This is quick; those of which it is True have to be looked at with `is_unchanged`.
+        """
+        may: Bools = self._last_write[self.matrix_of(accesses)] > self.command[accesses]
+        return may
 
     def is_unchanged(self, submatrix: int, after: int, before: int) -> bool:
         """Returns whether no command between two others writes to a submatrix."""

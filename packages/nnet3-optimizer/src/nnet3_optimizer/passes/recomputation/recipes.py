@@ -135,23 +135,30 @@ class RecipeBook:
         part = self._common_part(matrix, writers[~copies], writers[copies])
         if part is None:
             return None
-        sources: set[int] = set()
-        for writer in writers[copies].tolist():
-            command = int(uses.command[writer])
-            for source in uses.read_by(command):
-                if not self._keep(source, command, first_backward):
-                    return None
-                if self._matrix(source) != matrix:
-                    sources.add(self._matrix(source))
-                elif (
-                    not part
-                    or not self.uses.parts[part].contains(self.uses.parts[source])
-                    or program.opcodes[command] == CopyRowsMulti.OPCODE
-                ):
-                    return None
-        steps = program.table[uses.command[writers[copies]]]
-        recipe = self._recipe(matrix, forward, first_backward, steps, sources)
+        commands = uses.command[writers[copies]]
+        reads = uses.read_by(commands)
+        if not self._stay(reads, first_backward):
+            return None
+        sources = uses.matrix_of(reads)
+        for read in reads[sources == matrix].tolist():
+            if (
+                not part
+                or not uses.parts[part].contains(uses.parts[int(uses.submatrix[read])])
+                or program.opcodes[uses.command[read]] == CopyRowsMulti.OPCODE
+            ):
+                return None
+        others = set(sources[sources != matrix].tolist())
+        steps = program.table[commands]
+        recipe = self._recipe(matrix, forward, first_backward, steps, others)
         return attrs.evolve(recipe, part=part)
+
+    def _stay(self, reads: Ids, first_backward: int) -> bool:
+        """Whether all that was read is still there when the backward part begins."""
+        changed = reads[self.uses.may_be_changed(reads)]
+        return all(
+            self._keep(int(self.uses.submatrix[read]), int(self.uses.command[read]), first_backward)
+            for read in changed.tolist()
+        )
 
     def _common_part(self, matrix: int, others: Ids, copies: Ids) -> int | None:
         """The submatrix that all but the copies write to; 0 without any, None if it won't do."""
@@ -177,10 +184,9 @@ class RecipeBook:
         """All rows of the matrix were copied to one other matrix."""
         places: dict[tuple[int, int], Ids] = {}
         last_write = int(self.uses.command[forward[self.uses.writes[forward]]].max(initial=-1))
-        for reader in forward[~self.uses.writes[forward]].tolist():
-            command = int(self.uses.command[reader])
+        for command in self._copies_of(forward, last_write).tolist():
             target = self._place_of_copy(command, matrix)
-            if target is None or command < last_write:
+            if target is None:
                 continue
             if not self._keep(int(self.program.table[command, _OUTPUT]), command, first_backward):
                 continue
@@ -192,6 +198,17 @@ class RecipeBook:
                 step = self._gather(matrix, source, column, rows)
                 return self._recipe(matrix, forward, first_backward, step, {source})
         return None
+
+    def _copies_of(self, forward: Ids, last_write: int) -> Ids:
+        """The commands after the last write that copy with scale 1, before they are looked at."""
+        commands = self.uses.command[forward[~self.uses.writes[forward]]]
+        rows = self.program.table[commands]
+        is_copy = (rows[:, OPCODE_COLUMN] == MatrixCopy.OPCODE) | (
+            rows[:, OPCODE_COLUMN] == CopyRows.OPCODE
+        )
+        is_copy &= (rows[:, ALPHA_COLUMN] == _ONE) & (commands >= last_write)
+        copies: Ids = commands[is_copy]
+        return copies
 
     def _place_of_copy(self, command: int, matrix: int) -> tuple[tuple[int, int], Ids, Ids] | None:
         """Where an exact copy of whole rows goes: (matrix, column), rows from, rows to."""
@@ -232,15 +249,16 @@ class RecipeBook:
     def _term_of_a_sum(self, matrix: int, forward: Ids, first_backward: int) -> Recipe | None:
         """The matrix was added to others, and the sum and the others are kept."""
         last_write = int(self.uses.command[forward[self.uses.writes[forward]]].max(initial=-1))
-        for reader in forward[~self.uses.writes[forward]].tolist():
-            command = int(self.uses.command[reader])
-            row = self.program.table[command]
-            opcode, alpha, output, given = row[: _INPUT + 1].tolist()
-            if opcode not in (MatrixCopy.OPCODE, MatrixAdd.OPCODE) or alpha != _ONE:
-                continue
+        commands = self.uses.command[forward[~self.uses.writes[forward]]]
+        rows = self.program.table[commands]
+        is_term = (rows[:, OPCODE_COLUMN] == MatrixCopy.OPCODE) | (
+            rows[:, OPCODE_COLUMN] == MatrixAdd.OPCODE
+        )
+        is_term &= (rows[:, ALPHA_COLUMN] == _ONE) & (commands >= last_write)
+        for command in commands[is_term].tolist():
+            output, given = self.program.table[command, [_OUTPUT, _INPUT]].tolist()
             total = self._matrix(output)
-            is_whole = self.program.layout.is_whole[[output, given]].all()
-            if total == matrix or not is_whole or command < last_write:
+            if total == matrix or not self.program.layout.is_whole[[output, given]].all():
                 continue
             found = self._without_other_terms(matrix, total, command, first_backward)
             if found is not None:

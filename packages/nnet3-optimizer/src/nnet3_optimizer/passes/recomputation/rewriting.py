@@ -13,7 +13,16 @@ from nnet3_compiler.commands import (
 )
 from nnet3_compiler.debug_info import NO_DEBUG_INFO
 from nnet3_compiler.declaration import OPCODE_COLUMN, OperandKind
-from nnet3_optimizer.analysis.variables import MATRIX, Table
+from nnet3_optimizer.analysis.csr import Ids, where
+from nnet3_optimizer.analysis.kinds import CommandKinds
+from nnet3_optimizer.analysis.variables import (
+    COL_OFFSET,
+    MATRIX,
+    NUM_COLS,
+    NUM_ROWS,
+    ROW_OFFSET,
+    Table,
+)
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.passes.recomputation.recipes import Recipe
 from nnet3_optimizer.passes.uses import Parts
@@ -28,14 +37,13 @@ class _Replacement:
         recipe: The recipe.
         later: The submatrix that covers the matrix which the backward part uses.
         kept: The submatrix that covers the matrix of the part that is kept; 0 for none.
-        later_matrix, kept_matrix: These matrices.
+        later_matrix: The matrix which the backward part uses.
     """
 
     recipe: Recipe
     later: int
     kept: int
     later_matrix: int
-    kept_matrix: int
 
 
 class Rewriting:
@@ -52,9 +60,11 @@ class Rewriting:
         self.program = program
         self.edit = edit
         self._parts = parts
-        self._replacements: dict[int, _Replacement] = {}
-        self._named: dict[int, list[tuple[int, int]]] = {}
-        self._new: dict[tuple[int, int], int] = {}
+        num_matrices = len(program.matrices)
+        # By matrix: what stands for it, from which command on, and for which part of it.
+        self._later, self._kept = np.zeros((2, num_matrices), dtype=np.int64)
+        self._first_backward = np.full(num_matrices, len(program.table), dtype=np.int64)
+        self._part = np.zeros((num_matrices, 5), dtype=np.int64)
 
     def follow(self, recipes: list[Recipe], ends: dict[int, int]) -> None:
         """Changes the commands.
@@ -63,19 +73,16 @@ class Rewriting:
             recipes: The recipes.
             ends: The commands up to which sources have to be kept, where that is longer than now.
         """
-        for recipe in recipes:
-            self._replacements[recipe.matrix] = self._replacement(recipe)
-        self._find_names()
-        for recipe in recipes:
-            self._rename(recipe)
-            self._insert(self._replacements[recipe.matrix])
+        replacements = [self._replacement(recipe) for recipe in recipes]
+        self._rename()
+        for replacement in replacements:
+            self._insert(replacement)
         self._rename_in_lists()
-        lifetimes = self.program.analysis.lifetimes
-        for source, end in ends.items():
-            freed = int(lifetimes.deallocate[source])
-            if 0 <= freed < end:
-                self.edit.insert(end, self.program.table[[freed]])
-                self.edit.delete(freed)
+        end = np.array(list(ends.values()), dtype=np.int64)
+        freed = self.program.analysis.lifetimes.deallocate[list(ends)]
+        early = (freed >= 0) & (freed < end)
+        self.edit.insert(end[early], self.program.table[freed[early]])
+        self.edit.delete(freed[early])
 
     def _replacement(self, recipe: Recipe) -> _Replacement:
         program = self.program
@@ -84,68 +91,63 @@ class Rewriting:
         later = self.edit.matrix(rows, cols, info)
         kept = 0
         if recipe.part:
-            _, _, rows, _, cols = program.submatrices[recipe.part].tolist()
-            kept = self.edit.matrix(rows, cols, NO_DEBUG_INFO)
-        return _Replacement(
-            recipe=recipe,
-            later=later,
-            kept=kept,
-            later_matrix=self.edit.submatrix(later)[0],
-            kept_matrix=self.edit.submatrix(kept)[0],
-        )
+            part = program.submatrices[recipe.part]
+            kept = self.edit.matrix(int(part[NUM_ROWS]), int(part[NUM_COLS]), NO_DEBUG_INFO)
+            self._part[recipe.matrix] = part
+            self._kept[recipe.matrix] = self.edit.submatrix(kept)[0]
+        later_matrix = self.edit.submatrix(later)[0]
+        self._later[recipe.matrix] = later_matrix
+        self._first_backward[recipe.matrix] = recipe.first_backward
+        return _Replacement(recipe=recipe, later=later, kept=kept, later_matrix=later_matrix)
 
     # -- names ---------------------------------------------------------------------------------
 
-    def _find_names(self) -> None:
-        """Finds the commands and columns that name each matrix that is replaced."""
+    def _rename(self) -> None:
+        """Lets commands name what stands for matrices now."""
         program = self.program
-        replaced = np.zeros(len(program.matrices), dtype=np.bool_)
-        replaced[list(self._replacements)] = True
-        is_matrix = SCHEMA.is_matrix[program.opcodes]
-        matrix = program.submatrices[np.where(is_matrix, program.table, 0), MATRIX]
-        for command, column in np.argwhere(replaced[matrix]).tolist():
-            named = self._named.setdefault(int(matrix[command, column]), [])
-            named.append((command, column))
+        named = SCHEMA.is_matrix[program.opcodes] & (program.table > 0)
+        command, column = named.nonzero()
+        matrix = program.submatrices[program.table[command, column], MATRIX]
+        replaced = where(self._later[matrix] > 0)
+        command, column = command[replaced], column[replaced]
+        self.edit.table[command, column] = self._renamed(program.table[command, column], command)
 
-    def _rename(self, recipe: Recipe) -> None:
-        """Lets commands name what stands for the matrix now."""
-        for command, column in self._named[recipe.matrix]:
-            submatrix = int(self.program.table[command, column])
-            self.edit.table[command, column] = self._renamed(submatrix, command)
+    def _renamed(self, submatrices: Table | Ids, command: Ids) -> Ids:
+        """Returns what commands name instead of submatrices.
 
-    def _renamed(self, submatrix: int, command: int) -> int:
-        """Returns what a command names instead of a submatrix."""
-        own = self._parts[submatrix]
-        replacement = self._replacements.get(own.matrix)
-        if replacement is None:
-            return submatrix
-        recipe = replacement.recipe
-        if recipe.part and self._parts[recipe.part].contains(own):
-            part = self._parts[recipe.part]
-            matrix = replacement.kept_matrix
-            own = own._replace(row=own.row - part.row, col=own.col - part.col)
-        elif command >= recipe.first_backward:
-            matrix = replacement.later_matrix
-        else:
-            return submatrix
-        key = matrix, submatrix
-        if key not in self._new:
-            place = np.array([own._replace(matrix=matrix)])
-            self._new[key] = int(self.edit.submatrices(place)[0])
-        return self._new[key]
+        Args:
+            submatrices: (N,) submatrices of the program.
+            command: (N,) the commands.
+        """
+        own = self.program.submatrices[submatrices].astype(np.int64)
+        part = self._part[own[:, MATRIX]]
+        begin, size = own[:, [ROW_OFFSET, COL_OFFSET]], own[:, [NUM_ROWS, NUM_COLS]]
+        part_begin, part_size = part[:, [ROW_OFFSET, COL_OFFSET]], part[:, [NUM_ROWS, NUM_COLS]]
+        in_part = (part_begin <= begin) & (begin + size <= part_begin + part_size)
+        is_kept = in_part.all(axis=1)
+        is_later = ~is_kept & (command >= self._first_backward[own[:, MATRIX]])
+        own[is_kept, ROW_OFFSET] -= part_begin[is_kept, 0]
+        own[is_kept, COL_OFFSET] -= part_begin[is_kept, 1]
+        matrix = own[:, MATRIX]
+        own[:, MATRIX] = np.where(is_kept, self._kept[matrix], self._later[matrix])
+        renamed = np.array(submatrices, dtype=np.int64)
+        changed = is_kept | is_later
+        # Those that are equal become one again when they are numbered in the end.
+        renamed[changed] = self.edit.submatrices(own[changed])
+        return renamed
 
     def _rename_in_lists(self) -> None:
         """Gives commands new lists of (submatrix, row) pairs where these name other matrices."""
         kinds = SCHEMA.kind[self.program.opcodes]
         for command, column in np.argwhere(kinds == OperandKind.INDEXES_MULTI).tolist():
-            pairs = self.program.indexes_multi[self.program.table[command, column]]
-            named = np.unique(pairs[pairs[:, 0] > 0, 0]).tolist()
-            new = {each: self._renamed(each, command) for each in named}
-            if all(old == renamed for old, renamed in new.items()):
+            number = self.program.table[command, column]
+            named = self.program.pair_lists.named[int(number)]
+            renamed = self._renamed(named, np.full(len(named), command))
+            if (renamed == named).all():
                 continue
-            changed = pairs.copy()
-            for old, renamed in new.items():
-                changed[pairs[:, 0] == old, 0] = renamed
+            changed = self.program.indexes_multi[number].copy()
+            given = changed[:, 0] > 0
+            changed[given, 0] = renamed[np.searchsorted(named, changed[given, 0])]
             self.edit.table[command, column] = self.edit.indexes_multi(changed)
 
     # -- new commands --------------------------------------------------------------------------
@@ -160,18 +162,15 @@ class Rewriting:
         allocation = self.program.table[[allocated]].copy()
         allocation[0, 2] = replacement.later
         steps = recipe.steps.copy()
-        for step in steps:
-            names = SCHEMA.is_matrix[step[OPCODE_COLUMN]] & (step > 0)
-            step[names] = [self._in_step(int(each), recipe) for each in step[names]]
+        named = SCHEMA.is_matrix[steps[:, OPCODE_COLUMN]] & (steps > 0)
+        named &= steps < len(self.program.submatrices)  # others were made for the recipe
+        step, column = named.nonzero()
+        at = np.full(len(step), recipe.first_backward)
+        steps[step, column] = self._renamed(steps[step, column], at)
         if recipe.part:
             self._keep_part(replacement, allocated)
             steps = np.concatenate([self._copy_of_part(replacement), steps])
         self.edit.insert(recipe.first_backward, np.concatenate([allocation, steps]))
-
-    def _in_step(self, submatrix: int, recipe: Recipe) -> int:
-        if submatrix >= len(self.program.submatrices):
-            return submatrix  # made for the recipe
-        return self._renamed(submatrix, recipe.first_backward)
 
     def _allocation(self, matrix: int) -> int:
         """The command that allocates a matrix."""
@@ -191,13 +190,14 @@ class Rewriting:
         free = DeallocMatrix(matrix=replacement.kept)
         copy = MatrixCopy(output=part, input=replacement.kept, alpha=1.0)
         self.edit.insert(allocated, np.array([make.row], np.int32))
-        for command, column in self._named[replacement.recipe.matrix]:
-            named = self._parts[int(program.table[command, column])]
-            is_use = int(program.opcodes[command]) not in _SIZING
-            if is_use and not self._parts[part].contains(named):
+        names = SCHEMA.is_matrix[program.opcodes] & (program.table > 0)
+        names &= ~_SIZING.among(program.opcodes)[:, None]
+        matrix = program.submatrices[np.where(names, program.table, 0), MATRIX]
+        for command, column in np.argwhere(matrix == replacement.recipe.matrix).tolist():
+            if not self._parts[part].contains(self._parts[int(program.table[command, column])]):
                 self.edit.insert(command, np.array([copy.row], np.int32))
                 break
         self.edit.insert(len(program.table), np.array([free.row], np.int32))
 
 
-_SIZING = (AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE, DeallocMatrix.OPCODE)
+_SIZING = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix)
