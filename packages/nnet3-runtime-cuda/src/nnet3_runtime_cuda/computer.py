@@ -10,6 +10,7 @@ import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
 from nnet3_descriptors import Nnet
 
+from .cuda.platform import Platform
 from .device import DeviceNnet
 from .errors import RunError
 from .lowering import Port, Segment, lower
@@ -37,7 +38,7 @@ class NnetComputer:
         self,
         nnet: Nnet | DeviceNnet,
         computation: NnetComputation,
-        device: str = "cpu",
+        device: str | Platform = "cpu",
     ) -> None:
         self.device_nnet = nnet if isinstance(nnet, DeviceNnet) else DeviceNnet(nnet, device=device)
         self._computation = computation
@@ -132,13 +133,14 @@ class NnetComputer:
     def _run(
         self, segment: Segment, given: Mapping[str, npt.ArrayLike], what: str
     ) -> dict[str, FloatArray]:
+        machine = self.device_nnet.machine
         arrays = _checked(segment.inputs, given, what)
         for port, array in zip(segment.inputs, arrays, strict=True):
-            np.copyto(port.view, array)
+            machine.write(port.view, array)
         with running():
             for call in segment.calls:
                 call()
-        return {port.node: np.array(port.view) for port in segment.outputs}
+        return {port.node: machine.read(port.view) for port in segment.outputs}
 
 
 def _checked(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import cached_property
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,27 +17,33 @@ from nnet3_descriptors.components import (
     UpdatableComponent,
 )
 
+from .cuda.platform import Platform
 from .errors import DeviceError, RunError
 from .kernels import ComponentStore, Kernel, kernel_class
 from .kernels.normalize import BatchNormKernel
+from .machine import Machine
 from .tape import Array, Tape
 
 STEP_BLOCK = 1 << 16
 """So many parameters are changed at a time."""
 
 
-def array_module(device: str) -> ModuleType:
-    """The array module that serves a device.
+def machine_for(device: str | Platform) -> Machine:
+    """The machine that serves a device.
 
     Args:
-        device: "cpu".
+        device: "cpu", or a platform.
 
     Raises:
         DeviceError: there is no such device.
     """
     if device == "cpu":
-        return np
-    raise DeviceError(f"unknown device '{device}'; expected 'cpu'")
+        return Machine()
+    if isinstance(device, str):
+        raise DeviceError(f"unknown device '{device}'; expected 'cpu'")
+    from .cuda.machine import DeviceMachine
+
+    return DeviceMachine(device)
 
 
 class DeviceNnet:
@@ -48,13 +53,14 @@ class DeviceNnet:
 
     Attributes:
         nnet: The network as it was given.
+        machine: Where programs with it run.
     """
 
     def __init__(
         self,
         nnet: Nnet,
         *,
-        device: str = "cpu",
+        device: str | Platform = "cpu",
         trainable: bool = False,
         natural_gradient: bool = False,
         seed: int = 0,
@@ -75,7 +81,8 @@ class DeviceNnet:
             DeviceError: there is no such device.
         """
         self.nnet = nnet
-        self.xp = array_module(device)
+        self.xp = np
+        self.machine = machine_for(device)
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self._natural_gradient = natural_gradient
         self._rng = np.random.default_rng(seed)
@@ -85,10 +92,11 @@ class DeviceNnet:
         self._starts: list[int] = [0, *itertools.accumulate(sizes)]
         self._parameters: Array | None = None
         if trainable:
-            self._parameters = self.xp.empty(self._starts[-1], dtype=self.dtype)
+            self._parameters = self.machine.zeros((self._starts[-1],), self.dtype)
             for number, named in enumerate(self._arrays):
                 for name, view in self._views(self._parameters, number).items():
-                    view[...] = self.xp.asarray(named[name])
+                    view[...] = named[name]
+            self.machine.push([self._parameters])
 
     @property
     def parameters(self) -> Array:
@@ -101,6 +109,7 @@ class DeviceNnet:
         """
         if self._parameters is None:
             raise RunError("the network is not trainable: its parameters are not in one buffer")
+        self.machine.pull([self._parameters])
         return self._parameters
 
     @cached_property
@@ -109,13 +118,13 @@ class DeviceNnet:
 
         The gradient of the objective, or the natural gradient.
         """
-        return self.xp.zeros(self._starts[-1], dtype=self.dtype)  # type: ignore[no-any-return]
+        return self.machine.zeros((self._starts[-1],), self.dtype)
 
     def clear_direction(self, *, kept: Collection[int] = ()) -> None:
         """Sets `direction` to zero, but for the components of these numbers."""
         for number, (start, end) in enumerate(itertools.pairwise(self._starts)):
             if end > start and number not in kept:
-                self.direction[start:end] = 0.0
+                self.machine.clear(self.direction[start:end])
 
     def kernel(self, component: int) -> Kernel:
         """The kernel of the component of that number.
@@ -157,22 +166,29 @@ class DeviceNnet:
 
     def take_step(self) -> None:
         """Moves the parameters along `direction`, each by the learning rate of its component."""
-        parameters, direction = self.parameters, self.direction
-        change = self.xp.empty(STEP_BLOCK, dtype=self.dtype)
-        start = 0
+        self._step()
+
+    @cached_property
+    def _step(self) -> Callable[[], object]:
+        if self._parameters is None:
+            raise RunError("the network is not trainable: its parameters are not in one buffer")
+        tape, start = self.machine.tape(self.dtype), 0
+        change = tape.scratch(STEP_BLOCK)
         for component in self.nnet.components:
             for size, rate in _learning_rates(component):
+                part = slice(start, start + size)
                 # In pieces that stay in the cache.
-                for begin in range(start, start + size, STEP_BLOCK):
-                    piece = slice(begin, min(begin + STEP_BLOCK, start + size))
-                    term = change[: piece.stop - piece.start]
-                    self.xp.multiply(direction[piece], rate, term)
-                    self.xp.add(parameters[piece], term, parameters[piece])
+                for values, steps in tape.row_blocks(self._parameters[part], self.direction[part]):
+                    change = tape.scratch(len(values)) if len(values) > len(change) else change
+                    term = change[: len(values)]
+                    tape.multiply(steps, rate, term)
+                    tape.add(values, term, values)
                 start += size
+        return self.machine.finish(tape)
 
     def tape(self) -> Tape:
         """A tape that records operations on the arrays of this device."""
-        return Tape(self.xp, self.dtype)
+        return self.machine.tape(self.dtype)
 
     def record_forgetting(self, tape: Tape, factor: float) -> None:
         """Records that what batch-norm components have seen so far counts less.
@@ -189,11 +205,15 @@ class DeviceNnet:
 
     def gradient(self) -> Nnet:
         """The network with `direction` in place of the parameters, marked as a gradient."""
+        self.machine.pull([self.direction])
         return self._with_values(self.direction, is_gradient=True)
 
     def current(self) -> Nnet:
         """The network with the parameters and statistics of now."""
-        return self._with_values(self._parameters, is_gradient=False)
+        for kernel in self._kernels.values():
+            self.machine.pull(kernel.store.states)
+        values = None if self._parameters is None else self.parameters
+        return self._with_values(values, is_gradient=False)
 
     def _with_values(self, values: Array | None, *, is_gradient: bool) -> Nnet:
         """The network with parameters from a buffer, if there is one."""

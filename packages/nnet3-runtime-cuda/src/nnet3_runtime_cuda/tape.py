@@ -112,6 +112,21 @@ class Tape:
         self._scratch = Scratch(xp) if scratch is None else scratch
         self._ones: Array = xp.ones((1, 0), dtype=self.dtype)
 
+    @property
+    def scratch_bytes(self) -> int:
+        """Size of the scratch memory."""
+        return self._scratch.nbytes
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was recorded since the last `take`."""
+        return not self.calls
+
+    def take(self) -> tuple[Call, ...]:
+        """What was recorded since the last `take`."""
+        taken, self.calls = tuple(self.calls), []
+        return taken
+
     def run(self) -> None:
         """Runs what was recorded."""
         with running():

@@ -8,7 +8,7 @@ with each.
 
 from __future__ import annotations
 
+from ..program import Port, Program, Segment
 from .lower import lower
-from .program import Port, Program, Segment
 
 __all__ = ["Port", "Program", "Segment", "lower"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,13 @@ class Arena:
     """
 
     def __init__(
-        self, computation: NnetComputation, xp: ModuleType, dtype: npt.DTypeLike = np.float32
+        self,
+        computation: NnetComputation,
+        empty: Callable[[tuple[int, ...], npt.DTypeLike], Array] = np.empty,
+        dtype: npt.DTypeLike = np.float32,
     ) -> None:
+        """Plans the memory of a computation and takes it from `empty`."""
         plan = plan_memory(computation)
-        self._xp = xp
         self._dtype: np.dtype[Any] = np.dtype(dtype)
         # The plan counts float32 elements of 4 bytes, whatever the dtype here is.
         self._offsets = plan.offsets // 4
@@ -38,13 +41,13 @@ class Arena:
         size = -(-plan.arena_bytes // 4)
         # Rounded up, so that it can be viewed as pieces of many widths.
         self.size = -(-max(size, 1) // PIECE) * PIECE
-        self._memory: Array = xp.empty(self.size, dtype=self._dtype)
+        self._memory = empty((self.size,), self._dtype)
         self.nbytes = self._memory.nbytes
         submatrices = computation.submatrices.astype(np.int64)
         matrix, row, self._rows, column, self._columns = submatrices.T
         self._strides = computation.matrices[matrix, 1].astype(np.int64)
         self._starts = self._offsets[matrix] + row * self._strides + column
-        self._views: dict[int, Array] = {0: xp.empty((0, 0), dtype=self._dtype)}
+        self._views: dict[int, Array] = {0: np.empty((0, 0), dtype=self._dtype)}
 
     def view(self, submatrix: int) -> Array:
         """The (rows, columns) view of a submatrix; the same object on each call."""
@@ -60,7 +63,7 @@ class Arena:
     def strided(self, start: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
         """A view of elements start + sum of index times stride; all counted in elements."""
         size = self._dtype.itemsize
-        return self._xp.lib.stride_tricks.as_strided(  # type: ignore[no-any-return]
+        return np.lib.stride_tricks.as_strided(
             self._memory[start:], shape=shape, strides=tuple(stride * size for stride in strides)
         )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from nnet3_compiler.computation import NnetComputation
 
 from ..device import DeviceNnet
+from ..program import Program
 from . import binders as binders  # registers what is done with each command
 from .lowering import Lowering
-from .program import Program
 
 
 def lower(nnet: DeviceNnet, computation: NnetComputation) -> Program:
@@ -16,4 +16,5 @@ def lower(nnet: DeviceNnet, computation: NnetComputation) -> Program:
     Raises:
         UnsupportedComponentError: a component type has no arithmetic here.
     """
-    return Lowering(nnet, computation).run()
+    lowering = Lowering(nnet, computation)
+    return nnet.machine.bind(lowering.run(), lowering.tape)

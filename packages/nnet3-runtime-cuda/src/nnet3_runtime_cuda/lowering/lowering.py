@@ -15,13 +15,13 @@ from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
 
 from ..device import DeviceNnet
 from ..kernels import KnownPart, Memo
-from ..tape import Array, Scratch, Tape
+from ..program import Port, Program, Segment
+from ..tape import Array
 from .arena import Arena
 from .compression import CompressedForm
 from .hand_over import Place
 from .known_inputs import KnownSteps, plan_known_inputs
 from .pending_zeros import Area, PendingZeros
-from .program import Port, Program, Segment
 from .regular import Positions
 
 Flags = npt.NDArray[np.bool_]
@@ -57,9 +57,8 @@ class Lowering:
     def __init__(self, nnet: DeviceNnet, computation: NnetComputation) -> None:
         self.nnet = nnet
         self.computation = computation
-        self.arena = Arena(computation, nnet.xp, nnet.dtype)
-        self.scratch = Scratch(nnet.xp)
-        self.tape = Tape(nnet.xp, nnet.dtype, self.scratch)
+        self.arena = Arena(computation, nnet.machine.empty, nnet.dtype)
+        self.tape = nnet.machine.tape(nnet.dtype)
         self.memos: dict[int, Memo] = {}
         self.zeros = PendingZeros()
         self.updated: set[int] = set()
@@ -92,7 +91,7 @@ class Lowering:
                 num_forward = len(self._segments)
             self.tape.begin_command()
             _BINDERS[type(command)](self, command)
-        if self.tape.calls or self._inputs or self._outputs:
+        if not self.tape.is_empty or self._inputs or self._outputs:
             self.end_segment()
         if num_forward == 0 or self._loop_to is not None:
             num_forward = len(self._segments)
@@ -103,27 +102,27 @@ class Lowering:
             loop_to=self._loop_to,
             updated=frozenset(self.updated),
             replaced=frozenset(self.replaced),
-            memory_bytes=self.arena.nbytes + self.scratch.nbytes + self.tape.persistent_bytes,
+            memory_bytes=self.arena.nbytes + self.tape.scratch_bytes + self.tape.persistent_bytes,
         )
 
     # ---- segments ----
 
     def end_segment(self) -> None:
         """Ends the current segment, if anything is in it."""
-        if not (self.tape.calls or self._inputs or self._outputs):
+        if self.tape.is_empty and not (self._inputs or self._outputs):
             return
         self._segments.append(
             Segment(
                 inputs=tuple(self._inputs),
-                calls=tuple(self.tape.calls),
+                calls=() if self.tape.is_empty else self.tape.take(),
                 outputs=tuple(self._outputs),
             )
         )
-        self._inputs, self._outputs, self.tape.calls = [], [], []
+        self._inputs, self._outputs = [], []
 
     def accept(self, submatrix: int, node: int) -> None:
         """Adds an input to the current segment; inputs after work begin a new one."""
-        if self.tape.calls or self._outputs:
+        if not self.tape.is_empty or self._outputs:
             self.end_segment()
         self._inputs.append(self._port(submatrix, node))
 

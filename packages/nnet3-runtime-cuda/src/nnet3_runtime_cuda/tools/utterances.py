@@ -15,7 +15,7 @@ from nnet3_descriptors.tools.kaldi_command import one_line
 from nnet3_descriptors.tools.streams import readable
 from threadpoolctl import threadpool_limits
 
-from ..device import array_module
+from ..device import machine_for
 from ..errors import DeviceError, TableError
 from ..model import Model, load
 from ..tables import FloatArray, TableWriter, read_matrices
@@ -76,7 +76,7 @@ def load_model(name: str, use_gpu: str, progress: Progress, *, capacity: int = 6
 def _wants_gpu(use_gpu: str) -> bool:
     if use_gpu == "optional":
         try:
-            array_module("cuda")
+            machine_for("cuda")
         except DeviceError:
             return False
     return use_gpu != "no"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
+
 import attrs
 
-from ..tape import Array, Call
+from .tape import Array, Call
 
 
 @attrs.frozen(kw_only=True)
@@ -60,4 +62,5 @@ class Program:
     def num_calls(self) -> int:
         """Number of recorded calls of all segments."""
         segments = [*self.forward, *([self.backward] if self.backward else [])]
-        return sum(len(segment.calls) for segment in segments)
+        calls = [call for segment in segments for call in segment.calls]
+        return sum(len(call) if isinstance(call, Sized) else 1 for call in calls)

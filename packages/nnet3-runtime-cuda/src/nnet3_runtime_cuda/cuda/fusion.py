@@ -1,0 +1,242 @@
+"""Which operations share a kernel.
+
+Operations are taken in order; each joins the group before it if all work of the two on the same
+elements can be done by the same threads, else it begins a new group. Element-wise operations of one
+shape share a kernel; with reductions of rows they share one that has a block for each row, and with
+sums of columns one that goes down the columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+
+import attrs
+
+from .operations import ColumnReduce, Indexed, Map, Operation, RowReduce
+from .source.chain import key_of
+from .views import View
+
+LARGEST_BLOCK = 1 << 13
+"""So many elements at most are left to one block where there is but one row."""
+
+NARROWEST_LOOP = 32
+"""Columns that make it worth a block to go through a row."""
+
+
+class Kind(Enum):
+    """How the operations of a group share their work."""
+
+    MAP = auto()
+    ROWS = auto()
+    COLUMNS = auto()
+    SINGLE = auto()
+
+
+@attrs.define
+class Group:
+    """Operations that share a kernel.
+
+    Attributes:
+        kind: How.
+        operations: In order.
+        numbers: Their numbers in the program.
+        depth: For rows, how many dimensions count them.
+    """
+
+    kind: Kind
+    operations: list[Operation]
+    numbers: list[int]
+    depth: int = 0
+
+
+def group_operations(operations: Sequence[Operation], *, fuse: bool = True) -> list[Group]:
+    """Puts operations into groups, in order.
+
+    Args:
+        operations: Of one segment.
+        fuse: Whether groups may have more than one.
+    """
+    groups: list[Group] = []
+    for number, operation in enumerate(operations):
+        if fuse and groups and _join(groups[-1], operation):
+            groups[-1].operations.append(operation)
+            groups[-1].numbers.append(number)
+        else:
+            groups.append(_first(operation, number))
+    return groups
+
+
+def _first(operation: Operation, number: int) -> Group:
+    if isinstance(operation, Map):
+        return Group(Kind.MAP, [operation], [number])
+    if isinstance(operation, RowReduce):
+        return Group(Kind.ROWS, [operation], [number], depth=len(operation.shape) - 1)
+    if isinstance(operation, ColumnReduce):
+        return Group(Kind.COLUMNS, [operation], [number])
+    return Group(Kind.SINGLE, [operation], [number])
+
+
+def _join(group: Group, operation: Operation) -> bool:
+    """Whether an operation can join a group; changes the kind of the group if so."""
+    if group.kind is Kind.SINGLE or group.operations[0].guards != operation.guards:
+        return False
+    if any(
+        w.overlaps(g)
+        for op in (*group.operations, operation)
+        for w in op.writes
+        for g in operation.guards
+    ):
+        return False
+    if isinstance(operation, Map):
+        return _join_map(group, operation)
+    if isinstance(operation, RowReduce):
+        return _join_rows(group, operation, len(operation.shape) - 1)
+    if isinstance(operation, ColumnReduce):
+        return _join_columns(group, operation)
+    return False
+
+
+def _join_map(group: Group, operation: Map) -> bool:
+    if group.kind is Kind.ROWS:
+        return _join_rows(group, operation, group.depth)
+    if group.kind is Kind.COLUMNS:
+        return _join_columns(group, operation)
+    first = group.operations[0]
+    assert isinstance(first, Map)
+    if first.shape == operation.shape:
+        return _elements_are_apart(group, operation)
+    shape, longer = first.shape, operation.shape
+    if (
+        shape
+        and longer[: len(shape)] == shape
+        and math.prod(longer[len(shape) :]) >= NARROWEST_LOOP
+    ):
+        return _join_rows(group, operation, len(shape))
+    return False
+
+
+def _join_rows(group: Group, operation: Map | RowReduce, depth: int) -> bool:
+    if group.kind is Kind.COLUMNS or (group.kind is Kind.ROWS and group.depth != depth):
+        return False
+    together = [*group.operations, operation]
+    outer = operation.shape[:depth]
+    for op in together:
+        assert isinstance(op, Map | RowReduce)
+        if op.shape[:depth] != outer or _is_indexed(op):
+            return False
+        if not outer and (len(op.shape) > 1 or math.prod(op.shape) > LARGEST_BLOCK):
+            return False
+    if not all(_rows_are_apart(old, operation, outer) for old in group.operations):
+        return False
+    group.kind, group.depth = Kind.ROWS, depth
+    return True
+
+
+def _join_columns(group: Group, operation: Map | ColumnReduce) -> bool:
+    if group.kind is Kind.ROWS:
+        return False
+    sums = [op for op in group.operations if isinstance(op, ColumnReduce)]
+    shape = sums[0].shape if sums else operation.shape
+    after = [op for op in group.operations if isinstance(op, Map) and op.shape != shape]
+    if group.kind is Kind.MAP and (after or any(_is_indexed(op) for op in group.operations)):
+        return False
+    if _is_indexed(operation):
+        return False
+    if not all(_same_elements(old, operation) for old in group.operations):
+        return False
+    if operation.shape == shape:
+        reads_sum = any(s.out.overlaps(v) for s in sums for v in operation.reads)
+        if reads_sum or any(s.out.overlaps(w) for s in sums for w in operation.writes):
+            return False
+    elif operation.shape != shape[1:]:
+        return False
+    group.kind = Kind.COLUMNS
+    return True
+
+
+def _is_indexed(operation: Operation) -> bool:
+    return isinstance(operation, Map) and any(
+        isinstance(o, Indexed) for o in (*operation.operands, operation.out)
+    )
+
+
+def _pairs(old: Operation, new: Operation) -> list[tuple[View, View]]:
+    """The views of two operations of which one is written, where they have memory in common."""
+    touched = (*new.reads, *new.writes)
+    pairs = [(a, b) for a in old.writes for b in touched]
+    pairs += [(a, b) for a in old.reads for b in new.writes]
+    return [(a, b) for a, b in pairs if a.overlaps(b)]
+
+
+def _elements_are_apart(group: Group, operation: Map) -> bool:
+    """Whether the thread of each element touches nothing that another one writes."""
+    return all(_same_elements(old, operation) for old in group.operations)
+
+
+def _same_elements(old: Operation, new: Operation) -> bool:
+    for a, b in _pairs(old, new):
+        if a.shape != b.shape or key_of(a) != key_of(b):
+            return False
+        if _is_table(old, a) or _is_table(new, b):
+            return False
+    return True
+
+
+def _is_table(operation: Operation, view: View) -> bool:
+    """Whether a view is reached through an index table, or is one."""
+    if not isinstance(operation, Map):
+        return False
+    return any(
+        isinstance(o, Indexed) and view in (o.view, o.table)
+        for o in (*operation.operands, operation.out)
+    )
+
+
+def _rows_are_apart(old: Operation, new: Operation, outer: tuple[int, ...]) -> bool:
+    """Whether the block of each row touches nothing that another one writes."""
+    return all(_same_rows(a, b, outer) for a, b in _pairs(old, new))
+
+
+def _same_rows(a: View, b: View, outer: tuple[int, ...]) -> bool:
+    depth = len(outer)
+    if not depth:
+        return True
+    if a.strides[:depth] != b.strides[:depth] or a.itemsize != b.itemsize or 0 in a.strides[:depth]:
+        return False
+    start = min(a.address, b.address)
+    end = max(view.address + _inner_span(view, depth) * view.itemsize for view in (a, b))
+    step = a.strides[depth - 1] * a.itemsize
+    if end - start > step:
+        return False
+    return all(a.strides[k] >= a.strides[k + 1] * outer[k + 1] for k in range(depth - 1))
+
+
+def _inner_span(view: View, depth: int) -> int:
+    return 1 + sum(
+        (n - 1) * s for n, s in zip(view.shape[depth:], view.strides[depth:], strict=True)
+    )
+
+
+def later_readers(
+    operations: Sequence[Operation], is_scratch: Callable[[View], bool]
+) -> list[list[int] | None]:
+    """For each operation the numbers of those that read its result later.
+
+    None if that cannot be told: only scratch memory is dead at the end of its command.
+    """
+    readers: list[list[int] | None] = []
+    for number, operation in enumerate(operations):
+        if not all(is_scratch(view) for view in operation.writes):
+            readers.append(None)
+            continue
+        found = []
+        for later in range(number + 1, len(operations)):
+            other = operations[later]
+            if other.command != operation.command:
+                break
+            if any(w.overlaps(r) for w in operation.writes for r in other.reads):
+                found.append(later)
+        readers.append(found)
+    return readers

@@ -1,0 +1,224 @@
+"""The processor as a platform: kernel sources built with a C++ compiler, for tests without a GPU.
+
+A block's threads run one after another; those of kernels with barriers are fibres, each with a
+stack of its own, that go on in turn at every barrier. Matrix products are NumPy's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DeviceError, DeviceMemoryError
+from ..tape import Array
+from .platform import ALIGNMENT, Call, Gemm, Matrix, Properties
+
+FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-w")
+SHIM = Path(__file__).with_name("host_shim.h")
+_KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\)')
+_WAITS = re.compile(r"__syncthreads\(|over_block<")
+
+
+def compiler() -> str | None:
+    """The C++ compiler that is used, or None if there is none."""
+    return shutil.which(os.environ.get("CXX", "g++"))
+
+
+@attrs.frozen(eq=False)
+class HostKernel:
+    """A kernel of a module that was built.
+
+    Attributes:
+        function: Takes grid, block and an array of pointers to arguments.
+        num_arguments: How many there are.
+        module: Keeps the library loaded.
+    """
+
+    function: Callable[..., None]
+    num_arguments: int
+    module: ctypes.CDLL
+
+
+class HostPlatform:
+    """Runs programs for a device on the processor; see `Platform`."""
+
+    def __init__(self, memory_limit: int = 1 << 34) -> None:
+        """A device with so many bytes of memory."""
+        self._limit = memory_limit
+        self._blocks: dict[int, Array] = {}
+        self._modules: dict[str, Mapping[str, object]] = {}
+
+    @property
+    def properties(self) -> Properties:
+        """A device without compute capability."""
+        used = sum(block.nbytes for block in self._blocks.values())
+        return Properties(name="host", total_bytes=self._limit, free_bytes=self._limit - used)
+
+    # ---- memory ----
+
+    def allocate(self, nbytes: int) -> int:
+        """The address of that much memory."""
+        free = self.properties.free_bytes
+        if nbytes > free:
+            raise DeviceMemoryError(f"expected {nbytes} bytes of memory, found {free} free")
+        block = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)
+        # What nobody has written must not look like a number.
+        block.fill(0xFF)
+        address = -(-block.ctypes.data // ALIGNMENT) * ALIGNMENT
+        self._blocks[address] = block
+        return address
+
+    def free(self, address: int) -> None:
+        """Gives memory back."""
+        del self._blocks[address]
+
+    def upload(self, address: int, array: npt.NDArray[Any]) -> None:
+        """Copies a contiguous array to memory."""
+        ctypes.memmove(address, array.ctypes.data, array.nbytes)
+
+    def download(self, address: int, array: npt.NDArray[Any]) -> None:
+        """Copies memory to a contiguous array."""
+        ctypes.memmove(array.ctypes.data, address, array.nbytes)
+
+    def clear(self, address: int, nbytes: int) -> None:
+        """Sets memory to zero."""
+        ctypes.memset(address, 0, nbytes)
+
+    # ---- work ----
+
+    def build(self, source: str, kernels: Sequence[str]) -> Mapping[str, object]:
+        """Compiles a module with the C++ compiler."""
+        if source not in self._modules:
+            self._modules[source] = _build(source)
+        built = self._modules[source]
+        return {name: built[name] for name in kernels}
+
+    def launch(
+        self,
+        kernel: object,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: Sequence[int],
+    ) -> Call:
+        """Binds a kernel to addresses."""
+        assert isinstance(kernel, HostKernel)
+        if len(arguments) != kernel.num_arguments:
+            raise DeviceError(f"expected {kernel.num_arguments} arguments, found {len(arguments)}")
+        pointers = (ctypes.c_void_p * max(len(arguments), 1))(*arguments)
+        sizes = (ctypes.c_uint * 6)(*grid, *block)
+        return functools.partial(kernel.function, sizes, pointers)
+
+    def gemm(self, product: Gemm) -> Call:
+        """Binds a product to addresses."""
+        return functools.partial(_multiply, product)
+
+    def capture(self, calls: Sequence[Call]) -> Call:
+        """One call for all."""
+
+        def replay() -> None:
+            for call in calls:
+                call()
+
+        return replay
+
+    def synchronize(self) -> None:
+        """Nothing: calls are done when they return."""
+
+
+def _array(matrix: Matrix, rows: int, columns: int, number: int = 0) -> Array:
+    """A matrix of a product as an array."""
+    if matrix.transposed:
+        rows, columns = columns, rows
+    size = (rows - 1) * matrix.stride + columns
+    address = matrix.address + 4 * number * matrix.batch_stride
+    flat = np.ctypeslib.as_array((ctypes.c_float * size).from_address(address))
+    array = np.lib.stride_tricks.as_strided(flat, (rows, columns), (4 * matrix.stride, 4))
+    return array.T if matrix.transposed else array
+
+
+def _multiply(g: Gemm) -> None:
+    for number in range(g.batch):
+        out = _array(g.out, g.rows, g.columns, number)
+        a = _array(g.a, g.rows, g.inner, number)
+        b = _array(g.b, g.inner, g.columns, number)
+        alpha = ctypes.c_float.from_address(g.alpha_at).value if g.alpha_at else g.alpha
+        result = np.float32(alpha) * (a @ b)
+        if g.beta:
+            addend = _array(g.addend or g.out, g.rows, g.columns, number)
+            result += np.float32(g.beta) * addend
+        if g.bias:
+            result += _array(Matrix(address=g.bias, stride=g.columns), 1, g.columns)
+        out[...] = np.maximum(result, 0) if g.relu else result
+
+
+def _build(source: str) -> Mapping[str, object]:
+    """The kernels of a module by name; libraries are kept by the hash of what they are made of."""
+    program = compiler()
+    if program is None:
+        raise DeviceError("expected a C++ compiler, found none")
+    text = _with_entries(source)
+    digest = hashlib.sha256((SHIM.read_text() + text).encode()).hexdigest()[:24]
+    folder = Path(tempfile.gettempdir()) / f"nnet3-host-kernels-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"{digest}.so"
+    if not path.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as name:
+            unit, made = Path(name) / "kernels.cpp", Path(name) / "kernels.so"
+            unit.write_text(text)
+            command = [
+                program,
+                "-std=c++17",
+                "-O1",
+                "-fPIC",
+                "-shared",
+                "-w",
+                "-include",
+                str(SHIM),
+            ]
+            done = subprocess.run(
+                [*command, str(unit), "-o", str(made)], capture_output=True, text=True, check=False
+            )
+            if done.returncode:
+                raise DeviceError(f"a module does not compile:\n{done.stderr}")
+            made.rename(path)
+    module = ctypes.CDLL(str(path))
+    kernels: dict[str, object] = {}
+    for name, parameters in _KERNEL.findall(source):
+        function = getattr(module, f"run_{name}")
+        function.restype = None
+        kernels[name] = HostKernel(function, len(_types(parameters)), module)
+    return kernels
+
+
+def _types(parameters: str) -> list[str]:
+    return [p.rsplit("*", 1)[0] + "*" for p in parameters.split(",") if p.strip()]
+
+
+def _with_entries(source: str) -> str:
+    """The source with a function for each kernel that runs all its blocks."""
+    starts = [*_KERNEL.finditer(source)]
+    entries = []
+    for number, match in enumerate(starts):
+        end = starts[number + 1].start() if number + 1 < len(starts) else len(source)
+        waits = bool(_WAITS.search(source, match.end(), end))
+        name, types = match.group(1), _types(match.group(2))
+        arguments = ", ".join(f"({kind})p[{k}]" for k, kind in enumerate(types))
+        runner = "run_fibres" if waits else "run_threads"
+        entries.append(
+            f'extern "C" void run_{name}(const unsigned* sizes, void** p) {{\n'
+            f"  {runner}(sizes, [=] {{ {name}({arguments}); }});\n}}\n"
+        )
+    return source + "\n" + "".join(entries)

@@ -1,0 +1,115 @@
+"""From operations to launches of kernels and matrix products, still without a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from .fusion import Group, Kind, group_operations, later_readers
+from .operations import Operation, Product, RangeSum, Special
+from .platform import Matrix
+from .source import library
+from .source.chain import Stores
+from .source.columns import ColumnGroup, column_kernels
+from .source.maps import Launch, map_kernel
+from .source.rows import RowKernel
+from .views import View
+
+Step = Launch | Product
+"""What the device does at a time."""
+
+WORKSPACE_AT = 0
+"""The address that stands for the workspace, which is known only when all kernels are."""
+
+
+@attrs.frozen
+class Plan:
+    """The steps of one segment.
+
+    Attributes:
+        steps: In order.
+        workspace: Bytes of working memory that the kernels share.
+    """
+
+    steps: tuple[Step, ...]
+    workspace: int
+
+
+def plan_steps(
+    operations: Sequence[Operation], is_scratch: Callable[[View], bool], *, fuse: bool = True
+) -> Plan:
+    """The kernels and products that do what the operations say.
+
+    Args:
+        operations: Of one segment.
+        is_scratch: Whether a view is of memory that is dead at the end of its command.
+        fuse: Whether operations may share kernels.
+    """
+    readers = later_readers(operations, is_scratch)
+    steps: list[Step] = []
+    workspace = 0
+    for group in group_operations(operations, fuse=fuse):
+        stores = _stores(group, readers)
+        if group.kind is Kind.MAP:
+            steps.append(map_kernel(group.operations, stores))  # type: ignore[arg-type]
+        elif group.kind is Kind.ROWS:
+            steps.append(RowKernel(group.operations, group.depth, stores).launch())  # type: ignore[arg-type]
+        elif group.kind is Kind.COLUMNS:
+            columns = ColumnGroup.of(group.operations, stores)  # type: ignore[arg-type]
+            size = columns.workspace
+            workspace = max(workspace, size)
+            view = View(WORKSPACE_AT, (size // 8,), (1,), "f8") if size else None
+            steps += column_kernels(columns, view)
+        else:
+            steps.append(_single(group.operations[0]))
+    return Plan(tuple(steps), workspace)
+
+
+def _stores(group: Group, readers: Sequence[list[int] | None]) -> Stores:
+    """Whether the result of an operation of the group must be in memory.
+
+    Not if only operations of the same loop of the same group read it. A group of rows has several
+    loops; there, what any of them reads is stored.
+    """
+    inside = set() if group.kind is Kind.ROWS else set(group.numbers)
+
+    def stores(position: int) -> bool:
+        found = readers[group.numbers[position]]
+        return found is None or any(reader not in inside for reader in found)
+
+    return stores
+
+
+def _single(operation: Operation) -> Step:
+    if isinstance(operation, Product):
+        return operation
+    if isinstance(operation, RangeSum):
+        kernel = library.range_sum(operation.source, operation.ranges, operation.out)
+        return _guarded(kernel, (*operation.reads, operation.out), operation)
+    assert isinstance(operation, Special)
+    kernel = library.HandWritten(
+        operation.name, operation.source, grid=operation.grid, block=operation.block
+    )
+    return _guarded(kernel, (*operation.guards, *operation.read, *operation.written), operation)
+
+
+def _guarded(
+    kernel: library.HandWritten, arguments: tuple[View, ...], operation: Operation
+) -> Launch:
+    """The launch of a kernel by hand; guards become its first arguments."""
+    text = kernel.source
+    for number, guard in reversed(list(enumerate(operation.guards))):
+        text = text.replace("@(", f"@({guard.c_type}* g{number}, ", 1)
+        text = text.replace(") {\n", f") {{\n  if (!g{number}[0]) return;\n", 1)
+    return Launch(text, arguments, (kernel.grid, 1, 1), (kernel.block, 1, 1))
+
+
+def matrix(view: View, address: Callable[[int], int]) -> Matrix:
+    """A two-dimensional view as an operand of a product."""
+    (rows, columns), (first, second) = view.shape, view.strides
+    place = address(view.address)
+    if second == 1 or columns == 1:
+        return Matrix(address=place, stride=max(first, columns, 1))
+    assert first == 1 or rows == 1, "rows or columns of the operands of products are contiguous"
+    return Matrix(address=place, stride=max(second, rows, 1), transposed=True)

@@ -1,0 +1,158 @@
+"""Shadow memory: kernels slice host arrays, and each stands for a stretch of device memory.
+
+Lowering works on NumPy arrays at addresses behind which there is no memory at all: they can be
+sliced, but not read. Each array that is not a view of another is a region, with as much memory on
+the device; the address of a view there is that of the region plus the distance in the shadow.
+Arrays that hold data (parameters, index tables, constants) are ordinary ones. They become regions
+when they are first met, and are uploaded then.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from ..tape import Array
+from .platform import Platform
+
+
+@attrs.frozen
+class Region:
+    """A stretch of memory.
+
+    Attributes:
+        shadow: Where it begins on the host.
+        device: Where it begins on the device.
+        nbytes: Its size.
+        array: What keeps the shadow alive, (nbytes,) uint8.
+    """
+
+    shadow: int
+    device: int
+    nbytes: int
+    array: Array
+
+
+class ShadowMemory:
+    """The memory of a device as seen from the host.
+
+    Attributes:
+        platform: Where it is.
+        nbytes: What has been allocated on the device.
+    """
+
+    def __init__(self, platform: Platform) -> None:
+        self.platform = platform
+        self.nbytes = 0
+        self._starts: list[int] = []
+        self._regions: list[Region] = []
+
+    def reserve(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """An array whose contents are on the device only, and undefined."""
+        kind = np.dtype(dtype)
+        count = int(np.prod(shape, dtype=np.int64))
+        memory = reserved(max(count * kind.itemsize, 1))
+        self.place(memory)
+        array: Array = memory[: count * kind.itemsize].view(kind).reshape(shape)
+        return array
+
+    def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """An array of zeros, whose shadow can hold what is pulled from the device."""
+        array: Array = np.zeros(shape, dtype=dtype)
+        if array.size:
+            region = self.place(array.reshape(-1).view(np.uint8))
+            self.platform.clear(region.device, region.nbytes)
+        return array
+
+    def place(self, memory: Array) -> Region:
+        """Gives a stretch of reserved host memory, (bytes,) uint8, its memory on the device."""
+        device = self.platform.allocate(memory.nbytes)
+        region = Region(_pointer(memory), device, memory.nbytes, memory)
+        at = bisect.bisect(self._starts, region.shadow)
+        self._starts.insert(at, region.shadow)
+        self._regions.insert(at, region)
+        self.nbytes += memory.nbytes
+        return region
+
+    def address(self, pointer: int) -> int:
+        """Where on the device an address of the shadow is."""
+        region = self._find(pointer)
+        assert region is not None, "operations are on arrays that were adopted"
+        return region.device + pointer - region.shadow
+
+    def adopt(self, array: Array) -> None:
+        """Makes sure that an array, or what it is a view of, is on the device, with its data."""
+        if array.size == 0 or self._find(_pointer(array)) is not None:
+            return
+        root = _root(array)
+        memory = np.lib.stride_tricks.as_strided(root, (root.size,), (root.itemsize,))
+        region = self.place(memory.view(np.uint8))
+        self.platform.upload(region.device, region.array)
+
+    def pull(self, arrays: Iterable[Array]) -> None:
+        """Copies what is on the device into the shadows of whole contiguous arrays."""
+        for array in arrays:
+            if array.size and self._find(_pointer(array)) is not None:
+                self.platform.download(self.address(_pointer(array)), array)
+
+    def push(self, arrays: Iterable[Array]) -> None:
+        """Copies contiguous arrays of the shadow to the device, if they are there."""
+        for array in arrays:
+            if array.size and self._find(_pointer(array)) is not None:
+                self.platform.upload(self.address(_pointer(array)), array)
+
+    def close(self) -> None:
+        """Gives the memory of the device back."""
+        for region in self._regions:
+            self.platform.free(region.device)
+        self._starts, self._regions, self.nbytes = [], [], 0
+
+    def _find(self, pointer: int) -> Region | None:
+        at = bisect.bisect(self._starts, pointer) - 1
+        if at < 0:
+            return None
+        region = self._regions[at]
+        return region if pointer < region.shadow + region.nbytes else None
+
+
+_ADDRESSES = itertools.count(1 << 60, 1 << 48)
+"""Addresses that no process can have: each reservation has a stretch of them."""
+
+
+class _Reservation:
+    """What NumPy makes an array of host addresses of, without any memory behind them."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (next(_ADDRESSES), False),
+        }
+
+
+def reserved(nbytes: int) -> Array:
+    """(nbytes,) uint8 that can be sliced and reshaped, but neither read nor written."""
+    return np.asarray(_Reservation(nbytes))
+
+
+def _pointer(array: Array) -> int:
+    pointer: int = array.__array_interface__["data"][0]
+    return pointer
+
+
+def _root(array: Array) -> Array:
+    """The array that holds the memory of a view; contiguous in some order."""
+    root: Array = array
+    base: Any = array
+    while base is not None:
+        if isinstance(base, np.ndarray):
+            root = base
+        base = getattr(base, "base", None)
+    return root

@@ -1,0 +1,131 @@
+"""A program on a device: its kernels in one module, bound to memory, with what the host does."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+import attrs
+import numpy as np
+
+from .host_values import HostSteps
+from .kernels import WORKSPACE_AT, Plan, Step, matrix
+from .memory import ShadowMemory
+from .operations import Product
+from .platform import Call, Gemm, Platform
+from .source.maps import Launch
+from .source.prelude import PRELUDE
+from .views import View
+
+
+@attrs.frozen
+class Module:
+    """The source of all kernels of a program, each once.
+
+    Attributes:
+        source: CUDA C++.
+        names: For each text of a kernel its name.
+    """
+
+    source: str
+    names: dict[str, str]
+
+    @classmethod
+    def of(cls, plans: Sequence[Plan]) -> Module:
+        """The module of the kernels of some segments."""
+        names: dict[str, str] = {}
+        texts = [PRELUDE]
+        for plan in plans:
+            for step in plan.steps:
+                if isinstance(step, Launch) and step.text not in names:
+                    name = "k" + hashlib.sha256(step.text.encode()).hexdigest()[:12]
+                    names[step.text] = name
+                    texts.append(step.text.replace("@", name))
+        return cls("\n".join(texts), names)
+
+
+@attrs.frozen
+class DeviceSegment:
+    """A segment that is ready to run.
+
+    Attributes:
+        host: What the host does first.
+        calls: What runs then.
+        replay: The calls as one.
+    """
+
+    host: HostSteps
+    calls: tuple[Call, ...]
+    replay: Call | None
+
+    def run(self) -> None:
+        """Runs it; what it does on the device may not be done yet when this returns."""
+        self.host.run()
+        if self.replay is not None:
+            self.replay()
+
+
+class Binder:
+    """Binds steps to addresses on a platform."""
+
+    def __init__(self, memory: ShadowMemory, plans: Sequence[Plan]) -> None:
+        """Compiles the kernels and allocates the workspace."""
+        self._memory = memory
+        self._platform: Platform = memory.platform
+        self.module = Module.of(plans)
+        names = tuple(self.module.names.values())
+        self._kernels = self._platform.build(self.module.source, names) if names else {}
+        size = max((plan.workspace for plan in plans), default=0)
+        workspace = memory.reserve((size,), np.uint8)
+        self._workspace = self._memory.address(workspace.__array_interface__["data"][0])
+
+    def segment(self, plan: Plan, host: HostSteps) -> DeviceSegment:
+        """A segment bound to memory."""
+        calls = tuple(self._bind(step) for step in plan.steps)
+        return DeviceSegment(host, calls, self._platform.capture(calls) if calls else None)
+
+    def _bind(self, step: Step) -> Call:
+        if isinstance(step, Launch):
+            kernel = self._kernels[self.module.names[step.text]]
+            arguments = [self._address(view) for view in step.arguments]
+            return self._platform.launch(kernel, step.grid, step.block, arguments)
+        return self._platform.gemm(gemm_of(step, self._memory.address))
+
+    def _address(self, view: View) -> int:
+        if view.address == WORKSPACE_AT:
+            return self._workspace
+        return self._memory.address(view.address)
+
+
+def gemm_of(product: Product, address: Callable[[int], int]) -> Gemm:
+    """A product as the platform takes it; of a transposed output, the transposed product."""
+    out = matrix(product.out, address)
+    if out.transposed:
+        assert product.bias is None, "bias is along the rows of the output"
+        flipped = attrs.evolve(
+            product,
+            a=_flipped(product.b),
+            b=_flipped(product.a),
+            out=_flipped(product.out),
+            addend=None if product.addend is None else _flipped(product.addend),
+        )
+        return gemm_of(flipped, address)
+    same = product.addend is not None and product.addend == product.out
+    return Gemm(
+        rows=product.out.shape[0],
+        columns=product.out.shape[1],
+        inner=product.a.shape[1],
+        a=matrix(product.a, address),
+        b=matrix(product.b, address),
+        out=out,
+        alpha=product.alpha,
+        alpha_at=0 if product.alpha_at is None else address(product.alpha_at.address),
+        beta=0.0 if product.addend is None else 1.0,
+        addend=None if product.addend is None or same else matrix(product.addend, address),
+        bias=0 if product.bias is None else address(product.bias.address),
+        relu=product.relu,
+    )
+
+
+def _flipped(view: View) -> View:
+    return View(view.address, view.shape[::-1], view.strides[::-1], view.dtype)

@@ -1,0 +1,1 @@
+"""CUDA C++ source of kernels: from groups of operations, and written by hand."""

@@ -1,0 +1,71 @@
+"""The path for devices, run on the processor: kernel sources built for the host, or compiled only.
+
+Nothing here needs a GPU. What a program does on one (its kernels, their operands and their order)
+is the same on the host platform, where a C++ compiler builds the kernels' sources.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
+from nnet3_optimizer import optimize
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.cuda.host import HostPlatform, compiler
+from reference_cases import ReferenceCase, assert_close, computation_request, parametrize_cases
+
+TOLERANCE = 1e-4
+
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+
+
+def program(case: ReferenceCase) -> tuple[Nnet, NnetComputation]:
+    """The network of a case and its optimized computation."""
+    nnet = read_nnet(case.network_path)
+    if case.test_mode:
+        nnet = set_test_mode(nnet)
+    return nnet, optimize(nnet, compile_computation(nnet, computation_request(case)))
+
+
+def results(case: ReferenceCase, device: str | HostPlatform) -> dict[str, np.ndarray]:
+    """Outputs, derivatives, gradient and statistics that a device gives for a case."""
+    nnet, computation = program(case)
+    computer = NnetComputer(nnet, computation, device)
+    outputs = computer.forward(case.node_arrays("input"))
+    found = {f"output/{name}": array for name, array in outputs.items()}
+    if any(io.has_deriv for io in case.request.outputs):
+        derivatives = computer.backward(case.node_arrays("output_deriv"))
+        found |= {f"input_deriv/{name}": array for name, array in derivatives.items()}
+    if case.request.need_model_derivative:
+        found["gradient"] = vectorize(computer.gradient)
+    found = {name: array for name, array in found.items() if array.size}
+    for name, component in zip(nnet.component_names, computer.nnet.components, strict=True):
+        for field in ("value_avg", "deriv_avg", "oderiv_rms", "stats_mean", "stats_var"):
+            average = getattr(component, field, np.zeros(0))
+            if average.size:
+                found[f"{name}/{field}"] = np.asarray(average, dtype=np.float32)
+    return found
+
+
+@needs_compiler
+@parametrize_cases()
+def test_values(case: ReferenceCase) -> None:
+    """Outputs, derivatives, gradient and statistics agree with the NumPy backend's."""
+    assert_close(results(case, HostPlatform()), results(case, "cpu"), TOLERANCE)
+
+
+@needs_compiler
+def test_memory_is_limited() -> None:
+    """A device without enough memory is an error that says how much there is."""
+    case = next(iter(parametrize_cases().args[1]))
+    with pytest.raises(ValueError, match=r"expected \d+ bytes of memory, found \d+ free"):
+        results(case, HostPlatform(memory_limit=256))
+
+
+def test_float64_is_refused() -> None:
+    """Devices compute in float32 only."""
+    case = next(iter(parametrize_cases().args[1]))
+    nnet, computation = program(case)
+    with pytest.raises(ValueError, match="float32 on a device, found float64"):
+        NnetComputer(DeviceNnet(nnet, device=HostPlatform(), dtype=np.float64), computation)
