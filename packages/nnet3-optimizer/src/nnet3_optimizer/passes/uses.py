@@ -77,7 +77,13 @@ class Uses:
         """Returns the accesses to a matrix, in the order of the commands."""
         return self._by_matrix[self._splits[matrix] : self._splits[matrix + 1]]
 
-    def read_by(self, commands: Ids) -> Ids:
+    def read_by(self, command: int) -> list[int]:
+        """Returns the submatrices that a command reads and does not write."""
+        at = slice(int(self._by_command[command]), int(self._by_command[command + 1]))
+        submatrices: list[int] = self.submatrix[at][~self.writes[at]].tolist()
+        return submatrices
+
+    def reads_of(self, commands: Ids) -> Ids:
         """Returns the accesses of commands to submatrices that they read and do not write."""
         begin, end = self._by_command[commands], self._by_command[commands + 1]
         at = np.repeat(begin, end - begin) + positions_in_lists(end - begin)

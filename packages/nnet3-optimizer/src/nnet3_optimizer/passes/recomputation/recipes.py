@@ -136,7 +136,7 @@ class RecipeBook:
         if part is None:
             return None
         commands = uses.command[writers[copies]]
-        reads = uses.read_by(commands)
+        reads = uses.reads_of(commands)
         if not self._stay(reads, first_backward):
             return None
         sources = uses.matrix_of(reads)
