@@ -44,7 +44,7 @@ component-node name=sum component=sum input=Append(tdnn, wide)
 component-node name=product component=product input=Append(tdnn, wide)
 component-node name=conv component=conv input=Sum(sum, product)
 output-node name=output input=conv
-output-node name=output2 input=conv
+output-node name=output2 input=Sum(Scale(0.5, conv), Sum(Scale(1.5, conv), Scale(0.25, conv)))
 component-node name=widen component=widen input=affine
 output-node name=output3 input=widen
 """

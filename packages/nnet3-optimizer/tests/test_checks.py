@@ -2,8 +2,14 @@
 
 import re
 
+import attrs
 import pytest
+from nnet3_compiler import compile_computation
+from nnet3_compiler.commands import Backprop, Propagate
+from nnet3_descriptors import parse_config
+from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import CheckError, ComputationError, check_computation
+from nnet3_optimizer.operands import columns
 from optimizer_programs import NNET, computation
 
 FORWARD = """
@@ -53,6 +59,39 @@ segment end
 free m1
 free m3
 """
+BACKWARD = """
+m1 = 4 x 4
+m2 = 4 x 4
+m3 = 4 x 4
+m4 = 4 x 4
+m5 = 4 x 4
+m6 = 4 x 4
+m7 = 2 x 4
+i0 = 1, 3
+r0 = 0..2, 2..4
+m1 = accept input
+m2 = undefined
+m2 = affine.propagate(m1)
+m3 = undefined
+m3 = relu.propagate(m2)
+free m2
+provide output = m3
+segment end
+m5 = accept output
+m4 = undefined
+m4 = relu.backprop(m5, output m3)
+free m5
+m6 = zeros
+m6 += m4
+- = affine.backprop(m6, input m1)
+m7 = zeros
+m7 += m6[i0]
+m7 += sums(m4[r0])
+provide input = m7
+free m1
+free m4
+free m6
+"""
 
 
 def refused(text: str, *changes: tuple[str, str], need: bool = True, **options: bool) -> CheckError:
@@ -65,7 +104,9 @@ def refused(text: str, *changes: tuple[str, str], need: bool = True, **options: 
     return caught.value
 
 
-@pytest.mark.parametrize("text", [FORWARD, TRAINING, ROWS], ids=["forward", "training", "rows"])
+@pytest.mark.parametrize(
+    "text", [FORWARD, TRAINING, ROWS, BACKWARD], ids=["forward", "training", "rows", "backward"]
+)
 def test_sound_programs_pass(text: str) -> None:
     """The programs that the tests below damage are all right as they are."""
     check_computation(NNET, computation(text))
@@ -211,7 +252,62 @@ CASES = [
         "rows",
         "entries 0 and 1 of indexes_multi, [",
     ),
-    (ROWS, [("m2 = m1[i0]", "m2 = inf * m1[i0]")], "rows", "alpha = inf, expected a finite number"),
+    (
+        ROWS,
+        [("m2 = m1[i0]", "m2 = inf * m1[i0]")],
+        "rows",
+        "CopyRows: alpha = inf, expected one of 0.25, 0.5, 1, 1.5 (the scales of the network",
+    ),
+    (
+        ROWS,
+        [("m2 = m1[i0]", "m2 = 0.75 * m1[i0]")],
+        "rows",
+        "alpha = 0.75, expected one of",
+    ),
+    (
+        ROWS,
+        [("m3 = zeros", "m3 = zeros\nm3 = constant 2.0")],
+        "rows",
+        "SetConst: alpha = 2, expected one of 0 (the constants of the network",
+    ),
+    (
+        BACKWARD,
+        [("i0 = 1, 3", "i0 = 1, 1")],
+        "rows",
+        "AddRows: indexes name row 1 of input = m6 twice",
+    ),
+    (
+        BACKWARD,
+        [("r0 = 0..2, 2..4", "r0 = 0..2, 1..4")],
+        "rows",
+        "AddRowRanges: indexes_ranges name row 1 of input = m4 twice",
+    ),
+    (
+        BACKWARD,
+        [("r0 = 0..2, 2..4", "r0 = 0..2, 2..2")],
+        "rows",
+        "AddRowRanges: indexes_ranges have 2..2, expected rows or none",
+    ),
+    # -- balance
+    (
+        TRAINING,
+        [("norm.store_stats(m2, memo 1)", "norm.store_stats(m2(0:1, :), memo 1)")],
+        "balance",
+        "component 'norm' (BatchNormComponent) stores statistics of 2 rows in all, but runs over 4",
+    ),
+    (
+        BACKWARD,
+        [("- = affine.backprop(m6, input m1)", "- = affine2.backprop(m6, input m1)")],
+        "balance",
+        "component 'affine2' (AffineComponent) runs backward over 4 rows in all for its update, "
+        "but forward over 0",
+    ),
+    (
+        BACKWARD,
+        [("m4 = relu.backprop(m5, output m3)", "m4 = sigmoid.backprop(m5, output m3)")],
+        "balance",
+        "component 'sigmoid' (SigmoidComponent) runs backward over 4 rows in all for derivatives",
+    ),
     # -- order and world
     (FORWARD, [("segment end\n", "")], "order", "there is no NoOperationMarker"),
     (
@@ -396,6 +492,73 @@ def test_result_that_nothing_reads() -> None:
     check_computation(NNET, computation(text.replace(*change)), check_unused=False)
 
 
+def test_result_that_is_overwritten() -> None:
+    """What is computed and overwritten before anything reads it is refused."""
+    damaged = ("m3 += sums(m1[r0])", "m3 += sums(m1[r0])\nm3(0:0, :) = m1(0:0, :)")
+
+    error = refused(ROWS, damaged)
+
+    assert (error.check, error.command) == ("unused", 5)
+    assert error.message == (
+        "MatrixCopy: m3(0:0, 0:3) is overwritten, but nothing has read what c4 wrote there"
+    )
+
+
+def test_scales_may_be_negated_in_the_backward_part() -> None:
+    """What is computed again may be a sum less its other terms; forward there is no such thing."""
+    text = BACKWARD.replace("m6 += m4", "m6 += -0.5 * m4")
+    forward = ("provide output = m2", "m2 += -0.5 * m1\nprovide output = m2")
+
+    check_computation(NNET, computation(text))
+    assert "alpha = -0.5, expected one of" in refused(FORWARD, forward).message
+
+
+def test_value_in_a_sum_of_derivatives() -> None:
+    """The compiler adds up derivatives, never values; optimized computations also gather values."""
+    change = ("m6 += m4", "m6 += m4\nm6 += m3")
+
+    check_computation(NNET, computation(BACKWARD), check_rewrite=True)
+    check_computation(NNET, computation(BACKWARD.replace(*change)))
+    error = refused(BACKWARD, change, check_rewrite=True)
+
+    assert error.check == "direction"
+    assert "MatrixAdd: m3 is read, which was written before the marker" in error.message
+
+
+TWO_TDNNS = """
+input-node name=input dim=4
+component name=a type=TdnnComponent input-dim=4 output-dim=4 time-offsets=-1,1
+component name=b type=TdnnComponent input-dim=4 output-dim=4 time-offsets=-1,1
+component-node name=a component=a input=input
+component-node name=b component=b input=a
+output-node name=output input=b
+"""
+
+
+@pytest.mark.parametrize(
+    ("damaged", "message"),
+    [
+        (Propagate, "precomputed_indexes = 1 serve 2 Propagate commands"),
+        (Backprop, "precomputed_indexes = 1 served component 'a' in the forward part"),
+    ],
+)
+def test_precomputed_indexes_of_another_component(damaged: type, message: str) -> None:
+    """Precomputed indexes belong to one component, and serve one Propagate."""
+    nnet = parse_config(TWO_TDNNS)
+    frames = IoSpecification.from_range("input", -2, 4)
+    wanted = IoSpecification.from_range("output", 0, 2, has_deriv=True)
+    request = ComputationRequest(inputs=[frames], outputs=[wanted], need_model_derivative=True)
+    compiled = compile_computation(nnet, request)
+    table = compiled.command_table.copy()
+    column = columns(damaged)["precomputed_indexes"]
+    table[table[:, 0] == damaged.OPCODE, column] = 1
+
+    with pytest.raises(CheckError, match=message) as caught:
+        check_computation(nnet, attrs.evolve(compiled, command_table=table))
+
+    assert caught.value.check == "balance"
+
+
 LOOP = """
 m1 = 4 x 4
 m2 = 4 x 4
@@ -438,7 +601,6 @@ def test_label_without_goto() -> None:
 
 def test_debug_info_of_another_size() -> None:
     """Debug info must be of as many rows as the matrix has."""
-    import attrs
     from nnet3_compiler import MatrixDebugInfo
     from nnet3_compiler.debug_info import NO_DEBUG_INFO
 

@@ -175,7 +175,7 @@ def test_plan_of_a_computation(example: tuple[Nnet, NnetComputation]) -> None:
     """The bound of a plan is the peak of the computation, and live matrices are kept apart."""
     nnet, compiled = example
     for each in (compiled, optimize(nnet, compiled)):
-        plan = plan_memory(each, alignment=4)
+        plan = plan_memory(each, alignment=1)
         held = holdings(each)
         blocks = Blocks(sizes=held.bytes, block=held.block, begin=held.begin, end=held.end)
         offsets = np.zeros(len(held.bytes), np.int64)

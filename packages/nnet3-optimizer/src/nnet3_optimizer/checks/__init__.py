@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import attrs
 from nnet3_compiler.computation import NnetComputation
 
 from nnet3_optimizer.checks.allocation import check_allocation
+from nnet3_optimizer.checks.balance import check_balance
 from nnet3_optimizer.checks.components import check_components
 from nnet3_optimizer.checks.compression import check_compression
 from nnet3_optimizer.checks.debug_info import check_debug_info
 from nnet3_optimizer.checks.loop import check_loop
 from nnet3_optimizer.checks.memos import check_memos
 from nnet3_optimizer.checks.rows import check_rows
-from nnet3_optimizer.checks.subject import Subject
+from nnet3_optimizer.checks.subject import FaultError, Subject
+from nnet3_optimizer.checks.values import check_direction, check_undefined
 from nnet3_optimizer.checks.values import check_rewrite as check_rewrite_after_read
-from nnet3_optimizer.checks.values import check_undefined
 from nnet3_optimizer.checks.values import check_unused as check_unused_results
 from nnet3_optimizer.checks.world import check_order, check_world
+from nnet3_optimizer.errors import CheckError
+from nnet3_optimizer.listing import list_commands
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
@@ -33,6 +35,7 @@ CHECKS: tuple[tuple[str, Callable[[Subject], None]], ...] = (
     ("allocation", check_allocation),
     ("undefined", check_undefined),
     ("memos", check_memos),
+    ("balance", check_balance),
     ("compression", check_compression),
     ("debug info", check_debug_info),
 )
@@ -41,8 +44,8 @@ CHECKS: tuple[tuple[str, Callable[[Subject], None]], ...] = (
 UNUSED = ("unused", check_unused_results)
 """Refuses what is sound but wasteful, such as what a pass leaves for a later one to remove."""
 
-REWRITE = ("rewrite", check_rewrite_after_read)
-"""Holds only for the output of the compiler."""
+COMPILED = (("rewrite", check_rewrite_after_read), ("direction", check_direction))
+"""Hold only for the output of the compiler."""
 
 
 def check_computation(
@@ -57,8 +60,9 @@ def check_computation(
     Args:
         nnet: The network that the computation was compiled for.
         computation: The computation, optimized or not.
-        check_rewrite: Whether to check as well that no element is changed after it was read, which
-            holds for computations that have not been optimized.
+        check_rewrite: Whether to check as well that no element is changed after it was read, and
+            that derivatives are sums of derivatives, which holds for computations that have not
+            been optimized.
         check_unused: Whether to check as well that nothing is computed in vain.
 
     Raises:
@@ -66,8 +70,13 @@ def check_computation(
             operand, the value and what was expected, and shows the neighbouring commands.
     """
     subject = Subject.of(nnet, computation)
-    for name, check in CHECKS + (UNUSED,) * check_unused + (REWRITE,) * check_rewrite:
-        check(attrs.evolve(subject, check=name))
+    for name, check in CHECKS + (UNUSED,) * check_unused + COMPILED * check_rewrite:
+        try:
+            check(subject)
+        except FaultError as fault:
+            at = fault.command
+            listing = "" if at is None else list_commands(computation, nnet, at)
+            raise CheckError(fault.message, check=name, command=at, listing=listing) from None
 
 
 __all__ = ["CHECKS", "check_computation"]

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.steps.network import Network
-from nnet3_descriptors import Nnet
+from nnet3_descriptors import Descriptor, Nnet
+from nnet3_descriptors.descriptors import (
+    Const,
+    Failover,
+    ForwardingDescriptor,
+    IfDefined,
+    Offset,
+    ReplaceIndex,
+    Round,
+    Scale,
+    Sum,
+    SumDescriptor,
+    Switch,
+)
+from nnet3_descriptors.nodes import ComponentInputNode, OutputNode
 from nnet3_descriptors.remembering import remembered
 
 Dims = npt.NDArray[np.int32]
@@ -30,3 +46,57 @@ def _frozen(dims: list[int]) -> Dims:
     array = np.array(dims, dtype=np.int32)
     array.flags.writeable = False
     return array
+
+
+@remembered
+def scales(nnet: Nnet) -> npt.NDArray[np.float32]:
+    """Returns the factors by which descriptors multiply what they read, ascending; 1 is one."""
+    found = {1.0}
+    for descriptor in _descriptors(nnet):
+        for part in descriptor.parts:
+            for leaf in part.leaves:
+                found |= _scales_of(leaf)
+    return np.array(sorted(found), dtype=np.float32)
+
+
+def _scales_of(leaf: ForwardingDescriptor) -> set[float]:
+    match leaf:
+        case Scale():
+            return {leaf.factor}
+        case Switch():
+            return set().union(*map(_scales_of, leaf.sources))
+        case Offset() | Round() | ReplaceIndex():
+            return _scales_of(leaf.source)
+        case _:
+            return {1.0}
+
+
+@remembered
+def constants(nnet: Nnet) -> npt.NDArray[np.float32]:
+    """Returns the constants that descriptors add, ascending; 0 is one."""
+    found = {0.0}
+    for descriptor in _descriptors(nnet):
+        for part in descriptor.parts:
+            found |= _constants_of(part)
+    return np.array(sorted(found), dtype=np.float32)
+
+
+def _constants_of(part: SumDescriptor) -> set[float]:
+    match part:
+        case Const():
+            return {part.value}
+        case Sum():
+            first, second = _constants_of(part.first), _constants_of(part.second)
+            return {float(np.float32(a + b)) for a in first for b in second}
+        case Failover():
+            return _constants_of(part.first) | _constants_of(part.second)
+        case IfDefined():
+            return _constants_of(part.source) | {0.0}
+        case _:
+            return {0.0}
+
+
+def _descriptors(nnet: Nnet) -> Iterator[Descriptor]:
+    for node in nnet.nodes:
+        if isinstance(node, ComponentInputNode | OutputNode):
+            yield node.descriptor

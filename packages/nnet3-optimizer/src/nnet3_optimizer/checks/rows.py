@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import attrs
 import numpy as np
+import numpy.typing as npt
 from nnet3_compiler.commands import (
     AddRowRanges,
     AddRows,
@@ -19,12 +21,16 @@ from nnet3_compiler.commands import (
 )
 from nnet3_compiler.declaration import ALPHA_COLUMN
 
-from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.analysis.csr import Bools, Ids
 from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.variables import Table
+from nnet3_optimizer.checks.backward_lists import check_backward_lists
 from nnet3_optimizer.checks.components import overlaps, same_place
+from nnet3_optimizer.checks.kinds import SUMS
+from nnet3_optimizer.checks.network import constants, scales
 from nnet3_optimizer.checks.subject import COLS, ROWS, Subject
 
+_SETTING = CommandKinds.of(SetConst)
 _TO_ROWS = CommandKinds.of(CopyToRowsMulti, AddToRowsMulti)
 
 
@@ -35,32 +41,47 @@ def check_rows(subject: Subject) -> None:
     2. A list has an entry for each row, and every row that it names exists.
     3. Input and output do not overlap; only MatrixCopy may have one matrix as both, to scale it.
     4. Where rows are written to that a list names, no element is written twice.
-    5. Scales are finite numbers.
+    5. Scales are those of the network's descriptors, and so are constants (or 0). After the marker
+       scales may be negated: a value that is computed again may be a sum less its other terms.
+    6. In the backward part a list names no row twice, and ranges share no rows: each row of a
+       derivative goes to one row of each thing that was read.
     """
     _check_scales(subject)
     _check_matrix_commands(subject)
     _check_lists_of_rows(subject)
     _check_ranges(subject)
     _check_lists_of_submatrices(subject)
+    check_backward_lists(subject)
 
 
 def _check_scales(subject: Subject) -> None:
-    at = subject.positions(
-        SetConst,
-        MatrixCopy,
-        MatrixAdd,
-        CopyRows,
-        AddRows,
-        CopyRowsMulti,
-        AddRowsMulti,
-        CopyToRowsMulti,
-        AddToRowsMulti,
-        AddRowRanges,
-    )
-    alpha = np.ascontiguousarray(subject.table[at, ALPHA_COLUMN]).view(np.float32)
-    subject.require(
-        np.isfinite(alpha), at, lambda i: f"alpha = {alpha[i]}, expected a finite number"
-    )
+    for kinds, expected, what in (
+        (SUMS, scales(subject.nnet), "the scales of the network's descriptors"),
+        (_SETTING, constants(subject.nnet), "the constants of the network's descriptors"),
+    ):
+        at = kinds.positions(subject.opcodes)
+        alpha = subject.table[at, ALPHA_COLUMN].view(np.float32)
+        known = _among(alpha, expected)
+        if not known.all():
+            known |= _among(-alpha, expected) & (subject.segment(at) > 0)
+        subject.require(known, at, _ScaleMessage(alpha, expected, what))
+
+
+def _among(values: npt.NDArray[np.float32], ascending: npt.NDArray[np.float32]) -> Bools:
+    nearest = ascending[np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)]
+    among: Bools = nearest == values
+    return among
+
+
+@attrs.frozen
+class _ScaleMessage:
+    alpha: npt.NDArray[np.float32]
+    expected: npt.NDArray[np.float32]
+    what: str
+
+    def __call__(self, i: int) -> str:
+        listed = ", ".join(f"{value:g}" for value in self.expected.tolist())
+        return f"alpha = {self.alpha[i]:g}, expected one of {listed} ({self.what})"
 
 
 def _check_matrix_commands(subject: Subject) -> None:

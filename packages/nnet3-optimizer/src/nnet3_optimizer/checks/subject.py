@@ -17,8 +17,7 @@ from nnet3_optimizer.analysis.analysis import Analysis, analyze
 from nnet3_optimizer.analysis.csr import Bools, Ids
 from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.variables import Table
-from nnet3_optimizer.errors import CheckError
-from nnet3_optimizer.listing import describe_submatrix, list_commands
+from nnet3_optimizer.listing import describe_submatrix
 from nnet3_optimizer.operands import operand
 
 if TYPE_CHECKING:
@@ -32,6 +31,20 @@ ROWS, COLS = 2, 4
 """Columns of the table of submatrices that hold their sizes."""
 
 
+class FaultError(Exception):
+    """What a check found; `check_computation` makes a CheckError of it.
+
+    Attributes:
+        message: What is wrong, without the place.
+        command: The position of the command at fault, or None if there is none.
+    """
+
+    def __init__(self, message: str, command: int | None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.command = command
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class Subject:
     """A computation under check.
@@ -39,13 +52,12 @@ class Subject:
     Attributes:
         nnet: The network that it is for.
         computation: The computation.
-        check: The name of the check that is running, for messages.
+        analysis: What its commands read and write.
     """
 
     nnet: Nnet
     computation: NnetComputation
     analysis: Analysis
-    check: str = ""
 
     @classmethod
     def of(cls, nnet: Nnet, computation: NnetComputation) -> Subject:
@@ -118,9 +130,8 @@ class Subject:
     # -- verdicts ------------------------------------------------------------------------------
 
     def fail(self, message: str, command: int | None = None) -> NoReturn:
-        """Raises a CheckError that shows the command and its neighbours."""
-        listing = "" if command is None else list_commands(self.computation, self.nnet, command)
-        raise CheckError(message, check=self.check, command=command, listing=listing)
+        """Raises a FaultError."""
+        raise FaultError(message, command)
 
     def require(self, valid: Bools, at: Ids, message: Message) -> None:
         """Fails for the first command of `at` for which `valid`, an array as long, is False."""

@@ -15,6 +15,8 @@ from nnet3_compiler.commands import (
 from nnet3_optimizer.analysis.accesses import READ, WRITE
 from nnet3_optimizer.analysis.csr import where
 from nnet3_optimizer.analysis.kinds import CommandKinds
+from nnet3_optimizer.analysis.variables import MATRIX
+from nnet3_optimizer.checks.kinds import COMPUTING, SUMS
 from nnet3_optimizer.checks.subject import Subject
 
 _IDLE = CommandKinds.of(
@@ -48,8 +50,11 @@ def check_undefined(subject: Subject) -> None:
 def check_unused(subject: Subject) -> None:
     """Checks that nothing is computed in vain.
 
-    A command without side effects writes something that another command reads, or makes a memo that
-    one uses. Loops are not looked at: a later round may read what an earlier one wrote.
+    1. A command without side effects writes something that another command reads, or makes a memo
+       that one uses.
+    2. What is computed is not overwritten before something reads it.
+
+    Loops are not looked at: a later round may read what an earlier one wrote.
     """
     if subject.is_loop:
         return
@@ -59,6 +64,26 @@ def check_unused(subject: Subject) -> None:
     at = where(~feeds & ~analysis.has_side_effects & ~is_idle)
     if len(at):
         subject.fail(f"{subject.name(int(at[0]))}: nothing reads the result", int(at[0]))
+    _check_overwritten(subject)
+
+
+def _check_overwritten(subject: Subject) -> None:
+    lists = subject.analysis.variable_accesses
+    overwrites = (lists.access[1:] == WRITE) & ((lists.access[:-1] & WRITE) != 0)
+    overwrites &= lists.thing[1:] == lists.thing[:-1]
+    if not overwrites.any():
+        return
+    first = where(overwrites)
+    first = first[COMPUTING.among(subject.opcodes[lists.command[first]])]
+    if len(first):
+        worst = int(first[np.argmin(lists.command[first + 1])])
+        variable = subject.analysis.variables.describe(int(lists.thing[worst]))
+        command = int(lists.command[worst + 1])
+        subject.fail(
+            f"{subject.name(command)}: {variable} is overwritten, but nothing has read what "
+            f"c{lists.command[worst]} wrote there",
+            command,
+        )
 
 
 def check_rewrite(subject: Subject) -> None:
@@ -85,4 +110,28 @@ def check_rewrite(subject: Subject) -> None:
             f"{subject.analysis.variables.describe(variable)} is changed after c{reader} read it, "
             "which is not expected before optimization",
             int(lists.command[worst]),
+        )
+
+
+def check_direction(subject: Subject) -> None:
+    """Checks that copies and sums after the marker read only what was written after it.
+
+    The compiler's are of derivatives; optimized computations also gather values for model updates.
+    """
+    if len(subject.segment_ends) != 1:
+        return
+    marker = int(subject.segment_ends[0])
+    accesses = subject.analysis.submatrix_accesses
+    reads = ((accesses.access & READ) != 0) & (accesses.command > marker)
+    reads &= SUMS.among(subject.opcodes[accesses.command])
+    matrix = subject.computation.submatrices[accesses.submatrix, MATRIX]
+    first, _ = subject.analysis.matrix_use
+    is_value = where(reads & (first[matrix] < marker))
+    if len(is_value):
+        at = int(accesses.command[is_value[0]])
+        which = subject.describe(int(accesses.submatrix[is_value[0]]))
+        subject.fail(
+            f"{subject.name(at)}: {which} is read, which was written before the marker, but "
+            "derivatives are sums of derivatives",
+            at,
         )

@@ -1,0 +1,36 @@
+"""Sets of commands that several checks speak of."""
+
+from __future__ import annotations
+
+from nnet3_compiler.commands import (
+    AddRowRanges,
+    AddRows,
+    AddRowsMulti,
+    AddToRowsMulti,
+    Backprop,
+    BackpropNoModelUpdate,
+    CopyRows,
+    CopyRowsMulti,
+    CopyToRowsMulti,
+    MatrixAdd,
+    MatrixCopy,
+    Propagate,
+)
+
+from nnet3_optimizer.analysis.kinds import CommandKinds
+
+SUMS = CommandKinds.of(
+    MatrixCopy,
+    MatrixAdd,
+    CopyRows,
+    AddRows,
+    CopyRowsMulti,
+    AddRowsMulti,
+    CopyToRowsMulti,
+    AddToRowsMulti,
+    AddRowRanges,
+)
+"""Copies and sums, with a scale."""
+
+COMPUTING = CommandKinds(SUMS.has | CommandKinds.of(Propagate, Backprop, BackpropNoModelUpdate).has)
+"""Everything that computes elements from others."""
