@@ -42,7 +42,7 @@ class FakeStream:
     numbers = itertools.count(0x5000)
 
     def __init__(self, cuda: StrictCuda, *, ptr: int | None = None) -> None:
-        self._cuda = cuda
+        self.cuda = cuda
         self.ptr = next(self.numbers) if ptr is None else ptr
         self.device_id = cuda.current_device
         self.work: list[Work] = []
@@ -50,13 +50,13 @@ class FakeStream:
         self.broken = False
 
     def __enter__(self) -> FakeStream:
-        if self.ptr and self.device_id != self._cuda.current_device:
+        if self.ptr and self.device_id != self.cuda.current_device:
             raise RuntimeError("The device that the stream is created on does not match")
-        self._cuda.streams[self._cuda.current_device].append(self)
+        self.cuda.streams[self.cuda.current_device].append(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._cuda.streams[self.device_id].pop()
+        self.cuda.streams[self.device_id].pop()
 
     def add(self, work: Work) -> None:
         """Puts work on the stream."""
@@ -326,6 +326,13 @@ class FakeArray:
         block = cuda.alloc(nbytes)
         memory = SimpleNamespace(address=block.ptr, nbytes=nbytes, block=block)
         return cls(cuda, shape, dtype, memory)
+
+    @classmethod
+    def written_by(cls, stream: FakeStream, values: np.ndarray) -> FakeArray:
+        """An array whose values a stream has still to write."""
+        array = cls.new(stream.cuda, values.shape, values.dtype)
+        stream.add(lambda: np.copyto(array.host, values))
+        return array
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 2, self.device.id

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
 from nnet3_runtime_cuda.cuda.exchange import Exchange
+from nnet3_runtime_cuda.cuda.memory import ShadowMemory
 from nnet3_runtime_cuda.errors import RunError
 from strict_cupy import FakeArray, QueuedLibrary, StrictCupy, on_device
 
@@ -57,25 +58,22 @@ def platform(cupy: StrictCupy, stand_in: ctypes.CDLL) -> CupyPlatform:
 def array_on(cupy: StrictCupy, device: int, values: np.ndarray) -> FakeArray:
     """A CuPy array whose values a stream has still to write."""
     with on_device(cupy.cuda, device):
-        array = FakeArray.new(cupy.cuda, values.shape, values.dtype)
-        cupy.cuda.get_current_stream().add(lambda: np.copyto(array.host, values))
-    return array
+        return FakeArray.written_by(cupy.cuda.get_current_stream(), values)
 
 
-def program_memory(platform: CupyPlatform) -> int:
-    """The address of memory for the values."""
-    return platform.allocate(VALUES.nbytes)
+def program(platform: CupyPlatform) -> tuple[Exchange, np.ndarray]:
+    """The exchange of a program, and a matrix of it for the values."""
+    memory = ShadowMemory(platform)
+    return Exchange(memory), memory.reserve(VALUES.shape, np.float32)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16])
 def test_numpy_goes_there_and_back(platform: CupyPlatform, dtype: Any) -> None:
     """NumPy arrays of any type and order arrive as float32."""
-    exchange = Exchange(platform)
-    address = program_memory(platform)
+    exchange, matrix = program(platform)
     given = np.asfortranarray(VALUES.astype(dtype))
-    assert exchange.on_device(given) is None
-    exchange.put(given, address)
-    taken = exchange.get(address, (2, 3), to_host=True)
+    exchange.put(exchange.taken(given), matrix)
+    taken = exchange.get(matrix, on_device=False)
     assert type(taken) is np.ndarray
     np.testing.assert_array_equal(taken, VALUES)
 
@@ -83,13 +81,12 @@ def test_numpy_goes_there_and_back(platform: CupyPlatform, dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_cupy_stays_on_the_device(cupy: StrictCupy, platform: CupyPlatform, dtype: Any) -> None:
     """A CuPy array is copied by the stream, with no wait; so is the result."""
-    exchange = Exchange(platform)
-    address = program_memory(platform)
+    exchange, matrix = program(platform)
     given = array_on(cupy, 1, VALUES.astype(dtype))
-    found = exchange.on_device(given)
+    found = exchange.taken(given)
     assert found is given
-    exchange.put(found, address)
-    taken = exchange.get(address, (2, 3), to_host=False)
+    exchange.put(found, matrix)
+    taken = exchange.get(matrix, on_device=True)
     assert isinstance(taken, cupy.ndarray)
     assert np.isnan(taken.host).all()  # nothing has waited for the stream
     np.testing.assert_array_equal(taken.get(), VALUES)
@@ -97,43 +94,45 @@ def test_cupy_stays_on_the_device(cupy: StrictCupy, platform: CupyPlatform, dtyp
 
 def test_result_is_the_callers(cupy: StrictCupy, platform: CupyPlatform) -> None:
     """What was given back does not change when the program's memory does."""
-    exchange = Exchange(platform)
-    address = program_memory(platform)
-    exchange.put(VALUES, address)
-    taken = exchange.get(address, (2, 3), to_host=False)
-    exchange.put(-VALUES, address)
+    exchange, matrix = program(platform)
+    exchange.put(VALUES, matrix)
+    taken = exchange.get(matrix, on_device=True)
+    exchange.put(-VALUES, matrix)
     np.testing.assert_array_equal(taken.get(), VALUES)
 
 
 def test_tensors_are_told_the_stream(cupy: StrictCupy, platform: CupyPlatform) -> None:
     """A tensor with DLPack gets the current stream, for whose order its owner then sees."""
-    exchange = Exchange(platform)
-    address = program_memory(platform)
+    exchange, matrix = program(platform)
     tensor = Tensor(array_on(cupy, 1, VALUES), device=(2, 1))
-    exchange.put(exchange.on_device(tensor), address)
+    exchange.put(exchange.taken(tensor), matrix)
     with on_device(cupy.cuda, 1), cupy.cuda.Stream(non_blocking=True) as stream:
-        exchange.put(exchange.on_device(tensor), address)
+        exchange.put(exchange.taken(tensor), matrix)
     assert tensor.streams == [1, stream.ptr]
 
 
 def test_tensor_on_the_host(platform: CupyPlatform) -> None:
     """A tensor in the memory of the processor is taken like a NumPy array."""
     tensor = Tensor(VALUES, device=(1, 0))
-    assert Exchange(platform).on_device(tensor) is None
-    np.testing.assert_array_equal(np.asarray(tensor), VALUES)
+    exchange, _ = program(platform)
+    taken = exchange.taken(tensor)
+    assert type(taken) is np.ndarray
+    np.testing.assert_array_equal(taken, VALUES)
 
 
 def test_tensor_that_is_not_given(platform: CupyPlatform) -> None:
     """The reason that the owner gives is passed on."""
     tensor = Tensor(VALUES, device=(2, 1), error="Can't export tensors that require gradient")
+    exchange, _ = program(platform)
     with pytest.raises(RunError, match="require gradient"):
-        Exchange(platform).on_device(tensor)
+        exchange.taken(tensor)
 
 
 def test_array_on_another_device(cupy: StrictCupy, platform: CupyPlatform) -> None:
     """Nothing is copied from device to device behind the caller's back."""
+    exchange, _ = program(platform)
     with pytest.raises(RunError, match="on 'cuda:0', the network on 'cuda:1'"):
-        Exchange(platform).on_device(array_on(cupy, 0, VALUES))
+        exchange.taken(array_on(cupy, 0, VALUES))
 
 
 def test_cuda_array_interface(cupy: StrictCupy, platform: CupyPlatform) -> None:
@@ -141,9 +140,8 @@ def test_cuda_array_interface(cupy: StrictCupy, platform: CupyPlatform) -> None:
     kept = array_on(cupy, 1, VALUES)
     interface = {"shape": (2, 3), "typestr": "<f4", "data": (kept.memory.address, False)}
     value = SimpleNamespace(__cuda_array_interface__=interface)
-    exchange = Exchange(platform)
-    address = program_memory(platform)
+    exchange, matrix = program(platform)
     with on_device(cupy.cuda, 1):
-        found = exchange.on_device(value)
-    exchange.put(found, address)
-    np.testing.assert_array_equal(exchange.get(address, (2, 3), to_host=True), VALUES)
+        found = exchange.taken(value)
+    exchange.put(found, matrix)
+    np.testing.assert_array_equal(exchange.get(matrix, on_device=False), VALUES)

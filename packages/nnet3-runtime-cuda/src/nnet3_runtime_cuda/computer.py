@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ class NnetComputer:
     Raises:
         UnsupportedComponentError: a component type has no arithmetic here.
         DeviceError: there is no such device.
+        DeviceMemoryError: it has not the memory; the message says what would fit.
     """
 
     def __init__(
@@ -54,13 +55,17 @@ class NnetComputer:
         """Runs the forward pass; of a looped computation, the next chunk.
 
         Args:
-            inputs: For each input node (rows, dim), rows in the order of the request.
+            inputs: For each input node (rows, dim), rows in the order of the request: NumPy arrays,
+                and if the network is on a CUDA device, CuPy arrays, PyTorch tensors or whatever
+                else has `__dlpack__`. Values that are on the device stay there.
 
         Returns:
-            For each output node (rows, dim) float32, rows in the order of the request.
+            For each output node (rows, dim) float32, rows in the order of the request: CuPy arrays
+            if an input was on the device, else NumPy arrays.
 
         Raises:
-            RunError: an input is missing, unknown, of another shape, or not finite.
+            RunError: an input is missing, unknown, of another shape, or not finite (of which the
+                values of arrays on a device are not examined).
         """
         outputs = self._run(self._take_segment(), inputs, "input")
         while self._has_silent_segment():
@@ -133,19 +138,24 @@ class NnetComputer:
     def _run(
         self, segment: Segment, given: Mapping[str, npt.ArrayLike], what: str
     ) -> dict[str, FloatArray]:
-        machine = self.device_nnet.machine
-        arrays = _checked(segment.inputs, given, what)
+        transfer = self._program.transfer
+        arrays = _checked(segment.inputs, given, what, transfer.taken)
         for port, array in zip(segment.inputs, arrays, strict=True):
-            machine.write(port.view, array)
+            transfer.put(array, port.view)
         with running():
             for call in segment.calls:
                 call()
-        return {port.node: machine.read(port.view) for port in segment.outputs}
+        # The results go to where the values came from.
+        on_device = not all(isinstance(array, np.ndarray) for array in arrays)
+        return {port.node: transfer.get(port.view, on_device=on_device) for port in segment.outputs}
 
 
 def _checked(
-    ports: tuple[Port, ...], given: Mapping[str, npt.ArrayLike], what: str
-) -> list[npt.NDArray[Any]]:
+    ports: tuple[Port, ...],
+    given: Mapping[str, npt.ArrayLike],
+    what: str,
+    taken: Callable[[Any], Any],
+) -> list[Any]:
     """The given arrays in the order of the ports.
 
     Raises:
@@ -156,18 +166,20 @@ def _checked(
         if name not in expected:
             known = ", ".join(f"'{node}'" for node in expected) or "none"
             raise RunError(f"there is no {what} '{name}' in this computation; it has {known}")
-    return [_checked_array(port, given, what) for port in ports]
+    for name, shape in expected.items():
+        if name not in given:
+            raise RunError(f"{what} '{name}' is missing; expected an array of shape {shape}")
+    return [_checked_array(port, taken(given[port.node]), what) for port in ports]
 
 
-def _checked_array(port: Port, given: Mapping[str, npt.ArrayLike], what: str) -> npt.NDArray[Any]:
+def _checked_array(port: Port, array: Any, what: str) -> Any:
     name, shape = port.node, port.view.shape
-    if name not in given:
-        raise RunError(f"{what} '{name}' is missing; expected an array of shape {shape}")
-    array = np.asarray(given[name])
     if array.dtype.kind not in "fiu":
         raise RunError(f"{what} '{name}': expected real numbers, found {array.dtype}")
     if array.shape != shape:
         raise RunError(f"{what} '{name}': expected the shape {shape}, found {array.shape}")
+    if not isinstance(array, np.ndarray):
+        return array  # to look at its values, the processor would have to wait for the device
     # A sum is finite unless an element is not, or finite ones overflow: only then look closer.
     if array.dtype.kind == "f" and not np.isfinite(_sum(array)):
         check_finite(array, f"{what} '{name}'")

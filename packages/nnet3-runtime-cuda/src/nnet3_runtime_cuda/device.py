@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Collection
 from functools import cached_property
 from typing import Any
@@ -28,22 +29,28 @@ STEP_BLOCK = 1 << 16
 """So many parameters are changed at a time."""
 
 
-def machine_for(device: str | Platform) -> Machine:
+def machine_for(device: str | Platform, precision: str = "fp32") -> Machine:
     """The machine that serves a device.
 
     Args:
-        device: "cpu", or a platform.
+        device: "cpu", "cuda" (the first one), "cuda:<number>", or a platform that is open.
+        precision: How the factors of matrix products are rounded on a CUDA device: "fp32" (not at
+            all), "tf32" or "bf16".
 
     Raises:
-        DeviceError: there is no such device.
+        DeviceError: there is no such device or precision, or what drives the device is missing.
     """
-    if device == "cpu":
-        return Machine()
-    if isinstance(device, str):
-        raise DeviceError(f"unknown device '{device}'; expected 'cpu'")
+    # Imported here: most programs need no device.
+    from .cuda.devices import as_precision, cuda_ordinal, open_platform
     from .cuda.machine import DeviceMachine
 
-    return DeviceMachine(device)
+    if not isinstance(device, str):
+        return DeviceMachine(device)
+    if cuda_ordinal(device) is not None:
+        return DeviceMachine(open_platform(device, precision))
+    if as_precision(precision).value != "fp32":
+        raise DeviceError(f"device '{device}' computes in 'fp32', not in '{precision}'")
+    return Machine()
 
 
 class DeviceNnet:
@@ -54,6 +61,7 @@ class DeviceNnet:
     Attributes:
         nnet: The network as it was given.
         machine: Where programs with it run.
+        lowering: Held by who binds a computation to it, as kernels are made then.
     """
 
     def __init__(
@@ -61,6 +69,7 @@ class DeviceNnet:
         nnet: Nnet,
         *,
         device: str | Platform = "cpu",
+        precision: str = "fp32",
         trainable: bool = False,
         natural_gradient: bool = False,
         seed: int = 0,
@@ -70,7 +79,8 @@ class DeviceNnet:
 
         Args:
             nnet: The network.
-            device: "cpu".
+            device: "cpu", "cuda", "cuda:<number>", or a platform that is open; see `machine_for`.
+            precision: Of matrix products on a CUDA device: "fp32", "tf32" or "bf16".
             trainable: Whether `parameters` are to be changed; they are then copied to one buffer.
                 Else the arrays of the network are used where they are.
             natural_gradient: Whether backward passes compute the natural gradient.
@@ -78,15 +88,17 @@ class DeviceNnet:
             dtype: Of parameters and values.
 
         Raises:
-            DeviceError: there is no such device.
+            DeviceError: there is no such device or precision, or what drives the device is missing.
         """
         self.nnet = nnet
         self.xp = np
-        self.machine = machine_for(device)
+        self.machine = machine_for(device, precision)
+        self.lowering = threading.Lock()
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self._natural_gradient = natural_gradient
         self._rng = np.random.default_rng(seed)
         self._kernels: dict[int, Kernel] = {}
+        self._clears: dict[frozenset[int], Callable[[], object]] = {}
         self._arrays = [component.parameter_arrays() for component in nnet.components]
         sizes = [sum(array.size for array in named.values()) for named in self._arrays]
         self._starts: list[int] = [0, *itertools.accumulate(sizes)]
@@ -122,9 +134,22 @@ class DeviceNnet:
 
     def clear_direction(self, *, kept: Collection[int] = ()) -> None:
         """Sets `direction` to zero, but for the components of these numbers."""
+        key = frozenset(kept)
+        if key not in self._clears:
+            self._clears[key] = self._clear(key)
+        self._clears[key]()
+
+    def _clear(self, kept: frozenset[int]) -> Callable[[], object]:
+        """A call that sets what is not kept to zero, in as few pieces as there are."""
+        tape, begin = self.machine.tape(self.dtype), 0
         for number, (start, end) in enumerate(itertools.pairwise(self._starts)):
-            if end > start and number not in kept:
-                self.machine.clear(self.direction[start:end])
+            if number in kept:
+                if start > begin:
+                    tape.fill(0.0, self.direction[begin:start])
+                begin = end
+        if self._starts[-1] > begin:
+            tape.fill(0.0, self.direction[begin:])
+        return self.machine.finish(tape)
 
     def kernel(self, component: int) -> Kernel:
         """The kernel of the component of that number.
@@ -153,7 +178,8 @@ class DeviceNnet:
             rng=self._rng,
             dtype=self.dtype,
             xp=self.xp,
-            is_fixed=self._parameters is None,
+            # On a device products take transposed factors as they are.
+            is_fixed=self._parameters is None and not self.machine.is_device,
         )
 
     def _views(self, buffer: Array, number: int) -> dict[str, Array]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from nnet3_compiler.computation import NnetComputation
 
 from .program import Program
 from .tape import Array, Scratch, Tape, running
@@ -15,23 +16,23 @@ from .tape import Array, Scratch, Tape, running
 class Machine:
     """The processor: arrays are NumPy's, and a program is what was recorded.
 
-    On a device arrays are shadows (see `cuda.memory`): `write`, `read`, `pull` and `push` move what
-    they stand for.
+    On a device arrays are shadows (see `cuda.memory`): `pull` and `push` move what they stand for.
+
+    Attributes:
+        is_device: Whether it is another machine than the processor.
     """
+
+    is_device: ClassVar[bool] = False
 
     def tape(self, dtype: npt.DTypeLike = np.float32) -> Tape:
         """A tape with scratch memory of its own."""
         return Tape(np, dtype, Scratch(np))
 
-    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-        """An uninitialised array."""
-        return np.empty(shape, dtype=dtype)
-
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An array of zeros."""
         return np.zeros(shape, dtype=dtype)
 
-    def bind(self, program: Program, tape: Tape) -> Program:
+    def bind(self, program: Program, tape: Tape, computation: NnetComputation) -> Program:
         """A lowered program, ready to run."""
         return program
 
@@ -45,18 +46,6 @@ class Machine:
                     call()
 
         return run
-
-    def write(self, array: Array, values: npt.NDArray[Any]) -> None:
-        """Sets an array of a program."""
-        np.copyto(array, values)
-
-    def read(self, array: Array) -> Array:
-        """A copy of an array of a program."""
-        return np.array(array)
-
-    def clear(self, array: Array) -> None:
-        """Sets a contiguous array to zero."""
-        array.fill(0.0)
 
     def pull(self, arrays: Iterable[Array]) -> None:
         """Makes whole contiguous arrays show what they stand for."""

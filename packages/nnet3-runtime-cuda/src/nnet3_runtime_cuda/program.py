@@ -7,6 +7,7 @@ from collections.abc import Sized
 import attrs
 
 from .tape import Array, Call
+from .transfer import Transfer
 
 
 @attrs.frozen(kw_only=True)
@@ -49,6 +50,7 @@ class Program:
         replaced: Those of them whose gradient is not added to zeros, but written over what is
             there.
         memory_bytes: Size of the arena, the scratch memory, and what lasts between commands.
+        transfer: Moves values in and out.
     """
 
     forward: tuple[Segment, ...]
@@ -57,6 +59,7 @@ class Program:
     updated: frozenset[int]
     replaced: frozenset[int]
     memory_bytes: int
+    transfer: Transfer = attrs.field(factory=Transfer)
 
     @property
     def num_calls(self) -> int:

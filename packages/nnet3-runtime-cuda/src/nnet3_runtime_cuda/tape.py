@@ -135,6 +135,11 @@ class Tape:
 
     # ---- memory ----
 
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """Uninitialised memory of the program."""
+        array: Array = self.xp.empty(shape, dtype=dtype)
+        return array
+
     def scratch(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
         """An uninitialised array for use within the current command only."""
         return self._scratch.take(shape, self.dtype if dtype is None else dtype)

@@ -22,13 +22,17 @@ def minibatch_size(computation: NnetComputation) -> int | None:
     return largest or None
 
 
-def check_fits(needed_bytes: int, properties: Properties, computation: NnetComputation) -> None:
+def check_fits(
+    needed_bytes: int, properties: Properties, computation: NnetComputation, *, fixed_bytes: int = 0
+) -> None:
     """Checks that there is memory for a computation, before any of it is taken.
 
-    What a computation needs is proportional to the number of sequences that it is for.
+    What a computation needs is proportional to the number of sequences that it is for, but for
+    some bytes.
 
     Args:
         needed_bytes: For matrices and working memory.
+        fixed_bytes: So much of it, at most, does not depend on the number of sequences.
         properties: Of the device, with what is free.
         computation: The computation.
 
@@ -41,7 +45,8 @@ def check_fits(needed_bytes: int, properties: Properties, computation: NnetCompu
         return
     raise DeviceMemoryError(
         f"the computation needs {needed_bytes:,} bytes of memory on {properties.name}, of which "
-        f"{free:,} bytes are free; {_what_would_fit(needed_bytes, free, computation)}"
+        f"{free:,} bytes are free; "
+        f"{_what_would_fit(needed_bytes - fixed_bytes, max(free - fixed_bytes, 0), computation)}"
     )
 
 

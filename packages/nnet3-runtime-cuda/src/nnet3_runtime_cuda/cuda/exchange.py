@@ -8,14 +8,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import RunError
+from ..tape import Array
+from ..transfer import Transfer
 from .cupy_platform import CupyPlatform
-from .platform import Platform
+from .memory import ShadowMemory
 
 DLPACK_CUDA, DLPACK_CUDA_MANAGED = 2, 13
 """Kinds of device, as `__dlpack_device__` gives them."""
 
 
-class Exchange:
+class Exchange(Transfer):
     """Takes matrices from the caller and gives matrices back, on CuPy's current stream.
 
     What lies on the device stays there: it is copied once, from where it is to where the program
@@ -23,59 +25,64 @@ class Exchange:
     work that makes them finished before it is read there.
     """
 
-    def __init__(self, platform: Platform) -> None:
-        self._platform = platform
-        self._cuda = platform if isinstance(platform, CupyPlatform) else None
+    def __init__(self, memory: ShadowMemory) -> None:
+        """For a program whose matrices are in that memory."""
+        self._memory = memory
+        self._platform = memory.platform
+        self._cuda = self._platform if isinstance(self._platform, CupyPlatform) else None
         self._views: dict[tuple[int, tuple[int, ...]], Any] = {}
 
-    def on_device(self, value: object) -> Any | None:
-        """A CuPy array of the same memory, if the value lies on a CUDA device; else None.
+    def taken(self, value: Any) -> Any:
+        """A CuPy array of the same memory, if the value lies on a CUDA device; else a NumPy array.
 
         Raises:
             RunError: it lies on another device, or cannot be passed on (a tensor that requires
                 gradients).
         """
-        if self._cuda is None or isinstance(value, np.ndarray):
-            return None
+        if self._cuda is None or isinstance(value, np.ndarray) or not _is_on_cuda(value):
+            return np.asarray(value)
         try:
-            array = self._cuda.adopt(value) if _is_on_cuda(value) else None
+            array = self._cuda.adopt(value)
         except BufferError as error:
             raise RunError(f"an array cannot be taken over: {error}") from None
-        if array is not None and array.device.id != self._cuda.ordinal:
+        if array.device.id != self._cuda.ordinal:
             raise RunError(
                 f"an array is on 'cuda:{array.device.id}', the network on "
                 f"'cuda:{self._cuda.ordinal}'"
             )
         return array
 
-    def put(self, array: Any, address: int) -> None:
-        """Copies a matrix to the memory of the program, as contiguous float32.
-
-        Args:
-            array: A NumPy array, or what `on_device` gave.
-            address: Of as much memory.
-        """
-        if self._cuda is None or isinstance(array, np.ndarray):
-            self._platform.upload(address, np.ascontiguousarray(array, dtype=np.float32))
+    def put(self, array: Any, view: Array) -> None:
+        """Copies a matrix to the memory of the program, as contiguous float32."""
+        if not view.size:
+            return
+        if isinstance(array, np.ndarray):
+            contiguous = np.ascontiguousarray(array, dtype=np.float32)
+            self._platform.upload(self._address(view), contiguous)
         else:
-            self._cuda.copy_from(array, self._view(address, array.shape))
+            assert self._cuda is not None
+            self._cuda.copy_from(array, self._on_device(view))
 
-    def get(self, address: int, shape: tuple[int, ...], *, to_host: bool) -> Any:
-        """A copy of contiguous float32 memory of the program: NumPy, or else CuPy."""
-        if self._cuda is not None and not to_host:
-            return self._cuda.copy_of(self._view(address, shape))
-        array: npt.NDArray[np.float32] = np.empty(shape, dtype=np.float32)
+    def get(self, view: Array, *, on_device: bool) -> Any:
+        """A copy of contiguous float32 memory of the program: NumPy, or CuPy."""
+        if self._cuda is not None and on_device:
+            return self._cuda.copy_of(self._on_device(view))
+        array: npt.NDArray[np.float32] = np.empty(view.shape, dtype=np.float32)
         if array.size:
-            self._platform.download(address, array)
+            self._platform.download(self._address(view), array)
         return array
 
-    def _view(self, address: int, shape: tuple[int, ...]) -> Any:
+    def _address(self, view: Array) -> int:
+        return self._memory.address(view.__array_interface__["data"][0])
+
+    def _on_device(self, view: Array) -> Any:
+        """The CuPy array of a matrix of the program."""
         assert self._cuda is not None
-        if (address, shape) not in self._views:
-            rows, columns = shape
-            view = self._cuda.view(address, (rows, columns), (4 * columns, 4), np.float32)
-            self._views[address, shape] = view
-        return self._views[address, shape]
+        address = self._address(view) if view.size else 0
+        key = address, view.shape
+        if key not in self._views:
+            self._views[key] = self._cuda.view(address, view.shape, view.strides, np.float32)
+        return self._views[key]
 
 
 def _is_on_cuda(value: object) -> bool:

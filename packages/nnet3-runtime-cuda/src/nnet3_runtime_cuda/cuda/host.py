@@ -164,6 +164,11 @@ def _multiply(g: Gemm) -> None:
         out[...] = np.maximum(result, 0) if g.relu else result
 
 
+def kernel_names(source: str) -> list[str]:
+    """The kernels of a source, in order."""
+    return [match[1] for match in _KERNEL.finditer(source)]
+
+
 def _build(source: str) -> Mapping[str, object]:
     """The kernels of a module by name; libraries are kept by the hash of what they are made of."""
     program = compiler()

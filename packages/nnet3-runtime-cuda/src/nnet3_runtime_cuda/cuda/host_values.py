@@ -82,7 +82,7 @@ class HostValues:
         size = -(-max(nbytes, 1) // 16) * 16
         if not self._blocks or self._blocks[-1].used[0] + size > self._blocks[-1].memory.nbytes:
             memory = np.zeros(max(BLOCK, size), dtype=np.uint8)
-            self._memory.adopt(memory)
+            self._memory.place(memory)
             self._blocks.append(_Block(memory, [0]))
         block = self._blocks[-1]
         start = block.used[0]

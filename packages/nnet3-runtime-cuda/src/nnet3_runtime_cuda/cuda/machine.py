@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import attrs
 import numpy as np
 import numpy.typing as npt
+from nnet3_compiler.computation import NnetComputation
 
 from ..errors import DeviceError
 from ..machine import Machine
 from ..program import Program
 from ..tape import Array, Call, Tape
+from .exchange import Exchange
 from .kernels import Plan, plan_steps
 from .memory import ShadowMemory
 from .platform import Platform
 from .program import Binder, DeviceSegment
+from .program_memory import ProgramMemory
 from .tape import DeviceTape, PendingSegment
 
 
@@ -24,12 +27,15 @@ class DeviceMachine(Machine):
     """Runs programs on a platform.
 
     Attributes:
-        memory: That of the device.
+        memory: That of the network.
     """
+
+    is_device = True
 
     def __init__(self, platform: Platform) -> None:
         """Uses a platform; nothing is allocated yet."""
         self.memory = ShadowMemory(platform)
+        weakref.finalize(self, self.memory.close).atexit = False
 
     def tape(self, dtype: npt.DTypeLike = np.float32) -> DeviceTape:
         """A tape that keeps operations.
@@ -39,23 +45,32 @@ class DeviceMachine(Machine):
         """
         if np.dtype(dtype) != np.float32:
             raise DeviceError(f"expected values of float32 on a device, found {np.dtype(dtype)}")
-        return DeviceTape(self.memory, self.finish)
-
-    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-        """The shadow of uninitialised memory."""
-        return self.memory.reserve(shape, dtype)
+        return DeviceTape(ProgramMemory(self.memory), self.finish)
 
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """The shadow of zeros."""
         return self.memory.zeros(shape, dtype)
 
-    def bind(self, program: Program, tape: Tape) -> Program:
-        """Compiles the kernels of all segments as one module, and binds them."""
+    def bind(self, program: Program, tape: Tape, computation: NnetComputation) -> Program:
+        """Compiles the kernels of all segments as one module, and binds them.
+
+        Raises:
+            DeviceMemoryError: there is not enough memory; the message says what would fit.
+        """
         assert isinstance(tape, DeviceTape)
         segments = [*program.forward, *([program.backward] if program.backward else [])]
         calls = [call for segment in segments for call in segment.calls]
-        self._bind(tape, [call for call in calls if isinstance(call, PendingSegment)])
-        return attrs.evolve(program, memory_bytes=program.memory_bytes)
+        pending = [call for call in calls if isinstance(call, PendingSegment)]
+        self._bind(tape, pending, computation)
+        bound = attrs.evolve(
+            program,
+            memory_bytes=tape.memory.nbytes,
+            transfer=Exchange(tape.memory),
+        )
+        weakref.finalize(bound, tape.memory.close).atexit = False
+        # What was uploaded here must be there, whichever stream is the first to run.
+        self.memory.platform.synchronize()
+        return bound
 
     def finish(self, tape: Tape) -> Callable[[], object]:
         """A call that runs what was recorded."""
@@ -70,34 +85,21 @@ class DeviceMachine(Machine):
 
         return run
 
-    def _bind(self, tape: DeviceTape, pending: list[PendingSegment]) -> None:
-        tape.device_scratch.place(self.memory)
+    def _bind(
+        self,
+        tape: DeviceTape,
+        pending: list[PendingSegment],
+        computation: NnetComputation | None = None,
+    ) -> None:
+        tape.device_scratch.place(tape.memory)
         plans = [self._plan(tape, segment) for segment in pending]
-        binder = Binder(self.memory, plans)
+        binder = Binder(tape.memory, plans, computation)
         for segment, plan in zip(pending, plans, strict=True):
             bound: DeviceSegment = binder.segment(plan, segment.host)
             segment.bound = bound
 
     def _plan(self, tape: DeviceTape, segment: PendingSegment) -> Plan:
         return plan_steps(segment.operations, tape.device_scratch.contains)
-
-    def write(self, array: Array, values: npt.NDArray[Any]) -> None:
-        """Uploads values to a contiguous array."""
-        if array.size:
-            contiguous = np.ascontiguousarray(values, dtype=array.dtype)
-            self.memory.platform.upload(self._address(array), contiguous)
-
-    def read(self, array: Array) -> Array:
-        """Downloads a contiguous array."""
-        values = np.empty(array.shape, dtype=array.dtype)
-        if array.size:
-            self.memory.platform.download(self._address(array), values)
-        return values
-
-    def clear(self, array: Array) -> None:
-        """Sets a contiguous array to zero."""
-        if array.size:
-            self.memory.platform.clear(self._address(array), array.nbytes)
 
     def pull(self, arrays: Iterable[Array]) -> None:
         """Downloads arrays to where they show."""

@@ -22,13 +22,13 @@ from ..tape import Array
 from .platform import Platform
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class Region:
     """A stretch of memory.
 
     Attributes:
         shadow: Where it begins on the host.
-        device: Where it begins on the device.
+        device: Where it begins on the device; 0 before it is there.
         nbytes: Its size.
         array: What keeps the shadow alive, (nbytes,) uint8.
     """
@@ -37,6 +37,11 @@ class Region:
     device: int
     nbytes: int
     array: Array
+
+    @classmethod
+    def of(cls, memory: Array, device: int) -> Region:
+        """The region of host memory, (bytes,) uint8."""
+        return cls(_pointer(memory), device, memory.nbytes, memory)
 
 
 class ShadowMemory:
@@ -52,6 +57,7 @@ class ShadowMemory:
         self.nbytes = 0
         self._starts: list[int] = []
         self._regions: list[Region] = []
+        self._allocated: list[int] = []
 
     def reserve(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An array whose contents are on the device only, and undefined."""
@@ -66,29 +72,38 @@ class ShadowMemory:
         """An array of zeros, whose shadow can hold what is pulled from the device."""
         array: Array = np.zeros(shape, dtype=dtype)
         if array.size:
-            region = self.place(array.reshape(-1).view(np.uint8))
-            self.platform.clear(region.device, region.nbytes)
+            self.place(array.reshape(-1).view(np.uint8), zeroed=True)
         return array
 
-    def place(self, memory: Array) -> Region:
-        """Gives a stretch of reserved host memory, (bytes,) uint8, its memory on the device."""
-        device = self.platform.allocate(memory.nbytes)
-        region = Region(_pointer(memory), device, memory.nbytes, memory)
+    def place(self, memory: Array, *, zeroed: bool = False) -> Region:
+        """Gives a stretch of host memory, (bytes,) uint8, memory on the device."""
+        region = self.insert(Region.of(memory, self.allocate(memory.nbytes)))
+        if zeroed:
+            self.platform.clear(region.device, region.nbytes)
+        return region
+
+    def allocate(self, nbytes: int) -> int:
+        """Memory of the device, until `close`."""
+        self._allocated.append(self.platform.allocate(nbytes))
+        self.nbytes += nbytes
+        return self._allocated[-1]
+
+    def insert(self, region: Region) -> Region:
+        """Remembers a region."""
         at = bisect.bisect(self._starts, region.shadow)
         self._starts.insert(at, region.shadow)
         self._regions.insert(at, region)
-        self.nbytes += memory.nbytes
         return region
 
     def address(self, pointer: int) -> int:
         """Where on the device an address of the shadow is."""
-        region = self._find(pointer)
+        region = self.find_address(pointer)
         assert region is not None, "operations are on arrays that were adopted"
         return region.device + pointer - region.shadow
 
     def adopt(self, array: Array) -> None:
         """Makes sure that an array, or what it is a view of, is on the device, with its data."""
-        if array.size == 0 or self._find(_pointer(array)) is not None:
+        if array.size == 0 or self.find(array) is not None:
             return
         root = _root(array)
         memory = np.lib.stride_tricks.as_strided(root, (root.size,), (root.itemsize,))
@@ -98,22 +113,27 @@ class ShadowMemory:
     def pull(self, arrays: Iterable[Array]) -> None:
         """Copies what is on the device into the shadows of whole contiguous arrays."""
         for array in arrays:
-            if array.size and self._find(_pointer(array)) is not None:
+            if array.size and self.find(array) is not None:
                 self.platform.download(self.address(_pointer(array)), array)
 
     def push(self, arrays: Iterable[Array]) -> None:
         """Copies contiguous arrays of the shadow to the device, if they are there."""
         for array in arrays:
-            if array.size and self._find(_pointer(array)) is not None:
+            if array.size and self.find(array) is not None:
                 self.platform.upload(self.address(_pointer(array)), array)
 
     def close(self) -> None:
         """Gives the memory of the device back."""
-        for region in self._regions:
-            self.platform.free(region.device)
-        self._starts, self._regions, self.nbytes = [], [], 0
+        for address in self._allocated:
+            self.platform.free(address)
+        self._starts, self._regions, self._allocated, self.nbytes = [], [], [], 0
 
-    def _find(self, pointer: int) -> Region | None:
+    def find(self, array: Array) -> Region | None:
+        """The region that an array begins in, if it is here."""
+        return self.find_address(_pointer(array))
+
+    def find_address(self, pointer: int) -> Region | None:
+        """The region of an address of the shadow, if it is here."""
         at = bisect.bisect(self._starts, pointer) - 1
         if at < 0:
             return None

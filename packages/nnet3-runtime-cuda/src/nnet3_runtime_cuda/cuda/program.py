@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 
 import attrs
 import numpy as np
+from nnet3_compiler.computation import NnetComputation
 
 from .host_values import HostSteps
 from .kernels import WORKSPACE_AT, Plan, Step, matrix
-from .memory import ShadowMemory
 from .operations import Product
 from .platform import Call, Gemm, Platform
+from .program_memory import ProgramMemory
 from .source.maps import Launch
 from .source.prelude import PRELUDE
 from .views import View
@@ -68,15 +69,18 @@ class DeviceSegment:
 class Binder:
     """Binds steps to addresses on a platform."""
 
-    def __init__(self, memory: ShadowMemory, plans: Sequence[Plan]) -> None:
-        """Compiles the kernels and allocates the workspace."""
+    def __init__(
+        self, memory: ProgramMemory, plans: Sequence[Plan], computation: NnetComputation | None
+    ) -> None:
+        """Takes the memory, and compiles the kernels."""
         self._memory = memory
         self._platform: Platform = memory.platform
         self.module = Module.of(plans)
         names = tuple(self.module.names.values())
-        self._kernels = self._platform.build(self.module.source, names) if names else {}
         size = max((plan.workspace for plan in plans), default=0)
         workspace = memory.reserve((size,), np.uint8)
+        memory.commit(computation)
+        self._kernels = self._platform.build(self.module.source, names) if names else {}
         self._workspace = self._memory.address(workspace.__array_interface__["data"][0])
 
     def segment(self, plan: Plan, host: HostSteps) -> DeviceSegment:

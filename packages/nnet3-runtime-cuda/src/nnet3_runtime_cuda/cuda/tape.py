@@ -14,6 +14,7 @@ from . import operations as ops
 from .host_values import HostSteps, HostValues
 from .memory import ShadowMemory, reserved
 from .program import DeviceSegment
+from .program_memory import ProgramMemory
 from .source import library
 from .views import View
 
@@ -79,7 +80,7 @@ class DeviceTape(Tape):
     """
 
     def __init__(
-        self, memory: ShadowMemory, finish: Callable[[Tape], Callable[[], object]]
+        self, memory: ProgramMemory, finish: Callable[[Tape], Callable[[], object]]
     ) -> None:
         """Starts a tape that `finish` makes a call of."""
         scratch = DeviceScratch()
@@ -100,6 +101,10 @@ class DeviceTape(Tape):
         self._run()
 
     # ---- memory ----
+
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """The shadow of uninitialised memory of the program."""
+        return self.memory.reserve(shape, dtype)
 
     def persistent(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
         """A zeroed array of its own, for what must last from one command to a later one."""

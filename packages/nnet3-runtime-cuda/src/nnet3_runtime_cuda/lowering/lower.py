@@ -15,6 +15,8 @@ def lower(nnet: DeviceNnet, computation: NnetComputation) -> Program:
 
     Raises:
         UnsupportedComponentError: a component type has no arithmetic here.
+        DeviceMemoryError: the device has not as much memory; the message says what would fit.
     """
-    lowering = Lowering(nnet, computation)
-    return nnet.machine.bind(lowering.run(), lowering.tape)
+    with nnet.lowering:
+        lowering = Lowering(nnet, computation)
+        return nnet.machine.bind(lowering.run(), lowering.tape, computation)

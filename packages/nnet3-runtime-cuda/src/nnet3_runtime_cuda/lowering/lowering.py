@@ -57,8 +57,8 @@ class Lowering:
     def __init__(self, nnet: DeviceNnet, computation: NnetComputation) -> None:
         self.nnet = nnet
         self.computation = computation
-        self.arena = Arena(computation, nnet.machine.empty, nnet.dtype)
         self.tape = nnet.machine.tape(nnet.dtype)
+        self.arena = Arena(computation, self.tape.empty, nnet.dtype)
         self.memos: dict[int, Memo] = {}
         self.zeros = PendingZeros()
         self.updated: set[int] = set()

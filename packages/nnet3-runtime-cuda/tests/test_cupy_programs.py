@@ -1,0 +1,176 @@
+"""Whole programs on the CUDA platform, with a stand-in for CuPy that is as strict as CUDA."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from computations import DIFFERENTIABLE, request, single
+from nnet3_compiler import compile_computation
+from nnet3_descriptors import vectorize
+from nnet3_optimizer import optimize
+from nnet3_runtime_cuda import DeviceMemoryError, DeviceNnet, NnetComputer, RunError
+from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
+from nnet3_runtime_cuda.cuda.host import HostPlatform, compiler, kernel_names
+from strict_cupy import FakeArray, QueuedLibrary, StrictCupy, on_device
+
+TIMES = range(4)
+
+RUNS = 3
+"""The first run makes the calls, the second captures them, the third replays."""
+
+
+def kernels(source: str) -> Mapping[str, Callable[..., None]]:
+    """The kernels of a source, built for the processor."""
+    host = HostPlatform()
+
+    def runs(kernel: Any) -> Callable[..., None]:
+        def run(grid: Any, block: Any, addresses: list[int]) -> None:
+            host.launch(kernel, grid, block, addresses)()
+
+        return run
+
+    return {name: runs(kernel) for name, kernel in host.build(source, kernel_names(source)).items()}
+
+
+@pytest.fixture
+def cupy() -> StrictCupy:
+    """A CuPy with two devices."""
+    if compiler() is None:
+        pytest.skip("there is no C++ compiler to build kernels with")
+    return StrictCupy(kernels)
+
+
+@pytest.fixture
+def platform(cupy: StrictCupy, stand_in: ctypes.CDLL) -> CupyPlatform:
+    """The second device."""
+    library: Any = QueuedLibrary(stand_in, cupy.cuda)
+    return CupyPlatform(cupy, library, 1)
+
+
+def assert_near(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
+    """Differences are below 1e-4 of the largest value."""
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        scale = max(np.abs(array).max(initial=0.0), 1e-3)
+        np.testing.assert_allclose(found[name] / scale, array / scale, rtol=0, atol=1e-4)
+
+
+def random(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """Standard normal numbers."""
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_components(platform: CupyPlatform, name: str) -> None:
+    """Outputs, derivatives and gradients are the processor's: called, captured and replayed."""
+    case = DIFFERENTIABLE[name]
+    nnet = case.nnet()
+    computation = case.compile(nnet)
+    here = NnetComputer(nnet, computation)
+    there = NnetComputer(nnet, computation, device=platform)
+    shapes = {
+        node: computation.matrices[computation.submatrices[value, 0]].tolist()
+        for node, value in (
+            (nnet.nodes[node].name, value)
+            for node, (value, _) in computation.input_output_info.items()
+        )
+    }
+    for run in range(RUNS):
+        given = {"input": random(tuple(shapes["input"]), run)}
+        derivative = {"output": random(tuple(shapes["output"]), run + 100)}
+        assert_near(there.forward(given), here.forward(given))
+        assert_near(there.backward(derivative), here.backward(derivative))
+        assert_near({"": vectorize(there.gradient)}, {"": vectorize(here.gradient)})
+
+
+def affine(platform: Any, *, sequences: int = 2, **options: Any) -> NnetComputer:
+    """A computer of one affine component, for training."""
+    nnet = single("type=AffineComponent input-dim=4 output-dim=3", dim=4)
+    wanted = request(TIMES, TIMES, sequences=sequences)
+    computation = optimize(nnet, compile_computation(nnet, wanted))
+    return NnetComputer(DeviceNnet(nnet, device=platform, **options), computation)
+
+
+def test_training_steps(platform: CupyPlatform) -> None:
+    """Parameters move as on the processor, step by step, with no copy in between."""
+    computers = [affine(each, trainable=True) for each in (platform, "cpu")]
+    before = computers[1].device_nnet.parameters.copy()
+    for run in range(RUNS):
+        for computer in computers:
+            computer.forward({"input": random((8, 4), run)})
+            computer.backward({"output": random((8, 3), run + 100)})
+            computer.device_nnet.take_step()
+    found, expected = (vectorize(computer.device_nnet.current()) for computer in computers)
+    assert np.abs(expected - before).max() > 1e-4
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_arrays_on_the_device_stay_there(platform: CupyPlatform, cupy: StrictCupy) -> None:
+    """CuPy arrays go in and come out, and nothing waits for the stream that is current."""
+    computer, expected = affine(platform), affine("cpu")
+    for run in range(RUNS):
+        values, derivative = random((8, 4), run), random((8, 3), run + 100)
+        with on_device(cupy.cuda, 1), cupy.cuda.Stream(non_blocking=True) as stream:
+            given, moved = (
+                FakeArray.new(cupy.cuda, v.shape, np.float32) for v in (values, derivative)
+            )
+            stream.add(lambda given=given, values=values: np.copyto(given.host, values))
+            stream.add(lambda moved=moved, d=derivative: np.copyto(moved.host, d))
+            output = computer.forward({"input": given})["output"]
+            change = computer.backward({"output": moved})["input"]
+            assert stream.work
+            assert isinstance(output, cupy.ndarray)
+            found = {"output": output.get(), "input": change.get()}
+        want = expected.forward({"input": values}) | expected.backward({"output": derivative})
+        assert_near(found, want)
+
+
+def test_arrays_of_another_shape(platform: CupyPlatform, cupy: StrictCupy) -> None:
+    """Arrays on the device are checked like others, but for their values."""
+    with on_device(cupy.cuda, 1):
+        wrong = FakeArray.new(cupy.cuda, (7, 4), np.float32)
+    with pytest.raises(RunError, match=r"input 'input'.*\(8, 4\).*\(7, 4\)"):
+        affine(platform).forward({"input": wrong})
+
+
+def test_memory_goes_with_the_computer(platform: CupyPlatform, cupy: StrictCupy) -> None:
+    """What a program takes is given back with it; the network keeps what it has."""
+    first = affine(platform)
+    first.forward({"input": random((8, 4), 0)})
+    used = platform.properties.free_bytes
+    nnet = first.device_nnet
+    second = NnetComputer(nnet, first._computation)
+    for run in range(RUNS):
+        second.forward({"input": random((8, 4), run)})
+    assert second.memory_bytes > 0
+    assert platform.properties.free_bytes <= used - second.memory_bytes
+    del second
+    gc.collect()
+    assert platform.properties.free_bytes == used
+    expected = affine("cpu").forward({"input": random((8, 4), 0)})
+    assert_near(first.forward({"input": random((8, 4), 0)}), expected)
+
+
+def test_too_little_memory(platform: CupyPlatform, cupy: StrictCupy) -> None:
+    """What is needed is said before any of it is taken, with the minibatch that would fit."""
+    needed = affine(platform, sequences=64).memory_bytes
+    gc.collect()
+    cupy.cuda.limit = cupy.get_default_memory_pool().used_bytes() + needed * 5 // 8
+    blocks = len(cupy.cuda.blocks)
+    advice = r"a minibatch of (\d+) instead of 64 would fit"
+    with pytest.raises(DeviceMemoryError, match=advice) as caught:
+        affine(platform, sequences=64)
+    found = re.search(advice, str(caught.value))
+    del caught
+    gc.collect()
+    assert len(cupy.cuda.blocks) == blocks
+    assert found is not None
+    fits = int(found[1])
+    assert 16 <= fits <= 40  # matrices as small as these are mostly padding
+    affine(platform, sequences=fits)
