@@ -1,34 +1,41 @@
-"""How long the benchmark networks take to run and to train on a CPU, beside Kaldi's C++.
+"""How long the benchmark networks take to run and to train on a CPU, beside Kaldi and others.
 
     python benchmarks/execute.py                                # all, on one and two threads
     python benchmarks/execute.py --network tdnnf --threads 1
+    python benchmarks/execute.py --peer PyTorch --peer "ONNX Runtime"
 
-Each line is measured in a process of its own with as many threads of the matrix library. A training
-step is forward and backward pass with natural gradient and the change of the parameters; the mean
-is taken over four steps after the first ten, of which one updates the estimates of the Fisher
-matrices, as in a long training run. (During the first ten steps of a run, all do.)
+Each figure is measured in a process of its own with as many threads of the matrix library. A
+training step is forward and backward pass with natural gradient and the change of the parameters;
+the mean is taken over four steps after the first ten, of which one updates the estimates of the
+Fisher matrices, as in a long training run. (During the first ten steps of a run, all do.)
 
 Kaldi's figures were measured once, on a 2-core x86-64 virtual machine with AVX-512: medians, a CPU
 build with -O2 and OpenBLAS. Their calibration is NumPy's product of (1600, 320) and (320, 1536)
 float32 matrices on one thread, which ran there at KALDI_GFLOPS in the same minutes. It is measured
 here before and after each line, and times are scaled by it: a ratio of 1 means as fast as Kaldi on
 the same machine, less is faster.
+
+The peers (`--peer`, any number of times) are PyTorch, torch.compile and ONNX Runtime, where they
+are installed, on the same networks as written in `peers/`, trained by plain gradient descent. Their
+outputs are compared with ours before they are timed.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 
 import attrs
 import numpy as np
 from networks import BENCHMARKS
+from nnet3_optimizer import CachingCompiler
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from peers.runners import PEERS, missing
+from workload import CLOCKS, Workload, flat
 
 KALDI_GFLOPS = 157.0
 """Speed of the calibration, one thread, where the figures below come from."""
@@ -49,25 +56,22 @@ KALDI = {
 }
 """Kaldi's milliseconds by (network, mode, sequences) and number of threads."""
 
-FIRST_STEPS, TRAINING_STEPS = 10, 4
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+OURS, CALIBRATION = "ours", "calibration"
+
+TOLERANCES = {"infer": 1e-4, "train": 1e-3}
+"""How far outputs may be apart, relative to the largest; batch-norm of a minibatch amplifies."""
 
 
 @attrs.frozen
-class Measurement:
-    """One line of the table.
+class Case:
+    """A line of the table."""
 
-    Attributes:
-        milliseconds: Of a run, or of a training step.
-        gflops: Speed of the calibration on one thread.
-        calls: Calls of NumPy or BLAS that a run makes.
-        megabytes: Memory for matrices and scratch.
-    """
-
-    milliseconds: float
-    gflops: float
-    calls: int
-    megabytes: float
+    network: str
+    mode: str
+    sequences: int
+    threads: int
 
 
 def calibrate(clock: Callable[[], float]) -> float:
@@ -83,107 +87,146 @@ def calibrate(clock: Callable[[], float]) -> float:
     return 2.0 * 1600 * 320 * 1536 / min(times) / 1e9
 
 
-def measure(name: str, mode: str, sequences: int, clock: Callable[[], float]) -> Measurement:
-    """Runs one network in this process."""
-    from nnet3_descriptors import parse_config, set_test_mode
-    from nnet3_optimizer import CachingCompiler
-    from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+# ---- in a process of its own ----
 
-    train = mode == "train"
-    benchmark, rng = BENCHMARKS[name], np.random.default_rng(0)
-    nnet = parse_config(benchmark.config(), rng=rng)
-    if not train:
-        nnet = set_test_mode(nnet)
-    request = benchmark.request(sequences, train=train)
-    device = DeviceNnet(nnet, trainable=train, natural_gradient=train)
-    computer = NnetComputer(device, CachingCompiler(nnet).compile(request))
 
-    def values(name: str, rows: int) -> np.ndarray:
-        return rng.standard_normal((rows, nnet.node_dim(name)), dtype=np.float32)
-
-    inputs = {io.name: values(io.name, len(io.indexes)) for io in request.inputs}
-    derivatives = {io.name: 0.01 * values(io.name, len(io.indexes)) for io in request.outputs}
+def measure_ours(work: Workload, clock: Callable[[], float]) -> list[float]:
+    """Milliseconds, number of calls of a run, and megabytes of matrices and scratch."""
+    device, computer = make_computer(work)
+    inputs, derivatives = flat(work.inputs), flat(work.derivatives)
 
     def run() -> None:
         computer.forward(inputs)
-        if train:
+        if work.is_training:
             computer.backward(derivatives)
             device.take_step()
 
-    warm_up = FIRST_STEPS + 1 if train else 2
-    count = TRAINING_STEPS if train else max(3, 24 // sequences)
-    for _ in range(warm_up):
-        run()
-    gc.collect()
-    times = []
-    for _ in range(count):
-        start = clock()
-        run()
-        times.append(clock() - start)
-    typical = np.mean(times) if train else np.median(times)
-    return Measurement(1e3 * float(typical), 0.0, computer.num_calls, computer.memory_bytes / 1e6)
+    milliseconds = work.time(run, clock)
+    return [milliseconds, computer.num_calls, computer.memory_bytes / 1e6]
 
 
-def measure_apart(name: str, mode: str, sequences: int, threads: int, clock: str) -> Measurement:
-    """Measures in a process with this number of threads; the calibration in one with one."""
-
-    def child(threads: int, *arguments: str) -> list[float]:
-        environment = os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads))
-        command = [sys.executable, __file__, "--clock", clock, "--child", *arguments]
-        output = subprocess.run(
-            command, env=environment, check=True, capture_output=True, text=True
-        ).stdout
-        numbers: list[float] = json.loads(output)
-        return numbers
-
-    before = child(1, "calibration")
-    milliseconds, calls, megabytes = child(threads, name, mode, str(sequences))
-    after = child(1, "calibration")
-    return Measurement(milliseconds, max(*before, *after), int(calls), megabytes)
+def make_computer(work: Workload) -> tuple[DeviceNnet, NnetComputer]:
+    """The network on the device, and its computation."""
+    device = DeviceNnet(work.nnet, trainable=work.is_training, natural_gradient=work.is_training)
+    return device, NnetComputer(device, CachingCompiler(work.nnet).compile(work.request))
 
 
-def print_table(networks: list[str], thread_counts: list[int], clock: str) -> None:
+def measure_peer(peer: str, work: Workload, clock: Callable[[], float]) -> list[float]:
+    """Milliseconds of a peer, whose outputs must be ours."""
+    import torch
+    from peers.runners import prepare
+
+    torch.set_num_threads(int(os.environ[THREAD_VARIABLES[0]]))
+    goals = work.derivatives if work.is_training else None
+    run = prepare(peer, work.name, work.nnet, work.inputs, goals)
+    outputs = run()
+    ours = make_computer(work)[1].forward(flat(work.inputs))
+    tolerance = TOLERANCES["train" if work.is_training else "infer"]
+    for io, output in zip(work.request.outputs, outputs, strict=True):
+        expected = ours[io.name]
+        error = np.abs(output.reshape(expected.shape) - expected).max() / np.abs(expected).max()
+        if error > tolerance:
+            raise SystemExit(f"{peer}: '{io.name}' of {work.name} is off by {error:.2g}")
+    return [work.time(run, clock)]
+
+
+def child(arguments: list[str], clock: Callable[[], float]) -> list[float]:
+    """What the child process measures."""
+    what, *case = arguments
+    if what == CALIBRATION:
+        return [calibrate(clock)]
+    network, mode, sequences = case
+    work = Workload.make(network, mode, int(sequences))
+    if what == OURS:
+        return measure_ours(work, clock)
+    return measure_peer(what, work, clock)
+
+
+# ---- the table ----
+
+
+def in_child(threads: int, clock: str, *arguments: str) -> list[float]:
+    """What a child process with so many threads measures; nothing if it fails."""
+    environment = os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads))
+    command = [sys.executable, __file__, "--clock", clock, "--child", *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"{' '.join(arguments)} failed: {done.stderr[-2000:]}", file=sys.stderr)
+        return []
+    numbers: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return numbers
+
+
+def print_line(case: Case, peers: list[str], clock: str) -> None:
+    """Measures and prints one line: calibration, ours, then each peer."""
+    arguments = case.network, case.mode, str(case.sequences)
+    gflops = in_child(1, clock, CALIBRATION)
+    milliseconds, calls, megabytes = in_child(case.threads, clock, OURS, *arguments)
+    others = []
+    for peer in peers:
+        is_possible = not (peer == "ONNX Runtime" and case.mode == "train")
+        others.append(in_child(case.threads, clock, peer, *arguments) if is_possible else [])
+    gflops += in_child(1, clock, CALIBRATION)
+    kaldi = KALDI[case.network, case.mode, case.sequences][case.threads]
+    ratio = milliseconds / kaldi * max(gflops) / KALDI_GFLOPS
+    cells = [case.network, f"{case.mode} n={case.sequences}", str(case.threads)]
+    cells += [f"{milliseconds:.1f}", f"{max(gflops):.0f}", f"{ratio:.2f}"]
+    cells += [f"{figures[0]:.1f}" if figures else "" for figures in others]
+    if peers:
+        known = [figures[0] for figures in others if figures]
+        cells.append(f"{milliseconds / min(known):.2f}" if known else "")
+    cells += [f"{calls:.0f}", f"{megabytes:.1f}"]
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def print_table(cases: list[Case], peers: list[str], clock: str) -> None:
     """Measures and prints line by line."""
-    print(
-        "| network | case | threads | ms | calibration, GFLOP/s | Kaldi, ms | ratio | calls | MB |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|")
-    for (name, mode, sequences), kaldi in KALDI.items():
-        for threads in thread_counts if name in networks else ():
-            m = measure_apart(name, mode, sequences, threads, clock)
-            ratio = m.milliseconds / kaldi[threads] * m.gflops / KALDI_GFLOPS
-            print(
-                f"| {name} | {mode} n={sequences} | {threads} | {m.milliseconds:.1f} "
-                f"| {m.gflops:.0f} | {kaldi[threads]:.1f} | {ratio:.2f} | {m.calls} "
-                f"| {m.megabytes:.1f} |",
-                flush=True,
-            )
+    titles = ["network", "case", "threads", "ms", "calibration, GFLOP/s", "of Kaldi"]
+    titles += [*(f"{peer}, ms" for peer in peers), *(["of best peer"] if peers else [])]
+    titles += ["calls", "MB"]
+    print(f"| {' | '.join(titles)} |")
+    print("|---" * len(titles) + "|")
+    for case in cases:
+        print_line(case, peers, clock)
+
+
+def usable_peers(names: list[str]) -> list[str]:
+    """The peers that are installed; says which are not."""
+    usable = []
+    for name in names:
+        lacking = missing(name)
+        if lacking:
+            print(f"{name} is left out: {', '.join(lacking)} not installed", file=sys.stderr)
+        else:
+            usable.append(name)
+    return usable
 
 
 def main() -> None:
     """Reads the command line; with --child, measures and prints numbers as JSON."""
     parser = argparse.ArgumentParser(description="Measure the benchmark networks on a CPU.")
     parser.add_argument("--network", action="append", choices=BENCHMARKS, help="default: all")
+    parser.add_argument("--mode", action="append", choices=TOLERANCES, help="default: both")
     parser.add_argument("--threads", action="append", type=int, choices=(1, 2), help="default: 1 2")
+    parser.add_argument("--peer", action="append", choices=PEERS, default=[], help="default: none")
     parser.add_argument(
         "--clock",
-        choices=("wall", "cpu"),
+        choices=CLOCKS,
         default="wall",
         help="'cpu' counts the thread's own time: for one thread on a busy machine",
     )
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    clock = time.perf_counter if arguments.clock == "wall" else time.thread_time
-    if not arguments.child:
-        print_table(
-            arguments.network or list(BENCHMARKS), arguments.threads or [1, 2], arguments.clock
-        )
-    elif arguments.child == ["calibration"]:
-        print(json.dumps([calibrate(clock)]))
-    else:
-        name, mode, sequences = arguments.child
-        m = measure(name, mode, int(sequences), clock)
-        print(json.dumps([m.milliseconds, m.calls, m.megabytes]))
+    if arguments.child:
+        print(json.dumps(child(arguments.child, CLOCKS[arguments.clock])))
+        return
+    cases = [
+        Case(network, mode, sequences, threads)
+        for network, mode, sequences in KALDI
+        for threads in arguments.threads or [1, 2]
+        if network in (arguments.network or BENCHMARKS) and mode in (arguments.mode or TOLERANCES)
+    ]
+    print_table(cases, usable_peers(arguments.peer), arguments.clock)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,99 @@
+"""What the execution benchmark runs: a network with parameters and statistics, and its inputs."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+
+import attrs
+import numpy as np
+from networks import BENCHMARKS
+from nnet3_descriptors import Component, Nnet, parse_config, set_test_mode
+from nnet3_descriptors.components import BatchNormComponent
+from nnet3_graph import ComputationRequest
+
+FIRST_STEPS, TRAINING_STEPS = 10, 4
+
+Array = np.ndarray
+
+
+@attrs.frozen(eq=False)
+class Workload:
+    """A network, a request, and values for its inputs and for the derivatives of its outputs.
+
+    Attributes:
+        name: The benchmark.
+        is_training: Whether parameters are to be changed.
+        sequences: How many sequences are computed at a time.
+        nnet: The network; in test mode for inference.
+        request: What is asked of it.
+        inputs: By input node, (sequences, frames, columns) float32.
+        derivatives: By output node, likewise.
+    """
+
+    name: str
+    is_training: bool
+    sequences: int
+    nnet: Nnet
+    request: ComputationRequest
+    inputs: dict[str, Array]
+    derivatives: dict[str, Array]
+
+    @classmethod
+    def make(cls, name: str, mode: str, sequences: int, scale: float = 1.0) -> Workload:
+        """The same values each time; sizes of layers multiplied by `scale`."""
+        is_training = mode == "train"
+        rng = np.random.default_rng(0)
+        nnet = with_values(parse_config(BENCHMARKS[name].config(scale), rng=rng), rng)
+        nnet = nnet if is_training else set_test_mode(nnet)
+        request = BENCHMARKS[name].request(sequences, train=is_training)
+
+        def values(node: str, rows: int) -> Array:
+            shape = sequences, rows // sequences, nnet.node_dim(node)
+            return rng.standard_normal(shape, dtype=np.float32)
+
+        inputs = {io.name: values(io.name, len(io.indexes)) for io in request.inputs}
+        derivatives = {
+            io.name: np.float32(0.01) * values(io.name, len(io.indexes)) for io in request.outputs
+        }
+        return cls(name, is_training, sequences, nnet, request, inputs, derivatives)
+
+    def time(self, run: Callable[[], object], clock: Callable[[], float]) -> float:
+        """Milliseconds of a run, the median; of a training step, the mean over four after ten."""
+        count = TRAINING_STEPS if self.is_training else max(3, 24 // self.sequences)
+        for _ in range(FIRST_STEPS + 1 if self.is_training else 2):
+            run()
+        gc.collect()
+        times = []
+        for _ in range(count):
+            start = clock()
+            run()
+            times.append(clock() - start)
+        return 1e3 * float(np.mean(times) if self.is_training else np.median(times))
+
+
+def with_values(nnet: Nnet, rng: np.random.Generator) -> Nnet:
+    """The network as if it had been trained: with statistics, and biases that are not zero."""
+    changed: dict[str, Component] = {}
+    for name, component in zip(nnet.component_names, nnet.components, strict=True):
+        if isinstance(component, BatchNormComponent):
+            dim = component.block_dim
+            changed[name] = component.replace(
+                count=1000.0,
+                stats_mean=rng.normal(0.5, 0.1, dim).astype(np.float32),
+                stats_var=rng.uniform(0.5, 2.0, dim).astype(np.float32),
+            )
+        elif "bias_params" in component.parameters and component.bias_params.size:
+            bias = rng.normal(0.0, 0.3, component.bias_params.shape).astype(np.float32)
+            changed[name] = component.replace(bias_params=bias)
+    return nnet.with_components(changed)
+
+
+def flat(arrays: dict[str, Array]) -> dict[str, Array]:
+    """(sequences, frames, columns) as rows in the order of the request."""
+    return {name: array.reshape(-1, array.shape[-1]) for name, array in arrays.items()}
+
+
+CLOCKS = {"wall": time.perf_counter, "cpu": time.thread_time}
+"""Clocks: 'cpu' counts the time of the thread that asks."""
