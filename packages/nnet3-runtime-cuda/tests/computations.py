@@ -145,6 +145,18 @@ DIFFERENTIABLE = {
         range(-1, 10),
         range(0, 10, 3),
     ),
+    "narrowing tdnn": Case(
+        "type=TdnnComponent input-dim=5 output-dim=3 time-offsets=-1,0,1",
+        5,
+        range(-1, 10),
+        range(9),
+    ),
+    "narrowing tdnn without bias": Case(
+        "type=TdnnComponent input-dim=5 output-dim=3 time-offsets=0,2 use-bias=false",
+        5,
+        range(12),
+        range(10),
+    ),
     "time-height convolution": Case(
         "type=TimeHeightConvolutionComponent num-filters-in=2 num-filters-out=3 height-in=5 "
         "height-out=5 height-offsets=-1,0,1 time-offsets=-1,0,1",

@@ -12,15 +12,14 @@ alpha sum(d) / dim, because a row x then becomes x - (x W^T) W when it is multip
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
 from .blas import Array, gemm
+from .row_matrices import ColumnBlocks, RowMatrix
 
 _Doubles = npt.NDArray[np.float64]
 
@@ -41,60 +40,6 @@ ORTHOGONALITY = 1.0e-3
 
 SMALLEST_DIFFERENCE = 1.0e-2
 """A squared norm that shrinks below this part of itself is not had by subtraction."""
-
-
-class ColumnBlocks:
-    """A matrix in blocks of columns that lie apart in memory, perhaps with a last column of ones.
-
-    Attributes:
-        dim: Number of columns in all.
-    """
-
-    def __init__(self, blocks: Sequence[Array], *, ones: bool = False) -> None:
-        """Puts blocks, each (rows, some columns), side by side."""
-        starts = [0, *itertools.accumulate(block.shape[1] for block in blocks)]
-        self._blocks = [
-            (block, slice(start, end))
-            for block, start, end in zip(blocks, starts, starts[1:], strict=False)
-        ]
-        self._ones = ones
-        self._columns = starts[-1]
-        self.dim = self._columns + ones
-
-    def times_transposed(self, w: Array, out: Array) -> None:
-        """Computes out = X w^T; w: (rank, dim)."""
-        for number, (block, columns) in enumerate(self._blocks):
-            gemm(block, w[:, columns].T, out, beta=float(number > 0))
-        if self._ones:
-            out += w[:, self._columns]
-
-    def transposed_times(
-        self, h: Array, out: Array, *, alpha: float = 1.0, beta: float = 0.0
-    ) -> None:
-        """Computes out = alpha h^T X + beta out; h: (rows, height), out: (height, dim).
-
-        If X has a column of ones that `out` lacks, it is left out.
-        """
-        for block, columns in self._blocks:
-            gemm(h.T, block, out[:, columns], alpha=alpha, beta=beta)
-        if self._ones and out.shape[1] == self.dim:
-            gemm(h.T, np.ones((len(h), 1), h.dtype), out[:, -1:], alpha=alpha, beta=beta)
-
-    def sum_of_squares(self) -> float:
-        """tr(X X^T)."""
-        total = sum(float(np.vecdot(b, b).sum(dtype=np.float64)) for b, _ in self._blocks)
-        return total + (len(self._blocks[0][0]) if self._ones else 0.0)
-
-    def sum_of_squared_differences(self, h: Array, w: Array) -> float:
-        """tr(Y Y^T) of Y = X - h w."""
-        total = 0.0
-        for block, columns in self._blocks:
-            y = block.copy()
-            gemm(h, w[:, columns], y, alpha=-1.0, beta=1.0)
-            total += float(np.vecdot(y, y).sum(dtype=np.float64))
-        if self._ones:
-            total += float(np.square(1.0 - h @ w[:, -1]).sum(dtype=np.float64))
-        return total
 
 
 @attrs.frozen(kw_only=True)
@@ -135,7 +80,7 @@ class OnlineNaturalGradient:
         """The rank of the estimate for rows of so many columns; 0 if they are left alone."""
         return min(self.options.rank, dim - 1)
 
-    def factor(self, x: ColumnBlocks, h: Array) -> tuple[Array, float]:
+    def factor(self, x: RowMatrix, h: Array) -> tuple[Array, float]:
         """Finds what preconditioning does to the rows of x, and updates the estimate if it is time.
 
         The preconditioned rows are scale (x - h w). They are seldom needed themselves: products
@@ -183,7 +128,7 @@ class OnlineNaturalGradient:
         gemm(h, w, x, alpha=-1.0, beta=1.0)
         return scale
 
-    def _initialize(self, x: ColumnBlocks, h: Array, square_sum: float) -> None:
+    def _initialize(self, x: RowMatrix, h: Array, square_sum: float) -> None:
         """Starts from a fixed estimate and lets it see the first minibatch a few times."""
         dim, rank = x.dim, self.rank(x.dim)
         scale = 1.0 / math.sqrt(2.0 + (dim + rank) * self.options.alpha / dim)
@@ -205,7 +150,7 @@ class OnlineNaturalGradient:
             return 1.0 / self.options.num_minibatches_history
         return min(0.9, 1.0 - math.exp(-rows / self.options.num_samples_history))
 
-    def _step(self, x: ColumnBlocks, h: Array, square_sum: float) -> _Doubles:
+    def _step(self, x: RowMatrix, h: Array, square_sum: float) -> _Doubles:
         """Sets h = x w^T, and moves the estimate by one step if it is time to; returns h^T h."""
         w = self._w
         assert w is not None

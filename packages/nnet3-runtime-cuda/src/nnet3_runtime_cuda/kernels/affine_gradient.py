@@ -11,7 +11,8 @@ import attrs
 import numpy as np
 
 from ..blas import gemm
-from ..natural_gradient import ColumnBlocks, NaturalGradientOptions, OnlineNaturalGradient
+from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
+from ..row_matrices import ColumnBlocks, RowMatrix, SplicedRows, TimeSplice
 from ..tape import Array, Tape
 
 
@@ -80,6 +81,7 @@ class AffinePreconditioner:
         bias: Array | None,
         *,
         first: bool = False,
+        spread: tuple[TimeSplice, Array] | None = None,
     ) -> None:
         """Records that the natural gradient is added to linear and bias, or replaces them.
 
@@ -99,9 +101,17 @@ class AffinePreconditioner:
             linear: (output_dim, input_dim).
             bias: (output_dim,) or None.
             first: Replace what linear and bias hold.
+            spread: The time splice that xs are the parts of, and the matrix S for dy; only without
+                bias. It saves work.
         """
-        x, derivative = ColumnBlocks(xs, ones=bias is not None), ColumnBlocks([dy])
+        x: RowMatrix = ColumnBlocks(xs, ones=bias is not None)
+        derivative = ColumnBlocks([dy])
         rank_in, rank_out = self.input_side.rank(x.dim), self.output_side.rank(derivative.dim)
+        if spread is not None:
+            splice, wide = spread
+            width = max(rank_in, rank_out) * len(splice.offsets)
+            memory = tape.scratch(len(splice.x), width)
+            x = SplicedRows(splice, memory, spread=(dy, wide))
         operands = _Operands(
             x=x,
             derivative=derivative,
@@ -161,8 +171,8 @@ class AffinePreconditioner:
 class _Operands:
     """What a preconditioner works on and with; the names are those of `record`."""
 
-    x: ColumnBlocks
-    derivative: ColumnBlocks
+    x: RowMatrix
+    derivative: RowMatrix
     dy: Array
     ones: Array
     h_in: Array

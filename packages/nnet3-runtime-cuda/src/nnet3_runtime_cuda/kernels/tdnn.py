@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from nnet3_descriptors.components import TdnnComponent
+from nnet3_descriptors.components import (
+    PrecomputedIndexes,
+    TdnnComponent,
+    TimeOffsetPrecomputedIndexes,
+)
 
-from ..tape import Array
+from ..row_matrices import TimeSplice
+from ..tape import Array, Tape
 from .affine import TRANSPOSED_ROWS
 from .affine_gradient import AffinePreconditioner, in_out_options, record_affine_gradient
 from .base import Backpropagation, Kernel, Propagation, kernel_for
 from .time_offsets import rows_at_offsets
+
+MOST_EXTRA_ROWS = 1.25
+"""A splice has at least so many rows less than the rows that it is made of, relatively."""
 
 
 @kernel_for(TdnnComponent)
@@ -18,6 +26,10 @@ class TdnnKernel(Kernel):
     A = [A_0 A_1 ...] is (output_dim, number of offsets * input_dim). The rows of the input are so
     ordered that x(t + o_i), for all rows of the output, is a slice: from a row offset on, with a
     row stride.
+
+    All offsets are computed in one product. If the output is wider than the input, its parts are
+    put side by side; if it is narrower, the products of all rows with all A_i are, see
+    `TimeSplice`.
     """
 
     sets_gradient = True
@@ -34,34 +46,111 @@ class TdnnKernel(Kernel):
         width = self.component.input_dim
         return [matrix[:, k : k + width] for k in range(0, matrix.shape[1], width)]
 
+    def _splice(self, x: Array, indexes: PrecomputedIndexes | None, rows: int) -> TimeSplice | None:
+        """The spliced input, if products are to be made with its own rows.
+
+        That is less work if the input is wider than the output, and nearly all of its rows are
+        used.
+        """
+        assert isinstance(indexes, TimeOffsetPrecomputedIndexes)
+        first, end = min(indexes.row_offsets), max(indexes.row_offsets) + rows
+        pays = self.component.input_dim > len(self.linear) and len(indexes.row_offsets) > 1
+        if not pays or indexes.row_stride != 1 or end - first > MOST_EXTRA_ROWS * rows:
+            return None
+        offsets = tuple(offset - first for offset in indexes.row_offsets)
+        return TimeSplice(x[first:end], offsets, rows)
+
+    def _side_by_side(self, tape: Tape, parts: list[Array]) -> Array:
+        """The parts as one matrix, copied to scratch memory if there are several."""
+        if len(parts) == 1:
+            return parts[0]
+        together = tape.scratch(len(parts[0]), self.linear.shape[1])
+        for part, columns in zip(parts, self._columns(together), strict=True):
+            tape.copy(part, columns)
+        return together
+
+    # ---- forward ----
+
     def propagate(self, p: Propagation) -> None:
         """Records y = sum of x_i A_i^T, + b; or y += that, without bias."""
-        add = p.add and not self.has_bias
-        parts = rows_at_offsets(p.x, p.indexes, len(p.y))
-        for x, linear in zip(parts, self._columns(self.linear), strict=True):
-            weights = self.store.transposed(linear, pays=len(p.y) in TRANSPOSED_ROWS)
-            p.tape.matmul(x, weights, p.y, add=add)
-            add = True
-        if self.has_bias:
-            p.tape.add(p.y, self.bias, p.y)  # type: ignore[arg-type]
+        tape, add = p.tape, p.add and not self.has_bias
+        splice = self._splice(p.x, p.indexes, len(p.y))
+        if splice is not None:
+            wide = tape.scratch(len(splice.x), len(self.linear) * len(splice.offsets))
+            weights = self.store.transposed(
+                splice.by_row(self.linear), pays=len(p.y) in TRANSPOSED_ROWS
+            )
+            tape.matmul(splice.x, weights, wide)
+            terms = [*([p.y] if add else []), *splice.products(wide)]
+            tape.add(terms[0], terms[1], p.y)
+            for term in terms[2:]:
+                tape.add(p.y, term, p.y)
+        else:
+            x = self._side_by_side(tape, rows_at_offsets(p.x, p.indexes, len(p.y)))
+            weights = self.store.transposed(self.linear, pays=len(p.y) in TRANSPOSED_ROWS)
+            tape.matmul(x, weights, p.y, add=add)
+        if self.bias is not None and self.has_bias:
+            tape.add(p.y, self.bias, p.y)
+
+    # ---- backward ----
 
     def backprop(self, b: Backpropagation) -> None:
         """Records dx_i += dy A_i for each offset, and the gradient."""
         num_rows = len(b.dy)
+        splice = self._splice(b.x, b.indexes, num_rows)
+        if splice is not None:
+            self._backprop_splice(b, splice)
+            return
         if b.dx is not None:
-            if not b.add:
-                b.tape.fill(0.0, b.dx)
-            parts = rows_at_offsets(b.dx, b.indexes, num_rows)
-            for dx, linear in zip(parts, self._columns(self.linear), strict=True):
-                b.tape.matmul(b.dy, linear, dx, add=True)
+            self._record_input_derivative(b, b.dx)
         if b.update:
-            self._update(b, rows_at_offsets(b.x, b.indexes, num_rows))
+            x = self._side_by_side(b.tape, rows_at_offsets(b.x, b.indexes, num_rows))
+            self._update(b, [x])
 
-    def _update(self, b: Backpropagation, parts: list[Array]) -> None:
+    def _record_input_derivative(self, b: Backpropagation, dx: Array) -> None:
+        parts = rows_at_offsets(dx, b.indexes, len(b.dy))
+        if not b.add:
+            b.tape.fill(0.0, dx)
+        if len(parts) == 1:
+            b.tape.matmul(b.dy, self.linear, parts[0], add=True)
+            return
+        together = b.tape.scratch(len(b.dy), self.linear.shape[1])
+        b.tape.matmul(b.dy, self.linear, together)
+        for part, derivative in zip(parts, self._columns(together), strict=True):
+            b.tape.add(part, derivative, part)
+
+    def _backprop_splice(self, b: Backpropagation, splice: TimeSplice) -> None:
+        """The same, with the rows of the input instead of those of its splice."""
+        tape, count = b.tape, len(splice.offsets)
+        wide = tape.scratch(len(splice.x), b.dy.shape[1] * count)
+        for gap in splice.gaps(wide):
+            tape.fill(0.0, gap)
+        for view in splice.products(wide):
+            tape.copy(b.dy, view)
+        if b.dx is not None:
+            assert isinstance(b.indexes, TimeOffsetPrecomputedIndexes)
+            first = min(b.indexes.row_offsets)
+            end = first + len(splice.x)
+            tape.matmul(wide, splice.by_row(self.linear), b.dx[first:end], add=b.add)
+            for rest in () if b.add else (b.dx[:first], b.dx[end:]):
+                if len(rest):
+                    tape.fill(0.0, rest)
+        if b.update:
+            self._update(b, splice.parts, (splice, wide))
+
+    def _update(
+        self, b: Backpropagation, parts: list[Array], spread: tuple[TimeSplice, Array] | None = None
+    ) -> None:
         directions = self.store.directions
         linear = directions["linear_params"]
         bias = directions["bias_params"] if self.has_bias else None
+        spread = spread if bias is None else None
         if self.store.natural_gradient and self.component.use_natural_gradient:
-            self.preconditioner.record(b.tape, parts, b.dy, linear, bias, first=b.first)
+            self.preconditioner.record(
+                b.tape, parts, b.dy, linear, bias, first=b.first, spread=spread
+            )
+        elif spread is not None:
+            splice, wide = spread
+            b.tape.matmul(wide.T, splice.x, splice.by_row(linear), add=not b.first)
         else:
             record_affine_gradient(b.tape, parts, b.dy, linear, bias, first=b.first)
