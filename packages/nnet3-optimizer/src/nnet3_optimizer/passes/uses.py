@@ -108,10 +108,10 @@ class Uses:
         matrix, row, rows, col, cols = self.parts[submatrix]
         if int(self._last_write[matrix]) <= after:
             return True
-        last = self._last_writes_to(matrix, col, cols, before)
+        last = self.last_writes_to(matrix, col, cols, before)
         return bool(last[row : row + rows].max() <= after)
 
-    def _last_writes_to(self, matrix: int, col: int, cols: int, before: int) -> Ids:
+    def last_writes_to(self, matrix: int, col: int, cols: int, before: int) -> Ids:
         """Returns the last command that writes to some columns of each row, (rows,); or -1."""
         key = matrix, col, cols, before
         if key not in self._last_writes:

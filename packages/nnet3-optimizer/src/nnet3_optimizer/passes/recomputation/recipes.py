@@ -22,17 +22,23 @@ from nnet3_compiler.declaration import (
     alpha_bits,
     alpha_value,
 )
-from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.analysis.csr import Ids, positions_in_lists, splits_of, where
+from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.variables import (
     COL_OFFSET,
+    MATRIX,
     NUM_COLS,
+    NUM_ROWS,
+    ROW_OFFSET,
     Table,
 )
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.passes.uses import Uses
 from nnet3_optimizer.program import Program
 
-_COPIES = (MatrixCopy.OPCODE, CopyRows.OPCODE, CopyRowsMulti.OPCODE, SetConst.OPCODE)
+_COPIES = CommandKinds.of(MatrixCopy, CopyRows, CopyRowsMulti, SetConst)
+_FROM_ONE_MATRIX = CommandKinds.of(MatrixCopy, CopyRows)
+_TERMS = CommandKinds.of(MatrixCopy, MatrixAdd)
 _ADDITIONS = {
     MatrixCopy.OPCODE: MatrixAdd.OPCODE,
     MatrixAdd.OPCODE: MatrixAdd.OPCODE,
@@ -129,7 +135,7 @@ class RecipeBook:
         """All of the matrix was copied from elsewhere, or from one part of itself."""
         program, uses = self.program, self.uses
         writers = forward[uses.writes[forward]]
-        copies = np.isin(program.opcodes[uses.command[writers]], _COPIES)
+        copies = _COPIES.among(program.opcodes[uses.command[writers]])
         if not copies.any():
             return None
         part = self._common_part(matrix, writers[~copies], writers[copies])
@@ -182,51 +188,52 @@ class RecipeBook:
 
     def _copied_elsewhere(self, matrix: int, forward: Ids, first_backward: int) -> Recipe | None:
         """All rows of the matrix were copied to one other matrix."""
-        places: dict[tuple[int, int], Ids] = {}
-        last_write = int(self.uses.command[forward[self.uses.writes[forward]]].max(initial=-1))
-        for command in self._copies_of(forward, last_write).tolist():
-            target = self._place_of_copy(command, matrix)
-            if target is None:
+        commands = self._readers(forward, _FROM_ONE_MATRIX)
+        given, output = (
+            self.program.submatrices[self.program.table[commands, column]]
+            for column in (_INPUT, _OUTPUT)
+        )
+        num_rows, num_cols = self.program.matrices[matrix].tolist()
+        whole_rows = (given[:, NUM_COLS] == num_cols) & (output[:, MATRIX] != matrix)
+        places = output[whole_rows][:, [MATRIX, COL_OFFSET]].tolist()
+        for source, column in dict.fromkeys(map(tuple, places)):
+            there = whole_rows & (output[:, MATRIX] == source) & (output[:, COL_OFFSET] == column)
+            if output[there, NUM_ROWS].sum() < num_rows:
                 continue
-            if not self._keep(int(self.program.table[command, _OUTPUT]), command, first_backward):
-                continue
-            key, from_rows, to_rows = target
-            rows = places.setdefault(key, np.full(self.program.matrices[matrix, 0], -1))
-            rows[from_rows] = to_rows
-        for (source, column), rows in places.items():
+            from_rows, to_rows, by = self._rows_of_copies(commands[there])
+            last_writes = self.uses.last_writes_to(source, column, num_cols, first_backward)
+            stays = (from_rows >= 0) & (last_writes[to_rows] <= by)
+            rows = np.full(num_rows, -1)
+            rows[from_rows[stays]] = to_rows[stays]
             if (rows >= 0).all():
                 step = self._gather(matrix, source, column, rows)
                 return self._recipe(matrix, forward, first_backward, step, {source})
         return None
 
-    def _copies_of(self, forward: Ids, last_write: int) -> Ids:
-        """The commands after the last write that copy with scale 1, before they are looked at."""
-        commands = self.uses.command[forward[~self.uses.writes[forward]]]
-        rows = self.program.table[commands]
-        is_copy = (rows[:, OPCODE_COLUMN] == MatrixCopy.OPCODE) | (
-            rows[:, OPCODE_COLUMN] == CopyRows.OPCODE
-        )
-        is_copy &= (rows[:, ALPHA_COLUMN] == _ONE) & (commands >= last_write)
-        copies: Ids = commands[is_copy]
-        return copies
+    def _rows_of_copies(self, commands: Ids) -> tuple[Ids, Ids, Ids]:
+        """From which row (-1 for none) to which row, and by which command, copies go."""
+        table = self.program.table[commands]
+        given, output = (self.program.submatrices[table[:, at]] for at in (_INPUT, _OUTPUT))
+        counts = output[:, NUM_ROWS].astype(np.int64)
+        position = positions_in_lists(counts)
+        from_rows = np.repeat(given[:, ROW_OFFSET], counts) + position
+        splits = splits_of(counts)
+        for at in where(table[:, OPCODE_COLUMN] == CopyRows.OPCODE).tolist():
+            indexes = self.program.indexes[table[at, _INDEXES]]
+            rows = np.where(indexes >= 0, given[at, ROW_OFFSET] + indexes, -1)
+            from_rows[splits[at] : splits[at + 1]] = rows
+        to_rows = np.repeat(output[:, ROW_OFFSET], counts) + position
+        return from_rows, to_rows, np.repeat(commands, counts)
 
-    def _place_of_copy(self, command: int, matrix: int) -> tuple[tuple[int, int], Ids, Ids] | None:
-        """Where an exact copy of whole rows goes: (matrix, column), rows from, rows to."""
-        row = self.program.table[command].tolist()
-        if row[OPCODE_COLUMN] not in (MatrixCopy.OPCODE, CopyRows.OPCODE):
-            return None
-        given, output = self.uses.parts[row[_INPUT]], self.uses.parts[row[_OUTPUT]]
-        if row[ALPHA_COLUMN] != _ONE or output.matrix == matrix:
-            return None
-        if given.cols != int(self.program.matrices[matrix, 1]):
-            return None
-        to_rows = np.arange(output.rows)
-        from_rows = to_rows
-        if row[OPCODE_COLUMN] == CopyRows.OPCODE:
-            indexes = self.program.indexes[row[_INDEXES]]
-            to_rows = np.flatnonzero(indexes >= 0)
-            from_rows = indexes[to_rows]
-        return (output.matrix, output.col), from_rows + given.row, to_rows + output.row
+    def _readers(self, forward: Ids, kinds: CommandKinds) -> Ids:
+        """The commands of some kinds, with scale 1, that read a matrix after the last write."""
+        writes = self.uses.writes[forward]
+        commands = self.uses.command[forward]
+        rows = self.program.table[commands]
+        reads = ~writes & kinds.among(rows[:, OPCODE_COLUMN]) & (rows[:, ALPHA_COLUMN] == _ONE)
+        reads &= commands >= commands[writes].max(initial=-1)
+        readers: Ids = commands[reads]
+        return readers
 
     def _gather(self, matrix: int, source: int, column: int, rows: Ids) -> Table:
         """The command that copies these rows of a matrix, from a column on, to another matrix."""
@@ -248,14 +255,7 @@ class RecipeBook:
 
     def _term_of_a_sum(self, matrix: int, forward: Ids, first_backward: int) -> Recipe | None:
         """The matrix was added to others, and the sum and the others are kept."""
-        last_write = int(self.uses.command[forward[self.uses.writes[forward]]].max(initial=-1))
-        commands = self.uses.command[forward[~self.uses.writes[forward]]]
-        rows = self.program.table[commands]
-        is_term = (rows[:, OPCODE_COLUMN] == MatrixCopy.OPCODE) | (
-            rows[:, OPCODE_COLUMN] == MatrixAdd.OPCODE
-        )
-        is_term &= (rows[:, ALPHA_COLUMN] == _ONE) & (commands >= last_write)
-        for command in commands[is_term].tolist():
+        for command in self._readers(forward, _TERMS).tolist():
             output, given = self.program.table[command, [_OUTPUT, _INPUT]].tolist()
             total = self._matrix(output)
             if total == matrix or not self.program.layout.is_whole[[output, given]].all():

@@ -75,8 +75,12 @@ class Rewriting:
         """
         replacements = [self._replacement(recipe) for recipe in recipes]
         self._rename()
-        for replacement in replacements:
-            self._insert(replacement)
+        counts = [len(recipe.steps) for recipe in recipes]
+        steps = self._renamed_steps(recipes, counts)
+        for replacement, own in zip(
+            replacements, np.split(steps, np.cumsum(counts)[:-1]), strict=True
+        ):
+            self._insert(replacement, own)
         self._rename_in_lists()
         end = np.array(list(ends.values()), dtype=np.int64)
         freed = self.program.analysis.lifetimes.deallocate[list(ends)]
@@ -152,7 +156,17 @@ class Rewriting:
 
     # -- new commands --------------------------------------------------------------------------
 
-    def _insert(self, replacement: _Replacement) -> None:
+    def _renamed_steps(self, recipes: list[Recipe], counts: list[int]) -> Table:
+        """Returns the steps of all recipes, one after another, with the names of now."""
+        steps = np.concatenate([recipe.steps for recipe in recipes])
+        at = np.repeat([recipe.first_backward for recipe in recipes], counts)
+        named = SCHEMA.is_matrix[steps[:, OPCODE_COLUMN]] & (steps > 0)
+        named &= steps < len(self.program.submatrices)  # others were made for the recipe
+        step, column = named.nonzero()
+        steps[step, column] = self._renamed(steps[step, column], at[step])
+        return steps
+
+    def _insert(self, replacement: _Replacement, steps: Table) -> None:
         """Frees the matrix after its last use before the marker, and makes it again later."""
         recipe = replacement.recipe
         allocated = self._allocation(recipe.matrix)
@@ -161,12 +175,6 @@ class Rewriting:
         self.edit.insert(recipe.last_forward + 1, np.array([free.row], np.int32))
         allocation = self.program.table[[allocated]].copy()
         allocation[0, 2] = replacement.later
-        steps = recipe.steps.copy()
-        named = SCHEMA.is_matrix[steps[:, OPCODE_COLUMN]] & (steps > 0)
-        named &= steps < len(self.program.submatrices)  # others were made for the recipe
-        step, column = named.nonzero()
-        at = np.full(len(step), recipe.first_backward)
-        steps[step, column] = self._renamed(steps[step, column], at)
         if recipe.part:
             self._keep_part(replacement, allocated)
             steps = np.concatenate([self._copy_of_part(replacement), steps])
