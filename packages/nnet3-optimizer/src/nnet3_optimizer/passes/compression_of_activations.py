@@ -13,7 +13,8 @@ from nnet3_compiler.commands import (
     NoOperationMarker,
 )
 from nnet3_optimizer.analysis.accesses import READ
-from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.analysis.csr import Bools, Ids, where
+from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.compression import INT16, ONE_BIT
 from nnet3_optimizer.editing import Edit
@@ -26,6 +27,8 @@ LOSSY_RANGE = 10.0
 
 
 RELU = "RectifiedLinearComponent"
+
+_BACKWARD = CommandKinds.of(Backprop, BackpropNoModelUpdate)
 
 
 def compress_activations(program: Program, level: int) -> Program:
@@ -118,15 +121,21 @@ class Gap(NamedTuple):
 
 def kept_as_bits(program: Program, marker: int) -> list[Gap]:
     """Returns the matrices of which the backward part needs only the signs: rule 1."""
-    found = []
-    candidates = np.intersect1d(_used_on_both_sides(program, marker), _outputs_of_relus(program))
-    for matrix in candidates.tolist():
-        gap = _gap(program, matrix, marker)
-        commands, accesses = program.analysis.accesses_to_matrix(matrix)
-        is_only_read = int(commands[-1]) == gap.first_backward and int(accesses[-1]) == READ
-        if is_only_read and _is_looked_at_by_relu(program, matrix, gap.first_backward):
-            found.append(gap)
-    return found
+    candidates = _outputs_of_relus(program)
+    if not len(candidates):
+        return []
+    both = np.zeros(len(program.matrices), dtype=np.bool_)
+    both[_used_on_both_sides(program, marker)] = True
+    lists = program.analysis.matrix_accesses
+    candidates = candidates[both[candidates]]
+    last = lists.splits[candidates + 1] - 1
+    # The last access is the only one of the backward part, and no more than a look.
+    fits = (lists.command[last - 1] < marker) & (lists.access[last] == READ)
+    fits &= _is_looked_at_by_relu(program, candidates, lists.command[last])
+    gaps = zip(
+        candidates[fits], lists.command[last - 1][fits], lists.command[last][fits], strict=True
+    )
+    return [Gap(*map(int, gap)) for gap in gaps]
 
 
 def _gap(program: Program, matrix: int, marker: int) -> Gap:
@@ -142,22 +151,36 @@ def _used_on_both_sides(program: Program, marker: int) -> Ids:
     return np.flatnonzero((first >= 0) & (first < marker) & (last > marker) & ~is_output)
 
 
-def _outputs_of_relus(program: Program) -> Ids:
-    """Returns the matrices that hold output values of rectified linear units that run backward."""
+def _is_relu(program: Program, components: Ids) -> Bools:
+    """Which of these components are rectified linear units."""
     is_relu = np.array([c.type == RELU for c in program.nnet.components], dtype=np.bool_)
+    of_each: Bools = is_relu[components]
+    return of_each
+
+
+def _outputs_of_relus(program: Program) -> Ids:
+    """The matrices that hold output values of rectified linear units that run backward."""
     at = program.positions(Backprop.OPCODE, BackpropNoModelUpdate.OPCODE)
-    at = at[is_relu[operand(program.table, at, Backprop, "component")]]
+    at = at[_is_relu(program, operand(program.table, at, Backprop, "component"))]
     values = operand(program.table, at, Backprop, "output_value")
-    matrices: Ids = program.submatrices[values, MATRIX]
-    return matrices
+    is_output = np.zeros(len(program.matrices), dtype=np.bool_)
+    is_output[program.submatrices[values, MATRIX]] = True
+    is_output[0] = False
+    return where(is_output)
 
 
-def _is_looked_at_by_relu(program: Program, matrix: int, command: int) -> bool:
-    """Whether a command runs a rectified linear unit backward, with the matrix as output value."""
-    row = program.table[command].tolist()
-    if row[0] not in (Backprop.OPCODE, BackpropNoModelUpdate.OPCODE):
-        return False
-    backprop = Backprop.from_row(row)
-    others = [backprop.input_value, backprop.output_deriv, backprop.input_deriv]
-    is_relu = program.nnet.components[backprop.component].type == RELU
-    return is_relu and matrix not in program.submatrices[others, MATRIX].tolist()
+def _is_looked_at_by_relu(program: Program, matrices: Ids, commands: Ids) -> Bools:
+    """Whether commands run rectified linear units backward, with a matrix as output value only.
+
+    Args:
+        program: The program.
+        matrices: (N,) the matrices.
+        commands: (N,) the command for each.
+    """
+    runs = _BACKWARD.among(program.opcodes[commands])
+    component = np.where(runs, operand(program.table, commands, Backprop, "component"), 0)
+    fits = runs & _is_relu(program, component)
+    for name in ("input_value", "output_deriv", "input_deriv"):
+        other = np.where(runs, operand(program.table, commands, Backprop, name), 0)
+        fits &= program.submatrices[other, MATRIX] != matrices
+    return fits

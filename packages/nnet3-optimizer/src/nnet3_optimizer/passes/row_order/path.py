@@ -97,8 +97,7 @@ class Path:
         """The commands that write to a matrix, or only read it; freeing it does not count."""
         at = self.uses.of_matrix(matrix)
         commands = self.uses.command[at[self.uses.writes[at] == writing]]
-        users: list[int] = np.unique(commands).tolist()
-        return users
+        return list(dict.fromkeys(commands.tolist()))  # each once, in order
 
     def _is_whole(self, *submatrices: int) -> bool:
         return bool(self.program.layout.is_whole[list(submatrices)].all())
