@@ -12,10 +12,11 @@ from nnet3_compiler.debug_info import MatrixDebugInfo
 from nnet3_compiler.declaration import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
+    TABLE_WIDTH,
     Command,
 )
 
-from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.analysis.csr import Ids, ordering
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.pair_lists import PairLists
 from nnet3_optimizer.analysis.variables import Table
@@ -61,7 +62,10 @@ class Edit:
             before: (N,) positions in the original table, or one position for all.
             commands: (N, TABLE_WIDTH) int32.
         """
-        self._inserted.append((np.broadcast_to(np.asarray(before), len(commands)), commands))
+        places = np.asarray(before, dtype=np.int64)
+        if not places.ndim:
+            places = np.full(len(commands), places)
+        self._inserted.append((places, commands))
 
     # -- what commands refer to ----------------------------------------------------------------
 
@@ -154,10 +158,15 @@ class Edit:
     def _final_table(self) -> Table:
         table = self.table
         if self._inserted:
-            # np.insert keeps the order of what goes to one position.
             places = np.concatenate([before for before, _ in self._inserted])
-            rows = np.concatenate([rows for _, rows in self._inserted])
-            table = np.insert(table, places, rows, axis=0)
+            order = ordering(places)  # what goes to one position keeps its order
+            inserted = places[order] + np.arange(len(order))
+            is_old = np.ones(len(table) + len(order), dtype=np.bool_)
+            is_old[inserted] = False
+            longer = np.empty((len(is_old), TABLE_WIDTH), dtype=np.int32)
+            longer[is_old] = table
+            longer[inserted] = np.concatenate([rows for _, rows in self._inserted])[order]
+            table = longer
         kept = table[:, OPCODE_COLUMN] != NoOperation.OPCODE
         return table if kept.all() else table[kept]
 

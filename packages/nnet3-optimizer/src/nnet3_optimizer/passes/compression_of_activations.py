@@ -12,6 +12,7 @@ from nnet3_compiler.commands import (
     DecompressMatrix,
     NoOperationMarker,
 )
+from nnet3_compiler.emission import command_rows
 from nnet3_optimizer.analysis.accesses import READ
 from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.kinds import CommandKinds
@@ -96,12 +97,13 @@ def compress_activations(program: Program, level: int) -> Program:
         return program
     edit = Edit(program)
     for gaps, kind, alpha in ((bits, ONE_BIT, 0.0), (others, INT16, LOSSY_RANGE)):
-        for gap in gaps:
-            whole = int(program.layout.whole_submatrix[gap.matrix])
-            pack = CompressMatrix(matrix=whole, compression_type=kind, truncate=1, alpha=alpha)
-            unpack = DecompressMatrix(matrix=whole)
-            edit.insert(gap.last_forward + 1, np.array([pack.row], np.int32))
-            edit.insert(gap.first_backward, np.array([unpack.row], np.int32))
+        matrix, last_forward, first_backward = np.array(gaps, dtype=np.int64).reshape(-1, 3).T
+        whole = program.layout.whole_submatrix[matrix]
+        packs = command_rows(
+            CompressMatrix, len(gaps), alpha, matrix=whole, compression_type=kind, truncate=1
+        )
+        edit.insert(last_forward + 1, packs)
+        edit.insert(first_backward, command_rows(DecompressMatrix, len(gaps), matrix=whole))
     return edit.program()
 
 

@@ -22,7 +22,7 @@ from nnet3_compiler.declaration import (
     alpha_bits,
     alpha_value,
 )
-from nnet3_optimizer.analysis.csr import Ids, positions_in_lists, splits_of, where
+from nnet3_optimizer.analysis.csr import Bools, Ids, positions_in_lists, splits_of, where
 from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.variables import (
     COL_OFFSET,
@@ -95,6 +95,20 @@ class RecipeBook:
         self.marker = marker
         self.edit = edit
         self.uses = Uses(program)
+        # Which matrices are worth a look, for each kind of recipe.
+        forward = self.uses.command < marker
+        rows = program.table[self.uses.command]
+        kinds, writes = rows[:, OPCODE_COLUMN], self.uses.writes
+        reads = forward & ~writes & (rows[:, ALPHA_COLUMN] == _ONE)
+        self._is_made_of_copies = self._matrices(forward & writes & _COPIES.among(kinds))
+        self._is_copied = self._matrices(reads & _FROM_ONE_MATRIX.among(kinds))
+        self._is_added = self._matrices(reads & _TERMS.among(kinds))
+
+    def _matrices(self, accesses: Bools) -> Bools:
+        """Returns the matrices, (M,) bool, of some accesses, (A,) bool."""
+        found = np.zeros(len(self.program.matrices), dtype=np.bool_)
+        found[self.uses.matrix_of(where(accesses))] = True
+        return found
 
     def recipes(self, matrix: int) -> Iterator[Recipe]:
         """Returns the recipes for a matrix that both parts use, the most exact first."""
@@ -104,11 +118,12 @@ class RecipeBook:
         if not len(forward) or not len(backward) or uses.writes[backward].any():
             return
         first_backward = int(uses.command[backward[0]])
-        for found in (
-            self._made_of_copies(matrix, forward, first_backward),
-            self._copied_elsewhere(matrix, forward, first_backward),
-            self._term_of_a_sum(matrix, forward, first_backward),
+        for is_worth_a_look, find in (
+            (self._is_made_of_copies, self._made_of_copies),
+            (self._is_copied, self._copied_elsewhere),
+            (self._is_added, self._term_of_a_sum),
         ):
+            found = find(matrix, forward, first_backward) if is_worth_a_look[matrix] else None
             if found is not None and self.as_bits.isdisjoint(found.sources):
                 yield found
 
