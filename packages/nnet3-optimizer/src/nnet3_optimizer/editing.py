@@ -15,6 +15,7 @@ from nnet3_compiler.declaration import (
     TABLE_WIDTH,
     Command,
 )
+from nnet3_descriptors.components import PrecomputedIndexes
 
 from nnet3_optimizer.analysis.csr import Ids, ordering
 from nnet3_optimizer.analysis.layout import Layout
@@ -42,6 +43,7 @@ class Edit:
         self._indexes = list(program.indexes)
         self._indexes_multi = list(program.indexes_multi)
         self._indexes_ranges = list(program.indexes_ranges)
+        self._precomputed = list(program.precomputed_indexes)
         self._inserted: list[tuple[Ids, Table]] = []
 
     # -- commands ------------------------------------------------------------------------------
@@ -129,6 +131,11 @@ class Edit:
         """Adds a list of (begin, end) pairs; returns its number."""
         return _append(self._indexes_ranges, values)
 
+    def precomputed(self, indexes: PrecomputedIndexes) -> int:
+        """Adds what a component precomputed from indexes; returns its number."""
+        self._precomputed.append(indexes)
+        return len(self._precomputed) - 1
+
     # -- the result ----------------------------------------------------------------------------
 
     def program(self) -> Program:
@@ -140,6 +147,7 @@ class Edit:
             indexes=tuple(self._indexes),
             pair_lists=self._pair_lists(),
             indexes_ranges=tuple(self._indexes_ranges),
+            precomputed_indexes=tuple(self._precomputed),
             debug_info=tuple(self._debug_info),
         )
 

@@ -10,8 +10,9 @@ class OptimizeOptions:
     """Which passes run; each option can be turned off alone.
 
     The names are those of Kaldi's options (with "-" for "_"), except for those that Kaldi lacks:
-    `remove_dead_commands`, `order_rows_early`, `recompute_activations` and `verify`. A computation
-    in several segments, which is to become a loop, is treated accordingly, without an option.
+    `remove_dead_commands`, `order_rows_early`, `split_statistics`, `recompute_activations` and
+    `verify`. A computation in several segments, which is to become a loop, is treated accordingly,
+    without an option.
 
     Attributes:
         optimize: False turns off everything but what an option outside of this list asks for:
@@ -33,6 +34,7 @@ class OptimizeOptions:
         memory_compression_level: 0 for none, 1 for what loses nothing, 2 for 16-bit values too. See
             `passes.compression_of_activations`.
         order_rows_early: See `passes.row_order`.
+        split_statistics: See `passes.statistics_parts`.
         recompute_activations: See `passes.recomputation`.
         verify: Check the computation after each pass, and prove that it still does the same, where
             the pass is meant to change nothing.
@@ -59,6 +61,7 @@ class OptimizeOptions:
     max_deriv_time_relative: int | None = None
     memory_compression_level: int = attrs.field(default=1)
     order_rows_early: bool = True
+    split_statistics: bool = True
     recompute_activations: bool = True
     verify: bool = False
 

@@ -30,6 +30,7 @@ from nnet3_optimizer.passes.row_operations import (
 )
 from nnet3_optimizer.passes.row_order import order_rows_early
 from nnet3_optimizer.passes.sizing import move_sizing_commands
+from nnet3_optimizer.passes.statistics_parts import split_statistics
 from nnet3_optimizer.passes.trimming import trim_matrices
 from nnet3_optimizer.passes.zeroing import remove_needless_zeroing
 from nnet3_optimizer.program import Program
@@ -126,6 +127,11 @@ PIPELINE: tuple[Pass, ...] = (
         "order-rows-early",
         lambda p, o: order_rows_early(p),
         lambda o: o.optimize and o.order_rows_early,
+    ),
+    Pass(
+        "split-statistics",
+        lambda p, o: split_statistics(p),
+        lambda o: o.optimize and o.split_statistics,
     ),
     Pass(
         "extend-matrices",

@@ -21,6 +21,7 @@ from nnet3_optimizer.analysis.variables import Table
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
+    from nnet3_descriptors.components import PrecomputedIndexes
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -39,6 +40,7 @@ class Program:
         indexes: Lists of rows, -1 for none.
         pair_lists: The lists of (submatrix, row) pairs.
         indexes_ranges: (rows, 2) int32 each: begin, end.
+        precomputed_indexes: What components precomputed from indexes; 0 is None.
         debug_info: One entry for each matrix, or none at all.
     """
 
@@ -50,6 +52,7 @@ class Program:
     indexes: tuple[Table, ...]
     pair_lists: PairLists
     indexes_ranges: tuple[Table, ...]
+    precomputed_indexes: tuple[PrecomputedIndexes | None, ...]
     debug_info: tuple[MatrixDebugInfo, ...]
 
     @classmethod
@@ -64,6 +67,7 @@ class Program:
             indexes=computation.indexes,
             pair_lists=PairLists(computation.indexes_multi),
             indexes_ranges=computation.indexes_ranges,
+            precomputed_indexes=computation.precomputed_indexes,
             debug_info=computation.matrix_debug_info,
         )
 
@@ -118,5 +122,6 @@ class Program:
             indexes=self.indexes,
             indexes_multi=self.pair_lists.lists,
             indexes_ranges=self.indexes_ranges,
+            precomputed_indexes=self.precomputed_indexes,
             matrix_debug_info=self.debug_info,
         )

@@ -11,6 +11,8 @@ from nnet3_compiler.commands import (
     ProvideOutput,
     StoreStats,
 )
+from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
+from nnet3_descriptors.components.properties import ComponentProperties as Property
 from nnet3_descriptors.nodes import ComponentNode, InputNode, OutputNode
 
 from nnet3_optimizer.analysis.csr import Bools, Ids
@@ -83,6 +85,8 @@ def check_order(subject: Subject) -> None:
 
     1. There is a marker.
     2. With one marker: Propagate and StoreStats come before it, both kinds of Backprop after it.
+       Components that have no parameters, make no memos and are not random may run forward once
+       more in the backward part, which is cheaper than to keep what they gave.
     3. With several markers (a computation in several forward segments) nothing runs backward.
     """
     if not len(subject.segment_ends):
@@ -94,5 +98,11 @@ def check_order(subject: Subject) -> None:
         subject.require(nowhere, backward, "runs backward in a computation of several segments")
         return
     forward = subject.positions(Propagate, StoreStats)
-    subject.require(forward < end, forward, f"runs forward after the marker, c{end}")
+    once_only = int(Property.UPDATABLE | Property.USES_MEMO | Property.RANDOM)
+    properties = subject.analysis.component_properties
+    component = subject.table[forward, FIRST_OPERAND_COLUMN]
+    # Numbers out of range are found elsewhere.
+    again = properties[np.minimum(component, len(properties) - 1)] & once_only == 0
+    again &= subject.opcodes[forward] == Propagate.OPCODE
+    subject.require((forward < end) | again, forward, f"runs forward after the marker, c{end}")
     subject.require(backward > end, backward, f"runs backward before the marker, c{end}")

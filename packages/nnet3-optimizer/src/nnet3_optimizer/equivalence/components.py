@@ -2,7 +2,8 @@
 
 A NoOp is a copy. Other components are unknown functions: of each row where they are simple, have no
 memo and are not random, else of all rows together. What they add to their update, and to their
-statistics, is a sum over rows in the first case.
+statistics, is a sum over rows in the first case. Statistics over time are functions of ranges of
+rows; see `statistics`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Hashable, Iterable
 
 from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Propagate, StoreStats
 
+from nnet3_optimizer.equivalence import statistics
 from nnet3_optimizer.equivalence.behaviour import Contributions
 from nnet3_optimizer.equivalence.copies import Command
 from nnet3_optimizer.equivalence.field import PRIME
@@ -31,6 +33,11 @@ def _propagate(state: State, command: Command) -> None:
     if function_of.works_by_rows:
         state.pattern.require_same_order(given, output)
         rows = state.unknowns.values(("forward", component), state.read(given).keys())
+        state.write_unknowns(output, rows, adds=adds)
+        return
+    indexes = statistics.ranges_of(state, precomputed)
+    if indexes is not None:
+        rows = statistics.forward(state, component, indexes, given)
         state.write_unknowns(output, rows, adds=adds)
         return
     about: list[Hashable] = [
@@ -83,6 +90,7 @@ def _backward(state: State, command: Command, *, updates: bool) -> None:
     if not function_of.backprop_needs_output:
         output_value = _NONE
     values = input_value, output_value, output_deriv
+    indexes = statistics.ranges_of(state, precomputed)
     adds = function_of.backprop_adds and not state.same_place(input_deriv, output_deriv)
     if function_of.works_by_rows:
         for each in (input_value, output_value, input_deriv):
@@ -90,6 +98,9 @@ def _backward(state: State, command: Command, *, updates: bool) -> None:
         contributions = _backward_by_rows(state, component, values)
         if input_deriv:
             state.write_unknowns(input_deriv, contributions, adds=adds)
+    elif indexes is not None:
+        contributions = statistics.backward(state, component, indexes, *values)
+        state.write_unknowns(input_deriv, contributions, adds=adds)
     else:
         if memo and memo not in state.memos:
             raise EquivalenceError(
