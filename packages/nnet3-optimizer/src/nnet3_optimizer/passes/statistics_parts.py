@@ -99,7 +99,9 @@ def split_statistics(program: Program, least_bytes: int = LEAST_BYTES) -> Progra
 def _pools(program: Program) -> Ids:
     """Returns the commands that pool statistics."""
     at = program.positions(Propagate.OPCODE)
-    types = np.array([c.type == "StatisticsPoolingComponent" for c in program.nnet.components])
+    types = np.array(
+        [c.type == "StatisticsPoolingComponent" for c in program.nnet.components], dtype=np.bool_
+    )
     pools: Ids = at[types[program.table[at, FIRST_OPERAND_COLUMN]]]
     return pools
 
