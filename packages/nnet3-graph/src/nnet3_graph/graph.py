@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Sequence
 from functools import cached_property
@@ -68,10 +69,9 @@ class ComputationGraph:
     @cached_property
     def _starts(self) -> tuple[int, ...]:
         """The first cindex id of each node, and the id after the last."""
-        starts = [self.first_cindex_id]
-        for index_set in self.index_sets:
-            starts.append(starts[-1] + len(index_set))
-        return tuple(starts)
+        sizes = {id(each): len(each) for each in set(self.index_sets)}
+        counts = (sizes[id(each)] for each in self.index_sets)
+        return tuple(itertools.accumulate(counts, initial=self.first_cindex_id))
 
     @cached_property
     def _all_ids(self) -> IdArray:

@@ -92,10 +92,14 @@ def input_locations(network: Network, graphs: Graphs, steps: Steps) -> InputLoca
     step_of_cindex = steps.step_of_cindex
     is_whole = _whole_nodes(graphs, steps)
     bounds, begin = steps.node_begin.tolist(), steps.begin.tolist()
+    copied = network.copied.tolist()
     for node, descriptor in enumerate(network.descriptors):
         if descriptor is None or bounds[node] == bounds[node + 1]:
             continue
         own = steps.by_node[bounds[node] : bounds[node + 1]]
+        if is_whole[node] and copied[node] >= 0:
+            pieces.add(own, 0, 1.0, graphs.segments[0].moved_ids(copied[node], node, 0, 0))
+            continue
         if is_whole[node]:
             parts = list(graphs.segments[0].leaf_ids(node))
         else:

@@ -14,7 +14,7 @@ from nnet3_descriptors import (
     OutputNode,
 )
 from nnet3_descriptors.components.properties import ComponentProperties
-from nnet3_descriptors.descriptors import Descriptor, SumDescriptor
+from nnet3_descriptors.descriptors import Descriptor, Node, SumDescriptor
 from nnet3_descriptors.remembering import remembered
 from numpy.typing import NDArray
 
@@ -46,6 +46,8 @@ class Network:
         is_updated: (nodes,) bool, whether training changes the component: it has parameters, and
             a learning rate that is not 0.
         descriptors: The descriptor of component-input and output nodes; else None.
+        copied: (nodes,) int32, the node that the descriptor is, if it is no more than that, so that
+            its value is a copy; else -1.
         part_begin: (nodes + 1,) int32, where the parts of each descriptor begin in `part_offset`.
         part_offset: (parts,) int32, the first column of each part.
         part_dim: (parts,) int32, number of columns of each part.
@@ -60,6 +62,7 @@ class Network:
     properties: IntArray
     is_updated: NDArray[np.bool_]
     descriptors: tuple[Descriptor | None, ...]
+    copied: IntArray
     part_begin: IntArray
     part_offset: IntArray
     part_dim: IntArray
@@ -102,6 +105,7 @@ class Network:
         return Network(
             nnet=nnet,
             descriptors=tuple(descriptors),
+            copied=freeze(np.array([_copied(nnet, each) for each in descriptors], np.int32)),
             # Nodes without component find the last, which stands for none.
             properties=freeze(np.append(component_properties(nnet), np.int32(0))[component]),
             is_updated=np.append(_updated_components(nnet), np.False_)[component],
@@ -126,6 +130,14 @@ class Network:
 def component_properties(nnet: Nnet) -> IntArray:
     """Returns the properties of the components of a network as (components,) int32 bits."""
     return freeze(np.array([int(each.properties) for each in nnet.components], np.int32))
+
+
+def _copied(nnet: Nnet, descriptor: Descriptor | None) -> int:
+    """Returns the node that a descriptor is, if it is no more than that; else -1."""
+    if descriptor is None or len(descriptor.parts) > 1:
+        return -1
+    part = descriptor.parts[0]
+    return nnet.node_indexes[part.name] if isinstance(part, Node) else -1
 
 
 def _updated_components(nnet: Nnet) -> NDArray[np.bool_]:

@@ -165,8 +165,10 @@ class StepsBuilder:
             return np.zeros(len(nodes), np.bool_)
         reorders = self.network.properties[nodes] & int(ComponentProperties.REORDERS_INDEXES)
         is_plain: NDArray[np.bool_] = (reorders == 0) & ~self.phases.epochs.is_recurrent[nodes]
-        some_given = [node for node, given in enumerate(graph.given_sets) if given.bits]
-        return is_plain & ~np.isin(nodes, some_given)
+        some_given = np.zeros(len(self.network.kind), np.bool_)
+        for io in self.requests[segment].inputs:
+            some_given[self.network.nnet.node_index(io.name)] = True
+        return is_plain & ~some_given[nodes]
 
     def _add_plain_components(
         self, draft: DraftSteps, nodes: NDArray[np.int64], segment: int
