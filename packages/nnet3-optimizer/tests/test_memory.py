@@ -7,8 +7,13 @@ from hypothesis import strategies as st
 from nnet3_compiler import NnetComputation
 from nnet3_descriptors import Nnet
 from nnet3_optimizer import live_bytes, optimize, peak_bytes, plan_memory
+from nnet3_optimizer.memory.blocks import Blocks, Packing
+from nnet3_optimizer.memory.gaps import Gaps
 from nnet3_optimizer.memory.live import holdings
-from nnet3_optimizer.memory.packing import Blocks, Packing, from_the_peak, pack
+from nnet3_optimizer.memory.one_by_one import place_one_by_one
+from nnet3_optimizer.memory.packing import pack
+from nnet3_optimizer.memory.search import search
+from nnet3_optimizer.memory.sweep import from_the_peak
 from optimizer_networks import examples
 from optimizer_programs import computation
 
@@ -153,9 +158,57 @@ def random_blocks(draw: st.DrawFn) -> Blocks:
 @settings(max_examples=300, deadline=None)
 def test_packing_keeps_blocks_apart(blocks: Blocks) -> None:
     """Blocks needed at one time do not overlap, and no packing is below the bound."""
-    for packing in (from_the_peak(blocks), pack(blocks)):
+    for packing in (from_the_peak(blocks), place_one_by_one(blocks), pack(blocks)):
         assert keeps_apart(blocks, packing)
         assert packing.size >= blocks.lower_bound
+
+
+@given(random_blocks())
+@settings(max_examples=100, deadline=None)
+def test_search_meets_the_capacity(blocks: Blocks) -> None:
+    """What the search finds fits; with room for all blocks side by side it finds something."""
+    for capacity in (blocks.lower_bound, blocks.lower_bound * 5 // 4):
+        found = search(blocks, capacity)
+        assert found is None or (found.size <= capacity and keeps_apart(blocks, found))
+
+    assert search(blocks, int(blocks.sizes.sum())) is not None
+
+
+def test_search_takes_choices_back() -> None:
+    """Blocks that only fit if none is put in the way of a later one are placed so."""
+    sizes = np.array([2, 1, 2, 1, 2], np.int64)
+    spans = np.array([(0, 0, 4), (1, 0, 2), (2, 2, 6), (3, 4, 6), (4, 6, 8)], np.int64)
+    blocks = Blocks(sizes=sizes, block=spans[:, 0], begin=spans[:, 1], end=spans[:, 2])
+
+    found = search(blocks, blocks.lower_bound)
+
+    assert found is not None
+    assert found.size == blocks.lower_bound == 4
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 5)), max_size=60))
+def test_gaps_hand_out_what_is_free(steps: list[tuple[bool, int]]) -> None:
+    """No byte is given to two holders at a time, and none below the begin of the arena."""
+    gaps, held = Gaps(10), []
+    for gives_back, number in steps:
+        if gives_back and held:
+            gaps.give_back(*held.pop(number % len(held)))
+        else:
+            start = gaps.take(number)
+            taken = [byte for begin, size in held for byte in range(begin, begin + size)]
+            assert start >= 10
+            assert not set(taken).intersection(range(start, start + number))
+            held.append((start, number))
+
+
+def test_gaps_stay_clear_of_what_is_reserved() -> None:
+    """A stretch is taken behind what it must not meet, and a given stretch can be taken."""
+    gaps = Gaps(0)
+
+    assert gaps.take(4, [(2, 6), (8, 9)]) == 9
+    gaps.take_at(2, 4)
+    assert gaps.take(2) == 0
+    assert gaps.take(3) == 6
 
 
 @given(random_blocks())

@@ -8,6 +8,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.commands import (
+    SCHEMA,
     AcceptInput,
     AllocMatrixUndefined,
     AllocMatrixZeroed,
@@ -128,63 +129,74 @@ class _Holder:
 
     def __init__(self, computation: NnetComputation) -> None:
         commands = computation.command_table
-        self.commands = commands
-        self.opcodes = commands[:, OPCODE_COLUMN]
-        self.operands = commands[:, _OPERAND : _OPERAND + 2].tolist()
-        self.matrix = computation.submatrices[:, MATRIX].tolist()
+        opcodes = commands[:, OPCODE_COLUMN]
+        self.end = len(commands)
+        at = np.flatnonzero(_IS_MEMORY_COMMAND[opcodes])
+        loop_swaps = hand_over_commands(commands)
+        if len(loop_swaps):
+            at = at[(at < loop_swaps.start) | (at >= loop_swaps.stop)]
+        matrix = computation.submatrices[:, MATRIX]
+        self.events = zip(
+            at.tolist(),
+            opcodes[at].tolist(),
+            matrix[commands[at, _OPERAND]].tolist(),
+            commands[at, _OPERAND + 1].tolist(),
+            strict=True,
+        )
+        self.matrix_of = matrix
         self.matrices = computation.matrices
         self.float_bytes = matrix_bytes(computation.matrices).tolist()
         self.sizes: list[int] = []
-        self.spans: list[tuple[int, int, int]] = []
+        self.spans: tuple[list[int], list[int], list[int]] = [], [], []
         self.held: dict[int, tuple[int, int]] = {}
         self.matrix_block = [NO_BLOCK] * len(self.matrices)
         self.compressed_block = [NO_BLOCK] * len(self.matrices)
 
     def run(self) -> Holdings:
         """Returns what was found."""
-        end = len(self.opcodes)
-        loop_swaps = hand_over_commands(self.commands)
-        for at in np.flatnonzero(np.isin(self.opcodes, _MEMORY_COMMANDS)).tolist():
-            if at not in loop_swaps:
-                self._step(at, int(self.opcodes[at]))
-        for block, begin in self.held.values():
-            self.spans.append((block, begin, end))
-        block_begin_end = np.array(self.spans, dtype=np.int64).reshape(-1, 3)
+        for at, opcode, matrix, second in self.events:
+            if opcode in _TAKING:
+                if matrix not in self.held:
+                    self._take(self.matrix_block, matrix, self.float_bytes[matrix], at)
+            elif opcode == SwapMatrix.OPCODE:
+                source = int(self.matrix_of[second])
+                self.held[matrix] = self.held.pop(source)
+                self.matrix_block[matrix] = self.matrix_block[source]
+            elif opcode == DeallocMatrix.OPCODE:
+                self._give_back(matrix, at)
+            else:
+                # One form is made of the other bit by bit, so both are there during the command.
+                self._give_back(matrix, at + 1)
+                if opcode == CompressMatrix.OPCODE:
+                    size = compressed_bytes(self.matrices[matrix], second)
+                    self._take(self.compressed_block, matrix, size, at)
+                else:
+                    self._take(self.matrix_block, matrix, self.float_bytes[matrix], at)
+        for matrix in list(self.held):
+            self._give_back(matrix, self.end)
+        block, begin, end = (np.array(each, dtype=np.int64) for each in self.spans)
         return Holdings(
             bytes=np.array(self.sizes, dtype=np.int64),
             matrix_block=np.array(self.matrix_block, dtype=np.int64),
             compressed_block=np.array(self.compressed_block, dtype=np.int64),
-            block=block_begin_end[:, 0],
-            begin=block_begin_end[:, 1],
-            end=block_begin_end[:, 2],
+            block=block,
+            begin=begin,
+            end=end,
         )
 
-    def _step(self, at: int, opcode: int) -> None:
-        submatrix, second = self.operands[at]
-        matrix = self.matrix[submatrix]
-        if opcode == SwapMatrix.OPCODE:
-            source = self.matrix[second]
-            self.held[matrix] = self.held.pop(source)
-            self.matrix_block[matrix] = self.matrix_block[source]
-        elif opcode in _TAKING:
-            if matrix not in self.held:
-                self._take(self.matrix_block, matrix, self.float_bytes[matrix], at)
-        else:
-            block, begin = self.held.pop(matrix)
-            # One form is made of the other bit by bit, so both are there during the command.
-            converts = opcode != DeallocMatrix.OPCODE
-            self.spans.append((block, begin, at + converts))
-            if opcode == CompressMatrix.OPCODE:
-                size = compressed_bytes(self.matrices[matrix], second)
-                self._take(self.compressed_block, matrix, size, at)
-            elif opcode == DecompressMatrix.OPCODE:
-                self._take(self.matrix_block, matrix, self.float_bytes[matrix], at)
+    def _give_back(self, matrix: int, at: int) -> None:
+        block, begin = self.held.pop(matrix)
+        blocks, begins, ends = self.spans
+        blocks.append(block)
+        begins.append(begin)
+        ends.append(at)
 
     def _take(self, blocks: list[int], matrix: int, size: int, at: int) -> None:
-        if blocks[matrix] == NO_BLOCK:
-            blocks[matrix] = len(self.sizes)
+        block = blocks[matrix]
+        if block == NO_BLOCK:
+            block = blocks[matrix] = len(self.sizes)
             self.sizes.append(size)
-        self.held[matrix] = blocks[matrix], at
+        self.held[matrix] = block, at
 
 
 _TAKING = (AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE, AcceptInput.OPCODE)
@@ -195,3 +207,5 @@ _MEMORY_COMMANDS = (
     CompressMatrix.OPCODE,
     DecompressMatrix.OPCODE,
 )
+_IS_MEMORY_COMMAND = np.zeros(len(SCHEMA.types), dtype=np.bool_)
+_IS_MEMORY_COMMAND[list(_MEMORY_COMMANDS)] = True

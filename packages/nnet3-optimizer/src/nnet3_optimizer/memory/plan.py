@@ -6,8 +6,9 @@ import attrs
 import numpy as np
 from nnet3_compiler.computation import NnetComputation
 
+from nnet3_optimizer.memory.blocks import Blocks
 from nnet3_optimizer.memory.live import Bytes, holdings
-from nnet3_optimizer.memory.packing import Blocks, pack
+from nnet3_optimizer.memory.packing import pack
 
 NOWHERE = -1
 

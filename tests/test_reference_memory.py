@@ -1,0 +1,23 @@
+"""Memory plans of the reference cases are hardly larger than what no plan can do without."""
+
+from nnet3_compiler import compile_computation
+from nnet3_descriptors import read_nnet, set_test_mode
+from nnet3_optimizer import OptimizeOptions, optimize, plan_memory
+from reference_cases import ReferenceCase, computation_request, parametrize_cases
+
+EXCESS = 1.02
+
+OPTIONS = OptimizeOptions(), OptimizeOptions(recompute_activations=False)
+
+
+@parametrize_cases()
+def test_plan_is_near_the_bound(case: ReferenceCase) -> None:
+    """Within 2 % of the lower bound, optimized in two ways or not at all."""
+    nnet = read_nnet(case.network_path)
+    nnet = set_test_mode(nnet) if case.test_mode else nnet
+    compiled = compile_computation(nnet, computation_request(case))
+
+    for computation in (compiled, *(optimize(nnet, compiled, options) for options in OPTIONS)):
+        for alignment in (4, 64):
+            plan = plan_memory(computation, alignment=alignment)
+            assert plan.arena_bytes <= EXCESS * plan.lower_bound_bytes
