@@ -58,6 +58,7 @@ class _Sweep:
         self._offsets = offsets
         self._sizes: list[int] = blocks.sizes.tolist()
         self._block: list[int] = blocks.block.tolist()
+        self._begins: list[int] = begin.tolist()
         self._ends: list[int] = end.tolist()
         self._events = _events(blocks, begin, end, ahead)
         self._gaps = Gaps(int(blocks.sizes[blocks.stack].sum()))
@@ -66,7 +67,7 @@ class _Sweep:
         self._spans: dict[int, list[_Span]] = {block: [] for block in self._met}
         for span in np.flatnonzero(ahead & has_several).tolist():
             block = self._block[span]
-            self._spans[block].append((int(begin[span]), self._ends[span], block))
+            self._spans[block].append((self._begins[span], self._ends[span], block))
         self._reserved: list[_Span] = sorted(
             span
             for block, spans in self._spans.items()
@@ -87,7 +88,7 @@ class _Sweep:
             size = sizes[block]
             if offsets[block] != _UNPLACED:
                 gaps.take_at(offsets[block], size)
-                del reserved[0]
+                reserved.remove((self._begins[event], self._ends[event], block))
                 continue
             if block in spans:
                 offset = gaps.take(size, self._others_of(block))
