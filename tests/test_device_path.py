@@ -56,6 +56,26 @@ def test_values(case: ReferenceCase) -> None:
 
 
 @needs_compiler
+@parametrize_cases(only=lambda case: "params_after4" in case.arrays)
+def test_training_steps(case: ReferenceCase) -> None:
+    """Four steps along the natural gradient, which never leaves the device, end at Kaldi's."""
+    nnet, computation = program(case)
+    trained = DeviceNnet(nnet, device=HostPlatform(), trainable=True, natural_gradient=True)
+    computer = NnetComputer(trained, computation)
+    before = trained.parameters.copy()
+    for step in range(4):
+        factors = np.float32(1 + 0.1 * step), np.float32(1 - 0.05 * step)
+        inputs, derivatives = case.node_arrays("input"), case.node_arrays("output_deriv")
+        computer.forward({name: array * factors[0] for name, array in inputs.items()})
+        computer.backward({name: array * factors[1] for name, array in derivatives.items()})
+        trained.take_step()
+
+    after, expected = trained.parameters, case.arrays["params_after4"]
+    assert_close({"parameters": after}, {"parameters": expected}, 1e-3)
+    assert_close({"changes": after - before}, {"changes": expected - before}, 1e-3)
+
+
+@needs_compiler
 def test_memory_is_limited() -> None:
     """A device without enough memory is an error that says what is needed and what would fit."""
     case = next(iter(parametrize_cases().args[1]))

@@ -14,16 +14,21 @@ values (which minibatches record statistics) is decided on the host, by `host` a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .blas import bound_gemm
+
+if TYPE_CHECKING:
+    from .kernels.affine_gradient import AffinePreconditioner
+    from .natural_gradient import OnlineNaturalGradient
+    from .row_matrices import TimeSplice
 
 Array = npt.NDArray[Any]
 Call = Callable[[], object]
@@ -414,6 +419,32 @@ class Tape:
     def row_maximum(self, a: Array, out: Array) -> None:
         """out[r, 0] = max over c of a[r, c]; out: (rows, 1)."""
         self.calls.append(partial(self.xp.maximum.reduce, a, axis=1, out=out, keepdims=True))
+
+    # ---- natural gradient ----
+
+    def precondition(self, natural: OnlineNaturalGradient, x: Array) -> Array:
+        """Preconditions the rows of x in place, but for a factor, which it returns: (1,)."""
+        factor: Array = self.xp.zeros(1, dtype=self.dtype)
+
+        def precondition() -> None:
+            factor[0] = natural.precondition(x)
+
+        self.calls.append(precondition)
+        return factor
+
+    def precondition_affine(
+        self,
+        sides: AffinePreconditioner,
+        xs: Sequence[Array],
+        dy: Array,
+        linear: Array,
+        bias: Array | None,
+        *,
+        first: bool,
+        spread: tuple[TimeSplice, Array] | None = None,
+    ) -> None:
+        """Adds the natural gradient of an affine map; see `AffinePreconditioner.record`."""
+        sides.record_calls(self, xs, dy, linear, bias, first=first, spread=spread)
 
     # ---- random numbers ----
 

@@ -80,7 +80,10 @@ def _first(operation: Operation, number: int) -> Group:
 
 def _join(group: Group, operation: Operation) -> bool:
     """Whether an operation can join a group; changes the kind of the group if so."""
-    if group.kind is Kind.SINGLE or group.operations[0].guards != operation.guards:
+    first = group.operations[0]
+    if group.kind is Kind.SINGLE:
+        return False
+    if (first.guards, first.phase) != (operation.guards, operation.phase):
         return False
     if any(
         w.overlaps(g)

@@ -24,24 +24,44 @@ class _Block:
     used: list[int]
 
 
+@attrs.define(eq=False)
+class Phase:
+    """A decision of the host on which a part of a program depends.
+
+    Attributes:
+        number: Of the decision, in its segment.
+        decides: Makes it.
+        value: What it was for the coming run.
+    """
+
+    number: int
+    decides: Callable[[], bool]
+    value: bool = False
+
+
 @attrs.define
 class HostSteps:
     """What the host does before a segment runs.
 
     Attributes:
+        phases: Its decisions, in order; they are made first.
         fills: Functions to call, in order.
         uploads: Arrays to copy to the device afterwards.
     """
 
     memory: ShadowMemory
+    phases: tuple[Phase, ...]
     fills: tuple[Callable[[], object], ...]
     uploads: tuple[Array, ...]
 
-    def run(self) -> None:
-        """Fills the arrays and uploads them."""
+    def run(self) -> tuple[bool, ...]:
+        """Makes the decisions, fills the arrays and uploads them; returns the decisions."""
+        for phase in self.phases:
+            phase.value = bool(phase.decides())
         for fill in self.fills:
             fill()
         self.memory.push(self.uploads)
+        return tuple(phase.value for phase in self.phases)
 
 
 class HostValues:
@@ -49,6 +69,7 @@ class HostValues:
 
     def __init__(self, memory: ShadowMemory) -> None:
         self._memory = memory
+        self._phases: list[Phase] = []
         self._fills: list[Callable[[], object]] = []
         self._blocks: list[_Block] = []
 
@@ -61,6 +82,11 @@ class HostValues:
         self._fills.append(lambda: fill(array))
         return array
 
+    def phase(self, decides: Callable[[], bool]) -> Phase:
+        """A decision that is made before each run."""
+        self._phases.append(Phase(len(self._phases), decides))
+        return self._phases[-1]
+
     def note(self, function: Callable[[], object]) -> None:
         """A function to be called before each run."""
         self._fills.append(function)
@@ -68,14 +94,17 @@ class HostValues:
     @property
     def is_used(self) -> bool:
         """Whether the host has anything to do."""
-        return bool(self._fills)
+        return bool(self._fills or self._phases)
 
     def take_steps(self) -> HostSteps:
         """What was asked for since the last call."""
         steps = HostSteps(
-            self._memory, tuple(self._fills), tuple(b.memory[: b.used[0]] for b in self._blocks)
+            self._memory,
+            tuple(self._phases),
+            tuple(self._fills),
+            tuple(b.memory[: b.used[0]] for b in self._blocks),
         )
-        self._fills, self._blocks = [], []
+        self._phases, self._fills, self._blocks = [], [], []
         return steps
 
     def _take(self, nbytes: int) -> npt.NDArray[Any]:

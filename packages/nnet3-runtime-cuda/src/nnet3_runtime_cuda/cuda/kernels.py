@@ -29,10 +29,12 @@ class Plan:
 
     Attributes:
         steps: In order.
+        phases: For each step the number of the decision on which it depends, or -1.
         workspace: Bytes of working memory that the kernels share.
     """
 
     steps: tuple[Step, ...]
+    phases: tuple[int, ...]
     workspace: int
 
 
@@ -48,6 +50,7 @@ def plan_steps(
     """
     readers = later_readers(operations, is_scratch)
     steps: list[Step] = []
+    phases: list[int] = []
     workspace = 0
     for group in group_operations(operations, fuse=fuse):
         stores = _stores(group, readers)
@@ -63,7 +66,8 @@ def plan_steps(
             steps += column_kernels(columns, view)
         else:
             steps.append(_single(group.operations[0]))
-    return Plan(tuple(steps), workspace)
+        phases += [group.operations[0].phase] * (len(steps) - len(phases))
+    return Plan(tuple(steps), tuple(phases), workspace)
 
 
 def _stores(group: Group, readers: Sequence[list[int] | None]) -> Stores:

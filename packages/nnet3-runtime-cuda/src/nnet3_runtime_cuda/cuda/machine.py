@@ -17,6 +17,7 @@ from ..tape import Array, Call, Tape
 from .exchange import Exchange
 from .kernels import Plan, plan_steps
 from .memory import ShadowMemory
+from .natural_gradient import Estimates
 from .platform import Platform
 from .program import Binder, DeviceSegment
 from .program_memory import ProgramMemory
@@ -35,6 +36,7 @@ class DeviceMachine(Machine):
     def __init__(self, platform: Platform) -> None:
         """Uses a platform; nothing is allocated yet."""
         self.memory = ShadowMemory(platform)
+        self._estimates = Estimates(self.memory)
         weakref.finalize(self, self.memory.close).atexit = False
 
     def tape(self, dtype: npt.DTypeLike = np.float32) -> DeviceTape:
@@ -45,7 +47,7 @@ class DeviceMachine(Machine):
         """
         if np.dtype(dtype) != np.float32:
             raise DeviceError(f"expected values of float32 on a device, found {np.dtype(dtype)}")
-        return DeviceTape(ProgramMemory(self.memory), self.finish)
+        return DeviceTape(ProgramMemory(self.memory), self.finish, self._estimates)
 
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """The shadow of zeros."""
@@ -110,4 +112,4 @@ class DeviceMachine(Machine):
         self.memory.push(arrays)
 
     def _address(self, array: Array) -> int:
-        return self.memory.address(array.__array_interface__["data"][0])
+        return self.memory.address_of(array)

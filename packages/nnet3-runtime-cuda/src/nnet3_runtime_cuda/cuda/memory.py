@@ -1,16 +1,19 @@
 """Shadow memory: kernels slice host arrays, and each stands for a stretch of device memory.
 
-Lowering works on NumPy arrays at addresses behind which there is no memory at all: they can be
-sliced, but not read. Each array that is not a view of another is a region, with as much memory on
-the device; the address of a view there is that of the region plus the distance in the shadow.
-Arrays that hold data (parameters, index tables, constants) are ordinary ones. They become regions
-when they are first met, and are uploaded then.
+Lowering works on NumPy arrays that are reserved but never touched: they are sliced, not read. Each
+array that is not a view of another is a region, with as much memory on the device; the address of a
+view there is that of the region plus the distance in the shadow. Arrays that hold data (parameters,
+index tables, constants) are ordinary ones. They become regions when they are first met, and are
+uploaded then.
 """
 
 from __future__ import annotations
 
 import bisect
+import contextlib
 import itertools
+import mmap
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -101,6 +104,10 @@ class ShadowMemory:
         assert region is not None, "operations are on arrays that were adopted"
         return region.device + pointer - region.shadow
 
+    def address_of(self, array: Array) -> int:
+        """Where on the device the first element of an array is."""
+        return self.address(_pointer(array))
+
     def adopt(self, array: Array) -> None:
         """Makes sure that an array, or what it is a view of, is on the device, with its data."""
         if array.size == 0 or self.find(array) is not None:
@@ -141,6 +148,9 @@ class ShadowMemory:
         return region if pointer < region.shadow + region.nbytes else None
 
 
+_NO_RESERVE = 0x4000
+"""MAP_NORESERVE of Linux, which the module mmap lacks before Python 3.13."""
+
 _ADDRESSES = itertools.count(1 << 60, 1 << 48)
 """Addresses that no process can have: each reservation has a stretch of them."""
 
@@ -158,7 +168,15 @@ class _Reservation:
 
 
 def reserved(nbytes: int) -> Array:
-    """(nbytes,) uint8 that can be sliced and reshaped, but neither read nor written."""
+    """(nbytes,) uint8 that can be sliced and reshaped, but is not to be read or written.
+
+    They are pages that the system would provide when they are touched, or where it promises none,
+    addresses behind which there is nothing.
+    """
+    if sys.platform == "linux":
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
+        with contextlib.suppress(OSError):
+            return np.frombuffer(mmap.mmap(-1, nbytes, flags=flags), dtype=np.uint8)
     return np.asarray(_Reservation(nbytes))
 
 

@@ -51,10 +51,12 @@ class Operation:
     Attributes:
         guards: The operation does nothing unless each of these elements is not 0.
         command: Number of the command it belongs to: scratch memory is dead after that.
+        phase: Number of the decision of the host on which it depends; -1 if on none.
     """
 
     guards: Guards = ()
     command: int = 0
+    phase: int = -1
 
     @property
     def reads(self) -> tuple[View, ...]:

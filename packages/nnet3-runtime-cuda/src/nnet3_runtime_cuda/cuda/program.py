@@ -45,25 +45,39 @@ class Module:
         return cls("\n".join(texts), names)
 
 
-@attrs.frozen
 class DeviceSegment:
     """A segment that is ready to run.
 
     Attributes:
-        host: What the host does first.
-        calls: What runs then.
-        replay: The calls as one.
+        calls: What it may run.
     """
 
-    host: HostSteps
-    calls: tuple[Call, ...]
-    replay: Call | None
+    def __init__(
+        self, platform: Platform, host: HostSteps, calls: Sequence[Call], phases: Sequence[int]
+    ) -> None:
+        """Makes a segment of calls, and for each the decision on which it depends, or -1."""
+        self.calls = tuple(calls)
+        self._platform = platform
+        self._host = host
+        self._phases = tuple(phases)
+        self._replays: dict[tuple[bool, ...], Call] = {}
 
     def run(self) -> None:
         """Runs it; what it does on the device may not be done yet when this returns."""
-        self.host.run()
-        if self.replay is not None:
-            self.replay()
+        decisions = self._host.run()
+        replay = self._replays.get(decisions)
+        if replay is None:
+            replay = self._replays[decisions] = self._capture(decisions)
+        replay()
+
+    def _capture(self, decisions: tuple[bool, ...]) -> Call:
+        """The calls that run after these decisions, as one."""
+        chosen = [
+            call
+            for call, phase in zip(self.calls, self._phases, strict=True)
+            if phase < 0 or decisions[phase]
+        ]
+        return self._platform.capture(chosen) if chosen else lambda: None
 
 
 class Binder:
@@ -86,7 +100,7 @@ class Binder:
     def segment(self, plan: Plan, host: HostSteps) -> DeviceSegment:
         """A segment bound to memory."""
         calls = tuple(self._bind(step) for step in plan.steps)
-        return DeviceSegment(host, calls, self._platform.capture(calls) if calls else None)
+        return DeviceSegment(self._platform, host, calls, plan.phases)
 
     def _bind(self, step: Step) -> Call:
         if isinstance(step, Launch):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +12,23 @@ import numpy.typing as npt
 from ..errors import DeviceError
 from ..tape import Array, Call, Operand, Scratch, Tape
 from . import operations as ops
-from .host_values import HostSteps, HostValues
+from .host_values import HostSteps, HostValues, Phase
 from .memory import ShadowMemory, reserved
+from .natural_gradient import (
+    Estimate,
+    Estimates,
+    record_affine,
+    record_precondition,
+    record_updates,
+)
 from .program import DeviceSegment
 from .program_memory import ProgramMemory
 from .source import library
 from .views import View
+
+if TYPE_CHECKING:
+    from ..kernels.affine_gradient import AffinePreconditioner
+    from ..natural_gradient import OnlineNaturalGradient
 
 LARGEST_SCRATCH = 1 << 36
 """Bytes of host addresses that stand for working memory; how many are used is known at the end."""
@@ -80,9 +92,12 @@ class DeviceTape(Tape):
     """
 
     def __init__(
-        self, memory: ProgramMemory, finish: Callable[[Tape], Callable[[], object]]
+        self,
+        memory: ProgramMemory,
+        finish: Callable[[Tape], Callable[[], object]],
+        estimates: Estimates,
     ) -> None:
-        """Starts a tape that `finish` makes a call of."""
+        """Starts a tape that `finish` makes a call of; `estimates` are those of the device."""
         scratch = DeviceScratch()
         super().__init__(np, np.float32, scratch)
         self.memory = memory
@@ -93,6 +108,9 @@ class DeviceTape(Tape):
         self._run: Callable[[], object] | None = None
         self._guards: ops.Guards = ()
         self._command = 0
+        self._phase = -1
+        self._estimates = estimates
+        self._pending: list[tuple[Estimate, Phase]] = []
 
     def run(self) -> None:
         """Runs what was recorded; what it does on the device may not be done when this returns."""
@@ -151,6 +169,70 @@ class DeviceTape(Tape):
         finally:
             self._guards = before
 
+    @contextmanager
+    def phase(self, decides: Callable[[], bool]) -> Iterator[Phase]:
+        """What is recorded within runs only if the host says so before the segment runs.
+
+        Unlike what depends on `when` it may hold products: the host has a program for each answer.
+        """
+        with self._in_phase(self.host_values.phase(decides)) as phase:
+            yield phase
+
+    @contextmanager
+    def _in_phase(self, phase: Phase) -> Iterator[Phase]:
+        before, self._phase = self._phase, phase.number
+        try:
+            yield phase
+        finally:
+            self._phase = before
+
+    # ---- natural gradient ----
+
+    def estimate(self, natural: OnlineNaturalGradient, dim: int) -> Estimate:
+        """The estimate in device memory that stands for one on the host."""
+        estimate = self._estimates.of(natural, dim)
+        if any(pending is estimate for pending, _ in self._pending):
+            self._flush_updates()
+        return estimate
+
+    def update_at_end(self, estimate: Estimate, phase: Phase) -> None:
+        """Has an estimate updated when the segment ends, or before it is used again."""
+        self._pending.append((estimate, phase))
+
+    def _flush_updates(self) -> None:
+        pending, self._pending = self._pending, []
+        if pending:
+            self.begin_command()
+            record_updates(self, [e for e, _ in pending], [phase for _, phase in pending])
+
+    def phase_of(self, phases: Sequence[Phase]) -> AbstractContextManager[object]:
+        """What is recorded within runs if any of some phases does; always if there are none."""
+        if not phases:
+            return nullcontext()
+        if len(phases) == 1:
+            return self._in_phase(phases[0])
+        return self.phase(lambda: any(phase.value for phase in phases))
+
+    def precondition(self, natural: OnlineNaturalGradient, x: Array) -> Array:
+        """Preconditions the rows of x but for a factor, which it returns: (1,)."""
+        factor = self.scratch(1)
+        self.convert(record_precondition(self, natural, x)[0], factor)
+        return factor
+
+    def precondition_affine(
+        self,
+        sides: AffinePreconditioner,
+        xs: Sequence[Array],
+        dy: Array,
+        linear: Array,
+        bias: Array | None,
+        *,
+        first: bool,
+        spread: object = None,
+    ) -> None:
+        """Adds the natural gradient of an affine map; see `AffinePreconditioner.record`."""
+        record_affine(self, sides, xs, dy, linear, bias, first=first)
+
     # ---- recording ----
 
     def _view(self, array: Array, shape: tuple[int, ...] | None = None) -> View:
@@ -181,6 +263,7 @@ class DeviceTape(Tape):
                     shape=shape,
                     guards=self._guards,
                     command=self._command,
+                    phase=self._phase,
                 )
             )
 
@@ -276,6 +359,7 @@ class DeviceTape(Tape):
                 alpha_at=None if alpha_at is None else self._view(alpha_at),
                 guards=self._guards,
                 command=self._command,
+                phase=self._phase,
             )
         )
 
@@ -313,6 +397,7 @@ class DeviceTape(Tape):
                 out=target.squeezed(),
                 guards=self._guards,
                 command=self._command,
+                phase=self._phase,
             )
         )
 
@@ -355,6 +440,7 @@ class DeviceTape(Tape):
                     out=self._view(out).squeezed(),
                     guards=self._guards,
                     command=self._command,
+                    phase=self._phase,
                 )
             )
 
@@ -372,6 +458,7 @@ class DeviceTape(Tape):
                     out=self._view(out),
                     guards=self._guards,
                     command=self._command,
+                    phase=self._phase,
                 )
             )
 
@@ -413,6 +500,7 @@ class DeviceTape(Tape):
                 written=tuple(self._view(a) for a in written),
                 guards=self._guards,
                 command=self._command,
+                phase=self._phase,
             )
         )
 
@@ -443,5 +531,6 @@ class DeviceTape(Tape):
 
     def take(self) -> tuple[Call, ...]:
         """What was recorded since the last `take`, as one call that is to be bound."""
+        self._flush_updates()
         operations, self.operations = tuple(self.operations), []
         return (PendingSegment(operations, self.host_values.take_steps()),)

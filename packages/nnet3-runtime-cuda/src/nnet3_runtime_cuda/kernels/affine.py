@@ -196,12 +196,11 @@ class NaturalGradientRepeatedAffineKernel(RepeatedAffineKernel):
         tape.matmul(dy.T, x, gradient[:, :cols])
         tape.column_sum(dy, bias)
         tape.copy(bias[0], gradient[:, cols])
-        tape.call(self._add, gradient)
-
-    def _add(self, gradient: Array) -> None:
-        gradient *= self.preconditioner.precondition(gradient)
-        self.store.directions["linear_params"] += gradient[:, :-1]
-        self.store.directions["bias_params"] += gradient[:, -1]
+        scale = tape.precondition(self.preconditioner, gradient)
+        tape.multiply(gradient, scale, gradient)
+        linear, total = (self.store.directions[name] for name in ("linear_params", "bias_params"))
+        tape.add(linear, gradient[:, :-1], linear)
+        tape.add(total, gradient[:, -1], total)
 
 
 @kernel_for(BlockAffineComponent)

@@ -104,6 +104,20 @@ class AffinePreconditioner:
             spread: The time splice that xs are the parts of, and the matrix S for dy; only without
                 bias. It saves work.
         """
+        tape.precondition_affine(self, xs, dy, linear, bias, first=first, spread=spread)
+
+    def record_calls(
+        self,
+        tape: Tape,
+        xs: Sequence[Array],
+        dy: Array,
+        linear: Array,
+        bias: Array | None,
+        *,
+        first: bool,
+        spread: tuple[TimeSplice, Array] | None,
+    ) -> None:
+        """What `record` does with a tape of NumPy calls."""
         x: RowMatrix = ColumnBlocks(xs, ones=bias is not None)
         derivative = ColumnBlocks([dy])
         rank_in, rank_out = self.input_side.rank(x.dim), self.output_side.rank(derivative.dim)

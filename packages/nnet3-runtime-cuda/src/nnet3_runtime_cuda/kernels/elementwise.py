@@ -38,11 +38,11 @@ class RowPreconditioner:
 
     def record(self, tape: Tape, derivative: Array, direction: Array) -> None:
         """Records direction += sum of the preconditioned rows; derivative is overwritten."""
-        tape.call(self._add, derivative, direction)
-
-    def _add(self, derivative: Array, direction: Array) -> None:
-        scale = self.rows.precondition(derivative)
-        direction += scale * derivative.sum(axis=0)
+        scale = tape.precondition(self.rows, derivative)
+        total = tape.scratch(1, len(direction))
+        tape.column_sum(derivative, total)
+        tape.multiply(total, scale, total)
+        tape.add(direction, total[0], direction)
 
 
 def record_vector_update(

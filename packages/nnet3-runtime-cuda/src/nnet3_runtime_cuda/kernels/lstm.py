@@ -222,13 +222,9 @@ class LstmNonlinearityKernel(Kernel):
             tape.column_sum(term, gradient[k : k + 1])
         direction = self.store.directions["params"]
         if self.store.natural_gradient:
-            tape.call(self._add_natural, gradient, direction)
-        else:
-            tape.add(direction, gradient, direction)
-
-    def _add_natural(self, gradient: Array, direction: Array) -> None:
-        scale = self.preconditioner.precondition(gradient)
-        direction += scale * gradient
+            scale = tape.precondition(self.preconditioner, gradient)
+            tape.multiply(gradient, scale, gradient)
+        tape.add(direction, gradient, direction)
 
 
 def _scale(tape: Tape, a: Array, scale: Array | None) -> None:

@@ -136,7 +136,7 @@ class TimeHeightConvolutionKernel(Kernel):
         gradient = b.tape.scratch(rows, columns + 1)
         b.tape.fill(0.0, gradient)
         self._record_gradient(b, gradient[:, :columns], gradient[:, columns])
-        b.tape.call(self._add_natural, gradient, linear, bias)
+        self._record_natural(b.tape, gradient, linear, bias)
 
     def _record_input_derivative(self, b: Backpropagation, dx: Array) -> None:
         tape, groups = b.tape, self._groups(len(b.dy))
@@ -179,13 +179,15 @@ class TimeHeightConvolutionKernel(Kernel):
             add_affine_gradient(tape, patches.reshape(len(dy), -1), dy, linear)
         add_column_sum(tape, self._by_height(b.dy, slice(None)), bias)
 
-    def _add_natural(self, gradient: Array, linear: Array, bias: Array) -> None:
+    def _record_natural(self, tape: Tape, gradient: Array, linear: Array, bias: Array) -> None:
         """Preconditions the gradient, bias as last column, on both sides, and adds it."""
-        scale = self.input_side.precondition(gradient)
-        transposed = np.ascontiguousarray(gradient.T)
-        scale *= self.output_side.precondition(transposed)
-        linear += scale * transposed[:-1].T
-        bias += scale * transposed[-1]
+        transposed, scale = tape.scratch(*gradient.shape[::-1]), tape.scratch(1)
+        tape.copy(tape.precondition(self.input_side, gradient), scale)
+        tape.copy(gradient.T, transposed)
+        tape.multiply(scale, tape.precondition(self.output_side, transposed), scale)
+        tape.multiply(transposed, scale, transposed)
+        tape.add(linear, transposed[:-1].T, linear)
+        tape.add(bias, transposed[-1], bias)
 
 
 def _windows(x: Array, copy: PatchCopy) -> Array:

@@ -1,0 +1,331 @@
+"""The online natural gradient on a device: the same method, without a step on the host.
+
+What the host knows is when an estimate begins and on which minibatches it is updated. The estimates
+of a backward pass are updated together at its end, since the eigenvalue problem of one of them
+keeps but a small part of a device busy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..natural_gradient import (
+    INITIAL_UPDATES,
+    SMALLEST,
+    OnlineNaturalGradient,
+    _spread_rows,
+)
+from ..tape import Array
+from .source import fisher
+
+if TYPE_CHECKING:
+    from ..kernels.affine_gradient import AffinePreconditioner
+    from .host_values import Phase
+    from .memory import ShadowMemory
+    from .tape import DeviceTape
+
+
+class Estimate:
+    """The estimate of one Fisher matrix in device memory.
+
+    Attributes:
+        dim: Columns of the rows that it serves.
+        rank: Of the estimate.
+        w: (rank, dim).
+        ww: (rank, rank), W W^T.
+    """
+
+    def __init__(self, memory: ShadowMemory, natural: OnlineNaturalGradient, dim: int) -> None:
+        """Allocates an estimate for rows of so many columns."""
+        self.natural = natural
+        self.dim, self.rank = dim, natural.rank(dim)
+        rank = self.rank
+        self.w, self.ww = memory.zeros((rank, dim), "f4"), memory.zeros((rank, rank), "f4")
+        self.d, self.rho = memory.zeros((rank,), "f8"), memory.zeros((1, 1), "f8")
+        # Kept from a pass over the rows to the update at the end of the backward pass.
+        self.j, self.new_w = memory.reserve((rank, dim), "f4"), memory.reserve((rank, dim), "f4")
+        self.gram, self.k = (memory.reserve((rank, rank), "f4") for _ in range(2))
+        self.mix, self.decay = memory.reserve((rank, rank), "f4"), memory.reserve((rank, 1), "f4")
+        self.work = memory.reserve((fisher.work_size(rank),), "f8")
+        self.roots = memory.reserve((rank + 2,), "f8")
+        self.before = memory.reserve((1, 1), "f8")
+        self.rows = 0
+        self._minibatches = 0
+        options = natural.options
+        scale = 1.0 / math.sqrt(2.0 + (dim + rank) * options.alpha / dim)
+        self.start = (scale * _spread_rows(rank, dim)).astype(np.float32)
+
+    @property
+    def operands(self) -> tuple[Array, ...]:
+        """What the kernels in `source.fisher` work on, in their order."""
+        statistics = self.gram, self.k, self.d, self.rho, self.before
+        return *statistics, self.mix, self.decay, self.work, self.roots, self.w
+
+    def begins(self) -> bool:
+        """Whether the coming minibatch is the first."""
+        return self._minibatches == 0
+
+    def updates(self) -> bool:
+        """Whether the coming minibatch moves the estimate; counts it."""
+        since = self._minibatches - INITIAL_UPDATES
+        due = since <= 0 or since % self.natural.options.update_period == 0
+        self._minibatches += 1
+        return due and not self.natural.frozen
+
+    def forgetting(self) -> float:
+        """The weight of a minibatch in the running estimate (eta)."""
+        options = self.natural.options
+        if options.num_minibatches_history > 0.0:
+            return 1.0 / options.num_minibatches_history
+        return min(0.9, 1.0 - math.exp(-self.rows / options.num_samples_history))
+
+
+class Estimates:
+    """The estimates of a network, each made when it is first asked for."""
+
+    def __init__(self, memory: ShadowMemory) -> None:
+        """Takes their memory from that of the network."""
+        self._memory = memory
+        self._known: dict[int, Estimate] = {}
+
+    def of(self, natural: OnlineNaturalGradient, dim: int) -> Estimate:
+        """What stands for an estimate on the host, for rows of so many columns."""
+        if id(natural) not in self._known:
+            self._known[id(natural)] = Estimate(self._memory, natural, dim)
+        return self._known[id(natural)]
+
+
+class Rows:
+    """A matrix in blocks of columns, perhaps with a last column of ones."""
+
+    def __init__(self, blocks: Sequence[Array], *, ones: bool) -> None:
+        """Puts blocks, each (rows, some columns), side by side."""
+        self.blocks: list[tuple[Array, slice]] = []
+        start = 0
+        for block in blocks:
+            self.blocks.append((block, slice(start, start + block.shape[1])))
+            start += block.shape[1]
+        self.columns, self.ones = start, ones
+        self.dim = start + ones
+        self.count = len(blocks[0])
+
+    def times_transposed(self, tape: DeviceTape, w: Array, out: Array) -> None:
+        """Records out = X w^T."""
+        for number, (block, columns) in enumerate(self.blocks):
+            tape.matmul(block, w[:, columns].T, out, add=number > 0)
+        if self.ones:
+            tape.add(out, w[:, self.columns], out)
+
+    def transposed_times(
+        self, tape: DeviceTape, h: Array, out: Array, *, alpha_at: Array | None = None
+    ) -> None:
+        """Records out = alpha h^T X; out: (columns of h, dim)."""
+        for block, columns in self.blocks:
+            tape.product(h.T, block, out[:, columns], alpha_at=alpha_at)
+        if self.ones:
+            sums = tape.scratch(1, h.shape[1])
+            tape.column_sum(h, sums)
+            factor: Array | float = 1.0 if alpha_at is None else alpha_at.reshape(1)
+            tape.multiply(sums[0], factor, out[:, self.columns])
+
+    def sum_of_squares(self, tape: DeviceTape, out: Array) -> None:
+        """Records out = tr(X X^T); out: (1, 1) float64."""
+        squares, part = tape.scratch(self.count), tape.scratch(1, 1, dtype=np.float64)
+        tape.fill(float(self.count) if self.ones else 0.0, out)
+        for block, _ in self.blocks:
+            tape.row_dot(block, block, squares)
+            tape.row_sum(squares[None], part)
+            tape.add(out, part, out)
+
+    def sum_of_squared_differences(self, tape: DeviceTape, h: Array, w: Array, out: Array) -> None:
+        """Records out = tr(Y Y^T) of Y = X - h w."""
+        squares = tape.scratch(self.count, dtype=np.float64)
+        part = tape.scratch(1, 1, dtype=np.float64)
+        rank, dim = w.shape
+        tape.fill(0.0, out)
+        pieces = [(block, columns.start, block.shape[1]) for block, columns in self.blocks]
+        if self.ones:
+            pieces.append((h, self.columns, 1))
+        for block, start, width in pieces:
+            ones = start == self.columns
+            row, column = (s // block.itemsize for s in block.strides)
+            kernel = fisher.squared_differences(
+                self.count, width, rank, None if ones else row, column, dim
+            )
+            tape.special(kernel, (block, h, w[:, start:]), (squares,))
+            tape.row_sum(squares[None], part)
+            tape.add(out, part, out)
+
+
+def record_factor(tape: DeviceTape, estimate: Estimate, x: Rows, h: Array) -> Array:
+    """Records h = X W^T and what the update will need.
+
+    Returns:
+        (1, 1) float64: the scale that gives the preconditioned rows the norm of X.
+    """
+    if estimate.rank == 0:
+        return np.ones((1, 1))
+    estimate.rows = x.count
+    x.sum_of_squares(tape, estimate.before)
+    with tape.phase(estimate.begins):
+        tape.copy(estimate.start, estimate.w)
+        tape.fill(SMALLEST, estimate.d)
+        tape.fill(SMALLEST, estimate.rho)
+        for _ in range(1 if x.count <= estimate.rank else 3):
+            x.times_transposed(tape, estimate.w, h)
+            tape.product(h.T, h, estimate.gram)
+            x.transposed_times(tape, h, estimate.j)
+            record_updates(tape, [estimate], [])
+    x.times_transposed(tape, estimate.w, h)
+    tape.product(h.T, h, estimate.gram)
+    after, is_small, scale = (tape.scratch(1, 1, dtype=np.float64) for _ in range(3))
+    tape.special(
+        fisher.squared_norm_after(estimate.rank),
+        (estimate.before, estimate.gram, estimate.ww),
+        (after, is_small),
+    )
+    with tape.when(is_small):
+        x.sum_of_squared_differences(tape, h, estimate.w, after)
+    # Rows of zeros keep their norm whatever the scale is.
+    tape.maximum(after, 1e-300, after)
+    tape.maximum(estimate.before, 1e-300, scale)
+    tape.divide(scale, after, scale)
+    tape.sqrt(scale, scale)
+    return scale
+
+
+def record_update(tape: DeviceTape, estimate: Estimate, x: Rows, h: Array) -> None:
+    """Records that the estimate is moved at the end of the segment, if it is time to."""
+    if estimate.rank == 0:
+        return
+    with tape.phase(estimate.updates) as phase:
+        x.transposed_times(tape, h, estimate.j)
+    tape.update_at_end(estimate, phase)
+
+
+def record_updates(
+    tape: DeviceTape, estimates: Sequence[Estimate], phases: Sequence[Phase]
+) -> None:
+    """Records a step of estimates whose gram and j are there.
+
+    Args:
+        tape: Records the arithmetic.
+        estimates: Each once.
+        phases: For each the decision of the host whether it takes part; none if all do always.
+    """
+    tables = _tables(tape, estimates, phases)
+    each = [(e, phases[k : k + 1]) for k, e in enumerate(estimates)]
+    for e, phase in each:
+        with tape.phase_of(phase):
+            tape.product(e.j, e.j.T, e.k)
+    with tape.phase_of(phases):
+        tape.special(fisher.fisher_step(len(estimates)), tables, ())
+    for e, phase in each:
+        with tape.phase_of(phase):
+            term = tape.scratch(*e.w.shape)
+            tape.multiply(e.w, e.decay, term)
+            tape.add(e.j, term, e.j)
+            tape.product(e.mix, e.j, e.new_w)
+            tape.product(e.new_w, e.new_w.T, e.k)
+    with tape.phase_of(phases):
+        tape.special(fisher.fisher_renew(len(estimates)), tables, ())
+    for e, phase in each:
+        with tape.phase_of(phase):
+            tape.product(e.mix, e.new_w, e.w)
+    with tape.phase_of(phases):
+        tape.special(fisher.fisher_orthonormalize(len(estimates)), tables, ())
+    for e, phase in each:
+        with tape.phase_of(phase):
+            tape.product(e.w, e.w.T, e.ww)
+
+
+def _tables(
+    tape: DeviceTape, estimates: Sequence[Estimate], phases: Sequence[Phase]
+) -> tuple[Array, Array]:
+    """The addresses and numbers of estimates, for the kernels in `source.fisher`."""
+    addresses = np.array(
+        [[tape.memory.address_of(array) for array in e.operands] for e in estimates],
+        dtype=np.uint64,
+    ).view(np.int64)
+    known = np.array(
+        [[e.rank, e.dim, e.rows, e.forgetting(), e.natural.options.alpha, 1.0] for e in estimates]
+    )
+    if not phases:
+        return addresses, known
+
+    def fill(numbers: Array) -> None:
+        numbers[...] = known
+        numbers[:, -1] = [phase.value for phase in phases]
+
+    return addresses, tape.host(fill, *known.shape, dtype=np.float64)
+
+
+def record_precondition(tape: DeviceTape, natural: OnlineNaturalGradient, x: Array) -> Array:
+    """Records that rows are preconditioned in place, but for a scale.
+
+    Returns:
+        (1, 1) float64, the scale.
+    """
+    estimate = tape.estimate(natural, x.shape[1])
+    if estimate.rank == 0:
+        return np.ones((1, 1))
+    rows = Rows([x], ones=False)
+    h = tape.scratch(len(x), estimate.rank)
+    scale = record_factor(tape, estimate, rows, h)
+    record_update(tape, estimate, rows, h)
+    tape.product(h, estimate.w, x, addend=x, alpha=-1.0)
+    return scale
+
+
+def record_affine(
+    tape: DeviceTape,
+    sides: AffinePreconditioner,
+    xs: Sequence[Array],
+    dy: Array,
+    linear: Array,
+    bias: Array | None,
+    *,
+    first: bool,
+) -> None:
+    """Records the natural gradient of an affine map; see `AffinePreconditioner.record`."""
+    x, derivative = Rows(xs, ones=bias is not None), Rows([dy], ones=False)
+    inputs = tape.estimate(sides.input_side, x.dim)
+    outputs = tape.estimate(sides.output_side, derivative.dim)
+    h_in, h_out = tape.scratch(x.count, inputs.rank), tape.scratch(x.count, outputs.rank)
+    scale, factor = tape.scratch(1, 1, dtype=np.float64), tape.scratch(1, 1)
+    scale_in = record_factor(tape, inputs, x, h_in)
+    scale_out = record_factor(tape, outputs, derivative, h_out)
+    tape.multiply(scale_in, scale_out, scale)
+    tape.convert(scale, factor)
+    record_update(tape, inputs, x, h_in)
+    record_update(tape, outputs, derivative, h_out)
+    t, s = tape.scratch(outputs.rank, x.dim), tape.scratch(len(linear), inputs.rank)
+    if outputs.rank:
+        x.transposed_times(tape, h_out, t, alpha_at=factor)
+    if inputs.rank:
+        tape.product(dy.T, h_in, s, alpha_at=factor)
+    for block, columns in x.blocks:
+        target = linear[:, columns]
+        tape.product(dy.T, block, target, addend=None if first else target, alpha_at=factor)
+    if bias is not None:
+        total = tape.scratch(1, len(bias))
+        tape.column_sum(dy, total)
+        tape.multiply(total[0], factor[0], total[0] if not first else bias)
+        if not first:
+            tape.add(bias, total[0], bias)
+    # linear -= W'^T (T - (T W^T) W) + S W
+    if outputs.rank and inputs.rank:
+        tw = tape.scratch(outputs.rank, inputs.rank)
+        tape.product(t, inputs.w.T, tw)
+        tape.product(tw, inputs.w, t, addend=t, alpha=-1.0)
+    for rank, left, right in ((outputs.rank, outputs.w.T, t), (inputs.rank, s, inputs.w)):
+        if not rank:
+            continue
+        tape.product(left, right[:, : x.columns], linear, addend=linear, alpha=-1.0)
+        if bias is not None:
+            column = bias[:, None]
+            tape.product(left, right[:, x.columns :], column, addend=column, alpha=-1.0)

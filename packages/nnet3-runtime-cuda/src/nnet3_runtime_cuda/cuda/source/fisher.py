@@ -1,0 +1,331 @@
+"""Kernels of the natural gradient: a step of the estimates of many Fisher matrices at once.
+
+Each block serves one estimate. It finds its operands in a table of addresses, since there are many
+of them, and its numbers (rank, dimension, ...) in another. The formulas are those of
+`nnet3_runtime_cuda.natural_gradient`.
+"""
+
+from __future__ import annotations
+
+from .library import THREADS, HandWritten
+
+ADDRESSES = 10
+"""Per estimate: gram, k, d, rho, square sum, mix, decay, work, roots, w."""
+
+NUMBERS = 6
+"""Per estimate: rank, dimension, rows, eta, alpha, whether it takes part (set by the host)."""
+
+LARGEST_RANK = 256
+
+
+def work_size(rank: int) -> int:
+    """Elements of float64 that an estimate needs to work with."""
+    return 2 * rank * rank + 3 * rank
+
+
+_OPERANDS = f"""\
+  const unsigned long long* address = addresses + blockIdx.x * {ADDRESSES};
+  const double* number = numbers + blockIdx.x * {NUMBERS};
+  const int t = threadIdx.x, n = (int)number[0];
+  if (number[5] == 0) return;
+"""
+
+_STEP = (
+    f"""\
+// The symmetric eigenvalue problem by Jacobi's rotations, n / 2 at a time: z becomes diagonal, and
+// the columns of u its eigenvectors.
+__device__ inline void diagonalize(double* z, double* u, int n) {{
+  __shared__ double cosine[{LARGEST_RANK // 2}], sine[{LARGEST_RANK // 2}];
+  __shared__ int first[{LARGEST_RANK // 2}], second[{LARGEST_RANK // 2}];
+  const int t = threadIdx.x, even = n + n % 2, pairs = even / 2;
+  for (int k = t; k < n * n; k += {THREADS}) u[k] = k / n == k % n;
+  __syncthreads();
+  for (int sweep = 0; sweep < 30; ++sweep) {{
+    double outside = 0, all = 0;
+    for (int k = t; k < n * n; k += {THREADS}) {{
+      const double square = z[k] * z[k];
+      all += square;
+      if (k / n != k % n) outside += square;
+    }}
+    outside = over_block<Sum, {THREADS}>(outside);
+    all = over_block<Sum, {THREADS}>(all);
+    if (outside <= 1e-30 * all) return;
+    for (int round = 0; round < even - 1; ++round) {{
+      for (int k = t; k < pairs; k += {THREADS}) {{
+        const int a = k ? (round + k) % (even - 1) : even - 1;
+        const int b = k ? (round + even - 1 - k) % (even - 1) : round;
+        const int p = a < b ? a : b, q = a < b ? b : a;
+        first[k] = q < n ? p : -1;
+        second[k] = q;
+        cosine[k] = 1;
+        sine[k] = 0;
+        if (q < n && z[p * n + q] != 0) {{
+          const double angle = (z[q * n + q] - z[p * n + p]) / (2 * z[p * n + q]);
+          const double root = sqrt(angle * angle + 1);
+          const double tangent = angle >= 0 ? 1 / (angle + root) : 1 / (angle - root);
+          cosine[k] = 1 / sqrt(tangent * tangent + 1);
+          sine[k] = tangent * cosine[k];
+        }}
+      }}
+      __syncthreads();
+      for (int k = t; k < pairs * n; k += {THREADS}) {{
+        const int pair = k / n, c = k % n, p = first[pair], q = second[pair];
+        if (p < 0) continue;
+        const double a = z[p * n + c], b = z[q * n + c];
+        z[p * n + c] = cosine[pair] * a - sine[pair] * b;
+        z[q * n + c] = sine[pair] * a + cosine[pair] * b;
+      }}
+      __syncthreads();
+      for (int k = t; k < 2 * pairs * n; k += {THREADS}) {{
+        const int pair = k / 2 % pairs, r = k / 2 / pairs, p = first[pair], q = second[pair];
+        if (p < 0) continue;
+        double* row = (k % 2 ? u : z) + r * n;
+        const double a = row[p], b = row[q];
+        row[p] = cosine[pair] * a - sine[pair] * b;
+        row[q] = sine[pair] * a + cosine[pair] * b;
+      }}
+      __syncthreads();
+    }}
+  }}
+}}
+
+// e = 1 / (beta / d + 1), beta = rho (1 + alpha) + alpha sum(d) / dim
+__device__ inline double root_of_e(double d, double rho, double sum, double alpha, double dim) {{
+  return sqrt(1 / ((rho * (1 + alpha) + alpha * sum / dim) / d + 1));
+}}
+
+extern "C" __global__ void __launch_bounds__({THREADS}) @(
+    unsigned long long* addresses, double* numbers) {{
+"""
+    + _OPERANDS
+    + f"""\
+  const double dim = number[1], rows = number[2], eta = number[3], alpha = number[4];
+  const float *gram = (float*)address[0], *k = (float*)address[1];
+  double *d = (double*)address[2], *rho_at = (double*)address[3];
+  const double square_sum = *(double*)address[4], rho = *rho_at;
+  float *mix = (float*)address[5], *decay = (float*)address[6];
+  double *z = (double*)address[7], *u = z + n * n;
+  double *inverse_e = u + n * n, *root_c = inverse_e + n, *place = root_c + n;
+  double* root_e = (double*)address[8];
+  double mine = 0;
+  for (int i = t; i < n; i += {THREADS}) mine += d[i];
+  const double sum = over_block<Sum, {THREADS}>(mine);
+  for (int i = t; i < n; i += {THREADS}) {{
+    inverse_e[i] = 1 / root_of_e(d[i], rho, sum, alpha, dim);
+    decay[i] = (float)((1 - eta) / (eta / rows) * (d[i] + rho));
+  }}
+  __syncthreads();
+  const double part = eta / rows;
+  for (int e = t; e < n * n; e += {THREADS}) {{
+    const int i = e / n, j = e % n, f = j * n + i;
+    const double scale = inverse_e[i] * inverse_e[j];
+    const double cross = gram[e] * (d[j] + rho) + gram[f] * (d[i] + rho);
+    const double own = (1 - eta) * (d[i] + rho);
+    z[e] = part * part * scale * 0.5 * ((double)k[e] + k[f]) + part * (1 - eta) * scale * cross
+        + (i == j ? own * own : 0);
+  }}
+  __syncthreads();
+  diagonalize(z, u, n);
+  // Eigenvalues by falling magnitude.
+  const double floor = rho * (1 - eta) * (rho * (1 - eta));
+  double least = 1e300, roots = 0, largest = 0;
+  for (int i = t; i < n; i += {THREADS}) {{
+    const double value = z[i * n + i];
+    int before = 0;
+    for (int j = 0; j < n; ++j) {{
+      const double other = z[j * n + j];
+      before += fabs(other) > fabs(value) || (fabs(other) == fabs(value) && j < i);
+    }}
+    place[before] = i;
+    root_c[before] = sqrt(larger(value, floor));
+    roots += root_c[before];
+    largest = larger(largest, root_c[before]);
+    least = smaller(least, value);
+  }}
+  roots = over_block<Sum, {THREADS}>(roots);
+  largest = over_block<Largest, {THREADS}>(largest);
+  least = -over_block<Largest, {THREADS}>(-least);
+  const double highest = z[(int)place[0] * n + (int)place[0]];
+  const double lowest = z[(int)place[n - 1] * n + (int)place[n - 1]];
+  const double mass = part * square_sum + (1 - eta) * (dim * rho + sum);
+  const double found = (mass - roots) / (dim - n);
+  const double smallest = larger(1e-10, 5e-4 * largest);
+  const double new_rho = larger(found, smallest);
+  mine = 0;
+  for (int i = t; i < n; i += {THREADS}) {{
+    d[i] = larger(root_c[i] - found, smallest);
+    mine += d[i];
+  }}
+  const double new_sum = over_block<Sum, {THREADS}>(mine);
+  for (int i = t; i < n; i += {THREADS}) root_e[i] = root_of_e(d[i], new_rho, new_sum, alpha, dim);
+  __syncthreads();
+  for (int e = t; e < n * n; e += {THREADS}) {{
+    const int i = e / n, j = e % n;
+    mix[e] = (float)(part * root_e[i] / root_c[i] * u[j * n + (int)place[i]] * inverse_e[j]);
+  }}
+  if (t == 0) {{
+    *rho_at = new_rho;
+    root_e[n] = highest > 1e6 * lowest || least < floor;
+    root_e[n + 1] = 0;
+  }}
+}}
+"""
+)
+
+_RENEW = (
+    f"""\
+extern "C" __global__ void __launch_bounds__({THREADS}) @(
+    unsigned long long* addresses, double* numbers) {{
+"""
+    + _OPERANDS
+    + f"""\
+  // k holds W W^T by now; R = E^(-1/2) W. mix becomes what W is to be multiplied with.
+  const float* ww = (float*)address[1];
+  float* mix = (float*)address[5];
+  double *l = (double*)address[7], *inverse = l + n * n, *root_e = (double*)address[8];
+  __shared__ int usable;
+  double deviation = 0;
+  for (int e = t; e < n * n; e += {THREADS}) {{
+    const int i = e / n, j = e % n;
+    l[e] = ww[e] / (root_e[i] * root_e[j]);
+    inverse[e] = 0;
+    mix[e] = i == j;
+    deviation = larger(deviation, fabs(l[e] - (i == j)));
+  }}
+  deviation = over_block<Largest, {THREADS}>(deviation);
+  if (root_e[n] == 0 || deviation <= 1e-3) return;
+  if (t == 0) usable = 1;
+  __syncthreads();
+  for (int k = 0; k < n; ++k) {{
+    // Cholesky's factor, column by column, in the lower triangle.
+    for (int i = k + t; i < n; i += {THREADS}) {{
+      double value = l[i * n + k];
+      for (int j = 0; j < k; ++j) value -= l[i * n + j] * l[k * n + j];
+      l[i * n + k] = value;
+    }}
+    __syncthreads();
+    const double pivot = l[k * n + k];
+    __syncthreads();
+    if (!(pivot > 0)) {{
+      if (t == 0) root_e[n + 1] = 1;
+      return;
+    }}
+    for (int i = k + t; i < n; i += {THREADS}) l[i * n + k] /= sqrt(pivot);
+    __syncthreads();
+  }}
+  double largest = 0;
+  for (int c = t; c < n; c += {THREADS}) {{
+    for (int i = c; i < n; ++i) {{
+      double value = i == c;
+      for (int j = c; j < i; ++j) value -= l[i * n + j] * inverse[j * n + c];
+      inverse[i * n + c] = value / l[i * n + i];
+      largest = larger(largest, inverse[i * n + c]);
+    }}
+  }}
+  largest = over_block<Largest, {THREADS}>(largest);
+  if (!(largest < 100)) {{
+    if (t == 0) root_e[n + 1] = 1;
+    return;
+  }}
+  for (int e = t; e < n * n; e += {THREADS})
+    mix[e] = (float)(root_e[e / n] * inverse[e] / root_e[e % n]);
+}}
+"""
+)
+
+_ORTHONORMALIZE = (
+    f"""\
+extern "C" __global__ void __launch_bounds__({THREADS}) @(
+    unsigned long long* addresses, double* numbers) {{
+"""
+    + _OPERANDS
+    + f"""\
+  // Where Cholesky's factor was of no use: Gram and Schmidt, twice over, on the rows of W.
+  const int dim = (int)number[1];
+  double* root_e = (double*)address[8];
+  float* w = (float*)address[9];
+  if (root_e[n + 1] == 0) return;
+  for (int i = 0; i < n; ++i) {{
+    for (int again = 0; again < 2; ++again) {{
+      for (int j = 0; j < i; ++j) {{
+        double dot = 0;
+        for (int c = t; c < dim; c += {THREADS}) dot += (double)w[i * dim + c] * w[j * dim + c];
+        dot = over_block<Sum, {THREADS}>(dot);
+        for (int c = t; c < dim; c += {THREADS}) w[i * dim + c] -= (float)(dot * w[j * dim + c]);
+      }}
+    }}
+    double square = 0;
+    for (int c = t; c < dim; c += {THREADS}) square += (double)w[i * dim + c] * w[i * dim + c];
+    square = over_block<Sum, {THREADS}>(square);
+    const double factor = square > 0 ? 1 / sqrt(square) : 0;
+    for (int c = t; c < dim; c += {THREADS}) w[i * dim + c] *= (float)factor;
+  }}
+  __syncthreads();
+  for (int e = t; e < n * dim; e += {THREADS}) w[e] *= (float)root_e[e / dim];
+}}
+"""
+)
+
+_SCALE = f"""\
+extern "C" __global__ void __launch_bounds__({THREADS}) @(
+    double* before, float* gram, float* ww, double* after, double* is_small) {{
+  // |X - H W|^2 = |X|^2 - 2 |H|^2 + tr(H W W^T H^T)
+  double trace = 0, dot = 0;
+  for (int e = threadIdx.x; e < SIZE; e += {THREADS}) {{
+    if (e / RANK == e % RANK) trace += gram[e];
+    dot += (double)gram[e] * ww[e];
+  }}
+  trace = over_block<Sum, {THREADS}>(trace);
+  dot = over_block<Sum, {THREADS}>(dot);
+  if (threadIdx.x == 0) {{
+    after[0] = before[0] - 2 * trace + dot;
+    is_small[0] = before[0] > 0 && after[0] < 1e-2 * before[0];
+  }}
+}}
+"""
+
+_DIFFERENCES = f"""\
+extern "C" __global__ void __launch_bounds__({THREADS}) @(
+    float* x, float* h, float* w, double* squares) {{
+  // The squared norm of each row of X - H w, element by element: this is seldom needed.
+  double square = 0;
+  for (int c = threadIdx.x; c < COLUMNS; c += {THREADS}) {{
+    double y = VALUE;
+    for (int k = 0; k < RANK; ++k) y -= (double)h[blockIdx.x * RANK + k] * w[k * W_ROW + c];
+    square += y * y;
+  }}
+  square = over_block<Sum, {THREADS}>(square);
+  if (threadIdx.x == 0) squares[blockIdx.x] = square;
+}}
+"""
+
+
+def fisher_step(estimates: int) -> HandWritten:
+    """Moves d and rho of estimates on; gives what makes the new W of the old one and of J."""
+    return HandWritten("fisher_step", _STEP, grid=estimates)
+
+
+def fisher_renew(estimates: int) -> HandWritten:
+    """Gives what makes the rows of R orthonormal again, where they may have ceased to be."""
+    return HandWritten("fisher_renew", _RENEW, grid=estimates)
+
+
+def fisher_orthonormalize(estimates: int) -> HandWritten:
+    """Makes them so row by row, where that was not possible."""
+    return HandWritten("fisher_orthonormalize", _ORTHONORMALIZE, grid=estimates)
+
+
+def squared_norm_after(rank: int) -> HandWritten:
+    """The squared norm of the preconditioned rows, and whether it is too small to be had so."""
+    text = _SCALE.replace("SIZE", str(rank * rank)).replace("RANK", str(rank))
+    return HandWritten("squared_norm_after", text)
+
+
+def squared_differences(
+    rows: int, columns: int, rank: int, x_row: int | None, x_column: int, w_row: int
+) -> HandWritten:
+    """The squared norms of the rows of X - H w; X is all ones if it has no row distance."""
+    value = "1" if x_row is None else f"x[(long long)blockIdx.x * {x_row} + c * {x_column}]"
+    text = _DIFFERENCES.replace("COLUMNS", str(columns)).replace("RANK", str(rank))
+    text = text.replace("W_ROW", str(w_row)).replace("VALUE", value)
+    return HandWritten("squared_differences", text, grid=rows)
