@@ -26,6 +26,7 @@ but for whether everything works.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import subprocess
@@ -38,6 +39,7 @@ from typing import Any
 import attrs
 import numpy as np
 from networks import BENCHMARKS
+from peers.on_cuda import RUNNERS, prepare
 
 # What Python runs as a script has its folder searched first: this file would hide NVIDIA's `cuda`.
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).parent]
@@ -190,10 +192,41 @@ class Clock:
         return self._cupy.asarray(values)
 
 
+class TorchClock(Clock):
+    """The same through PyTorch."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._torch = torch
+        torch.empty(1, device="cuda")  # makes the context
+        self._free_before = torch.cuda.mem_get_info()[0]
+        self.device = torch.cuda.get_device_name()
+
+    def wait(self) -> None:
+        """Until the device has done everything."""
+        self._torch.cuda.synchronize()
+
+    def milliseconds(self, run: Callable[[], object], count: int) -> float:
+        """The device's time for one of so many runs."""
+        start, end = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(count):
+            run()
+        end.record()
+        end.synchronize()
+        elapsed: float = start.elapsed_time(end)
+        return elapsed / count
+
+    def megabytes(self) -> float:
+        """Device memory that is gone since the beginning."""
+        return float(self._free_before - self._torch.cuda.mem_get_info()[0]) / 1e6
+
+
 class RehearsalClock(Clock):
     """The same on the processor."""
 
-    def __init__(self, platform: Any) -> None:
+    def __init__(self, platform: Any = None) -> None:
         self._platform = platform
         self.device = "rehearsal on the processor"
 
@@ -209,6 +242,8 @@ class RehearsalClock(Clock):
 
     def megabytes(self) -> float:
         """What the platform gave out."""
+        if self._platform is None:
+            return math.nan
         properties = self._platform.properties
         return float(properties.total_bytes - properties.free_bytes) / 1e6
 
@@ -264,9 +299,42 @@ def nnet3_workload(case: Case) -> Workload:
     return Workload(run=run, flops=products_flops(nnet, computation), clock=clock)
 
 
+def torch_workload(case: Case) -> Workload:
+    """The same network in PyTorch; training is plain gradient descent there."""
+    from nnet3_descriptors import parse_config
+    from nnet3_optimizer import CachingCompiler
+
+    clock: Clock = RehearsalClock() if case.dry_run else TorchClock()
+    benchmark, rng = BENCHMARKS[case.network], np.random.default_rng(0)
+    nnet = parse_config(benchmark.config(case.scale), rng=rng)
+    request = benchmark.request(case.sequences, train=case.mode == "train")
+
+    def values(ios: Any, factor: float) -> dict[str, np.ndarray]:
+        shapes = {
+            io.name: (case.sequences, len(io.indexes) // case.sequences, nnet.node_dim(io.name))
+            for io in ios
+        }
+        return {
+            name: np.float32(factor) * rng.standard_normal(shape, dtype=np.float32)
+            for name, shape in shapes.items()
+        }
+
+    run = prepare(
+        case.runner,
+        case.network,
+        nnet,
+        values(request.inputs, 1.0),
+        values(request.outputs, 0.01) if case.mode == "train" else None,
+        precision=case.precision,
+        device="cpu" if case.dry_run else "cuda",
+    )
+    flops = products_flops(nnet, CachingCompiler(nnet).compile(request))
+    return Workload(run=run, flops=flops, clock=clock)
+
+
 def measure(case: Case) -> Line:
     """Measures in this process."""
-    work = nnet3_workload(case)
+    work = nnet3_workload(case) if case.runner == "nnet3" else torch_workload(case)
     first, steps = (2, 1) if case.dry_run else (FIRST_STEPS, STEPS)
     for _ in range(first):
         work.run()
@@ -326,8 +394,12 @@ def cases(arguments: argparse.Namespace) -> Iterator[Case]:
     for network in arguments.network or BENCHMARKS:
         for mode in arguments.mode or MODES:
             for sequences in arguments.n or SIZES:
-                for precision in arguments.precision or ("fp32",):
+                for precision, runner in itertools.product(
+                    arguments.precision or ("fp32",),
+                    ("nnet3", *RUNNERS) if arguments.peers else ("nnet3",),
+                ):
                     yield Case(
+                        runner=runner,
                         network=network,
                         mode=mode,
                         sequences=sequences,
@@ -363,6 +435,7 @@ def main() -> None:
     parser.add_argument("--n", action="append", type=int, help="minibatch; default: 1 8 64 128")
     parser.add_argument("--precision", action="append", choices=PRECISIONS, help="default: fp32")
     parser.add_argument("--no-natural-gradient", action="store_true")
+    parser.add_argument("--peers", action="store_true", help="PyTorch beside this package")
     parser.add_argument("--scale", type=float, default=1.0, help="factor for the hidden sizes")
     parser.add_argument("--peak-tflops", type=float, help="of a device that is not known here")
     parser.add_argument("--dry-run", action="store_true", help="on the processor, to see it work")
@@ -378,7 +451,10 @@ def main() -> None:
         line = measure_apart(case)
         if isinstance(line, str):
             failed = True
-            print(f"{case.network} {case.mode} n={case.sequences}: {line}", file=sys.stderr)
+            print(
+                f"{case.network} {case.mode} n={case.sequences} {case.runner}: {line}",
+                file=sys.stderr,
+            )
         else:
             print(row(case, line, arguments.peak_tflops), flush=True)
     sys.exit(failed)
