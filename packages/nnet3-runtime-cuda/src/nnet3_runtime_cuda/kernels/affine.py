@@ -59,10 +59,15 @@ class FixedAffineKernel(Kernel):
         tape.matmul(x, self.linear[:, : x.shape[1]].T, out)
         tape.add(out, self.bias, out)
 
+    def backprop_known(self, tape: Tape, dy: Array, out: Array) -> None:
+        """Records out = dy A_1 with the first columns A_1 of A."""
+        tape.matmul(dy, self.linear[:, : out.shape[1]], out)
+
     def backprop(self, b: Backpropagation) -> None:
         """Records dx (+)= dy A."""
         if b.dx is not None:
-            b.tape.matmul(b.dy, self.linear, b.dx, add=b.add)
+            dx, linear = b.dx[:, b.skipped :], self.linear[:, b.skipped :]
+            b.tape.matmul(b.dy, linear, dx, add=b.add)
         if b.update:
             self.update(b.tape, b.x, b.dy, first=b.first)
 

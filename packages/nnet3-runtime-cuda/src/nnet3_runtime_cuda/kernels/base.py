@@ -89,6 +89,8 @@ class Backpropagation:
         update: Whether parameters and statistics are to be updated.
         first: The gradient is the first of this pass, and no other follows: it replaces what the
             directions hold (only for kernels that set their gradient).
+        skipped: So many of the first columns of dx are left to `backprop_known`; only for kernels
+            that can split their input.
     """
 
     tape: Tape
@@ -101,6 +103,7 @@ class Backpropagation:
     memo: Memo | None = None
     update: bool = False
     first: bool = False
+    skipped: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -226,7 +229,8 @@ class Kernel:
         component: The component, whose options the arithmetic follows.
         store: Its arrays on the device.
         can_split_input: Whether the output is a sum over the columns of the input (and a bias), so
-            that `propagate_known` can compute what the first of them give.
+            that `propagate_known` can compute what the first of them give, and `backprop_known`
+            their derivatives.
         sets_gradient: Whether Backprop can replace what the directions hold, instead of adding.
     """
 
@@ -248,6 +252,10 @@ class Kernel:
 
     def propagate_known(self, tape: Tape, x: Array, out: Array) -> None:
         """Records what the first columns of the input, x, give; see `can_split_input`."""
+        raise NotImplementedError
+
+    def backprop_known(self, tape: Tape, dy: Array, out: Array) -> None:
+        """Records the derivative of the first columns of the input; see `can_split_input`."""
         raise NotImplementedError
 
     def backprop(self, b: Backpropagation) -> None:

@@ -19,6 +19,7 @@ from ..program import Port, Program, Segment
 from ..tape import Array
 from .arena import Arena
 from .compression import CompressedForm
+from .deferred_derivatives import DeferredSteps, plan_deferred_derivatives
 from .hand_over import Place
 from .known_inputs import KnownSteps, plan_known_inputs
 from .pending_zeros import Area, PendingZeros
@@ -72,6 +73,9 @@ class Lowering:
         self._submatrices = computation.submatrices.tolist()
         self.position = 0
         self._known = plan_known_inputs(
+            computation, lambda component: nnet.kernel(component).can_split_input
+        )
+        self._deferred, self._deferred_copies = plan_deferred_derivatives(
             computation, lambda component: nnet.kernel(component).can_split_input
         )
         self._num_updates = Counter(
@@ -215,12 +219,10 @@ class Lowering:
 
     def _record_known(self, steps: KnownSteps) -> Array:
         area, step = steps.area, steps.steps[0]
-        rows, columns = area.row_end - area.row, area.column_end - area.column
-        stride = int(self.computation.matrices[step.source, 1])
-        start = self.arena.offset(step.source) + area.row * stride + area.column
+        rows = area.row_end - area.row
         for pending in self.zeros.touching(step.source, area):
             self.write_zeros(step.source, pending)
-        x = self.arena.strided(start, (rows, columns), (stride, 1))
+        x = self._strided_area(step.source, area)
         values = self._known_buffer(rows, step.output_dim)
         self.nnet.kernel(step.component).propagate_known(self.tape, x, values[:rows])
         return values
@@ -231,6 +233,37 @@ class Lowering:
             if len(free) >= rows and free.shape[1] == columns:
                 return self._known_memory.pop(number)
         return self.tape.persistent(rows, columns)
+
+    def deferred_columns(self) -> int:
+        """How many columns of the input derivative of the current command are computed later."""
+        step = self._deferred.get(self.position)
+        return step.columns if step else 0
+
+    def is_deferred_copy(self) -> bool:
+        """Whether the current command copies what is put off; with the last, it is computed."""
+        steps = self._deferred_copies.get(self.position)
+        if steps is not None and self.position == steps.steps[-1].copied:
+            self._record_deferred(steps)
+        return steps is not None
+
+    def _record_deferred(self, steps: DeferredSteps) -> None:
+        kept = self._strided_area(*steps.kept)
+        component, columns = steps.steps[0].component, steps.steps[0].columns
+        values = self.tape.scratch(len(kept), columns)
+        self.nnet.kernel(component).backprop_known(self.tape, kept, values)
+        for step in steps.steps:
+            matrix, area = step.target
+            if not self.zeros.take(matrix, area):
+                for pending in self.zeros.touching(matrix, area):
+                    self.write_zeros(matrix, pending)
+            self.tape.copy(values[steps.rows_of(step)], self._strided_area(matrix, area))
+
+    def _strided_area(self, matrix: int, area: Area) -> Array:
+        """The view of an area of a matrix."""
+        rows, columns = area.row_end - area.row, area.column_end - area.column
+        stride = int(self.computation.matrices[matrix, 1])
+        start = self.arena.offset(matrix) + area.row * stride + area.column
+        return self.arena.strided(start, (rows, columns), (stride, 1))
 
     def memo(self, number: int) -> Memo | None:
         """The memo of that number; None for 0."""

@@ -75,6 +75,7 @@ def _bind_backprop(
             memo=low.memo(command.memo),
             update=update,
             first=first,
+            skipped=low.deferred_columns(),
         )
     )
 

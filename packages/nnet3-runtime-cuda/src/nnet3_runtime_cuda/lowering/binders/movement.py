@@ -13,6 +13,8 @@ from ..rows import record_fill, record_move, record_scaled
 
 @binds(c.MatrixCopy)
 def _matrix_copy(low: Lowering, command: c.MatrixCopy) -> None:
+    if low.is_deferred_copy():
+        return
     source = low.read(command.input)
     record_scaled(low.tape, source, command.alpha, low.set(command.output), add=False)
 

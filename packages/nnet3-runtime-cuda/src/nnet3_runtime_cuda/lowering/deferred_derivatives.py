@@ -1,0 +1,241 @@
+"""Finds derivatives of a recurrent layer's input that can be put off until many are there.
+
+The counterpart of `known_inputs`. Backward, every step of an LSTM multiplies the derivative of a
+few rows of its gates by all parameters; one part of the product goes on through the recurrence, the
+other is only copied to where the layer below will find it. The latter is computed for many steps at
+once, from the gates' derivatives as they are kept, together, for the parameters' gradient:
+
+    m9(0:7, :) = m2(:, 0:4095)                 ...
+    m1 = gates.backprop_no_update(m2)    =>    m1(:, 1024:1279) = m2 A(:, 1024:1279)
+    m8(48:55, :) = m1(:, 0:1023)               and after some steps m8(0:55, :) = m9 A(:, 0:1023),
+                                               the rows in the order of the steps
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+
+import attrs
+from nnet3_compiler import commands as c
+from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.declaration import Access, Command, OperandKind
+
+from .pending_zeros import Area
+
+ROWS_AT_ONCE = 256
+"""The derivatives of so many rows are computed at a time: enough for the product to be fast."""
+
+MOST_ROWS = 48
+"""A step with more rows than this is left as it is: its own product is fast."""
+
+FEWEST_STEPS = 3
+
+Place = tuple[int, Area]
+"""A matrix and an area of it."""
+
+
+@attrs.frozen(kw_only=True)
+class DeferredStep:
+    """A BackpropNoModelUpdate command whose first columns of input derivative are only copied.
+
+    Attributes:
+        position: Of the command.
+        copied: Position of the MatrixCopy command.
+        component: Number of the component.
+        target: Where the columns are copied to.
+        kept: Where the derivative of the output is, or where a copy of it is kept.
+        kept_at: Position from which on it is there.
+    """
+
+    position: int
+    copied: int
+    component: int
+    target: Place
+    kept: Place
+    kept_at: int
+
+    @property
+    def columns(self) -> int:
+        """How many columns of the input derivative are put off."""
+        return self.target[1].column_end - self.target[1].column
+
+
+@attrs.frozen(kw_only=True)
+class DeferredSteps:
+    """Steps whose derivatives are computed in one product, in place of the last of their copies.
+
+    Attributes:
+        steps: In the order of the commands; the rows that are kept follow one another.
+    """
+
+    steps: tuple[DeferredStep, ...]
+
+    @property
+    def kept(self) -> Place:
+        """Where the derivatives of the outputs of all steps are kept."""
+        matrix, first = self.steps[0].kept
+        return matrix, attrs.evolve(first, row_end=self.steps[-1].kept[1].row_end)
+
+    def rows_of(self, step: DeferredStep) -> slice:
+        """The rows, of those that are kept, that belong to a step."""
+        start = self.steps[0].kept[1].row
+        return slice(step.kept[1].row - start, step.kept[1].row_end - start)
+
+
+def plan_deferred_derivatives(
+    computation: NnetComputation, can_split: Callable[[int], bool]
+) -> tuple[dict[int, DeferredStep], dict[int, DeferredSteps]]:
+    """Finds all steps whose derivative can in part be put off.
+
+    Args:
+        computation: The computation; only its backward commands are looked at.
+        can_split: Whether the component of a number is an affine map, whose input derivative can be
+            computed for some columns at a time.
+
+    Returns:
+        For the position of each such BackpropNoModelUpdate the step; and for that of each
+        MatrixCopy that is left out, the steps that it belongs to.
+    """
+    trace = _Trace(computation)
+    series: dict[tuple[int, int, int, int], list[DeferredStep]] = defaultdict(list)
+    for step in trace.steps(can_split):
+        kind = (step.component, step.target[0], step.kept[0], step.columns)
+        series[kind].append(step)
+    by_backprop: dict[int, DeferredStep] = {}
+    by_copy: dict[int, DeferredSteps] = {}
+    for steps in series.values():
+        for chunk in trace.chunks(steps):
+            by_backprop.update((step.position, step) for step in chunk.steps)
+            by_copy.update((step.copied, chunk) for step in chunk.steps)
+    return by_backprop, by_copy
+
+
+class _Trace:
+    """Knows what the backward commands do to which part of which matrix."""
+
+    def __init__(self, computation: NnetComputation) -> None:
+        self._computation = computation
+        self._submatrices = computation.submatrices.tolist()
+        # For each matrix, in the order of the commands: position, area, whether it is changed.
+        self._uses: dict[int, list[tuple[int, Area, bool]]] = defaultdict(list)
+        begin = computation.forward_end + 1
+        self._commands = list(enumerate(computation.commands))[begin:]
+        for position, command in self._commands:
+            for (matrix, area), changes in self._uses_of(command):
+                self._uses[matrix].append((position, area, changes))
+
+    def _place(self, submatrix: int) -> Place:
+        matrix, row, rows, column, columns = self._submatrices[submatrix]
+        return matrix, Area(row, row + rows, column, column + columns)
+
+    def _uses_of(self, command: Command) -> Iterator[tuple[Place, bool]]:
+        """The areas that a command touches, and whether it may change them."""
+        for operand in command.OPERANDS:
+            value = getattr(command, operand.name)
+            changes = operand.access != Access.READ
+            if operand.kind in (OperandKind.SUBMATRIX, OperandKind.WHOLE_MATRIX) and value:
+                yield self._place(value), changes
+            elif operand.kind == OperandKind.INDEXES_MULTI:
+                pairs = self._computation.indexes_multi[value]
+                for submatrix in set(pairs[:, 0].tolist()) - {-1}:
+                    yield self._place(submatrix), changes
+
+    def _between(self, matrix: int, after: int, before: int) -> Iterable[tuple[int, Area, bool]]:
+        """What happens to a matrix after one position and before another."""
+        uses = self._uses[matrix]
+        first = bisect.bisect_right(uses, after, key=lambda use: use[0])
+        last = bisect.bisect_left(uses, before, key=lambda use: use[0])
+        return uses[first:last]
+
+    def steps(self, can_split: Callable[[int], bool]) -> Iterator[DeferredStep]:
+        """The steps whose derivative can in part be put off, in the order of the commands."""
+        kept: dict[Place, tuple[int, Place]] = {}
+        for position, command in self._commands:
+            if isinstance(command, c.MatrixCopy) and command.alpha == 1.0:
+                kept[self._place(command.input)] = position, self._place(command.output)
+            if (
+                isinstance(command, c.BackpropNoModelUpdate)
+                and command.input_deriv
+                and can_split(command.component)
+            ):
+                step = self._step(position, command, kept)
+                if step is not None:
+                    yield step
+
+    def _step(
+        self, position: int, command: c.BackpropNoModelUpdate, kept: dict[Place, tuple[int, Place]]
+    ) -> DeferredStep | None:
+        matrix, area = self._place(command.input_deriv)
+        rows, columns = self._computation.matrices[matrix].tolist()
+        copy = self._only_copy(position, matrix)
+        if area != Area(0, rows, 0, columns) or rows > MOST_ROWS or copy is None:
+            return None
+        copied, target = copy
+        derivative = self._place(command.output_deriv)
+        kept_at, place = kept.get(derivative, (position, derivative))
+        if not self._is_untouched(derivative, kept_at, position, changes_only=True):
+            kept_at, place = position, derivative
+        return DeferredStep(
+            position=position,
+            copied=copied,
+            component=command.component,
+            target=target,
+            kept=place,
+            kept_at=kept_at,
+        )
+
+    def _only_copy(self, position: int, matrix: int) -> tuple[int, Place] | None:
+        """The copy of the first columns of a matrix that is the only use of them."""
+        copy: tuple[int, Place] | None = None
+        uses = self._between(matrix, position, len(self._computation.commands))
+        split, rows = 0, int(self._computation.matrices[matrix, 0])
+        rest = []
+        for use, area, changes in uses:
+            command = self._computation.commands[use]
+            if isinstance(command, c.DeallocMatrix):
+                break
+            if area.column > 0:
+                rest.append(area)
+                continue
+            if changes or copy is not None or not isinstance(command, c.MatrixCopy):
+                return None
+            if command.alpha != 1.0 or (area.row, area.row_end) != (0, rows):
+                return None
+            split, copy = area.column_end, (use, self._place(command.output))
+        is_apart = bool(rest) and all(area.column >= split for area in rest)
+        return copy if is_apart else None
+
+    def chunks(self, steps: Iterable[DeferredStep]) -> Iterator[DeferredSteps]:
+        """Consecutive steps that can be computed together, about ROWS_AT_ONCE rows at a time."""
+        chunk: list[DeferredStep] = []
+        for step in steps:
+            rows = sum(s.kept[1].row_end - s.kept[1].row for s in chunk)
+            if chunk and (rows >= ROWS_AT_ONCE or not self._continues(chunk, step)):
+                yield from _joined(chunk)
+                chunk = []
+            chunk.append(step)
+        yield from _joined(chunk)
+
+    def _continues(self, chunk: list[DeferredStep], step: DeferredStep) -> bool:
+        """Whether all of a chunk can wait until a further step is there."""
+        last, area = chunk[-1].kept[1], step.kept[1]
+        if (last.row_end, last.column) != (area.row, area.column):
+            return False
+        return all(
+            self._is_untouched(old.target, old.copied, step.copied, changes_only=False)
+            and self._is_untouched(old.kept, old.kept_at, step.copied, changes_only=True)
+            for old in chunk
+        )
+
+    def _is_untouched(self, place: Place, after: int, before: int, *, changes_only: bool) -> bool:
+        return not any(
+            (changes or not changes_only) and area.overlaps(place[1])
+            for _, area, changes in self._between(place[0], after, before)
+        )
+
+
+def _joined(chunk: list[DeferredStep]) -> Iterator[DeferredSteps]:
+    if len(chunk) >= FEWEST_STEPS:
+        yield DeferredSteps(steps=tuple(chunk))

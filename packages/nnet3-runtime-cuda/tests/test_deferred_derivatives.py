@@ -1,0 +1,60 @@
+"""Tests of derivatives that are computed after several steps of a recurrence."""
+
+import numpy as np
+import pytest
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.lowering import deferred_derivatives
+from nnet3_runtime_cuda.lowering.deferred_derivatives import plan_deferred_derivatives
+from test_known_inputs import FRAMES, SEQUENCES, network, program
+
+
+@pytest.mark.parametrize("delay", [-1, 1, -3])
+def test_steps_of_a_recurrence(delay: int) -> None:
+    """Nearly all steps leave the derivative of the layer below to large products."""
+    nnet = network(delay)
+    gates = nnet.component_index("gates")
+
+    steps, copies = plan_deferred_derivatives(program(nnet, derivatives=True), lambda c: c == gates)
+
+    rows = sum(step.kept[1].row_end - step.kept[1].row for step in steps.values())
+    assert rows >= (FRAMES - 4) * SEQUENCES
+    assert {step.columns for step in steps.values()} == {6}
+    assert sorted(copies) == sorted(step.copied for step in steps.values())
+
+
+@pytest.mark.parametrize("delay", [-1, 1, -3])
+@pytest.mark.parametrize("rows_at_once", [4, 10, 128])
+def test_derivatives_are_the_same(
+    delay: int, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Derivatives are those of the computation done step by step, however many rows at once."""
+    nnet = network(delay)
+    computation = program(nnet, derivatives=True)
+    rng = np.random.default_rng(1)
+    x, dy = (rng.standard_normal((FRAMES * SEQUENCES, dim), dtype=np.float32) for dim in (5, 4))
+
+    def derivatives() -> tuple[np.ndarray, np.ndarray]:
+        device = DeviceNnet(nnet, trainable=True)
+        computer = NnetComputer(device, computation)
+        computer.forward({"input": x})
+        return computer.backward({"output": dy})["input"], device.direction
+
+    monkeypatch.setattr(deferred_derivatives, "ROWS_AT_ONCE", rows_at_once)
+    d_input, gradient = derivatives()
+    monkeypatch.setattr(deferred_derivatives, "FEWEST_STEPS", 10**6)
+    expected_d_input, expected_gradient = derivatives()
+
+    np.testing.assert_allclose(d_input, expected_d_input, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(gradient, expected_gradient, rtol=0, atol=1e-4)
+
+
+def test_other_components_are_left_alone() -> None:
+    """Without affine maps, or without a backward pass, nothing is put off."""
+    assert plan_deferred_derivatives(program(network(-1), derivatives=True), lambda _: False) == (
+        {},
+        {},
+    )
+    assert plan_deferred_derivatives(program(network(-1), derivatives=False), lambda _: True) == (
+        {},
+        {},
+    )
