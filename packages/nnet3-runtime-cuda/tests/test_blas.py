@@ -1,4 +1,4 @@
-"""Tests of products that add to their output."""
+"""Tests of matrix products through a BLAS library."""
 
 from collections.abc import Iterator
 
@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_runtime_cuda import blas
 from nnet3_runtime_cuda.blas import bound_gemm, gemm
+from nnet3_runtime_cuda.tape import Tape
 
 SIZES = st.integers(1, 9)
 LAYOUTS = st.sampled_from(["rows", "columns", "part of rows", "part of columns"])
@@ -61,24 +62,51 @@ def test_other_operands_are_not_for_blas(operand: np.ndarray) -> None:
     assert bound_gemm(operand, operand, operand.copy()) is None
 
 
-@pytest.fixture
-def without_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No OpenBLAS is found."""
-    monkeypatch.setenv(blas.SWITCH, "1")
-    blas._sgemm.cache_clear()
-    yield
-    blas._sgemm.cache_clear()
+@pytest.fixture(params=["mkl", "openblas", "numpy"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Products are computed by this library, if it is installed."""
+    if request.param == "numpy":
+        monkeypatch.setenv(blas.SWITCH, "1")
+    if request.param == "openblas":
+        monkeypatch.setenv(blas.MKL_SWITCH, "1")
+    blas.library.cache_clear()
+    found = blas.library()
+    names = {None: "numpy", True: "mkl", False: "openblas"}
+    if names[found and found.is_mkl] != request.param:
+        blas.library.cache_clear()
+        pytest.skip(f"{request.param} is not installed")
+    yield request.param
+    blas.library.cache_clear()
 
 
-@pytest.mark.usefixtures("without_library")
 @pytest.mark.parametrize("beta", [0.0, 1.0, 0.5])
-def test_without_library(beta: float) -> None:
-    """NumPy does the same."""
+def test_libraries(library: str, beta: float) -> None:
+    """All do the same, and the environment chooses among them."""
     rng = np.random.default_rng(0)
     a, b, out = (rng.standard_normal((3, 3)).astype(np.float32) for _ in range(3))
     expected = 2.0 * (a @ b) + beta * out
 
     gemm(a, b, out, alpha=2.0, beta=beta)
 
-    assert not blas.is_available()
+    assert blas.is_available() == (library != "numpy")
+    assert blas.is_mkl() == (library == "mkl")
     np.testing.assert_allclose(out, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 48, 49, 300])
+@pytest.mark.parametrize("form", ["replace", "add", "plus"])
+@pytest.mark.parametrize("layout", ["rows", "part of columns"])
+def test_recorded_products(rows: int, form: str, layout: str) -> None:
+    """A tape's product is right for few and for many rows, in each form, with each library."""
+    rng = np.random.default_rng(0)
+    a = matrix(rng, rows, 17, "part of rows")
+    b = matrix(rng, 17, 12, layout)
+    out, other = (matrix(rng, rows, 12, "part of rows") for _ in range(2))
+    before = {"replace": 0.0, "add": out.copy(), "plus": other}[form]
+    tape = Tape()
+
+    tape.matmul(a, b, out, add=form == "add", plus=other if form == "plus" else None)
+    tape.run()
+
+    np.testing.assert_allclose(out, before + a @ b, rtol=0, atol=1e-4)

@@ -1,19 +1,24 @@
-"""Matrix products that add to their output, through the BLAS library that NumPy brings along.
+"""Matrix products through `cblas_sgemm`: of MKL if it is installed, else of NumPy's own OpenBLAS.
 
 `numpy.matmul` replaces its output; to add a product there, it takes a temporary matrix and one more
 pass over memory. BLAS itself computes out = alpha a b + beta out in one go, and NumPy's wheels
 hold an OpenBLAS whose `cblas_sgemm` can be called. Where there is none that can be found, `gemm`
 does the same with NumPy.
+
+MKL (the `mkl` package, an optional extra) is faster, most of all where a matrix has few rows; if it
+is there, all products are its own, not only those that add.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fnmatch
 import functools
+import importlib.metadata
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,39 +26,89 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 SWITCH = "NNET3_NO_CBLAS"
-"""Set this environment variable to do without the library."""
+"""Set this environment variable to do without any library."""
+
+MKL_SWITCH = "NNET3_NO_MKL"
+"""Set this environment variable to do without MKL."""
 
 _ROW_MAJOR, _NO_TRANS, _TRANS = 101, 111, 112
-_SYMBOL = "scipy_cblas_sgemm64_"
+_OPENBLAS_SYMBOL = "scipy_cblas_sgemm64_"
 """The name in NumPy's wheels: 64-bit sizes, prefixed so that no other BLAS is hit."""
+
+_MKL_SYMBOL = "cblas_sgemm_64"
+_MKL_FILES = ("libmkl_rt.so*", "libmkl_rt*.dylib", "mkl_rt*.dll")
+
+
+class Library(NamedTuple):
+    """A BLAS library.
+
+    Attributes:
+        is_mkl: Whether it is MKL.
+        sgemm: Its cblas_sgemm, with 64-bit sizes.
+    """
+
+    is_mkl: bool
+    sgemm: Callable[..., None]
 
 
 @functools.cache
-def _sgemm() -> Callable[..., None] | None:
-    """cblas_sgemm of the OpenBLAS that NumPy has loaded, or None if it is not to be found."""
+def library() -> Library | None:
+    """The library that products are computed by, or None if none is to be found."""
     if os.environ.get(SWITCH):
         return None
+    if not os.environ.get(MKL_SWITCH):
+        sgemm = _first(_mkl_paths(), _MKL_SYMBOL)
+        if sgemm is not None:
+            return Library(True, sgemm)
+    sgemm = _first(_openblas_paths(), _OPENBLAS_SYMBOL)
+    return None if sgemm is None else Library(False, sgemm)
+
+
+def _mkl_paths() -> Iterator[Path]:
+    """Where the files of the installed package lie."""
+    try:
+        files = importlib.metadata.files("mkl") or []
+    except importlib.metadata.PackageNotFoundError:
+        return
+    for file in files:
+        if any(fnmatch.fnmatch(file.name, pattern) for pattern in _MKL_FILES):
+            yield Path(str(file.locate())).resolve()
+
+
+def _openblas_paths() -> Iterator[Path]:
+    """The library that NumPy has loaded."""
     package = Path(np.__file__).parent
     for folder in (package.parent / "numpy.libs", package / ".dylibs"):
-        for path in sorted(folder.glob("*openblas*")):
-            try:
-                function: Any = getattr(ctypes.CDLL(str(path)), _SYMBOL)
-            except (OSError, AttributeError):
-                continue
-            size, single, pointer = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
-            function.argtypes = [
-                *[ctypes.c_int] * 3,
-                *[size] * 3,
-                *(single, pointer, size, pointer, size, single, pointer, size),
-            ]
-            function.restype = None
-            return function  # type: ignore[no-any-return]
+        yield from sorted(folder.glob("*openblas*"))
+
+
+def _first(paths: Iterable[Path], symbol: str) -> Callable[..., None] | None:
+    """The function of the first of the libraries that has it."""
+    for path in paths:
+        try:
+            function: Any = getattr(ctypes.CDLL(str(path)), symbol)
+        except (OSError, AttributeError):
+            continue
+        size, single, pointer = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
+        function.argtypes = [
+            *[ctypes.c_int] * 3,
+            *[size] * 3,
+            *(single, pointer, size, pointer, size, single, pointer, size),
+        ]
+        function.restype = None
+        return function  # type: ignore[no-any-return]
     return None
 
 
 def is_available() -> bool:
     """Whether products can add to their output without a temporary matrix."""
-    return _sgemm() is not None
+    return library() is not None
+
+
+def is_mkl() -> bool:
+    """Whether products are computed by MKL."""
+    found = library()
+    return found is not None and found.is_mkl
 
 
 def _layout(matrix: Array) -> tuple[int, int] | None:
@@ -86,8 +141,8 @@ def bound_gemm(
     Returns:
         The call, or None if these operands cannot be given to BLAS.
     """
-    sgemm = _sgemm()
-    if sgemm is None or any(m.dtype != np.float32 or m.ndim != 2 for m in (a, b, out)):
+    found = library()
+    if found is None or any(m.dtype != np.float32 or m.ndim != 2 for m in (a, b, out)):
         return None
     target = _layout(out)
     if target is not None and target[0] == _TRANS:
@@ -99,7 +154,7 @@ def bound_gemm(
     (rows, columns), inner = out.shape, a.shape[1]
     sizes = (_ROW_MAJOR, transpose_a, transpose_b, rows, columns, inner)
     operands = (alpha, a.ctypes.data, lda, b.ctypes.data, ldb, beta, out.ctypes.data, target[1])
-    call = functools.partial(sgemm, *sizes, *operands)
+    call = functools.partial(found.sgemm, *sizes, *operands)
     # The addresses are good only as long as the arrays are.
     call.operands = (a, b, out)  # type: ignore[attr-defined]
     return call

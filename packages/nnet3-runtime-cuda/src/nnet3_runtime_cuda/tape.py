@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from .blas import bound_gemm
+from .blas import bound_gemm, is_mkl
 
 if TYPE_CHECKING:
     from .kernels.affine_gradient import AffinePreconditioner
@@ -36,6 +36,9 @@ Operand = Array | float
 
 FEW_ROWS = 48
 """Products with at most so many rows are computed transposed."""
+
+FEWEST_ROWS = 8
+"""Products of MKL with fewer rows are not."""
 
 BLOCK_ELEMENTS = 1 << 16
 """Chains of operations run over so many elements at a time, 256 KiB."""
@@ -368,27 +371,39 @@ class Tape:
         """out = a b, or out += a b, or out = plus + a b."""
         if add:
             plus = out
-        if out.ndim == 2 and 1 < len(out) <= FEW_ROWS:
-            # The library is faster with many rows and few columns than the other way round.
+        if out.ndim == 2 and self._is_faster_transposed(len(out), b):
             product = self.scratch(out.shape[1], len(out))
-            self.calls.append(partial(self.xp.matmul, b.T, a.T, product))
+            call = bound_gemm(b.T, a.T, product) if is_mkl() else None
+            self.calls.append(call or partial(self.xp.matmul, b.T, a.T, product))
             if plus is not None:
                 self.add(plus, product.T, out)
             else:
                 self.copy(product.T, out)
             return
+        # One row is a product of matrix and vector, for which OpenBLAS has a better function.
+        wanted = is_mkl() or (plus is not None and len(out) > 1)
+        call = bound_gemm(a, b, out, beta=float(plus is not None)) if wanted else None
+        if call is not None:
+            if plus is not None:
+                self.copy(plus, out)
+            self.calls.append(call)
+            return
         if plus is None:
             self.calls.append(partial(self.xp.matmul, a, b, out))
-            return
-        # One row is a product of matrix and vector, for which there is a better function.
-        call = bound_gemm(a, b, out, beta=1.0) if len(out) > 1 else None
-        if call is not None:
-            self.copy(plus, out)
-            self.calls.append(call)
             return
         product = self.scratch(*out.shape)
         self.calls.append(partial(self.xp.matmul, a, b, product))
         self.add(plus, product, out)
+
+    @staticmethod
+    def _is_faster_transposed(rows: int, b: Array) -> bool:
+        """Whether the library is faster with many rows and few columns than the other way round.
+
+        MKL is not if the rows of b are contiguous, nor with very few rows of the result.
+        """
+        if not is_mkl():
+            return 1 < rows <= FEW_ROWS
+        return FEWEST_ROWS <= rows <= FEW_ROWS and b.strides[1] != b.itemsize
 
     def row_dot(self, a: Array, b: Array, out: Array) -> None:
         """out[r] = sum over c of a[r, c] b[r, c]; out: (rows,)."""

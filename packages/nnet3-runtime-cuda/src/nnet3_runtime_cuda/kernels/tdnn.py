@@ -10,7 +10,7 @@ from nnet3_descriptors.components import (
 
 from ..row_matrices import TimeSplice
 from ..tape import Array, Tape
-from .affine import TRANSPOSED_ROWS
+from .affine import gains_by_transposing
 from .affine_gradient import AffinePreconditioner, in_out_options, record_affine_gradient
 from .base import Backpropagation, Kernel, Propagation, kernel_for
 from .time_offsets import rows_at_offsets
@@ -78,7 +78,7 @@ class TdnnKernel(Kernel):
         if splice is not None:
             wide = tape.scratch(len(splice.x), len(self.linear) * len(splice.offsets))
             weights = self.store.transposed(
-                splice.by_row(self.linear), pays=len(p.y) in TRANSPOSED_ROWS
+                splice.by_row(self.linear), pays=gains_by_transposing(len(p.y))
             )
             tape.matmul(splice.x, weights, wide)
             terms = [*([p.y] if add else []), *splice.products(wide)]
@@ -87,7 +87,7 @@ class TdnnKernel(Kernel):
                 tape.add(p.y, term, p.y)
         else:
             x = self._side_by_side(tape, rows_at_offsets(p.x, p.indexes, len(p.y)))
-            weights = self.store.transposed(self.linear, pays=len(p.y) in TRANSPOSED_ROWS)
+            weights = self.store.transposed(self.linear, pays=gains_by_transposing(len(p.y)))
             tape.matmul(x, weights, p.y, add=add)
         if self.bias is not None and self.has_bias:
             tape.add(p.y, self.bias, p.y)
