@@ -161,6 +161,14 @@ class TestDebugInfo:
 
         assert info.cindexes.tolist() == [[5, 0, 7, 0], [5, 0, 8, 0], [5, 3, 7, 0], [5, 3, 8, 0]]
 
+    @pytest.mark.parametrize("block", [1, 2, 3, 6])
+    def test_some_rows(self, block: int) -> None:
+        """Some rows are made without the others, whatever their order."""
+        pattern = [[5, 0, t, 0] for t in range(6)]
+        info = MatrixDebugInfo(pattern=pattern, sequences=[0, 3, 4], block=block)
+
+        assert info.cindexes_of(5, 16).tolist() == info.cindexes[5:16].tolist()
+
     def test_equal_by_what_they_mean(self) -> None:
         """A pattern and the list that it stands for are equal."""
         info = MatrixDebugInfo(pattern=[[5, 0, 7, 0]], sequences=[0, 1])

@@ -46,7 +46,7 @@ def rows_of(info: MatrixDebugInfo, begin: int, end: int) -> MatrixDebugInfo:
     """Returns the debug info of the rows begin <= r < end of a matrix."""
     if info.node < 0:
         return info
-    return MatrixDebugInfo(is_deriv=info.is_deriv, pattern=info.cindexes[begin:end])
+    return MatrixDebugInfo(is_deriv=info.is_deriv, pattern=info.cindexes_of(begin, end))
 
 
 def extended(info: MatrixDebugInfo, rows: int) -> MatrixDebugInfo:

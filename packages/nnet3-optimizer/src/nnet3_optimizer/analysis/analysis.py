@@ -158,11 +158,13 @@ class Analysis:
         Args:
             commands: (C,) bool: which commands to look at.
         """
-        is_named = SCHEMA.is_matrix[self.opcodes] & commands[:, None]
-        direct = self.table[is_named & (self.table > 0)]
+        is_named = np.zeros(len(self.submatrices), dtype=np.bool_)
+        table = self.table if commands.all() else self.table[commands]
+        is_named[table[SCHEMA.is_matrix[table[:, OPCODE_COLUMN]]]] = True
         accesses = self.submatrix_accesses
-        accessed = accesses.submatrix[commands[accesses.command]]
-        return np.unique(np.concatenate([direct.astype(np.int64), accessed]))
+        is_named[accesses.submatrix[commands[accesses.command]]] = True
+        is_named[0] = False
+        return where(is_named)
 
     @cached_property
     def writes_into_zeros(self) -> Bools:

@@ -23,11 +23,15 @@ def check_debug_info(subject: Subject) -> None:
     infos = computation.matrix_debug_info[1:]
     if not infos:
         return
-    node = np.array([info.node for info in infos])
+    # There are thousands, so each is looked at as little as possible.
+    patterns = [info.pattern for info in infos]
+    node = np.array([each.item(0) if len(each) else -1 for each in patterns])
+    count = np.array([len(each) for each in patterns])
+    count *= np.maximum([len(info.sequences) for info in infos], 1)
     rows, cols = computation.matrices[1:].T
     dims = node_dims(subject.nnet)
     wrong = node >= len(dims)
-    wrong |= np.array([info.num_rows for info in infos]) != rows
+    wrong |= count != rows
     wrong |= dims[np.where(wrong, 0, node)] != cols
     wrong |= _has_negative_n(infos)
     wrong &= node >= 0  # nothing is known of the others

@@ -233,8 +233,7 @@ class _Finder:
     def _users(self, matrix: int, *, writing: bool) -> list[int]:
         at = self.uses.of_matrix(matrix)
         commands = self.uses.command[at[self.uses.writes[at] == writing]]
-        users: list[int] = np.unique(commands).tolist()
-        return users
+        return list(dict.fromkeys(commands.tolist()))  # each once, in order
 
     def _is_written_once(self, submatrix: int, command: int) -> bool:
         return self._users(self._matrix(submatrix), writing=True) == [command]
