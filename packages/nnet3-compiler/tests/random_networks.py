@@ -1,5 +1,8 @@
 """Random networks of linear components, and random requests, for property tests.
 
+They can be evaluated directly, in double precision; `example_generator` has networks of all kinds of
+components.
+
 Nodes that descriptors may name have `DIM` columns; wide components have more, and are read through
 dim-range nodes.
 """
@@ -7,6 +10,7 @@ dim-range nodes.
 from __future__ import annotations
 
 import numpy as np
+from example_generator import has_circle
 from hypothesis import reject
 from hypothesis import strategies as st
 from nnet3_descriptors import (
@@ -41,7 +45,6 @@ from nnet3_descriptors.descriptors import (
     Switch,
 )
 from nnet3_graph import (
-    ComputationGraph,
     ComputationRequest,
     IoSpecification,
     NotComputableError,
@@ -235,20 +238,6 @@ def examples(draw: st.DrawFn, derivatives: bool = True) -> tuple[Nnet, Computati
     if has_circle(graph):
         reject()
     return nnet, request
-
-
-def has_circle(graph: ComputationGraph) -> bool:
-    """Whether some cindex depends on itself: peels off what depends on nothing that is left."""
-    splits, dependencies = graph.dependency_splits, graph.dependencies
-    user = np.repeat(np.arange(len(splits) - 1), np.diff(splits))
-    left = np.ones(len(splits) - 1, np.bool_)
-    while left.any():
-        blocked = np.zeros_like(left)
-        blocked[user[left[user] & left[dependencies]]] = True
-        if (blocked == left).all():
-            return True
-        left &= blocked
-    return False
 
 
 def random_arrays(

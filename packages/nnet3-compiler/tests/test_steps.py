@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from example_generator import example_of_seed, has_circle
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import CompilationError, Compiler, compile_computation
@@ -9,7 +10,7 @@ from nnet3_compiler.steps.epochs import compute_epochs
 from nnet3_compiler.steps.network import Network
 from nnet3_descriptors import ComponentNode, DimRangeNode, Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
-from random_networks import examples, has_circle, networks, requests
+from random_networks import examples, networks, requests
 
 
 class TestEpochs:
@@ -53,14 +54,25 @@ class TestStepRules:
     @given(examples())
     def test_rules(self, example: tuple[Nnet, ComputationRequest]) -> None:
         """Rules (a), (b) and (c); dependencies in earlier steps; every cindex once."""
-        nnet, request = example
+        self.check(*example)
+
+    @pytest.mark.parametrize("seed", range(100))
+    def test_rules_for_networks_of_all_kinds(self, seed: int) -> None:
+        """So it is with convolutions, attention, pooling, LSTMs and clockwork."""
+        example = example_of_seed(seed)
+
+        self.check(example.nnet, example.request)
+
+    def check(self, nnet: Nnet, request: ComputationRequest) -> None:
+        """Checks the rules; rows that pad a component's input or output stand for no cindex."""
         graph = build_computation_graph(nnet, request)
         steps = Compiler(nnet, request).make_steps()
         step_of = {}
         for step, node in enumerate(steps.node.tolist()):
             rows = steps.rows_of(step)
             for cindex_id in steps.cindex_ids[rows].tolist():
-                step_of.setdefault(cindex_id, []).append(step)
+                if cindex_id >= 0:
+                    step_of.setdefault(cindex_id, []).append(step)
             definition = nnet.nodes[node]
             if isinstance(definition, ComponentNode) and not steps.is_given[step]:
                 assert steps.node[step - 1] == node - 1

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from example_generator import example_of_seed
 from graph_one_by_one import build_one_by_one, might_read
 from graph_strategies import MARGIN, STEP, networks_and_requests, networks_and_two_requests
 from hypothesis import HealthCheck, assume, event, given, settings
@@ -63,7 +64,24 @@ def test_same_graph_as_one_by_one(example):
         return
     event("computable")
     builder.prune()
-    graph = builder.graph
+    check_graph(nnet, builder.graph, expected)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_networks_of_all_kinds(seed):
+    """So it is for networks with convolutions, attention, pooling, LSTMs and clockwork."""
+    example = example_of_seed(seed)
+    nnet, request = example.nnet, example.request
+    margin, step = ((2 * t, 2 * x) for t, x in (MARGIN, STEP))  # they look further than the others
+    expected = build_one_by_one(nnet, request, margin, step)
+    assert not expected.missing_outputs
+    assert not expected.is_endless
+
+    check_graph(nnet, build_computation_graph(nnet, request), expected)
+
+
+def check_graph(nnet, graph, expected):
+    """Cindexes are in order, and they, what is given and dependencies are what is expected."""
     cindexes = named(nnet, graph.cindexes)
     assert set(cindexes) == expected.cindexes
     assert (np.diff(cindex_order(graph.cindexes)) == 1).all()
