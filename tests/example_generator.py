@@ -30,13 +30,10 @@ class Example:
     Attributes:
         config: The network as config lines.
         kinds: The kinds of its layers, keys of LAYERS.
-        state: Names of component nodes that hold the state of a recurrence, and how many frames of
-            it are read.
     """
 
     config: str
     kinds: tuple[str, ...]
-    state: dict[str, int]
     nnet: Nnet
     request: ComputationRequest
 
@@ -109,13 +106,9 @@ def draw_example(
     writer, kinds = write_network(rng, kinds)
     nnet = parse_config(writer.text(), rng=np.random.default_rng(rng.getrandbits(32)))
     request = draw_request(rng, nnet, derivatives=derivatives)
-    try:
-        graph = build_computation_graph(nnet, request)
-    except (NotComputableError, UnboundedComputationError):
+    if not is_computable(nnet, request):
         return None
-    if has_circle(graph):
-        return None
-    return Example(writer.text(), kinds, writer.recurrent, nnet, request)
+    return Example(writer.text(), kinds, nnet, request)
 
 
 def example_of_seed(
@@ -127,6 +120,14 @@ def example_of_seed(
         example = draw_example(rng, kinds, derivatives=derivatives)
         if example is not None:
             return example
+
+
+def is_computable(nnet: Nnet, request: ComputationRequest) -> bool:
+    """Whether a request can be computed."""
+    try:
+        return not has_circle(build_computation_graph(nnet, request))
+    except (NotComputableError, UnboundedComputationError):
+        return False
 
 
 def has_circle(graph: ComputationGraph) -> bool:

@@ -48,8 +48,7 @@ class NetworkWriter:
         sources: What descriptors may read, DIM columns each: names of nodes, or forwarding
             descriptors for nodes that exist at some times only.
         inputs, components, nodes: The lines so far.
-        recurrent: Names of component nodes that hold the state of a recurrence, and how many frames
-            of it are read.
+        states: Names of component nodes that hold the state of a recurrence.
     """
 
     rng: Random
@@ -57,7 +56,7 @@ class NetworkWriter:
     inputs: list[str] = attrs.field(factory=list)
     components: list[str] = attrs.field(factory=list)
     nodes: list[str] = attrs.field(factory=list)
-    recurrent: dict[str, int] = attrs.field(factory=dict)
+    states: list[str] = attrs.field(factory=list)
 
     def component(self, kind: str, options: str) -> str:
         """Adds a component of type `kind` + "Component"; returns its name."""
@@ -236,7 +235,7 @@ def add_recurrence(writer: NetworkWriter, name: str) -> None:
     if state != name:
         kind = rng.choice(["Tanh", "BackpropTruncation", "Sigmoid"])
         writer.layer(state, kind, "dim=4", name)
-    writer.recurrent[state] = delay
+    writer.states.append(state)
     writer.sources.append(name)
 
 
@@ -244,7 +243,7 @@ def add_clockwork(writer: NetworkWriter, name: str) -> None:
     """A recurrence that is computed at every second or third frame."""
     period = writer.rng.randint(2, 3)
     descriptor = f"Append({writer.sum()}, IfDefined(Offset({name}, -{period})))"
-    writer.layer(name, "Affine", "input-dim=8 output-dim=4", descriptor)
+    writer.states.append(writer.layer(name, "Affine", "input-dim=8 output-dim=4", descriptor))
     writer.sources.append(f"Round({name}, {period})")
 
 
@@ -265,7 +264,7 @@ def add_lstm(writer: NetworkWriter, name: str) -> None:
     )
     writer.columns(f"{name}.c", cell, 0)
     writer.sources.append(writer.columns(f"{name}.m", cell, DIM))
-    writer.recurrent[cell] = delay
+    writer.states.append(cell)
 
 
 def add_distribution(writer: NetworkWriter, name: str) -> None:

@@ -1,7 +1,7 @@
 """Random networks of linear components, and random requests, for property tests.
 
-They can be evaluated directly, in double precision; `example_generator` has networks of all kinds of
-components.
+They can be evaluated directly, in double precision; `example_generator` has components of all
+kinds.
 
 Nodes that descriptors may name have `DIM` columns; wide components have more, and are read through
 dim-range nodes.

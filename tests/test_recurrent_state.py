@@ -1,0 +1,127 @@
+"""A recurrence in two halves: the state that the first one ends with is given to the second."""
+
+from random import Random
+
+import numpy as np
+import pytest
+from example_generator import is_computable, random_arrays
+from network_generator import LAYERS, write_network
+from nnet3_compiler import compile_computation
+from nnet3_descriptors import Nnet, parse_config
+from nnet3_graph import (
+    ComputationGraph,
+    ComputationRequest,
+    IoSpecification,
+    build_computation_graph,
+)
+from nnet3_optimizer import optimize
+from nnet3_runtime_cuda import NnetComputer
+from optimizer_trials import TOLERANCE
+
+RECURRENT = ("recurrence", "lstm", "clockwork")
+HALF, END = 5, 10
+SEQUENCES = 2
+
+
+def recurrent_network(seed: int) -> tuple[Nnet, dict[str, np.ndarray], ComputationRequest]:
+    """A network whose outputs depend on its state, and a request for all frames of them.
+
+    There is no batch-norm, which in training normalizes over all frames of a run. For each node
+    that holds a state there is an output, "state-of-" and its name.
+
+    Returns:
+        The network, the indexes of each state that come before the second half, and the request.
+    """
+    rng = Random(seed)
+    while True:
+        kinds = [rng.choice(RECURRENT), *rng.choices(sorted(LAYERS), k=rng.randint(0, 2))]
+        rng.shuffle(kinds)
+        writer, _ = write_network(rng, kinds)
+        states = [f"output-node name=state-of-{name} input={name}" for name in writer.states]
+        nnet = parse_config("\n".join([writer.text(), *states]), rng=np.random.default_rng(seed))
+        request = ComputationRequest(
+            inputs=[
+                IoSpecification.from_range(node.name, -8, END + 8, SEQUENCES)
+                for node in nnet.input_nodes
+            ],
+            outputs=[
+                IoSpecification.from_range(node.name, 0, END, SEQUENCES)
+                for node in nnet.output_nodes
+                if not node.name.startswith("state-of-")
+            ],
+        )
+        if "BatchNorm" not in writer.text() and is_computable(nnet, request):
+            graph = build_computation_graph(nnet, request)
+            past = {name: rows for name in writer.states if len(rows := past_of(name, nnet, graph))}
+            if past:
+                return nnet, past, request
+
+
+def past_of(name: str, nnet: Nnet, graph: ComputationGraph) -> np.ndarray:
+    """The indexes of a node, (rows, 3), that come before the second half."""
+    rows = graph.cindexes[graph.node_range(nnet.node_index(name)), 1:]
+    return rows[rows[:, 1] < HALF]
+
+
+def run(nnet: Nnet, request: ComputationRequest, inputs: dict) -> dict[str, np.ndarray]:
+    """The outputs of a request."""
+    computation = optimize(nnet, compile_computation(nnet, request))
+    return NnetComputer(nnet, computation).forward(inputs)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_two_halves_are_the_whole(seed: int) -> None:
+    """Outputs of the second half are those of a run over all frames."""
+    nnet, past, whole = recurrent_network(seed)
+    inputs = random_arrays(nnet, whole.inputs, seed)
+    expected = run(nnet, whole, inputs)
+    first = ComputationRequest(
+        inputs=whole.inputs,
+        outputs=[
+            IoSpecification(name=f"state-of-{name}", indexes=rows) for name, rows in past.items()
+        ]
+        + [IoSpecification.from_range(io.name, 0, HALF, SEQUENCES) for io in whole.outputs],
+    )
+    first_half = run(nnet, first, inputs)
+    second = ComputationRequest(
+        inputs=[
+            *whole.inputs,
+            *(IoSpecification(name=name, indexes=rows) for name, rows in past.items()),
+        ],
+        outputs=[IoSpecification.from_range(io.name, HALF, END, SEQUENCES) for io in whole.outputs],
+    )
+    state = {name: first_half[f"state-of-{name}"] for name in past}
+    second_half = run(nnet, second, inputs | state)
+
+    for io in whole.outputs:
+        halves = [half[io.name].reshape(SEQUENCES, HALF, -1) for half in (first_half, second_half)]
+        found = np.concatenate(halves, axis=1).reshape(expected[io.name].shape)
+        scale = np.abs(expected[io.name]).max()
+        np.testing.assert_allclose(found / scale, expected[io.name] / scale, atol=TOLERANCE, rtol=0)
+
+
+def test_the_second_half_computes_no_earlier_state() -> None:
+    """With the state given, an LSTM runs over the frames of the second half only."""
+    nnet = parse_config("\n".join(LSTM))
+    state = IoSpecification.from_range("cell", HALF - 1, HALF)
+    request = ComputationRequest(
+        inputs=[IoSpecification.from_range("input", HALF, END), state],
+        outputs=[IoSpecification.from_range("output", HALF, END)],
+    )
+
+    graph = build_computation_graph(nnet, request)
+
+    rows = graph.cindexes[graph.node_range(nnet.node_index("cell"))]
+    assert rows[:, 2].tolist() == list(range(HALF - 1, END))
+
+
+LSTM = (
+    "input-node name=input dim=4",
+    "component name=gates type=AffineComponent input-dim=8 output-dim=16",
+    "component name=cell type=LstmNonlinearityComponent cell-dim=4",
+    "component-node name=gates component=gates input=Append(input, IfDefined(Offset(m, -1)))",
+    "component-node name=cell component=cell input=Append(gates, IfDefined(Offset(c, -1)))",
+    "dim-range-node name=c input-node=cell dim-offset=0 dim=4",
+    "dim-range-node name=m input-node=cell dim-offset=4 dim=4",
+    "output-node name=output input=m",
+)
