@@ -94,7 +94,8 @@ def _backward(state: State, command: Command, *, updates: bool) -> None:
     adds = function_of.backprop_adds and not state.same_place(input_deriv, output_deriv)
     if function_of.works_by_rows:
         for each in (input_value, output_value, input_deriv):
-            state.pattern.require_same_order(each, output_deriv)
+            if each:
+                state.pattern.require_same_order(each, output_deriv)
         contributions = _backward_by_rows(state, component, values)
         if input_deriv:
             state.write_unknowns(input_deriv, contributions, adds=adds)

@@ -119,6 +119,8 @@ def _merged(starts: list[int], columns: list[Column]) -> Iterable[Hashable]:
     if len(columns) == 1:
         return columns[0]
     before = columns[0]
+    if len(before) == 1:
+        return [_merged_row(starts, tuple(column[0] for column in columns))]
     for column in columns[1:]:
         if any(map(eq, before, column)):
             rows = zip(*columns, strict=True)
@@ -221,6 +223,26 @@ class Content:
 
     # -- writing -------------------------------------------------------------------------------
 
+    def write_unknowns(
+        self, row: int, begin: int, cols: int, column: Column, *, adds: bool
+    ) -> None:
+        """Sets or adds to a rectangle what is one stretch, without constants."""
+        if self.rounding is not None or self.constants is not None:
+            self.write(row, begin, cols, Stretches(_ONE_STRETCH, [column]), adds=adds)
+            return
+        if cols == self.splits[-1] and len(self.columns) == 1:
+            _put(self.columns, 0, row, column, None, adds)
+            return
+        first, last = self._split(begin), self._split(begin + cols)
+        if begin:
+            column = scaled(column, shift(-begin))
+        if last > first + 1 and not adds and len(column) == len(self.columns[0]):
+            # What becomes one stretch is one.
+            del self.columns[first + 1 : last], self.splits[first + 1 : last]
+            last = first + 1
+        for stretch in range(first, last):
+            _put(self.columns, stretch, row, column, None, adds)
+
     def write(
         self,
         row: int,
@@ -253,7 +275,6 @@ class Content:
         is_last = begin + cols == self.splits[-1]
         last = len(self.columns) if is_last else self._split(begin + cols)
         if last == first + 1 and len(columns) == 1 and self.constants is None:
-            # Nearly always.
             column = scaled(columns[0], shift(-begin)) if begin else columns[0]
             _put(self.columns, first, row, column, places, adds)
             return

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.debug_info import MatrixDebugInfo, N
 
 if TYPE_CHECKING:
     from nnet3_compiler.arrays import IntArray
@@ -178,12 +179,18 @@ def _blocks(computation: NnetComputation, sequences: int) -> npt.NDArray[np.int6
     """Returns the block of each matrix, (M,)."""
     blocks = np.ones(len(computation.matrices), dtype=np.int64)
     if sequences > 1:
-        known = [
-            info.block if len(info.sequences) == sequences else 1
-            for info in computation.matrix_debug_info
-        ]
+        known = [_block(info, sequences) for info in computation.matrix_debug_info]
         blocks[: len(known)] = known
     return blocks
+
+
+def _block(info: MatrixDebugInfo, sequences: int) -> int:
+    """Returns so many rows as there are of the first sequence before another one follows."""
+    if len(info.sequences) == sequences:
+        return info.block
+    n = info.pattern[:, N]
+    others = np.flatnonzero(n != n[:1])
+    return int(others[0]) if len(others) else 1
 
 
 def _divided(matrices: IntArray, sequences: int) -> IntArray:

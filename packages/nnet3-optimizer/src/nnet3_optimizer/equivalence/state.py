@@ -199,7 +199,11 @@ class State:
 
     def write_unknowns(self, submatrix: int, column: list[int], *, adds: bool) -> None:
         """Writes unknown rows, one element for each row."""
-        self.write(submatrix, Stretches([0], [column]), adds=adds)
+        matrix, row, _, begin, cols = self._submatrices[submatrix]
+        content = self.contents[matrix]
+        if content is None or submatrix in self._padding:
+            self._refuse(submatrix)
+        content.write_unknowns(row, begin, cols, column, adds=adds)
 
     def block_number(self, submatrix: int, *, only_signs: bool = False) -> int:
         """Returns a number for all rows in their order; -1 for submatrix 0."""

@@ -47,7 +47,14 @@ class Unknowns:
         function = self._functions.get(name)
         if function is None:
             function = self._functions[name] = {}
-        arguments = list(arguments)
+        if not isinstance(arguments, list):
+            arguments = list(arguments)
+        if len(arguments) == 1:
+            value = function.get(arguments[0])
+            if value is None:
+                (value,) = self.fresh(1)
+                function[arguments[0]] = value
+            return [value]
         new = [argument for argument in arguments if argument not in function]
         if new:
             function.update(zip(new, self.fresh(len(new)), strict=True))
