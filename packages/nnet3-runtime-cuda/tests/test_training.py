@@ -19,12 +19,27 @@ from nnet3_runtime_cuda import (
     TrainingError,
     TrainingExample,
 )
+from nnet3_runtime_cuda.cuda.host import HostPlatform, compiler
 from nnet3_runtime_cuda.tape import Tape
 from nnet3_runtime_cuda.training.objectives import linear, quadratic
 from nnet3_runtime_cuda.training.orthonormal import record_orthonormal_step
 from nnet3_runtime_cuda.training.update import limit_change
 
 AFFINE = "type=AffineComponent input-dim=3 output-dim=2 learning-rate=0.1"
+
+
+NETWORK_WITH_ALL = """
+input-node name=input dim=3
+component name=a type=NaturalGradientAffineComponent input-dim=3 output-dim=6 l2-regularize=0.1
+component name=n type=BatchNormComponent dim=6
+component name=l type=LinearComponent input-dim=6 output-dim=4 orthonormal-constraint=0.8
+component name=b type=LinearComponent input-dim=4 output-dim=2 max-change=0.02
+component-node name=a component=a input=input
+component-node name=n component=n input=a
+component-node name=l component=l input=n
+component-node name=b component=b input=l
+output-node name=output input=b objective=quadratic
+"""
 
 
 def network(component: str = AFFINE, objective: str = "quadratic") -> Nnet:
@@ -349,3 +364,56 @@ def test_options_out_of_range(name: str, value: float) -> None:
     """The error names the option and its value."""
     with pytest.raises(TrainingError, match=rf"{name} must be .*got {value}"):
         TrainerOptions(**{name: value})
+
+
+@pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+@pytest.mark.parametrize("natural_gradient", [False, True])
+def test_device_trains_as_the_processor(natural_gradient: bool) -> None:
+    """With every option, steps on a device are those on the processor."""
+    lines = NETWORK_WITH_ALL
+    options = TrainerOptions(
+        learning_rate=0.05,
+        momentum=0.5,
+        max_param_change=0.4,
+        batchnorm_stats_scale=0.9,
+        l2_regularize_factor=0.3,
+        orthonormal_period=2,
+        natural_gradient=natural_gradient,
+    )
+    trainers = [
+        Trainer(parse_config(lines, rng=np.random.default_rng(1)), options, device)
+        for device in ("cpu", HostPlatform())
+    ]
+    for seed in range(6):
+        expected, found = (trainer.train_minibatch(example(seed=seed)) for trainer in trainers)
+        assert found["output"].total == pytest.approx(expected["output"].total, rel=1e-3)
+    assert trainers[0].num_globally_limited > 0
+    assert trainers[1].summary().split(":")[0] == trainers[0].summary().split(":")[0]
+    expected, found = (vectorize(trainer.nnet) for trainer in trainers)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+def test_device_forgets_changes_that_are_not_finite() -> None:
+    """A change that is not finite is left out on a device too, and does not come back."""
+    trainer = Trainer(network(), plain(momentum=0.9), HostPlatform())
+    spoilt = example()
+    with np.errstate(all="ignore"):
+        broken = TrainingExample(
+            inputs=spoilt.inputs,
+            outputs=[
+                ExampleOutput(
+                    name="output",
+                    indexes=spoilt.outputs[0].indexes,
+                    supervision=DenseTargets(
+                        values=np.full_like(spoilt.outputs[0].supervision.values, 3e38)
+                    ),
+                )
+            ],
+        )
+        before = vectorize(trainer.nnet)
+        trainer.train_minibatch(broken)
+    np.testing.assert_array_equal(vectorize(trainer.nnet), before)
+    assert trainer.num_skipped == 1
+    trainer.train_minibatch(example())
+    assert np.isfinite(vectorize(trainer.nnet)).all()

@@ -38,8 +38,7 @@ def record_orthonormal_step(tape: Tape, matrix: Array, scale: float) -> None:
     tape.begin_command()
     m = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
     rows, columns = m.shape
-    p, unit = tape.scratch(rows, rows), tape.persistent(rows, rows)
-    np.fill_diagonal(unit, 1.0)
+    p, unit = tape.scratch(rows, rows), np.eye(rows, dtype=tape.dtype)
     tape.matmul(m, m.T, p)
     square, factor = tape.scratch(1, 1), tape.scratch(1, 1)
     if scale < 0.0:
@@ -100,6 +99,8 @@ class OrthonormalConstraints:
         for number, component in enumerate(device_nnet.nnet.components):
             scale = getattr(component, "orthonormal_constraint", 0.0)
             if scale:
-                matrix = device_nnet.kernel(number).store.parameters["linear_params"]
+                parameters = device_nnet.kernel(number).store.parameters
+                # The first parameter is the matrix: linear_params, of a LinearComponent params.
+                matrix = next(iter(parameters.values()))
                 self.tapes[number] = device_nnet.tape()
                 record_orthonormal_step(self.tapes[number], matrix, scale)

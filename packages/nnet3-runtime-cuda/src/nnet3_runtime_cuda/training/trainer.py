@@ -11,6 +11,7 @@ from nnet3_graph import ComputationRequest
 from nnet3_optimizer import CachingCompiler
 
 from ..computer import NnetComputer
+from ..cuda.platform import Platform
 from ..device import DeviceNnet
 from .component_stats import zero_component_stats
 from .examples import TrainingExample
@@ -39,7 +40,7 @@ class Trainer:
         self,
         nnet: Nnet,
         options: TrainerOptions | None = None,
-        device: str = "cpu",
+        device: str | Platform = "cpu",
         *,
         objective: ObjectiveFunction | None = None,
     ) -> None:
@@ -48,7 +49,7 @@ class Trainer:
         Args:
             nnet: The network.
             options: How to train it.
-            device: "cpu".
+            device: "cpu", "cuda", "cuda:<number>", or a platform that is open.
             objective: The objective function; by default what the output nodes ask for, see
                 `NodeObjectives`.
 

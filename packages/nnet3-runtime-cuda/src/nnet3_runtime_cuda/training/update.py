@@ -32,13 +32,10 @@ class ParameterGroup:
     rate: float
     decay: float
 
-    def blocks(self) -> list[slice]:
-        """The group in pieces that stay in the cache."""
+    def blocks(self, size: int = STEP_BLOCK) -> list[slice]:
+        """The group in pieces of that size, which stay in the cache."""
         end = self.start + self.size
-        return [
-            slice(begin, min(begin + STEP_BLOCK, end))
-            for begin in range(self.start, end, STEP_BLOCK)
-        ]
+        return [slice(begin, min(begin + size, end)) for begin in range(self.start, end, size)]
 
 
 def parameter_groups(nnet: Nnet) -> tuple[ParameterGroup, ...]:
@@ -142,21 +139,29 @@ class ParameterUpdate:
             self.max_changes[group.component] = component.max_change
         self._weight = 0.0
         self._factors: dict[int, float] = {}
-        self._pieces = [(group, piece) for group in self.groups for piece in group.blocks()]
+        self._machine = device_nnet.machine
+        # A device has no such cache, and few large kernels are better there.
+        largest = max((group.size for group in self.groups), default=1)
+        self._block = largest if self._machine.is_device else STEP_BLOCK
+        self._pieces = [
+            (group, piece) for group in self.groups for piece in group.blocks(self._block)
+        ]
         self._measuring = device_nnet.tape()
-        self._squares = self._measuring.persistent(len(self._pieces))
+        self._squares = self._machine.zeros((len(self._pieces),), device_nnet.dtype)
         self._proposed = device_nnet.direction
         if momentum:
-            self._proposed = self._measuring.persistent(len(device_nnet.direction))
+            self._proposed = self._machine.zeros(self._proposed.shape, device_nnet.dtype)
         self._record_measuring(device_nnet, momentum)
         self._applying = device_nnet.tape()
         self._record_applying(device_nnet)
+        self._forgetting = device_nnet.tape()
+        self._forgetting.fill(0.0, self._proposed)
 
     def _record_measuring(self, device_nnet: DeviceNnet, momentum: float) -> None:
         """Records l2 terms, the running sum, and the squared norms of all pieces."""
         tape, parameters = self._measuring, device_nnet.parameters
         tape.begin_command()
-        term = tape.scratch(STEP_BLOCK)
+        term = tape.scratch(self._block)
         factors: dict[int, Array] = {}
         for number, (group, piece) in enumerate(self._pieces):
             direction, proposed = device_nnet.direction[piece], self._proposed[piece]
@@ -179,7 +184,7 @@ class ParameterUpdate:
         """Records the change of the parameters."""
         tape, parameters = self._applying, device_nnet.parameters
         tape.begin_command()
-        term = tape.scratch(STEP_BLOCK)
+        term = tape.scratch(self._block)
         factors: dict[int, Array] = {}
         for group, piece in self._pieces:
             if group.start not in factors:
@@ -204,6 +209,7 @@ class ParameterUpdate:
         """
         self._weight = l2_weight
         self._measuring.run()
+        self._machine.pull([self._squares])
         sums = dict.fromkeys(self.max_changes, 0.0)
         for (group, _), square in zip(self._pieces, self._squares.tolist(), strict=True):
             sums[group.component] += group.rate**2 * square
@@ -212,7 +218,7 @@ class ParameterUpdate:
     def apply(self, change: LimitedChange) -> None:
         """Makes the change, if it is finite; else forgets it."""
         if not change.is_finite:
-            self._proposed.fill(0.0)
+            self._forgetting.run()
             return
         self._factors = change.factors
         self._applying.run()
