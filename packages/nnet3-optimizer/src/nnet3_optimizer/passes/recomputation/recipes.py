@@ -270,11 +270,12 @@ class RecipeBook:
 
     def _term_of_a_sum(self, matrix: int, forward: Ids, first_backward: int) -> Recipe | None:
         """The matrix was added to others, and the sum and the others are kept."""
-        for command in self._readers(forward, _TERMS).tolist():
-            output, given = self.program.table[command, [_OUTPUT, _INPUT]].tolist()
-            total = self._matrix(output)
-            if total == matrix or not self.program.layout.is_whole[[output, given]].all():
-                continue
+        commands = self._readers(forward, _TERMS)
+        output, given = (self.program.table[commands, column] for column in (_OUTPUT, _INPUT))
+        totals = self.program.submatrices[output, MATRIX]
+        is_whole = self.program.layout.is_whole
+        fits = is_whole[output] & is_whole[given] & (totals != matrix)
+        for command, total in zip(commands[fits].tolist(), totals[fits].tolist(), strict=True):
             found = self._without_other_terms(matrix, total, command, first_backward)
             if found is not None:
                 return self._recipe(matrix, forward, first_backward, *found)

@@ -116,7 +116,7 @@ def recompute_activations(program: Program) -> Program:
     recipes, ends = select(book, live, candidates)
     if not recipes:
         return program
-    Rewriting(program, edit, book.uses.parts).follow(recipes, ends)
+    Rewriting(program, edit, book.uses).follow(recipes, ends)
     return move_sizing_commands(edit.program())
 
 

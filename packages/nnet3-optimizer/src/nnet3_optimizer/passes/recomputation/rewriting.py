@@ -7,14 +7,12 @@ import numpy as np
 from nnet3_compiler.commands import (
     SCHEMA,
     AllocMatrixUndefined,
-    AllocMatrixZeroed,
     DeallocMatrix,
     MatrixCopy,
 )
 from nnet3_compiler.debug_info import NO_DEBUG_INFO
 from nnet3_compiler.declaration import OPCODE_COLUMN, OperandKind
 from nnet3_optimizer.analysis.csr import Ids, where
-from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.variables import (
     COL_OFFSET,
     MATRIX,
@@ -25,7 +23,7 @@ from nnet3_optimizer.analysis.variables import (
 )
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.passes.recomputation.recipes import Recipe
-from nnet3_optimizer.passes.uses import Parts
+from nnet3_optimizer.passes.uses import Uses
 from nnet3_optimizer.program import Program
 
 
@@ -49,17 +47,17 @@ class _Replacement:
 class Rewriting:
     """Follows recipes in an edit of a program."""
 
-    def __init__(self, program: Program, edit: Edit, parts: Parts) -> None:
+    def __init__(self, program: Program, edit: Edit, uses: Uses) -> None:
         """Prepares a rewriting.
 
         Args:
             program: The program.
             edit: Collects the changes.
-            parts: The submatrices of the program.
+            uses: The accesses of the program.
         """
         self.program = program
         self.edit = edit
-        self._parts = parts
+        self._uses = uses
         num_matrices = len(program.matrices)
         # By matrix: what stands for it, from which command on, and for which part of it.
         self._later, self._kept = np.zeros((2, num_matrices), dtype=np.int64)
@@ -198,14 +196,9 @@ class Rewriting:
         free = DeallocMatrix(matrix=replacement.kept)
         copy = MatrixCopy(output=part, input=replacement.kept, alpha=1.0)
         self.edit.insert(allocated, np.array([make.row], np.int32))
-        names = SCHEMA.is_matrix[program.opcodes] & (program.table > 0)
-        names &= ~_SIZING.among(program.opcodes)[:, None]
-        matrix = program.submatrices[np.where(names, program.table, 0), MATRIX]
-        for command, column in np.argwhere(matrix == replacement.recipe.matrix).tolist():
-            if not self._parts[part].contains(self._parts[int(program.table[command, column])]):
-                self.edit.insert(command, np.array([copy.row], np.int32))
+        uses = self._uses
+        for access in uses.of_matrix(replacement.recipe.matrix).tolist():
+            if not uses.parts[part].contains(uses.parts[int(uses.submatrix[access])]):
+                self.edit.insert(int(uses.command[access]), np.array([copy.row], np.int32))
                 break
         self.edit.insert(len(program.table), np.array([free.row], np.int32))
-
-
-_SIZING = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix)
