@@ -50,6 +50,17 @@ class LiveBytes:
         part = self._program.submatrices[recipe.part].astype(np.int64)
         return int(part[NUM_ROWS] * part[NUM_COLS]) * FLOAT_BYTES
 
+    def freed_at(self, command: int, recipe: Recipe, ends: dict[int, int]) -> int:
+        """Returns how many bytes fewer are in use during a command if a recipe is followed."""
+        if not recipe.last_forward < command < recipe.first_backward:
+            return 0
+        longer = sum(
+            int(self.sizes[source])
+            for source in recipe.sources
+            if ends.get(source, int(self.end[source])) < command
+        )
+        return int(self.sizes[recipe.matrix]) - self.part_bytes(recipe) - longer
+
     def with_recipe(self, recipe: Recipe, ends: dict[int, int]) -> Ids:
         """Returns the bytes, (C,), if a recipe is followed.
 
@@ -81,20 +92,22 @@ def select(
     Returns:
         The recipes, and the last use of sources that are now needed for longer.
     """
-    open_recipes = _all_recipes(book, live, candidates)
+    least = WORTH_RECOMPUTING * int(live.bytes.max(initial=0))
+    open_recipes = _all_recipes(book, live, candidates, least)
     chosen: list[Recipe] = []
     ends: dict[int, int] = {}
     needed: set[int] = set()
     given_up: set[int] = set()
     while True:
         peak = int(live.bytes.argmax())
-        for recipe in open_recipes:
-            if not recipe.last_forward < peak < recipe.first_backward:
-                continue
+        freed = [(live.freed_at(peak, recipe, ends), recipe) for recipe in open_recipes]
+        for gain, recipe in sorted(freed, key=lambda each: -each[0]):
+            if gain < least:
+                return chosen, ends
             if recipe.matrix in needed or not given_up.isdisjoint(recipe.sources):
                 continue
             after = live.with_recipe(recipe, ends)
-            if after[peak] < live.bytes[peak] and after.max() <= live.bytes[peak]:
+            if after.max() <= live.bytes[peak]:
                 break
         else:
             return chosen, ends
@@ -108,9 +121,8 @@ def select(
         open_recipes = [other for other in open_recipes if other.matrix != recipe.matrix]
 
 
-def _all_recipes(book: RecipeBook, live: LiveBytes, candidates: Ids) -> list[Recipe]:
+def _all_recipes(book: RecipeBook, live: LiveBytes, candidates: Ids, least: float) -> list[Recipe]:
     """Returns the recipes of large matrices, the one that frees most first."""
-    least = WORTH_RECOMPUTING * int(live.bytes.max(initial=0))
     large = candidates[live.sizes[candidates] >= least]
     found: list[tuple[int, Recipe]] = []
     for matrix in large[np.argsort(-live.sizes[large], kind="stable")].tolist():
