@@ -16,7 +16,12 @@ from optimizer_trials import SWITCHES, Trial
 from reference_cases import ReferenceCase, computation_request, parametrize_cases
 
 KALDIS_PASSES = OptimizeOptions(
-    verify=True, order_rows_early=False, split_statistics=False, recompute_activations=False
+    verify=True,
+    order_rows_early=False,
+    split_statistics=False,
+    share_equal_copies=False,
+    gather_early=False,
+    recompute_activations=False,
 )
 
 WORKING = {

@@ -8,7 +8,9 @@ from nnet3_optimizer.passes.additions import convert_additions, order_additions
 from nnet3_optimizer.passes.allocation_reuse import allocate_from_other
 from nnet3_optimizer.passes.compression_of_activations import compress_activations
 from nnet3_optimizer.passes.dead_code import remove_dead_commands
+from nnet3_optimizer.passes.equal_copies import share_equal_copies
 from nnet3_optimizer.passes.extension import extend_matrices
+from nnet3_optimizer.passes.gathering import gather_early
 from nnet3_optimizer.passes.io_order import consolidate_io
 from nnet3_optimizer.passes.merging import merge_variables
 from nnet3_optimizer.passes.model_update import consolidate_model_update
@@ -63,6 +65,8 @@ PASSES: dict[Callable[..., Program], Run] = {
     remove_needless_zeroing: remove_needless_zeroing,
     recompute_activations: recompute,
     order_rows_early: order_rows_early,
+    gather_early: gather_early,
+    share_equal_copies: share_equal_copies,
 }
 
 

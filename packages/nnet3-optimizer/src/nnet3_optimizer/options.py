@@ -10,9 +10,9 @@ class OptimizeOptions:
     """Which passes run; each option can be turned off alone.
 
     The names are those of Kaldi's options (with "-" for "_"), except for those that Kaldi lacks:
-    `remove_dead_commands`, `order_rows_early`, `split_statistics`, `recompute_activations` and
-    `verify`. A computation in several segments, which is to become a loop, is treated accordingly,
-    without an option.
+    `remove_dead_commands`, `order_rows_early`, `share_equal_copies`, `split_statistics`,
+    `gather_early`, `recompute_activations` and `verify`. A computation in several segments, which
+    is to become a loop, is treated accordingly, without an option.
 
     Attributes:
         optimize: False turns off everything but what an option outside of this list asks for:
@@ -35,6 +35,8 @@ class OptimizeOptions:
             `passes.compression_of_activations`.
         order_rows_early: See `passes.row_order`.
         split_statistics: See `passes.statistics_parts`.
+        share_equal_copies: See `passes.equal_copies`.
+        gather_early: See `passes.gathering`.
         recompute_activations: See `passes.recomputation`.
         verify: Check the computation after each pass, and prove that it still does the same, where
             the pass is meant to change nothing.
@@ -62,6 +64,8 @@ class OptimizeOptions:
     memory_compression_level: int = attrs.field(default=1)
     order_rows_early: bool = True
     split_statistics: bool = True
+    share_equal_copies: bool = True
+    gather_early: bool = True
     recompute_activations: bool = True
     verify: bool = False
 

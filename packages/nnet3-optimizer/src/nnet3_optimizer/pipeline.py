@@ -17,7 +17,9 @@ from nnet3_optimizer.passes.allocation_reuse import allocate_from_other
 from nnet3_optimizer.passes.compression_of_activations import compress_activations
 from nnet3_optimizer.passes.dead_code import remove_dead_commands
 from nnet3_optimizer.passes.derivative_times import limit_derivative_times
+from nnet3_optimizer.passes.equal_copies import share_equal_copies
 from nnet3_optimizer.passes.extension import extend_matrices
+from nnet3_optimizer.passes.gathering import gather_early
 from nnet3_optimizer.passes.io_order import consolidate_io
 from nnet3_optimizer.passes.merging import MergingOptions, merge_variables
 from nnet3_optimizer.passes.model_update import consolidate_model_update
@@ -129,6 +131,11 @@ PIPELINE: tuple[Pass, ...] = (
         lambda o: o.optimize and o.order_rows_early,
     ),
     Pass(
+        "share-equal-copies",
+        lambda p, o: share_equal_copies(p),
+        lambda o: o.optimize and o.share_equal_copies,
+    ),
+    Pass(
         "split-statistics",
         lambda p, o: split_statistics(p),
         lambda o: o.optimize and o.split_statistics,
@@ -155,6 +162,11 @@ PIPELINE: tuple[Pass, ...] = (
         lambda o: o.optimize and o.allocate_from_other,
     ),
     Pass("consolidate-io", lambda p, o: consolidate_io(p), lambda o: True),
+    Pass(
+        "gather-early",
+        lambda p, o: gather_early(p),
+        lambda o: o.optimize and o.gather_early,
+    ),
     Pass(
         "recompute-activations",
         lambda p, o: recompute_activations(p),
