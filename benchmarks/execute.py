@@ -60,8 +60,9 @@ THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"
 
 OURS, CALIBRATION = "ours", "calibration"
 
-TOLERANCES = {"infer": 1e-4, "train": 1e-3}
-"""How far outputs may be apart, relative to the largest; batch-norm of a minibatch amplifies."""
+TOLERANCES = {"infer": 1e-4, "train": 5e-3}
+"""How far outputs may be apart, relative to the largest. In training the batch-norm of PyTorch's
+eager convolutions is off by 2e-3 (that of torch.compile is not)."""
 
 
 @attrs.frozen

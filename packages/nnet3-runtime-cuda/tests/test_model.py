@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 from nnet3_descriptors import Nnet, parse_config, write_nnet
 from nnet3_descriptors.errors import ModelFileError
-from nnet3_runtime_cuda import DeviceError, Model, RunError, load
+from nnet3_runtime_cuda import DeviceError, Model, NnetComputer, RunError, load
+from nnet3_runtime_cuda.blas_threads import ThreadLimit
+from threadpoolctl import threadpool_info
 
 TDNN = """
 input-node name=input dim=4
@@ -307,3 +310,56 @@ def test_load(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load(stream).compute(frames(5)), expected)
     with pytest.raises(ModelFileError, match=r"nowhere\.raw"):
         load(tmp_path / "nowhere.raw")
+
+
+# ---- threads of the BLAS library ----
+
+
+def blas_threads() -> set[int]:
+    """How many threads the BLAS libraries of this process may use now."""
+    return {
+        library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"
+    }
+
+
+def test_smallest_wish_is_in_force() -> None:
+    """Of overlapping wishes the smallest holds; after the last, the libraries are as before."""
+    before = blas_threads()
+    limit = ThreadLimit()
+
+    with limit.at_most(3):
+        assert blas_threads() == {3}
+        first = limit.at_most(1)
+        first.__enter__()
+        assert blas_threads() == {1}
+        with limit.at_most(2), limit.at_most(None):
+            assert blas_threads() == {1}
+        first.__exit__(None, None, None)
+        assert blas_threads() == {3}
+
+    assert blas_threads() == before
+
+
+@pytest.mark.parametrize(("threads", "expected"), [(1, {1}), (2, {2})])
+def test_products_of_a_model_use_so_many_threads(
+    monkeypatch: pytest.MonkeyPatch, threads: int, expected: set[int]
+) -> None:
+    """While a model computes, the libraries may use the threads that it was given."""
+    seen: list[set[int]] = []
+    forward = NnetComputer.forward
+
+    def watched(computer: NnetComputer, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        seen.append(blas_threads())
+        return forward(computer, inputs)
+
+    monkeypatch.setattr(NnetComputer, "forward", watched)
+
+    Model(network(TDNN), threads=threads).compute(frames(10))
+
+    assert seen == [expected]
+
+
+def test_number_of_threads_must_be_positive() -> None:
+    """The error says what was given."""
+    with pytest.raises(RunError, match=r"positive, or None \(got 0\)"):
+        Model(network(TDNN), threads=0)

@@ -15,6 +15,7 @@ from nnet3_descriptors.files.source import PathOrFile
 from nnet3_graph import ComputationRequest, IoSpecification, compute_context
 from nnet3_optimizer import CachingCompiler
 
+from .blas_threads import LIMIT
 from .chunks import Chunk, ChunkOptions, chunks, online_ivector_row
 from .computer import FloatArray, NnetComputer, check_finite
 from .device import DeviceNnet
@@ -22,7 +23,13 @@ from .errors import RunError
 from .untrained import with_stand_in_statistics
 
 
-def load(path_or_file: PathOrFile, device: str = "cpu", *, capacity: int = 64) -> Model:
+def load(
+    path_or_file: PathOrFile,
+    device: str = "cpu",
+    *,
+    capacity: int = 64,
+    threads: int | None = 1,
+) -> Model:
     """Reads a Kaldi model for inference.
 
     Args:
@@ -30,6 +37,7 @@ def load(path_or_file: PathOrFile, device: str = "cpu", *, capacity: int = 64) -
             a path, `path:offset`, or a file that is open for reading bytes.
         device: "cpu".
         capacity: How many compiled computations the model keeps ready to run.
+        threads: How many threads of the BLAS library a product may use; see `Model`.
 
     Raises:
         ModelFileError: the file cannot be read, or holds no nnet3 model.
@@ -39,9 +47,9 @@ def load(path_or_file: PathOrFile, device: str = "cpu", *, capacity: int = 64) -
     """
     model = read_model(path_or_file)
     if not isinstance(model, AcousticModel):
-        return Model(model, device=device, capacity=capacity)
+        return Model(model, device=device, capacity=capacity, threads=threads)
     priors = model.priors if model.priors.size else None
-    return Model(model.nnet, priors=priors, device=device, capacity=capacity)
+    return Model(model.nnet, priors=priors, device=device, capacity=capacity, threads=threads)
 
 
 class Model:
@@ -67,6 +75,7 @@ class Model:
         priors: npt.ArrayLike | None = None,
         device: str = "cpu",
         capacity: int = 64,
+        threads: int | None = 1,
     ) -> None:
         """Makes a network ready to run.
 
@@ -76,13 +85,19 @@ class Model:
             device: "cpu".
             capacity: So many computations, one for each shape of chunk, are kept ready to run;
                 those that were not used for longest go first.
+            threads: How many threads of the BLAS library a product may use; None to leave that to
+                the library. One thread is best for small networks, on busy processors, and where
+                several threads compute side by side.
 
         Raises:
             RunError: the network has no node 'input' or 'output', or there is not one prior for
-                each output.
+                each output, or the number of threads is not positive.
             UnsupportedComponentError: the network holds a type that cannot be computed.
             DeviceError: there is no such device.
         """
+        if threads is not None and threads < 1:
+            raise RunError(f"the number of threads must be positive, or None (got {threads})")
+        self._threads = threads
         inputs = {node.name: node.dim for node in nnet.input_nodes}
         outputs = {node.name for node in nnet.output_nodes}
         for name, names in (("input", set(inputs)), ("output", outputs)):
@@ -269,7 +284,8 @@ class Model:
         if computer is None:
             computer = self._computer(request)
         try:
-            return computer.forward(inputs)["output"]
+            with LIMIT.at_most(self._threads):
+                return computer.forward(inputs)["output"]
         finally:
             with self._lock:
                 self._idle.setdefault(request, []).append(computer)

@@ -8,32 +8,19 @@ from typing import Any
 
 import attrs
 import click
-from nnet3_descriptors.tools.kaldi_command import (
-    KaldiCommand,
-    boolean_option,
-    common_options,
-    run_tool,
-)
+from nnet3_descriptors.tools.kaldi_command import boolean_option, run_tool
 
 from ..errors import RunError
 from ..tables import FloatArray, MatrixLookup, MatrixWriter, VectorLookup, read_tokens
-from .progress import Progress
-from .utterances import compute_all, gpu_option, load_model, threads_option
+from .utterance_tool import UtteranceRun, utterance_tool
 
 NAME = "nnet3-compute"
 
-EPILOG = """\b
-Examples:
+EXAMPLES = """\
   nnet3-compute final.raw scp:feats.scp ark:output.ark
   nnet3-compute --frame-subsampling-factor=3 --online-ivectors=scp:ivectors.scp \\
       --online-ivector-period=10 final.mdl scp:feats.scp ark,t:-
-  nnet3-compute --use-priors final.mdl 'ark:copy-feats scp:feats.scp ark:- |' ark:loglikes.ark
-
-Tables are named as in Kaldi: ark:FILE, scp:FILE, ark,t:FILE (text), - for standard input or
-output, 'ark:COMMAND |' for the output of a command. Commands inside script files are not run.
-
-An utterance that cannot be computed is reported and left out; the others are written. The exit
-status is 0 if all could be computed, else 1."""
+  nnet3-compute --use-priors final.mdl 'ark:copy-feats scp:feats.scp ark:- |' ark:loglikes.ark"""
 
 
 @attrs.frozen(kw_only=True)
@@ -87,36 +74,37 @@ def _frames(name: str, default: int, help_text: str) -> Callable[[Any], Any]:
     return click.option(name, default=default, show_default=True, metavar="FRAMES", help=help_text)
 
 
-@click.command(cls=KaldiCommand, epilog=EPILOG, context_settings={"max_content_width": 100})
-@click.argument("model_in", metavar="NNET-IN")
-@click.argument("features", metavar="FEATURES-RSPECIFIER")
-@click.argument("output", metavar="MATRIX-WSPECIFIER")
-@_text("--ivectors", "I-vectors: a vector for each utterance, or for each speaker with --utt2spk.")
-@_text("--utt2spk", "The speaker of each utterance, for --ivectors.")
-@_text("--online-ivectors", "I-vectors estimated as the utterance went on: a matrix for each.")
-@_frames("--online-ivector-period", 0, "Distance of the rows of the online i-vectors.")
-@_frames("--frames-per-chunk", 50, "Frames that are computed at a time, before subsampling.")
-@_frames("--frame-subsampling-factor", 1, "One row of output for so many frames.")
-@_frames("--extra-left-context", 0, "Context beyond what the network needs, if it is recurrent.")
-@_frames("--extra-right-context", 0, "The same to the right.")
-@_frames("--extra-left-context-initial", -1, "If >= 0, replaces it at the start of an utterance.")
-@_frames("--extra-right-context-final", -1, "If >= 0, replaces it at the end of an utterance.")
-@click.option("--acoustic-scale", default=1.0, show_default=True, help="Multiplies the output.")
-@boolean_option("--apply-exp", help="Write the exponential of the output.")
-@boolean_option("--use-priors", help="Subtract the logarithm of the priors in a .mdl file.")
-@threads_option
-@gpu_option
-@common_options
+OPTIONS = (
+    _text(
+        "--ivectors", "I-vectors: a vector for each utterance, or for each speaker with --utt2spk."
+    ),
+    _text("--utt2spk", "The speaker of each utterance, for --ivectors."),
+    _text("--online-ivectors", "I-vectors estimated as the utterance went on: a matrix for each."),
+    _frames("--online-ivector-period", 0, "Distance of the rows of the online i-vectors."),
+    _frames("--frames-per-chunk", 50, "Frames that are computed at a time, before subsampling."),
+    _frames("--frame-subsampling-factor", 1, "One row of output for so many frames."),
+    _frames(
+        "--extra-left-context", 0, "Context beyond what the network needs, if it is recurrent."
+    ),
+    _frames("--extra-right-context", 0, "The same to the right."),
+    _frames(
+        "--extra-left-context-initial", -1, "If >= 0, replaces it at the start of an utterance."
+    ),
+    _frames("--extra-right-context-final", -1, "If >= 0, replaces it at the end of an utterance."),
+    click.option("--acoustic-scale", default=1.0, show_default=True, help="Multiplies the output."),
+    boolean_option("--apply-exp", help="Write the exponential of the output."),
+    boolean_option("--use-priors", help="Subtract the logarithm of the priors in a .mdl file."),
+)
+
+
+@utterance_tool(NAME, output="MATRIX-WSPECIFIER", examples=EXAMPLES, options=OPTIONS)
 def command(
-    model_in: str,
-    features: str,
-    output: str,
+    run: UtteranceRun,
+    *,
     ivectors: str,
     utt2spk: str,
     online_ivectors: str,
-    use_gpu: str,
     use_priors: bool,
-    num_threads: int,
     **options: Any,
 ) -> int:
     """Run a trained nnet3 network over features and write its output for each utterance.
@@ -129,21 +117,18 @@ def command(
         raise click.UsageError("--ivectors and --online-ivectors cannot be given together")
     if online_ivectors and options["online_ivector_period"] <= 0:
         raise click.UsageError("--online-ivectors needs --online-ivector-period=FRAMES")
-    progress = Progress(NAME)
-    model = load_model(model_in, use_gpu, progress)
+    model = run.load_model()
     if use_priors and model.priors is None:
-        raise RunError(f"{model_in} has no priors; --use-priors needs a .mdl file that has them")
+        raise RunError(
+            f"{run.model_in} has no priors; --use-priors needs a .mdl file that has them"
+        )
     source = IvectorSource.open(ivectors, online_ivectors, utt2spk)
 
     def prepare(utterance: str, frames: FloatArray) -> Callable[[], FloatArray]:
         ivectors = source.of(utterance)
         return partial(model.compute, frames, use_priors=use_priors, **ivectors, **options)
 
-    with progress.reporting(model):
-        compute_all(
-            features, lambda: MatrixWriter(output), prepare, progress, num_threads=num_threads
-        )
-    return progress.status
+    return run.write(model, MatrixWriter, prepare)
 
 
 def main() -> None:
