@@ -266,12 +266,20 @@ def test_tensors_that_require_gradients(torch: Any, device: Any) -> None:
         computer.forward(tensors)
 
 
+BUSY = """
+extern "C" __global__ void busy(long long cycles) {
+  const long long start = clock64();
+  while (clock64() - start < cycles) {}
+}
+"""
+
+
 def test_step_waits_for_nothing(cupy: Any, device: Any) -> None:
-    """A training step can be captured as a whole, which CUDA refuses where something waits."""
+    """A training step is queued while the device is still busy with what came before."""
     case = load_case("network/tdnnf-inference")
     nnet = read_nnet(case.network_path)
     request = training_request(computation_request(case))
-    trained = DeviceNnet(nnet, device=device, trainable=True, natural_gradient=True)
+    trained = DeviceNnet(nnet, device=device, trainable=True)
     computer = NnetComputer(trained, compiled(nnet, request))
     inputs = {k: cupy.asarray(v) for k, v in random_arrays(nnet, request.inputs).items()}
     derivatives = {k: cupy.asarray(v) for k, v in random_arrays(nnet, request.outputs).items()}
@@ -281,13 +289,14 @@ def test_step_waits_for_nothing(cupy: Any, device: Any) -> None:
         computer.backward(derivatives)
         trained.take_step()
 
-    for _ in range(RUNS):
-        step()
-    cupy.cuda.get_current_stream().synchronize()
+    busy = cupy.RawKernel(BUSY, "busy")
     with cupy.cuda.Stream(non_blocking=True) as stream:
-        stream.begin_capture()
+        for _ in range(RUNS):
+            step()
+        stream.synchronize()
+        busy((1,), (1,), (np.int64(5_000_000_000),))  # some seconds
         step()
-        stream.end_capture().launch()
+        assert not stream.done
         stream.synchronize()
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from ctypes import CDLL
 from typing import Any
 
@@ -21,6 +20,7 @@ from ..errors import DeviceError, DeviceMemoryError
 from . import epilogue
 from .cublaslt import STATUS_NOT_SUPPORTED, CublasLt, CublasLtError, Precision, Product
 from .platform import Call, Gemm, Properties
+from .replay import BoundProduct, Replay, Several, captured, products_of
 
 HOPPER = (9, 0)
 
@@ -55,6 +55,7 @@ class CupyPlatform:
         self._cupy = cupy
         self._precision = precision
         self._device = cupy.cuda.Device(ordinal)
+        self._contexts: dict[str, _Current] = {}
         self._blocks: dict[int, Any] = {}
         self._constants: dict[float, int] = {}
         self._workspaces: dict[int, _Workspace] = {}
@@ -66,15 +67,14 @@ class CupyPlatform:
         self._multiprocessors = int(found["multiProcessorCount"])
         self._max_workspace = WORKSPACE_BYTES[self._capability >= HOPPER]
 
-    @contextmanager
-    def _current(self, what: str) -> Iterator[None]:
+    def _current(self, what: str) -> _Current:
         """The device is current within; errors of CUDA become DeviceErrors."""
-        cuda = self._cupy.cuda
-        try:
-            with self._device:
-                yield
-        except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
-            raise DeviceError(f"device 'cuda:{self.ordinal}': {what} failed: {error}") from None
+        if what not in self._contexts:
+            cuda = self._cupy.cuda
+            errors = cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError
+            about = f"device 'cuda:{self.ordinal}': {what} failed"
+            self._contexts[what] = _Current(self._device, errors, about)
+        return self._contexts[what]
 
     def _stream(self) -> Any:
         return self._cupy.cuda.get_current_stream()
@@ -227,16 +227,16 @@ class CupyPlatform:
                     raise
             plain = self._bound(attrs.evolve(product, bias=0, relu=False))
         finish = self._finish(product)
-        return _Sequence((plain, finish))
+        return Several((plain, finish))
 
-    def _bound(self, product: Gemm) -> _BoundProduct:
+    def _bound(self, product: Gemm) -> BoundProduct:
         bound = self._blas.bind(
             product,
             precision=self._precision,
             max_workspace_bytes=self._max_workspace,
             beta_at=self._constant(product.beta) if product.alpha_at else 0,
         )
-        return _BoundProduct(self, bound)
+        return BoundProduct(self, bound)
 
     def _finish(self, product: Gemm) -> Call:
         """The call that adds the bias, and rectifies."""
@@ -267,7 +267,7 @@ class CupyPlatform:
         The first run makes the calls one by one: whatever loads lazily is loaded then, as loading
         is not allowed while a stream is captured. The second run captures, and replays from then.
         """
-        return _Replay(self, tuple(calls))
+        return Replay(self, tuple(calls))
 
     def graph(self, calls: Sequence[Call]) -> tuple[Any, object]:
         """Captures calls.
@@ -277,7 +277,7 @@ class CupyPlatform:
         """
         workspace = _Workspace(self)
         address = workspace.at_least(
-            max((call.workspace_bytes for call in _products(calls)), default=0)
+            max((call.workspace_bytes for call in products_of(calls)), default=0)
         )
         if address:
             weakref.finalize(workspace, self.free, address).atexit = False
@@ -285,7 +285,7 @@ class CupyPlatform:
             stream = self._cupy.cuda.Stream(non_blocking=True)
             self._workspaces[stream.ptr] = workspace
             try:
-                graph = _captured(stream, calls)
+                graph = captured(stream, calls)
             finally:
                 del self._workspaces[stream.ptr]
             graph.upload(self._stream())
@@ -300,6 +300,23 @@ class CupyPlatform:
         """See Platform."""
         with self._current("running"):
             self._cupy.cuda.runtime.deviceSynchronize()
+
+
+class _Current:
+    """Makes a device the current one; a plain class, since every call goes through it."""
+
+    def __init__(self, device: Any, errors: tuple[type[Exception], ...], about: str) -> None:
+        self._device = device
+        self._errors = errors
+        self._about = about
+
+    def __enter__(self) -> None:
+        self._device.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        self._device.__exit__()
+        if kind is not None and issubclass(kind, self._errors):
+            raise DeviceError(f"{self._about}: {error}") from None
 
 
 class _Workspace:
@@ -318,70 +335,3 @@ class _Workspace:
             self._address = self._platform.allocate(nbytes)
             self._nbytes = nbytes
         return self._address
-
-
-class _BoundProduct:
-    """A product as a call."""
-
-    def __init__(self, platform: CupyPlatform, product: Product) -> None:
-        self._platform = platform
-        self._product = product
-        self.workspace_bytes = product.workspace_bytes
-
-    def __call__(self) -> None:
-        self._platform.run_product(self._product)
-
-
-class _Sequence:
-    """Calls that follow one another, as one."""
-
-    def __init__(self, calls: tuple[Call, ...]) -> None:
-        self.calls = calls
-
-    def __call__(self) -> None:
-        for call in self.calls:
-            call()
-
-
-class _Replay:
-    """Calls that become a graph when they run for the second time."""
-
-    def __init__(self, platform: CupyPlatform, calls: tuple[Call, ...]) -> None:
-        self._platform = platform
-        self._calls = calls
-        self._graph: Any = None
-        self._kept: object = None
-        self._ran = False
-
-    def __call__(self) -> None:
-        if self._graph is None and not self._ran:
-            _Sequence(self._calls)()
-            self._ran = True
-            return
-        if self._graph is None:
-            self._graph, self._kept = self._platform.graph(self._calls)
-        self._platform.replay(self._graph)
-
-
-def _products(calls: Sequence[Call]) -> Iterator[_BoundProduct]:
-    """The products among calls."""
-    for call in calls:
-        if isinstance(call, _Sequence):
-            yield from _products(call.calls)
-        elif isinstance(call, _BoundProduct):
-            yield call
-
-
-def _captured(stream: Any, calls: Sequence[Callable[[], object]]) -> Any:
-    """The graph of calls, which are made on a stream."""
-    with stream:
-        stream.begin_capture()
-        try:
-            for call in calls:
-                call()
-        except BaseException:
-            # Ends the capture; that it was broken off is no news.
-            with suppress(Exception):
-                stream.end_capture()
-            raise
-        return stream.end_capture()
