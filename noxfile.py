@@ -85,6 +85,14 @@ def typing(session: nox.Session) -> None:
     session.run("mypy", *(str(path.with_name("src")) for path in PROJECTS))
 
 
+@nox.session(requires=["wheels"], default=False)
+def kernels(session: nox.Session) -> None:
+    """Compile the kernels of all reference cases for three CUDA architectures; needs no device."""
+    session.install(FROM_WHEELS, *PACKAGES, "--group=integration", "nvidia-cuda-nvrtc>=13,<14")
+    chosen = ("tests/test_device_path.py", "-k", "compile", *session.posargs)
+    session.run("pytest", *chosen, env={"NVRTC_ALL": "1"})
+
+
 def install_for_gpu(session: nox.Session) -> None:
     """Install everything with CuPy for the driver that is here; skip the session without one."""
     nvidia_smi = shutil.which("nvidia-smi")

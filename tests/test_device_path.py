@@ -6,17 +6,31 @@ is the same on the host platform, where a C++ compiler builds the kernels' sourc
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
 import numpy as np
+import nvrtc
 import pytest
 from nnet3_compiler import NnetComputation, compile_computation
 from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.cuda.dry_run import DryRun
 from nnet3_runtime_cuda.cuda.host import HostPlatform, compiler
-from reference_cases import ReferenceCase, assert_close, computation_request, parametrize_cases
+from reference_cases import (
+    ReferenceCase,
+    assert_close,
+    computation_request,
+    load_case,
+    parametrize_cases,
+)
 
 TOLERANCE = 1e-4
 
+nvcc = shutil.which("nvcc", path=f"{os.environ.get('PATH', '')}:/usr/local/cuda/bin")
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 
 
@@ -73,6 +87,43 @@ def test_training_steps(case: ReferenceCase) -> None:
     after, expected = trained.parameters, case.arrays["params_after4"]
     assert_close({"parameters": after}, {"parameters": expected}, 1e-3)
     assert_close({"changes": after - before}, {"changes": expected - before}, 1e-3)
+
+
+def sources(case: ReferenceCase) -> list[str]:
+    """The modules of a case, trained if it can be."""
+    nnet, computation = program(case)
+    platform, trains = DryRun(), case.request.need_model_derivative
+    network = DeviceNnet(nnet, device=platform, trainable=trains, natural_gradient=trains)
+    NnetComputer(network, computation)
+    return platform.sources
+
+
+@pytest.mark.skipif(nvrtc.installed() is None, reason="the wheel nvidia-cuda-nvrtc is not there")
+@parametrize_cases()
+def test_sources_compile(case: ReferenceCase) -> None:
+    """The kernels compile for a device: a third of the cases for each architecture.
+
+    With NVRTC_ALL in the environment all are compiled for all three.
+    """
+    compiler_of_cuda = nvrtc.installed()
+    assert compiler_of_cuda is not None
+    chosen = [nvrtc.ARCHITECTURES[sum(case.name.encode()) % 3]]
+    for architecture in nvrtc.ARCHITECTURES if os.environ.get("NVRTC_ALL") else chosen:
+        for source in sources(case):
+            assert compiler_of_cuda.errors(source, architecture) == ""
+
+
+@pytest.mark.skipif(nvcc is None, reason="there is no nvcc")
+@pytest.mark.parametrize("name", ["network/tdnnf-chain"])
+def test_sources_compile_with_nvcc(name: str, tmp_path: Path) -> None:
+    """The compiler of the toolkit takes the modules too."""
+    assert nvcc is not None
+    for number, source in enumerate(sources(load_case(name))):
+        path = tmp_path / f"{number}.cu"
+        path.write_text(source)
+        command = [nvcc, "-std=c++17", "-arch=sm_90", "--cubin", "--output-file", os.devnull]
+        done = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
 
 
 @needs_compiler

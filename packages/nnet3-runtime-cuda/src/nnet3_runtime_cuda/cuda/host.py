@@ -26,7 +26,7 @@ from ..errors import DeviceError, DeviceMemoryError
 from ..tape import Array
 from .platform import ALIGNMENT, Call, Gemm, Matrix, Properties
 
-FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-w")
+FLAGS = ("-std=c++17", "-O0", "-fPIC", "-shared", "-w")
 SHIM = Path(__file__).with_name("host_shim.h")
 _KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\)')
 _WAITS = re.compile(r"__syncthreads\(|over_block<")
@@ -186,7 +186,7 @@ def _build(source: str) -> Mapping[str, object]:
             command = [
                 program,
                 "-std=c++17",
-                "-O1",
+                "-O0",
                 "-fPIC",
                 "-shared",
                 "-w",

@@ -1,0 +1,46 @@
+"""NVIDIA's run-time compiler from its wheel, which needs neither a driver nor a device."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+from pathlib import Path
+
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+
+
+class Nvrtc:
+    """Compiles CUDA C++ for an architecture, and says what is wrong with it."""
+
+    def __init__(self, folder: Path) -> None:
+        """Loads the libraries in a folder."""
+        for path in folder.glob("libnvrtc-builtins.so*"):
+            if "alt" not in path.name:
+                ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        self._library = ctypes.CDLL(str(next(iter(sorted(folder.glob("libnvrtc.so*"))))))
+
+    def errors(self, source: str, architecture: str) -> str:
+        """The compiler's messages if a module does not compile, else nothing."""
+        program = ctypes.c_void_p()
+        create = self._library.nvrtcCreateProgram
+        assert create(ctypes.byref(program), source.encode(), b"module.cu", 0, None, None) == 0
+        options = (f"--gpu-architecture={architecture}".encode(), b"-std=c++17")
+        array = (ctypes.c_char_p * len(options))(*options)
+        failed = self._library.nvrtcCompileProgram(program, len(options), array)
+        size = ctypes.c_size_t()
+        self._library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+        log = ctypes.create_string_buffer(max(size.value, 1))
+        self._library.nvrtcGetProgramLog(program, log)
+        self._library.nvrtcDestroyProgram(ctypes.byref(program))
+        return log.value.decode() or "it does not compile" if failed else ""
+
+
+@functools.cache
+def installed() -> Nvrtc | None:
+    """The compiler, if a wheel nvidia-cuda-nvrtc (or -cu12) is installed."""
+    found = importlib.util.find_spec("nvidia")
+    for root in found.submodule_search_locations or () if found else ():
+        for path in Path(root).rglob("libnvrtc.so*"):
+            return Nvrtc(path.parent)
+    return None
