@@ -1,5 +1,6 @@
 """Live bytes are counted as they are held, and plans keep apart what lives at one time."""
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -161,6 +162,28 @@ def test_packing_keeps_blocks_apart(blocks: Blocks) -> None:
     for packing in (from_the_peak(blocks), place_one_by_one(blocks), pack(blocks)):
         assert keeps_apart(blocks, packing)
         assert packing.size >= blocks.lower_bound
+
+
+@given(random_blocks(), st.integers(0, 30))
+@settings(max_examples=100, deadline=None)
+def test_blocks_may_be_stacked_at_any_time(blocks: Blocks, time: int) -> None:
+    """The peak is where to begin, but any time gives a packing."""
+    packing = from_the_peak(attrs.evolve(blocks, stack_at=time))
+
+    assert keeps_apart(blocks, packing)
+
+
+def test_other_peaks() -> None:
+    """They are the highest of neighbouring times at which nearly as much is needed."""
+    blocks = Blocks(
+        sizes=np.array([100, 97, 1, 98]),
+        block=np.array([0, 1, 2, 3]),
+        begin=np.array([0, 2, 3, 6]),
+        end=np.array([1, 4, 4, 7]),
+    )
+
+    assert blocks.peak == 0
+    assert list(blocks.other_peaks(0.97)) == [3, 6]
 
 
 @given(random_blocks())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import attrs
@@ -22,12 +23,15 @@ class Blocks:
         begin: (P,) int64, the time from which block[p] is needed.
         end: (P,) int64, the time up to which it is needed (not included). A block lies at one
             offset in all its spans.
+        stack_at: The time at which blocks are stacked before all others are placed; None for the
+            peak.
     """
 
     sizes: Ints
     block: Ints
     begin: Ints
     end: Ints
+    stack_at: int | None = None
 
     @cached_property
     def live_bytes(self) -> Ints:
@@ -48,8 +52,21 @@ class Blocks:
 
     @cached_property
     def peak(self) -> int:
-        """The first time at which so many bytes are needed."""
-        return int(self.live_bytes.argmax())
+        """The first time at which so many bytes are needed, or the one that was chosen."""
+        return int(self.live_bytes.argmax()) if self.stack_at is None else self.stack_at
+
+    def other_peaks(self, least: float) -> Iterator[int]:
+        """Returns times, other than the peak, at which about as many bytes are needed.
+
+        Args:
+            least: The part of the lower bound that is needed at least. Of neighbouring times that
+                is the one at which most bytes are.
+        """
+        near = np.flatnonzero(self.live_bytes >= least * self.lower_bound)
+        for times in np.split(near, np.flatnonzero(np.diff(near) > 1) + 1):
+            highest = int(times[self.live_bytes[times].argmax()])
+            if highest != self.peak:
+                yield highest
 
     @cached_property
     def at_peak(self) -> Bools:

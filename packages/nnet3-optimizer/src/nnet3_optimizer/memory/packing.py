@@ -1,11 +1,15 @@
 """Packing of blocks that live for a while into one arena: dynamic storage allocation.
 
 The lower bound of any packing is the largest sum of live bytes. The problem is NP-complete, but
-computations are kind: three ways are tried, each slower than the one before, until the result is
+computations are kind: some ways are tried, each slower than the one before, until the result is
 close enough to the bound. Nearly always the first one meets it.
 """
 
 from __future__ import annotations
+
+from itertools import islice
+
+import attrs
 
 from nnet3_optimizer.memory.blocks import Blocks, Packing
 from nnet3_optimizer.memory.one_by_one import place_one_by_one
@@ -15,6 +19,12 @@ from nnet3_optimizer.memory.sweep import from_the_peak
 GOOD_ENOUGH = 1.02
 """A packing within this factor of the lower bound is not improved any further."""
 
+NEARLY_A_PEAK, OTHER_PEAKS = 0.97, 3
+"""So many times are tried instead of the peak, of those at which so large a part of it is needed.
+
+Where two moments need about as much, the blocks of the one may not fit around those of the other.
+"""
+
 FEW_BLOCKS = 400
 """The number of blocks up to which the ways that are not linear in it are tried too."""
 
@@ -23,6 +33,11 @@ def pack(blocks: Blocks) -> Packing:
     """Finds an offset for every block such that blocks needed at one time do not overlap."""
     capacity = int(blocks.lower_bound * GOOD_ENOUGH)
     best = from_the_peak(blocks)
+    for time in islice(blocks.other_peaks(NEARLY_A_PEAK), OTHER_PEAKS):
+        if best.size <= capacity:
+            break
+        other = from_the_peak(attrs.evolve(blocks, stack_at=time))
+        best = min(best, other, key=lambda packing: packing.size)
     if best.size <= capacity or len(blocks.sizes) > FEW_BLOCKS:
         return best
     best = min(best, place_one_by_one(blocks), key=lambda packing: packing.size)
