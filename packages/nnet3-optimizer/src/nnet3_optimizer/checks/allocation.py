@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from nnet3_compiler.commands import (
+    SCHEMA,
     AcceptInput,
     AllocMatrixUndefined,
     AllocMatrixZeroed,
@@ -12,7 +13,7 @@ from nnet3_compiler.commands import (
 )
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
 
-from nnet3_optimizer.analysis.csr import Ids, where
+from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.variables import MATRIX, Table
 from nnet3_optimizer.checks.subject import Subject
 from nnet3_optimizer.loops import hand_over_commands
@@ -84,10 +85,7 @@ def _check_use(subject: Subject, allocate: Ids, deallocate: Ids) -> None:
     accesses = subject.analysis.matrix_accesses
     lifetimes = subject.analysis.lifetimes
     first, last = accesses.first(absent=-1), accesses.last(absent=-1)
-    everywhere = np.ones(len(subject.table), dtype=np.bool_)
-    named = subject.computation.submatrices[subject.analysis.named_submatrices(everywhere), MATRIX]
-    is_named = np.zeros(len(allocate), dtype=np.bool_)
-    is_named[named] = True
+    is_named = (first >= 0) | _is_operand(subject)
     is_freed = deallocate >= 0
     # One of the conditions below holds of these.
     wrong = (allocate < 0) | (last < 0) | ((last == allocate) & ~lifetimes.is_input)
@@ -104,6 +102,15 @@ def _check_use(subject: Subject, allocate: Ids, deallocate: Ids) -> None:
             subject.fail(f"m{matrix} is accessed after c{end} freed it", int(last[matrix]))
         if 0 <= end <= begin:
             subject.fail(f"m{matrix} is freed before c{begin} allocates it", end)
+
+
+def _is_operand(subject: Subject) -> Bools:
+    """Returns (M,) bool: which matrices an operand of some command belongs to."""
+    table = subject.table
+    named = table[SCHEMA.is_matrix[subject.opcodes] & (table > 0)]
+    is_operand = np.zeros(len(subject.computation.matrices), dtype=np.bool_)
+    is_operand[subject.computation.submatrices[named, MATRIX]] = True
+    return is_operand
 
 
 def _or_none(command: np.int64) -> int | None:

@@ -11,6 +11,7 @@ from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.variables import Table, overlap
 from nnet3_optimizer.checks.network import component_dims
 from nnet3_optimizer.checks.subject import COLS, ROWS, Message, Subject
+from nnet3_optimizer.operands import columns
 
 
 def check_components(subject: Subject) -> None:
@@ -26,8 +27,10 @@ def check_components(subject: Subject) -> None:
     6. Statistics are stored for components that keep them.
     7. A Backprop has an effect: an input derivative or a model update.
     """
-    for run in (_Propagate, _StoreStats, _Backprop):
-        run(subject).check()
+    for kind in (_Propagate, _StoreStats, _Backprop):
+        at = subject.positions(*kind.types)
+        if len(at):
+            kind(subject, at).check()
 
 
 class _Run:
@@ -35,9 +38,11 @@ class _Run:
 
     types: tuple[type[Command], ...]
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Subject, at: Ids) -> None:
         self.subject = subject
-        self.at: Ids = subject.positions(*self.types)
+        self.at = at
+        self._operands = subject.table[at].T.astype(np.int64)
+        self._columns = columns(self.types[0])
         self.component = self.operand("component")
         known = self.component < len(subject.nnet.components)
         subject.require(
@@ -54,7 +59,12 @@ class _Run:
         )
 
     def operand(self, name: str) -> Ids:
-        return self.subject.operand(self.at, self.types[0], name)
+        operand: Ids = self._operands[self._columns[name]]
+        return operand
+
+    def check(self) -> None:
+        """Checks these commands."""
+        raise NotImplementedError
 
     def has(self, wanted: Property) -> Bools:
         has: Bools = (self.properties & int(wanted)) != 0
@@ -84,6 +94,8 @@ class _Run:
         """Checks that two operands, where given, have the same number of rows."""
         one, other = self.operand(first), self.operand(second)
         looked_at = where(wanted & (one != 0) & (other != 0))
+        if not len(looked_at):
+            return
         self.subject.require_size(
             self.at[looked_at],
             first,

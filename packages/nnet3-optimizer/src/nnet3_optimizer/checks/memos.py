@@ -22,11 +22,15 @@ def check_memos(subject: Subject) -> None:
     spent: dict[int, int] = {}
     table = subject.table
     named = memos(table)
-    for at in where(named != 0).tolist():
-        opcode, component, memo = int(table[at, 0]), int(table[at, 2]), int(named[at])
-        kind = subject.name(at)
-        name, owner = subject.component(component)
-        if not owner.properties & Property.USES_MEMO:
+    commands = where(named != 0)
+    component_of = dict(zip(commands.tolist(), table[commands, 2].tolist(), strict=True))
+    uses_memo = (subject.analysis.component_properties & int(Property.USES_MEMO)) != 0
+    for at, opcode, memo in zip(
+        commands.tolist(), table[commands, 0].tolist(), named[commands].tolist(), strict=True
+    ):
+        component, kind = component_of[at], subject.name(at)
+        if not uses_memo[component]:
+            name, _ = subject.component(component)
             subject.fail(f"{kind}: memo = {memo}, but component '{name}' makes no memos", at)
         if opcode == Propagate.OPCODE:
             if memo in made:
@@ -35,7 +39,7 @@ def check_memos(subject: Subject) -> None:
             continue
         if memo not in made:
             subject.fail(f"{kind}: memo {memo} is used, but no Propagate made it before", at)
-        if int(table[made[memo], 2]) != component:
+        if component_of[made[memo]] != component:
             subject.fail(f"{kind}: memo {memo} was made by another component, c{made[memo]}", at)
         if opcode != StoreStats.OPCODE:
             if memo in spent:

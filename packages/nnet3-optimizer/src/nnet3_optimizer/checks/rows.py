@@ -47,10 +47,18 @@ def check_rows(subject: Subject) -> None:
        derivative goes to one row of each thing that was read.
     """
     _check_scales(subject)
-    _check_matrix_commands(subject)
-    _check_lists_of_rows(subject)
-    _check_ranges(subject)
-    _check_lists_of_submatrices(subject)
+    for types, check in (
+        ((MatrixCopy, MatrixAdd), _check_matrix_commands),
+        ((CopyRows, AddRows), _check_lists_of_rows),
+        ((AddRowRanges,), _check_ranges),
+        (
+            (CopyRowsMulti, AddRowsMulti, CopyToRowsMulti, AddToRowsMulti),
+            _check_lists_of_submatrices,
+        ),
+    ):
+        at = subject.positions(*types)
+        if len(at):
+            check(subject, at)
     check_backward_lists(subject)
 
 
@@ -84,8 +92,7 @@ class _ScaleMessage:
         return f"alpha = {self.alpha[i]:g}, expected one of {listed} ({self.what})"
 
 
-def _check_matrix_commands(subject: Subject) -> None:
-    at = subject.positions(MatrixCopy, MatrixAdd)
+def _check_matrix_commands(subject: Subject, at: Ids) -> None:
     output = subject.operand(at, MatrixCopy, "output")
     given = subject.operand(at, MatrixCopy, "input")
     for axis, text in ((ROWS, "the rows of output"), (COLS, "the columns of output")):
@@ -122,8 +129,7 @@ def _require_length(subject: Subject, at: Ids, name: str, lists: Sequence[Table]
     )
 
 
-def _check_lists_of_rows(subject: Subject) -> None:
-    at = subject.positions(CopyRows, AddRows)
+def _check_lists_of_rows(subject: Subject, at: Ids) -> None:
     output = subject.operand(at, CopyRows, "output")
     given = subject.operand(at, CopyRows, "input")
     numbers = subject.operand(at, CopyRows, "indexes").tolist()
@@ -143,8 +149,7 @@ def _check_lists_of_rows(subject: Subject) -> None:
     _require_apart(subject, at, output, given)
 
 
-def _check_ranges(subject: Subject) -> None:
-    at = subject.positions(AddRowRanges)
+def _check_ranges(subject: Subject, at: Ids) -> None:
     output = subject.operand(at, AddRowRanges, "output")
     given = subject.operand(at, AddRowRanges, "input")
     numbers = subject.operand(at, AddRowRanges, "indexes_ranges").tolist()
@@ -164,8 +169,7 @@ def _check_ranges(subject: Subject) -> None:
     _require_apart(subject, at, output, given)
 
 
-def _check_lists_of_submatrices(subject: Subject) -> None:
-    at = subject.positions(CopyRowsMulti, AddRowsMulti, CopyToRowsMulti, AddToRowsMulti)
+def _check_lists_of_submatrices(subject: Subject, at: Ids) -> None:
     first = subject.operand(at, CopyRowsMulti, "output")
     numbers = subject.operand(at, CopyRowsMulti, "indexes_multi")
     lists = [subject.computation.indexes_multi[number] for number in numbers.tolist()]

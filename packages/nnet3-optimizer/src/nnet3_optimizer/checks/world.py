@@ -52,12 +52,13 @@ def check_world(subject: Subject) -> None:
 
 def _check_direction(subject: Subject, at: Ids, node: np.ndarray) -> None:
     nodes = subject.nnet.nodes
-    is_output = np.array([isinstance(each, OutputNode) for each in nodes], np.bool_)
-    is_input = np.array([isinstance(each, InputNode | ComponentNode) for each in nodes], np.bool_)
+    named = [nodes[each] for each in node.tolist()]
+    is_output = np.array([isinstance(each, OutputNode) for each in named], np.bool_)
+    is_input = np.array([isinstance(each, InputNode | ComponentNode) for each in named], np.bool_)
     accepts = subject.opcodes[at] == AcceptInput.OPCODE
     backward = (subject.segment(at) > 0) & (len(subject.segment_ends) == 1)
     wants_input: Bools = accepts != backward
-    right = np.where(wants_input, is_input[node], is_output[node])
+    right = np.where(wants_input, is_input, is_output)
 
     def message(i: int) -> str:
         part = "after" if backward[i] else "before"
