@@ -612,3 +612,32 @@ def test_zeroed_memory_taken_from_another_matrix_is_set_to_zero() -> None:
         segment end
         """
     )
+
+
+@pytest.mark.parametrize(("memory", "is_extended"), [("zeros", True), ("undefined", False)])
+def test_undefined_rows_are_not_copied(memory: str, is_extended: bool) -> None:
+    """A matrix is extended by the rows of another only if these are defined."""
+    before = f"""
+        m1 = 10 x 4
+        m2 = 9 x 8
+        m3 = 9 x 4
+        m4 = 9 x 4
+        m4 = accept input
+        m1 = {memory}
+        m1(0:8, :) = m4
+        m2 = zeros
+        m3 = undefined
+        m2(:, 0:3) = m1(0:8, :)
+        m2(:, 4:7) = m4
+        m3 = wide.propagate(m2)
+        provide output = m3
+        segment end
+        free m1
+        free m2
+        free m4
+    """
+
+    after = extend_matrices(program(before))
+
+    check_computation(NNET, after.computation(), check_unused=False)
+    assert ("m2(:, 0:3) = m1\n" in brief(after)) == is_extended

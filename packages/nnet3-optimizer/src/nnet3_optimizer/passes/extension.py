@@ -17,6 +17,7 @@ from nnet3_compiler.declaration import (
     OPCODE_COLUMN,
     alpha_bits,
 )
+from nnet3_optimizer.analysis.accesses import WRITE
 from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.variables import MATRIX, Table
@@ -42,7 +43,8 @@ def extend_matrices(program: Program) -> Program:
        rows of the source, at least 0.8 of them but not all.
     2. It ends at the last row of the destination as it was; the destination is neither input nor
        output. Nothing but allocation, deallocation and setting to a constant names the new rows.
-    3. Rows that the source has beyond those copied may be undefined; nobody reads their copies.
+    3. All rows of the source are defined by what first writes to it, also those that are copied
+       only now.
     4. Loops, and computations in several segments that are to become loops, stay as they are.
 
     Before::
@@ -82,6 +84,7 @@ def extend_matrices(program: Program) -> Program:
     at = program.positions(MatrixCopy.OPCODE)
     at = at[program.table[at, ALPHA_COLUMN] == _ONE]
     at = at[_fits(program, at)]
+    at = at[_source_is_defined(program, at)] if len(at) else at
     return _extended(program, at) if len(at) else program
 
 
@@ -104,6 +107,14 @@ def _fits(program: Program, at: np.ndarray) -> np.ndarray:
         & (target[:, 1] + target[:, 2] == target_size[:, 0])
     )
     return fits
+
+
+def _source_is_defined(program: Program, at: np.ndarray) -> np.ndarray:
+    """Returns which of these copies satisfy rule 3."""
+    matrix = program.submatrices[program.table[at, FIRST_OPERAND_COLUMN + 1], MATRIX]
+    accesses = program.analysis.matrix_accesses
+    is_defined: np.ndarray = accesses.access[accesses.splits[matrix]] == WRITE
+    return is_defined
 
 
 def _extended(program: Program, at: np.ndarray) -> Program:
