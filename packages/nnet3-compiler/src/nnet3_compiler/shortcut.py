@@ -75,10 +75,10 @@ class Minibatch:
         if size == 1:
             return source
         first = source + (source // source_block) * (source_block * (size - 1))
-        distance = np.broadcast_to(source_block, len(source)).reshape(-1, 1, block)
-        full: IntArray = (
-            first.reshape(-1, 1, block) + np.arange(size, dtype=np.int32)[:, None] * distance
-        )
+        number = np.arange(size, dtype=np.int32)[:, None]
+        if not isinstance(source_block, int):
+            source_block = source_block.reshape(-1, 1, block)
+        full: IntArray = first.reshape(-1, 1, block) + number * source_block
         if len(source) and int(source.min()) < 0:
             full = np.where(source.reshape(-1, 1, block) >= 0, full, np.int32(-1))
         return full.reshape(-1)

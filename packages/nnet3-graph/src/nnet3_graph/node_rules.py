@@ -95,7 +95,7 @@ def _node_rule(nnet: Nnet, number: int, node: Node) -> Rule:
 def descriptor_rule(descriptor: Descriptor, node_index: Mapping[str, int]) -> Rule:
     """Returns the rule of a node that has this descriptor."""
     rules = [_sum_rule(part, node_index) for part in descriptor.parts]
-    return _all_of(rules)
+    return _all_of(rules) if len(rules) > 1 else rules[0]
 
 
 def _all_of(rules: Sequence[Rule]) -> Rule:
