@@ -26,18 +26,18 @@ def _propagate(state: State, command: Command) -> None:
     component, precomputed, given, output, memo = command[2:7]
     function_of = state.components[component]
     if function_of.is_copy:
-        state.pattern.require_same_order(given, output)
+        state.require_same_order(given, output)
         state.write(output, state.read(given), adds=False)
         return
     adds = function_of.propagate_adds and not state.same_place(given, output)
     if function_of.works_by_rows:
-        state.pattern.require_same_order(given, output)
+        state.require_same_order(given, output)
         rows = state.unknowns.values(("forward", component), state.read(given).keys())
         state.write_unknowns(output, rows, adds=adds)
         return
     indexes = statistics.ranges_of(state, precomputed)
     if indexes is not None:
-        rows = statistics.forward(state, component, indexes, given)
+        rows = statistics.forward(state, component, indexes, given, output)
         state.write_unknowns(output, rows, adds=adds)
         return
     about: list[Hashable] = [
@@ -70,7 +70,7 @@ def _store_stats(state: State, command: Command) -> None:
         about = state.block_number(output), state.memos.get(memo, 0)
         contributions = state.unknowns.values(name, [about])
     stats = state.behaviour.stats.setdefault(component, Contributions())
-    stats.add(sum(contributions) % PRIME, state.command)
+    stats.add(sum(contributions) * state.pattern.count(output) % PRIME, state.command)
 
 
 def _backprop(state: State, command: Command) -> None:
@@ -95,12 +95,12 @@ def _backward(state: State, command: Command, *, updates: bool) -> None:
     if function_of.works_by_rows:
         for each in (input_value, output_value, input_deriv):
             if each:
-                state.pattern.require_same_order(each, output_deriv)
+                state.require_same_order(each, output_deriv)
         contributions = _backward_by_rows(state, component, values)
         if input_deriv:
             state.write_unknowns(input_deriv, contributions, adds=adds)
     elif indexes is not None:
-        contributions = statistics.backward(state, component, indexes, *values)
+        contributions = statistics.backward(state, component, indexes, values, input_deriv)
         state.write_unknowns(input_deriv, contributions, adds=adds)
     else:
         if memo and memo not in state.memos:
@@ -119,7 +119,8 @@ def _backward(state: State, command: Command, *, updates: bool) -> None:
             _write_whole(state, input_deriv, about, adds=adds)
     if updates and function_of.is_updatable:
         update = state.behaviour.updates.setdefault(component, Contributions())
-        update.add(sum(contributions) % PRIME, state.command)
+        contribution = sum(contributions) * state.pattern.count(output_deriv) % PRIME
+        update.add(contribution, state.command)
 
 
 def _backward_by_rows(state: State, component: int, values: tuple[int, int, int]) -> list[int]:

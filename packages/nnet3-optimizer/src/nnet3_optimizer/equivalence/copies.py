@@ -41,13 +41,13 @@ def _set_const(state: State, command: Command) -> None:
 
 def _matrix_copy(state: State, command: Command) -> None:
     output, given = command[2:4]
-    state.pattern.require_same_order(output, given)
+    state.require_same_order(output, given)
     state.write(output, _scaled(state.read(given), command[1]), adds=False)
 
 
 def _matrix_add(state: State, command: Command) -> None:
     output, given = command[2:4]
-    state.pattern.require_same_order(output, given)
+    state.require_same_order(output, given)
     state.write(output, _scaled(state.read(given), command[1]), adds=True)
 
 

@@ -59,6 +59,11 @@ class Stretches:
             None if constants is None else [list(column) for column in constants],
         )
 
+    def is_same(self, other: Stretches) -> bool:
+        """Returns whether the other is the same, split at the same columns."""
+        mine, its = (self.starts, self.columns, self.constants), (other.starts, other.columns)
+        return mine == (*its, other.constants)
+
     def at(self, row: int, column: int) -> tuple[int, int]:
         """Returns what stands for a row at a column: unknowns, and the constant."""
         stretch = bisect_right(self.starts, column) - 1

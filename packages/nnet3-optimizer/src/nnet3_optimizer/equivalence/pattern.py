@@ -9,6 +9,10 @@ computation treats them alike: it is enough to follow the first. The rows of a m
 for pattern row k, sequence s of S. The debug info of a computation says what S and the blocks could
 be. That is taken as a guess: whether a command really does the same with all sequences is looked at
 for each command, and `IrregularError` raised where it does not. Then all rows have to be followed.
+
+A matrix, or a submatrix of one that has its sequences one after the other, may also hold some of
+the sequences only: a part. Commands that treat part after part alike are followed for each; see
+`State.write`.
 """
 
 from __future__ import annotations
@@ -25,7 +29,9 @@ if TYPE_CHECKING:
 
 Rows = list[int]
 Padding = tuple[int, int]
+Ranges = list[tuple[int, int]]
 Rectangle = tuple[int, int, int, int, int]
+_NOT_KNOWN = -1
 _NO_PADDING = (0, 0)
 
 
@@ -55,6 +61,9 @@ class Pattern:
         blocks: The block of the matrix of each submatrix.
         padding: How many rows before and after it these blocks have besides, for each submatrix
             that is not just blocks of all sequences.
+        parts: The first sequence, and how many there are, for each submatrix that holds some of the
+            sequences. The first is -1 if the whole matrix holds no more: it depends on what is
+            written to it.
     """
 
     def __init__(self, computation: NnetComputation, sequences: int) -> None:
@@ -62,42 +71,51 @@ class Pattern:
         self._computation = computation
         blocks = _blocks(computation, sequences)
         matrices, submatrices = computation.matrices, computation.submatrices.copy()
+        lanes = _sequences_held(matrices[:, 0], blocks, sequences)
         self.sizes: list[tuple[int, int]] = list(
-            zip(*_divided(matrices, sequences).T.tolist(), strict=True)
+            zip((matrices[:, 0] // lanes).tolist(), matrices[:, 1].tolist(), strict=True)
         )
-        self._block_of = blocks[submatrices[:, 0]]
-        group = self._block_of * sequences
-        begin = submatrices[:, 1] // group * group
-        end = -(-(submatrices[:, 1] + submatrices[:, 2]) // group) * group
-        before = submatrices[:, 1] - begin
-        after = end - submatrices[:, 1] - submatrices[:, 2]
-        self.padding: dict[int, tuple[int, int]] = {
+        matrix, first, rows = computation.submatrices[:, :3].T
+        self._block_of, held = blocks[matrix], lanes[matrix]
+        group = self._block_of * held
+        begin = first // group * group
+        end = -(-(first + rows) // group) * group
+        before, after = first - begin, end - first - rows
+        submatrices[:, 1] = begin // held
+        submatrices[:, 2] = (end - begin) // held
+        self.submatrices: list[Rectangle] = list(zip(*submatrices.T.tolist(), strict=True))
+        self.blocks: list[int] = self._block_of.tolist()
+        self.parts: dict[int, tuple[int, int]] = {}
+        if sequences > 1:
+            # One block of each sequence, and some sequences in full.
+            is_part = (before + after > 0) & (matrices[matrix, 0] == group) & (held == sequences)
+            is_part &= (first % self._block_of == 0) & (rows % self._block_of == 0)
+            before[is_part] = after[is_part] = 0
+            for each in np.flatnonzero(is_part).tolist():
+                block = self.blocks[each]
+                self.parts[each] = int(first[each]) // block, int(rows[each]) // block
+            for each in np.flatnonzero(held < sequences).tolist():
+                self.parts[each] = _NOT_KNOWN, int(held[each])
+        self.padding: dict[int, Padding] = {
             each: (int(before[each]), int(after[each]))
             for each in np.flatnonzero(before + after).tolist()
         }
-        submatrices[:, 1] = begin // sequences
-        submatrices[:, 2] = (end - begin) // sequences
-        self.submatrices: list[Rectangle] = list(zip(*submatrices.T.tolist(), strict=True))
-        self.blocks: list[int] = self._block_of.tolist()
         self._rows: dict[tuple[int, Padding, int, int], Rows] = {}
         self._pairs: dict[tuple[int, Padding, int], list[tuple[int, Rows, Rows]]] = {}
-        self._ranges: dict[tuple[int, Padding, int, int], list[tuple[int, int]]] = {}
-
-    def require_same_order(self, one: int, other: int) -> None:
-        """Raises an IrregularError unless row by row two submatrices are of one sequence."""
-        if self.blocks[one] != self.blocks[other] or self.padding:
-            self._require_order(one, other)
-
-    def _require_order(self, one: int, other: int) -> None:
-        if one and other:
-            same = self.blocks[one] == self.blocks[other]
-            if not same or one in self.padding or other in self.padding:
-                raise IrregularError
+        self._ranges: dict[tuple[int, Padding, int, int], Ranges] = {}
 
     def require_regular(self, submatrix: int) -> None:
         """Raises an IrregularError unless a submatrix holds whole blocks of all sequences."""
-        if submatrix in self.padding:
+        if submatrix in self.padding or submatrix in self.parts:
             raise IrregularError
+
+    def _require_no_parts(self, *submatrices: int) -> None:
+        if self.parts and any(each in self.parts for each in submatrices):
+            raise IrregularError
+
+    def count(self, submatrix: int) -> int:
+        """Returns the number of sequences that a submatrix holds."""
+        return self.parts[submatrix][1] if submatrix in self.parts else self.sequences
 
     def padded_rows(self, submatrix: int) -> list[int]:
         """Returns the rows of the pattern that a submatrix lacks for some sequences."""
@@ -113,6 +131,7 @@ class Pattern:
 
     def rows(self, number: int, target: int, source: int) -> Rows:
         """Returns `indexes[number]`: for each row of a submatrix one of another, or -1."""
+        self._require_no_parts(target, source)
         padding = self.padding.get(target, _NO_PADDING)
         key = number, padding, self.blocks[target], self.blocks[source]
         if key not in self._rows:
@@ -122,6 +141,7 @@ class Pattern:
 
     def pairs(self, number: int, target: int) -> list[tuple[int, Rows, Rows]]:
         """Returns `indexes_multi[number]` by submatrix: the rows named, and their places."""
+        self._require_no_parts(target)
         padding = self.padding.get(target, _NO_PADDING)
         key = number, padding, self.blocks[target]
         if key not in self._pairs:
@@ -132,43 +152,62 @@ class Pattern:
                 raise IrregularError
             rows = self._first(_padded(rows, padding), key[2], self._block_of[first])
             self._pairs[key] = _by_submatrix(first, rows)
+            self._require_no_parts(*(each for each, _, _ in self._pairs[key]))
         return self._pairs[key]
 
-    def ranges(self, number: int, target: int, source: int) -> list[tuple[int, int]]:
+    def ranges(self, number: int, target: int, source: int) -> Ranges:
         """Returns `indexes_ranges[number]`: for each row of a submatrix begin and end."""
+        self._require_no_parts(target, source)
         padding = self.padding.get(target, _NO_PADDING)
         key = number, padding, self.blocks[target], self.blocks[source]
         if key not in self._ranges:
             table = self._computation.indexes_ranges[number]
             begin, end = _padded(table[:, 0], padding), _padded(table[:, 1], padding)
-            block = key[3]
-            if self.sequences > 1 and (begin // block != (end - 1) // block)[end > begin].any():
-                raise IrregularError
-            length = self._blocked(end - begin, key[2])
-            if (length != length[:, :1]).any():
-                raise IrregularError
-            first = self._first(begin, key[2], block)
-            last = first + length[:, 0].ravel()
-            self._ranges[key] = list(zip(first.tolist(), last.tolist(), strict=True))
+            self._ranges[key] = self.reduced_ranges(begin, end, target, source)
         return self._ranges[key]
 
-    def _blocked(self, values: IntArray, block: int) -> IntArray:
-        """Returns what is given for each row as (blocks, S, block)."""
-        if len(values) % (self.sequences * block):
+    def reduced_ranges(self, begin: IntArray, end: IntArray, target: int, source: int) -> Ranges:
+        """Returns ranges of pattern rows of one submatrix, given for each row of another."""
+        block, source_block = self.blocks[target], self.blocks[source]
+        count = self.count(target)
+        if count > 1 and (begin // source_block != (end - 1) // source_block)[end > begin].any():
             raise IrregularError
-        return values.reshape(-1, self.sequences, block)
+        length = self._blocked(end - begin, block, count)
+        if (length != length[:, :1]).any():
+            raise IrregularError
+        first = self._first(begin, block, source_block, count)
+        last = first + length[:, 0].ravel()
+        return list(zip(first.tolist(), last.tolist(), strict=True))
+
+    def reduced_rows(self, rows: IntArray, target: int, source: int) -> Rows:
+        """Returns pattern rows of one submatrix, given for each row of another."""
+        count = self.count(target)
+        reduced: Rows = self._first(rows, self.blocks[target], self.blocks[source], count).tolist()
+        return reduced
+
+    def _blocked(self, values: IntArray, block: int, count: int = 0) -> IntArray:
+        """Returns what is given for each row of `count` sequences as (blocks, count, block)."""
+        count = count or self.sequences
+        if len(values) % (count * block):
+            raise IrregularError
+        return values.reshape(-1, count, block)
 
     def _first(
-        self, rows: IntArray, block: int, source_block: int | npt.NDArray[np.int64]
+        self,
+        rows: IntArray,
+        block: int,
+        source_block: int | npt.NDArray[np.int64],
+        count: int = 0,
     ) -> IntArray:
         """Returns the source row of the pattern for each row of the pattern, -1 for none."""
-        if self.sequences == 1:
+        count = count or self.sequences
+        if count == 1:
             return rows
-        blocked = self._blocked(rows, block)
+        blocked = self._blocked(rows, block, count)
         first = blocked[:, 0].ravel()
         distance = np.where(first < 0, 0, source_block).reshape(-1, 1, block)
-        expected = first.reshape(-1, 1, block) + np.arange(self.sequences)[:, None] * distance
-        group = source_block * self.sequences
+        expected = first.reshape(-1, 1, block) + np.arange(count)[:, None] * distance
+        group = source_block * count
         if (first % group >= source_block)[first >= 0].any() or (blocked != expected).any():
             raise IrregularError
         reduced: IntArray = first // group * source_block + first % group
@@ -190,14 +229,18 @@ def _block(info: MatrixDebugInfo, sequences: int) -> int:
         return info.block
     n = info.pattern[:, N]
     others = np.flatnonzero(n != n[:1])
-    return int(others[0]) if len(others) else 1
+    return int(others[0]) if len(others) else max(len(n), 1)
 
 
-def _divided(matrices: IntArray, sequences: int) -> IntArray:
-    """Returns the sizes of matrices for one sequence."""
-    if (matrices[:, 0] % sequences).any():
+def _sequences_held(
+    rows: IntArray, blocks: npt.NDArray[np.int64], sequences: int
+) -> npt.NDArray[np.int64]:
+    """Returns how many sequences each matrix holds: all, or as many blocks as it has rows for."""
+    held = np.where(rows < blocks * sequences, rows // blocks, sequences)
+    held = np.where(rows == 0, 1, held)
+    if (rows % np.maximum(blocks * held, 1) != 0).any() or (held == 0).any():
         raise IrregularError
-    return np.stack([matrices[:, 0] // sequences, matrices[:, 1]], axis=1)
+    return held
 
 
 def _padded(values: IntArray, padding: Padding) -> IntArray:

@@ -27,6 +27,26 @@ _NEEDS_OUTPUT = int(Property.BACKPROP_NEEDS_OUTPUT)
 _UPDATABLE = int(Property.UPDATABLE)
 
 
+_NOT_KNOWN = -1
+
+
+@attrs.frozen(eq=False)
+class _Written:
+    """What was written for some sequences of a matrix so far.
+
+    Attributes:
+        content: What the matrix held before.
+        rectangle: First row, first column and columns, and whether to add.
+        given: What was written, the same for all of them.
+        sequences: The sequences.
+    """
+
+    content: Content
+    rectangle: tuple[int, int, int, bool]
+    given: Stretches
+    sequences: set[int]
+
+
 @attrs.frozen
 class ComponentKind:
     """What has to be known of a component to run it on symbols.
@@ -109,6 +129,14 @@ class State:
         self.command = 0
         self._submatrices: list[Rectangle] = self.pattern.submatrices
         self._padding = self.pattern.padding
+        self._is_special = frozenset(
+            [
+                *self._padding,
+                *(each for each, (first, _) in self.pattern.parts.items() if first >= 0),
+            ]
+        )
+        self._first_sequence: dict[int, int] = {}
+        self._written: dict[int, _Written] = {}
         self._precomputed: dict[int, int] = {}
 
     def rows_of(self, submatrix: int) -> int:
@@ -118,12 +146,44 @@ class State:
 
     def same_place(self, one: int, other: int) -> bool:
         """Whether two submatrices are the same elements, so that a component works in place."""
-        return self._submatrices[one] == self._submatrices[other]
+        parts = self.pattern.parts
+        is_same = self._submatrices[one] == self._submatrices[other]
+        return is_same and parts.get(one) == parts.get(other)
+
+    def require_same_order(self, one: int, other: int) -> None:
+        """Raises an IrregularError unless row by row two submatrices are of one sequence."""
+        if self.pattern.blocks[one] != self.pattern.blocks[other]:
+            raise IrregularError
+        self.require_same_sequences(one, other)
+
+    def require_same_sequences(self, one: int, other: int) -> None:
+        """Raises an IrregularError unless two submatrices are of the same sequences."""
+        parts = self.pattern.parts
+        if not parts or not (one in parts or other in parts):
+            return
+        first, count = self._sequences(one)
+        other_first, other_count = self._sequences(other)
+        if count != other_count or (first != other_first and min(first, other_first) >= 0):
+            raise IrregularError
+        if first == other_first == _NOT_KNOWN:
+            raise IrregularError
+        for submatrix, known in ((one, other_first), (other, first)):
+            if known != _NOT_KNOWN and parts[submatrix][0] == _NOT_KNOWN:
+                self._first_sequence[self._submatrices[submatrix][0]] = known
+
+    def _sequences(self, submatrix: int) -> tuple[int, int]:
+        """Returns the first sequence of a submatrix, as far as it is known, and their number."""
+        first, count = self.pattern.parts.get(submatrix, (0, self.pattern.sequences))
+        if first == _NOT_KNOWN:
+            first = self._first_sequence.get(self._submatrices[submatrix][0], _NOT_KNOWN)
+        return first, count
 
     def allocate(self, submatrix: int, column: list[int]) -> None:
         """Allocates a matrix with one element for each row."""
         matrix = self._submatrices[submatrix][0]
         cols = self.pattern.sizes[matrix][1]
+        if self._first_sequence:
+            self._first_sequence.pop(matrix, None)
         self.contents[matrix] = Content(self.unknowns, column, cols)
 
     def size(self, submatrix: int) -> int:
@@ -139,6 +199,8 @@ class State:
         matrix = self._submatrices[submatrix][0]
         content = self.contents[matrix]
         if content is None:
+            if matrix in self._written:
+                raise IrregularError
             raise EquivalenceError(
                 f"c{self.command} uses m{matrix} while it is not allocated", what=f"m{matrix}"
             )
@@ -157,7 +219,7 @@ class State:
     def hand_over(self, destination: int, source: int) -> None:
         """Moves the content of a matrix to another."""
         content = self.content(source)
-        self.pattern.require_same_order(destination, source)
+        self.require_same_order(destination, source)
         self.contents[self._submatrices[source][0]] = None
         self.contents[self._submatrices[destination][0]] = content
 
@@ -181,9 +243,43 @@ class State:
         """Sets or adds to the elements of a submatrix; `places` are the rows, None for all."""
         matrix, row, _, begin, cols = self._submatrices[submatrix]
         content = self.contents[matrix]
-        if content is None or submatrix in self._padding:
-            self._refuse(submatrix)
+        if content is None or submatrix in self._is_special:
+            self._write_part(submatrix, given, adds=adds, places=places)
+            return
         content.write(row, begin, cols, given, adds=adds, places=places)
+
+    def _write_part(
+        self, submatrix: int, given: Stretches, *, adds: bool, places: list[int] | None
+    ) -> None:
+        """Sets or adds to the elements of some sequences.
+
+        They are written when the same has come for all sequences; nothing may be done to the matrix
+        before. What is written for some sequences is a function of what is known of each of them,
+        so if it is the same for all parts it is for all sequences.
+        """
+        matrix, row, _, begin, cols = self._submatrices[submatrix]
+        first, count = self.pattern.parts.get(submatrix, (_NOT_KNOWN, 0))
+        content = self.contents[matrix]
+        if first == _NOT_KNOWN or places is not None:
+            self._refuse(submatrix)
+        rectangle = row, begin, cols, adds
+        if content is not None:
+            self._written[matrix] = _Written(content, rectangle, given.copy(), set())
+            self.contents[matrix] = None
+        written = self._written.get(matrix)
+        if written is None:
+            self._refuse(submatrix)
+        sequences = range(first, first + count)
+        if (
+            written.rectangle != rectangle
+            or not written.given.is_same(given)
+            or not written.sequences.isdisjoint(sequences)
+        ):
+            raise IrregularError
+        written.sequences.update(sequences)
+        if len(written.sequences) == self.pattern.sequences:
+            written.content.write(row, begin, cols, written.given, adds=adds)
+            self.contents[matrix] = self._written.pop(matrix).content
 
     def write_listed(
         self, submatrix: int, given: Stretches, *, adds: bool, places: list[int] | None = None
@@ -191,6 +287,8 @@ class State:
         """The same with rows from a list, in whole blocks: zeros where a submatrix lacks rows."""
         content = self.content(submatrix)
         _, row, _, begin, cols = self._submatrices[submatrix]
+        if submatrix in self.pattern.parts:
+            raise IrregularError
         if submatrix in self._padding and not adds:
             lacking = [row + each for each in self.pattern.padded_rows(submatrix)]
             if not content.is_zero(lacking, begin, cols):
@@ -201,14 +299,16 @@ class State:
         """Writes unknown rows, one element for each row."""
         matrix, row, _, begin, cols = self._submatrices[submatrix]
         content = self.contents[matrix]
-        if content is None or submatrix in self._padding:
-            self._refuse(submatrix)
+        if content is None or submatrix in self._is_special:
+            self._write_part(submatrix, Stretches([0], [column]), adds=adds, places=None)
+            return
         content.write_unknowns(row, begin, cols, column, adds=adds)
 
     def block_number(self, submatrix: int, *, only_signs: bool = False) -> int:
         """Returns a number for all rows in their order; -1 for submatrix 0."""
         if submatrix == 0:
             return -1
+        self.pattern.require_regular(submatrix)
         keys = self.read(submatrix, only_signs=only_signs).keys()
         return self.unknowns.number(("rows", self.pattern.blocks[submatrix], tuple(keys)))
 

@@ -74,22 +74,34 @@ class Prover:
         sequences = num_sequences(before)
         if sequences > 1 and sequences == num_sequences(after):
             try:
-                self._compare(before, after, sequences, segments, same_calls)
+                self.compare(before, after, sequences, segments, same_calls)
             except IrregularError:
                 pass
             else:
                 return
-        self._compare(before, after, 1, segments, same_calls)
+        self.compare(before, after, 1, segments, same_calls)
 
-    def _compare(
+    def compare(
         self,
         before: NnetComputation,
         after: NnetComputation,
         sequences: int,
-        segments: int | None,
-        same_calls: bool,
+        segments: int | None = None,
+        same_calls: bool = False,
     ) -> None:
-        """Executes and compares; raises an IrregularError if the sequences are not alike."""
+        """Executes and compares two computations.
+
+        Args:
+            before: A computation.
+            after: Another one.
+            sequences: How many sequences are taken to be treated alike; 1 to follow all rows.
+            segments: How many segments to run; None to run all commands once.
+            same_calls: See `verify`.
+
+        Raises:
+            EquivalenceError: They differ.
+            IrregularError: It could not be seen that they treat so many sequences alike.
+        """
 
         def behaviour(computation: NnetComputation) -> Behaviour:
             state = State(self._nnet, computation, self._unknowns, sequences)

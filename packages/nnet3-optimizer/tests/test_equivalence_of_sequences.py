@@ -1,0 +1,189 @@
+"""Following the rows of one sequence proves what following all rows does."""
+
+import functools
+from collections.abc import Callable
+
+import attrs
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_compiler.commands import SCHEMA, CopyRows
+from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
+from nnet3_descriptors import Nnet, parse_config
+from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_optimizer import EquivalenceError, optimize
+from nnet3_optimizer.equivalence import Prover
+from nnet3_optimizer.equivalence.pattern import IrregularError
+
+SEQUENCES = 4
+
+TDNN = """
+input-node name=input dim=4
+input-node name=ivector dim=2
+component name=affine1 type=NaturalGradientAffineComponent input-dim=10 output-dim=6
+component-node name=affine1 component=affine1 input=Append(Offset(input, -1), input, \
+ReplaceIndex(ivector, t, 0))
+component name=relu1 type=RectifiedLinearComponent dim=6
+component-node name=relu1 component=relu1 input=affine1
+component name=affine2 type=AffineComponent input-dim=12 output-dim=6
+component-node name=affine2 component=affine2 input=\
+Append(Offset(relu1, -3), Sum(relu1, Scale(0.5, Offset(relu1, 3))))
+component name=norm2 type=BatchNormComponent dim=6
+component-node name=norm2 component=norm2 input=affine2
+component name=affine3 type=AffineComponent input-dim=6 output-dim=9
+component-node name=affine3 component=affine3 input=norm2
+output-node name=output input=affine3
+"""
+
+STATISTICS = """
+input-node name=input dim=4
+component name=affine1 type=NaturalGradientAffineComponent input-dim=8 output-dim=20000
+component-node name=affine1 component=affine1 input=Append(Offset(input, -1), input)
+component name=extract type=StatisticsExtractionComponent input-dim=20000 input-period=1 \
+output-period=1
+component-node name=extract component=extract input=affine1
+component name=pool type=StatisticsPoolingComponent input-dim=40001 input-period=1 \
+left-context=4 right-context=4 num-log-count-features=0 output-stddevs=true
+component-node name=pool component=pool input=extract
+component name=affine2 type=AffineComponent input-dim=40000 output-dim=3
+component-node name=affine2 component=affine2 input=pool
+output-node name=output input=affine2
+"""
+
+
+def request(*, ivector: bool, times: range) -> ComputationRequest:
+    """All sequences want the same; one after the other, as users give them."""
+    inputs = [IoSpecification.from_range("input", -8, 14, SEQUENCES)]
+    if ivector:
+        inputs.append(IoSpecification.from_range("ivector", 0, 1, SEQUENCES))
+    output = IoSpecification.from_range(
+        "output", times.start, times.stop, SEQUENCES, t_step=times.step, has_deriv=True
+    )
+    return ComputationRequest(
+        inputs=tuple(inputs),
+        outputs=(output,),
+        need_model_derivative=True,
+        store_component_stats=True,
+    )
+
+
+@functools.cache
+def tdnn() -> tuple[Nnet, NnetComputation, NnetComputation]:
+    """A network, what the compiler makes of it, and what the optimizer does."""
+    nnet = parse_config(TDNN)
+    compiled = compile_computation(nnet, request(ivector=True, times=range(0, 9, 3)))
+    return nnet, compiled, optimize(nnet, compiled)
+
+
+@functools.cache
+def statistics() -> tuple[Nnet, NnetComputation, NnetComputation]:
+    """The same for statistics, which are so large that each sequence is a part."""
+    nnet = parse_config(STATISTICS)
+    compiled = compile_computation(nnet, request(ivector=False, times=range(1)))
+    return nnet, compiled, optimize(nnet, compiled)
+
+
+EXAMPLES = {"tdnn": tdnn, "statistics": statistics}
+Example = Callable[[], tuple[Nnet, NnetComputation, NnetComputation]]
+
+
+def verdict(nnet: Nnet, one: NnetComputation, other: NnetComputation, sequences: int) -> str:
+    """Whether the proof finds two computations equal, different, or irregular."""
+    try:
+        Prover(nnet).compare(one, other, sequences)
+    except EquivalenceError:
+        return "different"
+    except IrregularError:
+        return "irregular"
+    return "equal"
+
+
+@pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)
+def test_one_sequence_is_enough(example: Example) -> None:
+    """Compiled and optimized programs treat all sequences alike, and are equal."""
+    nnet, compiled, optimized = example()
+
+    for sequences in (SEQUENCES, 1):
+        assert verdict(nnet, compiled, optimized, sequences) == "equal"
+
+
+def test_statistics_are_in_parts() -> None:
+    """The example has what it is there for: statistics of some sequences at a time."""
+    nnet, compiled, optimized = statistics()
+    extract = nnet.component_index("extract")
+
+    def calls(computation: NnetComputation) -> int:
+        table = computation.command_table
+        is_propagate = table[:, OPCODE_COLUMN] == 10
+        return int((is_propagate & (table[:, FIRST_OPERAND_COLUMN] == extract)).sum())
+
+    assert calls(compiled) == 1
+    assert calls(optimized) == 2 * SEQUENCES
+
+
+@st.composite
+def damaged(draw: st.DrawFn, original: NnetComputation) -> NnetComputation:
+    """The computation with one change in its lists of rows, submatrices or commands."""
+    table, submatrices = original.command_table.copy(), original.submatrices.copy()
+    indexes = [rows.copy() for rows in original.indexes]
+    kind = draw(st.sampled_from(["row", "rows", "submatrix", "operand", "delete", "swap"]))
+    at = draw(st.integers(0, len(table) - 1))
+    if kind in ("row", "rows"):
+        rows = indexes[draw(st.integers(0, len(indexes) - 1))]
+        place = draw(st.integers(0, len(rows) - 1))
+        if kind == "row":
+            rows[place] = draw(st.integers(-1, int(rows.max())))
+        else:
+            # The same change for each sequence, in the order of frames.
+            rows[place::SEQUENCES] = draw(st.integers(-1, 0))
+    elif kind == "submatrix":
+        number = draw(st.integers(1, len(submatrices) - 1))
+        whole = original.matrices[submatrices[number, 0], 0]
+        room = int(whole - submatrices[number, 2])
+        submatrices[number, 1] = draw(st.integers(0, room))
+    elif kind == "operand":
+        columns = np.flatnonzero(SCHEMA.is_matrix[table[at, OPCODE_COLUMN]] & (table[at] > 0))
+        if len(columns):
+            column = int(draw(st.sampled_from(columns.tolist())))
+            shape = submatrices[table[at, column], [2, 4]]
+            alike = np.flatnonzero((submatrices[:, [2, 4]] == shape).all(axis=1))
+            table[at, column] = draw(st.sampled_from(alike.tolist()))
+    elif kind == "delete":
+        table = np.delete(table, at, axis=0)
+    else:
+        other = draw(st.integers(0, len(table) - 1))
+        table[[at, other]] = table[[other, at]]
+    return attrs.evolve(
+        original, command_table=table, submatrices=submatrices, indexes=tuple(indexes)
+    )
+
+
+@pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_verdicts_agree(example: Example, data: st.DataObject) -> None:
+    """Where one sequence is enough to judge a damaged program, all rows lead to the same."""
+    nnet, compiled, optimized = example()
+    try:
+        other = data.draw(damaged(optimized))
+    except ValueError:
+        return
+    found = verdict(nnet, compiled, other, SEQUENCES)
+
+    assert found in ("irregular", verdict(nnet, compiled, other, 1))
+
+
+def test_sequences_that_are_mixed_up() -> None:
+    """Two sequences that change places are seen, in a list of rows that is regular otherwise."""
+    nnet, compiled, _ = tdnn()
+    indexes = [rows.copy() for rows in compiled.indexes]
+    is_copy = compiled.command_table[:, OPCODE_COLUMN] == CopyRows.OPCODE + 1
+    rows = indexes[int(compiled.command_table[is_copy][0, FIRST_OPERAND_COLUMN + 2])]
+    rows[[0, 1]] = rows[[1, 0]]
+    other = attrs.evolve(compiled, indexes=tuple(indexes))
+
+    assert verdict(nnet, compiled, other, SEQUENCES) == "irregular"
+    with pytest.raises(EquivalenceError, match="'output' in segment 0 differs in"):
+        Prover(nnet).verify(compiled, other)
