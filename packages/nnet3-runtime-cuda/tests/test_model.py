@@ -363,3 +363,30 @@ def test_number_of_threads_must_be_positive() -> None:
     """The error says what was given."""
     with pytest.raises(RunError, match=r"positive, or None \(got 0\)"):
         Model(network(TDNN), threads=0)
+
+
+class OnDevice:
+    """What says that it is an array on a CUDA device."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+
+def test_features_on_a_device() -> None:
+    """Utterances are taken from the host; the error says who takes arrays on a device."""
+    with pytest.raises(RunError, match=r"features for node 'input'.*on a device \(NnetComputer"):
+        Model(network(TDNN)).compute(OnDevice())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "gpu"}, "unknown device 'gpu'"),
+        ({"precision": "tf32"}, "device 'cpu' computes in 'fp32', not in 'tf32'"),
+        ({"precision": "half"}, "unknown precision 'half'"),
+    ],
+)
+def test_devices_that_do_not_exist(options: dict[str, str], message: str) -> None:
+    """The error says what there is."""
+    with pytest.raises(DeviceError, match=message):
+        Model(network(TDNN), **options)

@@ -18,6 +18,8 @@ from nnet3_optimizer import CachingCompiler
 from .blas_threads import LIMIT
 from .chunks import Chunk, ChunkOptions, chunks, online_ivector_row
 from .computer import FloatArray, NnetComputer, check_finite
+from .cuda.exchange import is_on_cuda
+from .cuda.platform import Platform
 from .device import DeviceNnet
 from .errors import RunError
 from .untrained import with_stand_in_statistics
@@ -27,6 +29,7 @@ def load(
     path_or_file: PathOrFile,
     device: str = "cpu",
     *,
+    precision: str = "fp32",
     capacity: int = 64,
     threads: int | None = 1,
 ) -> Model:
@@ -35,21 +38,30 @@ def load(
     Args:
         path_or_file: A .raw file, or a .mdl file (whose priors are then at hand), binary or text:
             a path, `path:offset`, or a file that is open for reading bytes.
-        device: "cpu".
+        device: "cpu", "cuda" (the first one) or "cuda:<number>".
+        precision: Of matrix products on a CUDA device: "fp32", "tf32" or "bf16".
         capacity: How many compiled computations the model keeps ready to run.
         threads: How many threads of the BLAS library a product may use; see `Model`.
 
     Raises:
         ModelFileError: the file cannot be read, or holds no nnet3 model.
         UnsupportedComponentError: the network holds a component type that cannot be computed.
-        DeviceError: there is no such device.
+        DeviceError: there is no such device, or what drives it is missing.
         RunError: the network has no node 'input' or no node 'output'.
     """
     model = read_model(path_or_file)
-    if not isinstance(model, AcousticModel):
-        return Model(model, device=device, capacity=capacity, threads=threads)
-    priors = model.priors if model.priors.size else None
-    return Model(model.nnet, priors=priors, device=device, capacity=capacity, threads=threads)
+    if isinstance(model, AcousticModel):
+        nnet, priors = model.nnet, model.priors if model.priors.size else None
+    else:
+        nnet, priors = model, None
+    return Model(
+        nnet,
+        priors=priors,
+        device=device,
+        precision=precision,
+        capacity=capacity,
+        threads=threads,
+    )
 
 
 class Model:
@@ -73,7 +85,8 @@ class Model:
         nnet: Nnet,
         *,
         priors: npt.ArrayLike | None = None,
-        device: str = "cpu",
+        device: str | Platform = "cpu",
+        precision: str = "fp32",
         capacity: int = 64,
         threads: int | None = 1,
     ) -> None:
@@ -82,7 +95,8 @@ class Model:
         Args:
             nnet: The network.
             priors: (output_dim,) prior of each output.
-            device: "cpu".
+            device: "cpu", "cuda" (the first one) or "cuda:<number>".
+            precision: Of matrix products on a CUDA device: "fp32", "tf32" or "bf16".
             capacity: So many computations, one for each shape of chunk, are kept ready to run;
                 those that were not used for longest go first.
             threads: How many threads of the BLAS library a product may use; None to leave that to
@@ -93,7 +107,7 @@ class Model:
             RunError: the network has no node 'input' or 'output', or there is not one prior for
                 each output, or the number of threads is not positive.
             UnsupportedComponentError: the network holds a type that cannot be computed.
-            DeviceError: there is no such device.
+            DeviceError: there is no such device, or what drives it is missing.
         """
         if threads is not None and threads < 1:
             raise RunError(f"the number of threads must be positive, or None (got {threads})")
@@ -112,7 +126,7 @@ class Model:
         self.left_context, self.right_context = compute_context(self.nnet)
         self.compile_seconds = 0.0
         collapsed = collapse_model(self.nnet)
-        self._device_nnet = DeviceNnet(collapsed, device=device)
+        self._device_nnet = DeviceNnet(collapsed, device=device, precision=precision)
         self._compiler = CachingCompiler(collapsed, capacity=capacity)
         self._capacity = capacity
         self._lock = threading.Lock()
@@ -333,8 +347,13 @@ def _matrix(values: npt.ArrayLike, node: str, what: str, dim: int) -> FloatArray
     """The values as a float32 matrix.
 
     Raises:
-        RunError: they are no matrix of that many columns, are empty, or not finite.
+        RunError: they are no matrix of that many columns, are empty, not finite, or on a device.
     """
+    if is_on_cuda(values):
+        raise RunError(
+            f"{what} for node '{node}': expected an array in the memory of the processor, found "
+            "one on a device (NnetComputer takes those)"
+        )
     array = np.asarray(values)
     if array.dtype.kind not in "fiu":
         raise RunError(f"{what} for node '{node}': expected numbers, found {array.dtype}")

@@ -39,7 +39,7 @@ class Exchange(Transfer):
             RunError: it lies on another device, or cannot be passed on (a tensor that requires
                 gradients).
         """
-        if self._cuda is None or isinstance(value, np.ndarray) or not _is_on_cuda(value):
+        if self._cuda is None or isinstance(value, np.ndarray) or not is_on_cuda(value):
             return np.asarray(value)
         try:
             array = self._cuda.adopt(value)
@@ -85,7 +85,7 @@ class Exchange(Transfer):
         return self._views[key]
 
 
-def _is_on_cuda(value: object) -> bool:
+def is_on_cuda(value: object) -> bool:
     """Whether an object says that it is an array on a CUDA device."""
     if hasattr(value, "__dlpack_device__"):
         kind, _ = value.__dlpack_device__()
