@@ -118,13 +118,13 @@ def gather_early(program: Program) -> Program:
     targets = _targets(program, marker)
     if not len(targets):
         return program
-    uses = Uses(program)
+    search = _Search(program, marker)
     edit: Edit | None = None
     for target in targets.tolist():
-        copies = _copies(program, uses, target, marker)
+        copies = search.copies(target)
         if copies and _is_worth_it(program, target, copies):
             edit = edit or Edit(program)
-            _move(program, uses, edit, copies, marker)
+            _move(program, search.uses, edit, copies)
     return move_sizing_commands(edit.program()) if edit else program
 
 
@@ -148,35 +148,77 @@ class _Copy(NamedTuple):
         command: Its position.
         source: The matrix that is copied from.
         last_forward: The last command before the marker that uses the source.
-        readers: The accesses to the source after the marker that then read the copy.
+        readers: The commands after the marker that then read the copy, and the submatrices of the
+            source that they read now.
     """
 
     command: int
     source: int
     last_forward: int
-    readers: Ids
+    readers: list[tuple[int, int]]
 
 
-def _copies(program: Program, uses: Uses, target: int, marker: int) -> list[_Copy]:
-    """Returns the copies that make a target; none if rule 1 or 2 fails."""
-    at = uses.of_matrix(target)
-    writers = at[uses.writes[at]]
-    rows = program.table[uses.command[writers]]
-    if (rows[:, OPCODE_COLUMN] != MatrixCopy.OPCODE).any() or (rows[:, ALPHA_COLUMN] != _ONE).any():
-        return []
-    sources = program.submatrices[rows[:, _INPUT], MATRIX]
-    readers = uses.command[at[~uses.writes[at]]]
-    if len(readers) and readers[0] < uses.command[writers[-1]]:
-        return []
-    if len(np.unique(sources)) < len(sources) or _share_rows(program, rows[:, _OUTPUT]):
-        return []
-    copies = []
-    for row, command in zip(rows.tolist(), uses.command[writers].tolist(), strict=True):
-        copy = _copy(program, uses, row, command, marker)
-        if copy is None:
+class _Search:
+    """Looks for copies that can be made in the forward part."""
+
+    def __init__(self, program: Program, marker: int) -> None:
+        self.program = program
+        self.marker = marker
+        self.uses = Uses(program)
+        lifetimes = program.analysis.lifetimes
+        self._is_given = (lifetimes.is_output | lifetimes.is_input).tolist()
+        multi = int(OperandKind.INDEXES_MULTI)
+        self._has_list = (SCHEMA.kind == multi).any(axis=1)[program.opcodes].tolist()
+
+    def copies(self, target: int) -> list[_Copy]:
+        """Returns the copies that make a target; none if rule 1 or 2 fails."""
+        program, uses = self.program, self.uses
+        at = uses.of_matrix(target)
+        writers = at[uses.writes[at]]
+        rows = program.table[uses.command[writers]]
+        exact = (rows[:, OPCODE_COLUMN] == MatrixCopy.OPCODE) & (rows[:, ALPHA_COLUMN] == _ONE)
+        if not exact.all():
             return []
-        copies.append(copy)
-    return copies
+        sources = program.submatrices[rows[:, _INPUT], MATRIX]
+        readers = uses.command[at[~uses.writes[at]]]
+        if len(readers) and readers[0] < uses.command[writers[-1]]:
+            return []
+        if len(np.unique(sources)) < len(sources) or _share_rows(program, rows[:, _OUTPUT]):
+            return []
+        copies = []
+        for given, command in zip(
+            rows[:, _INPUT].tolist(), uses.command[writers].tolist(), strict=True
+        ):
+            copy = self._copy(given, command)
+            if copy is None:
+                return []
+            copies.append(copy)
+        return copies
+
+    def _copy(self, given: int, command: int) -> _Copy | None:
+        """The copy of a submatrix that a command makes; None if rule 2 fails."""
+        uses = self.uses
+        part = uses.parts[given]
+        if self._is_given[part.matrix]:
+            return None
+        at = uses.of_matrix(part.matrix)
+        last_forward = -1
+        readers = []
+        for user, submatrix, writes in zip(
+            uses.command[at].tolist(),
+            uses.submatrix[at].tolist(),
+            uses.writes[at].tolist(),
+            strict=True,
+        ):
+            if user < self.marker:
+                last_forward = user
+            elif user != command:
+                if writes or self._has_list[user] or not part.contains(uses.parts[submatrix]):
+                    return None
+                readers.append((user, submatrix))
+        if last_forward < 0:
+            return None
+        return _Copy(command, part.matrix, last_forward, readers)
 
 
 def _share_rows(program: Program, outputs: Table) -> bool:
@@ -189,61 +231,33 @@ def _share_rows(program: Program, outputs: Table) -> bool:
     return bool((parts[1:, ROW_OFFSET] < end[:-1]).any())
 
 
-def _copy(program: Program, uses: Uses, row: list[int], command: int, marker: int) -> _Copy | None:
-    part = uses.parts[row[_INPUT]]
-    lifetimes = program.analysis.lifetimes
-    source = part.matrix
-    if lifetimes.is_output[source] or lifetimes.is_input[source]:
-        return None
-    at = uses.of_matrix(source)
-    later = uses.command[at] > marker
-    forward, readers = at[~later], at[later & (uses.command[at] != command)]
-    if not len(forward) or uses.writes[readers].any():
-        return None
-    for submatrix in uses.submatrix[readers].tolist():
-        if not part.contains(uses.parts[submatrix]):
-            return None
-    named = program.table[uses.command[readers]] == uses.submatrix[readers][:, None]
-    # Lists of rows name submatrices too, but not in the table.
-    if not named.any(axis=1).all() or _names_lists(program, uses.command[readers]):
-        return None
-    return _Copy(command, source, int(uses.command[forward[-1]]), readers)
-
-
-def _names_lists(program: Program, commands: Ids) -> bool:
-    kinds = SCHEMA.kind[program.opcodes[commands]]
-    return bool((kinds == OperandKind.INDEXES_MULTI).any())
-
-
 def _is_worth_it(program: Program, target: int, copies: list[_Copy]) -> bool:
     sizes = matrix_bytes(program.matrices)
     held = sum(int(sizes[copy.source]) for copy in copies)
     return int(sizes[target]) <= _WORTH_IT * held
 
 
-def _move(program: Program, uses: Uses, edit: Edit, copies: list[_Copy], marker: int) -> None:
+def _move(program: Program, uses: Uses, edit: Edit, copies: list[_Copy]) -> None:
     """Makes the copies in the forward part, and lets others read them."""
-    for copy in copies:
-        row = program.table[copy.command]
-        edit.delete(copy.command)
-        edit.insert(copy.last_forward + 1, row[None].copy())
-        made, taken = uses.parts[int(row[_OUTPUT])], uses.parts[int(row[_INPUT])]
-        for command, submatrix in zip(
-            uses.command[copy.readers].tolist(), uses.submatrix[copy.readers].tolist(), strict=True
-        ):
-            part = _moved(uses.parts[submatrix], taken, made)
-            number = int(edit.submatrices(np.array([part]))[0])
-            named = program.table[command, FIRST_OPERAND_COLUMN:] == submatrix
-            is_matrix = _matrix_columns(program, command)
-            edit.table[command, FIRST_OPERAND_COLUMN:][named & is_matrix] = number
+    commands = np.array([copy.command for copy in copies])
+    rows = program.table[commands]
+    edit.delete(commands)
+    edit.insert(np.array([copy.last_forward + 1 for copy in copies]), rows.copy())
+    parts, places = [], []
+    for copy, row in zip(copies, rows.tolist(), strict=True):
+        made, taken = uses.parts[row[_OUTPUT]], uses.parts[row[_INPUT]]
+        for command, submatrix in copy.readers:
+            parts.append(_moved(uses.parts[submatrix], taken, made))
+            places.append((command, submatrix))
+    if not parts:
+        return
+    is_matrix = SCHEMA.is_matrix[program.opcodes[[command for command, _ in places]]]
+    numbers = edit.submatrices(np.array(parts)).tolist()
+    for (command, submatrix), number, named in zip(places, numbers, is_matrix, strict=True):
+        edit.table[command, named & (program.table[command] == submatrix)] = number
 
 
 def _moved(part: Part, taken: Part, made: Part) -> Part:
     """A part of what was copied, in the copy."""
     row, col = part.row - taken.row + made.row, part.col - taken.col + made.col
     return Part(made.matrix, row, part.rows, col, part.cols)
-
-
-def _matrix_columns(program: Program, command: int) -> np.ndarray:
-    flags: np.ndarray = SCHEMA.is_matrix[program.opcodes[command]][FIRST_OPERAND_COLUMN:]
-    return flags
