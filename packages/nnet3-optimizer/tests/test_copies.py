@@ -1,0 +1,89 @@
+"""Copies are shared, or made early, only where nobody can tell the difference."""
+
+import pytest
+from nnet3_optimizer import check_computation, peak_bytes, verify_equivalent
+from nnet3_optimizer.passes.equal_copies import share_equal_copies
+from nnet3_optimizer.passes.gathering import gather_early
+from nnet3_optimizer.passes.renumber import renumber
+from optimizer_programs import NNET, before_and_after, brief, computation, program
+
+GATHERED = """
+    m1 = 4 x 4
+    m2 = 2 x 8
+    m3 = 2 x 8
+    m4 = 4 x 4
+    m5 = 4 x 4
+    m6 = 4 x 4
+    m1 = accept input
+    m2 = zeros
+    m2 = widen.propagate(m1(0:1, :))
+    m3 = zeros
+    m3 = widen.propagate(m1(2:3, :))
+    m4 = undefined
+    m4 = sigmoid.propagate(m1)
+    free m1
+    provide output = m4
+    segment end
+    m6 = accept output
+    m5 = undefined
+    m5(0:1, :) = m3(:, 0:3)
+    m6(0:1, :) += m3(:, 0:3)
+    m5(2:3, :) = m2(:, 0:3)
+    free m2
+    free m3
+    m6 += m5
+    free m5
+    provide input = m6
+"""
+
+
+def test_parts_are_gathered_as_soon_as_they_are_there() -> None:
+    """Of each matrix only what the backward part looks at outlives the forward part."""
+    after = renumber(gather_early(program(GATHERED))).computation()
+    check_computation(NNET, after)
+    verify_equivalent(NNET, computation(GATHERED), after)
+    lines = brief(after).splitlines()
+
+    assert lines.index("m5(2:3, :) = m2(:, 0:3)") < lines.index("m3 = zeros")
+    assert lines.index("free m3") < lines.index("segment end")
+    assert "m6(0:1, :) += m5(0:1, :)" in lines
+    assert peak_bytes(after) <= peak_bytes(computation(GATHERED))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("m5(2:3, :) = m2(:, 0:3)", "m5(2:3, :) = 2.0 * m2(:, 0:3)"),
+        ("m5(2:3, :) = m2(:, 0:3)", "m5(0:1, :) = m2(:, 0:3)"),
+        ("m6(0:1, :) += m3(:, 0:3)", "m6(0:1, :) += m3(:, 4:7)"),
+        ("m6(0:1, :) += m3(:, 0:3)", "m3 += m2"),
+        ("m6(0:1, :) += m3(:, 0:3)", "m6 += m5"),
+    ],
+    ids=["scaled", "over one another", "another part is used", "changed", "read in between"],
+)
+def test_parts_that_stay(old: str, new: str) -> None:
+    """Nothing moves where values would differ or the source has to be kept anyway."""
+    text = GATHERED.replace(old, new)
+    assert text != GATHERED
+
+    assert brief(gather_early(program(text))) == brief(program(text))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("m2 = m1[i0]\n", "m2 = m1[i0]\nm1 += m2\n"),
+        ("m3 = m1[i0]", "m3 = m1[i0]\nm3 += m1"),
+        ("m3 = m1[i0]", "m3 = 2.0 * m1[i0]"),
+        ("m3 = m1[i0]", "m3 = m2[i0]"),
+        ("provide output = m4", "provide output = m4\nprovide output2 = m3"),
+    ],
+    ids=["the source changes", "the copy changes", "scaled", "another source", "given to the user"],
+)
+def test_copies_that_differ(old: str, new: str) -> None:
+    """Copies stay apart where they are not the same, or do not remain so."""
+    before, _ = before_and_after(share_equal_copies)
+    text = before.replace(old, new)
+    assert text != before
+
+    assert brief(share_equal_copies(program(text))) == brief(program(text))
