@@ -9,6 +9,7 @@ import attrs
 from .fusion import Group, Kind, group_operations, later_readers
 from .operations import Operation, Product, RangeSum, Special
 from .platform import Matrix
+from .product_ends import with_epilogues
 from .source import library
 from .source.chain import Stores
 from .source.columns import ColumnGroup, column_kernels
@@ -48,6 +49,8 @@ def plan_steps(
         is_scratch: Whether a view is of memory that is dead at the end of its command.
         fuse: Whether operations may share kernels.
     """
+    if fuse:
+        operations = with_epilogues(operations)
     readers = later_readers(operations, is_scratch)
     steps: list[Step] = []
     phases: list[int] = []

@@ -132,33 +132,33 @@ class Rows:
             factor: Array | float = 1.0 if alpha_at is None else alpha_at.reshape(1)
             tape.multiply(sums[0], factor, out[:, self.columns])
 
-    def sum_of_squares(self, tape: DeviceTape, out: Array) -> None:
-        """Records out = tr(X X^T); out: (1, 1) float64."""
-        squares, part = tape.scratch(self.count), tape.scratch(1, 1, dtype=np.float64)
-        tape.fill(float(self.count) if self.ones else 0.0, out)
+    def squares(self, tape: DeviceTape) -> Array:
+        """Records the squares of all elements but the ones, summed up in parts: (parts,)."""
+        kernels = []
         for block, _ in self.blocks:
-            tape.row_dot(block, block, squares)
-            tape.row_sum(squares[None], part)
-            tape.add(out, part, out)
+            distances = (stride // block.itemsize for stride in block.strides)
+            kernels.append(fisher.squares(self.count, block.shape[1], *distances))
+        parts = tape.scratch(sum(kernel.grid for kernel in kernels), dtype=np.float64)
+        start = 0
+        for kernel, (block, _) in zip(kernels, self.blocks, strict=True):
+            tape.special(kernel, (block,), (parts[start : start + kernel.grid],))
+            start += kernel.grid
+        return parts
 
-    def sum_of_squared_differences(self, tape: DeviceTape, h: Array, w: Array, out: Array) -> None:
-        """Records out = tr(Y Y^T) of Y = X - h w."""
-        squares = tape.scratch(self.count, dtype=np.float64)
-        part = tape.scratch(1, 1, dtype=np.float64)
-        rank, dim = w.shape
-        tape.fill(0.0, out)
+    def squared_differences(self, tape: DeviceTape, h: Array, w: Array) -> Array:
+        """Records the squared norms of the rows of X - h w, by blocks of columns."""
         pieces = [(block, columns.start, block.shape[1]) for block, columns in self.blocks]
         if self.ones:
             pieces.append((h, self.columns, 1))
-        for block, start, width in pieces:
+        squares = tape.scratch(len(pieces), self.count, dtype=np.float64)
+        for number, (block, start, width) in enumerate(pieces):
             ones = start == self.columns
             row, column = (s // block.itemsize for s in block.strides)
             kernel = fisher.squared_differences(
-                self.count, width, rank, None if ones else row, column, dim
+                self.count, width, len(w), None if ones else row, column, self.dim
             )
-            tape.special(kernel, (block, h, w[:, start:]), (squares,))
-            tape.row_sum(squares[None], part)
-            tape.add(out, part, out)
+            tape.special(kernel, (block, h, w[:, start:]), (squares[number],))
+        return squares
 
 
 def record_factor(tape: DeviceTape, estimate: Estimate, x: Rows, h: Array) -> Array:
@@ -170,8 +170,9 @@ def record_factor(tape: DeviceTape, estimate: Estimate, x: Rows, h: Array) -> Ar
     if estimate.rank == 0:
         return np.ones((1, 1))
     estimate.rows = x.count
-    x.sum_of_squares(tape, estimate.before)
+    parts = x.squares(tape)
     with tape.phase(estimate.begins):
+        _record_norms(tape, estimate, x, parts)
         tape.copy(estimate.start, estimate.w)
         tape.fill(SMALLEST, estimate.d)
         tape.fill(SMALLEST, estimate.rho)
@@ -182,20 +183,26 @@ def record_factor(tape: DeviceTape, estimate: Estimate, x: Rows, h: Array) -> Ar
             record_updates(tape, [estimate], [])
     x.times_transposed(tape, estimate.w, h)
     tape.product(h.T, h, estimate.gram)
-    after, is_small, scale = (tape.scratch(1, 1, dtype=np.float64) for _ in range(3))
-    tape.special(
-        fisher.squared_norm_after(estimate.rank),
-        (estimate.before, estimate.gram, estimate.ww),
-        (after, is_small),
-    )
+    after, is_small = _record_norms(tape, estimate, x, parts)
     with tape.when(is_small):
-        x.sum_of_squared_differences(tape, h, estimate.w, after)
-    # Rows of zeros keep their norm whatever the scale is.
-    tape.maximum(after, 1e-300, after)
-    tape.maximum(estimate.before, 1e-300, scale)
-    tape.divide(scale, after, scale)
-    tape.sqrt(scale, scale)
+        squares = x.squared_differences(tape, h, estimate.w)
+    scale = tape.scratch(1, 1, dtype=np.float64)
+    read = (estimate.before, after, is_small, squares)
+    tape.special(fisher.scale(squares.size), read, (scale,))
     return scale
+
+
+def _record_norms(
+    tape: DeviceTape, estimate: Estimate, x: Rows, parts: Array
+) -> tuple[Array, Array]:
+    """Records the squared norm of X, that of X - H W, and whether the latter is inexact."""
+    after, is_small = (tape.scratch(1, 1, dtype=np.float64) for _ in range(2))
+    tape.special(
+        fisher.norms(len(parts), x.count if x.ones else 0, estimate.rank),
+        (parts, estimate.gram, estimate.ww),
+        (estimate.before, after, is_small),
+    )
+    return after, is_small
 
 
 def record_update(tape: DeviceTape, estimate: Estimate, x: Rows, h: Array) -> None:

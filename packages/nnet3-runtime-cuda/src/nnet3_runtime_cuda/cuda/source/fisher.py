@@ -17,6 +17,9 @@ NUMBERS = 6
 
 LARGEST_RANK = 256
 
+MOST_PARTS, ELEMENTS_PER_PART = 128, 4096
+"""Sums over a matrix are made by so many blocks at most, each of so many elements at least."""
+
 
 def work_size(rank: int) -> int:
     """Elements of float64 that an estimate needs to work with."""
@@ -266,21 +269,49 @@ extern "C" __global__ void __launch_bounds__({THREADS}) @(
 """
 )
 
-_SCALE = f"""\
-extern "C" __global__ void __launch_bounds__({THREADS}) @(
-    double* before, float* gram, float* ww, double* after, double* is_small) {{
-  // |X - H W|^2 = |X|^2 - 2 |H|^2 + tr(H W W^T H^T)
-  double trace = 0, dot = 0;
-  for (int e = threadIdx.x; e < SIZE; e += {THREADS}) {{
-    if (e / RANK == e % RANK) trace += gram[e];
-    dot += (double)gram[e] * ww[e];
+_SQUARES = f"""\
+extern "C" __global__ void __launch_bounds__({THREADS}) @(float* x, double* parts) {{
+  double square = 0;
+  const long long step = (long long)gridDim.x * {THREADS};
+  for (long long e = (long long)blockIdx.x * {THREADS} + threadIdx.x; e < SIZE; e += step) {{
+    const double value = x[e / COLUMNS * X_ROW + e % COLUMNS * X_COLUMN];
+    square += value * value;
   }}
-  trace = over_block<Sum, {THREADS}>(trace);
-  dot = over_block<Sum, {THREADS}>(dot);
+  square = over_block<Sum, {THREADS}>(square);
+  if (threadIdx.x == 0) parts[blockIdx.x] = square;
+}}
+"""
+
+_NORMS = f"""\
+extern "C" __global__ void __launch_bounds__({THREADS}) @(
+    double* parts, float* gram, float* ww, double* before, double* after, double* is_small) {{
+  // |X - H W|^2 = |X|^2 - 2 |H|^2 + tr(H W W^T H^T)
+  double square = 0, rest = 0;
+  for (int k = threadIdx.x; k < PARTS; k += {THREADS}) square += parts[k];
+  for (int e = threadIdx.x; e < RANK * RANK; e += {THREADS}) {{
+    if (e / RANK == e % RANK) rest -= 2 * (double)gram[e];
+    rest += (double)gram[e] * ww[e];
+  }}
+  square = over_block<Sum, {THREADS}>(square);
+  rest = over_block<Sum, {THREADS}>(rest);
   if (threadIdx.x == 0) {{
-    after[0] = before[0] - 2 * trace + dot;
+    before[0] = square + ONES;
+    after[0] = before[0] + rest;
     is_small[0] = before[0] > 0 && after[0] < 1e-2 * before[0];
   }}
+}}
+"""
+
+_SCALE = f"""\
+extern "C" __global__ void __launch_bounds__({THREADS}) @(
+    double* before, double* after, double* is_small, double* squares, double* scale) {{
+  double square = 0;
+  if (is_small[0] != 0)
+    for (int k = threadIdx.x; k < COUNT; k += {THREADS}) square += squares[k];
+  square = over_block<Sum, {THREADS}>(square);
+  // Rows of zeros keep their norm whatever the scale is.
+  const double norm = is_small[0] != 0 ? square : after[0];
+  if (threadIdx.x == 0) scale[0] = before[0] > 0 ? sqrt(before[0] / larger(norm, 1e-300)) : 1;
 }}
 """
 
@@ -315,10 +346,23 @@ def fisher_orthonormalize(estimates: int) -> HandWritten:
     return HandWritten("fisher_orthonormalize", _ORTHONORMALIZE, grid=estimates)
 
 
-def squared_norm_after(rank: int) -> HandWritten:
-    """The squared norm of the preconditioned rows, and whether it is too small to be had so."""
-    text = _SCALE.replace("SIZE", str(rank * rank)).replace("RANK", str(rank))
-    return HandWritten("squared_norm_after", text)
+def squares(rows: int, columns: int, row: int, column: int) -> HandWritten:
+    """Sums of the squares of a matrix with these distances of rows and columns, in parts."""
+    size = rows * columns
+    text = _SQUARES.replace("SIZE", str(size)).replace("COLUMNS", str(columns))
+    text = text.replace("X_ROW", str(row)).replace("X_COLUMN", str(column))
+    return HandWritten("squares", text, grid=min(MOST_PARTS, -(-size // ELEMENTS_PER_PART)))
+
+
+def norms(parts: int, ones: int, rank: int) -> HandWritten:
+    """The squared norms before and after, and whether the latter is too small to be had so."""
+    text = _NORMS.replace("PARTS", str(parts)).replace("ONES", str(ones))
+    return HandWritten("norms", text.replace("RANK", str(rank)))
+
+
+def scale(count: int) -> HandWritten:
+    """The scale that keeps the norm; from so many squared differences where they are needed."""
+    return HandWritten("scale", _SCALE.replace("COUNT", str(count)))
 
 
 def squared_differences(
