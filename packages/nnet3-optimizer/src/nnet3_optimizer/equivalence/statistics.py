@@ -56,10 +56,11 @@ def backward(
         return state.unknowns.values(name, arguments)
     windows = _windows(state, indexes, given, deriv) if given else [()] * len(derivs)
     outputs = list(state.read(output).keys()) if output else [0] * len(derivs)
-    each = [state.unknowns.number(about) for about in zip(windows, outputs, derivs, strict=True)]
+    rows_out = zip(windows, outputs, derivs, strict=True)
+    numbers = [state.unknowns.number(about) for about in rows_out]
     first, last = indexes.backward_indexes.T
     spans = state.pattern.reduced_ranges(first, last, input_deriv, deriv)
-    return state.unknowns.values(name, [tuple(each[begin:end]) for begin, end in spans])
+    return state.unknowns.values(name, [tuple(numbers[begin:end]) for begin, end in spans])
 
 
 def _windows(state: State, indexes: Any, given: int, output: int) -> list[tuple[Any, ...]]:
