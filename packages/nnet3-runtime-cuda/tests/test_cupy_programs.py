@@ -174,3 +174,23 @@ def test_too_little_memory(platform: CupyPlatform, cupy: StrictCupy) -> None:
     fits = int(found[1])
     assert 16 <= fits <= 40  # matrices as small as these are mostly padding
     affine(platform, sequences=fits)
+
+
+def test_nothing_is_left_behind(cupy: StrictCupy, stand_in: ctypes.CDLL) -> None:
+    """When a network that was trained goes, all memory is given back, without a collection."""
+    library: Any = QueuedLibrary(stand_in, cupy.cuda)
+    gc.collect()
+    gc.disable()
+    try:
+        computer = affine(CupyPlatform(cupy, library, 1), trainable=True, natural_gradient=True)
+        for run in range(RUNS):
+            computer.forward({"input": random((8, 4), run)})
+            computer.backward({"output": random((8, 3), run + 100)})
+            computer.device_nnet.take_step()
+        assert cupy.cuda.blocks
+        with on_device(cupy.cuda, 1):
+            cupy.cuda.runtime.deviceSynchronize()
+        del computer
+        assert not cupy.cuda.blocks
+    finally:
+        gc.enable()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Collection
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -173,7 +174,7 @@ class DeviceNnet:
             }
         return ComponentStore(
             parameters=parameters,
-            directions=lambda: self._views(self.direction, number),
+            directions=partial(_directions, weakref.ref(self), number),
             natural_gradient=self._natural_gradient,
             rng=self._rng,
             dtype=self.dtype,
@@ -181,6 +182,10 @@ class DeviceNnet:
             # On a device products take transposed factors as they are.
             is_fixed=self._parameters is None and not self.machine.is_device,
         )
+
+    def directions(self, number: int) -> dict[str, Array]:
+        """The part of `direction` that belongs to a component, in the shapes of its parameters."""
+        return self._views(self.direction, number)
 
     def _views(self, buffer: Array, number: int) -> dict[str, Array]:
         """The part of a buffer that belongs to a component, in the shapes of its parameters."""
@@ -255,6 +260,13 @@ class DeviceNnet:
                 component = component.replace(is_gradient=True)
             replacements[self.nnet.component_names[number]] = component
         return self.nnet.with_components(replacements)
+
+
+def _directions(owner: weakref.ref[DeviceNnet], number: int) -> dict[str, Array]:
+    """The directions of a component of a network, which its kernels must not keep alive."""
+    nnet = owner()
+    assert nnet is not None, "kernels serve a network that exists"
+    return nnet.directions(number)
 
 
 def _learning_rates(component: Component) -> list[tuple[int, float]]:

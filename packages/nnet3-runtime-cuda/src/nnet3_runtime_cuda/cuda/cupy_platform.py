@@ -258,8 +258,8 @@ class CupyPlatform:
         with self._current("running a matrix product"):
             stream = self._stream().ptr
             if stream not in self._workspaces:
-                self._workspaces[stream] = _Workspace(self)
-            product.run(self._workspaces[stream].at_least(product.workspace_bytes), stream)
+                self._workspaces[stream] = _Workspace()
+            product.run(self._workspaces[stream].at_least(product.workspace_bytes, self), stream)
 
     def capture(self, calls: Sequence[Call]) -> Call:
         """See Platform.
@@ -275,9 +275,9 @@ class CupyPlatform:
         Returns:
             The graph, and what must live as long as it.
         """
-        workspace = _Workspace(self)
+        workspace = _Workspace()
         address = workspace.at_least(
-            max((call.workspace_bytes for call in products_of(calls)), default=0)
+            max((call.workspace_bytes for call in products_of(calls)), default=0), self
         )
         if address:
             weakref.finalize(workspace, self.free, address).atexit = False
@@ -322,16 +322,15 @@ class _Current:
 class _Workspace:
     """Memory that one stream's products use in turn."""
 
-    def __init__(self, platform: CupyPlatform) -> None:
-        self._platform = platform
+    def __init__(self) -> None:
         self._nbytes = 0
         self._address = 0
 
-    def at_least(self, nbytes: int) -> int:
-        """The address of that much memory; 0 for none."""
+    def at_least(self, nbytes: int, platform: CupyPlatform) -> int:
+        """The address of that much memory of a platform; 0 for none."""
         if nbytes > self._nbytes:
             if self._address:
-                self._platform.free(self._address)
-            self._address = self._platform.allocate(nbytes)
+                platform.free(self._address)
+            self._address = platform.allocate(nbytes)
             self._nbytes = nbytes
         return self._address
