@@ -272,6 +272,18 @@ CASES = [
     ),
     (
         BACKWARD,
+        [("m6 += m4", "m6 += m4\nm6 = m6")],
+        "rows",
+        "output = m6 overlaps input = m6",
+    ),
+    (
+        BACKWARD,
+        [("backprop(m5, output m3)", "backprop(m5, output m5)")],
+        "components",
+        "output_deriv overlaps output_value, for component 'relu'",
+    ),
+    (
+        BACKWARD,
         [("i0 = 1, 3", "i0 = 1, 1")],
         "rows",
         "AddRows: indexes name row 1 of input = m6 twice",
@@ -523,6 +535,17 @@ def test_value_in_a_sum_of_derivatives() -> None:
 
     assert error.check == "direction"
     assert "MatrixAdd: m3 is read, which was written before the marker" in error.message
+
+
+def test_writing_into_an_input() -> None:
+    """The compiler leaves alone what the user gives; optimized computations work in place."""
+    change = ("m2 = affine.propagate(m1)", "m1 = relu.propagate(m1)\nm2 = affine.propagate(m1)")
+
+    check_computation(NNET, computation(FORWARD.replace(*change)))
+    error = refused(FORWARD, change, check_rewrite=True)
+
+    assert error.check == "direction"
+    assert error.message == "Propagate: m1 is written, but the user gives it"
 
 
 TWO_TDNNS = """

@@ -190,6 +190,8 @@ class _Backprop(_Run):
         self.apart("output_deriv", "input_deriv", Property.BACKPROP_IN_PLACE)
         self.apart("input_value", "input_deriv", None)
         self.apart("output_value", "input_deriv", None)
+        self.apart("input_value", "output_deriv", None)
+        self.apart("output_value", "output_deriv", None)
         for operand in ("input_value", "input_deriv"):
             self.contiguous(operand, Property.INPUT_CONTIGUOUS)
         for operand in ("output_value", "output_deriv"):

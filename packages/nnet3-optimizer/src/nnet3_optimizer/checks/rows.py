@@ -19,7 +19,7 @@ from nnet3_compiler.commands import (
     MatrixCopy,
     SetConst,
 )
-from nnet3_compiler.declaration import ALPHA_COLUMN
+from nnet3_compiler.declaration import ALPHA_COLUMN, alpha_bits
 
 from nnet3_optimizer.analysis.csr import Bools, Ids
 from nnet3_optimizer.analysis.kinds import CommandKinds
@@ -30,6 +30,7 @@ from nnet3_optimizer.checks.kinds import SUMS
 from nnet3_optimizer.checks.network import constants, scales
 from nnet3_optimizer.checks.subject import COLS, ROWS, Subject
 
+_ONE = alpha_bits(1.0)
 _SETTING = CommandKinds.of(SetConst)
 _TO_ROWS = CommandKinds.of(CopyToRowsMulti, AddToRowsMulti)
 
@@ -39,7 +40,8 @@ def check_rows(subject: Subject) -> None:
 
     1. Input and output have the same number of columns, and of rows where no list selects rows.
     2. A list has an entry for each row, and every row that it names exists.
-    3. Input and output do not overlap; only MatrixCopy may have one matrix as both, to scale it.
+    3. Input and output do not overlap; only MatrixCopy may have one matrix as both, to scale it by
+       something other than 1.
     4. Where rows are written to that a list names, no element is written twice.
     5. Scales are those of the network's descriptors, and so are constants (or 0). After the marker
        scales may be negated: a value that is computed again may be a sum less its other terms.
@@ -100,6 +102,7 @@ def _check_matrix_commands(subject: Subject, at: Ids) -> None:
         subject.require_size(at, "input", given, axis, expected, text)
     scales_itself = same_place(subject, output, given)
     scales_itself &= subject.opcodes[at] == MatrixCopy.OPCODE
+    scales_itself &= subject.table[at, ALPHA_COLUMN] != _ONE
     _require_apart(subject, at[~scales_itself], output[~scales_itself], given[~scales_itself])
 
 

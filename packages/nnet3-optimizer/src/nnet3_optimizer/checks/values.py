@@ -114,24 +114,32 @@ def check_rewrite(subject: Subject) -> None:
 
 
 def check_direction(subject: Subject) -> None:
-    """Checks that copies and sums after the marker read only what was written after it.
+    """Checks where copies and sums of the compiler's take values and derivatives to.
 
-    The compiler's are of derivatives; optimized computations also gather values for model updates.
+    1. Those after the marker read only what was written after it: derivatives. (Optimized
+       computations also gather values for model updates.)
+    2. Nothing is written into what the user gives.
     """
     if len(subject.segment_ends) != 1:
         return
     marker = int(subject.segment_ends[0])
     accesses = subject.analysis.submatrix_accesses
-    reads = ((accesses.access & READ) != 0) & (accesses.command > marker)
-    reads &= SUMS.among(subject.opcodes[accesses.command])
     matrix = subject.computation.submatrices[accesses.submatrix, MATRIX]
+    opcodes = subject.opcodes[accesses.command]
     first, _ = subject.analysis.matrix_use
-    is_value = where(reads & (first[matrix] < marker))
-    if len(is_value):
-        at = int(accesses.command[is_value[0]])
-        which = subject.describe(int(accesses.submatrix[is_value[0]]))
+    wrong = ((accesses.access & READ) != 0) & (accesses.command > marker) & SUMS.among(opcodes)
+    wrong &= first[matrix] < marker
+    for entry in where(wrong)[:1].tolist():
+        at, which = int(accesses.command[entry]), int(accesses.submatrix[entry])
         subject.fail(
-            f"{subject.name(at)}: {which} is read, which was written before the marker, but "
-            "derivatives are sums of derivatives",
+            f"{subject.name(at)}: {subject.describe(which)} is read, which was written before the "
+            "marker, but derivatives are sums of derivatives",
             at,
+        )
+    wrong = ((accesses.access & WRITE) != 0) & subject.analysis.lifetimes.is_input[matrix]
+    wrong &= COMPUTING.among(opcodes)
+    for entry in where(wrong)[:1].tolist():
+        at, which = int(accesses.command[entry]), int(accesses.submatrix[entry])
+        subject.fail(
+            f"{subject.name(at)}: {subject.describe(which)} is written, but the user gives it", at
         )
