@@ -36,6 +36,7 @@ _OPENBLAS_SYMBOL = "scipy_cblas_sgemm64_"
 """The name in NumPy's wheels: 64-bit sizes, prefixed so that no other BLAS is hit."""
 
 _MKL_SYMBOL = "cblas_sgemm_64"
+_BF16_SYMBOL = "cblas_gemm_bf16bf16f32_64"
 _MKL_FILES = ("libmkl_rt.so*", "libmkl_rt*.dylib", "mkl_rt*.dll")
 
 
@@ -45,10 +46,12 @@ class Library(NamedTuple):
     Attributes:
         is_mkl: Whether it is MKL.
         sgemm: Its cblas_sgemm, with 64-bit sizes.
+        bf16: The same for factors in bfloat16, if there is one.
     """
 
     is_mkl: bool
     sgemm: Callable[..., None]
+    bf16: Callable[..., None] | None = None
 
 
 @functools.cache
@@ -59,7 +62,7 @@ def library() -> Library | None:
     if not os.environ.get(MKL_SWITCH):
         sgemm = _first(_mkl_paths(), _MKL_SYMBOL)
         if sgemm is not None:
-            return Library(True, sgemm)
+            return Library(True, sgemm, _first(_mkl_paths(), _BF16_SYMBOL))
     sgemm = _first(_openblas_paths(), _OPENBLAS_SYMBOL)
     return None if sgemm is None else Library(False, sgemm)
 
@@ -142,11 +145,46 @@ def bound_gemm(
         The call, or None if these operands cannot be given to BLAS.
     """
     found = library()
-    if found is None or any(m.dtype != np.float32 or m.ndim != 2 for m in (a, b, out)):
+    if found is None or a.dtype != np.float32 or b.dtype != np.float32:
+        return None
+    return _bound(found.sgemm, a, b, out, alpha, beta)
+
+
+def has_bf16() -> bool:
+    """Whether the library has products of bfloat16 matrices."""
+    found = library()
+    return found is not None and found.bf16 is not None
+
+
+def bound_bf16_gemm(
+    a: Array, b: Array, out: Array, *, beta: float = 0.0
+) -> Callable[[], None] | None:
+    """A call that computes out = a b + beta out with factors in bfloat16.
+
+    Args:
+        a: (rows, inner), the bits as uint16; see `bound_gemm`.
+        b: (inner, cols), likewise.
+        out: (rows, cols), float32.
+        beta: See `bound_gemm`.
+
+    Returns:
+        The call, or None if these operands cannot be given to BLAS.
+    """
+    found = library()
+    if found is None or found.bf16 is None:
+        return None
+    return _bound(found.bf16, a, b, out, 1.0, beta)
+
+
+def _bound(
+    function: Callable[..., None], a: Array, b: Array, out: Array, alpha: float, beta: float
+) -> Callable[[], None] | None:
+    """The call of a cblas function, if the operands can be given to it."""
+    if out.dtype != np.float32 or any(m.ndim != 2 for m in (a, b, out)):
         return None
     target = _layout(out)
     if target is not None and target[0] == _TRANS:
-        return bound_gemm(b.T, a.T, out.T, alpha=alpha, beta=beta)
+        return _bound(function, b.T, a.T, out.T, alpha, beta)
     layout_a, layout_b = _layout(a), _layout(b)
     if target is None or layout_a is None or layout_b is None:
         return None
@@ -154,7 +192,7 @@ def bound_gemm(
     (rows, columns), inner = out.shape, a.shape[1]
     sizes = (_ROW_MAJOR, transpose_a, transpose_b, rows, columns, inner)
     operands = (alpha, a.ctypes.data, lda, b.ctypes.data, ldb, beta, out.ctypes.data, target[1])
-    call = functools.partial(found.sgemm, *sizes, *operands)
+    call = functools.partial(function, *sizes, *operands)
     # The addresses are good only as long as the arrays are.
     call.operands = (a, b, out)  # type: ignore[attr-defined]
     return call

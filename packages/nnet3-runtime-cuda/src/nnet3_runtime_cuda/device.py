@@ -35,8 +35,8 @@ def machine_for(device: str | Platform, precision: str = "fp32") -> Machine:
 
     Args:
         device: "cpu", "cuda" (the first one), "cuda:<number>", or a platform that is open.
-        precision: How the factors of matrix products are rounded on a CUDA device: "fp32" (not at
-            all), "tf32" or "bf16".
+        precision: How the factors of matrix products are rounded: "fp32" (not at all), "tf32" (on
+            a CUDA device) or "bf16".
 
     Raises:
         DeviceError: there is no such device or precision, or what drives the device is missing.
@@ -49,6 +49,10 @@ def machine_for(device: str | Platform, precision: str = "fp32") -> Machine:
         return DeviceMachine(device)
     if cuda_ordinal(device) is not None:
         return DeviceMachine(open_platform(device, precision))
+    if as_precision(precision).value == "bf16":
+        from .bf16 import Bf16Machine
+
+        return Bf16Machine()
     if as_precision(precision).value != "fp32":
         raise DeviceError(f"device '{device}' computes in 'fp32', not in '{precision}'")
     return Machine()
@@ -81,7 +85,8 @@ class DeviceNnet:
         Args:
             nnet: The network.
             device: "cpu", "cuda", "cuda:<number>", or a platform that is open; see `machine_for`.
-            precision: Of matrix products on a CUDA device: "fp32", "tf32" or "bf16".
+            precision: Of matrix products: "fp32", "tf32" or "bf16"; see `machine_for`. On the
+                processor, only parameters that are not trainable are rounded.
             trainable: Whether `parameters` are to be changed; they are then copied to one buffer.
                 Else the arrays of the network are used where they are.
             natural_gradient: Whether backward passes compute the natural gradient.

@@ -39,7 +39,7 @@ def load(
         path_or_file: A .raw file, or a .mdl file (whose priors are then at hand), binary or text:
             a path, `path:offset`, or a file that is open for reading bytes.
         device: "cpu", "cuda" (the first one) or "cuda:<number>".
-        precision: Of matrix products on a CUDA device: "fp32", "tf32" or "bf16".
+        precision: Of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with MKL).
         capacity: How many compiled computations the model keeps ready to run.
         threads: How many threads of the BLAS library a product may use; see `Model`.
 
@@ -96,7 +96,7 @@ class Model:
             nnet: The network.
             priors: (output_dim,) prior of each output.
             device: "cpu", "cuda" (the first one) or "cuda:<number>".
-            precision: Of matrix products on a CUDA device: "fp32", "tf32" or "bf16".
+            precision: Of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with MKL).
             capacity: So many computations, one for each shape of chunk, are kept ready to run;
                 those that were not used for longest go first.
             threads: How many threads of the BLAS library a product may use; None to leave that to

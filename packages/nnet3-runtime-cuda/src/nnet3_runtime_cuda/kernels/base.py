@@ -184,6 +184,7 @@ class ComponentStore:
         if key not in self._transposed:
             copy = self._rows_apart(*matrix.T.shape)
             copy[...] = matrix.T
+            copy.flags.writeable = False
             self._transposed[key] = copy
         return self._transposed[key]
 

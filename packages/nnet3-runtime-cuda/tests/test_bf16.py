@@ -1,0 +1,89 @@
+"""Products of matrices rounded to bfloat16, on processors that have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from computations import single
+from nnet3_compiler import compile_computation
+from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_runtime_cuda import DeviceError, DeviceNnet, NnetComputer, bf16
+from nnet3_runtime_cuda.bf16 import Bf16Machine
+
+has_bf16 = pytest.mark.skipif(bool(bf16.missing()), reason=f"no {bf16.missing()} here")
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    """Values with 8 bits of precision, ties away from zero."""
+    mantissa, exponent = np.frexp(values.astype(np.float64))
+    whole = np.trunc(mantissa * 256 + np.copysign(0.5, mantissa))
+    return np.ldexp(whole / 256, exponent)
+
+
+@has_bf16
+@pytest.mark.parametrize("rows", [16, 100, 3000])
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("form", ["replace", "add", "plus"])
+def test_products_of_rounded_factors(rows: int, is_transposed: bool, form: str) -> None:
+    """What is computed is the product of both factors rounded, as in exact arithmetic."""
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((rows, 70)).astype(np.float32)[:, 3:67]
+    b = rng.standard_normal((24, 64)).astype(np.float32)
+    b = b.T if is_transposed else np.ascontiguousarray(b.T)
+    b.flags.writeable = False
+    out, other = (rng.standard_normal((rows, 24)).astype(np.float32) for _ in range(2))
+    before = {"replace": 0.0, "add": out.copy(), "plus": other}[form]
+    tape = Bf16Machine().tape()
+
+    tape.matmul(a, b, out, add=form == "add", plus=other if form == "plus" else None)
+    tape.run()
+
+    np.testing.assert_allclose(out, before + rounded(a) @ rounded(b), rtol=0, atol=2e-5)
+    assert np.abs(out - (before + a @ b)).max() > 1e-3
+
+
+@has_bf16
+def test_only_fixed_parameters_are_rounded() -> None:
+    """Products of what may still change are float32 ones."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((32, 32)).astype(np.float32) for _ in range(2))
+    out = np.empty((32, 32), np.float32)
+    tape = Bf16Machine().tape()
+
+    tape.matmul(a, b, out)
+    tape.run()
+
+    np.testing.assert_allclose(out, a @ b, rtol=0, atol=1e-5)
+
+
+@has_bf16
+def test_network() -> None:
+    """The output of an affine map is off by what rounding makes, on the first run and later."""
+    nnet = single("type=AffineComponent input-dim=32 output-dim=32", dim=32)
+    request = ComputationRequest(
+        inputs=(IoSpecification.from_range("input", 0, 40),),
+        outputs=(IoSpecification.from_range("output", 0, 40),),
+    )
+    computer = NnetComputer(DeviceNnet(nnet, precision="bf16"), compile_computation(nnet, request))
+    c = nnet.component("c")
+    for seed in range(2):
+        x = np.random.default_rng(seed).standard_normal((40, 32)).astype(np.float32)
+        expected = rounded(x) @ rounded(c.linear_params).T + c.bias_params
+
+        actual = computer.forward({"input": x})["output"]
+
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5)
+
+
+def test_processor_without_amx(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The error says what is lacking: MKL, or the processor's instructions."""
+    processor = tmp_path / "cpuinfo"
+    processor.write_text("flags : avx512f")
+    monkeypatch.setattr(bf16, "_PROCESSOR", processor)
+    for found, lacking in ((False, "MKL"), (True, "a processor with AMX")):
+        monkeypatch.setattr(bf16, "has_bf16", lambda found=found: found)
+
+        with pytest.raises(DeviceError, match=f"'cpu' computes in 'bf16' only with {lacking}"):
+            DeviceNnet(single("type=NoOpComponent dim=4", dim=4), precision="bf16")
