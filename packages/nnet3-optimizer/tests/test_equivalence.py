@@ -7,6 +7,7 @@ from nnet3_optimizer import (
     EquivalenceError,
     verify_equivalent,
 )
+from nnet3_optimizer.equivalence import Prover
 from optimizer_programs import NNET, computation
 
 PROGRAM = """
@@ -94,6 +95,59 @@ def test_message_names_the_rows() -> None:
         verify_equivalent(NNET, computation(PROGRAM), other)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "place", "lines"),
+    [
+        (
+            "m2(:, 0:3) = affine.propagate(m1)",
+            "m2(:, 0:3) = affine2.propagate(m1)",
+            (0, 0),
+            [
+                "before, c3: m2(:, 0:3) = affine.propagate(m1)",
+                "after, c3: m2(:, 0:3) = affine2.propagate(m1)",
+            ],
+        ),
+        (
+            "m3 = wide.propagate(m2)",
+            "nothing\nm3 = wide.propagate(m2)\nm3(2:2, 1:1) = constant 0.5",
+            (2, 1),
+            ["before, c6: m3 = wide.propagate(m2)", "after, c8: m3(2:2, 1:1) = constant 0.5"],
+        ),
+        (
+            "3, 0, -1, 1",
+            "2, 0, -1, 1",
+            (0, 0),
+            [
+                "before, c0: m1 = accept input",
+                "before, c4: m2(:, 4:7) = 0.5 * m1[i0]",
+                "before, c5: m2(0:1, 2:5) += 0.25 * m1(2:3, :)",
+                "after, c0: m1 = accept input",
+                "after, c4: m2(:, 4:7) = 0.5 * m1[i0]",
+                "after, c5: m2(0:1, 2:5) += 0.25 * m1(2:3, :)",
+            ],
+        ),
+    ],
+    ids=["component", "overwritten", "copies"],
+)
+def test_message_names_the_commands(
+    old: str, new: str, place: tuple[int, int], lines: list[str]
+) -> None:
+    """The commands are shown that compute something else from the same, in either computation."""
+    assert old in PROGRAM
+    other = computation(PROGRAM.replace(old, new))
+
+    with pytest.raises(EquivalenceError) as caught:
+        verify_equivalent(NNET, computation(PROGRAM), other)
+
+    error = caught.value
+    assert str(error).splitlines()[1:] == [f"  {line}" for line in lines]
+    assert f"row {place[0]} from column {place[1]} on" in str(error)
+    assert (error.what, error.segment, error.row, error.column) == ("output", 0, *place)
+    assert [f"c{each}:" for side in error.commands for each in side] == [
+        line.split()[1] for line in lines
+    ]
+
+
 def test_undefined_elements_equal_nothing() -> None:
     """A result that depends on memory that nothing wrote differs even from itself."""
     reads = computation(PROGRAM.replace("m2 = zeros", "m2 = undefined").replace("= 0.5", "+= 0.5"))
@@ -157,6 +211,32 @@ def test_side_effects_are_compared(old: str, new: str, message: str) -> None:
     """Model updates and statistics are part of what a computation does."""
     with pytest.raises(EquivalenceError, match=message):
         verify_equivalent(NNET, computation(TRAINING), computation(TRAINING.replace(old, new)))
+
+
+def test_message_names_the_calls_of_an_update() -> None:
+    """Of an update that differs those calls are shown that only one of the computations makes."""
+    other = computation(TRAINING.replace("affine.backprop", "affine2.backprop"))
+
+    with pytest.raises(EquivalenceError, match=r"before, c7: - = affine\.backprop") as caught:
+        verify_equivalent(NNET, computation(TRAINING), other)
+
+    assert caught.value.commands == ((7,), ())
+
+
+def test_same_calls() -> None:
+    """An update in parts is the same sum, but not the same calls."""
+    parts = (
+        "- = affine.backprop(m3(0:1, :), input m1(0:1, :))\n"
+        "- = affine.backprop(m3(2:3, :), input m1(2:3, :))"
+    )
+    other = TRAINING.replace("- = affine.backprop(m3, input m1)", parts)
+    prover = Prover(NNET)
+
+    prover.verify(computation(TRAINING), computation(other))
+    with pytest.raises(
+        EquivalenceError, match="the same sum, but made by other calls, 1 before and 2"
+    ):
+        prover.verify(computation(TRAINING), computation(other), same_calls=True)
 
 
 def test_update_in_parts() -> None:

@@ -36,9 +36,10 @@ class EquivalenceError(ComputationError):
     Attributes:
         what: What differs: the node of an output or input derivative, or the component of a model
             update or of statistics.
-        row, column: The first element that differs; None if that makes no sense.
-        commands: The positions of the commands that computed it, in the first and the second
-            computation; empty if not known.
+        segment: The segment at whose end an output differs; None for anything else.
+        row, column: The first element that differs; None for anything but an output.
+        commands: The positions of the commands, in the first and the second computation, that
+            compute something else from the same; empty if not known.
     """
 
     def __init__(
@@ -46,12 +47,14 @@ class EquivalenceError(ComputationError):
         message: str,
         *,
         what: str,
+        segment: int | None = None,
         row: int | None = None,
         column: int | None = None,
         commands: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
     ) -> None:
         super().__init__(message)
         self.what = what
+        self.segment = segment
         self.row = row
         self.column = column
         self.commands = commands

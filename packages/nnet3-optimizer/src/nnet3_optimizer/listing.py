@@ -25,11 +25,16 @@ def describe_submatrix(computation: NnetComputation, submatrix: int) -> str:
     return submatrix_text(row, computation.matrices[row[0]].tolist())
 
 
-def list_commands(computation: NnetComputation, nnet: Nnet, command: int) -> str:
-    """Returns a command, marked, with the commands before and after it, a line each."""
+def command_lines(computation: NnetComputation, nnet: Nnet) -> list[str]:
+    """Returns all commands, a line each."""
     named = nnet if _names_exist(computation, nnet) else None
     text = format_computation(computation, named).splitlines()
-    commands = text[len(text) - len(computation.command_table) :]
+    return text[len(text) - len(computation.command_table) :]
+
+
+def list_commands(computation: NnetComputation, nnet: Nnet, command: int) -> str:
+    """Returns a command, marked, with the commands before and after it, a line each."""
+    commands = command_lines(computation, nnet)
     begin = max(0, command - NEIGHBOURS)
     return "\n".join(
         f"  {'>' if at == command else ' '} {line}"

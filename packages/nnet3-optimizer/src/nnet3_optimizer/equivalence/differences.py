@@ -36,7 +36,7 @@ def compare_behaviour(
         if first is None or second is None:
             which = "first" if second is None else "second"
             raise EquivalenceError(f"only the {which} computation has {what}", what=name)
-        _compare_provided(first, second, sequences, what, name)
+        _compare_provided(first, second, sequences, segment, name)
     for kind, before, after in (
         ("update", one.updates, other.updates),
         ("statistics", one.stats, other.stats),
@@ -58,11 +58,12 @@ def compare_behaviour(
 
 
 def _compare_provided(
-    first: Provided, second: Provided, sequences: int, what: str, name: str
+    first: Provided, second: Provided, sequences: int, segment: int, name: str
 ) -> None:
     one, other = list(first.content.keys()), list(second.content.keys())
     if one == other:
         return
+    what = f"what is provided for node '{name}' in segment {segment}"
     if len(one) != len(other):
         counts = len(one) * sequences, len(other) * sequences
         raise EquivalenceError(
@@ -71,21 +72,21 @@ def _compare_provided(
     places = [row for row in range(len(one)) if one[row] != other[row]]
     rows = all_rows(places, first.block, sequences)
     shown = ", ".join(map(str, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")
-    column = first_column(first.content, second.content, places[0])
+    column = first_column(first.content, second.content, places[0], places[0])
     raise EquivalenceError(
         f"{what} differs in {len(rows)} of {len(one) * sequences} rows: {shown}; "
         f"row {rows[0]} from column {column} on",
         what=name,
+        segment=segment,
         row=rows[0],
         column=column,
-        commands=((first.command,), (second.command,)),
     )
 
 
-def first_column(one: Stretches, other: Stretches, row: int) -> int:
-    """Returns the first column in which a row of one differs from that of the other."""
+def first_column(one: Stretches, other: Stretches, row: int, other_row: int) -> int:
+    """Returns the first column in which a row of one differs from a row of the other."""
     points = sorted({*one.starts, *other.starts})
-    return next(point for point in points if one.at(row, point) != other.at(row, point))
+    return next(point for point in points if one.at(row, point) != other.at(other_row, point))
 
 
 _NOTHING = Contributions()

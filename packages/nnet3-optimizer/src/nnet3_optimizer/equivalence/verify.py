@@ -9,15 +9,19 @@ from nnet3_compiler.computation import NnetComputation
 from nnet3_optimizer.equivalence.behaviour import Behaviour
 from nnet3_optimizer.equivalence.differences import compare_behaviour
 from nnet3_optimizer.equivalence.execution import execute
+from nnet3_optimizer.equivalence.origins import commands_behind
 from nnet3_optimizer.equivalence.pattern import IrregularError, num_sequences
 from nnet3_optimizer.equivalence.state import State
 from nnet3_optimizer.equivalence.unknowns import Unknowns
+from nnet3_optimizer.errors import EquivalenceError
+from nnet3_optimizer.listing import command_lines
 from nnet3_optimizer.loops import is_loop
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
 
 ROUNDS = 3
+_SHOWN = 5
 
 
 def verify_equivalent(nnet: Nnet, before: NnetComputation, after: NnetComputation) -> None:
@@ -114,7 +118,38 @@ class Prover:
             one = behaviour(before)
         other = behaviour(after)
         self._last = (after, sequences, other) if segments is None else None
-        compare_behaviour(self._nnet, one, other, sequences, same_calls=same_calls)
+        try:
+            compare_behaviour(self._nnet, one, other, sequences, same_calls=same_calls)
+        except EquivalenceError as error:
+            raise _explained(error, self._nnet, (before, after), segments) from None
+
+
+def _explained(
+    error: EquivalenceError,
+    nnet: Nnet,
+    computations: tuple[NnetComputation, NnetComputation],
+    segments: int | None,
+) -> EquivalenceError:
+    """Returns the error with the commands that it comes from, as far as they can be found."""
+    commands = error.commands
+    if error.segment is not None and error.row is not None and error.column is not None:
+        provided = error.segment, nnet.node_index(error.what)
+        place = error.row, error.column
+        commands = commands_behind(nnet, computations, segments, provided, place)
+    lines = [str(error)]
+    for when, computation, positions in zip(
+        ("before", "after"), computations, commands, strict=True
+    ):
+        shown = [command_lines(computation, nnet)[each] for each in positions[:_SHOWN]]
+        lines += [f"  {when}, {line}" for line in shown]
+    return EquivalenceError(
+        "\n".join(lines),
+        what=error.what,
+        segment=error.segment,
+        row=error.row,
+        column=error.column,
+        commands=commands,
+    )
 
 
 def _num_segments(before: NnetComputation, after: NnetComputation) -> int | None:

@@ -1,0 +1,256 @@
+"""Which commands computed what differs: for messages, and only when two computations differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import attrs
+from nnet3_compiler.commands import (
+    AddRows,
+    AddRowsMulti,
+    AddToRowsMulti,
+    CopyRows,
+    CopyRowsMulti,
+    CopyToRowsMulti,
+    MatrixAdd,
+    MatrixCopy,
+)
+from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
+
+from nnet3_optimizer.equivalence.differences import first_column
+from nnet3_optimizer.equivalence.execution import execute
+from nnet3_optimizer.equivalence.matrices import Stretches
+from nnet3_optimizer.equivalence.state import State
+from nnet3_optimizer.equivalence.unknowns import Unknowns
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+
+Commands = tuple[tuple[int, ...], tuple[int, ...]]
+"""Positions of commands, in the first and in the second computation."""
+
+_WHOLE = MatrixCopy.OPCODE, MatrixAdd.OPCODE
+_ROWS = CopyRows.OPCODE, AddRows.OPCODE
+_GATHERED = CopyRowsMulti.OPCODE, AddRowsMulti.OPCODE
+_SCATTERED = CopyToRowsMulti.OPCODE, AddToRowsMulti.OPCODE
+
+
+@attrs.frozen
+class _Element:
+    """An element of a matrix just before some step of a run."""
+
+    step: int
+    matrix: int
+    row: int
+    column: int
+
+
+@attrs.frozen(eq=False)
+class _Write:
+    """What a command wrote.
+
+    Attributes:
+        command: Its position.
+        submatrix: What it wrote to.
+        adds: Whether it added.
+        places: The rows that it wrote to, None for all.
+        reads: The submatrices that it read before, and what was in them.
+    """
+
+    command: int
+    submatrix: int
+    adds: bool
+    places: list[int] | None
+    reads: tuple[tuple[int, Stretches], ...]
+
+
+@attrs.frozen
+class _Source:
+    """Where an element, or something added to it, was computed.
+
+    Attributes:
+        step: The number of the write.
+        row: The row in what was written to.
+        commands: The position of the command, after those of the copies that took it from there.
+    """
+
+    step: int
+    row: int
+    commands: tuple[int, ...]
+
+
+class _Recorder(State):
+    """A state that remembers what each command read and wrote."""
+
+    def __init__(self, nnet: Nnet, computation: NnetComputation, unknowns: Unknowns) -> None:
+        super().__init__(nnet, computation, unknowns, sequences=1)
+        self.writes: list[_Write] = []
+        self._reads: list[tuple[int, Stretches]] = []
+        self._reader = -1
+
+    def read(self, submatrix: int, *, only_signs: bool = False, padded: bool = False) -> Stretches:
+        found = super().read(submatrix, only_signs=only_signs, padded=padded)
+        if self._reader != self.command:
+            self._reader, self._reads = self.command, []
+        self._reads.append((submatrix, found.copy()))
+        return found
+
+    def allocate(self, submatrix: int, column: list[int]) -> None:
+        super().allocate(submatrix, column)
+        self._record(submatrix, adds=False, places=None)
+
+    def write(
+        self, submatrix: int, given: Stretches, *, adds: bool, places: list[int] | None = None
+    ) -> None:
+        super().write(submatrix, given, adds=adds, places=places)
+        self._record(submatrix, adds=adds, places=places)
+
+    def write_listed(
+        self, submatrix: int, given: Stretches, *, adds: bool, places: list[int] | None = None
+    ) -> None:
+        super().write_listed(submatrix, given, adds=adds, places=places)
+        self._record(submatrix, adds=adds, places=places)
+
+    def write_unknowns(self, submatrix: int, column: list[int], *, adds: bool) -> None:
+        super().write_unknowns(submatrix, column, adds=adds)
+        self._record(submatrix, adds=adds, places=None)
+
+    def _record(self, submatrix: int, *, adds: bool, places: list[int] | None) -> None:
+        reads = tuple(self._reads) if self._reader == self.command else ()
+        self.writes.append(_Write(self.command, submatrix, adds, places, reads))
+
+    # -- back from an element ------------------------------------------------------------------
+
+    def sources(self, element: _Element, copies: tuple[int, ...] = ()) -> Iterator[_Source]:
+        """Yields what set and added to an element, the last first; copies are followed.
+
+        Args:
+            element: The element.
+            copies: The positions of the copies that were followed to get there.
+        """
+        for step in range(element.step - 1, -1, -1):
+            write = self.writes[step]
+            matrix, row, rows, column, columns = self._submatrices[write.submatrix]
+            here = _Element(step, matrix, element.row - row, element.column - column)
+            is_inside = 0 <= here.row < rows and 0 <= here.column < columns
+            if matrix != element.matrix or not is_inside:
+                continue
+            if write.places is not None and here.row not in write.places:
+                continue
+            copied = self._copied(write, here)
+            if copied is None:
+                yield _Source(step, here.row, (*copies, write.command))
+            elif copied.row >= 0:
+                yield from self.sources(copied, (*copies, write.command))
+            if not write.adds:
+                return
+
+    def _copied(self, write: _Write, here: _Element) -> _Element | None:
+        """Returns the element that a copy took it from, row -1 for none; None for no copy."""
+        table = self.computation.command_table[write.command].tolist()
+        opcode, operands = table[OPCODE_COLUMN], table[FIRST_OPERAND_COLUMN:]
+        if opcode in _WHOLE:
+            return self._element(operands[1], here.row, here)
+        if opcode in _ROWS:
+            row = int(self.computation.indexes[operands[2]][here.row])
+            return self._element(operands[1], row, here)
+        if opcode in _GATHERED:
+            submatrix, row = self.computation.indexes_multi[operands[1]][here.row].tolist()
+            return self._element(submatrix, row if write.places else -1, here)
+        if opcode in _SCATTERED:
+            pairs = self.computation.indexes_multi[operands[1]].tolist()
+            return self._element(operands[0], pairs.index([write.submatrix, here.row]), here)
+        return None
+
+    def _element(self, submatrix: int, row: int, here: _Element) -> _Element:
+        """Returns an element of a submatrix before a step, in the same column of it."""
+        matrix, first, _, column, _ = self._submatrices[submatrix]
+        return _Element(here.step, matrix, first + row if row >= 0 else -1, column + here.column)
+
+    def element_read(self, step: int, number: int, row: int, column: int) -> _Element:
+        """Returns an element of what the command of a write read."""
+        submatrix = self.writes[step].reads[number][0]
+        return self._element(submatrix, row, _Element(step, 0, 0, column))
+
+
+def commands_behind(
+    nnet: Nnet,
+    computations: tuple[NnetComputation, NnetComputation],
+    segments: int | None,
+    provided: tuple[int, int],
+    place: tuple[int, int],
+) -> Commands:
+    """Returns the commands, in either computation, that first compute something else.
+
+    From the element that differs it goes back to what computed it, and as long as that is one call
+    of the same component in both, to the first of its arguments that differs.
+
+    Args:
+        nnet: The network.
+        computations: Two computations that differ.
+        segments: See `execute`.
+        provided: Segment and node of a matrix that differs.
+        place: Row and column of an element that differs.
+    """
+    unknowns = Unknowns()
+    runs = [_Recorder(nnet, each, unknowns) for each in computations]
+    for run in runs:
+        execute(run, segments)
+    elements = []
+    for run in runs:
+        submatrix = int(
+            run.computation.command_table[
+                run.behaviour.provided[provided].command, FIRST_OPERAND_COLUMN
+            ]
+        )
+        matrix, row, _, column, _ = run.pattern.submatrices[submatrix]
+        elements.append(_Element(len(run.writes), matrix, row + place[0], column + place[1]))
+    return _descend(runs, elements)
+
+
+def _descend(runs: list[_Recorder], elements: list[_Element]) -> Commands:
+    while True:
+        found = [list(run.sources(each)) for run, each in zip(runs, elements, strict=True)]
+        one, other = (tuple(sorted({c for s in each for c in s.commands})) for each in found)
+        if len(found[0]) != 1 or len(found[1]) != 1:
+            return one, other
+        steps = found[0][0].step, found[1][0].step
+        calls = [run.writes[step] for run, step in zip(runs, steps, strict=True)]
+        difference = _first_difference(runs, calls, (found[0][0].row, found[1][0].row))
+        if difference is None:
+            return one, other
+        number, rows, column = difference
+        elements = [
+            run.element_read(step, number, row, column)
+            for run, step, row in zip(runs, steps, rows, strict=True)
+        ]
+
+
+def _first_difference(
+    runs: list[_Recorder], calls: list[_Write], rows: tuple[int, int]
+) -> tuple[int, tuple[int, int], int] | None:
+    """Returns operand, rows and column of the first argument that differs.
+
+    None if none does, or they are no calls of the same component.
+
+    Args:
+        runs: The runs of the two computations.
+        calls: What wrote an element that differs, in each.
+        rows: The row of the element, in each.
+    """
+    tables = [
+        run.computation.command_table[call.command] for run, call in zip(runs, calls, strict=True)
+    ]
+    component = FIRST_OPERAND_COLUMN + 1
+    if not (tables[0][:component] == tables[1][:component]).all():
+        return None
+    for number, (mine, its) in enumerate(zip(*(call.reads for call in calls), strict=False)):
+        keys, others = list(mine[1].keys()), list(its[1].keys())
+        pairs = [rows, *((row, row) for row in range(min(len(keys), len(others))))]
+        for row, its_row in pairs:
+            if row < len(keys) and its_row < len(others) and keys[row] != others[its_row]:
+                column = first_column(mine[1], its[1], row, its_row)
+                return number, (row, its_row), column
+    return None

@@ -1,0 +1,72 @@
+"""With `verify`, a pass that does wrong is named, with what differs and the commands at fault."""
+
+import attrs
+import pytest
+from nnet3_compiler.commands import Propagate
+from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
+from nnet3_optimizer import OptimizeOptions, PassError, optimize, pipeline
+from nnet3_optimizer.pipeline import PIPELINE, Pass
+from nnet3_optimizer.program import Program
+from optimizer_programs import NNET, computation
+
+PROGRAM = """
+m1 = 4 x 4
+m2 = 4 x 4
+m1 = accept input
+m2 = undefined
+m2 = affine.propagate(m1)
+provide output = m2
+segment end
+free m1
+"""
+
+
+def calls_another_component(program: Program) -> Program:
+    """A pass that runs affine2 for affine."""
+    table = program.table.copy()
+    is_call = table[:, OPCODE_COLUMN] == Propagate.OPCODE
+    table[is_call, FIRST_OPERAND_COLUMN] = NNET.component_index("affine2")
+    return attrs.evolve(program, table=table)
+
+
+def frees_early(program: Program) -> Program:
+    """A pass that frees the input before it is used."""
+    order = [0, 5, 1, 2, 3, 4]
+    return attrs.evolve(program, table=program.table[order])
+
+
+def with_faulty_pass(monkeypatch: pytest.MonkeyPatch, faulty: object) -> None:
+    """Runs the faulty pass after one that is in order."""
+    first = next(each for each in PIPELINE if each.name == "consolidate-io")
+    second = Pass("faulty", lambda program, _: faulty(program), lambda _: True)  # type: ignore[operator]
+    monkeypatch.setattr(pipeline, "PIPELINE", (first, second))
+
+
+def test_another_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message has the pass, those before it, the node, the element and both commands."""
+    with_faulty_pass(monkeypatch, calls_another_component)
+    assert optimize(NNET, computation(PROGRAM)) is not None
+
+    with pytest.raises(PassError) as caught:
+        optimize(NNET, computation(PROGRAM), OptimizeOptions(verify=True))
+
+    assert (caught.value.name, caught.value.before) == ("faulty", ("consolidate-io",))
+    assert str(caught.value) == (
+        "pass 'faulty', after consolidate-io: what is provided for node 'output' in segment 0 "
+        "differs in 4 of 4 rows: 0, 1, 2, 3; row 0 from column 0 on\n"
+        "  before, c2: m2 = affine.propagate(m1)\n"
+        "  after, c2: m2 = affine2.propagate(m1)"
+    )
+
+
+def test_no_program_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a check refuses is reported with the check, before anything is proven."""
+    with_faulty_pass(monkeypatch, frees_early)
+
+    message = (
+        "pass 'faulty', after consolidate-io: allocation: c3: m1 is accessed after c1 freed it"
+    )
+    with pytest.raises(PassError, match=message) as caught:
+        optimize(NNET, computation(PROGRAM), OptimizeOptions(verify=True))
+
+    assert "> c3: m2 = affine.propagate(m1)" in str(caught.value)
