@@ -16,6 +16,7 @@ ms           of a run or training step, between CUDA events, mean over many
 frames/s     input frames of all sequences, context included, per second
 of floor     time that the products alone take at the device's peak for the precision, over ms
 launch, us   the processor's time to queue a run or step
+us per LSTM  step: ms over the number of LSTM steps of all layers, the rest of the network included
 memory, MB   of the device, taken by this process beyond what a CUDA context with CuPy takes
 ============ ======================================================================================
 
@@ -95,6 +96,7 @@ class Line:
         milliseconds: Of a run or step.
         launch_microseconds: The processor's part.
         gigaflops: Of the products of a run or step.
+        lstm_steps: Steps of LSTM layers that a run makes.
         megabytes: Of device memory.
     """
 
@@ -102,6 +104,7 @@ class Line:
     milliseconds: float
     launch_microseconds: float
     gigaflops: float
+    lstm_steps: int
     megabytes: float
 
 
@@ -139,6 +142,17 @@ def _weights(component: Any) -> int:
     return int(np.size(matrix)) * int(getattr(component, "height_out", 1))
 
 
+def count_lstm_steps(nnet: Any, computation: Any) -> int:
+    """How often the forward pass computes the nonlinearity of an LSTM layer."""
+    from nnet3_compiler import commands as c
+
+    return sum(
+        nnet.components[command.component].type == "LstmNonlinearityComponent"
+        for command in computation.commands
+        if isinstance(command, c.Propagate)
+    )
+
+
 # ---- measuring ----
 
 
@@ -149,11 +163,13 @@ class Workload:
     Attributes:
         run: Queues one run or step.
         flops: Of its products.
+        lstm_steps: That it makes.
         clock: Measures work that is queued.
     """
 
     run: Callable[[], object]
     flops: float
+    lstm_steps: int
     clock: Clock
 
 
@@ -296,7 +312,12 @@ def nnet3_workload(case: Case) -> Workload:
             computer.backward(derivatives)
             trained.take_step()
 
-    return Workload(run=run, flops=products_flops(nnet, computation), clock=clock)
+    return Workload(
+        run=run,
+        flops=products_flops(nnet, computation),
+        lstm_steps=count_lstm_steps(nnet, computation),
+        clock=clock,
+    )
 
 
 def torch_workload(case: Case) -> Workload:
@@ -328,8 +349,13 @@ def torch_workload(case: Case) -> Workload:
         precision=case.precision,
         device="cpu" if case.dry_run else "cuda",
     )
-    flops = products_flops(nnet, CachingCompiler(nnet).compile(request))
-    return Workload(run=run, flops=flops, clock=clock)
+    computation = CachingCompiler(nnet).compile(request)
+    return Workload(
+        run=run,
+        flops=products_flops(nnet, computation),
+        lstm_steps=count_lstm_steps(nnet, computation),
+        clock=clock,
+    )
 
 
 def measure(case: Case) -> Line:
@@ -352,6 +378,7 @@ def measure(case: Case) -> Line:
         milliseconds=milliseconds,
         launch_microseconds=1e6 * float(np.median(launches)),
         gigaflops=work.flops / 1e9,
+        lstm_steps=work.lstm_steps,
         megabytes=work.clock.megabytes(),
     )
 
@@ -369,7 +396,7 @@ def measure_apart(case: Case) -> Line | str:
 
 HEADER = (
     "| network | case | n | runner | precision | ms | frames/s | of floor | launch, us "
-    "| memory, MB |\n|---|---|---|---|---|---|---|---|---|---|"
+    "| us per LSTM step | memory, MB |\n|---|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -380,12 +407,14 @@ def row(case: Case, line: Line, peak_tflops: float | None) -> str:
         (peaks[case.precision] for name, peaks in PEAK_TFLOPS.items() if name in line.device),
         math.nan,
     )
+    steps = line.lstm_steps
+    per_step = f"{1e3 * line.milliseconds / steps:.1f}" if steps else "-"
     share = line.gigaflops / peak / line.milliseconds
     return (
         f"| {case.network} | {case.mode} | {case.sequences} | {case.runner} | {case.precision} "
         f"| {line.milliseconds:.3f} | {frames / line.milliseconds * 1e3:,.0f} "
         f"| {'-' if math.isnan(share) else f'{share:.0%}'} | {line.launch_microseconds:.0f} "
-        f"| {line.megabytes:,.0f} |"
+        f"| {per_step} | {line.megabytes:,.0f} |"
     )
 
 

@@ -106,6 +106,8 @@ def test_training_steps(platform: CupyPlatform) -> None:
             computer.forward({"input": random((8, 4), run)})
             computer.backward({"output": random((8, 3), run + 100)})
             computer.device_nnet.take_step()
+    found, expected = (computer.device_nnet.direction for computer in computers)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     found, expected = (vectorize(computer.device_nnet.current()) for computer in computers)
     assert np.abs(expected - before).max() > 1e-4
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -120,7 +120,8 @@ class DeviceNnet:
     def parameters(self) -> Array:
         """(num_parameters,), the trainable parameters in Kaldi's order.
 
-        Views of it are what the kernels use: training changes it in place.
+        Views of it are what the kernels use: training changes it in place. On a CUDA device these
+        are the numbers of now: to change them changes nothing there.
 
         Raises:
             RunError: the network was not put here to be trained.
@@ -130,12 +131,18 @@ class DeviceNnet:
         self.machine.pull([self._parameters])
         return self._parameters
 
-    @cached_property
+    @property
     def direction(self) -> Array:
         """(num_parameters,), what the last backward pass computed for the parameters.
 
-        The gradient of the objective, or the natural gradient.
+        The gradient of the objective, or the natural gradient. On a CUDA device these are the
+        numbers of now: to change them changes nothing there.
         """
+        self.machine.pull([self._direction])
+        return self._direction
+
+    @cached_property
+    def _direction(self) -> Array:
         return self.machine.zeros((self._starts[-1],), self.dtype)
 
     def clear_direction(self, *, kept: Collection[int] = ()) -> None:
@@ -151,10 +158,10 @@ class DeviceNnet:
         for number, (start, end) in enumerate(itertools.pairwise(self._starts)):
             if number in kept:
                 if start > begin:
-                    tape.fill(0.0, self.direction[begin:start])
+                    tape.fill(0.0, self._direction[begin:start])
                 begin = end
         if self._starts[-1] > begin:
-            tape.fill(0.0, self.direction[begin:])
+            tape.fill(0.0, self._direction[begin:])
         return self.machine.finish(tape)
 
     def kernel(self, component: int) -> Kernel:
@@ -190,7 +197,7 @@ class DeviceNnet:
 
     def directions(self, number: int) -> dict[str, Array]:
         """The part of `direction` that belongs to a component, in the shapes of its parameters."""
-        return self._views(self.direction, number)
+        return self._views(self._direction, number)
 
     def _views(self, buffer: Array, number: int) -> dict[str, Array]:
         """The part of a buffer that belongs to a component, in the shapes of its parameters."""
@@ -214,7 +221,7 @@ class DeviceNnet:
             for size, rate in _learning_rates(component):
                 part = slice(start, start + size)
                 # In pieces that stay in the cache.
-                for values, steps in tape.row_blocks(self._parameters[part], self.direction[part]):
+                for values, steps in tape.row_blocks(self._parameters[part], self._direction[part]):
                     change = tape.scratch(len(values)) if len(values) > len(change) else change
                     term = change[: len(values)]
                     tape.multiply(steps, rate, term)
@@ -241,7 +248,6 @@ class DeviceNnet:
 
     def gradient(self) -> Nnet:
         """The network with `direction` in place of the parameters, marked as a gradient."""
-        self.machine.pull([self.direction])
         return self._with_values(self.direction, is_gradient=True)
 
     def current(self) -> Nnet:

@@ -148,7 +148,7 @@ class ParameterUpdate:
         ]
         self._measuring = device_nnet.tape()
         self._squares = self._machine.zeros((len(self._pieces),), device_nnet.dtype)
-        self._proposed = device_nnet.direction
+        self._direction = self._proposed = device_nnet.direction
         if momentum:
             self._proposed = self._machine.zeros(self._proposed.shape, device_nnet.dtype)
         self._record_measuring(device_nnet, momentum)
@@ -164,7 +164,7 @@ class ParameterUpdate:
         term = tape.scratch(self._block)
         factors: dict[int, Array] = {}
         for number, (group, piece) in enumerate(self._pieces):
-            direction, proposed = device_nnet.direction[piece], self._proposed[piece]
+            direction, proposed = self._direction[piece], self._proposed[piece]
             if group.decay and group.rate:
                 if group.start not in factors:
                     factors[group.start] = tape.host(partial(self._fill_decay, group), 1)
