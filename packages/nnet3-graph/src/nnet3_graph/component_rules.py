@@ -25,6 +25,8 @@ def component_rule(component: Component, source: int) -> Rule:
         component: the component.
         source: the number of the component-input node.
     """
+    if type(component).input_dependencies is Component.input_dependencies:
+        return Shift(source, 0, 0)
     match component:
         case TimeOffsetRules():
             return _at_offsets(component, source)
@@ -35,8 +37,6 @@ def component_rule(component: Component, source: int) -> Rule:
             return ByTime((AnyOf(source, window), *[NEVER] * (period - 1)))
         case NoInputRules():
             return ALWAYS
-    if type(component).input_dependencies is Component.input_dependencies:
-        return Shift(source, 0, 0)
     return Asked(source, component)
 
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.steps.network import Network
-from nnet3_descriptors import Descriptor, Nnet
+from nnet3_descriptors import Nnet
 from nnet3_descriptors.descriptors import (
     Const,
     Failover,
     ForwardingDescriptor,
     IfDefined,
+    Node,
     Offset,
     ReplaceIndex,
     Round,
@@ -52,10 +53,9 @@ def _frozen(dims: list[int]) -> Dims:
 def scales(nnet: Nnet) -> npt.NDArray[np.float32]:
     """Returns the factors by which descriptors multiply what they read, ascending; 1 is one."""
     found = {1.0}
-    for descriptor in _descriptors(nnet):
-        for part in descriptor.parts:
-            for leaf in part.leaves:
-                found |= _scales_of(leaf)
+    for part in _parts(nnet):
+        for leaf in part.leaves:
+            found |= _scales_of(leaf)
     return np.array(sorted(found), dtype=np.float32)
 
 
@@ -75,9 +75,8 @@ def _scales_of(leaf: ForwardingDescriptor) -> set[float]:
 def constants(nnet: Nnet) -> npt.NDArray[np.float32]:
     """Returns the constants that descriptors add, ascending; 0 is one."""
     found = {0.0}
-    for descriptor in _descriptors(nnet):
-        for part in descriptor.parts:
-            found |= _constants_of(part)
+    for part in _parts(nnet):
+        found |= _constants_of(part)
     return np.array(sorted(found), dtype=np.float32)
 
 
@@ -96,7 +95,8 @@ def _constants_of(part: SumDescriptor) -> set[float]:
             return {0.0}
 
 
-def _descriptors(nnet: Nnet) -> Iterator[Descriptor]:
+def _parts(nnet: Nnet) -> Iterator[SumDescriptor]:
+    """Yields the parts of all descriptors that are more than the name of a node."""
     for node in nnet.nodes:
         if isinstance(node, ComponentInputNode | OutputNode):
-            yield node.descriptor
+            yield from (part for part in node.descriptor.parts if type(part) is not Node)
