@@ -218,7 +218,7 @@ class DeviceNnet:
         tape, start = self.machine.tape(self.dtype), 0
         change = tape.scratch(STEP_BLOCK)
         for component in self.nnet.components:
-            for size, rate in _learning_rates(component):
+            for size, rate in learning_rates(component):
                 part = slice(start, start + size)
                 # In pieces that stay in the cache.
                 for values, steps in tape.row_blocks(self._parameters[part], self._direction[part]):
@@ -280,10 +280,10 @@ def _directions(owner: weakref.ref[DeviceNnet], number: int) -> dict[str, Array]
     return nnet.directions(number)
 
 
-def _learning_rates(component: Component) -> list[tuple[int, float]]:
+def learning_rates(component: Component) -> list[tuple[int, float]]:
     """Numbers of parameters and their rate, in order; parts of a composite have their own."""
     if isinstance(component, CompositeComponent):
-        return [pair for part in component.components for pair in _learning_rates(part)]
+        return [pair for part in component.components for pair in learning_rates(part)]
     if isinstance(component, UpdatableComponent) and component.num_parameters:
         return [(component.num_parameters, component.learning_rate)]
     return []

@@ -7,9 +7,9 @@ from functools import partial
 
 import attrs
 from nnet3_descriptors import Nnet
-from nnet3_descriptors.components import Component, CompositeComponent, UpdatableComponent
+from nnet3_descriptors.components import UpdatableComponent
 
-from ..device import STEP_BLOCK, DeviceNnet
+from ..device import STEP_BLOCK, DeviceNnet, learning_rates
 from ..tape import Array
 
 
@@ -46,21 +46,12 @@ def parameter_groups(nnet: Nnet) -> tuple[ParameterGroup, ...]:
         decay = 0.0
         if isinstance(component, UpdatableComponent):
             decay = 2.0 * component.l2_regularize * component.learning_rate
-        for size, rate in _rates(component):
+        for size, rate in learning_rates(component):
             groups.append(
                 ParameterGroup(component=number, start=start, size=size, rate=rate, decay=decay)
             )
             start += size
     return tuple(groups)
-
-
-def _rates(component: Component) -> list[tuple[int, float]]:
-    """Numbers of parameters and their rate, in order; parts of a composite have their own."""
-    if isinstance(component, CompositeComponent):
-        return [pair for part in component.components for pair in _rates(part)]
-    if isinstance(component, UpdatableComponent) and component.num_parameters:
-        return [(component.num_parameters, component.learning_rate)]
-    return []
 
 
 @attrs.frozen(kw_only=True)
