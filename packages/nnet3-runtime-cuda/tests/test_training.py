@@ -9,6 +9,7 @@ import pytest
 from nnet3_descriptors import Nnet, parse_config, vectorize
 from nnet3_runtime_cuda import (
     DenseTargets,
+    DeviceError,
     ExampleError,
     ExampleInput,
     ExampleOutput,
@@ -417,3 +418,9 @@ def test_device_forgets_changes_that_are_not_finite() -> None:
     assert trainer.num_skipped == 1
     trainer.train_minibatch(example())
     assert np.isfinite(vectorize(trainer.nnet)).all()
+
+
+def test_precision_that_the_device_lacks() -> None:
+    """The processor has no TF32, and the error says so."""
+    with pytest.raises(DeviceError, match="'cpu' computes in 'fp32', not in 'tf32'"):
+        Trainer(network(), precision="tf32")

@@ -42,6 +42,7 @@ class Trainer:
         options: TrainerOptions | None = None,
         device: str | Platform = "cpu",
         *,
+        precision: str = "fp32",
         objective: ObjectiveFunction | None = None,
     ) -> None:
         """Puts a network on a device, to be trained.
@@ -50,12 +51,13 @@ class Trainer:
             nnet: The network.
             options: How to train it.
             device: "cpu", "cuda", "cuda:<number>", or a platform that is open.
+            precision: Of matrix products on a CUDA device: "fp32", "tf32" or "bf16".
             objective: The objective function; by default what the output nodes ask for, see
                 `NodeObjectives`.
 
         Raises:
             UnsupportedComponentError: the network holds a type that cannot be computed.
-            DeviceError: there is no such device.
+            DeviceError: there is no such device or precision, or what drives the device is missing.
         """
         self.options = options or TrainerOptions()
         if self.options.learning_rate is not None:
@@ -72,6 +74,7 @@ class Trainer:
         self._device_nnet = DeviceNnet(
             nnet,
             device=device,
+            precision=precision,
             trainable=True,
             natural_gradient=self.options.natural_gradient,
             seed=self.options.seed,
