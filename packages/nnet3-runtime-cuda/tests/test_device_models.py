@@ -1,0 +1,59 @@
+"""Models and looped computations on a device, which the processor stands for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from nnet3_compiler import compile_looped
+from nnet3_descriptors import Nnet, parse_config
+from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_runtime_cuda import Model, NnetComputer
+from nnet3_runtime_cuda.cuda.host import HostPlatform, compiler
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+
+RECURRENT = """
+input-node name=input dim=3
+component name=a type=AffineComponent input-dim=7 output-dim=4
+component name=t type=TanhComponent dim=4
+component-node name=a component=a input=Append(input, IfDefined(Offset(t, -2)))
+component-node name=t component=t input=a
+output-node name=output input=t
+"""
+
+
+def network() -> Nnet:
+    """A recurrent network."""
+    return parse_config(RECURRENT, rng=np.random.default_rng(0))
+
+
+def test_state_is_handed_over() -> None:
+    """Chunk after chunk is as on the processor, and so is the start after a reset."""
+    nnet = network()
+    requests = [
+        ComputationRequest(
+            inputs=(IoSpecification.from_range("input", start, start + 6),),
+            outputs=(IoSpecification.from_range("output", start, start + 6),),
+        )
+        for start in (0, 6, 12)
+    ]
+    computation = compile_looped(nnet, requests)
+    given = np.random.default_rng(1).standard_normal((36, 3), dtype=np.float32)
+    computers = [NnetComputer(nnet, computation, each) for each in (HostPlatform(), "cpu")]
+    for _ in range(2):
+        for chunk in np.split(given, 6):
+            found, expected = (each.forward({"input": chunk})["output"] for each in computers)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+        for each in computers:
+            each.reset()
+
+
+def test_models_compute_utterances() -> None:
+    """A model gives what it gives on the processor, for utterances of any length."""
+    here, there = Model(network()), Model(network(), device=HostPlatform())
+    rng = np.random.default_rng(2)
+    for frames in (7, 60, 7):
+        features = rng.standard_normal((frames, 3), dtype=np.float32)
+        found, expected = (each.compute(features, frames_per_chunk=20) for each in (there, here))
+        assert found.shape == (frames, 4)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
