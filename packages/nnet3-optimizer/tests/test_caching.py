@@ -1,5 +1,6 @@
 """CachingCompiler: what it remembers, forgets, saves and refuses."""
 
+import contextlib
 import threading
 
 import pytest
@@ -102,6 +103,58 @@ def test_threads_that_want_the_same_compile_it_once(monkeypatch: pytest.MonkeyPa
     assert len(calls) == 1
     assert len(results) == 4
     assert all(result is results[0] for result in results)
+
+
+def test_an_interrupted_thread_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for a compilation that is interrupted compiles himself."""
+    begun, go_on = threading.Event(), threading.Event()
+    calls = []
+    compile_really = caching.compile_computation
+
+    def interrupted_at_first(
+        nnet: Nnet, request: ComputationRequest, options: CompilerOptions
+    ) -> object:
+        calls.append(request)
+        if len(calls) > 1:
+            return compile_really(nnet, request, options)
+        begun.set()
+        assert go_on.wait(10)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(caching, "compile_computation", interrupted_at_first)
+    compiler = CachingCompiler(network())
+    results: list[object] = []
+
+    def compile_and_keep() -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            results.append(compiler.compile(request_of(5)))
+
+    threads = [threading.Thread(target=compile_and_keep) for _ in range(3)]
+    threads[0].start()
+    assert begun.wait(10)
+    for thread in threads[1:]:
+        thread.start()
+    go_on.set()
+    for thread in threads:
+        thread.join(10)
+
+    assert len(calls) == 2
+    assert len(results) == 2
+    assert results[0] is results[1]
+
+
+def test_loading_replaces_nothing(tmp_path) -> None:
+    """A request that was compiled already keeps its object when a file has it, too."""
+    CachingCompiler(network()).save(tmp_path / "empty")
+    compiler = CachingCompiler(network())
+    first = compiler.compile(request_of(2))
+    compiler.save(tmp_path / "cache")
+
+    for name in ("cache", "empty"):
+        compiler.load(tmp_path / name)
+
+    assert compiler.compile(request_of(2)) is first
+    assert len(compiler) == 1
 
 
 def test_a_saved_cache_is_read_back(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import threading
 from collections import OrderedDict
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
 
 import attrs
@@ -100,22 +101,28 @@ class CachingCompiler:
             NotComputableError: An output can't be computed from the inputs.
             CompilationError: The recurrence of the network has no order of computation.
             CheckError: What was made failed the checks; this is a fault of this project.
+            PassError: With `verify`, a pass failed; this is one, too.
         """
-        with self._lock:
-            promise = self._computations.get(request)
-            if promise is not None:
+        while True:
+            with self._lock:
+                promise = self._computations.get(request)
+                if promise is None:
+                    own = self._remember(request, Future())
+                    break
                 self._computations.move_to_end(request)
-            else:
-                own = self._remember(request, Future())
-        if promise is not None:
-            return promise.result()
+            # A thread that was interrupted leaves the request to those that wait for it.
+            with contextlib.suppress(CancelledError):
+                return promise.result()
         try:
             computation = self._make(request)
         except BaseException as error:
             with self._lock:
                 if self._computations.get(request) is own:
                     del self._computations[request]
-            own.set_exception(error)
+            if isinstance(error, Exception):
+                own.set_exception(error)
+            else:
+                own.cancel()
             raise
         own.set_result(computation)
         return computation
@@ -195,9 +202,10 @@ class CachingCompiler:
             loaded.append((ComputationRequest.from_bytes(entry.request.tobytes()), computation))
         with self._lock:
             for request, computation in loaded:
-                promise: Future[NnetComputation] = Future()
-                promise.set_result(computation)
-                self._remember(request, promise)
+                if request not in self._computations:
+                    promise: Future[NnetComputation] = Future()
+                    promise.set_result(computation)
+                    self._remember(request, promise)
 
 
 def structure_digest(nnet: Nnet) -> str:
