@@ -1,9 +1,9 @@
 """Symbolic execution of what components do.
 
-A NoOp is a copy. Other components are unknown functions: of each row where they are simple, have no
-memo and are not random, else of all rows together. What they add to their update, and to their
-statistics, is a sum over rows in the first case. Statistics over time are functions of ranges of
-rows; see `statistics`.
+NoOp and BackpropTruncation are copies forward. Other components are unknown functions: of each row
+where they are simple, have no memo and are not random, else of all rows together. What they add to
+their update, and to their statistics, is a sum over rows in the first case. Statistics over time
+are functions of ranges of rows; see `statistics`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Propagate, 
 from nnet3_optimizer.equivalence import statistics
 from nnet3_optimizer.equivalence.behaviour import Contributions
 from nnet3_optimizer.equivalence.copies import Command
-from nnet3_optimizer.equivalence.field import PRIME
+from nnet3_optimizer.equivalence.field import PRIME, element_of
 from nnet3_optimizer.equivalence.state import State
 from nnet3_optimizer.errors import EquivalenceError
 
@@ -25,11 +25,11 @@ _NONE = 0
 def _propagate(state: State, command: Command) -> None:
     component, precomputed, given, output, memo = command[2:7]
     function_of = state.components[component]
-    if function_of.is_copy:
-        state.require_same_order(given, output)
-        state.write(output, state.read(given), adds=False)
-        return
     adds = function_of.propagate_adds and not state.same_place(given, output)
+    if function_of.scale is not None:
+        state.require_same_order(given, output)
+        state.write(output, state.read(given).scaled(element_of(function_of.scale)), adds=adds)
+        return
     if function_of.works_by_rows:
         state.require_same_order(given, output)
         rows = state.unknowns.values(("forward", component), state.read(given).keys())

@@ -67,13 +67,12 @@ def _rows(state: State, command: Command) -> Stretches:
 
 
 def _copy_rows_multi(state: State, command: Command) -> None:
-    output = command[2]
     # All sources are read before anything is written.
     parts = _sources(state, command)
-    rows = state.pattern.submatrices[output][2]
-    state.write_listed(output, Stretches([0], [[0] * rows]), adds=False)
+    zeros = Stretches([0], [[0] * state.pattern.submatrices[command[2]][2]])
+    state.write_listed(command[2], zeros, adds=False)
     for part, places in parts:
-        state.write_listed(output, part, adds=True, places=places)
+        state.write_listed(command[2], part, adds=True, places=places)
 
 
 def _add_rows_multi(state: State, command: Command) -> None:
@@ -82,12 +81,30 @@ def _add_rows_multi(state: State, command: Command) -> None:
 
 
 def _sources(state: State, command: Command) -> list[tuple[Stretches, list[int]]]:
-    """Returns the rows that are taken from each submatrix, and the places where they go."""
+    """Returns the rows that are taken from submatrices, and the places where they go."""
     alpha, output, indexes = command[1:4]
-    return [
-        (_scaled(state.read(submatrix).taken(rows), alpha), places)
-        for submatrix, rows, places in state.pattern.pairs(indexes, output)
-    ]
+    parts = []
+    for submatrix, rows, places in state.pattern.pairs(indexes, output):
+        parts.append((state.read(submatrix).taken(rows), places))
+    return [(_scaled(part, alpha), places) for part, places in _joined(parts)]
+
+
+def _joined(parts: list[tuple[Stretches, list[int]]]) -> list[tuple[Stretches, list[int]]]:
+    """Returns as one what is split at the same columns: there may be hundreds of sources."""
+    found: dict[tuple[int, ...], tuple[Stretches, list[int]]] = {}
+    others = []
+    for part, places in parts:
+        key = tuple(part.starts)
+        if part.constants is not None:
+            others.append((part, places))
+        elif key not in found:
+            found[key] = Stretches(part.starts, [list(each) for each in part.columns]), list(places)
+        else:
+            whole, all_places = found[key]
+            all_places += places
+            for column, more in zip(whole.columns, part.columns, strict=True):
+                column += more
+    return [*found.values(), *others]
 
 
 def _copy_to_rows(state: State, command: Command) -> None:

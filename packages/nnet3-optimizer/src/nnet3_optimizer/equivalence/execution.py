@@ -24,6 +24,8 @@ from nnet3_optimizer.equivalence.copies import COPIES, Command
 from nnet3_optimizer.equivalence.matrices import SIGN
 from nnet3_optimizer.equivalence.state import State
 
+_Action = Callable[[State, Command], None]
+
 
 def execute(state: State, segments: int | None) -> Behaviour:
     """Runs a computation on symbols and returns what was seen from outside.
@@ -39,22 +41,40 @@ def execute(state: State, segments: int | None) -> Behaviour:
     """
     table = state.computation.command_table
     opcodes = table[:, OPCODE_COLUMN].tolist()
+    actions = [_ACTIONS.get(opcode) for opcode in opcodes]
     # One flat list: thousands of small ones would keep the garbage collector busy.
     numbers, width = table.ravel().tolist(), table.shape[1]
-    while state.command < len(opcodes) and state.segment != segments:
-        opcode = opcodes[state.command]
-        command = numbers[state.command * width : (state.command + 1) * width]
-        action = _ACTIONS.get(opcode)
-        if action is not None:
-            action(state, command)
-        state.command += 1
-        if opcode == GotoLabel.OPCODE and segments is not None:
-            state.command = command[FIRST_OPERAND_COLUMN]
+    begin: int | None = 0
+    while begin is not None:
+        begin = _run(state, begin, segments, opcodes, actions, numbers, width)
     return state.behaviour
 
 
+def _run(
+    state: State,
+    begin: int,
+    segments: int | None,
+    opcodes: list[int],
+    actions: list[_Action | None],
+    numbers: list[int],
+    width: int,
+) -> int | None:
+    """Runs commands from one on, and returns where to go on; None if nowhere."""
+    for position in range(begin, len(opcodes)):
+        action = actions[position]
+        if action is not None:
+            state.command = position
+            action(state, numbers[position * width : (position + 1) * width])
+        if opcodes[position] in _ENDS and segments is not None:
+            if state.segment == segments:
+                return None
+            if opcodes[position] == GotoLabel.OPCODE:
+                return numbers[position * width + FIRST_OPERAND_COLUMN]
+    return None
+
+
 def _alloc_zeroed(state: State, command: Command) -> None:
-    state.allocate(command[2], [0] * state.size(command[2]))
+    state.allocate_zeroed(command[2])
 
 
 def _alloc_undefined(state: State, command: Command) -> None:
@@ -102,7 +122,9 @@ def _compress(state: State, command: Command) -> None:
         content.rounding = SIGN
 
 
-_ACTIONS: dict[int, Callable[[State, Command], None]] = {
+_ENDS = NoOperationMarker.OPCODE, GotoLabel.OPCODE
+
+_ACTIONS: dict[int, _Action] = {
     AllocMatrixZeroed.OPCODE: _alloc_zeroed,
     AllocMatrixUndefined.OPCODE: _alloc_undefined,
     DeallocMatrix.OPCODE: _dealloc,

@@ -93,6 +93,8 @@ class Stretches:
 
     def scaled(self, factor: int) -> Stretches:
         """Returns all elements times a factor."""
+        if factor == 1:
+            return self
         constants = self.constants
         return Stretches(
             self.starts,
@@ -111,8 +113,8 @@ class Stretches:
 
 
 def _taken(column: Column, rows: list[int]) -> Column:
-    extended = [*column, 0]
-    return [extended[row] for row in rows]
+    source = [*column, 0] if -1 in rows else column
+    return [source[row] for row in rows]
 
 
 def _range_sums(column: Column, ranges: list[tuple[int, int]]) -> Column:

@@ -17,7 +17,9 @@ from nnet3_optimizer.errors import EquivalenceError
 if TYPE_CHECKING:
     from nnet3_descriptors import Component, Nnet
 
-_RELU, _NO_OP = "RectifiedLinearComponent", "NoOpComponent"
+_RELU = "RectifiedLinearComponent"
+_COPIES = "NoOpComponent", "BackpropTruncationComponent"
+"""What gives its input times a scale."""
 
 # As plain numbers: operations on flags take several times as long.
 _SIMPLE, _MEMO, _RANDOM = int(Property.SIMPLE), int(Property.USES_MEMO), int(Property.RANDOM)
@@ -57,7 +59,7 @@ class ComponentKind:
         backprop_needs_input, backprop_needs_output: What it looks at when it runs backward.
         is_random: Whether it gives something else each time.
         is_updatable: Whether it has parameters.
-        is_copy: Whether its output is its input.
+        scale: Its output is its input times this; None for components that compute.
         is_relu: Whether it looks only at which of its outputs are positive when it runs backward.
     """
 
@@ -68,7 +70,7 @@ class ComponentKind:
     backprop_needs_output: bool
     is_random: bool
     is_updatable: bool
-    is_copy: bool
+    scale: float | None
     is_relu: bool
 
     @classmethod
@@ -83,7 +85,7 @@ class ComponentKind:
             backprop_needs_output=has & _NEEDS_OUTPUT != 0,
             is_random=has & _RANDOM != 0,
             is_updatable=has & _UPDATABLE != 0,
-            is_copy=component.type == _NO_OP,
+            scale=float(getattr(component, "scale", 1.0)) if component.type in _COPIES else None,
             is_relu=component.type == _RELU,
         )
 
@@ -146,12 +148,14 @@ class State:
 
     def same_place(self, one: int, other: int) -> bool:
         """Whether two submatrices are the same elements, so that a component works in place."""
-        parts = self.pattern.parts
-        is_same = self._submatrices[one] == self._submatrices[other]
-        return is_same and parts.get(one) == parts.get(other)
+        if self._submatrices[one] != self._submatrices[other]:
+            return False
+        return self.pattern.parts.get(one) == self.pattern.parts.get(other)
 
     def require_same_order(self, one: int, other: int) -> None:
         """Raises an IrregularError unless row by row two submatrices are of one sequence."""
+        if self.pattern.sequences == 1:
+            return
         if self.pattern.blocks[one] != self.pattern.blocks[other]:
             raise IrregularError
         self.require_same_sequences(one, other)
@@ -186,6 +190,11 @@ class State:
             self._first_sequence.pop(matrix, None)
         self.contents[matrix] = Content(self.unknowns, column, cols)
 
+    def allocate_zeroed(self, submatrix: int) -> None:
+        """Allocates a matrix with zeros."""
+        rows, _ = self.pattern.sizes[self._submatrices[submatrix][0]]
+        self.allocate(submatrix, [0] * rows)
+
     def size(self, submatrix: int) -> int:
         """Returns the number of rows of the matrix of a submatrix."""
         return self.pattern.sizes[self._submatrices[submatrix][0]][0]
@@ -213,8 +222,10 @@ class State:
 
     def free(self, submatrix: int) -> None:
         """Forgets a matrix."""
-        self.content(submatrix)
-        self.contents[self._submatrices[submatrix][0]] = None
+        matrix = self._submatrices[submatrix][0]
+        if self.contents[matrix] is None:
+            self._refuse(submatrix)
+        self.contents[matrix] = None
 
     def hand_over(self, destination: int, source: int) -> None:
         """Moves the content of a matrix to another."""
