@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import attrs
 import numpy as np
 from nnet3_compiler.arrays import freeze
 from nnet3_compiler.debug_info import NO_DEBUG_INFO, NODE, MatrixDebugInfo, T
@@ -46,6 +47,11 @@ def rows_of(info: MatrixDebugInfo, begin: int, end: int) -> MatrixDebugInfo:
     """Returns the debug info of the rows begin <= r < end of a matrix."""
     if info.node < 0:
         return info
+    block, size = info.block, len(info.sequences)
+    if size and begin % (block * size) == end % (block * size) == 0:  # some frames of all sequences
+        return attrs.evolve(info, pattern=info.pattern[begin // size : end // size])
+    if size and len(info.pattern) == block and begin % block == end % block == 0:
+        return attrs.evolve(info, sequences=info.sequences[begin // block : end // block])
     return MatrixDebugInfo(is_deriv=info.is_deriv, pattern=info.cindexes_of(begin, end))
 
 

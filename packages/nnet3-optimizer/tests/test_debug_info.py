@@ -1,0 +1,39 @@
+"""Debug info of matrices that passes make of others."""
+
+import numpy as np
+import pytest
+from nnet3_compiler.debug_info import NO_DEBUG_INFO, MatrixDebugInfo
+from nnet3_optimizer.debug_info import concatenated, rows_of
+
+
+def info_of(block: int) -> MatrixDebugInfo:
+    """Six frames of three sequences, so many frames of a sequence together."""
+    pattern = [[5, 0, t, 0] for t in range(6)]
+    return MatrixDebugInfo(pattern=pattern, sequences=[0, 3, 4], block=block)
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 6])
+def test_rows_of_a_matrix(block: int) -> None:
+    """Any rows keep what they stand for; frames or sequences in full are held as a pattern."""
+    info = info_of(block)
+    for begin in range(18):
+        for end in range(begin + 1, 19):
+            part = rows_of(info, begin, end)
+            assert np.array_equal(part.cindexes, info.cindexes[begin:end])
+
+    assert len(rows_of(info, 0, 3 * block).pattern) == block
+
+
+def test_sequences_of_a_matrix() -> None:
+    """Where each sequence is in one piece, some of them share the pattern of all."""
+    part = rows_of(info_of(6), 6, 18)
+
+    assert len(part.pattern) == 6
+    assert part.sequences.tolist() == [3, 4]
+
+
+def test_unknown_rows_between_known_ones() -> None:
+    """Nothing is known of a matrix if nothing is known of a part of it."""
+    info = info_of(1)
+
+    assert concatenated([(info, 0, 18), (NO_DEBUG_INFO, 0, 18)], are_whole=True) is NO_DEBUG_INFO
