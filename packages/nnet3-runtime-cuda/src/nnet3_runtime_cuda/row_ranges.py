@@ -23,7 +23,12 @@ def record_row_range_sums(
     begin, end = ranges[:, 0].astype(np.int64), ranges[:, 1].astype(np.int64)
     lengths = np.maximum(end - begin, 0)
     target = tape.scratch(*out.shape) if add else out
-    if len(out) and lengths.min() == lengths.max() > 0 and _is_progression(begin):
+    is_regular = bool(len(out)) and lengths.min() == lengths.max() > 0 and _is_progression(begin)
+    if is_regular and lengths[0] <= 2:
+        _record_regular(tape, source, begin, int(lengths[0]), target)
+    elif tape.range_sum(source, np.ascontiguousarray(ranges), target):
+        pass
+    elif is_regular:
         _record_regular(tape, source, begin, int(lengths[0]), target)
     else:
         for row, (first, length) in enumerate(zip(begin.tolist(), lengths.tolist(), strict=True)):

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -109,6 +109,9 @@ class Tape:
         calls: the recorded operations, in order.
         persistent_bytes: memory given out by `persistent`.
     """
+
+    cache_scale: ClassVar[int] = 1
+    """How much larger than that of a processor core the cache is that work is cut up for."""
 
     def __init__(
         self, xp: ModuleType = np, dtype: npt.DTypeLike = np.float32, scratch: Scratch | None = None
@@ -473,6 +476,14 @@ class Tape:
         """out[i] = source[rows[i]]; rows: int64 within range; out contiguous."""
         # mode="clip" because the default buffers the output.
         self.calls.append(partial(source.take, rows, 0, out, "clip"))
+
+    def range_sum(self, source: Array, ranges: Array, out: Array) -> bool:
+        """Records out[i] = sum of source[r], begin <= r < end, with (begin, end) = ranges[i].
+
+        Returns:
+            Whether it did: if not, the ranges are to be summed up one by one.
+        """
+        return False
 
     def take_columns(self, source: Array, columns: Array, out: Array) -> None:
         """out[:, i] = source[:, columns[i]]; columns: int64 within range; out contiguous."""

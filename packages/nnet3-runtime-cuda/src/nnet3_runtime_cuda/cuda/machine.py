@@ -98,7 +98,7 @@ class DeviceMachine(Machine):
         binder = Binder(tape.memory, plans, computation)
         for segment, plan in zip(pending, plans, strict=True):
             bound: DeviceSegment = binder.segment(plan, segment.host)
-            segment.bound = bound
+            segment.plan, segment.bound = plan, bound
 
     def _plan(self, tape: DeviceTape, segment: PendingSegment) -> Plan:
         return plan_steps(segment.operations, tape.device_scratch.contains)

@@ -13,6 +13,7 @@ from ..errors import DeviceError
 from ..tape import Array, Call, Operand, Scratch, Tape
 from . import operations as ops
 from .host_values import HostSteps, HostValues, Phase
+from .kernels import Plan
 from .memory import ShadowMemory, reserved
 from .natural_gradient import (
     Estimate,
@@ -64,12 +65,14 @@ class PendingSegment:
     Attributes:
         operations: What was recorded.
         host: What the host does first.
+        plan: The kernels and products that do it.
         bound: What runs.
     """
 
     def __init__(self, operations: tuple[ops.Operation, ...], host: HostSteps) -> None:
         self.operations = operations
         self.host = host
+        self.plan: Plan | None = None
         self.bound: DeviceSegment | None = None
 
     def __call__(self) -> None:
@@ -90,6 +93,8 @@ class DeviceTape(Tape):
         operations: What was recorded since `take_operations`.
         host_values: What the host fills in each run.
     """
+
+    cache_scale = 64
 
     def __init__(
         self,
@@ -448,7 +453,7 @@ class DeviceTape(Tape):
         """out = sum of a along an axis."""
         self._row_reduce("sum", (np.moveaxis(a, axis, -1),), out)
 
-    def range_sum(self, source: Array, ranges: Array, out: Array) -> None:
+    def range_sum(self, source: Array, ranges: Array, out: Array) -> bool:
         """out[i] = sum of source[r] over begin <= r < end with (begin, end) = ranges[i]."""
         if out.size:
             self.operations.append(
@@ -461,6 +466,7 @@ class DeviceTape(Tape):
                     phase=self._phase,
                 )
             )
+        return True
 
     # ---- gathering ----
 

@@ -77,7 +77,7 @@ class TimeHeightConvolutionKernel(Kernel):
 
     # ---- patches ----
 
-    def _groups(self, num_rows: int, group_bytes: int = PATCH_BYTES) -> list[slice]:
+    def _groups(self, num_rows: int, group_bytes: int) -> list[slice]:
         """Ranges of output rows whose patches are made at a time."""
         row_bytes = self.component.height_out * self.linear.shape[1] * self.store.dtype.itemsize
         size = max(1, group_bytes // row_bytes)
@@ -110,7 +110,7 @@ class TimeHeightConvolutionKernel(Kernel):
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
-        tape, groups = p.tape, self._groups(len(p.y), FORWARD_PATCH_BYTES)
+        tape, groups = p.tape, self._groups(len(p.y), p.tape.cache_scale * FORWARD_PATCH_BYTES)
         parts = rows_at_offsets(p.x, p.indexes, len(p.y))
         memory = self._scratch_patches(tape, groups)
         weights = self.store.transposed(self.linear, pays=True)
@@ -139,7 +139,7 @@ class TimeHeightConvolutionKernel(Kernel):
         self._record_natural(b.tape, gradient, linear, bias)
 
     def _record_input_derivative(self, b: Backpropagation, dx: Array) -> None:
-        tape, groups = b.tape, self._groups(len(b.dy))
+        tape, groups = b.tape, self._groups(len(b.dy), b.tape.cache_scale * PATCH_BYTES)
         if not b.add:
             tape.fill(0.0, dx)
         parts = rows_at_offsets(dx, b.indexes, len(b.dy))
@@ -168,7 +168,7 @@ class TimeHeightConvolutionKernel(Kernel):
 
     def _record_gradient(self, b: Backpropagation, linear: Array, bias: Array) -> None:
         """Records the addition of the plain gradient to linear and bias."""
-        tape, groups = b.tape, self._groups(len(b.dy))
+        tape, groups = b.tape, self._groups(len(b.dy), b.tape.cache_scale * PATCH_BYTES)
         parts = rows_at_offsets(b.x, b.indexes, len(b.dy))
         memory = self._scratch_patches(tape, groups)
         for rows in groups:
