@@ -40,10 +40,18 @@ class Gaps:
             exact = self._by_size[size]
             if exact and not clear_of:
                 return exact.pop()
+        gap, place = self._tightest(size, clear_of)
+        if self._kept and gap == len(self._starts) - 1:
+            # Before the arena grows.
             self._join()
-        starts, stops = self._starts, self._stops
+            gap, place = self._tightest(size, clear_of)
+        self._cut(gap, place, size)
+        return place
+
+    def _tightest(self, size: int, clear_of: Sequence[Stretch]) -> tuple[int, int]:
+        """Returns the tightest gap that a stretch fits into, and where it begins there."""
         best, tightest, place = -1, float("inf"), 0
-        for gap, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+        for gap, (start, stop) in enumerate(zip(self._starts, self._stops, strict=True)):
             room = stop - start
             if room < size or (best >= 0 and room >= tightest):
                 continue
@@ -52,8 +60,7 @@ class Gaps:
                 best, tightest, place = gap, room, begin
                 if room == size:
                     break
-        self._cut(best, place, size)
-        return place
+        return best, place
 
     def take_at(self, start: int, size: int) -> None:
         """Takes the bytes start, ..., start + size - 1, which must be free."""
