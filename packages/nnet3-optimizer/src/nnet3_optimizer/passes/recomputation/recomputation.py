@@ -15,6 +15,7 @@ from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.passes.compression_of_activations import kept_as_bits
+from nnet3_optimizer.passes.dead_code import remove_dead_commands
 from nnet3_optimizer.passes.recomputation.recipes import RecipeBook
 from nnet3_optimizer.passes.recomputation.rewriting import Rewriting
 from nnet3_optimizer.passes.recomputation.selection import LiveBytes, select
@@ -117,7 +118,11 @@ def recompute_activations(program: Program) -> Program:
     if not recipes:
         return program
     Rewriting(program, edit, book.uses).follow(recipes, ends)
-    return move_sizing_commands(edit.program())
+    after = edit.program()
+    if any(recipe.part for recipe in recipes):
+        # Where the part that is kept is all that is read later, nothing reads what is made again.
+        after = remove_dead_commands(after)
+    return move_sizing_commands(after)
 
 
 def _candidates(program: Program, marker: int) -> Ids:
