@@ -51,7 +51,7 @@ def run(lt: CublasLt, gemm: Gemm, **options: Any) -> None:
 
 
 FACTS = {
-    # Printed by a C program that includes cublasLt.h; 12.8 and 13.1 agree.
+    # Printed by a C program that includes cublasLt.h; cuBLAS 12.8.4 and 13.10.0 agree.
     "size": 96,
     "algorithm": 0,
     "workspace_bytes": 64,
