@@ -32,7 +32,7 @@ def _propagate(state: State, command: Command) -> None:
         return
     if function_of.works_by_rows:
         state.require_same_order(given, output)
-        rows = state.unknowns.values(("forward", component), state.read(given).keys())
+        rows = state.unknowns.values(("forward", component), state.keys(given))
         state.write_unknowns(output, rows, adds=adds)
         return
     indexes = statistics.ranges_of(state, precomputed)
@@ -65,7 +65,7 @@ def _store_stats(state: State, command: Command) -> None:
     component, _, output, memo = command[2:6]
     name = "stats", component
     if state.components[component].works_by_rows:
-        contributions = state.unknowns.values(name, state.read(output).keys())
+        contributions = state.unknowns.values(name, state.keys(output))
     else:
         about = state.block_number(output), state.memos.get(memo, 0)
         contributions = state.unknowns.values(name, [about])
@@ -129,10 +129,10 @@ def _backward_by_rows(state: State, component: int, values: tuple[int, int, int]
     input_value, output_value, output_deriv = values
     keys: list[Iterable[Hashable]] = []
     if input_value:
-        keys.append(state.read(input_value).keys())
+        keys.append(state.keys(input_value))
     if output_value:
-        keys.append(state.read(output_value, only_signs=state.components[component].is_relu).keys())
-    keys.append(state.read(output_deriv).keys())
+        keys.append(state.keys(output_value, only_signs=state.components[component].is_relu))
+    keys.append(state.keys(output_deriv))
     name = "backward", component, bool(input_value), bool(output_value)
     return state.unknowns.values(name, zip(*keys, strict=True))
 

@@ -178,6 +178,11 @@ class Content:
 
     # -- reading -------------------------------------------------------------------------------
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is one stretch, without constants, that has lost nothing."""
+        return len(self.columns) == 1 and self.constants is None and self.rounding is None
+
     def read(
         self, row: int, rows: int, begin: int, cols: int, *, only_signs: bool = False
     ) -> Stretches:

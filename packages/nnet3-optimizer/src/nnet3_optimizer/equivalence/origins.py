@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import attrs
@@ -96,6 +96,9 @@ class _Recorder(State):
             self._reader, self._reads = self.command, []
         self._reads.append((submatrix, found.copy()))
         return found
+
+    def keys(self, submatrix: int, *, only_signs: bool = False) -> Iterable[Hashable]:
+        return self.read(submatrix, only_signs=only_signs).keys()
 
     def allocate(self, submatrix: int, column: list[int]) -> None:
         super().allocate(submatrix, column)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, NoReturn
 
 import attrs
@@ -248,6 +249,16 @@ class State:
             self._refuse(submatrix)
         return content.read(row, rows, begin, cols, only_signs=only_signs)
 
+    def keys(self, submatrix: int, *, only_signs: bool = False) -> Iterable[Hashable]:
+        """Returns a value for each row of a submatrix, equal for equal rows only."""
+        matrix, row, rows, begin, _ = self._submatrices[submatrix]
+        content = self.contents[matrix]
+        if begin == 0 and content is not None and content.is_plain:
+            column = content.columns[0]
+            if submatrix not in self._padding:
+                return column if rows == len(column) else column[row : row + rows]
+        return self.read(submatrix, only_signs=only_signs).keys()
+
     def write(
         self, submatrix: int, given: Stretches, *, adds: bool, places: list[int] | None = None
     ) -> None:
@@ -320,7 +331,7 @@ class State:
         if submatrix == 0:
             return -1
         self.pattern.require_regular(submatrix)
-        keys = self.read(submatrix, only_signs=only_signs).keys()
+        keys = self.keys(submatrix, only_signs=only_signs)
         return self.unknowns.number(("rows", self.pattern.blocks[submatrix], tuple(keys)))
 
     def precomputed_number(self, number: int) -> int:
