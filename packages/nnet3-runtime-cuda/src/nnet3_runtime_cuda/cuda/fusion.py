@@ -25,6 +25,10 @@ NARROWEST_LOOP = 32
 """Columns that make it worth a block to go through a row."""
 
 
+MOST_BESIDE = 16
+"""So many groups share a kernel side by side at most."""
+
+
 class Kind(Enum):
     """How the operations of a group share their work."""
 
@@ -66,6 +70,28 @@ def group_operations(operations: Sequence[Operation], *, fuse: bool = True) -> l
         else:
             groups.append(_first(operation, number))
     return groups
+
+
+def side_by_side(groups: Sequence[Group]) -> list[list[Group]]:
+    """Puts element-wise groups that follow one another and do not touch each other together."""
+    together: list[list[Group]] = []
+    for group in groups:
+        if together and _goes_beside(together[-1], group):
+            together[-1].append(group)
+        else:
+            together.append([group])
+    return together
+
+
+def _goes_beside(others: Sequence[Group], group: Group) -> bool:
+    if group.kind is not Kind.MAP or others[0].kind is not Kind.MAP or len(others) >= MOST_BESIDE:
+        return False
+    first, new = others[0].operations[0], group.operations[0]
+    if (first.guards, first.phase) != (new.guards, new.phase):
+        return False
+    return not any(
+        _pairs(a, b) for other in others for a in other.operations for b in group.operations
+    )
 
 
 def _first(operation: Operation, number: int) -> Group:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from .fusion import Group, Kind, group_operations, later_readers
+from .fusion import Group, Kind, group_operations, later_readers, side_by_side
 from .operations import Operation, Product, RangeSum, Special
 from .platform import Matrix
 from .product_ends import with_epilogues
@@ -55,10 +55,13 @@ def plan_steps(
     steps: list[Step] = []
     phases: list[int] = []
     workspace = 0
-    for group in group_operations(operations, fuse=fuse):
+    groups = group_operations(operations, fuse=fuse)
+    for beside in side_by_side(groups) if fuse else [[group] for group in groups]:
+        group = beside[0]
         stores = _stores(group, readers)
         if group.kind is Kind.MAP:
-            steps.append(map_kernel(group.operations, stores))  # type: ignore[arg-type]
+            parts = [(part.operations, _stores(part, readers)) for part in beside]
+            steps.append(map_kernel(parts))  # type: ignore[arg-type]
         elif group.kind is Kind.ROWS:
             steps.append(RowKernel(group.operations, group.depth, stores).launch())  # type: ignore[arg-type]
         elif group.kind is Kind.COLUMNS:

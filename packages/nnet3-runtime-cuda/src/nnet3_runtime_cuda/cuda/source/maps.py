@@ -56,21 +56,31 @@ def unravel(text: KernelText, linear: str, shape: tuple[int, ...], prefix: str) 
     return tuple(reversed(names))
 
 
-def map_kernel(operations: Sequence[Map], stores: Stores) -> Launch:
-    """The kernel of operations of one shape."""
-    operations, shape = collapsed(operations)
-    size = math.prod(shape)
-    if size >= INDEX_LIMIT:
-        raise ValueError(f"expected less than 2^31 elements, found {size}")
+def map_kernel(parts: Sequence[tuple[Sequence[Map], Stores]]) -> Launch:
+    """The kernel of operations of one shape, or of several such that do not touch each other.
+
+    Each part has blocks of its own, so that all threads of a block do the same.
+    """
     text = KernelText()
-    text.guard(operations[0].guards)
-    text.line(f"const unsigned i = blockIdx.x * {THREADS}u + threadIdx.x;")
-    text.line(f"if (i >= {size}u) return;")
-    chain = Chain(text, unravel(text, "i", shape, "i"), "i")
-    for number, operation in enumerate(operations):
-        chain.run(operation, store=stores(number))
-    chain.store_all()
-    return finish(text, (-(-size // THREADS), 1, 1), (THREADS, 1, 1))
+    text.guard(parts[0][0][0].guards)
+    blocks = 0
+    for operations, stores in parts:
+        operations, shape = collapsed(operations)
+        size = math.prod(shape)
+        if size >= INDEX_LIMIT:
+            raise ValueError(f"expected less than 2^31 elements, found {size}")
+        last = blocks + -(-size // THREADS)
+        text.line(f"if (blockIdx.x < {last}u) {{")
+        text.line(f"const unsigned i = (blockIdx.x - {blocks}u) * {THREADS}u + threadIdx.x;")
+        text.line(f"if (i >= {size}u) return;")
+        chain = Chain(text, unravel(text, "i", shape, "i"), "i")
+        for number, operation in enumerate(operations):
+            chain.run(operation, store=stores(number))
+        chain.store_all()
+        text.line("return;")
+        text.line("}")
+        blocks = last
+    return finish(text, (blocks, 1, 1), (THREADS, 1, 1))
 
 
 def collapsed(operations: Sequence[Map]) -> tuple[list[Map], tuple[int, ...]]:
