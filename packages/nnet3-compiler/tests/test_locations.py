@@ -82,6 +82,7 @@ class TestBackwardLists:
         lists = unique_lists(table, matrix_of)
 
         assert np.array_equal(np.max([table * 0 - 1, *lists], axis=0), table)
+        assert all((part >= 0).any() for part in lists)
         for part in lists:
             named = [(matrix_of[pair[0]], pair[1]) for pair in part.tolist() if pair[0] >= 0]
             assert len(set(named)) == len(named)

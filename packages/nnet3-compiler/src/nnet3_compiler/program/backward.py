@@ -210,10 +210,9 @@ def unique_lists(pairs: IntArray, matrix_of_submatrix: IntArray) -> list[IntArra
     present = pairs[:, 0] >= 0
     if not present.any():
         return []
-    matrix = matrix_of_submatrix[pairs[:, 0]].astype(np.int64)
-    key = matrix * (int(pairs[:, 1].max()) + 1) + pairs[:, 1]
-    number = occurrence(key)
-    number[~present] = NONE
+    matrix = matrix_of_submatrix[pairs[present, 0]].astype(np.int64)
+    number = np.full(len(pairs), NONE, np.int64)
+    number[present] = occurrence(matrix * (int(pairs[:, 1].max()) + 1) + pairs[present, 1])
     last = int(number.max())
     if last == 0:
         return [pairs]
