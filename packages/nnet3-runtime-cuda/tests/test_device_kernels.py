@@ -1,0 +1,94 @@
+"""Kernels made for devices, on the processor: what the reference cases leave out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from computations import request, single
+from nnet3_compiler import compile_computation
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.cuda.dry_run import DryRun
+from nnet3_runtime_cuda.cuda.host import HostPlatform, compiler
+from nnet3_runtime_cuda.cuda.views import View
+
+TIMES = range(4)
+
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+
+MASKS = {
+    "dropout": "type=DropoutComponent dim=40 dropout-proportion=0.5",
+    "dropout of rows": "type=DropoutComponent dim=40 dropout-proportion=0.5 dropout-per-frame=true",
+    "general dropout": "type=GeneralDropoutComponent dim=40 dropout-proportion=0.5",
+    "bands": "type=GeneralDropoutComponent dim=40 specaugment-max-proportion=0.5",
+}
+
+
+def outputs(component: str, *, seed: int) -> list[np.ndarray]:
+    """What a component makes of ones, in two runs."""
+    nnet = single(component, dim=40)
+    computation = compile_computation(nnet, request(TIMES, TIMES))
+    computer = NnetComputer(DeviceNnet(nnet, device=HostPlatform(), seed=seed), computation)
+    ones = np.ones((2 * len(TIMES), 40), dtype=np.float32)
+    return [computer.forward({"input": ones})["output"] for _ in range(2)]
+
+
+@needs_compiler
+@pytest.mark.parametrize("component", MASKS.values(), ids=MASKS)
+def test_masks_come_from_the_seed(component: str) -> None:
+    """Equal seeds give equal masks of two values, and each run gives another one."""
+    first, again, other = (outputs(component, seed=seed) for seed in (5, 5, 6))
+
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first[0], first[1])
+    assert not np.array_equal(first, other)
+    assert len(np.unique(first)) == 2
+    assert np.unique(first)[0] == 0.0
+
+
+@needs_compiler
+def test_uniform_numbers() -> None:
+    """About the given proportion of many elements is dropped."""
+    nnet = single("type=DropoutComponent dim=500 dropout-proportion=0.3", dim=500)
+    computation = compile_computation(nnet, request(range(100), range(100)))
+    ones = np.ones((200, 500), dtype=np.float32)
+
+    kept = NnetComputer(nnet, computation, HostPlatform()).forward({"input": ones})["output"]
+
+    assert abs(kept.mean() - 0.7) < 0.01
+    assert np.abs(kept.mean(axis=0) - 0.7).max() < 0.2
+
+
+def view(shape: tuple[int, ...], strides: tuple[int, ...], address: int = 1 << 20) -> View:
+    """A view of float32."""
+    return View(address, shape, strides, "f4")
+
+
+@pytest.mark.parametrize(
+    ("other", "overlaps"),
+    [
+        (view((4, 3), (8, 1), (1 << 20) + 12), True),  # columns 3 to 5
+        (view((4, 4), (8, 1), (1 << 20) + 16), False),  # columns 4 to 7
+        (view((4, 1), (8, 1), (1 << 20) + 16), False),
+        (view((2, 4), (-8, 1), (1 << 20) + 32), True),  # rows 1 and 0
+        (view((2, 4), (8, 1), (1 << 20) + 128), False),  # behind
+    ],
+)
+def test_views_overlap(other: View, overlaps: bool) -> None:
+    """Columns of the same rows lie between each other, and have no element in common."""
+    columns = view((4, 4), (8, 1))
+
+    assert columns.overlaps(other) is overlaps
+    assert other.overlaps(columns) is overlaps
+
+
+def test_element_wise_work_is_one_kernel() -> None:
+    """A sigmoid is four operations and one kernel; its output, used once, is stored once."""
+    nnet = single("type=SigmoidComponent dim=40", dim=40)
+    platform = DryRun()
+    computation = compile_computation(nnet, request(TIMES, TIMES, training=False))
+
+    NnetComputer(nnet, computation, platform)
+
+    (source,) = platform.sources
+    (kernel,) = [text for text in source.split('extern "C"') if "exp_(v" in text]
+    assert kernel.count("] = v") == 1
