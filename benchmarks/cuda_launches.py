@@ -26,8 +26,8 @@ from nnet3_runtime_cuda.cuda.fusion import group_operations
 from nnet3_runtime_cuda.cuda.kernels import Plan, plan_steps
 from nnet3_runtime_cuda.cuda.natural_gradient import Estimate
 from nnet3_runtime_cuda.cuda.operations import Operation, Product
+from nnet3_runtime_cuda.cuda.pending import PendingSegment
 from nnet3_runtime_cuda.cuda.product_ends import with_epilogues
-from nnet3_runtime_cuda.cuda.tape import PendingSegment
 from nnet3_runtime_cuda.lowering import lower
 
 FLOPS, BYTES = 67e12, 4.8e12

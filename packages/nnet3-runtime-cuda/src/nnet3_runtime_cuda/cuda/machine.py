@@ -18,10 +18,11 @@ from .exchange import Exchange
 from .kernels import Plan, plan_steps
 from .memory import ShadowMemory
 from .natural_gradient import Estimates
+from .pending import PendingSegment
 from .platform import Platform
 from .program import Binder, DeviceSegment
 from .program_memory import ProgramMemory
-from .tape import DeviceTape, PendingSegment
+from .tape import DeviceTape
 
 
 class DeviceMachine(Machine):
