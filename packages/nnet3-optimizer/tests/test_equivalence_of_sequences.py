@@ -10,7 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import NnetComputation, compile_computation
 from nnet3_compiler.commands import SCHEMA, CopyRows
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
+from nnet3_compiler.declaration import (
+    ALPHA_COLUMN,
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
+    alpha_bits,
+)
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import EquivalenceError, optimize
@@ -187,3 +192,18 @@ def test_sequences_that_are_mixed_up() -> None:
     assert verdict(nnet, compiled, other, SEQUENCES) == "irregular"
     with pytest.raises(EquivalenceError, match="'output' in segment 0 differs in"):
         Prover(nnet).verify(compiled, other)
+
+
+def test_the_command_at_fault_is_named() -> None:
+    """A wrong scale far below the output is found, past components that only pass it on."""
+    nnet, compiled, optimized = tdnn()
+    table = optimized.command_table.copy()
+    scaled = np.flatnonzero(table[:, ALPHA_COLUMN] == alpha_bits(0.5))
+    table[scaled[0], ALPHA_COLUMN] = alpha_bits(0.75)
+    other = attrs.evolve(optimized, command_table=table)
+
+    with pytest.raises(EquivalenceError, match=r"after, c\d+: .* 0\.75 \* ") as caught:
+        Prover(nnet).verify(compiled, other)
+
+    assert int(scaled[0]) in caught.value.commands[1]
+    assert "affine3" not in str(caught.value)

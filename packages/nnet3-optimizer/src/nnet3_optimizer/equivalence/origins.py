@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
+from itertools import product
 from typing import TYPE_CHECKING
 
 import attrs
@@ -10,6 +11,7 @@ from nnet3_compiler.commands import (
     AddRows,
     AddRowsMulti,
     AddToRowsMulti,
+    AllocMatrixZeroed,
     CopyRows,
     CopyRowsMulti,
     CopyToRowsMulti,
@@ -19,6 +21,7 @@ from nnet3_compiler.commands import (
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
 
+from nnet3_optimizer.equivalence.components import COMPONENT_CALLS
 from nnet3_optimizer.equivalence.differences import first_column
 from nnet3_optimizer.equivalence.execution import execute
 from nnet3_optimizer.equivalence.matrices import Stretches
@@ -187,8 +190,8 @@ def commands_behind(
 ) -> Commands:
     """Returns the commands, in either computation, that first compute something else.
 
-    From the element that differs it goes back to what computed it, and as long as that is one call
-    of the same component in both, to the first of its arguments that differs.
+    From the element that differs it goes back to what computed it, and as long as a component is
+    called in both with arguments that differ, to the first of these.
 
     Args:
         nnet: The network.
@@ -215,43 +218,82 @@ def commands_behind(
 
 def _descend(runs: list[_Recorder], elements: list[_Element]) -> Commands:
     while True:
-        found = [list(run.sources(each)) for run, each in zip(runs, elements, strict=True)]
+        found = [_without_zeros(run, each) for run, each in zip(runs, elements, strict=True)]
         one, other = (tuple(sorted({c for s in each for c in s.commands})) for each in found)
-        if len(found[0]) != 1 or len(found[1]) != 1:
-            return one, other
-        steps = found[0][0].step, found[1][0].step
-        calls = [run.writes[step] for run, step in zip(runs, steps, strict=True)]
-        difference = _first_difference(runs, calls, (found[0][0].row, found[1][0].row))
+        difference = _first_of(runs, *found)
         if difference is None:
             return one, other
-        number, rows, column = difference
+        steps, number, rows, column = difference
         elements = [
             run.element_read(step, number, row, column)
             for run, step, row in zip(runs, steps, rows, strict=True)
         ]
 
 
+def _first_of(
+    runs: list[_Recorder], one: list[_Source], other: list[_Source]
+) -> tuple[tuple[int, int], int, tuple[int, int], int] | None:
+    """Returns the first calls of a component that differ in an argument, and the argument.
+
+    What both computations call with the same arguments is not looked at. None if nothing is left:
+    then it is what copies and sums make of it that differs.
+    """
+    left, differing = list(other), []
+    for mine in one:
+        found = None
+        for its in left:
+            calls = [runs[0].writes[mine.step], runs[1].writes[its.step]]
+            if _is_same_call(runs, calls):
+                found = _first_difference(runs, calls, (mine.row, its.row))
+                if found is None:
+                    left.remove(its)
+                    break
+        else:
+            if found is not None:
+                differing.append(mine)
+    for mine, its in product(differing, left):
+        calls = [runs[0].writes[mine.step], runs[1].writes[its.step]]
+        if _is_same_call(runs, calls):
+            found = _first_difference(runs, calls, (mine.row, its.row))
+            if found is not None:
+                return (mine.step, its.step), *found
+    return None
+
+
+def _is_same_call(runs: list[_Recorder], calls: list[_Write]) -> bool:
+    """Whether two commands call the same component in the same way."""
+    one, other = (
+        run.computation.command_table[call.command, [OPCODE_COLUMN, FIRST_OPERAND_COLUMN]].tolist()
+        for run, call in zip(runs, calls, strict=True)
+    )
+    return one[0] in COMPONENT_CALLS and one == other
+
+
+def _without_zeros(run: _Recorder, element: _Element) -> list[_Source]:
+    """Returns what an element comes from; zeros that something was added to say nothing."""
+    sources = list(run.sources(element))
+    opcodes = run.computation.command_table[:, OPCODE_COLUMN]
+    others = [s for s in sources if opcodes[s.commands[-1]] != AllocMatrixZeroed.OPCODE]
+    return others or sources
+
+
 def _first_difference(
     runs: list[_Recorder], calls: list[_Write], rows: tuple[int, int]
 ) -> tuple[int, tuple[int, int], int] | None:
-    """Returns operand, rows and column of the first argument that differs.
-
-    None if none does, or they are no calls of the same component.
+    """Returns operand, rows and column of the first argument that differs, None if none does.
 
     Args:
         runs: The runs of the two computations.
-        calls: What wrote an element that differs, in each.
+        calls: Calls of the same component that wrote an element that differs, in each.
         rows: The row of the element, in each.
     """
-    tables = [
-        run.computation.command_table[call.command] for run, call in zip(runs, calls, strict=True)
-    ]
-    component = FIRST_OPERAND_COLUMN + 1
-    if not (tables[0][:component] == tables[1][:component]).all():
-        return None
+    table = runs[0].computation.command_table
+    component = int(table[calls[0].command, FIRST_OPERAND_COLUMN])
     for number, (mine, its) in enumerate(zip(*(call.reads for call in calls), strict=False)):
         keys, others = list(mine[1].keys()), list(its[1].keys())
-        pairs = [rows, *((row, row) for row in range(min(len(keys), len(others))))]
+        pairs = [rows]
+        if not runs[0].components[component].works_by_rows:
+            pairs += [(row, row) for row in range(min(len(keys), len(others)))]
         for row, its_row in pairs:
             if row < len(keys) and its_row < len(others) and keys[row] != others[its_row]:
                 column = first_column(mine[1], its[1], row, its_row)
