@@ -17,8 +17,8 @@ from ..tape import Array, Tape
 from .affine_gradient import AffinePreconditioner, add_affine_gradient
 from .base import Backpropagation, Kernel, Propagation, kernel_for
 from .counts import add_total
-from .elementwise import RowPreconditioner, record_vector_update
 from .nonlinear import tanh_derivative
+from .vector_gradient import RowPreconditioner, record_vector_update
 
 
 class _GruKernel(Kernel):
