@@ -59,6 +59,8 @@ def extended(info: MatrixDebugInfo, rows: int) -> MatrixDebugInfo:
     """Returns the debug info of a matrix with so many rows more, which stand for nothing."""
     if info.node < 0:
         return info
-    padding = np.repeat(info.cindexes[-1:], rows, axis=0)
+    cindexes = info.cindexes
+    padding = np.repeat(cindexes[-1:], rows, axis=0)
     padding[:, T] = NO_TIME
-    return MatrixDebugInfo(is_deriv=info.is_deriv, pattern=np.concatenate([info.cindexes, padding]))
+    pattern = freeze(np.concatenate([cindexes, padding]))
+    return MatrixDebugInfo(is_deriv=info.is_deriv, pattern=pattern)
