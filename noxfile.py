@@ -85,12 +85,22 @@ def typing(session: nox.Session) -> None:
     session.run("mypy", *(str(path.with_name("src")) for path in PROJECTS))
 
 
-@nox.session(requires=["wheels"], default=False)
+@nox.session(requires=["wheels"])
 def kernels(session: nox.Session) -> None:
-    """Compile the kernels of all reference cases for three CUDA architectures; needs no device."""
+    """Compile CUDA kernels for three architectures, a third of the reference cases for each.
+
+    No device is needed. With NVRTC_ALL=1 in the environment, all are compiled for all three.
+    """
     session.install(FROM_WHEELS, *PACKAGES, "--group=integration", "nvidia-cuda-nvrtc>=13,<14")
-    chosen = ("tests/test_device_path.py", "-k", "compile", *session.posargs)
-    session.run("pytest", *chosen, env={"NVRTC_ALL": "1"})
+    session.run("pytest", "tests/test_device_path.py", "-k", "compile", *session.posargs)
+
+
+@nox.session(requires=["wheels"], default=False)
+@nox.parametrize("python", ["3.12", "3.13"])
+def newer(session: nox.Session) -> None:
+    """Run the packages' tests with newer versions of Python than the oldest one."""
+    session.install(FROM_WHEELS, *PACKAGES, "--group=test")
+    session.run("pytest", "packages", *session.posargs)
 
 
 def install_for_gpu(session: nox.Session) -> None:
