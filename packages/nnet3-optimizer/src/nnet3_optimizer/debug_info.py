@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import attrs
 import numpy as np
-from nnet3_compiler.arrays import freeze
+from nnet3_compiler.arrays import IntArray, freeze
 from nnet3_compiler.debug_info import NO_DEBUG_INFO, NODE, MatrixDebugInfo, T
 from nnet3_descriptors.indexes import NO_TIME
 
@@ -59,8 +59,14 @@ def extended(info: MatrixDebugInfo, rows: int) -> MatrixDebugInfo:
     """Returns the debug info of a matrix with so many rows more, which stand for nothing."""
     if info.node < 0:
         return info
-    cindexes = info.cindexes
+    size = len(info.sequences)
+    if size and rows % (info.block * size) == 0:  # the same for all sequences
+        return attrs.evolve(info, pattern=_padded(info.pattern, rows // size))
+    return MatrixDebugInfo(is_deriv=info.is_deriv, pattern=_padded(info.cindexes, rows))
+
+
+def _padded(cindexes: IntArray, rows: int) -> IntArray:
+    """Returns cindexes and so many more, which stand for nothing."""
     padding = np.repeat(cindexes[-1:], rows, axis=0)
     padding[:, T] = NO_TIME
-    pattern = freeze(np.concatenate([cindexes, padding]))
-    return MatrixDebugInfo(is_deriv=info.is_deriv, pattern=pattern)
+    return freeze(np.concatenate([cindexes, padding]))
