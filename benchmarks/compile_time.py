@@ -98,7 +98,7 @@ def measure(nnet: Nnet, request: ComputationRequest, runs: int) -> Times:
 
 
 def network(name: str, scale: float, *, train: bool) -> Nnet:
-    """Returns a benchmark network; its hidden sizes do not matter for compiling."""
+    """Returns a benchmark network; its hidden sizes decide which passes are worth their while."""
     nnet = parse_config(BENCHMARKS[name].config(scale))
     return nnet if train else set_test_mode(nnet)
 
