@@ -95,8 +95,7 @@ def kernels(session: nox.Session) -> None:
     session.run("pytest", "tests/test_device_path.py", "-k", "compile", *session.posargs)
 
 
-@nox.session(requires=["wheels"], default=False)
-@nox.parametrize("python", ["3.12", "3.13"])
+@nox.session(python=["3.12", "3.13"], requires=["wheels"], default=False)
 def newer(session: nox.Session) -> None:
     """Run the packages' tests with newer versions of Python than the oldest one."""
     session.install(FROM_WHEELS, *PACKAGES, "--group=test")
