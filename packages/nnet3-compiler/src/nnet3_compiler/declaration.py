@@ -99,10 +99,6 @@ class Operand:
         """The smallest value: 1 for a matrix that must be there."""
         return int(self.kind in MATRIX_KINDS and not self.optional)
 
-    def access_for(self, properties: ComponentProperties) -> Access:
-        """Returns the access when the command runs a component with these properties."""
-        return Access.READ_WRITE if self.adds_if & properties else self.access
-
 
 _OPERAND = "nnet3_compiler operand"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from nnet3_descriptors.indexes import IndexArray, N, T, X
+from nnet3_descriptors.indexes import IndexArray, N, T, X, index_order
 from nnet3_descriptors.nnet import Nnet
 from nnet3_descriptors.nodes import ComponentNode, InputNode
 
@@ -144,8 +144,7 @@ def _chain(
 def _first_bit(grid: Grid, rows: Bits) -> Bits:
     """Returns the first of some rows, in the order of indexes."""
     indexes = grid.frame.indexes(rows)
-    order = np.lexsort((indexes[:, N], indexes[:, X], indexes[:, T]))
-    return grid.frame.set_of(indexes[order[:1]])
+    return grid.frame.set_of(indexes[index_order(indexes)[:1]])
 
 
 def _row(nnet: Nnet, grid: Grid, node: int, bit: Bits) -> Row:
