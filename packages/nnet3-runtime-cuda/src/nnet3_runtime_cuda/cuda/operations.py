@@ -99,22 +99,20 @@ class Map(Operation):
 
 
 @attrs.frozen(slots=True, kw_only=True)
-class RowReduce(Operation):
-    """out[i] = sum, maximum or sum of products over the last axis of the operands.
+class Reduce(Operation):
+    """Elements of the operands come together in fewer elements of the output.
 
     Attributes:
-        function: "sum", "maximum" or "dot" (two operands).
-        operands: All of the shape (outer..., n).
-        out: (outer...).
+        operands: All of one shape.
+        out: Where results go.
     """
 
-    function: str
     operands: tuple[View, ...]
     out: View
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(outer..., n)."""
+        """That of the operands."""
         return self.operands[0].shape
 
     @property
@@ -127,29 +125,24 @@ class RowReduce(Operation):
 
 
 @attrs.frozen(slots=True, kw_only=True)
-class ColumnReduce(Operation):
-    """out[c] = sum over the rows of the operand, or of the products of two.
+class RowReduce(Reduce):
+    """out[i] = sum, maximum or sum of products over the last axis of the operands.
+
+    The operands have the shape (outer..., n), out has (outer...).
 
     Attributes:
-        operands: One or two, (rows, columns).
-        out: (columns,).
+        function: "sum", "maximum" or "dot" (two operands).
     """
 
-    operands: tuple[View, ...]
-    out: View
+    function: str
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(rows, columns)."""
-        return self.operands[0].shape
 
-    @property
-    def writes(self) -> tuple[View, ...]:
-        """The output."""
-        return (self.out,)
+@attrs.frozen(slots=True, kw_only=True)
+class ColumnReduce(Reduce):
+    """out[c] = sum over the rows of the operand, or of the products of two.
 
-    def _reads(self) -> tuple[View, ...]:
-        return self.operands
+    The one or two operands have the shape (rows, columns), out has (columns,).
+    """
 
 
 @attrs.frozen(slots=True, kw_only=True)
