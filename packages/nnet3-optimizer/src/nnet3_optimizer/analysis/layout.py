@@ -38,6 +38,10 @@ class Layout:
         whole[0] = False
         return whole
 
+    def are_whole(self, *submatrices: int) -> bool:
+        """Whether each of these submatrices covers its matrix."""
+        return bool(self.is_whole[list(submatrices)].all())
+
     @cached_property
     def whole_submatrix(self) -> Ids:
         """(M,) int64: for each matrix the first submatrix that covers it, or 0."""

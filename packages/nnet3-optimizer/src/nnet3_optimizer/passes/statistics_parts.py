@@ -142,19 +142,21 @@ class _Finder:
         pool = Propagate.from_row(self._row(pool_at))
         copies: list[int] = []
         given = self._matrix(pool.input)
-        made = self._users(given, writing=True)
-        readers = [set(self._users(given, writing=False))]
+        made = self.uses.users_of(given, writing=True)
+        readers = [set(self.uses.users_of(given, writing=False))]
         if len(made) == 1 and self._copies_whole(made[0]):
             copies.append(made[0])
             given = self._matrix(self._row(made[0])[_INPUT])
-            made = self._users(given, writing=True)
-            readers.append(set(self._users(given, writing=False)))
+            made = self.uses.users_of(given, writing=True)
+            readers.append(set(self.uses.users_of(given, writing=False)))
         if len(made) != 1 or self._row(made[0])[OPCODE_COLUMN] != Propagate.OPCODE:
             return None
         extract = Propagate.from_row(self._row(made[0]))
         component = self.program.nnet.components[extract.component]
         whole = (pool.input, pool.output, extract.input, extract.output)
-        if component.type != "StatisticsExtractionComponent" or not self._is_whole(*whole):
+        if component.type != "StatisticsExtractionComponent" or not self.program.layout.are_whole(
+            *whole
+        ):
             return None
         forward = _Chain(
             extract=extract,
@@ -178,7 +180,7 @@ class _Finder:
             return None
         pool_back = _BACKWARD[row[OPCODE_COLUMN]].from_row(row)
         deriv, copies = self._matrix(pool_back.input_deriv), list(chain.copies)
-        used = self._users(deriv, writing=False)
+        used = self.uses.users_of(deriv, writing=False)
         if not deriv or not self._is_written_once(pool_back.input_deriv, pool_back_at):
             return None
         if len(used) == 1 and self._copies_whole(used[0]):
@@ -186,7 +188,7 @@ class _Finder:
             copied = self._row(used[0])[_OUTPUT]
             if not self._is_written_once(copied, used[0]):
                 return None
-            used = self._users(self._matrix(copied), writing=False)
+            used = self.uses.users_of(self._matrix(copied), writing=False)
         if len(used) != 1 or self._row(used[0])[OPCODE_COLUMN] not in _BACKWARD:
             return None
         row = self._row(used[0])
@@ -203,7 +205,7 @@ class _Finder:
         )
         fits = [
             extract_back.component == chain.extract.component,
-            extract_back.input_deriv > 0 and self._is_whole(*named),
+            extract_back.input_deriv > 0 and self.program.layout.are_whole(*named),
             same_frames and unchanged,
             pool_back.precomputed_indexes == chain.pool.precomputed_indexes,
             extract_back.precomputed_indexes == chain.extract.precomputed_indexes,
@@ -227,23 +229,15 @@ class _Finder:
     def _matrix(self, submatrix: int) -> int:
         return self.uses.parts[submatrix].matrix
 
-    def _is_whole(self, *submatrices: int) -> bool:
-        return bool(self.program.layout.is_whole[list(submatrices)].all())
-
-    def _users(self, matrix: int, *, writing: bool) -> list[int]:
-        at = self.uses.of_matrix(matrix)
-        commands = self.uses.command[at[self.uses.writes[at] == writing]]
-        return list(dict.fromkeys(commands.tolist()))  # each once, in order
-
     def _is_written_once(self, submatrix: int, command: int) -> bool:
-        return self._users(self._matrix(submatrix), writing=True) == [command]
+        return self.uses.users_of(self._matrix(submatrix), writing=True) == [command]
 
     def _copies_whole(self, command: int) -> bool:
         row = self._row(command)
         return (
             row[OPCODE_COLUMN] == MatrixCopy.OPCODE
             and row[ALPHA_COLUMN] == _ONE
-            and self._is_whole(row[_OUTPUT], row[_INPUT])
+            and self.program.layout.are_whole(row[_OUTPUT], row[_INPUT])
         )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from nnet3_compiler.arrays import expand_ranges
 from nnet3_compiler.commands import AllocMatrixZeroed
 from nnet3_optimizer.analysis.accesses import WRITE
-from nnet3_optimizer.analysis.csr import Bools, Ids, ordering, positions_in_lists, splits_of
+from nnet3_optimizer.analysis.csr import Bools, Ids, ordering, splits_of
 from nnet3_optimizer.analysis.variables import COL_OFFSET, MATRIX, NUM_COLS, NUM_ROWS, ROW_OFFSET
 from nnet3_optimizer.program import Program
 
@@ -77,6 +78,12 @@ class Uses:
         """Returns the accesses to a matrix, in the order of the commands."""
         return self._by_matrix[self._splits[matrix] : self._splits[matrix + 1]]
 
+    def users_of(self, matrix: int, *, writing: bool) -> list[int]:
+        """Returns the commands that write to a matrix, or only read it, each once, in order."""
+        at = self.of_matrix(matrix)
+        commands = self.command[at[self.writes[at] == writing]]
+        return list(dict.fromkeys(commands.tolist()))
+
     def read_by(self, command: int) -> list[int]:
         """Returns the submatrices that a command reads and does not write."""
         at = slice(int(self._by_command[command]), int(self._by_command[command + 1]))
@@ -86,7 +93,7 @@ class Uses:
     def reads_of(self, commands: Ids) -> Ids:
         """Returns the accesses of commands to submatrices that they read and do not write."""
         begin, end = self._by_command[commands], self._by_command[commands + 1]
-        at = np.repeat(begin, end - begin) + positions_in_lists(end - begin)
+        at = expand_ranges(begin, end - begin)
         reads: Ids = at[~self.writes[at]]
         return reads
 
@@ -121,7 +128,7 @@ class Uses:
             begin, end = written[:, COL_OFFSET], written[:, COL_OFFSET] + written[:, NUM_COLS]
             meets = (begin < col + cols) & (end > col)
             counts = written[meets, NUM_ROWS]
-            rows = np.repeat(written[meets, ROW_OFFSET], counts) + positions_in_lists(counts)
+            rows = expand_ranges(written[meets, ROW_OFFSET], counts)
             last = np.full(self._num_rows[matrix], -1, dtype=np.int64)
             last[rows] = np.repeat(self.command[at[meets]], counts)
             self._last_writes[key] = last

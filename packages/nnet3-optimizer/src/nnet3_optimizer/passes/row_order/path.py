@@ -93,22 +93,13 @@ class Path:
     def _matrix(self, submatrix: int) -> int:
         return self.uses.parts[submatrix].matrix
 
-    def _users(self, matrix: int, *, writing: bool) -> list[int]:
-        """The commands that write to a matrix, or only read it; freeing it does not count."""
-        at = self.uses.of_matrix(matrix)
-        commands = self.uses.command[at[self.uses.writes[at] == writing]]
-        return list(dict.fromkeys(commands.tolist()))  # each once, in order
-
-    def _is_whole(self, *submatrices: int) -> bool:
-        return bool(self.program.layout.is_whole[list(submatrices)].all())
-
     def _copies_whole(self, command: int, opcode: int) -> bool:
         """Whether a command copies one whole matrix to another, as it is."""
         row = self._row(command)
         return (
             row[OPCODE_COLUMN] == opcode
             and row[ALPHA_COLUMN] == _ONE
-            and self._is_whole(row[FIRST], row[SECOND])
+            and self.program.layout.are_whole(row[FIRST], row[SECOND])
         )
 
     # -- following the path --------------------------------------------------------------------
@@ -137,7 +128,7 @@ class Path:
         """
         nothing = NONE, NONE
         provided, node = self._row(self._output)[FIRST:THIRD]
-        writers = self._users(self._matrix(provided), writing=True)
+        writers = self.uses.users_of(self._matrix(provided), writing=True)
         if len(writers) != 1 or not self._copies_whole(writers[0], CopyRows.OPCODE):
             return nothing
         row = self._row(writers[0])
@@ -154,7 +145,7 @@ class Path:
         accepted = self._accepted(node)
         if accepted == NONE:
             return value, NONE
-        readers = self._users(accepted, writing=False)
+        readers = self.uses.users_of(accepted, writing=False)
         if len(readers) != 1 or not self._copies_whole(readers[0], CopyRows.OPCODE):
             return nothing
         row = self._row(readers[0])
@@ -162,7 +153,7 @@ class Path:
             return nothing
         self.first_copy = readers[0]
         deriv = self._matrix(row[FIRST])
-        return (value, deriv) if self._users(deriv, writing=True) == readers else nothing
+        return (value, deriv) if self.uses.users_of(deriv, writing=True) == readers else nothing
 
     def _accepted(self, node: int) -> int:
         """The matrix of the derivative of an output; NONE if there is none."""
@@ -182,8 +173,8 @@ class Path:
             given, given_deriv = found
             matrices = [each for each in (value, given, deriv, given_deriv) if each != NONE]
             steps += len(matrices)
-            sources = self._users(given, writing=True)
-            targets = [] if given_deriv == NONE else self._users(given_deriv, writing=False)
+            sources = self.uses.users_of(given, writing=True)
+            targets = [] if given_deriv == NONE else self.uses.users_of(given_deriv, writing=False)
             can_start = all(self._can_gather(each, given) for each in sources) and all(
                 self._can_take(each, given_deriv) for each in targets
             )
@@ -205,12 +196,12 @@ class Path:
                 if len(targets) != 1 or not self._copies_whole(targets[0], MatrixCopy.OPCODE):
                     return
                 deriv = self._matrix(self._row(targets[0])[FIRST])
-                if self._users(deriv, writing=True) != targets:
+                if self.uses.users_of(deriv, writing=True) != targets:
                     return
 
     def _component(self, value: int, deriv: int, reader: int) -> tuple[int, int] | None:
         """The input and input derivative of the component that makes a value; None for rule 2."""
-        writers = self._users(value, writing=True)
+        writers = self.uses.users_of(value, writing=True)
         if len(writers) != 1 or self._row(writers[0])[OPCODE_COLUMN] != Propagate.OPCODE:
             return None
         forward = Propagate.from_row(self._row(writers[0]))
@@ -219,9 +210,9 @@ class Path:
         if not properties & Property.SIMPLE or properties & wrong:
             return None
         given = self._matrix(forward.input)
-        if given == value or not self._is_whole(forward.input, forward.output):
+        if given == value or not self.program.layout.are_whole(forward.input, forward.output):
             return None
-        backward = [] if deriv == NONE else self._users(deriv, writing=False)
+        backward = [] if deriv == NONE else self.uses.users_of(deriv, writing=False)
         given_deriv = NONE
         if deriv != NONE:
             if len(backward) != 1 or self._row(backward[0])[OPCODE_COLUMN] not in _BACKWARD:
@@ -231,17 +222,20 @@ class Path:
             named = row.output_deriv, row.input_deriv, row.input_value, row.output_value
             fits = [
                 row.component == forward.component,
-                self._is_whole(*(each for each in named if each)),
+                self.program.layout.are_whole(*(each for each in named if each)),
                 self._matrix(row.output_deriv) == deriv,
                 self._matrix(row.input_value) in (NONE, given),
                 self._matrix(row.output_value) in (NONE, value),
                 given_deriv not in (deriv, value, given),
-                given_deriv == NONE or self._users(given_deriv, writing=True) == backward,
+                given_deriv == NONE or self.uses.users_of(given_deriv, writing=True) == backward,
             ]
             if not all(fits):
                 return None
         allowed = {reader, writers[0], *backward}
-        others = {*self._users(value, writing=False), *self._users(given, writing=False)} - allowed
+        others = {
+            *self.uses.users_of(value, writing=False),
+            *self.uses.users_of(given, writing=False),
+        } - allowed
         if not all(self._stores_stats_of(each, value, given) for each in others):
             return None
         return given, given_deriv
@@ -254,7 +248,9 @@ class Path:
         return (
             self._matrix(stored.output) == value
             and self._matrix(stored.input) in (NONE, given)
-            and self._is_whole(*(each for each in (stored.output, stored.input) if each))
+            and self.program.layout.are_whole(
+                *(each for each in (stored.output, stored.input) if each)
+            )
         )
 
     def _all_rows(self, submatrix: int) -> bool:
