@@ -67,7 +67,27 @@ def test_ci_runs_the_command_of_the_readme() -> None:
     assert command == (ROOT / ".ci" / "run").read_text().splitlines()[-1]
 
 
-@pytest.mark.parametrize("path", re.findall(r"\]\(([^):]+)\)", README))
-def test_links_of_the_readme(path: str) -> None:
-    """Files and folders that the README points to exist."""
-    assert Path(ROOT, path).exists()
+def links(page: Path) -> list[str]:
+    """What a page in Markdown points to within the project."""
+    return re.findall(r"\]\(([^):]+)\)", page.read_text())
+
+
+def anchors(page: Path) -> set[str]:
+    """The names by which a link can point to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("packages/*/*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_of_pages(page: Path) -> None:
+    """Files, folders and headings that a page points to exist."""
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        if anchor:
+            text = target / "README.md" if target.is_dir() else target
+            assert anchor in anchors(text), link
