@@ -8,8 +8,8 @@ Times are processor time in milliseconds, the best of several runs, each from th
 compilation, optimization with its checks. "cold" is `CachingCompiler(nnet).compile(request)` for a
 network that nothing was compiled for before; "all", and the columns before it, are for one that has
 been seen: what follows from the network alone is remembered, as in use with varying lengths. The
-column "Kaldi" is what Kaldi's C++ needed for the same on another machine, multiplied by how much
-longer a loop in Python takes on this one than it took there; the ratio is that of "cold".
+column "Kaldi" is what Kaldi's C++ needs for the same (`kaldi.py`), scaled to this machine by the
+time of a loop in Python; the ratio is that of "cold".
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import attrs
+from kaldi import compilation_times
 from networks import BENCHMARKS, Benchmark
 from nnet3_compiler import compile_computation
 from nnet3_descriptors import Nnet, parse_config, set_test_mode
@@ -29,36 +30,6 @@ from nnet3_optimizer import CachingCompiler
 
 if TYPE_CHECKING:
     from nnet3_compiler import NnetComputation
-
-KALDI_MS = {
-    ("tdnnf", 64, True): 36.5,
-    ("tdnnf", 8, True): 32.4,
-    ("tdnnf", 8, False): 26.7,
-    ("tdnnf", 1, False): 13.0,
-    ("tdnn-lstm", 64, True): 55.4,
-    ("tdnn-lstm", 8, True): 59.7,
-    ("tdnn-lstm", 8, False): 35.9,
-    ("tdnn-lstm", 1, False): 36.9,
-    ("xvector", 64, True): 307.0,
-    ("xvector", 8, True): 411.0,
-    ("xvector", 8, False): 336.0,
-    ("xvector", 1, False): 119.0,
-    ("cnn-tdnnf", 64, True): 55.4,
-    ("cnn-tdnnf", 8, True): 43.9,
-    ("cnn-tdnnf", 8, False): 32.7,
-    ("cnn-tdnnf", 1, False): 16.0,
-}
-"""Kaldi's compilation and optimization: (network, sequences, whether for training) -> ms."""
-
-KALDI_LOOP_S = 0.58
-"""The loop of `calibration` on the machine of these figures."""
-
-
-def calibration() -> float:
-    """Returns how much longer this machine takes for a loop in Python (at the top of a module)."""
-    loop = compile("total = 0\nfor number in range(1_000_000): total += number", "loop", "exec")
-    run = functools.partial(exec, loop, {})
-    return best_ms(run, runs=5) / 1000 * 10 / KALDI_LOOP_S
 
 
 def best_ms(function: Callable[[], object], runs: int) -> float:
@@ -105,21 +76,23 @@ def network(name: str, scale: float, *, train: bool) -> Nnet:
 
 def print_table(names: list[str], runs: int, scale: float) -> None:
     """Prints a line for each network and request."""
-    factor = calibration()
-    print(f"calibration: this machine takes {factor:.2f} times as long\n")
+    kaldi, factor = compilation_times()
+    print(
+        f"calibration: this machine takes {factor:.2f} times as long as that of Kaldi's figures\n"
+    )
     print("network    n   case    graph  compile    all   cold   Kaldi  cold/Kaldi  commands")
-    for (name, sequences, train), kaldi_ms in KALDI_MS.items():
+    for (name, mode, sequences), kaldi_ms in kaldi.items():
         if name not in names:
             continue
+        train = mode == "train"
         nnet = network(name, scale, train=train)
         request = BENCHMARKS[name].request(sequences, train=train)
         times = measure(nnet, request, runs)
         optimized: NnetComputation = CachingCompiler(nnet).compile(request)
-        expected = kaldi_ms * factor
         print(
-            f"{name:9} {sequences:3}   {'train' if train else 'infer'}  {times.graph:6.1f} "
+            f"{name:9} {sequences:3}   {mode}  {times.graph:6.1f} "
             f"{times.compilation - times.graph:7.1f} {times.everything:7.1f} {times.cold:6.1f} "
-            f"{expected:7.1f} {times.cold / expected:10.2f}  {len(optimized.command_table):8}",
+            f"{kaldi_ms:7.1f} {times.cold / kaldi_ms:10.2f}  {len(optimized.command_table):8}",
             flush=True,
         )
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import functools
 
-from compile_time import best_ms, calibration, network, twice_as_long
+from compile_time import best_ms, network, twice_as_long
 from networks import BENCHMARKS
 from nnet3_descriptors import Nnet
 from nnet3_graph import ComputationGraph, ComputationRequest, build_computation_graph
@@ -68,7 +68,6 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("--scale", type=float, default=0.05, help="size of the hidden layers")
     args = parser.parse_args()
-    print(f"calibration: this machine takes {calibration():.2f} times as long as Kaldi's\n")
     print("network     n  case   cindexes  rules  graph  arrays  x frames   x n")
     for name in args.networks or BENCHMARKS:
         print_network(name, args.runs, args.scale)

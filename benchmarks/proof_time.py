@@ -2,6 +2,7 @@
 
     python benchmarks/proof_time.py                    # all four networks
     python benchmarks/proof_time.py tdnnf xvector
+    python benchmarks/proof_time.py --kinds 2 tdnnf    # sequences of two lengths
 
 Processor time, the best of several runs, for a network and request that nothing was compiled for
 before. "cold" is `CachingCompiler(nnet).compile(request)` in milliseconds: graph, compilation,
@@ -25,7 +26,7 @@ from compile_time import best_ms, best_ms_of, network
 from networks import BENCHMARKS
 from nnet3_compiler import NnetComputation, compile_computation
 from nnet3_descriptors import Nnet
-from nnet3_graph import ComputationRequest
+from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import (
     CachingCompiler,
     OptimizeOptions,
@@ -38,6 +39,10 @@ from nnet3_optimizer.pipeline import PIPELINE
 
 CASES = ((64, True), (8, True), (8, False), (1, False))
 """Sequences, and whether for training."""
+
+
+FRAMES = 6
+"""How many frames shorter sequences of one kind are than those of the one before."""
 
 
 @attrs.frozen(kw_only=True)
@@ -76,7 +81,19 @@ def measure(nnet: Nnet, request: ComputationRequest, runs: int) -> tuple[Times, 
     return times, optimized
 
 
-def print_table(names: list[str], runs: int) -> None:
+def of_kinds(request: ComputationRequest, kinds: int) -> ComputationRequest:
+    """Returns a request in which every so many sequences the lengths are the same, not all."""
+
+    def shortened(io: IoSpecification) -> IoSpecification:
+        n, t = io.indexes[:, :2].T
+        is_kept = (t <= t.max() - n % kinds * FRAMES) | (t.max() == t.min())
+        return attrs.evolve(io, indexes=io.indexes[is_kept])
+
+    inputs, outputs = (tuple(map(shortened, each)) for each in (request.inputs, request.outputs))
+    return attrs.evolve(request, inputs=inputs, outputs=outputs)
+
+
+def print_table(names: list[str], runs: int, kinds: int) -> None:
     """Prints a line for each network and request."""
     print(
         "network     n  case    cold ms  compile  optimize  check   plan  verify   each  excess"
@@ -85,7 +102,8 @@ def print_table(names: list[str], runs: int) -> None:
     for name in names:
         for sequences, train in CASES:
             nnet = network(name, 1.0, train=train)
-            times, optimized = measure(nnet, BENCHMARKS[name].request(sequences, train=train), runs)
+            request = of_kinds(BENCHMARKS[name].request(sequences, train=train), kinds)
+            times, optimized = measure(nnet, request, runs)
             plan = plan_memory(optimized)
             print(
                 f"{name:9} {sequences:3}  {'train' if train else 'infer'}   {times.cold:7.1f} "
@@ -105,8 +123,9 @@ def main() -> None:
         "networks", nargs="*", metavar="NETWORK", help="some of " + ", ".join(BENCHMARKS)
     )
     parser.add_argument("--runs", type=int, default=7, help="runs of which the best counts")
+    parser.add_argument("--kinds", type=int, default=1, help="how many lengths sequences have")
     arguments = parser.parse_args()
-    print_table(arguments.networks or list(BENCHMARKS), arguments.runs)
+    print_table(arguments.networks or list(BENCHMARKS), arguments.runs, arguments.kinds)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def test_counts_of_cindexes(case: ReferenceCase) -> None:
 
     graph = build_computation_graph(nnet, computation_request(case))
 
-    assert case.structure["cindexes"] == graph.counts_by_node(nnet)
+    assert case.structure["cindexes"] == graph.counts_by_node()
 
 
 @parametrize_cases(only=lambda case: bool(case.structure["is_simple"]) and case.info is not None)

@@ -41,7 +41,9 @@ class TestCommand:
 
     def test_operands_are_checked(self) -> None:
         """A matrix operand that may not be absent must be positive; the message names it."""
-        with pytest.raises(CommandError, match=r"MatrixAdd.output must be at least 1 \(got 0\)"):
+        with pytest.raises(
+            CommandError, match=r"MatrixAdd.output must be from 1 to 2147483647 \(got 0\)"
+        ):
             commands.MatrixAdd(output=0, input=1)
         with pytest.raises(CommandError, match=r"AddRows.indexes must be an integer \(got 1.5\)"):
             commands.AddRows(output=1, input=1, indexes=1.5)

@@ -122,6 +122,10 @@ class TestInvalid:
                 r"DeallocMatrix.matrix = 4 does not cover a whole matrix",
             ),
             (
+                {"command_table": command_table([commands.SwapMatrix(destination=1, source=4)])},
+                r"SwapMatrix.source = 4 does not cover a whole matrix",
+            ),
+            (
                 {"command_table": command_table([*PROGRAM, commands.GotoLabel(label=2)])},
                 r"commands\[8\]: GotoLabel.label = 2 is not the position of a NoOperationLabel",
             ),
@@ -130,7 +134,7 @@ class TestInvalid:
                     "command_table": command_table([commands.NoOperation()])
                     + np.eye(9)[8].astype(int)
                 },
-                r"commands\[0\] or a later NoOperation has a value in an unused column",
+                r"commands\[0\]: NoOperation has a value in an unused column",
             ),
             ({"indexes": [[0, -2]]}, r"indexes\[0\]"),
             ({"indexes_multi": [[[1, 4]]]}, r"indexes_multi\[0\]\[0\] = \[1, 4\] is no row"),
@@ -160,6 +164,13 @@ class TestDebugInfo:
         info = MatrixDebugInfo(pattern=[[5, 0, 7, 0], [5, 0, 8, 0]], sequences=[0, 3], block=2)
 
         assert info.cindexes.tolist() == [[5, 0, 7, 0], [5, 0, 8, 0], [5, 3, 7, 0], [5, 3, 8, 0]]
+
+    def test_debug_info_of_another_matrix(self) -> None:
+        """What is read from bytes must describe its own matrices."""
+        infos = [MatrixDebugInfo(pattern=[[5, 0, t, 0] for t in range(rows)]) for rows in (0, 4, 3)]
+        computation = small_computation(matrix_debug_info=[*infos, MatrixDebugInfo(pattern=())])
+        with pytest.raises(ComputationError, match="matrix 2 is of 3 rows, the matrix has 4"):
+            NnetComputation.from_bytes(computation.to_bytes())
 
     @pytest.mark.parametrize("block", [1, 2, 3, 6])
     def test_some_rows(self, block: int) -> None:

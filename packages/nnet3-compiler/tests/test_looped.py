@@ -1,14 +1,19 @@
 """Looped computations: chunk after chunk gives what the whole sequence gives."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from direct_evaluation import Evaluation
 from nnet3_compiler import (
     CompilationError,
+    CompilerOptions,
     NnetComputation,
+    close_loop,
     command_table,
     commands,
     compile_looped,
+    compile_segments,
     format_computation,
     looped_chunk_size,
     looped_requests,
@@ -151,6 +156,56 @@ class TestRequests:
         assert looped_chunk_size(nnet, 7, frame_subsampling_factor=2) == 12
         with pytest.raises(CompilationError, match=r"multiple of the modulus.*, 3 \(got 4\)"):
             looped_requests(nnet, 4)
+        with pytest.raises(CompilationError, match=r"subsampling factor must be .* \(got 0\)"):
+            looped_chunk_size(nnet, 7, frame_subsampling_factor=0)
+
+    def test_rows_of_the_chunks(self) -> None:
+        """Each chunk is given what the ones before were not, and i-vectors from their period on."""
+        nnet = parse_config(NETWORKS["i-vector"])
+        requests = looped_requests(
+            nnet, 4, ivector_period=2, extra_left_context=2, extra_right_context=1, num_sequences=2
+        )
+        rows = [
+            {io.name: io.indexes[io.indexes[:, 0] == 1, 1].tolist() for io in request.inputs}
+            for request in requests
+        ]
+
+        assert rows == [
+            {"input": [-3, -2, -1, 0, 1, 2, 3, 4], "ivector": [-4, -2, 0, 2, 4]},
+            {"input": [5, 6, 7, 8], "ivector": [6, 8]},
+            {"input": [9, 10, 11, 12], "ivector": [10, 12]},
+        ]
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"chunk_size": 0}, r"the chunk size must be a positive integer \(got 0\)"),
+            ({"chunk_size": 1.5}, r"the chunk size must be a positive integer \(got 1.5\)"),
+            ({"frame_subsampling_factor": -1}, r"subsampling factor must be .* \(got -1\)"),
+            ({"ivector_period": 0}, r"the i-vector period must be .* \(got 0\)"),
+            ({"ivector_period": 3}, r"a multiple of the i-vector period, 3 \(got 4\)"),
+            ({"num_sequences": 0}, r"num_sequences must be a positive integer \(got 0\)"),
+            ({"extra_left_context": -1}, r"must not be negative \(got -1 to the left and 0 to"),
+        ],
+    )
+    def test_odd_arguments(self, arguments: dict[str, Any], message: str) -> None:
+        """What makes no chunks is refused, and the argument named."""
+        with pytest.raises(CompilationError, match=message):
+            looped_requests(parse_config(NETWORKS["i-vector"]), **({"chunk_size": 4} | arguments))
+
+    def test_closing_needs_segments_and_debug_info(self) -> None:
+        """What can't be closed to a loop for want of information is refused."""
+        nnet = parse_config(NETWORKS["tdnn"])
+        requests = looped_requests(nnet, 4)
+        with pytest.raises(CompilationError, match=r"at least three segments \(got 2\)"):
+            close_loop(compile_segments(nnet, requests[:2]))
+        with pytest.raises(CompilationError, match="debug info is needed"):
+            close_loop(compile_segments(nnet, requests, CompilerOptions(output_debug_info=False)))
+
+    def test_no_requests(self) -> None:
+        """A computation of no segments is refused."""
+        with pytest.raises(CompilationError, match="needs at least one request"):
+            compile_segments(parse_config(NETWORKS["tdnn"]), [])
 
     def test_ivector_period(self) -> None:
         """An i-vector for all frames becomes one for each period."""

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_compiler import (
+    ComputationError,
     ComputationSyntaxError,
     MatrixDebugInfo,
     NnetComputation,
@@ -182,6 +183,17 @@ class TestFaults:
             ("i0 = 0, 3", "i0 = 0, x", r"line 14.*expected a number or a run of numbers, got 'x'"),
             ("(0,-1:1)", "(0:1,-1:1)", r"line 9.*the runs of '\(0:1,-1:1\)' differ in length"),
             ("c9: segment end", "segment", r"line 27.*expected a line of a computation"),
+            ("m1 = 6 x 2", "m1 = 6 x 4294967296", r"line 9.*number 4294967296 does not fit in 32"),
+            ("m1 = 6 x 2", "m1 = 5 x 2", r"line 9.*matrix 1 is of 6 rows, the matrix has 5"),
+            ("input = 0", "input = 4294967296", r"line 4.*number 4294967296 does not fit in 32"),
+            ("m2(:, 0:1), ", "m2(:, 1:0), ", r"line 13.*range 1:0 of 'm2\(:, 1:0\)' is empty"),
+            ("m3, m4, ", "m3, m4#5, ", r"line 13.*'m4#5' is number 4 of the submatrices, not 5"),
+            ("affine 4, ", "affine, ", r"line 17.*a node and a number of rows, got 'affine'"),
+            ("i0 = 0, 3", "i0 = 0x99999999999", r"line 14.*run of 99999999999 items is longer"),
+            ("i0 = 0", "i0 = 0:4294967296", r"line 14.*number 4294967296 does not fit"),
+            ("i0 =", "r0 = 0..5 + 2\ni0 =", r"line 14.*expected a range .* got '0..5 \+ 2'"),
+            ("i0 =", "r0 = 0..5 + 2 x 99999999999\ni0 =", r"line 14.*of 99999999999 items is long"),
+            ("i0 =", "r0 = 0..5 + 2147483647 x 2\ni0 =", r"line 14.*does not fit in 32 bits"),
         ],
     )
     def test_fault_is_shown(self, old: str, new: str, message: str) -> None:
@@ -199,6 +211,12 @@ class TestFaults:
             match="node 1 of the network is 'tdnn_input', not 'affine_input'",
         ):
             parse_computation(TEXT, nnet)
+
+    def test_printed_with_another_network(self) -> None:
+        """A network that is too small to be the one of the computation is refused."""
+        nnet = parse_config("input-node name=input dim=2\noutput-node name=output input=input\n")
+        with pytest.raises(ComputationError, match="uses node 3, this network has 2"):
+            format_computation(parse_computation(TEXT), nnet)
 
     def test_comments_and_empty_lines(self) -> None:
         """What follows // is not read."""

@@ -138,7 +138,7 @@ class TestGraph:
         )
 
         expected = {"input": 24, "ivector": 2, "tdnn_input": 6, "tdnn": 6, "part": 6, "output": 6}
-        assert graph.counts_by_node(nnet) == expected
+        assert graph.counts_by_node() == expected
 
     def test_equal_rows_are_one_object(self):
         """Nodes with the same rows share their index set, so that work on one can be reused."""
@@ -341,6 +341,22 @@ class TestErrors:
 
 class TestSegments:
     """Looped computations: each segment may read what the earlier ones have."""
+
+    @pytest.mark.parametrize(
+        "config",
+        [
+            "input-node name=input dim=1\noutput-node name=output input=input",
+            RNN.format(recurrent="IfDefined(Offset(tanh, -2))"),
+        ],
+        ids=["other nodes", "another descriptor"],
+    )
+    def test_segments_of_two_networks(self, config):
+        """The graph of another network can't be gone on from."""
+        rows = request({"input": (0, 3)}, {"output": (0, 3)})
+        other = build_computation_graph(network(config), rows)
+
+        with pytest.raises(RequestError, match="another network: it differs in node 1, 'affine_in"):
+            build_computation_graph(rnn("IfDefined(Offset(tanh, -1))"), rows, other)
 
     def test_second_segment_reads_the_first(self):
         """The state comes from the segment before, and is not computed again."""

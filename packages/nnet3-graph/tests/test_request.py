@@ -43,6 +43,7 @@ class TestIoSpecification:
         [
             ({"indexes": []}, "'input' has no indexes"),
             ({"indexes": [[0, 0]]}, r"'input': indexes must have the shape \(rows, 3\)"),
+            ({"indexes": [[0, 0, 0], [0, 1]]}, r"'input': indexes must have the shape \(rows, 3\)"),
             ({"indexes": [[0.5, 0, 0]]}, "'input': indexes must be integers"),
             ({"indexes": [[0, 2**31, 0]]}, "'input': indexes must fit in 32 bits"),
             ({"indexes": [[0, -(2**31), 0]]}, "row 0 of 'input' has t = -2147483648"),
@@ -62,6 +63,31 @@ class TestIoSpecification:
         """What cannot be a set of rows is an error that names the node and the row."""
         with pytest.raises(RequestError, match=message):
             specification(**changes)
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"n": 0}, "'input': expected n to be an integer from 1 to 2147483647, found 0"),
+            ({"n": 1.5}, "'input': expected n to be an integer .*, found 1.5"),
+            ({"n": True}, "'input': expected n to be an integer .*, found True"),
+            ({"t_step": 0}, "'input': expected t_step to be an integer from 1 .*, found 0"),
+            ({"t_end": 4.5}, "'input': expected t_end to be an integer .*, found 4.5"),
+            ({"t_start": -(2**31)}, "expected t_start to be an integer from -2147483647"),
+            ({"t_end": 2**31 + 1}, "expected t_end to be an integer .* to 2147483648, found"),
+            ({"t_end": 0}, "'input' has no indexes"),
+        ],
+    )
+    def test_from_range_refuses(self, arguments, message):
+        """What is no range of frames is an error that names the argument."""
+        fields = {"t_start": 0, "t_end": 5, "n": 1, "t_step": 1}
+        with pytest.raises(RequestError, match=message):
+            IoSpecification.from_range("input", **(fields | arguments))
+
+    def test_from_range_up_to_the_last_frame(self):
+        """The range may end with the largest time that there is; NumPy's integers will do."""
+        made = IoSpecification.from_range("input", np.int64(2**31 - 2), 2**31)
+
+        assert made.indexes[:, 1].tolist() == [2**31 - 2, 2**31 - 1]
 
 
 def request(**changes):
@@ -102,6 +128,14 @@ class TestComputationRequest:
             (
                 {"outputs": [specification(name="output")]},
                 "derivatives are wanted .* but no output has_deriv",
+            ),
+            (
+                {"need_model_derivative": 1},
+                "the request: expected need_model_derivative to be a bool, found 1",
+            ),
+            (
+                {"store_component_stats": None},
+                "the request: expected store_component_stats to be a bool, found None",
             ),
         ],
     )

@@ -182,8 +182,8 @@ class Machine:
         x = self._view(command.input).copy() if command.input else np.zeros((1, 1))
         if component.type == "RectifiedLinearComponent":
             y = np.maximum(x, 0.0)
-        elif component.type == "NoOpComponent":
-            y = x
+        elif component.type in ("NoOpComponent", "BackpropTruncationComponent"):
+            y = getattr(component, "scale", 1.0) * x
         elif self._by_rows(component.properties):
             y = self._function(command.component, x, output.shape[1], 1)
         else:

@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_compiler.declaration import Access
+from nnet3_compiler import SCHEMA, NnetComputation
+from nnet3_compiler.declaration import Access, OperandKind
+from nnet3_descriptors import Nnet
 from nnet3_optimizer import analyze
 from nnet3_optimizer.analysis.variables import Variables, overlap
+from optimizer_networks import examples
 from optimizer_programs import NNET, computation
 
 TEXT = """
@@ -72,7 +75,7 @@ def test_variable_accesses() -> None:
     in_place, kinds = analysis.variable_accesses[5]
     assert in_place.tolist() == [5, 6, 7, 8]
     assert kinds.tolist() == [Access.WRITE, Access.READ_WRITE, Access.READ_WRITE, Access.READ]
-    assert analysis.nontrivial_accesses[3][0].tolist() == [3, 4, 5, 6]
+    assert analysis.first_user.tolist() == [0, 0, 0, 3, 4, 5]
 
 
 def test_writing_a_part_reads_and_writes_the_matrix() -> None:
@@ -158,6 +161,38 @@ def test_overlap(matrices_and_submatrices: tuple[np.ndarray, np.ndarray]) -> Non
     for a, b, result in zip(first, second, shares, strict=True):
         both = elements(submatrices[a].tolist()) & elements(submatrices[b].tolist())
         assert result == bool(both)
+
+
+@given(examples())
+@settings(max_examples=20)
+def test_accesses_follow_from_the_operands(example: tuple[Nnet, NnetComputation]) -> None:
+    """Command by command: the operands that access a matrix, then each submatrix of its list."""
+    nnet, compiled = example
+    analysis = analyze(nnet, compiled)
+    table = compiled.command_table
+    by_column = SCHEMA.access_of(table, analysis.component_properties)
+    expected = []
+    for command, column in zip(*by_column.nonzero(), strict=True):
+        number = table[command, column]
+        named = [number] if number else []
+        if SCHEMA.kind[table[command, 0], column] == OperandKind.INDEXES_MULTI:
+            named = sorted({pair[0] for pair in compiled.indexes_multi[number].tolist()} - {-1})
+        expected += [(command, submatrix, by_column[command, column]) for submatrix in named]
+
+    found = analysis.submatrix_accesses
+
+    assert list(zip(found.command, found.submatrix, found.access, strict=True)) == expected
+
+
+@given(examples())
+@settings(max_examples=20)
+def test_commands_that_feed_others(example: tuple[Nnet, NnetComputation]) -> None:
+    """They are those that some command has the result of."""
+    analysis = analyze(*example)
+    expected = np.zeros(len(analysis.table), np.bool_)
+    expected[analysis.flow.writer] = True
+
+    assert np.array_equal(analysis.feeds, expected)
 
 
 def test_unknown_command_number() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from nnet3_compiler.debug_info import NO_DEBUG_INFO, MatrixDebugInfo
-from nnet3_optimizer.debug_info import concatenated, rows_of
+from nnet3_optimizer.debug_info import by_sequence, concatenated, rows_of
 
 
 def info_of(block: int) -> MatrixDebugInfo:
@@ -32,8 +32,18 @@ def test_sequences_of_a_matrix() -> None:
     assert part.sequences.tolist() == [3, 4]
 
 
+@pytest.mark.parametrize("block", [1, 2, 3, 6])
+def test_rows_in_the_order_of_sequences(block: int) -> None:
+    """All frames of a sequence stand together, and are held as a pattern."""
+    info = by_sequence(info_of(block))
+
+    assert info.cindexes.tolist() == [[5, n, t, 0] for n in (0, 3, 4) for t in range(6)]
+    assert len(info.pattern) == 6
+
+
 def test_unknown_rows_between_known_ones() -> None:
     """Nothing is known of a matrix if nothing is known of a part of it."""
     info = info_of(1)
+    begins, counts = np.array([0, 0]), np.array([18, 18])
 
-    assert concatenated([(info, 0, 18), (NO_DEBUG_INFO, 0, 18)], are_whole=True) is NO_DEBUG_INFO
+    assert concatenated([info, NO_DEBUG_INFO], begins, counts, are_whole=True) is NO_DEBUG_INFO

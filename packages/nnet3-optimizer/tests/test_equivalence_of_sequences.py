@@ -20,6 +20,7 @@ from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import EquivalenceError, optimize
 from nnet3_optimizer.equivalence import Prover
+from nnet3_optimizer.equivalence.kinds import Kinds, sequence_kinds
 from nnet3_optimizer.equivalence.pattern import IrregularError
 
 SEQUENCES = 4
@@ -90,11 +91,33 @@ def statistics() -> tuple[Nnet, NnetComputation, NnetComputation]:
     return nnet, compiled, optimize(nnet, compiled)
 
 
-EXAMPLES = {"tdnn": tdnn, "statistics": statistics}
+def cut(io: IoSpecification) -> IoSpecification:
+    """The same without the last frames of every other sequence."""
+    n, t = np.asarray(io.indexes)[:, :2].T
+    is_kept = (t <= t.max() - 3) | (n % 2 == 0) | (t.max() == 0)
+    return attrs.evolve(io, indexes=np.asarray(io.indexes)[is_kept])
+
+
+@functools.cache
+def two_kinds() -> tuple[Nnet, NnetComputation, NnetComputation]:
+    """The first again, with sequences of two lengths."""
+    nnet = parse_config(TDNN)
+    alike = request(ivector=True, times=range(0, 9, 3))
+    ragged = attrs.evolve(
+        alike, inputs=tuple(map(cut, alike.inputs)), outputs=tuple(map(cut, alike.outputs))
+    )
+    compiled = compile_computation(nnet, ragged)
+    return nnet, compiled, optimize(nnet, compiled)
+
+
+EXAMPLES = {"tdnn": tdnn, "statistics": statistics, "two kinds": two_kinds}
+KINDS = 0, 1, 0, 1
 Example = Callable[[], tuple[Nnet, NnetComputation, NnetComputation]]
 
 
-def verdict(nnet: Nnet, one: NnetComputation, other: NnetComputation, sequences: int) -> str:
+def verdict(
+    nnet: Nnet, one: NnetComputation, other: NnetComputation, sequences: int | Kinds
+) -> str:
     """Whether the proof finds two computations equal, different, or irregular."""
     try:
         Prover(nnet).compare(one, other, sequences)
@@ -107,10 +130,11 @@ def verdict(nnet: Nnet, one: NnetComputation, other: NnetComputation, sequences:
 
 @pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)
 def test_one_sequence_is_enough(example: Example) -> None:
-    """Compiled and optimized programs treat all sequences alike, and are equal."""
+    """Compiled and optimized programs treat all sequences of a kind alike, and are equal."""
     nnet, compiled, optimized = example()
+    assert sequence_kinds(compiled) == (KINDS if example is two_kinds else None)
 
-    for sequences in (SEQUENCES, 1):
+    for sequences in (KINDS if example is two_kinds else SEQUENCES, 1):
         assert verdict(nnet, compiled, optimized, sequences) == "equal"
 
 
@@ -175,7 +199,7 @@ def test_verdicts_agree(example: Example, data: st.DataObject) -> None:
         other = data.draw(damaged(optimized))
     except ValueError:
         return
-    found = verdict(nnet, compiled, other, SEQUENCES)
+    found = verdict(nnet, compiled, other, KINDS if example is two_kinds else SEQUENCES)
 
     assert found in ("irregular", verdict(nnet, compiled, other, 1))
 
@@ -192,6 +216,21 @@ def test_sequences_that_are_mixed_up() -> None:
     assert verdict(nnet, compiled, other, SEQUENCES) == "irregular"
     with pytest.raises(EquivalenceError, match="'output' in segment 0 differs in"):
         Prover(nnet).verify(compiled, other)
+
+
+def test_sequences_of_two_kinds_that_are_mixed_up() -> None:
+    """Rows of another sequence, of the same kind or not, are seen, and named by all rows."""
+    nnet, compiled, _ = two_kinds()
+    is_list = compiled.command_table[:, OPCODE_COLUMN] == CopyRows.OPCODE + 1
+    number = int(compiled.command_table[is_list][0, FIRST_OPERAND_COLUMN + 2])
+    for places in ([0, 1], [0, 2]):
+        indexes = [rows.copy() for rows in compiled.indexes]
+        indexes[number][places] = indexes[number][places[::-1]]
+        other = attrs.evolve(compiled, indexes=tuple(indexes))
+
+        assert verdict(nnet, compiled, other, KINDS) == "irregular"
+        with pytest.raises(EquivalenceError, match="'output' in segment 0 differs in"):
+            Prover(nnet).verify(compiled, other)
 
 
 def test_the_command_at_fault_is_named() -> None:

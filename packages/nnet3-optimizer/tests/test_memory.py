@@ -1,16 +1,16 @@
 """Live bytes are counted as they are held, and plans keep apart what lives at one time."""
 
-import attrs
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import NnetComputation
+from nnet3_compiler.commands import CompressMatrix, DecompressMatrix
 from nnet3_descriptors import Nnet
 from nnet3_optimizer import live_bytes, optimize, peak_bytes, plan_memory
 from nnet3_optimizer.memory.blocks import Blocks, Packing
 from nnet3_optimizer.memory.gaps import Gaps
-from nnet3_optimizer.memory.live import holdings
+from nnet3_optimizer.memory.live import compressed_bytes, holdings
 from nnet3_optimizer.memory.one_by_one import place_one_by_one
 from nnet3_optimizer.memory.packing import pack
 from nnet3_optimizer.memory.search import search
@@ -160,6 +160,7 @@ def random_blocks(draw: st.DrawFn) -> Blocks:
 def test_packing_keeps_blocks_apart(blocks: Blocks) -> None:
     """Blocks needed at one time do not overlap, and no packing is below the bound."""
     for packing in (from_the_peak(blocks), place_one_by_one(blocks), pack(blocks)):
+        assert packing is not None
         assert keeps_apart(blocks, packing)
         assert packing.size >= blocks.lower_bound
 
@@ -168,9 +169,12 @@ def test_packing_keeps_blocks_apart(blocks: Blocks) -> None:
 @settings(max_examples=100, deadline=None)
 def test_blocks_may_be_stacked_at_any_time(blocks: Blocks, time: int) -> None:
     """The peak is where to begin, but any time gives a packing."""
-    packing = from_the_peak(attrs.evolve(blocks, stack_at=time))
+    packing = from_the_peak(blocks, time)
 
+    assert packing is not None
     assert keeps_apart(blocks, packing)
+    assert from_the_peak(blocks, time, packing.size) is not None
+    assert from_the_peak(blocks, time, packing.size - 1) is None
 
 
 def test_other_peaks() -> None:
@@ -212,10 +216,12 @@ def test_search_takes_choices_back() -> None:
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 5)), max_size=60))
 def test_gaps_hand_out_what_is_free(steps: list[tuple[bool, int]]) -> None:
     """No byte is given to two holders at a time, and none below the begin of the arena."""
-    gaps, held = Gaps(10), []
+    gaps = Gaps(10)
+    held: list[tuple[int, int]] = []
     for gives_back, number in steps:
         if gives_back and held:
-            gaps.give_back(*held.pop(number % len(held)))
+            start, size = held.pop(number % len(held))
+            gaps.kept[size].append(start)
         else:
             start = gaps.take(number)
             taken = [byte for begin, size in held for byte in range(begin, begin + size)]
@@ -245,10 +251,29 @@ def test_lower_bound_is_the_largest_sum(blocks: Blocks) -> None:
     assert blocks.lower_bound == max(sums)
 
 
+def held_during_commands(computation: NnetComputation) -> list[int]:
+    """The live bytes after each command, and those of the form that it made another one of."""
+    packed: dict[int, int] = {}
+    during = []
+    for command, live in zip(computation.commands, live_bytes(computation).tolist(), strict=True):
+        given_up = 0
+        if isinstance(command, CompressMatrix | DecompressMatrix):
+            matrix = int(computation.submatrices[command.matrix, 0])
+            elements = 4 * int(computation.matrices[matrix].prod())
+            if isinstance(command, CompressMatrix):
+                sizes = computation.matrices[matrix]
+                packed[matrix] = compressed_bytes(sizes, command.compression_type)
+                given_up = elements
+            else:
+                given_up = packed.pop(matrix)
+        during.append(live + given_up)
+    return during
+
+
 @given(examples())
 @settings(max_examples=30, deadline=None)
 def test_plan_of_a_computation(example: tuple[Nnet, NnetComputation]) -> None:
-    """The bound of a plan is the peak of the computation, and live matrices are kept apart."""
+    """The bound of a plan is the most that is held during a command; what lives is kept apart."""
     nnet, compiled = example
     for each in (compiled, optimize(nnet, compiled)):
         plan = plan_memory(each, alignment=1)
@@ -261,5 +286,6 @@ def test_plan_of_a_computation(example: tuple[Nnet, NnetComputation]) -> None:
         ):
             offsets[number[number >= 0]] = places[number >= 0]
 
-        assert plan.lower_bound_bytes == peak_bytes(each)
+        assert plan.lower_bound_bytes == max(held_during_commands(each), default=0)
+        assert plan.lower_bound_bytes >= peak_bytes(each)
         assert keeps_apart(blocks, Packing(offsets=offsets, size=plan.arena_bytes))

@@ -110,11 +110,11 @@ def compile_segments(
 
     Raises:
         NotComputableError: An output can't be computed from the inputs so far.
-        CompilationError: Several requests have derivatives, or differ in what they store.
+        CompilationError: There are no requests; or several have derivatives, or differ in what
+            they store.
     """
     options = options or CompilerOptions()
-    if len(requests) > 1:
-        _check_segments(requests)
+    _check_segments(requests)
     if options.shortcut:
         reductions = [reduced for each in requests if (reduced := reduce_request(each))]
         minibatches = {reduced.minibatch.sequences.tobytes() for reduced in reductions}
@@ -133,6 +133,10 @@ def compile_segments(
 
 
 def _check_segments(requests: Sequence[ComputationRequest]) -> None:
+    if not requests:
+        raise CompilationError("a computation needs at least one request (got none)")
+    if len(requests) == 1:
+        return
     for number, request in enumerate(requests):
         if request.needs_derivatives or any(io.has_deriv for io in request.outputs):
             raise CompilationError(

@@ -217,7 +217,10 @@ class NnetComputation:
         Raises:
             Nnet3Error: The bytes are no serialized computation, or hold an invalid one.
         """
-        return cls(**restore(data))
+        computation = cls(**restore(data))
+        for matrix, info in enumerate(computation.matrix_debug_info):
+            info.check_rows(matrix, int(computation.matrices[matrix, 0]))
+        return computation
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes `to_bytes()` to a file."""

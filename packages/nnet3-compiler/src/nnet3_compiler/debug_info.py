@@ -67,6 +67,22 @@ class MatrixDebugInfo:
         """Number of rows of the matrix."""
         return len(self.pattern) * max(1, len(self.sequences))
 
+    def check_rows(self, matrix: int, rows: int) -> None:
+        """Checks that this describes a matrix; for what was read from outside.
+
+        Args:
+            matrix: The number of the matrix.
+            rows: Its number of rows.
+
+        Raises:
+            ComputationError: This stands for another number of rows, and not for none.
+        """
+        if len(self.pattern) and self.num_rows != rows:
+            raise ComputationError(
+                f"the debug info of matrix {matrix} is of {self.num_rows} rows, the matrix has "
+                f"{rows}"
+            )
+
     @property
     def cindexes(self) -> IntArray:
         """The cindex of each row: (num_rows, 4) int32, columns node, n, t, x; read-only."""

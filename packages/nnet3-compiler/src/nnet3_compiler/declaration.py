@@ -156,8 +156,8 @@ class Command:
                 )
             if not declared.least <= value < 2**31:
                 raise CommandError(
-                    f"{type(self).__name__}.{declared.name} must be at least {declared.least} "
-                    f"(got {value})"
+                    f"{type(self).__name__}.{declared.name} must be from {declared.least} to "
+                    f"{2**31 - 1} (got {value})"
                 )
 
     @property

@@ -70,15 +70,21 @@ class Emission:
 
 
 @attrs.define(eq=False)
-class IndexLists:
-    """The lists of rows that commands refer to by number."""
+class RowLists:
+    """Lists of rows of one kind, numbered in the order in which they were added."""
 
-    indexes: list[IntArray] = attrs.Factory(list)
-    multi: list[IntArray] = attrs.Factory(list)
-    ranges: list[IntArray] = attrs.Factory(list)
+    items: list[IntArray] = attrs.Factory(list)
 
-    @staticmethod
-    def append(lists: list[IntArray], rows: IntArray) -> int:
+    def add(self, rows: IntArray) -> int:
         """Adds a list, which nobody else may hold; returns its number."""
-        lists.append(freeze(rows))
-        return len(lists) - 1
+        self.items.append(freeze(rows))
+        return len(self.items) - 1
+
+
+@attrs.define(eq=False)
+class IndexLists:
+    """The lists of rows that commands refer to by number; see the fields of `NnetComputation`."""
+
+    indexes: RowLists = attrs.Factory(RowLists)
+    multi: RowLists = attrs.Factory(RowLists)
+    ranges: RowLists = attrs.Factory(RowLists)

@@ -17,13 +17,10 @@ from typing import Any
 
 import attrs
 import numpy as np
-from nnet3_descriptors.indexes import distinct
+from nnet3_descriptors.indexes import N, distinct
 from nnet3_graph import ComputationRequest, IoSpecification
 
 from nnet3_compiler.arrays import IntArray, frozen_array
-
-N = 0
-"""The column of n in an array of indexes."""
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -6,14 +6,14 @@ checker of the optimizer.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
-from nnet3_descriptors.indexes import distinct
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray
-from nnet3_compiler.commands import SCHEMA, NoOperationLabel
+from nnet3_compiler.arrays import IntArray, run_starts
+from nnet3_compiler.commands import COMMAND_TYPES, SCHEMA, NoOperationLabel
 from nnet3_compiler.declaration import (
     ALPHA_COLUMN,
     OPCODE_COLUMN,
@@ -50,8 +50,9 @@ def validate(computation: NnetComputation) -> None:
 
 def whole_submatrices(submatrices: IntArray, matrices: IntArray) -> NDArray[np.bool_]:
     """Returns which submatrices cover a whole matrix: (S,) bool; submatrix 0 does not."""
-    same_size = submatrices[:, [2, 4]] == matrices[submatrices[:, 0]]
-    covers: NDArray[np.bool_] = same_size.all(axis=1)
+    size = matrices.take(submatrices[:, 0], axis=0)
+    covers: NDArray[np.bool_] = submatrices[:, 2] == size[:, 0]
+    covers &= submatrices[:, 4] == size[:, 1]
     covers[0] = False
     return covers
 
@@ -72,11 +73,11 @@ def _check_matrices(matrices: IntArray) -> None:
 def _check_submatrices(submatrices: IntArray, matrices: IntArray) -> None:
     if not len(submatrices) or submatrices[0].any():
         raise ComputationError("submatrices[0] must be the empty one, (0, 0, 0, 0, 0)")
-    matrix = submatrices[1:, 0]
-    known = (matrix > 0) & (matrix < len(matrices))
-    size = matrices[np.where(known, matrix, 0)]
-    offset, count = submatrices[1:, 1::2], submatrices[1:, 2::2]
-    valid = known & ((offset >= 0) & (count > 0) & (count <= size - offset)).all(axis=1)
+    matrix, *ranges = np.ascontiguousarray(submatrices[1:].T)
+    valid = (matrix > 0) & (matrix < len(matrices))
+    size = matrices.take(matrix if valid.all() else np.where(valid, matrix, 0), axis=0)
+    for axis, (offset, count) in enumerate((ranges[:2], ranges[2:])):
+        valid &= (offset >= 0) & (count > 0) & (count <= size[:, axis] - offset)
     if not valid.all():
         bad = 1 + int(np.flatnonzero(~valid)[0])
         raise ComputationError(
@@ -88,65 +89,128 @@ def _check_submatrices(submatrices: IntArray, matrices: IntArray) -> None:
 def _check_commands(computation: NnetComputation) -> None:
     """Checks the columns of all commands of a type together."""
     table = computation.command_table
+    if not len(table):
+        return
     opcodes = table[:, OPCODE_COLUMN]
+    unknown = (opcodes < 0) | (opcodes >= len(SCHEMA.types))
+    if not unknown.any():
+        unknown = ~SCHEMA.known.take(opcodes)
+    if unknown.any():
+        bad = int(np.argmax(unknown))
+        raise ComputationError(f"commands[{bad}] has the unknown opcode {opcodes[bad]}")
+    order = opcodes.astype(np.int16).argsort(kind="stable")  # so few numbers are not compared
+    rows = table.take(order, axis=0)
+    begins = run_starts(rows[:, OPCODE_COLUMN]).nonzero()[0]
+    types = rows[begins, OPCODE_COLUMN]
     limits = _limits(computation)
+    valid = np.minimum.reduceat(rows, begins) >= _LEAST[types]
+    valid &= np.maximum.reduceat(rows, begins) < limits[_KIND[types]]
     is_whole = whole_submatrices(computation.submatrices, computation.matrices)
-    is_label = opcodes == NoOperationLabel.OPCODE
-    for opcode in distinct(opcodes).tolist():
-        positions = np.flatnonzero(opcodes == opcode)
-        command_type = SCHEMA.types[opcode] if 0 <= opcode < len(SCHEMA.types) else None
-        if command_type is None:
-            raise ComputationError(f"commands[{positions[0]}] has the unknown opcode {opcode}")
-        rows = table[positions]
-        least, most = rows.min(axis=0).tolist(), rows.max(axis=0).tolist()
-        used = {OPCODE_COLUMN, ALPHA_COLUMN} if command_type.HAS_ALPHA else {OPCODE_COLUMN}
-        for item in command_type.OPERANDS:
-            column = item.column
-            used.add(column)
-            if least[column] < item.least or most[column] >= limits[item.kind]:
-                valid = (rows[:, column] >= item.least) & (rows[:, column] < limits[item.kind])
-                fault = f"is out of range: there are {limits[item.kind]} of kind {item.kind.name}"
-                raise _fault(command_type, item, positions, rows, valid, fault)
-            if item.kind is OperandKind.WHOLE_MATRIX:
-                if not (valid := is_whole[rows[:, column]]).all():
-                    fault = "does not cover a whole matrix"
-                    raise _fault(command_type, item, positions, rows, valid, fault)
-            elif item.kind is OperandKind.LABEL and not (valid := is_label[rows[:, column]]).all():
+    groups = [*itertools.pairwise([*begins.tolist(), len(rows)])]
+    if not valid.all():
+        group, column = np.argwhere(~valid)[0].tolist()
+        begin, end = groups[group]
+        raise _out_of_range(rows[begin:end], order[begin:end], column, limits)
+    for opcode, (begin, end) in zip(types.tolist(), groups, strict=True):
+        for operand in _LOOKED_AT[opcode]:
+            values = rows[begin:end, operand.column]
+            if operand.kind is OperandKind.WHOLE_MATRIX:
+                fits, fault = is_whole.take(values), "does not cover a whole matrix"
+            else:
+                fits = opcodes.take(values) == NoOperationLabel.OPCODE
                 fault = "is not the position of a NoOperationLabel"
-                raise _fault(command_type, item, positions, rows, valid, fault)
-        if any(least[column] or most[column] for column in set(range(TABLE_WIDTH)) - used):
-            raise ComputationError(
-                f"commands[{positions[0]}] or a later {command_type.__name__} has a value in an "
-                "unused column of the table, which must be 0"
-            )
+            if not fits.all():
+                bad = int(np.argmin(fits))
+                raise _fault(rows[begin + bad], int(order[begin + bad]), operand, fault)
 
 
-def _limits(computation: NnetComputation) -> dict[OperandKind, int]:
-    """One past the largest value of an operand of each kind."""
-    limits = dict.fromkeys(OperandKind, 2**31)
-    limits[OperandKind.SUBMATRIX] = len(computation.submatrices)
-    limits[OperandKind.WHOLE_MATRIX] = len(computation.submatrices)
-    limits[OperandKind.PRECOMPUTED] = len(computation.precomputed_indexes)
-    limits[OperandKind.INDEXES] = len(computation.indexes)
-    limits[OperandKind.INDEXES_MULTI] = len(computation.indexes_multi)
-    limits[OperandKind.INDEXES_RANGES] = len(computation.indexes_ranges)
-    limits[OperandKind.LABEL] = len(computation.command_table)
+def _limits(computation: NnetComputation) -> NDArray[np.int64]:
+    """One past the largest value of an operand of each kind, by the number of the kind."""
+    limits = _UNLIMITED.copy()
+    limits[_COUNTED] = (
+        1,
+        len(computation.submatrices),
+        len(computation.submatrices),
+        len(computation.precomputed_indexes),
+        len(computation.indexes),
+        len(computation.indexes_multi),
+        len(computation.indexes_ranges),
+        len(computation.command_table),
+    )
     return limits
 
 
-def _fault(
-    command_type: type[Command],
-    operand: Operand,
-    positions: NDArray[np.intp],
-    rows: IntArray,
-    valid: NDArray[np.bool_],
-    fault: str,
+_UNLIMITED = np.full(max(OperandKind) + 1, 2**31)
+_COUNTED = np.array(
+    [
+        OperandKind.NONE,
+        OperandKind.SUBMATRIX,
+        OperandKind.WHOLE_MATRIX,
+        OperandKind.PRECOMPUTED,
+        OperandKind.INDEXES,
+        OperandKind.INDEXES_MULTI,
+        OperandKind.INDEXES_RANGES,
+        OperandKind.LABEL,
+    ]
+)
+
+
+def _kinds() -> NDArray[np.int8]:
+    """`SCHEMA.kind`, where opcode and alpha count as numbers that refer to nothing."""
+    kinds = SCHEMA.kind.copy()
+    kinds[:, OPCODE_COLUMN] = OperandKind.VALUE
+    kinds[[each.OPCODE for each in COMMAND_TYPES if each.HAS_ALPHA], ALPHA_COLUMN] = (
+        OperandKind.VALUE
+    )
+    return kinds
+
+
+def _least() -> NDArray[np.int64]:
+    """The smallest value of each column by opcode: (opcodes, TABLE_WIDTH)."""
+    least = (SCHEMA.is_matrix & ~SCHEMA.optional).astype(np.int64)
+    least[:, ALPHA_COLUMN] = np.where(_KIND[:, ALPHA_COLUMN] == OperandKind.VALUE, -(2**31), 0)
+    return least
+
+
+def _looked_at(command_type: type[Command] | None) -> tuple[Operand, ...]:
+    """The operands of a command class for which not every number in range will do."""
+    kinds = (OperandKind.WHOLE_MATRIX, OperandKind.LABEL)
+    operands = command_type.OPERANDS if command_type else ()
+    return tuple(item for item in operands if item.kind in kinds)
+
+
+_KIND = _kinds()
+_LEAST = _least()
+_LOOKED_AT = tuple(_looked_at(each) for each in SCHEMA.types)
+
+
+def _out_of_range(
+    rows: IntArray, positions: NDArray[np.intp], column: int, limits: NDArray[np.int64]
 ) -> ComputationError:
-    """Returns the error for the first command whose operand is not valid."""
-    bad = int(np.argmin(valid))
+    """Returns the error for the first of some commands of a type that has a wrong number."""
+    opcode = int(rows[0, OPCODE_COLUMN])
+    command_type = SCHEMA.types[opcode]
+    assert command_type is not None
+    kind = OperandKind(int(_KIND[opcode, column]))
+    limit = int(limits[kind])
+    bad = int(np.argmin((rows[:, column] >= _LEAST[opcode, column]) & (rows[:, column] < limit)))
+    if kind is OperandKind.NONE:
+        return ComputationError(
+            f"commands[{positions[bad]}]: {command_type.__name__} has a value in an unused column "
+            "of the table, which must be 0"
+        )
+    [operand] = [item for item in command_type.OPERANDS if item.column == column]
+    fault = f"is out of range: there are {limit} of kind {kind.name}"
+    return _fault(rows[bad], int(positions[bad]), operand, fault)
+
+
+def _fault(row: IntArray, position: int, operand: Operand, fault: str) -> ComputationError:
+    """Returns the error for a command whose operand is not valid."""
+    command_type = SCHEMA.types[int(row[OPCODE_COLUMN])]
+    assert command_type is not None
     return ComputationError(
-        f"commands[{positions[bad]}]: {command_type.__name__}.{operand.name} = "
-        f"{rows[bad, operand.column]} {fault}"
+        f"commands[{position}]: {command_type.__name__}.{operand.name} = {row[operand.column]} "
+        f"{fault}"
     )
 
 
@@ -154,14 +218,15 @@ def _check_index_tables(computation: NnetComputation) -> None:
     for number, indexes in enumerate(computation.indexes):
         if indexes.ndim != 1 or (indexes.size and int(indexes.min()) < -1):
             raise ComputationError(f"indexes[{number}] must be a list of numbers from -1 on")
-    sizes = computation.submatrices[:, 2]
+    # The number -1, for none, finds the last.
+    limits = np.append(computation.submatrices[:, 2], 0)
     for number, pairs in enumerate(computation.indexes_multi):
         if pairs.ndim != 2 or pairs.shape[1] != 2:
             raise ComputationError(f"indexes_multi[{number}] must have the shape (rows, 2)")
-        submatrix, row = pairs[:, 0], pairs[:, 1]
-        named = (submatrix > 0) & (submatrix < len(sizes))
-        named &= (row >= 0) & (row < sizes[np.where(named, submatrix, 0)])
-        valid = named | ((submatrix == -1) & (row == -1))
+        submatrix, row = np.ascontiguousarray(pairs.T)
+        valid = (submatrix >= -1) & (submatrix < len(limits) - 1)
+        valid &= (row >= -1) & ((row < 0) == (submatrix < 0))
+        valid &= row < limits.take(submatrix if valid.all() else np.where(valid, submatrix, 0))
         if not valid.all():
             bad = int(np.flatnonzero(~valid)[0])
             raise ComputationError(

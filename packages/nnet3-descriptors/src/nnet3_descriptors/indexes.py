@@ -35,7 +35,10 @@ def as_indexes(values: npt.ArrayLike) -> IndexArray:
     Raises:
         Nnet3Error: The shape is not (N, 3), or a value is no 32-bit integer.
     """
-    array: npt.NDArray[Any] = np.asarray(values)
+    try:
+        array: npt.NDArray[Any] = np.asarray(values)
+    except ValueError as error:  # the rows differ in length
+        raise Nnet3Error("indexes must have the shape (rows, 3)") from error
     if array.size == 0 and array.ndim <= 2:
         return np.empty((0, 3), dtype=np.int32)
     if array.ndim != 2 or array.shape[1] != 3:

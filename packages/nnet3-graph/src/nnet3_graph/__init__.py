@@ -4,6 +4,7 @@ from nnet3_graph.builder import ComputationGraphBuilder, build_computation_graph
 from nnet3_graph.context import compute_context
 from nnet3_graph.errors import (
     ContextError,
+    MissingFrames,
     NotComputableError,
     RequestError,
     UnboundedComputationError,
@@ -24,6 +25,7 @@ __all__ = [
     "Examined",
     "IndexSet",
     "IoSpecification",
+    "MissingFrames",
     "NotComputableError",
     "RequestError",
     "UnboundedComputationError",

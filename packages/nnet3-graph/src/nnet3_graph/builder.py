@@ -7,11 +7,11 @@ import numpy as np
 from nnet3_descriptors.indexes import IndexArray
 from nnet3_descriptors.nnet import Nnet
 
-from nnet3_graph.check import check_not_repeated, check_request
+from nnet3_graph.bit_layout import BitLayout, Bits
+from nnet3_graph.check import check_not_repeated, check_previous, check_request
 from nnet3_graph.errors import UnboundedComputationError
 from nnet3_graph.examined import Examined, examine
 from nnet3_graph.explain import EXPLAINED_STEPS, explain
-from nnet3_graph.frame import Bits, Frame
 from nnet3_graph.graph import ComputationGraph, make_graph
 from nnet3_graph.index_set import Grid
 from nnet3_graph.lanes import Lanes, Ranks, group_sequences
@@ -59,9 +59,11 @@ class ComputationGraphBuilder:
 
         Raises:
             RequestError: a node of the request is unknown, or of a kind that cannot be given or
-                requested.
+                requested; or `previous` is the graph of another network.
         """
         check_request(nnet, request)
+        if previous is not None:
+            check_previous(nnet, previous)
         self._nnet = nnet
         self._request = request
         self._previous = previous
@@ -132,7 +134,7 @@ class ComputationGraphBuilder:
             raise UnboundedComputationError(endless)
         self._pruned = make_graph(
             self._nnet,
-            Grid(frame=reach.frame, lanes=result.lanes),
+            Grid(layout=reach.layout, lanes=result.lanes),
             rows=[
                 (rows & ~earlier) | given
                 for rows, earlier, given in zip(used, reach.earlier, reach.given, strict=True)
@@ -183,17 +185,17 @@ def _earlier(previous: ComputationGraph, lanes: Lanes) -> Earlier:
     if lanes.num_lanes == old.lanes.num_lanes and np.array_equal(
         lanes.sequences, old.lanes.sequences
     ):
-        return Earlier(frame=old.frame, rows=previous.rows_so_far)
+        return Earlier(layout=old.layout, rows=previous.rows_so_far)
     ranks = old.lanes.ranks(lanes.sequences[lanes.representatives])
     sources = np.where(ranks >= 0, old.lanes.lane_of[ranks], -1)
-    frame = attrs.evolve(old.frame, num_lanes=lanes.num_lanes)
+    layout = attrs.evolve(old.layout, num_lanes=lanes.num_lanes)
     return Earlier(
-        frame=frame,
-        rows=[_with_lanes(rows, old.frame, frame, sources) for rows in previous.rows_so_far],
+        layout=layout,
+        rows=[_with_lanes(rows, old.layout, layout, sources) for rows in previous.rows_so_far],
     )
 
 
-def _with_lanes(bits: Bits, old: Frame, new: Frame, sources: Ranks) -> Bits:
+def _with_lanes(bits: Bits, old: BitLayout, new: BitLayout, sources: Ranks) -> Bits:
     """Returns a set whose lane i is what lane sources[i] was, or empty where that is -1."""
     if not bits:
         return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from itertools import zip_longest
 
 from nnet3_descriptors.nnet import Nnet
 from nnet3_descriptors.nodes import (
@@ -15,6 +16,7 @@ from nnet3_descriptors.nodes import (
 )
 
 from nnet3_graph.errors import RequestError
+from nnet3_graph.graph import ComputationGraph
 from nnet3_graph.reach import Reach
 from nnet3_graph.request import ComputationRequest
 
@@ -64,6 +66,21 @@ def _find(nnet: Nnet, name: str, role: str, kinds: tuple[type[Node], ...]) -> No
     )
 
 
+def check_previous(nnet: Nnet, previous: ComputationGraph) -> None:
+    """Checks that the graph of the earlier segments is one of the same network.
+
+    Raises:
+        RequestError: it has other nodes.
+    """
+    for number, (theirs, ours) in enumerate(zip_longest(previous.nnet.nodes, nnet.nodes)):
+        if theirs != ours:
+            name = (ours or theirs).name
+            raise RequestError(
+                f"the graph of the earlier segments is of another network: it differs in node "
+                f"{number}, '{name}'"
+            )
+
+
 def check_not_repeated(nnet: Nnet, reach: Reach) -> None:
     """Checks that a segment neither gives nor requests what an earlier one has.
 
@@ -73,7 +90,7 @@ def check_not_repeated(nnet: Nnet, reach: Reach) -> None:
     for node, earlier in enumerate(reach.earlier):
         for role, rows in (("given", reach.given[node]), ("requested", reach.outputs.get(node, 0))):
             if rows & earlier:
-                _, t, _ = reach.frame.indexes(rows & earlier)[0].tolist()
+                _, t, _ = reach.layout.indexes(rows & earlier)[0].tolist()
                 raise RequestError(
                     f"rows of '{nnet.node_names[node]}' that are {role} are in an earlier segment "
                     f"already, one of them at t = {t}"

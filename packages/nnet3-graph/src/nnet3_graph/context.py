@@ -12,7 +12,7 @@ from nnet3_graph.node_rules import node_rules
 from nnet3_graph.reach import find_reach
 
 _FIRST_WINDOW = 40
-_LARGEST_WINDOW = 400
+_LARGEST_WINDOW = 640
 
 
 def compute_context(nnet: Nnet) -> tuple[int, int]:
@@ -37,7 +37,7 @@ def compute_context(nnet: Nnet) -> tuple[int, int]:
             f"and maybe 'ivector'; this one has inputs {sorted(names)}, outputs {sorted(outputs)}"
         )
     window = _FIRST_WINDOW
-    while window <= 2 * _LARGEST_WINDOW:
+    while window <= _LARGEST_WINDOW:
         edges = [_edges(row) for row in _computable(nnet, window)]
         if all(edge is not None for edge in edges):
             left, right = zip(*(edge for edge in edges if edge is not None), strict=True)
@@ -63,7 +63,7 @@ def _computable(nnet: Nnet, window: int) -> BoolArray:
         given[nnet.node_index("ivector")] = make_indexes(np.repeat(starts, window + modulus), times)
     output = nnet.node_index("output")
     reach = find_reach(node_rules(nnet), len(starts), given, {output: rows})
-    return reach.frame.contains(reach.have[output], rows).reshape(len(starts), window)
+    return reach.layout.contains(reach.have[output], rows).reshape(len(starts), window)
 
 
 def _edges(computable: BoolArray) -> tuple[int, int] | None:

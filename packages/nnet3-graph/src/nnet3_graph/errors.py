@@ -74,6 +74,16 @@ class NotComputableError(Nnet3Error):
         context: tuple[int, int] | None,
         reason: str,
     ) -> None:
+        """Makes the message.
+
+        Args:
+            missing_outputs: see the attributes.
+            num_requested: for each output, how many rows are requested.
+            chain: see the attributes.
+            missing_inputs: see the attributes.
+            context: see the attributes.
+            reason: what is wrong with the last row of the chain, as the end of a sentence.
+        """
         self.missing_outputs = dict(missing_outputs)
         self.chain = tuple(chain)
         self.missing_inputs = tuple(missing_inputs)

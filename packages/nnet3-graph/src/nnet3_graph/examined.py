@@ -11,14 +11,14 @@ import numpy.typing as npt
 from nnet3_descriptors.indexes import IndexArray
 from nnet3_descriptors.nnet import Nnet
 
-from nnet3_graph.frame import Bits, Frame, change_frame
+from nnet3_graph.bit_layout import BitLayout, Bits, change_layout
 from nnet3_graph.graph import ComputationGraph, make_graph
 from nnet3_graph.hull import Hull, join
 from nnet3_graph.index_set import Grid, IndexSet
 from nnet3_graph.indexes import BoolArray, IdArray
 from nnet3_graph.lanes import Lanes
 from nnet3_graph.node_rules import NodeRules, node_rules
-from nnet3_graph.reach import Reach, make_frame
+from nnet3_graph.reach import Reach, make_layout
 
 
 class ComputableInfo(enum.IntEnum):
@@ -82,27 +82,27 @@ def examine(nnet: Nnet, lanes: Lanes, reach: Reach, previous: ComputationGraph |
             zip(reach.need, reach.given, reach.earlier, strict=True)
         )
     ]
-    frame = _wider_frame(nodes, reach, asking)
+    layout = _wider_layout(nodes, reach, asking)
     asking, given, earlier, have = (
-        [change_frame(bits, reach.frame, frame) for bits in sets]
+        [change_layout(bits, reach.layout, layout) for bits in sets]
         for sets in (asking, reach.given, reach.earlier, reach.have)
     )
     read = [0] * len(asking)
     for node, bits in enumerate(asking):
         if bits:
-            nodes.rules[node].demand(bits, frame, read)
-    box = frame.box(frame.hull)
+            nodes.rules[node].demand(bits, layout, read)
+    box = layout.box(layout.hull)
     rows = [
         (asked | supplied | some & box) & ~before
         for asked, supplied, some, before in zip(asking, given, read, earlier, strict=True)
     ]
-    grid = Grid(frame=frame, lanes=lanes)
+    grid = Grid(layout=layout, lanes=lanes)
     graph = make_graph(
         nnet, grid, rows=rows, given=given, earlier=earlier, previous=previous, is_pruned=False
     )
     computable = _marked(graph, have)
     outputs = [
-        change_frame(reach.outputs.get(node, 0), reach.frame, frame) for node in range(len(rows))
+        change_layout(reach.outputs.get(node, 0), reach.layout, layout) for node in range(len(rows))
     ]
     counts = _usable_counts(graph, computable, _marked(graph, outputs))
     info = np.where(computable, ComputableInfo.COMPUTABLE, ComputableInfo.NOT_COMPUTABLE)
@@ -110,9 +110,9 @@ def examine(nnet: Nnet, lanes: Lanes, reach: Reach, previous: ComputationGraph |
     return Examined(graph=graph, computable_info=info.astype(np.int8), usable_counts=counts)
 
 
-def _wider_frame(nodes: NodeRules, reach: Reach, asking: Sequence[Bits]) -> Frame:
-    """Returns a frame that also holds what some rows might read outside of the bounds."""
-    hull = reach.frame.hull
+def _wider_layout(nodes: NodeRules, reach: Reach, asking: Sequence[Bits]) -> BitLayout:
+    """Returns a layout that also holds what some rows might read outside of the bounds."""
+    hull = reach.layout.hull
 
     def widen(_: int, read: Hull) -> None:
         nonlocal hull
@@ -120,8 +120,8 @@ def _wider_frame(nodes: NodeRules, reach: Reach, asking: Sequence[Bits]) -> Fram
 
     for node, bits in enumerate(asking):
         if bits:
-            nodes.rules[node].want(reach.frame.hull_of(bits), widen)
-    return make_frame(hull, reach.frame.num_lanes, nodes.moves)
+            nodes.rules[node].want(reach.layout.hull_of(bits), widen)
+    return make_layout(hull, reach.layout.num_lanes, nodes.moves)
 
 
 def _marked(graph: ComputationGraph, sets: Sequence[Bits]) -> BoolArray:

@@ -9,9 +9,9 @@ from nnet3_descriptors.indexes import IndexArray, N, T, X, index_order
 from nnet3_descriptors.nnet import Nnet
 from nnet3_descriptors.nodes import ComponentNode, InputNode
 
+from nnet3_graph.bit_layout import Bits
 from nnet3_graph.context import compute_context
 from nnet3_graph.errors import ContextError, MissingFrames, NotComputableError, Row
-from nnet3_graph.frame import Bits
 from nnet3_graph.index_set import Grid, IndexSet
 from nnet3_graph.lanes import Lanes
 from nnet3_graph.node_rules import NodeRules, node_rules
@@ -31,7 +31,7 @@ def explain(nnet: Nnet, lanes: Lanes, reach: Reach) -> NotComputableError:
         reach: what was found, rows outside of the bounds of what can be computed included.
     """
     nodes = node_rules(nnet)
-    grid = Grid(frame=reach.frame, lanes=lanes)
+    grid = Grid(layout=reach.layout, lanes=lanes)
     names = nnet.node_names
     missing = reach.missing_outputs
     blamed = _blamed_rows(nodes, reach)
@@ -54,7 +54,7 @@ def explain(nnet: Nnet, lanes: Lanes, reach: Reach) -> NotComputableError:
             for node, definition in enumerate(nnet.nodes)
             if isinstance(definition, InputNode) and blamed[node]
             for missing in _missing_frames(
-                definition.name, lanes, reach.frame.indexes(blamed[node])
+                definition.name, lanes, reach.layout.indexes(blamed[node])
             )
         ],
         context=context,
@@ -79,7 +79,7 @@ def _reason(nnet: Nnet, nodes: NodeRules, last: int) -> str:
 
 def _blamed_rows(nodes: NodeRules, reach: Reach) -> list[Bits]:
     """Returns the rows of each node whose absence keeps the missing outputs from being computed."""
-    box = reach.frame.box(reach.frame.hull)
+    box = reach.layout.box(reach.layout.hull)
     blamed = [0] * len(nodes.rules)
     for node, rows in reach.missing_outputs.items():
         blamed[node] = rows
@@ -108,9 +108,9 @@ def _blame(
     parts = rule.parts if isinstance(rule, All) else (rule,)
     inside = [part for part in parts if any(source in group for source in part.sources)]
     outside = All(tuple(part for part in parts if part not in inside))
-    outside.blame(rows, reach.frame, reach.have, blamed)
-    rows &= outside.available(rows, reach.frame, reach.have)
-    All(tuple(inside)).blame(rows, reach.frame, reach.have, blamed)
+    outside.blame(rows, reach.layout, reach.have, blamed)
+    rows &= outside.available(rows, reach.layout, reach.have)
+    All(tuple(inside)).blame(rows, reach.layout, reach.have, blamed)
 
 
 def _chain(
@@ -143,8 +143,8 @@ def _chain(
 
 def _first_bit(grid: Grid, rows: Bits) -> Bits:
     """Returns the first of some rows, in the order of indexes."""
-    indexes = grid.frame.indexes(rows)
-    return grid.frame.set_of(indexes[index_order(indexes)[:1]])
+    indexes = grid.layout.indexes(rows)
+    return grid.layout.set_of(indexes[index_order(indexes)[:1]])
 
 
 def _row(nnet: Nnet, grid: Grid, node: int, bit: Bits) -> Row:

@@ -21,9 +21,9 @@ from nnet3_descriptors.nodes import (
     OutputNode,
 )
 
-from nnet3_graph.frame import Bits
+from nnet3_graph.bit_layout import Bits
 from nnet3_graph.index_set import Grid, IndexSet
-from nnet3_graph.indexes import BoolArray, IdArray
+from nnet3_graph.indexes import BoolArray, IdArray, frozen
 from nnet3_graph.node_rules import node_rules
 from nnet3_graph.rules import All, Optional, Shift
 
@@ -43,10 +43,11 @@ class ComputationGraph:
     the same rows, so that what was worked out for one holds for the other.
 
     Attributes:
+        nnet: the network.
         grid: the box in which all rows lie, and the sequences.
         index_sets: for each node of the network, its rows.
         given_sets: for each node, those of its rows that the request supplies; they read nothing.
-        rows_so_far: for each node, its rows in this and all earlier segments, as bits of the frame
+        rows_so_far: for each node, its rows in this and all earlier segments, as bits of the layout
             of the grid; for the builder of the next segment.
         first_cindex_id: the id of the first cindex; 0 unless there is an earlier segment.
         previous: the graph of the earlier segments of a looped computation, whose cindexes this
@@ -55,6 +56,7 @@ class ComputationGraph:
             not, `dependencies` holds whatever might be read, as far as it is in the graph.
     """
 
+    nnet: Nnet
     grid: Grid
     index_sets: tuple[IndexSet, ...]
     given_sets: tuple[IndexSet, ...]
@@ -62,7 +64,6 @@ class ComputationGraph:
     first_cindex_id: int = 0
     previous: ComputationGraph | None = None
     is_pruned: bool = True
-    _nnet: Nnet
 
     # -- cindexes ------------------------------------------------------------------------------
 
@@ -76,9 +77,7 @@ class ComputationGraph:
     @cached_property
     def _all_ids(self) -> IdArray:
         """The cindex ids of this segment, in order."""
-        ids = np.arange(self.first_cindex_id, self._starts[-1], dtype=np.int32)
-        ids.flags.writeable = False
-        return ids
+        return frozen(np.arange(self.first_cindex_id, self._starts[-1], dtype=np.int32))
 
     @cached_property
     def node_starts(self) -> Splits:
@@ -103,8 +102,7 @@ class ComputationGraph:
         starts = self.node_starts
         cindexes[:, 0] = np.repeat(np.arange(len(self.index_sets)), starts[1:] - starts[:-1])
         np.concatenate([rows.indexes for rows in self.index_sets], out=cindexes[:, 1:])
-        cindexes.flags.writeable = False
-        return cindexes
+        return frozen(cindexes)
 
     @cached_property
     def is_input(self) -> BoolArray:
@@ -112,8 +110,7 @@ class ComputationGraph:
         is_input = np.zeros(self.num_cindexes, dtype=np.bool_)
         for node in range(len(self.index_sets)):
             is_input[self._rows(node)] = self.is_given(node)
-        is_input.flags.writeable = False
-        return is_input
+        return frozen(is_input)
 
     def index_set(self, node: int) -> IndexSet:
         """Returns the rows of a node; the same object for nodes with the same rows."""
@@ -184,12 +181,11 @@ class ComputationGraph:
         start = self._starts[node]
         return positions + np.int32(start) * (positions >= 0) if start else positions.copy()
 
-    def counts_by_node(self, nnet: Nnet) -> dict[str, int]:
+    def counts_by_node(self) -> dict[str, int]:
         """Returns the number of cindexes of each node that has any, by name."""
-        names = nnet.node_names
         return {
             name: len(index_set)
-            for name, index_set in zip(names, self.index_sets, strict=True)
+            for name, index_set in zip(self.nnet.node_names, self.index_sets, strict=True)
             if index_set.bits
         }
 
@@ -202,8 +198,7 @@ class ComputationGraph:
         counts = [part_splits[1:] - part_splits[:-1] for part_splits, _ in parts]
         np.cumsum(np.concatenate(counts), out=splits[1:])
         dependencies = np.concatenate([ids for _, ids in parts])
-        splits.flags.writeable = dependencies.flags.writeable = False
-        return splits, dependencies
+        return frozen(splits), frozen(dependencies)
 
     @property
     def dependency_splits(self) -> Splits:
@@ -225,7 +220,7 @@ class ComputationGraph:
             splits (rows + 1,) int64 and ids (M,) int32: row i reads ids[splits[i]:splits[i + 1]],
             ascending and distinct. Rows that the request supplies read nothing.
         """
-        definition = self._nnet.nodes[node]
+        definition = self.nnet.nodes[node]
         index_set = self.index_sets[node]
         if not index_set.bits:
             return _rectangle(np.empty((0, 0), dtype=np.int32))
@@ -235,7 +230,7 @@ class ComputationGraph:
             case ComponentInputNode() | OutputNode():
                 return _distinct_by_row(np.concatenate(self.leaf_ids(node)).T)
             case DimRangeNode():
-                source = self._nnet.node_index(definition.source)
+                source = self.nnet.node_index(definition.source)
                 return _present(self.moved_ids(source, node, 0, 0)[:, None])
             case ComponentNode():
                 splits, ids = self.component_inputs(node)
@@ -253,7 +248,7 @@ class ComputationGraph:
             not enter the sum (left out by IfDefined, or the other branch of a Failover taken). The
             arrays may be read-only.
         """
-        definition = self._nnet.nodes[node]
+        definition = self.nnet.nodes[node]
         assert isinstance(definition, ComponentInputNode | OutputNode)
         parts = []
         for part in definition.descriptor.parts:
@@ -274,11 +269,11 @@ class ComputationGraph:
         shift = leaf.shift()
         if shift is not None:
             name, t, x = shift
-            return self.moved_ids(self._nnet.node_index(name), node, t, x)
-        cindexes = leaf.map_to_input(self.index_sets[node].indexes, self._nnet.node_indexes)
+            return self.moved_ids(self.nnet.node_index(name), node, t, x)
+        cindexes = leaf.map_to_input(self.index_sets[node].indexes, self.nnet.node_indexes)
         ids = np.empty(len(cindexes), dtype=np.int32)
         for name in leaf.node_names:
-            source = self._nnet.node_index(name)
+            source = self.nnet.node_index(name)
             rows = cindexes[:, 0] == source
             ids[rows] = self.cindex_ids(source, cindexes[rows, 1:])
         return ids
@@ -294,7 +289,7 @@ class ComputationGraph:
             in the order of the component's index rules. Rows that the request supplies read
             nothing.
         """
-        rule = node_rules(self._nnet).rules[node]
+        rule = node_rules(self.nnet).rules[node]
         is_given = self.is_given(node) if self.given_sets[node].bits else None
         parts = rule.parts if isinstance(rule, All) else (rule,)
         reads = [part.part if isinstance(part, Optional) else part for part in parts]
@@ -308,9 +303,9 @@ class ComputationGraph:
 
     def _asked_inputs(self, node: int, is_given: BoolArray | None) -> tuple[Splits, IdArray]:
         """The inputs of a component whose index rules have to be asked."""
-        definition = self._nnet.nodes[node]
+        definition = self.nnet.nodes[node]
         assert isinstance(definition, ComponentNode)
-        component = self._nnet.component_of(definition)
+        component = self.nnet.component_of(definition)
         rows = self.index_sets[node].indexes
         asking = np.arange(len(rows)) if is_given is None else np.flatnonzero(~is_given)
         splits, inputs = component.input_dependencies(rows[asking])
@@ -339,7 +334,7 @@ def make_graph(
     Args:
         nnet: the network.
         grid: the box in which the rows lie, and the sequences.
-        rows: for each node, its rows, as bits of the frame of the grid.
+        rows: for each node, its rows, as bits of the layout of the grid.
         given: for each node, those of them that the request supplies.
         earlier: for each node, the rows of the earlier segments.
         previous: the graph of the earlier segments.
@@ -354,6 +349,7 @@ def make_graph(
         return found
 
     return ComputationGraph(
+        nnet=nnet,
         grid=grid,
         index_sets=tuple(map(shared, rows)),
         given_sets=tuple(map(shared, given)),
@@ -361,7 +357,6 @@ def make_graph(
         first_cindex_id=previous.segment_ends[-1] if previous is not None else 0,
         previous=previous,
         is_pruned=is_pruned,
-        nnet=nnet,
     )
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, TypeVar
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.indexes import IndexArray, N, T, X
 
-from nnet3_graph.frame import Bits, Frame
-from nnet3_graph.indexes import IdArray
+from nnet3_graph.bit_layout import BitLayout, Bits
+from nnet3_graph.indexes import IdArray, frozen
 from nnet3_graph.lanes import Lanes
 
 Places = npt.NDArray[np.intp]
-_Array = TypeVar("_Array", bound=npt.NDArray[Any])
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -26,54 +24,54 @@ class Grid:
     n, so that adding (t, x) to an index adds a constant to its place.
 
     Attributes:
-        frame: the box of (t, x), and lanes.
+        layout: the box of (t, x), and lanes.
         lanes: the sequences.
     """
 
-    frame: Frame
+    layout: BitLayout
     lanes: Lanes
 
     @property
     def size(self) -> int:
         """Number of places."""
-        return self.frame.num_t * self.frame.num_x * self.lanes.num_sequences
+        return self.layout.num_t * self.layout.num_x * self.lanes.num_sequences
 
     def move(self, t: int, x: int) -> int:
         """Returns what adding (t, x) to an index adds to its place."""
-        return (t * self.frame.num_x + x) * self.lanes.num_sequences
+        return (t * self.layout.num_x + x) * self.lanes.num_sequences
 
     def places(self, indexes: IndexArray) -> Places:
         """Returns the place of each of (K, 3) indexes, or -1 for those outside of the box."""
-        frame = self.frame
-        t = indexes[:, T].astype(np.intp) - frame.t_first
-        x = indexes[:, X].astype(np.intp) - frame.x_first
+        layout = self.layout
+        t = indexes[:, T].astype(np.intp) - layout.t_first
+        x = indexes[:, X].astype(np.intp) - layout.x_first
         rank = self.lanes.ranks(indexes[:, N])
-        inside = (t >= 0) & (t < frame.num_t) & (x >= 0) & (x < frame.num_x) & (rank >= 0)
-        place = (t * frame.num_x + x) * self.lanes.num_sequences + rank
+        inside = (t >= 0) & (t < layout.num_t) & (x >= 0) & (x < layout.num_x) & (rank >= 0)
+        place = (t * layout.num_x + x) * self.lanes.num_sequences + rank
         return np.where(inside, place, -1)
 
     def places_of(self, bits: Bits) -> Places:
-        """Returns the places of a set of the frame, ascending."""
-        table = self.frame.table(bits).transpose(2, 1, 0)
+        """Returns the places of a set of the layout, ascending."""
+        table = self.layout.table(bits).transpose(2, 1, 0)
         count = self.lanes.num_sequences
-        if self.frame.num_lanes == 1:
+        if self.layout.num_lanes == 1:
             rows = np.flatnonzero(table)
             return rows if count == 1 else (rows[:, None] * count + np.arange(count)).reshape(-1)
         return np.flatnonzero(table[:, :, self.lanes.lane_of])
 
     def indexes(self, places: Places) -> IndexArray:
         """Returns the (K, 3) indexes at some places."""
-        if self.lanes.num_sequences == 1 and self.frame.num_x == 1:
+        if self.lanes.num_sequences == 1 and self.layout.num_x == 1:
             indexes = np.empty((len(places), 3), dtype=np.int32)
-            indexes[:, N], indexes[:, X] = self.lanes.sequences[0], self.frame.x_first
-            np.add(places, self.frame.t_first, out=indexes[:, T], casting="unsafe")
+            indexes[:, N], indexes[:, X] = self.lanes.sequences[0], self.layout.x_first
+            np.add(places, self.layout.t_first, out=indexes[:, T], casting="unsafe")
             return indexes
         rows, rank = np.divmod(places, self.lanes.num_sequences)
-        t, x = np.divmod(rows, self.frame.num_x)
+        t, x = np.divmod(rows, self.layout.num_x)
         indexes = np.empty((len(places), 3), dtype=np.int32)
         indexes[:, N] = self.lanes.sequences[rank]
-        indexes[:, T] = t + self.frame.t_first
-        indexes[:, X] = x + self.frame.x_first
+        indexes[:, T] = t + self.layout.t_first
+        indexes[:, X] = x + self.layout.x_first
         return indexes
 
 
@@ -83,7 +81,7 @@ class IndexSet:
 
     Attributes:
         grid: the box in which the indexes lie.
-        bits: the set, in the frame of the grid.
+        bits: the set, in the layout of the grid.
     """
 
     grid: Grid
@@ -92,22 +90,22 @@ class IndexSet:
     @cached_property
     def places(self) -> Places:
         """The (K,) places of the indexes in the grid, ascending."""
-        return _frozen(self.grid.places_of(self.bits))
+        return frozen(self.grid.places_of(self.bits))
 
     @cached_property
     def indexes(self) -> IndexArray:
         """The indexes, (K, 3) int32, columns n, t, x, in the order of indexes."""
-        return _frozen(self.grid.indexes(self.places))
+        return frozen(self.grid.indexes(self.places))
 
     @cached_property
     def positions(self) -> IdArray:
         """For each place of the grid the position of its index in the set, or -1."""
         positions = np.full(self.grid.size + 1, -1, dtype=np.int32)
         positions[self.places] = np.arange(len(self.places), dtype=np.int32)
-        return _frozen(positions)
+        return frozen(positions)
 
     def __len__(self) -> int:
-        if self.grid.frame.num_lanes == 1:
+        if self.grid.layout.num_lanes == 1:
             return self.bits.bit_count() * self.grid.lanes.num_sequences
         return len(self.places)
 
@@ -123,19 +121,14 @@ class IndexSet:
             t: what is added to t.
             x: what is added to x.
         """
-        frame = self.grid.frame
+        layout = self.grid.layout
         if other is self and t == 0 and x == 0:
             return np.arange(len(self), dtype=np.int32)
-        if abs(t) >= frame.num_t or abs(x) >= frame.num_x:
+        if abs(t) >= layout.num_t or abs(x) >= layout.num_x:
             return np.full(len(other), -1, dtype=np.int32)
-        if frame.num_x > 1 and x != 0:
+        if layout.num_x > 1 and x != 0:
             return self.find(other.indexes + np.array([0, t, x], dtype=np.int32))
         places = other.places + self.grid.move(t, x)
         if t != 0:
             places[(places < 0) | (places >= self.grid.size)] = -1
         return self.positions[places]
-
-
-def _frozen(array: _Array) -> _Array:
-    array.flags.writeable = False
-    return array

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.indexes import IndexArray, N, T, X, as_indexes, index_order
 
 BoolArray = npt.NDArray[np.bool_]
 IdArray = npt.NDArray[np.int32]
+_Array = TypeVar("_Array", bound=npt.NDArray[Any])
+
+
+def frozen(array: _Array) -> _Array:
+    """Makes an array that nobody else holds read-only and returns it."""
+    array.flags.writeable = False
+    return array
 
 
 def read_only_indexes(values: npt.ArrayLike) -> IndexArray:
@@ -18,8 +27,7 @@ def read_only_indexes(values: npt.ArrayLike) -> IndexArray:
     """
     array = as_indexes(values)
     if array.flags.writeable or not array.flags.owndata or not array.flags.c_contiguous:
-        array = array.copy(order="C")
-        array.flags.writeable = False
+        array = frozen(array.copy(order="C"))
     return array
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import attrs
 from nnet3_descriptors.indexes import IndexArray
 
+from nnet3_graph.bit_layout import BitLayout, Bits, change_layout
 from nnet3_graph.bounds import limited, possible_hulls, wanted_hulls
 from nnet3_graph.errors import RequestError
-from nnet3_graph.frame import Bits, Frame, change_frame
 from nnet3_graph.hull import EVERYWHERE, NOWHERE, Hull, hull_of, join, join_all, meet
 from nnet3_graph.node_rules import NodeRules
 from nnet3_graph.sets import computable_rows, demanded_rows, used_rows
@@ -26,20 +26,20 @@ class Earlier:
     """The rows that the earlier segments of a looped computation have.
 
     Attributes:
-        frame: what the bits stand for; its lanes are those of the new segment.
+        layout: what the bits stand for; its lanes are those of the new segment.
         rows: the rows of each node.
     """
 
-    frame: Frame
+    layout: BitLayout
     rows: Sequence[Bits]
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class Reach:
-    """The rows of every node that play a part, as sets of one frame.
+    """The rows of every node that play a part, as sets of one layout.
 
     Attributes:
-        frame: what the bits stand for.
+        layout: what the bits stand for.
         given: for each node, the rows that the request supplies.
         earlier: for each node, the rows that earlier segments have.
         outputs: the requested rows, by node.
@@ -48,7 +48,7 @@ class Reach:
         have: for each node, the rows that are given or earlier or can be computed.
     """
 
-    frame: Frame
+    layout: BitLayout
     given: list[Bits]
     earlier: list[Bits]
     outputs: dict[int, Bits]
@@ -69,7 +69,7 @@ class Reach:
             need & ~have == 0 for need, have in zip(self.need, self.have, strict=True)
         ):
             return self.need  # everything that might be read is read
-        return used_rows(nodes, self.frame, self.have, supplied, self.outputs)
+        return used_rows(nodes, self.layout, self.have, supplied, self.outputs)
 
 
 def find_reach(
@@ -102,9 +102,9 @@ def find_reach(
     )
     named = join_all((*supplied.values(), *output_hulls.values()))
     if earlier is not None:
-        named = join(named, earlier.frame.hull)
+        named = join(named, earlier.layout.hull)
         for node, rows in enumerate(earlier.rows):
-            supplied[node] = join(supplied.get(node, NOWHERE), earlier.frame.hull_of(rows))
+            supplied[node] = join(supplied.get(node, NOWHERE), earlier.layout.hull_of(rows))
     possible = possible_hulls(nodes, supplied) if only_possible else [EVERYWHERE] * len(nodes.rules)
     wanted = wanted_hulls(nodes, possible, output_hulls)
     extent = join_all((named, *wanted))
@@ -114,36 +114,36 @@ def find_reach(
         hulls = limited(wanted, finite.extended(*max_steps))
         inner = finite.extended(max_steps[0] // 2, max_steps[1] // 2)
         extent = join_all((named, *hulls))
-    frame = make_frame(extent, num_lanes, nodes.moves)
-    inside = [frame.box(hull) for hull in hulls]
+    layout = make_layout(extent, num_lanes, nodes.moves)
+    inside = [layout.box(hull) for hull in hulls]
     given_rows = [0] * len(hulls)
     for node, indexes in given.items():
-        given_rows[node] = frame.set_of(indexes)
-    output_rows = {node: frame.set_of(indexes) for node, indexes in outputs.items()}
+        given_rows[node] = layout.set_of(indexes)
+    output_rows = {node: layout.set_of(indexes) for node, indexes in outputs.items()}
     earlier_rows = [0] * len(hulls)
     if earlier is not None:
-        earlier_rows = [change_frame(rows, earlier.frame, frame) for rows in earlier.rows]
+        earlier_rows = [change_layout(rows, earlier.layout, layout) for rows in earlier.rows]
     supplied_rows = _union(given_rows, earlier_rows)
-    need = demanded_rows(nodes, frame, inside, supplied_rows, output_rows)
+    need = demanded_rows(nodes, layout, inside, supplied_rows, output_rows)
     return Reach(
-        frame=frame,
+        layout=layout,
         given=given_rows,
         earlier=earlier_rows,
         outputs=output_rows,
         inner=[
-            box if hull is unlimited else frame.box(meet(inner, hull))
+            box if hull is unlimited else layout.box(meet(inner, hull))
             for box, hull, unlimited in zip(inside, hulls, wanted, strict=True)
         ],
         need=need,
-        have=computable_rows(nodes, frame, need, supplied_rows),
+        have=computable_rows(nodes, layout, need, supplied_rows),
     )
 
 
-def make_frame(hull: Hull, num_lanes: int, moves: tuple[int, int]) -> Frame:
-    """Returns a frame for the rows in a hull."""
+def make_layout(hull: Hull, num_lanes: int, moves: tuple[int, int]) -> BitLayout:
+    """Returns a layout for the rows in a hull."""
     num_t = int(hull.t_last - hull.t_first) + 1
     num_x = int(hull.x_last - hull.x_first) + 1
-    frame = Frame(
+    layout = BitLayout(
         t_first=int(hull.t_first),
         num_t=num_t,
         x_first=int(hull.x_first),
@@ -152,12 +152,12 @@ def make_frame(hull: Hull, num_lanes: int, moves: tuple[int, int]) -> Frame:
         t_guard=min(moves[0], num_t - 1),
         x_guard=min(moves[1], num_x - 1),
     )
-    if frame.num_bits > MAX_BITS:
+    if layout.num_bits > MAX_BITS:
         raise RequestError(
             f"the request spans {num_t} values of t, {num_x} of x and {num_lanes} different "
             f"patterns of sequences, together more than {MAX_BITS} rows for a node"
         )
-    return frame
+    return layout
 
 
 def _union(first: Sequence[Bits], second: Sequence[Bits]) -> list[Bits]:

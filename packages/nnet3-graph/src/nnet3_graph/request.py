@@ -18,6 +18,8 @@ from nnet3_graph.indexes import first_duplicate, read_only_indexes
 
 FORMAT = "nnet3.computation-request"
 VERSION = 1
+_LARGEST = 2**31 - 1
+"""The largest value of n and t."""
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -47,10 +49,7 @@ class IoSpecification:
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise RequestError(f"expected the name of a node, found {self.name!r}")
-        if not isinstance(self.has_deriv, bool):
-            raise RequestError(
-                f"'{self.name}': expected has_deriv to be a bool, found {self.has_deriv!r}"
-            )
+        _check_flag(f"'{self.name}'", "has_deriv", self.has_deriv)
         try:
             indexes = read_only_indexes(self.indexes)
         except Nnet3Error as error:
@@ -73,10 +72,21 @@ class IoSpecification:
         """The rows t_start, t_start + t_step, ... < t_end of sequences 0 to n - 1, with x = 0.
 
         The rows of one sequence follow one another: n varies slowest.
+
+        Raises:
+            RequestError: there are no such rows; or `n` or `t_step` is no positive integer, or a
+                time no 32-bit integer.
         """
-        times = np.arange(t_start, t_end, t_step, dtype=np.int32)
+        for what, value, least, most in (
+            ("t_start", t_start, NO_TIME + 1, _LARGEST),
+            ("t_end", t_end, NO_TIME + 1, _LARGEST + 1),
+            ("n", n, 1, _LARGEST),
+            ("t_step", t_step, 1, _LARGEST),
+        ):
+            _check_integer(name, what, value, least, most)
+        times = np.arange(t_start, t_end, t_step)
         indexes = np.zeros((n, len(times), 3), dtype=np.int32)
-        indexes[:, :, N] = np.arange(n, dtype=np.int32)[:, None]
+        indexes[:, :, N] = np.arange(n)[:, None]
         indexes[:, :, T] = times
         return cls(name=name, indexes=indexes.reshape(-1, 3), has_deriv=has_deriv)
 
@@ -118,8 +128,8 @@ class ComputationRequest:
         store_component_stats: whether components record average activations and derivatives.
 
     Raises:
-        RequestError: no input, no output, a name listed twice, or a derivative is wanted while no
-            output has one.
+        RequestError: no input, no output, a name listed twice, a flag that is no bool, or a
+            derivative is wanted while no output has one.
     """
 
     inputs: tuple[IoSpecification, ...] = attrs.field(converter=_as_tuple)
@@ -137,6 +147,8 @@ class ComputationRequest:
                         f"expected an IoSpecification among the {kind}s, found {specification!r}"
                     )
         _check_names([io.name for io in (*self.inputs, *self.outputs)])
+        for flag in ("need_model_derivative", "store_component_stats"):
+            _check_flag("the request", flag, getattr(self, flag))
         if self.needs_derivatives and not any(io.has_deriv for io in self.outputs):
             raise RequestError(
                 "derivatives are wanted (of the model or of an input), but no output has_deriv"
@@ -168,6 +180,19 @@ class ComputationRequest:
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Reads a file that :meth:`save` wrote."""
         return cls.from_bytes(Path(path).read_bytes())
+
+
+def _check_integer(name: str, what: str, value: int, least: int, most: int) -> None:
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not (is_integer and least <= value <= most):
+        raise RequestError(
+            f"'{name}': expected {what} to be an integer from {least} to {most}, found {value!r}"
+        )
+
+
+def _check_flag(where: str, flag: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise RequestError(f"{where}: expected {flag} to be a bool, found {value!r}")
 
 
 def _check_rows(name: str, indexes: IndexArray) -> None:

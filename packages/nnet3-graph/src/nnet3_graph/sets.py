@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from nnet3_graph.frame import Bits, Frame
+from nnet3_graph.bit_layout import BitLayout, Bits
 from nnet3_graph.node_rules import NodeRules
 
 
 def demanded_rows(
     nodes: NodeRules,
-    frame: Frame,
+    layout: BitLayout,
     inside: Sequence[Bits],
     given: Sequence[Bits],
     outputs: Mapping[int, Bits],
@@ -25,7 +25,7 @@ def demanded_rows(
 
     Args:
         nodes: the rules of the network.
-        frame: what the bits stand for.
+        layout: what the bits stand for.
         inside: for each node, the rows outside of which nothing can be computed.
         given: for each node, the rows that are supplied; what they would read is not followed.
         outputs: the requested rows, by node.
@@ -39,7 +39,7 @@ def demanded_rows(
             rows = need[node] = need[node] & inside[node]
             rows &= ~given[node]
             if rows:
-                nodes.rules[node].demand(rows, frame, need)
+                nodes.rules[node].demand(rows, layout, need)
             continue
         followed = dict.fromkeys(group, 0)
         changed = True
@@ -50,13 +50,13 @@ def demanded_rows(
                 rows &= ~given[node] & ~followed[node]
                 if rows:
                     followed[node] |= rows
-                    nodes.rules[node].demand(rows, frame, need)
+                    nodes.rules[node].demand(rows, layout, need)
                     changed = True
     return need
 
 
 def computable_rows(
-    nodes: NodeRules, frame: Frame, need: Sequence[Bits], given: Sequence[Bits]
+    nodes: NodeRules, layout: BitLayout, need: Sequence[Bits], given: Sequence[Bits]
 ) -> list[Bits]:
     """Returns which of the demanded rows of each node can be computed, and what is given.
 
@@ -65,7 +65,7 @@ def computable_rows(
 
     Args:
         nodes: the rules of the network.
-        frame: what the bits stand for.
+        layout: what the bits stand for.
         need: for each node, the demanded rows.
         given: for each node, the rows that are supplied.
     """
@@ -77,7 +77,7 @@ def computable_rows(
             for node in group:
                 missing = need[node] & ~have[node]
                 if missing:
-                    found = missing & nodes.rules[node].available(missing, frame, have)
+                    found = missing & nodes.rules[node].available(missing, layout, have)
                     if found:
                         have[node] |= found
                         changed = recurrent
@@ -86,7 +86,7 @@ def computable_rows(
 
 def used_rows(
     nodes: NodeRules,
-    frame: Frame,
+    layout: BitLayout,
     have: Sequence[Bits],
     given: Sequence[Bits],
     outputs: Mapping[int, Bits],
@@ -95,7 +95,7 @@ def used_rows(
 
     Args:
         nodes: the rules of the network.
-        frame: what the bits stand for.
+        layout: what the bits stand for.
         have: for each node, the rows that can be computed.
         given: for each node, the rows that are supplied; they read nothing.
         outputs: the requested rows, by node; all of them computable.
@@ -112,6 +112,6 @@ def used_rows(
                 rows = need[node] & have[node] & ~given[node] & ~followed[node]
                 if rows:
                     followed[node] |= rows
-                    nodes.rules[node].use(rows, frame, have, need)
+                    nodes.rules[node].use(rows, layout, have, need)
                     changed = recurrent
     return [need_rows & have_rows for need_rows, have_rows in zip(need, have, strict=True)]

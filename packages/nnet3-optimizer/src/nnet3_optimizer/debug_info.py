@@ -10,25 +10,30 @@ from nnet3_compiler.arrays import IntArray, freeze
 from nnet3_compiler.debug_info import NO_DEBUG_INFO, NODE, MatrixDebugInfo, T
 from nnet3_descriptors.indexes import NO_TIME
 
+from nnet3_optimizer.analysis.csr import Ids
+
 
 def concatenated(
-    parts: Sequence[tuple[MatrixDebugInfo, int, int]], *, are_whole: bool
+    infos: Sequence[MatrixDebugInfo], begins: Ids, counts: Ids, *, are_whole: bool
 ) -> MatrixDebugInfo:
     """Returns the debug info of rows of matrices, one below the other.
 
     Args:
-        parts: For each part the debug info of a matrix, its first row and its number of rows.
+        infos: For each part the debug info of its matrix.
+        begins: (parts,) the first row of each part.
+        counts: (parts,) how many rows it has.
         are_whole: Whether each part is all rows of its matrix.
     """
-    first = parts[0][0]
-    share_a_pattern = are_whole and all(
-        info.block == first.block
-        and (info.sequences is first.sequences or np.array_equal(info.sequences, first.sequences))
-        for info, _, _ in parts
+    first = infos[0]
+    sequences = {id(info.sequences): info.sequences for info in infos}  # few, for many matrices
+    share_a_pattern = (
+        are_whole
+        and len({info.block for info in infos}) == 1
+        and all(np.array_equal(each, first.sequences) for each in [*sequences.values()][1:])
     )
     if share_a_pattern:
-        pattern = np.concatenate([info.pattern for info, _, _ in parts])
-        is_known = len(pattern) * max(1, len(first.sequences)) == sum(rows for _, _, rows in parts)
+        pattern = np.concatenate([info.pattern for info in infos])
+        is_known = len(pattern) * max(1, len(first.sequences)) == int(counts.sum())
         if not is_known or (pattern[:, NODE] != pattern[0, NODE]).any():
             return NO_DEBUG_INFO
         return MatrixDebugInfo(
@@ -37,10 +42,23 @@ def concatenated(
             sequences=first.sequences,
             block=first.block,
         )
-    if len({info.node for info, _, _ in parts}) != 1:
+    if len({info.node for info in infos}) != 1:
         return NO_DEBUG_INFO
-    cindexes = [info.cindexes[row : row + rows] for info, row, rows in parts]
+    cindexes = [
+        info.cindexes_of(begin, begin + count)
+        for info, begin, count in zip(infos, begins.tolist(), counts.tolist(), strict=True)
+    ]
     return MatrixDebugInfo(is_deriv=first.is_deriv, pattern=freeze(np.concatenate(cindexes)))
+
+
+def by_sequence(info: MatrixDebugInfo) -> MatrixDebugInfo:
+    """Returns the debug info of the same rows with those of each sequence next to each other."""
+    return MatrixDebugInfo(
+        is_deriv=info.is_deriv,
+        pattern=info.pattern,
+        sequences=info.sequences,
+        block=len(info.pattern),
+    )
 
 
 def rows_of(info: MatrixDebugInfo, begin: int, end: int) -> MatrixDebugInfo:
@@ -49,9 +67,15 @@ def rows_of(info: MatrixDebugInfo, begin: int, end: int) -> MatrixDebugInfo:
         return info
     block, size = info.block, len(info.sequences)
     if size and begin % (block * size) == end % (block * size) == 0:  # some frames of all sequences
-        return attrs.evolve(info, pattern=info.pattern[begin // size : end // size])
+        frames = info.pattern[begin // size : end // size]
+        return MatrixDebugInfo(
+            is_deriv=info.is_deriv, pattern=frames, sequences=info.sequences, block=block
+        )
     if size and len(info.pattern) == block and begin % block == end % block == 0:
-        return attrs.evolve(info, sequences=info.sequences[begin // block : end // block])
+        sequences = info.sequences[begin // block : end // block]
+        return MatrixDebugInfo(
+            is_deriv=info.is_deriv, pattern=info.pattern, sequences=sequences, block=block
+        )
     return MatrixDebugInfo(is_deriv=info.is_deriv, pattern=info.cindexes_of(begin, end))
 
 

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.commands import GotoLabel, NoOperation, NoOperationLabel
+from nnet3_compiler.commands import NoOperation, NoOperationLabel
 from nnet3_compiler.debug_info import MatrixDebugInfo
 from nnet3_compiler.declaration import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
-    TABLE_WIDTH,
     Command,
 )
 from nnet3_descriptors.components import PrecomputedIndexes
 
-from nnet3_optimizer.analysis.csr import Ids, ordering
+from nnet3_optimizer.analysis.csr import Ids, ordering, splits_of, where
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.pair_lists import PairLists
-from nnet3_optimizer.analysis.variables import Table
+from nnet3_optimizer.analysis.variables import MATRIX, NUM_COLS, NUM_ROWS, Table
+from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.program import Program
 
 
@@ -107,13 +107,34 @@ class Edit:
             cols: Its number of columns.
             debug_info: What its rows stand for; left out if the program has no debug info.
         """
-        number = self._num_matrices
-        self._num_matrices += 1
-        self._matrices.append(np.array([[rows, cols]], np.int32))
+        _, submatrices = self.matrices([(rows, cols)], [debug_info])
+        return int(submatrices[0])
+
+    def matrices(
+        self,
+        sizes: Sequence[tuple[int, int]],
+        debug_info: Sequence[MatrixDebugInfo | None],
+    ) -> tuple[Ids, Ids]:
+        """Adds matrices, and for each of them a submatrix that covers it.
+
+        Args:
+            sizes: For each matrix its number of rows and of columns.
+            debug_info: What their rows stand for; left out if the program has no debug info.
+
+        Returns:
+            The numbers of the matrices and of the submatrices, (N,) each.
+        """
+        numbers = np.arange(self._num_matrices, self._num_matrices + len(sizes))
+        self._num_matrices += len(sizes)
+        self._matrices.append(np.array(sizes, np.int32))
         if self._debug_info:
-            assert debug_info is not None
-            self._debug_info.append(debug_info)
-        return int(self.submatrices(np.array([[number, 0, rows, 0, cols]]))[0])
+            known = [info for info in debug_info if info is not None]
+            assert len(known) == len(sizes)
+            self._debug_info += known
+        whole = np.zeros((len(sizes), 5), np.int32)
+        whole[:, MATRIX] = numbers
+        whole[:, [NUM_ROWS, NUM_COLS]] = self._matrices[-1]
+        return numbers, self.submatrices(whole)
 
     def debug_info(self, matrix: int, info: MatrixDebugInfo) -> None:
         """Says what the rows of a matrix stand for now."""
@@ -164,19 +185,20 @@ class Edit:
         return before if same else PairLists(tuple(self._indexes_multi))
 
     def _final_table(self) -> Table:
-        table = self.table
-        if self._inserted:
-            places = np.concatenate([before for before, _ in self._inserted])
-            order = ordering(places)  # what goes to one position keeps its order
-            inserted = places[order] + np.arange(len(order))
-            is_old = np.ones(len(table) + len(order), dtype=np.bool_)
-            is_old[inserted] = False
-            longer = np.empty((len(is_old), TABLE_WIDTH), dtype=np.int32)
-            longer[is_old] = table
-            longer[inserted] = np.concatenate([rows for _, rows in self._inserted])[order]
-            table = longer
-        kept = table[:, OPCODE_COLUMN] != NoOperation.OPCODE
-        return table if kept.all() else table[kept]
+        is_kept = self.table[:, OPCODE_COLUMN] != NoOperation.OPCODE
+        kept = where(is_kept)
+        if not self._inserted:
+            return self.table.take(kept, axis=0)
+        table = np.concatenate([self.table, *(rows for _, rows in self._inserted)])
+        places = np.concatenate([before for before, _ in self._inserted])
+        order = ordering(places)  # what goes to one position keeps its order
+        inserted = splits_of(is_kept).take(places[order]) + np.arange(len(order))
+        is_old = np.ones(len(kept) + len(order), dtype=np.bool_)
+        is_old[inserted] = False
+        source = np.empty(len(is_old), dtype=np.int64)
+        source[is_old] = kept
+        source[inserted] = len(self.table) + order
+        return table.take(source, axis=0)
 
 
 def _append(lists: list[Table], values: Table) -> int:
@@ -188,8 +210,7 @@ def _append(lists: list[Table], values: Table) -> int:
 
 def with_label_found(table: Table) -> Table:
     """Returns the table with the operand of GotoLabel set to where the label is now."""
-    goto = np.flatnonzero(table[:, OPCODE_COLUMN] == GotoLabel.OPCODE)
-    if len(goto):
-        label = np.flatnonzero(table[:, OPCODE_COLUMN] == NoOperationLabel.OPCODE)
-        table[goto, FIRST_OPERAND_COLUMN] = label[0]
+    if is_loop(table):
+        label = where(table[:, OPCODE_COLUMN] == NoOperationLabel.OPCODE)
+        table[-1, FIRST_OPERAND_COLUMN] = label[0]
     return table

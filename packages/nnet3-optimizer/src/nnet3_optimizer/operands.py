@@ -1,16 +1,26 @@
-"""Operands of many commands at once, by name."""
+"""Operands of commands by name, without making objects of them."""
 
 from __future__ import annotations
 
+from collections import namedtuple
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from nnet3_compiler.commands import SCHEMA
-from nnet3_compiler.declaration import Command
+from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN, Command
 
 from nnet3_optimizer.analysis.csr import Ids
 from nnet3_optimizer.analysis.variables import Table
 
 _COLUMNS = {
     each.OPCODE: {item.name: item.column for item in each.OPERANDS}
+    for each in SCHEMA.types
+    if each is not None
+}
+
+_VIEWS: dict[int, Any] = {
+    each.OPCODE: namedtuple(each.__name__, [item.name for item in each.OPERANDS])
     for each in SCHEMA.types
     if each is not None
 }
@@ -29,3 +39,13 @@ def operand(table: Table, at: Ids, command_type: type[Command], name: str) -> Id
     column = columns(command_type)[name]
     values: Ids = table[at, column].astype(np.int64)
     return values
+
+
+def operands_of(row: Sequence[int]) -> Any:
+    """Returns the operands of a row of the table as attributes of their names.
+
+    Unlike a `Command` it is not validated again.
+    """
+    view = _VIEWS[row[OPCODE_COLUMN]]
+    end = FIRST_OPERAND_COLUMN + len(view._fields)
+    return view._make(row[FIRST_OPERAND_COLUMN:end])

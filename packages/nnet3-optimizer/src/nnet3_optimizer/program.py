@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.debug_info import MatrixDebugInfo
-from nnet3_compiler.declaration import OPCODE_COLUMN
 from nnet3_compiler.steps.network import component_properties
 
 from nnet3_optimizer.analysis.analysis import Analysis
-from nnet3_optimizer.analysis.csr import where
+from nnet3_optimizer.analysis.csr import Ids
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.pair_lists import PairLists
 from nnet3_optimizer.analysis.variables import Table
@@ -81,6 +80,36 @@ class Program:
             component_properties=self.component_properties,
         )
 
+    def with_accesses_of(self, other: Self) -> Self:
+        """Returns the program itself, which then does not work out again who accesses what.
+
+        Args:
+            other: A program whose commands access the same submatrices in the same way.
+        """
+        known = other.analysis
+        return self.knowing(submatrix_accesses=known.submatrix_accesses, uses=known.uses)
+
+    def in_order(self, order: Ids) -> Self:
+        """Returns the program with its commands in another order.
+
+        Args:
+            order: (C,) the present position of each command.
+        """
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        moved = attrs.evolve(self, table=self.table.take(order, axis=0))
+        return moved.knowing(submatrix_accesses=self.analysis.submatrix_accesses.moved(place))
+
+    def knowing(self, **analyses: object) -> Self:
+        """Returns the program itself, which then does not work out again what is given.
+
+        Args:
+            analyses: What parts of its analysis, by name, would be found to be.
+        """
+        for name, value in analyses.items():
+            object.__setattr__(self.analysis, name, value)
+        return self
+
     @property
     def matrices(self) -> Table:
         """(M, 2) int32: rows, columns."""
@@ -92,21 +121,18 @@ class Program:
         return self.layout.submatrices
 
     @property
-    def opcodes(self) -> Table:
-        """(C,) int32, the kinds of the commands."""
-        return self.table[:, OPCODE_COLUMN]
+    def opcodes(self) -> Ids:
+        """(C,) int64, the kinds of the commands."""
+        return self.analysis.opcodes
 
     @property
     def indexes_multi(self) -> tuple[Table, ...]:
         """The lists of (submatrix, row) pairs, (rows, 2) int32 each."""
         return self.pair_lists.lists
 
-    def positions(self, *opcodes: int) -> npt.NDArray[np.int64]:
+    def positions(self, *opcodes: int) -> Ids:
         """Returns the positions of the commands of these kinds, ascending."""
-        wanted = self.opcodes == opcodes[0]
-        for opcode in opcodes[1:]:
-            wanted |= self.opcodes == opcode
-        return where(wanted)
+        return self.analysis.positions(*opcodes)
 
     def computation(self) -> NnetComputation:
         """Returns the program as a computation.

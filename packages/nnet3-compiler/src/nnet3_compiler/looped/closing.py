@@ -18,6 +18,7 @@ from nnet3_compiler.declaration import (
     Table,
 )
 from nnet3_compiler.emission import command_rows
+from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.looped.lifetimes import Lifetimes
 from nnet3_compiler.program.step_info import MATRIX
 
@@ -32,8 +33,17 @@ def close_loop(computation: NnetComputation) -> NnetComputation | None:
     Returns:
         The first segments, a label, the segments that repeat, and the way back to the label; None
         if nothing repeats.
+
+    Raises:
+        CompilationError: The computation has no debug info, or fewer than three segments.
     """
     ends = computation.segment_ends
+    if len(ends) < 3:
+        raise CompilationError(
+            f"a loop is found in a computation of at least three segments (got {len(ends)})"
+        )
+    if not computation.matrix_debug_info:
+        raise CompilationError("a loop is found by what matrices stand for: debug info is needed")
     boundaries = _Boundaries.of(computation)
     for first in range(len(ends)):
         for second in range(first + 1, (len(ends) + first + 1) // 2):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 import attrs
 import numpy as np
 from nnet3_descriptors import Nnet
+from nnet3_descriptors.indexes import T
 from nnet3_graph import ComputationRequest, IoSpecification
 
 from nnet3_compiler.compiler import CompilerOptions, compile_segments
@@ -74,7 +75,7 @@ def extended_requests(
     if len(requests) != 3:
         raise CompilationError(f"a looped computation needs three requests (got {len(requests)})")
     second, third = requests[1:]
-    shift = int(third.inputs[0].indexes[0, 1]) - int(second.inputs[0].indexes[0, 1])
+    shift = int(third.inputs[0].indexes[0, T]) - int(second.inputs[0].indexes[0, T])
     if shift <= 0 or _shifted(second, shift) != third:
         raise CompilationError(
             "the third request of a looped computation must be the second one, shifted in time"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import attrs
-import numpy as np
 from nnet3_descriptors import ComponentInputNode, Nnet, OutputNode
 from nnet3_descriptors.descriptors import (
     Descriptor,
@@ -26,7 +25,13 @@ def looped_chunk_size(nnet: Nnet, advised: int, frame_subsampling_factor: int = 
     """Returns the smallest chunk size, in frames, from `advised` on that fits the network.
 
     It is a multiple of the network's modulus and of the factor by which outputs are subsampled.
+
+    Raises:
+        CompilationError: An argument is not positive.
     """
+    _check_positive(
+        ("the chunk size", advised), ("the frame subsampling factor", frame_subsampling_factor)
+    )
     unit = math.lcm(nnet.modulus, frame_subsampling_factor)
     return -(-advised // unit) * unit
 
@@ -36,6 +41,9 @@ def with_ivector_period(nnet: Nnet, period: int) -> Nnet:
 
     ReplaceIndex(ivector, t, 0) becomes Round(ivector, period), in all descriptors and for all nodes
     that are used so.
+
+    Raises:
+        Nnet3Error: The period is not positive.
     """
 
     def replaced(leaf: ForwardingDescriptor) -> ForwardingDescriptor:
@@ -85,45 +93,52 @@ def looped_requests(
         num_sequences: Number of sequences, n = 0, 1, ...
 
     Raises:
-        CompilationError: The chunk size is no multiple of what it has to be.
+        CompilationError: An argument is out of range, or the chunk size is no multiple of what it
+            has to be.
+        ContextError: The nodes do not have these names.
     """
-    period = ivector_period or chunk_size
-    for name, unit in (
+    period = chunk_size if ivector_period is None else ivector_period
+    units = (
         ("the frame subsampling factor", frame_subsampling_factor),
-        ("the modulus of the network", nnet.modulus),
         ("the i-vector period", period),
-    ):
-        if chunk_size <= 0 or chunk_size % unit:
+        ("the modulus of the network", nnet.modulus),
+    )
+    _check_positive(("the chunk size", chunk_size), ("num_sequences", num_sequences), *units)
+    for name, unit in units:
+        if chunk_size % unit:
             raise CompilationError(
                 f"the chunk size must be a multiple of {name}, {unit} (got {chunk_size})"
             )
-    left_context, right_context = compute_context(nnet)
-    begins = [
-        -(left_context + extra_left_context),
-        *(chunk_size * number + right_context + extra_right_context for number in (1, 2, 3)),
-    ]
-    has_ivector = any(node.name == IVECTOR for node in nnet.input_nodes)
-    given: set[int] = set()
-    requests = []
-    for number in range(3):
-        times = range(begins[number], begins[number + 1])
-        inputs = [_io(INPUT, times, num_sequences)]
-        ivector_times = sorted({t - t % period for t in times} - given) if has_ivector else []
-        given.update(ivector_times)
-        if ivector_times:
-            inputs.append(_io(IVECTOR, ivector_times, num_sequences))
-        output_times = range(
-            number * chunk_size, (number + 1) * chunk_size, frame_subsampling_factor
+    if extra_left_context < 0 or extra_right_context < 0:
+        raise CompilationError(
+            f"the extra context must not be negative (got {extra_left_context} to the left and "
+            f"{extra_right_context} to the right)"
         )
-        outputs = (_io(OUTPUT, output_times, num_sequences),)
-        requests.append(ComputationRequest(inputs=tuple(inputs), outputs=outputs))
+    left_context, right_context = compute_context(nnet)
+    begin = -(left_context + extra_left_context)
+    ivector_begin = begin - begin % period
+    has_ivector = any(node.name == IVECTOR for node in nnet.input_nodes)
+    requests = []
+    for output_begin in range(0, 3 * chunk_size, chunk_size):
+        output_end = output_begin + chunk_size
+        end = output_end + right_context + extra_right_context
+        inputs = [IoSpecification.from_range(INPUT, begin, end, num_sequences)]
+        ivector_times = range(ivector_begin, end, period)
+        if has_ivector and ivector_times:
+            ivector = IoSpecification.from_range(
+                IVECTOR, ivector_begin, end, num_sequences, t_step=period
+            )
+            inputs.append(ivector)
+        output = IoSpecification.from_range(
+            OUTPUT, output_begin, output_end, num_sequences, t_step=frame_subsampling_factor
+        )
+        requests.append(ComputationRequest(inputs=inputs, outputs=[output]))
+        begin, ivector_begin = end, ivector_begin + len(ivector_times) * period
     first, second, third = requests
     return first, second, third
 
 
-def _io(name: str, times: range | list[int], num_sequences: int) -> IoSpecification:
-    """Returns the rows of all sequences at these times; those of one sequence are together."""
-    indexes = np.zeros((num_sequences, len(times), 3), np.int32)
-    indexes[..., 0] = np.arange(num_sequences)[:, None]
-    indexes[..., 1] = times
-    return IoSpecification(name=name, indexes=indexes.reshape(-1, 3))
+def _check_positive(*arguments: tuple[str, int]) -> None:
+    for name, value in arguments:
+        if not isinstance(value, int) or value < 1:
+            raise CompilationError(f"{name} must be a positive integer (got {value})")

@@ -88,7 +88,7 @@ class DescriptorBackward:
                 self._emit_unique(emission, piece, output, reverse)
                 continue
             ranges = row_ranges(part, num_used * minibatch.size)
-            number = self.lists.append(self.lists.ranges, ranges)
+            number = self.lists.ranges.add(ranges)
             rows = command_rows(
                 AddRowRanges,
                 1,
@@ -119,7 +119,7 @@ class DescriptorBackward:
         return np.where(rows >= 0, rows - first, NONE).astype(np.int32), int(submatrix[0])
 
     def _emit_unique(self, emission: Emission, piece: int, output: int, reverse: IntArray) -> None:
-        number = self.lists.append(self.lists.indexes, reverse)
+        number = self.lists.indexes.add(reverse)
         rows = command_rows(
             AddRows,
             1,
@@ -136,7 +136,7 @@ class DescriptorBackward:
         matrices = self.info.submatrices.table[:, MATRIX]
         for pairs in unique_lists(rows_of_piece.pairs, matrices):
             part = attrs.evolve(rows_of_piece, pairs=pairs)
-            number = self.lists.append(self.lists.multi, part.repeated(self.pieces.minibatch))
+            number = self.lists.multi.add(part.repeated(self.pieces.minibatch))
             rows = command_rows(
                 AddToRowsMulti,
                 1,

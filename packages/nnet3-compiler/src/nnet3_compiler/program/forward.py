@@ -97,13 +97,12 @@ class DescriptorForward:
         chosen = pieces.of_kind(PieceKind.ROWS)
         block = pieces.steps.block
         numbers = [
-            self.lists.append(
-                self.lists.indexes,
+            self.lists.indexes.add(
                 pieces.minibatch.rows(
                     pieces.rows(piece),
                     int(block[pieces.source_step[piece]]),
                     int(block[pieces.locations.step[piece]]),
-                ),
+                )
             )
             for piece in chosen.tolist()
         ]
@@ -121,9 +120,8 @@ class DescriptorForward:
         pieces = self.pieces
         chosen = pieces.of_kind(PieceKind.SCATTERED)
         numbers = [
-            self.lists.append(
-                self.lists.multi,
-                ScatteredRows.of(pieces, piece, self.info.value).repeated(pieces.minibatch),
+            self.lists.multi.add(
+                ScatteredRows.of(pieces, piece, self.info.value).repeated(pieces.minibatch)
             )
             for piece in chosen.tolist()
         ]

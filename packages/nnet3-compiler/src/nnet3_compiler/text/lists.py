@@ -18,6 +18,9 @@ NUMBER = r"-?\d+"
 ITEM = rf"{NUMBER}(?::{NUMBER}(?::{NUMBER})?|x\d+)?"
 """One item of a list, as a regular expression."""
 
+LONGEST_RUN = 1 << 24
+"""A longer run is taken for a slip of the pen, before memory is asked for."""
+
 _ITEM = re.compile(rf"({NUMBER})(?::({NUMBER})(?::({NUMBER}))?|x(\d+))?")
 
 
@@ -61,24 +64,52 @@ def format_progression(first: int, length: int, step: int) -> str:
     return f"{first}:{last}" if step == 1 else f"{first}:{last}:{step}"
 
 
+def parse_number(text: str) -> int:
+    """Returns a number.
+
+    Raises:
+        ValueError: It does not fit in 32 bits.
+    """
+    number = int(text)
+    if not -(2**31) <= number < 2**31:
+        raise ValueError(f"the number {text} does not fit in 32 bits")
+    return number
+
+
+def parse_length(text: str) -> int:
+    """Returns the length of a run.
+
+    Raises:
+        ValueError: It is longer than any run should be.
+    """
+    return _checked_length(int(text))
+
+
+def _checked_length(length: int) -> int:
+    if length > LONGEST_RUN:
+        raise ValueError(f"a run of {length} items is longer than {LONGEST_RUN}")
+    return length
+
+
 def parse_progression(text: str) -> tuple[int, int, int]:
     """Returns the first number, the length and the step of an item.
 
     Raises:
-        ValueError: It is no item, or the run does not end at its last number.
+        ValueError: It is no item, a number does not fit in 32 bits, or the run is too long or does
+            not end at its last number.
     """
     match = _ITEM.fullmatch(text)
     if match is None:
         raise ValueError(f"expected a number or a run of numbers, got '{text}'")
-    first = int(match[1])
+    first = parse_number(match[1])
     if match[4] is not None:
-        return first, int(match[4]), 0
+        return first, parse_length(match[4]), 0
     if match[2] is None:
         return first, 1, 0
-    last, step = int(match[2]), int(match[3] or 1)
+    last, step = parse_number(match[2]), int(match[3] or 1)
     if step == 0 or (last - first) % step or (last - first) // step < 0:
         raise ValueError(f"the run '{text}' does not end at its last number")
-    return first, (last - first) // step + 1, step
+    return first, _checked_length((last - first) // step + 1), step
 
 
 def format_numbers(numbers: IntArray) -> str:
@@ -102,8 +133,4 @@ def parse_numbers(text: str) -> IntArray:
         first + step * np.arange(length)
         for first, length, step in map(parse_progression, re.split(r"\s*,\s*", text.strip()))
     ]
-    numbers = np.concatenate(parts)
-    limits = np.iinfo(np.int32)
-    if int(numbers.min()) < limits.min or int(numbers.max()) > limits.max:
-        raise ValueError("a number does not fit in 32 bits")
-    return numbers.astype(np.int32)
+    return np.concatenate(parts).astype(np.int32)

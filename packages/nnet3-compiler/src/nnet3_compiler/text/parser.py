@@ -18,7 +18,13 @@ from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.debug_info import NO_DEBUG_INFO, MatrixDebugInfo
 from nnet3_compiler.declaration import Command
 from nnet3_compiler.errors import ComputationSyntaxError
-from nnet3_compiler.text.lists import ITEM, parse_numbers, parse_progression
+from nnet3_compiler.text.lists import (
+    ITEM,
+    parse_length,
+    parse_number,
+    parse_numbers,
+    parse_progression,
+)
 from nnet3_compiler.text.operands import SUBMATRIX, OperandReader, SubmatrixNames
 
 _COMMENT = re.compile(r"(?:^|\s)//")
@@ -138,13 +144,17 @@ class _Reader:
             self.flags[found["flag"]] = found["flag_value"] == "true"
         elif "name" in found:
             numbers = self.nodes if found["name_kind"] == "node" else self.components
-            numbers[found["name"]] = int(found["name_number"])
+            numbers[found["name"]] = parse_number(found["name_number"])
         elif "matrix" in found:
             _expect_number("m", int(found["matrix"]), len(self.matrices))
-            self.matrices.append((int(found["rows"]), int(found["cols"])))
-            self.infos.append(self._debug_info(found.get("debug", "")))
+            rows, cols = parse_number(found["rows"]), parse_number(found["cols"])
+            info = self._debug_info(found.get("debug", ""))
+            info.check_rows(len(self.matrices), rows)
+            self.matrices.append((rows, cols))
+            self.infos.append(info)
         elif "submatrices" in found:
-            self.submatrices += [self._submatrix(text) for text in _items(found["submatrices"])]
+            for text in _items(found["submatrices"]):
+                self.submatrices.append(self._submatrix(text, len(self.submatrices)))
         elif "list" in found:
             self._add_list(found["list_kind"], int(found["list_number"]), found["list"])
         elif "precomputed" in found:
@@ -152,9 +162,11 @@ class _Reader:
             _expect_number("p", number, len(self.precomputed))
             self.precomputed.append(from_json(found["json"], PrecomputedIndexes))
         elif "steps" in found:
-            for item in found["steps"].split(", "):
-                name, rows = item.split(" ")
-                self.steps.append((self._node(name), int(rows)))
+            for item in _items(found["steps"]):
+                step = re.fullmatch(r"(\S+) (\d+)", item)
+                if step is None:
+                    raise ValueError(f"expected a node and a number of rows, got '{item}'")
+                self.steps.append((self._node(step[1]), parse_number(step[2])))
         elif "command" in found:
             _expect_number("c", int(found["position"]), len(self.commands))
             self.commands.append(self.operands.command(found["command"]))
@@ -179,16 +191,23 @@ class _Reader:
             raise ValueError(f"the node '{name}' is not declared above")
         return self.nodes[name]
 
-    def _submatrix(self, text: str) -> list[int]:
-        match = re.fullmatch(r"m(\d+)(?:\((.+), (.+)\))?(?:#\d+)?", text)
+    def _submatrix(self, text: str, number: int) -> list[int]:
+        match = re.fullmatch(r"m(\d+)(?:\((.+), (.+)\))?(?:#(\d+))?", text)
         if match is None or re.fullmatch(SUBMATRIX, text) is None:
             raise ValueError(f"expected a submatrix, got '{text}'")
+        if match[4] is not None and int(match[4]) != number:
+            raise ValueError(f"'{text}' is number {number} of the submatrices, not {match[4]}")
         matrix = int(match[1])
         if not 0 < matrix < len(self.matrices):
             raise ValueError(f"the matrix m{matrix} is not declared above")
         row = [matrix]
         for size, written in zip(self.matrices[matrix], (match[2], match[3]), strict=True):
-            first, last = (0, size - 1) if written in (None, ":") else map(int, written.split(":"))
+            if written in (None, ":"):
+                row += [0, size]
+                continue
+            first, last = map(parse_number, written.split(":"))
+            if last < first:
+                raise ValueError(f"the range {written} of '{text}' is empty")
             row += [first, last - first + 1]
         return row
 
@@ -206,7 +225,7 @@ class _Reader:
             is_deriv=match[1] == "deriv",
             pattern=np.concatenate([self._cindexes(item) for item in match[4].split("; ")]),
             sequences=parse_numbers(match[2] or ""),
-            block=int(match[3] or 1),
+            block=parse_number(match[3] or "1"),
         )
 
     def _cindexes(self, text: str) -> IntArray:
@@ -232,7 +251,7 @@ class _Reader:
             if match is None:
                 raise ValueError(f"expected rows of a submatrix, or '-', got '{item}'")
             if match[1] is None:
-                pairs.append(np.full((int(match[3] or 1), 2), -1, np.int32))
+                pairs.append(np.full((parse_length(match[3] or "1"), 2), -1, np.int32))
                 continue
             rows = parse_numbers(match[2])
             submatrix = np.full(len(rows), self.operands.submatrix(match[1]), np.int32)
@@ -275,15 +294,20 @@ def _indexes(text: str) -> IntArray:
     return np.concatenate(rows).astype(np.int32)
 
 
+_RANGES = re.compile(r"(?:-|(\d+)\.\.(\d+))(?: \+ (-?\d+) x (\d+))?")
+
+
 def _ranges(text: str) -> IntArray:
     """Returns the (rows, 2) ranges of a text such as 0..5, -, 0..2 + 2 x 10."""
-    ranges: list[tuple[int, int]] = []
+    ranges = [np.zeros((0, 2), np.int64)]
     for item in _items(text):
-        match = re.fullmatch(r"(-)|(\d+)\.\.(\d+)", item.split(" + ")[0])
+        match = _RANGES.fullmatch(item)
         if match is None:
             raise ValueError(f"expected a range such as 0..5, or '-', got '{item}'")
-        begin, end = (-1, -1) if match[1] else (int(match[2]), int(match[3]))
-        repeat = re.fullmatch(r".* \+ (-?\d+) x (\d+)", item)
-        step, count = (int(repeat[1]), int(repeat[2])) if repeat else (0, 1)
-        ranges += [(begin + step * place, end + step * place) for place in range(count)]
-    return np.array(ranges, np.int32).reshape(-1, 2)
+        first = [parse_number(match[1] or "-1"), parse_number(match[2] or "-1")]
+        step, length = parse_number(match[3] or "0"), parse_length(match[4] or "1")
+        ranges.append(np.array(first) + step * np.arange(length)[:, None])
+    table = np.concatenate(ranges)
+    if len(table) and int(table.max()) >= 2**31:
+        raise ValueError("a number does not fit in 32 bits")
+    return table.astype(np.int32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +15,7 @@ from nnet3_compiler.commands import SCHEMA
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.debug_info import MatrixDebugInfo
 from nnet3_compiler.declaration import OPCODE_COLUMN, OperandKind
+from nnet3_compiler.errors import ComputationError
 from nnet3_compiler.text.lists import format_numbers, format_progression, runs
 from nnet3_compiler.text.operands import ABSENT, OperandText, SubmatrixNames
 
@@ -29,6 +30,9 @@ def format_computation(computation: NnetComputation, nnet: Nnet | None = None) -
         computation: The computation.
         nnet: The network, for the names of nodes and components; without it they are called
             node3, component3.
+
+    Raises:
+        ComputationError: The network lacks a node or component of the computation.
     """
     return "\n".join(_lines(computation, nnet)) + "\n"
 
@@ -72,14 +76,23 @@ def _node_names(computation: NnetComputation, nnet: Nnet | None) -> dict[int, st
     used = {*_operands(computation, OperandKind.NODE), *computation.steps[:, 0].tolist()}
     for info in computation.matrix_debug_info:
         used.update(info.pattern[run_starts(info.pattern[:, 0]), 0].tolist())
-    return {number: nnet.nodes[number].name if nnet else f"node{number}" for number in sorted(used)}
+    return _names("node", used, nnet.node_names if nnet else None)
 
 
 def _component_names(computation: NnetComputation, nnet: Nnet | None) -> dict[int, str]:
     used = _operands(computation, OperandKind.COMPONENT)
+    return _names("component", used, nnet.component_names if nnet else None)
+
+
+def _names(what: str, used: set[int], names: Sequence[str] | None) -> dict[int, str]:
+    """Returns the names of some nodes, or components, by number; made-up ones without a network."""
+    if names is not None and used and max(used) >= len(names):
+        raise ComputationError(
+            f"the computation is of another network: it uses {what} {max(used)}, this network has "
+            f"{len(names)}"
+        )
     return {
-        number: nnet.component_names[number] if nnet else f"component{number}"
-        for number in sorted(used)
+        number: names[number] if names is not None else f"{what}{number}" for number in sorted(used)
     }
 
 

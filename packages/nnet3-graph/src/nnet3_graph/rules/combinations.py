@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from nnet3_graph.frame import Bits, Frame
+from nnet3_graph.bit_layout import BitLayout, Bits
 from nnet3_graph.hull import EVERYWHERE, NOWHERE, Hull, join_all, meet
 from nnet3_graph.rules.rule import Rule, Want
 
@@ -34,9 +34,9 @@ class _Combination(Rule):
         for part in self.parts:
             part.want(hull, want)
 
-    def demand(self, rows: Bits, frame: Frame, need: list[Bits]) -> None:
+    def demand(self, rows: Bits, layout: BitLayout, need: list[Bits]) -> None:
         for part in self.parts:
-            part.demand(rows, frame, need)
+            part.demand(rows, layout, need)
 
 
 @attrs.frozen
@@ -51,19 +51,21 @@ class All(_Combination):
             possible = meet(possible, part.possible(hulls))
         return possible
 
-    def available(self, rows: Bits, frame: Frame, have: Sequence[Bits]) -> Bits:
+    def available(self, rows: Bits, layout: BitLayout, have: Sequence[Bits]) -> Bits:
         available = rows
         for part in self.parts:
-            available &= part.available(rows, frame, have)
+            available &= part.available(rows, layout, have)
         return available
 
-    def use(self, rows: Bits, frame: Frame, have: Sequence[Bits], need: list[Bits]) -> None:
+    def use(self, rows: Bits, layout: BitLayout, have: Sequence[Bits], need: list[Bits]) -> None:
         for part in self.parts:
-            part.use(rows, frame, have, need)
+            part.use(rows, layout, have, need)
 
-    def blame(self, rows: Bits, frame: Frame, have: Sequence[Bits], missing: list[Bits]) -> None:
+    def blame(
+        self, rows: Bits, layout: BitLayout, have: Sequence[Bits], missing: list[Bits]
+    ) -> None:
         for part in self.parts:
-            part.blame(rows & ~part.available(rows, frame, have), frame, have, missing)
+            part.blame(rows & ~part.available(rows, layout, have), layout, have, missing)
 
 
 @attrs.frozen
@@ -79,16 +81,16 @@ class First(_Combination):
     def possible(self, hulls: Sequence[Hull]) -> Hull:
         return join_all(part.possible(hulls) for part in self.parts)
 
-    def available(self, rows: Bits, frame: Frame, have: Sequence[Bits]) -> Bits:
+    def available(self, rows: Bits, layout: BitLayout, have: Sequence[Bits]) -> Bits:
         available = 0
         for part in self.parts:
-            available |= part.available(rows, frame, have)
+            available |= part.available(rows, layout, have)
         return available
 
-    def use(self, rows: Bits, frame: Frame, have: Sequence[Bits], need: list[Bits]) -> None:
+    def use(self, rows: Bits, layout: BitLayout, have: Sequence[Bits], need: list[Bits]) -> None:
         for part in self.parts:
-            available = part.available(rows, frame, have)
-            part.use(rows & available, frame, have, need)
+            available = part.available(rows, layout, have)
+            part.use(rows & available, layout, have, need)
             rows &= ~available
 
 
@@ -124,18 +126,20 @@ class Optional(Rule):
     def want(self, hull: Hull, want: Want) -> None:
         self.part.want(hull, want)
 
-    def demand(self, rows: Bits, frame: Frame, need: list[Bits]) -> None:
-        self.part.demand(rows, frame, need)
+    def demand(self, rows: Bits, layout: BitLayout, need: list[Bits]) -> None:
+        self.part.demand(rows, layout, need)
 
-    def available(self, rows: Bits, frame: Frame, have: Sequence[Bits]) -> Bits:
+    def available(self, rows: Bits, layout: BitLayout, have: Sequence[Bits]) -> Bits:
         return rows
 
-    def use(self, rows: Bits, frame: Frame, have: Sequence[Bits], need: list[Bits]) -> None:
-        rows &= self.part.available(rows, frame, have)
+    def use(self, rows: Bits, layout: BitLayout, have: Sequence[Bits], need: list[Bits]) -> None:
+        rows &= self.part.available(rows, layout, have)
         if rows:
-            self.part.use(rows, frame, have, need)
+            self.part.use(rows, layout, have, need)
 
-    def blame(self, rows: Bits, frame: Frame, have: Sequence[Bits], missing: list[Bits]) -> None:
+    def blame(
+        self, rows: Bits, layout: BitLayout, have: Sequence[Bits], missing: list[Bits]
+    ) -> None:
         return
 
 
@@ -168,29 +172,31 @@ class ByTime(_Combination):
             if rows:
                 part.want(rows, want)
 
-    def _split(self, rows: Bits, frame: Frame) -> list[tuple[Rule, Bits]]:
+    def _split(self, rows: Bits, layout: BitLayout) -> list[tuple[Rule, Bits]]:
         """Returns the parts and the rows that follow each, if there are any."""
         modulus = len(self.parts)
         split = [
-            (self.parts[residue], rows & frame.residue(modulus, residue))
-            for residue in frame.residues(modulus)
+            (self.parts[residue], rows & layout.residue(modulus, residue))
+            for residue in layout.residues(modulus)
         ]
         return [(part, some) for part, some in split if some]
 
-    def demand(self, rows: Bits, frame: Frame, need: list[Bits]) -> None:
-        for part, some in self._split(rows, frame):
-            part.demand(some, frame, need)
+    def demand(self, rows: Bits, layout: BitLayout, need: list[Bits]) -> None:
+        for part, some in self._split(rows, layout):
+            part.demand(some, layout, need)
 
-    def available(self, rows: Bits, frame: Frame, have: Sequence[Bits]) -> Bits:
+    def available(self, rows: Bits, layout: BitLayout, have: Sequence[Bits]) -> Bits:
         available = 0
-        for part, some in self._split(rows, frame):
-            available |= some & part.available(some, frame, have)
+        for part, some in self._split(rows, layout):
+            available |= some & part.available(some, layout, have)
         return available
 
-    def use(self, rows: Bits, frame: Frame, have: Sequence[Bits], need: list[Bits]) -> None:
-        for part, some in self._split(rows, frame):
-            part.use(some, frame, have, need)
+    def use(self, rows: Bits, layout: BitLayout, have: Sequence[Bits], need: list[Bits]) -> None:
+        for part, some in self._split(rows, layout):
+            part.use(some, layout, have, need)
 
-    def blame(self, rows: Bits, frame: Frame, have: Sequence[Bits], missing: list[Bits]) -> None:
-        for part, some in self._split(rows, frame):
-            part.blame(some, frame, have, missing)
+    def blame(
+        self, rows: Bits, layout: BitLayout, have: Sequence[Bits], missing: list[Bits]
+    ) -> None:
+        for part, some in self._split(rows, layout):
+            part.blame(some, layout, have, missing)

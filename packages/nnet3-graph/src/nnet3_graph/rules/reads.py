@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 from nnet3_descriptors.components import Component
 
-from nnet3_graph.frame import Bits, Frame, moved_over
+from nnet3_graph.bit_layout import BitLayout, Bits, moved_over
 from nnet3_graph.hull import EVERYWHERE, NOWHERE, Hull, hull_of, meet
 from nnet3_graph.rules.rule import Rule, Want
 
@@ -35,21 +35,21 @@ class Shift(Rule):
     def want(self, hull: Hull, want: Want) -> None:
         want(self.source, hull.shifted(self.t, self.x))
 
-    def demand(self, rows: Bits, frame: Frame, need: list[Bits]) -> None:
+    def demand(self, rows: Bits, layout: BitLayout, need: list[Bits]) -> None:
         t, x = self.t, self.x
-        if abs(t) < frame.num_t and abs(x) < frame.num_x:
-            move = t + x * frame.row
+        if abs(t) < layout.num_t and abs(x) < layout.num_x:
+            move = t + x * layout.row
             need[self.source] |= rows << move if move >= 0 else rows >> -move
 
-    def available(self, rows: Bits, frame: Frame, have: Sequence[Bits]) -> Bits:
+    def available(self, rows: Bits, layout: BitLayout, have: Sequence[Bits]) -> Bits:
         t, x = self.t, self.x
-        if abs(t) >= frame.num_t or abs(x) >= frame.num_x:
+        if abs(t) >= layout.num_t or abs(x) >= layout.num_x:
             return 0
-        move = t + x * frame.row
+        move = t + x * layout.row
         return have[self.source] >> move if move >= 0 else have[self.source] << -move
 
-    def use(self, rows: Bits, frame: Frame, have: Sequence[Bits], need: list[Bits]) -> None:
-        self.demand(rows, frame, need)
+    def use(self, rows: Bits, layout: BitLayout, have: Sequence[Bits], need: list[Bits]) -> None:
+        self.demand(rows, layout, need)
 
 
 @attrs.frozen(kw_only=True)
@@ -101,23 +101,23 @@ class Fixed(Rule):
             first_x = last_x = self.fixed_x
         return Hull(first_t, last_t, first_x, last_x)
 
-    def demand(self, rows: Bits, frame: Frame, need: list[Bits]) -> None:
+    def demand(self, rows: Bits, layout: BitLayout, need: list[Bits]) -> None:
         if self.fixed_t is not None:
-            rows = frame.to_t(rows, self.fixed_t)
+            rows = layout.to_t(rows, self.fixed_t)
         if self.fixed_x is not None:
-            rows = frame.to_x(rows, self.fixed_x)
-        Shift(self.source, self.t, self.x).demand(rows, frame, need)
+            rows = layout.to_x(rows, self.fixed_x)
+        Shift(self.source, self.t, self.x).demand(rows, layout, need)
 
-    def available(self, rows: Bits, frame: Frame, have: Sequence[Bits]) -> Bits:
-        found = Shift(self.source, self.t, self.x).available(rows, frame, have)
+    def available(self, rows: Bits, layout: BitLayout, have: Sequence[Bits]) -> Bits:
+        found = Shift(self.source, self.t, self.x).available(rows, layout, have)
         if self.fixed_x is not None:
-            found = frame.at_x(found, self.fixed_x)
+            found = layout.at_x(found, self.fixed_x)
         if self.fixed_t is not None:
-            found = frame.at_t(found, self.fixed_t)
+            found = layout.at_t(found, self.fixed_t)
         return found
 
-    def use(self, rows: Bits, frame: Frame, have: Sequence[Bits], need: list[Bits]) -> None:
-        self.demand(rows, frame, need)
+    def use(self, rows: Bits, layout: BitLayout, have: Sequence[Bits], need: list[Bits]) -> None:
+        self.demand(rows, layout, need)
 
 
 @attrs.frozen
@@ -149,17 +149,17 @@ class AnyOf(Rule):
         moved = Hull(first_t + self.offsets[0], last_t + self.offsets[-1], first_x, last_x)
         want(self.source, moved)
 
-    def demand(self, rows: Bits, frame: Frame, need: list[Bits]) -> None:
-        need[self.source] |= moved_over(rows, frame.clamped(self.offsets))
+    def demand(self, rows: Bits, layout: BitLayout, need: list[Bits]) -> None:
+        need[self.source] |= moved_over(rows, layout.clamped(self.offsets))
 
-    def available(self, rows: Bits, frame: Frame, have: Sequence[Bits]) -> Bits:
-        offsets = frame.clamped(self.offsets)
+    def available(self, rows: Bits, layout: BitLayout, have: Sequence[Bits]) -> Bits:
+        offsets = layout.clamped(self.offsets)
         if not offsets:
             return 0
         return moved_over(have[self.source], range(-offsets[-1], 1 - offsets[0], offsets.step))
 
-    def use(self, rows: Bits, frame: Frame, have: Sequence[Bits], need: list[Bits]) -> None:
-        need[self.source] |= moved_over(rows, frame.clamped(self.offsets)) & have[self.source]
+    def use(self, rows: Bits, layout: BitLayout, have: Sequence[Bits], need: list[Bits]) -> None:
+        need[self.source] |= moved_over(rows, layout.clamped(self.offsets)) & have[self.source]
 
 
 @attrs.frozen
@@ -204,20 +204,20 @@ class Asked(Rule):
         _, inputs = self.component.input_dependencies(np.array(corners, dtype=np.int32))
         want(self.source, hull_of(inputs))
 
-    def demand(self, rows: Bits, frame: Frame, need: list[Bits]) -> None:
-        _, inputs = self.component.input_dependencies(frame.indexes(rows))
-        need[self.source] |= frame.set_of(inputs)
+    def demand(self, rows: Bits, layout: BitLayout, need: list[Bits]) -> None:
+        _, inputs = self.component.input_dependencies(layout.indexes(rows))
+        need[self.source] |= layout.set_of(inputs)
 
-    def available(self, rows: Bits, frame: Frame, have: Sequence[Bits]) -> Bits:
-        outputs = frame.indexes(rows)
+    def available(self, rows: Bits, layout: BitLayout, have: Sequence[Bits]) -> Bits:
+        outputs = layout.indexes(rows)
         splits, inputs = self.component.input_dependencies(outputs)
-        found = frame.contains(have[self.source], inputs)
+        found = layout.contains(have[self.source], inputs)
         computable, _ = self.component.is_computable(outputs, splits, inputs, found)
-        return frame.set_of(outputs[computable])
+        return layout.set_of(outputs[computable])
 
-    def use(self, rows: Bits, frame: Frame, have: Sequence[Bits], need: list[Bits]) -> None:
-        outputs = frame.indexes(rows)
+    def use(self, rows: Bits, layout: BitLayout, have: Sequence[Bits], need: list[Bits]) -> None:
+        outputs = layout.indexes(rows)
         splits, inputs = self.component.input_dependencies(outputs)
-        found = frame.contains(have[self.source], inputs)
+        found = layout.contains(have[self.source], inputs)
         _, used = self.component.is_computable(outputs, splits, inputs, found)
-        need[self.source] |= frame.set_of(inputs[used])
+        need[self.source] |= layout.set_of(inputs[used])

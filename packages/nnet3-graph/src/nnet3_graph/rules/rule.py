@@ -10,7 +10,7 @@ available   which rows are computable, if exactly these rows of the sources are?
 use         which of the available rows of the sources do these (computable) rows read?
 blame       which missing rows of the sources keep these rows from being computable?
 
-Sets of rows are integers in a `Frame`; `need` and `have` hold one for each node.
+Sets of rows are integers in a `BitLayout`; `need` and `have` hold one for each node.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from nnet3_graph.frame import Bits, Frame
+from nnet3_graph.bit_layout import BitLayout, Bits
 from nnet3_graph.hull import Hull
 
 Want = Callable[[int, Hull], None]
@@ -54,26 +54,28 @@ class Rule(ABC):
         """Calls `want` with a hull of what the rows in `hull` might read, for each source."""
 
     @abstractmethod
-    def demand(self, rows: Bits, frame: Frame, need: list[Bits]) -> None:
+    def demand(self, rows: Bits, layout: BitLayout, need: list[Bits]) -> None:
         """Adds to `need` whatever the rows might read.
 
-        Bits outside of the box of the frame may be added too; they mean nothing.
+        Bits outside of the box of the layout may be added too; they mean nothing.
         """
 
     @abstractmethod
-    def available(self, rows: Bits, frame: Frame, have: Sequence[Bits]) -> Bits:
+    def available(self, rows: Bits, layout: BitLayout, have: Sequence[Bits]) -> Bits:
         """Returns which of the rows are computable if exactly those in `have` are.
 
         The answer may have other bits too, which mean nothing.
         """
 
     @abstractmethod
-    def use(self, rows: Bits, frame: Frame, have: Sequence[Bits], need: list[Bits]) -> None:
+    def use(self, rows: Bits, layout: BitLayout, have: Sequence[Bits], need: list[Bits]) -> None:
         """Adds to `need` what the rows, all of them computable, read."""
 
-    def blame(self, rows: Bits, frame: Frame, have: Sequence[Bits], missing: list[Bits]) -> None:
+    def blame(
+        self, rows: Bits, layout: BitLayout, have: Sequence[Bits], missing: list[Bits]
+    ) -> None:
         """Adds to `missing` the absent rows that keep these rows from being computable."""
         demanded = [0] * len(missing)
-        self.demand(rows, frame, demanded)
+        self.demand(rows, layout, demanded)
         for source in self.sources:
             missing[source] |= demanded[source] & ~have[source]

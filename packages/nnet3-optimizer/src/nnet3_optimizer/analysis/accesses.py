@@ -12,6 +12,7 @@ from typing import Self
 import attrs
 import numpy as np
 import numpy.typing as npt
+from nnet3_compiler.arrays import expand_ranges
 from nnet3_compiler.commands import (
     SCHEMA,
     AcceptInput,
@@ -23,7 +24,6 @@ from nnet3_compiler.commands import (
 )
 from nnet3_compiler.declaration import (
     FIRST_OPERAND_COLUMN,
-    OPCODE_COLUMN,
     TABLE_WIDTH,
     Access,
     OperandKind,
@@ -59,38 +59,77 @@ class SubmatrixAccesses:
     @classmethod
     def of(
         cls,
+        opcodes: Ids,
         table: Table,
         pair_lists: PairLists,
         component_properties: npt.NDArray[np.int32],
-    ) -> SubmatrixAccesses:
+    ) -> Self:
         """Reads the accesses off the operands of commands.
 
         Args:
+            opcodes: (C,) int64, the kinds of the commands.
             table: (C, TABLE_WIDTH) int32, the commands.
             pair_lists: What commands with an operand of kind INDEXES_MULTI refer to.
             component_properties: (components,) int32, bits of `ComponentProperties`.
         """
-        access = SCHEMA.access_of(table, component_properties)
-        list_column = _LIST_COLUMN[table[:, OPCODE_COLUMN]]
-        has_list = where(list_column > 0)
-        in_list = has_list, list_column[has_list]
-        access_to_list = access[in_list]
-        access[in_list] = 0
-        named = where(((access != 0) & (table != 0)).ravel())
-        command, submatrix = named // TABLE_WIDTH, table.ravel()[named].astype(np.int64)
-        kinds = access.ravel()[named]
+        counts = _COUNTS.take(opcodes)
+        named = LIST_COLUMN.take(opcodes)
+        has_list = where(named > 0)
         if len(has_list):
-            lists = pair_lists.of(table[in_list])
-            counts = lists.splits[1:] - lists.splits[:-1]
-            command = np.concatenate([command, np.repeat(has_list, counts)])
-            order = ordering(command)
-            command = command[order]
-            submatrix = np.concatenate([submatrix, lists.values])[order]
-            kinds = np.concatenate([kinds, np.repeat(access_to_list, counts)])[order]
-        return cls(command=command, submatrix=submatrix, access=kinds)
+            lists = pair_lists.of(table[has_list, named[has_list]])
+            lengths = lists.splits[1:] - lists.splits[:-1]
+            counts[has_list] += lengths - 1
+        splits = splits_of(counts)
+        command = np.arange(len(table)).repeat(counts)
+        # Each access comes from an operand: those of an opcode lie one after the other.
+        place = (_BEGINS.take(opcodes) - splits[:-1]).repeat(counts)
+        place += np.arange(len(place))
+        if len(has_list):
+            # A list is the last operand, and all that it names is accessed alike.
+            in_list = expand_ranges(splits[1:][has_list] - lengths, lengths)
+            place[in_list] = (_BEGINS[opcodes[has_list] + 1] - 1).repeat(lengths)
+        operand = command * TABLE_WIDTH
+        operand += _COLUMN.take(place)
+        submatrix = table.take(operand).astype(np.int64)
+        if len(has_list):
+            submatrix[in_list] = lists.values
+        access = _ACCESS.take(place)
+        may_add = where(_ADDS_IF.take(place) != 0)
+        place, at = place[may_add], command[may_add]
+        component = table[at, _COMPONENT_COLUMN.take(place)]
+        adds = (_ADDS_IF.take(place) & component_properties.take(component)) != 0
+        access[may_add[adds]] |= np.int8(READ)
+        accesses = cls(command=command, submatrix=submatrix, access=access)
+        given = submatrix != 0
+        return accesses if given.all() else accesses.at(where(given))
+
+    def at(self, places: Ids) -> Self:
+        """Returns the accesses at these places, ascending."""
+        return type(self)(
+            command=self.command.take(places),
+            submatrix=self.submatrix.take(places),
+            access=self.access.take(places),
+        )
+
+    def moved(self, place: Ids) -> SubmatrixAccesses:
+        """Returns the accesses of the same commands in another order.
+
+        Args:
+            place: (C,) the new position of each command.
+        """
+        command = place.take(self.command)
+        moved = attrs.evolve(self, command=command)
+        return moved if (command[1:] >= command[:-1]).all() else moved.at(ordering(command))
 
 
-_LIST_COLUMN = columns_of_kind(OperandKind.INDEXES_MULTI)
+_OPCODE, _COLUMN = (SCHEMA.access != 0).nonzero()
+_COUNTS = np.bincount(_OPCODE, minlength=len(SCHEMA.types))
+_BEGINS = splits_of(_COUNTS)
+_ACCESS = SCHEMA.access[_OPCODE, _COLUMN]
+_ADDS_IF = SCHEMA.adds_if[_OPCODE, _COLUMN]
+_COMPONENT_COLUMN = SCHEMA.component_column[_OPCODE]
+LIST_COLUMN = columns_of_kind(OperandKind.INDEXES_MULTI)
+"""By opcode the column of the list of (submatrix, row) pairs, (opcodes,); 0 for none."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -108,25 +147,38 @@ class AccessLists:
     access: Accesses
 
     @classmethod
-    def of(cls, thing: Ids, command: Ids, access: Accesses, num_things: int) -> Self:
-        """Sorts accesses by thing, and unites those of one command to one thing."""
+    def of(
+        cls, accesses: SubmatrixAccesses, thing: Ids, num_things: int, counts: Ids | None = None
+    ) -> Self:
+        """Sorts accesses by thing, and unites those of one command to one thing.
+
+        Args:
+            accesses: The accesses.
+            thing: What each of them is to, one after the other.
+            num_things: The number of things that there are.
+            counts: (A,) to how many things each of them is; None for one each.
+        """
+        command, access = accesses.command, accesses.access
         if not len(thing):
-            return cls(splits=np.zeros(num_things + 1, np.int64), command=command, access=access)
+            return cls(splits=np.zeros(num_things + 1, np.int64), command=thing, access=access[:0])
         width = int(command[-1]).bit_length()
-        keys = (((thing << width) | command) << 2) | access
+        # Most programs need no more than 31 bits, of which twice as many are sorted at once.
+        kind: npt.DTypeLike = np.int32 if num_things.bit_length() + width + 2 < 32 else np.int64
+        detail = ((command << 2) | access).astype(kind)
+        keys = thing.astype(kind) << (width + 2)
+        keys |= detail if counts is None else detail.repeat(counts)
         keys.sort()
         place = keys >> 2
-        united = keys & 3
+        united = (keys & 3).astype(np.int8)
         is_first = np.ones(len(keys), dtype=np.bool_)
         np.not_equal(place[1:], place[:-1], out=is_first[1:])
         if not is_first.all():
             first = where(is_first)
             united, place = np.bitwise_or.reduceat(united, first), place[first]
-        things, commands = place >> width, place & ((1 << width) - 1)
         return cls(
-            splits=splits_of(np.bincount(things, minlength=num_things)),
-            command=commands,
-            access=united.astype(np.int8),
+            splits=splits_of(np.bincount(place >> width, minlength=num_things)),
+            command=(place & ((1 << width) - 1)).astype(np.int64),
+            access=united,
         )
 
     def __getitem__(self, thing: int) -> tuple[Ids, Accesses]:
@@ -137,7 +189,15 @@ class AccessLists:
     @cached_property
     def thing(self) -> Ids:
         """(A,) int64, what each access is to."""
-        return np.repeat(np.arange(len(self.splits) - 1), self.splits[1:] - self.splits[:-1])
+        return np.arange(len(self.splits) - 1).repeat(self.splits[1:] - self.splits[:-1])
+
+    @cached_property
+    def follows(self) -> Bools:
+        """(A,) bool, whether there is an access to the same thing before."""
+        follows = np.ones(len(self.command), dtype=np.bool_)
+        begins = self.splits[:-1]
+        follows[begins[begins < len(follows)]] = False
+        return follows
 
     @cached_property
     def is_accessed(self) -> Bools:
@@ -172,24 +232,19 @@ def variable_accesses(variables: Variables, accesses: SubmatrixAccesses) -> Acce
     """Returns the accesses to each variable."""
     touched = variables.of_submatrices(accesses.submatrix)
     counts = touched.splits[1:] - touched.splits[:-1]
-    return AccessLists.of(
-        touched.values,
-        np.repeat(accesses.command, counts),
-        np.repeat(accesses.access, counts),
-        len(variables),
-    )
+    return AccessLists.of(accesses, touched.values, len(variables), counts)
 
 
 def matrix_accesses(layout: Layout, accesses: SubmatrixAccesses) -> AccessLists:
     """Returns the accesses to each matrix; a write to a part of a matrix reads and writes it."""
-    matrix = layout.submatrices[accesses.submatrix, MATRIX].astype(np.int64)
+    matrix = layout.matrix_of.take(accesses.submatrix)
     access = with_parts_read(layout, accesses.submatrix, accesses.access)
-    return AccessLists.of(matrix, accesses.command, access, len(layout.matrices))
+    return AccessLists.of(attrs.evolve(accesses, access=access), matrix, len(layout.matrices))
 
 
 def with_parts_read(layout: Layout, submatrix: Ids, access: Accesses) -> Accesses:
     """Returns accesses to submatrices as accesses to their matrices: what is left stays read."""
-    writes_part = ~layout.is_whole[submatrix] & (access == WRITE)
+    writes_part = ~layout.is_whole.take(submatrix) & (access == WRITE)
     united: Accesses = access | (writes_part * np.int8(READ))
     return united
 
@@ -213,28 +268,31 @@ class Lifetimes:
     is_output: Bools
 
     @classmethod
-    def of(cls, table: Table, matrices: Table, submatrices: Table) -> Self:
-        """Reads lifetimes off the commands."""
-        opcodes = table[:, OPCODE_COLUMN]
-
-        def found(which: Bools, operand: int = 0) -> tuple[Ids, Table]:
-            commands = where(which)
-            named = table[commands, FIRST_OPERAND_COLUMN + operand]
-            return commands, submatrices[named, MATRIX]
-
+    def of(cls, opcodes: Ids, table: Table, matrices: Table, submatrices: Table) -> Self:
+        """Reads lifetimes off the commands, of which the kinds are given, (C,), too."""
+        at = _LASTING.positions(opcodes)
+        kind, named = opcodes[at], table[at, FIRST_OPERAND_COLUMN]
+        matrix = submatrices[:, MATRIX].take(named)
         allocate, deallocate = np.full((2, len(matrices)), NEVER, dtype=np.int64)
-        commands, matrix = found(ALLOCATING.among(opcodes))
-        # Reversed, so that the first of several commands is the one that stays.
-        allocate[matrix[::-1]] = commands[::-1]
-        commands, matrix = found(opcodes == DeallocMatrix.OPCODE)
-        deallocate[matrix] = commands
-        commands, matrix = found(opcodes == SwapMatrix.OPCODE, operand=1)
-        deallocate[matrix] = np.maximum(deallocate[matrix], commands)
         is_input, is_output = np.zeros((2, len(matrices)), dtype=np.bool_)
-        is_input[found(opcodes == AcceptInput.OPCODE)[1]] = True
-        is_output[found(opcodes == ProvideOutput.OPCODE)[1]] = True
+        allocates = ALLOCATING.among(kind)
+        # Reversed, so that the first of several commands is the one that stays.
+        allocate[matrix[allocates][::-1]] = at[allocates][::-1]
+        frees = kind == DeallocMatrix.OPCODE
+        deallocate[matrix[frees]] = at[frees]
+        swaps = at[kind == SwapMatrix.OPCODE]
+        if len(swaps):
+            source = submatrices[table[swaps, FIRST_OPERAND_COLUMN + 1], MATRIX]
+            deallocate[source] = np.maximum(deallocate[source], swaps)
+        is_input[matrix[kind == AcceptInput.OPCODE]] = True
+        is_output[matrix[kind == ProvideOutput.OPCODE]] = True
         return cls(allocate=allocate, deallocate=deallocate, is_input=is_input, is_output=is_output)
 
 
 ALLOCATING = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, AcceptInput, SwapMatrix)
 """Commands that give a matrix its memory."""
+
+_LASTING = CommandKinds.of(
+    AllocMatrixUndefined, AllocMatrixZeroed, AcceptInput, SwapMatrix, DeallocMatrix, ProvideOutput
+)
+"""Commands that begin or end the life of a matrix, or hand it to the user."""

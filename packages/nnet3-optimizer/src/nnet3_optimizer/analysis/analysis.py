@@ -16,7 +16,6 @@ from nnet3_compiler.steps.network import component_properties
 from nnet3_optimizer.analysis.accesses import (
     READ,
     WRITE,
-    Accesses,
     AccessLists,
     Lifetimes,
     SubmatrixAccesses,
@@ -24,10 +23,11 @@ from nnet3_optimizer.analysis.accesses import (
     variable_accesses,
 )
 from nnet3_optimizer.analysis.csr import Bools, Csr, Ids, where
-from nnet3_optimizer.analysis.flow import Flow
+from nnet3_optimizer.analysis.flow import Flow, feeding
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.pair_lists import PairLists
-from nnet3_optimizer.analysis.variables import MATRIX, Table, Variables
+from nnet3_optimizer.analysis.uses import Uses
+from nnet3_optimizer.analysis.variables import Table, Variables
 from nnet3_optimizer.loops import is_loop
 
 if TYPE_CHECKING:
@@ -66,10 +66,10 @@ class Analysis:
     pair_lists: PairLists
     component_properties: npt.NDArray[np.int32]
 
-    @property
-    def opcodes(self) -> Table:
-        """(C,) int32."""
-        return self.table[:, OPCODE_COLUMN]
+    @cached_property
+    def opcodes(self) -> Ids:
+        """(C,) int64, the kinds of the commands; as wide as positions, so that lookups are fast."""
+        return self.table[:, OPCODE_COLUMN].astype(np.int64)
 
     @property
     def matrices(self) -> Table:
@@ -86,10 +86,19 @@ class Analysis:
         """The finest parts of matrices that submatrices tell apart."""
         return self.layout.variables
 
+    def positions(self, *opcodes: int) -> Ids:
+        """Returns the positions of the commands of these kinds, ascending."""
+        wanted = self.opcodes == opcodes[0]
+        for opcode in opcodes[1:]:
+            wanted |= self.opcodes == opcode
+        return where(wanted)
+
     @cached_property
     def submatrix_accesses(self) -> SubmatrixAccesses:
         """The submatrices that commands read and write, by command."""
-        return SubmatrixAccesses.of(self.table, self.pair_lists, self.component_properties)
+        return SubmatrixAccesses.of(
+            self.opcodes, self.table, self.pair_lists, self.component_properties
+        )
 
     @cached_property
     def variable_accesses(self) -> AccessLists:
@@ -104,7 +113,7 @@ class Analysis:
     @cached_property
     def lifetimes(self) -> Lifetimes:
         """Where matrices are allocated and freed, and which are inputs and outputs."""
-        return Lifetimes.of(self.table, self.matrices, self.submatrices)
+        return Lifetimes.of(self.opcodes, self.table, self.matrices, self.submatrices)
 
     @cached_property
     def matrix_use(self) -> tuple[Ids, Ids]:
@@ -113,32 +122,41 @@ class Analysis:
         Allocation with zeros does not count.
         """
         accesses = self.submatrix_accesses
-        counts = self.opcodes[accesses.command] != AllocMatrixZeroed.OPCODE
-        command = accesses.command[counts]
-        matrix = self.submatrices[accesses.submatrix[counts], MATRIX]
+        counts = where(self.opcodes.take(accesses.command) != AllocMatrixZeroed.OPCODE)
+        command = accesses.command.take(counts)
+        matrix = self.layout.matrix_of.take(accesses.submatrix.take(counts))
         first, last = np.full((2, len(self.matrices)), -1, dtype=np.int64)
         # Of several assignments to one element the last one holds.
         first[matrix[::-1]] = command[::-1]
         last[matrix] = command
         return first, last
 
-    def accesses_to_matrix(self, matrix: int) -> tuple[Ids, Accesses]:
-        """Returns the commands that access one matrix, ascending, and how.
+    @cached_property
+    def uses(self) -> Uses:
+        """The accesses to submatrices by matrix; allocation with zeros does not count."""
+        return Uses(self.layout, self.submatrix_accesses, self.opcodes)
+
+    def accesses_to_matrices(self, matrices: Ids) -> AccessLists:
+        """Returns the commands that access some matrices; the lists of others are empty.
 
         A write to a part of the matrix reads and writes it.
         """
-        return self.matrix_accesses[matrix]
+        wanted = np.zeros(len(self.matrices), dtype=np.bool_)
+        wanted[matrices] = True
+        accesses = self.submatrix_accesses
+        at = where(wanted.take(self.layout.matrix_of.take(accesses.submatrix)))
+        return matrix_accesses(self.layout, accesses.at(at))
 
     @cached_property
     def has_side_effects(self) -> Bools:
         """(C,) bool: whether a command does more than write to its operands."""
         opcodes = self.opcodes
-        has: Bools = SCHEMA.side_effects[opcodes].copy()
-        column = SCHEMA.component_column[opcodes]
-        runs = where(column > 0)
-        component = self.table[runs, column[runs]]
-        properties = self.component_properties[component]
-        has[runs] |= (SCHEMA.side_effects_if[opcodes[runs]] & properties) != 0
+        has: Bools = SCHEMA.side_effects.take(opcodes)
+        runs = where(SCHEMA.side_effects_if.take(opcodes) != 0)
+        kind = opcodes[runs]
+        component = self.table[runs, SCHEMA.component_column.take(kind)]
+        properties = self.component_properties.take(component)
+        has[runs] |= (SCHEMA.side_effects_if.take(kind) & properties) != 0
         return has
 
     @cached_property
@@ -147,10 +165,39 @@ class Analysis:
         return Flow.of(self.table, self.variable_accesses)
 
     @cached_property
-    def nontrivial_accesses(self) -> AccessLists:
-        """The accesses to each variable other than allocation with zeros."""
+    def feeds(self) -> Bools:
+        """(C,) bool: whether a command writes what another one reads, or makes a memo for it."""
+        return feeding(self.table, self.variable_accesses)
+
+    @cached_property
+    def _is_trivial(self) -> Bools:
+        """Which of `variable_accesses`, (A,), is allocation with zeros, always the first one."""
+        is_trivial: Bools = (
+            self.opcodes.take(self.variable_accesses.command) == AllocMatrixZeroed.OPCODE
+        )
+        return is_trivial
+
+    @cached_property
+    def first_use(self) -> Ids:
+        """(V,) int64: the first of `variable_accesses` to each variable that is no allocation.
+
+        It is the length of `variable_accesses` if there is none.
+        """
         lists = self.variable_accesses
-        return lists.only(self.opcodes[lists.command] != AllocMatrixZeroed.OPCODE)
+        count = len(lists.command)
+        place = lists.splits[:-1].copy()
+        accessed = where(lists.is_accessed)
+        place[accessed] += self._is_trivial.take(place[accessed])
+        place[place >= lists.splits[1:]] = count
+        return place
+
+    @cached_property
+    def first_user(self) -> Ids:
+        """(V,) int64: the first command to access each variable but for its allocation.
+
+        It is the number of commands if there is none.
+        """
+        return np.append(self.variable_accesses.command, len(self.table)).take(self.first_use)
 
     def named_submatrices(self, commands: Bools) -> Ids:
         """Returns the submatrices that commands name, also in lists and without accessing them.
@@ -174,13 +221,11 @@ class Analysis:
         """
         if is_loop(self.table):
             return np.zeros(len(self.table), dtype=np.bool_)
-        every, nontrivial = self.variable_accesses, self.nontrivial_accesses
-        is_zeroed = (every.splits - nontrivial.splits)[1:] > (every.splits - nontrivial.splits)[:-1]
-        is_first = np.zeros(len(nontrivial.command), dtype=np.bool_)
-        is_first[nontrivial.splits[:-1][nontrivial.is_accessed]] = True
-        late = ((nontrivial.access & WRITE) != 0) & ~(is_first & is_zeroed[nontrivial.thing])
+        lists, is_trivial = self.variable_accesses, self._is_trivial
+        late = ((lists.access & WRITE) != 0) & ~is_trivial
+        late[1:] &= ~(is_trivial[:-1] & lists.follows[1:])
         finds = np.ones(len(self.table), dtype=np.bool_)
-        finds[nontrivial.command[late]] = False
+        finds[lists.command[late]] = False
         return finds
 
     def command_attributes(self, command: int) -> CommandAttributes:
@@ -191,7 +236,7 @@ class Analysis:
         variables = self.variables.of_submatrices(submatrix)
         reads, writes = (access & READ) != 0, (access & WRITE) != 0
         changes_part = writes & ~self.layout.is_whole[submatrix]
-        matrix = self.submatrices[submatrix, MATRIX].astype(np.int64)
+        matrix = self.layout.matrix_of[submatrix]
         return CommandAttributes(
             variables_read=_united(variables, reads),
             variables_written=_united(variables, writes),

@@ -35,14 +35,14 @@ def where(mask: Bools) -> Ids:
 def splits_of(counts: npt.NDArray[np.integer | np.bool_]) -> Ids:
     """Returns the splits of lists of these lengths."""
     splits = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=splits[1:])
+    counts.cumsum(out=splits[1:])
     return splits
 
 
 def positions_in_lists(counts: npt.NDArray[np.integer]) -> Ids:
     """Returns, for each element of lists of these lengths, its position in its list."""
     splits = splits_of(counts)
-    return np.arange(splits[-1], dtype=np.int64) - np.repeat(splits[:-1], counts)
+    return np.arange(splits[-1], dtype=np.int64) - splits[:-1].repeat(counts)
 
 
 def ordering(*keys: Ids) -> Ids:
@@ -52,14 +52,27 @@ def ordering(*keys: Ids) -> Ids:
         keys: (N,) numbers from 0 on. Elements with equal keys keep their order.
     """
     count = len(keys[0])
+    shift = count.bit_length()
+    mask = (1 << shift) - 1
     bits = [int(key.max(initial=0)).bit_length() for key in keys]
-    if sum(bits) + count.bit_length() > 63:
+    if max(bits) + shift > 63:
         return np.lexsort(keys[::-1])
-    # Sorting numbers that hold keys and position is several times faster than an argsort.
-    packed = keys[0]
-    for key, width in zip(keys[1:], bits[1:], strict=True):
-        packed = (packed << width) | key
-    packed = (packed << count.bit_length()) | np.arange(count)
-    packed.sort()
-    packed &= (1 << count.bit_length()) - 1
-    return packed
+    order: Ids | None = None
+    last = len(keys)
+    while last:
+        # Sorting numbers that hold keys and position is several times faster than an argsort. As
+        # many keys as fit are sorted by at once, the last ones first.
+        first = last - 1
+        while first and sum(bits[first - 1 : last]) + shift <= 63:
+            first -= 1
+        packed = keys[first]
+        for key, width in zip(keys[first + 1 : last], bits[first + 1 : last], strict=True):
+            packed = (packed << width) | key
+        packed = packed if order is None else packed.take(order)
+        packed = (packed << shift) | np.arange(count)
+        packed.sort()
+        packed &= mask
+        order = packed if order is None else order.take(packed)
+        last = first
+    assert order is not None
+    return order

@@ -47,11 +47,22 @@ class Flow(NamedTuple):
             np.concatenate([lists.command[last_write[reads]], memo_writer]),
         )
 
-    def feeding(self, count: int) -> Bools:
-        """Returns which of so many commands wrote something that another command reads."""
-        feeds = np.zeros(count, dtype=np.bool_)
-        feeds[self.writer[self.reader != self.writer]] = True
-        return feeds
+
+def feeding(table: Table, lists: AccessLists) -> Bools:
+    """Returns which commands, (C,) bool, write something that another one reads, or make a memo.
+
+    That is so if the next access to what they write is not one that sets all of it.
+
+    Args:
+        table: (C, TABLE_WIDTH) int32, the commands.
+        lists: The accesses to each variable.
+    """
+    is_read = ((lists.access[1:] & READ) != 0) & lists.follows[1:]
+    is_read &= (lists.access[:-1] & WRITE) != 0
+    feeds = np.zeros(len(table), dtype=np.bool_)
+    feeds[lists.command[:-1][is_read]] = True
+    feeds[_memo_edges(table)[1]] = True
+    return feeds
 
 
 def _memo_edges(table: Table) -> tuple[Ids, Ids]:

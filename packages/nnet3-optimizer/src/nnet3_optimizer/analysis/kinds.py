@@ -27,8 +27,11 @@ MEMO_COLUMN = columns_of_kind(OperandKind.MEMO)
 
 def memos(table: Table) -> Ids:
     """Returns the memo that each command makes or uses, (C,); 0 for none."""
-    column = MEMO_COLUMN[table[:, OPCODE_COLUMN]]
-    return np.where(column > 0, table[np.arange(len(table)), column], 0)
+    column = MEMO_COLUMN.take(table[:, OPCODE_COLUMN])
+    named = np.zeros(len(table), dtype=np.int64)
+    may_name = where(column > 0)
+    named[may_name] = table[may_name, column[may_name]]
+    return named
 
 
 @attrs.frozen(eq=False)
@@ -48,10 +51,10 @@ class CommandKinds:
         has[[each.OPCODE for each in types]] = True
         return cls(has)
 
-    def among(self, opcodes: Table) -> Bools:
+    def among(self, opcodes: Ids | Table) -> Bools:
         """Returns which of these opcodes, (N,), belong to the set."""
-        return self.has[opcodes]
+        return self.has.take(opcodes)
 
-    def positions(self, opcodes: Table) -> Ids:
+    def positions(self, opcodes: Ids | Table) -> Ids:
         """Returns where among these opcodes, (N,), there is one of the set, ascending."""
-        return where(self.has[opcodes])
+        return where(self.has.take(opcodes))

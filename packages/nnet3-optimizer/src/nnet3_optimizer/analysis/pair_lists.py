@@ -34,6 +34,8 @@ class PairLists:
     @cached_property
     def named(self) -> Csr:
         """For each list the distinct submatrices in it."""
+        if not self.lists:
+            return Csr(self.splits, np.zeros(0, dtype=np.int64))
         submatrix = self.pairs[:, 0]
         # Most rows come from the same submatrix as the one before: only where it changes is sorted.
         is_first = np.ones(len(submatrix), dtype=np.bool_)
@@ -41,7 +43,8 @@ class PairLists:
         is_first[self.splits[:-1][self.splits[:-1] < len(submatrix)]] = True
         is_first &= submatrix > 0
         at = where(is_first)
-        owner = np.searchsorted(self.splits, at, side="right") - 1
+        bounds = at.searchsorted(self.splits)
+        owner = np.arange(len(self.lists)).repeat(bounds[1:] - bounds[:-1])
         keys = np.sort((owner << 32) | submatrix[at])
         distinct = keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if len(keys) else keys
         counts = np.bincount(distinct >> 32, minlength=len(self.lists))
@@ -52,5 +55,5 @@ class PairLists:
         begin, end = self.named.splits[numbers], self.named.splits[np.add(numbers, 1)]
         counts = end - begin
         splits = splits_of(counts)
-        place = np.arange(splits[-1]) + np.repeat(begin - splits[:-1], counts)
+        place = np.arange(splits[-1]) + (begin - splits[:-1]).repeat(counts)
         return Csr(splits, self.named.values[place])

@@ -28,6 +28,8 @@ from nnet3_optimizer.analysis.csr import (
 MATRIX, ROW_OFFSET, NUM_ROWS, COL_OFFSET, NUM_COLS = range(5)
 """Columns of a table of submatrices."""
 
+OFFSETS, _SIZES = [ROW_OFFSET, COL_OFFSET], [NUM_ROWS, NUM_COLS]
+
 Table = npt.NDArray[np.int32]
 
 
@@ -62,18 +64,26 @@ class Variables:
             submatrices: (S, 5) int32; submatrix 0 is empty.
         """
         columns = np.ascontiguousarray(submatrices.T, dtype=np.int64)
-        matrix, row, rows, col, cols = columns
-        row_splits, row_begin, row_end = _splits(matrix, row, rows, matrices[:, 0])
-        col_splits, col_begin, col_end = _splits(matrix, col, cols, matrices[:, 1])
-        across = col_splits.splits[1:] - col_splits.splits[:-1] - 1
-        starts = splits_of((row_splits.splits[1:] - row_splits.splits[:-1] - 1) * across)
-        heights, widths = row_end - row_begin, col_end - col_begin
-        all_across = across[matrix]
+        matrix, count = columns[MATRIX], len(matrices)
+        # Both axes of all matrices are split at once: first the rows, then the columns.
+        (splits, values), begins, ends = _splits(
+            np.concatenate([matrix, matrix + count]),
+            columns[[ROW_OFFSET, COL_OFFSET]].reshape(-1),
+            columns[[NUM_ROWS, NUM_COLS]].reshape(-1),
+            matrices.T.reshape(-1).astype(np.int64),
+        )
+        lengths = splits[1:] - splits[:-1] - 1
+        across = lengths[count:]
+        starts = splits_of(lengths[:count] * across)
+        all_across = across.take(matrix)
+        (row_begin, col_begin), extents = begins.reshape(2, -1), (ends - begins).reshape(2, -1)
+        heights, widths = extents
+        border = splits[count]
         return cls(
             starts=starts,
-            row_splits=row_splits,
-            col_splits=col_splits,
-            first=starts[matrix] + row_begin * all_across + col_begin,
+            row_splits=Csr(splits[: count + 1], values[:border]),
+            col_splits=Csr(splits[count:] - border, values[border:]),
+            first=starts.take(matrix) + row_begin * all_across + col_begin,
             heights=heights,
             widths=widths,
             skipped=(all_across - widths) * (heights > 1),
@@ -84,25 +94,29 @@ class Variables:
         return int(self.starts[-1])
 
     @cached_property
+    def sizes(self) -> Ids:
+        """(S,) int64, how many variables each submatrix has."""
+        return self.heights * self.widths
+
+    @cached_property
     def matrix(self) -> Ids:
         """(V,) int64, the matrix of each variable."""
-        return np.repeat(np.arange(len(self.starts) - 1), self.starts[1:] - self.starts[:-1])
+        return np.arange(len(self.starts) - 1).repeat(self.starts[1:] - self.starts[:-1])
 
     def of_submatrices(self, submatrices: npt.NDArray[np.integer]) -> Csr:
         """Returns for each of these submatrices its variables, ascending; none for submatrix 0."""
-        first = self.first[submatrices]
-        counts = (self.heights * self.widths)[submatrices]
+        counts = self.sizes.take(submatrices)
         splits = splits_of(counts)
-        values = np.repeat(first - splits[:-1], counts)
+        values = (self.first.take(submatrices) - splits[:-1]).repeat(counts)
         values += np.arange(len(values))
         # Variables of submatrices that have all columns follow one another; others skip some.
-        gaps = where(self.skipped[submatrices] > 0)
+        gaps = where(self.skipped.take(submatrices) > 0)
         if len(gaps):
             counts = counts[gaps]
             inner = positions_in_lists(counts)
-            rows = inner // np.repeat(self.widths[submatrices[gaps]], counts)
-            at = np.repeat(splits[:-1][gaps], counts) + inner
-            values[at] += rows * np.repeat(self.skipped[submatrices[gaps]], counts)
+            rows = inner // self.widths[submatrices[gaps]].repeat(counts)
+            at = splits[:-1][gaps].repeat(counts) + inner
+            values[at] += rows * self.skipped[submatrices[gaps]].repeat(counts)
         return Csr(splits, values)
 
     def ranges(self, variable: int) -> tuple[int, int, int, int, int]:
@@ -123,7 +137,7 @@ class Variables:
         return f"m{matrix}({rows}, {col_offset}:{col_offset + num_cols - 1})"
 
 
-def overlap(a: Table, b: Table) -> Bools:
+def overlap(a: Table | Ids, b: Table | Ids) -> Bools:
     """Returns for rows of two tables of submatrices, (N, 5) each, whether they share elements."""
     shares: Bools = (
         (a[:, MATRIX] == b[:, MATRIX])
@@ -135,28 +149,45 @@ def overlap(a: Table, b: Table) -> Bools:
     return shares
 
 
-def _splits(matrix: Ids, offset: Ids, count: Ids, size: Table) -> tuple[Csr, Ids, Ids]:
-    """Finds split points along one axis.
+def contain(outer: Table | Ids, inner: Table | Ids) -> Bools:
+    """Returns for rows of two tables of submatrices whether one has all elements of the other.
+
+    Args:
+        outer: (N, 5), submatrices.
+        inner: (N, 5), submatrices of the same matrices.
+    """
+    begin, own_begin = outer[:, OFFSETS], inner[:, OFFSETS]
+    within = (begin <= own_begin) & (own_begin + inner[:, _SIZES] <= begin + outer[:, _SIZES])
+    return within[:, 0] & within[:, 1]
+
+
+def _splits(line: Ids, offset: Ids, count: Ids, size: Ids) -> tuple[Csr, Ids, Ids]:
+    """Finds where lines are split.
+
+    Args:
+        line: (P,) the line that each part is of.
+        offset: (P,) where a part begins.
+        count: (P,) its length.
+        size: (lines,) the length of each line; those of length 0 have no split points but 0.
 
     Returns:
-        The split points of each matrix, and for each submatrix the positions in them of its begin
-        and of its end.
+        The split points of each line, and for each part the positions in them of its begin and of
+        its end.
     """
-    num_matrices = len(size)
     end = offset + count
-    # Most submatrices begin and end where their matrix does: only the other points are sorted.
-    late, early = where(offset > 0), where(end < size[matrix])
-    owner = matrix[np.concatenate([late, early])]
-    point = np.concatenate([offset[late], end[early]])
+    # Most parts begin and end where their line does: only the other points are sorted.
+    late, early = where(offset > 0), where(end < size.take(line))
+    owner = line.take(np.concatenate([late, early]))
+    point = np.concatenate([offset.take(late), end.take(early)])
     order = ordering(owner, point)
-    owners, points = owner[order], point[order]
+    owners, points = owner.take(order), point.take(order)
     is_new = np.ones(len(order), dtype=np.bool_)
     is_new[1:] = (points[1:] != points[:-1]) | (owners[1:] != owners[:-1])
     owners, points = owners[is_new], points[is_new]
-    last = np.bincount(owners, minlength=num_matrices) + 1
-    last[0] = 0  # the empty matrix begins where it ends
+    last = np.bincount(owners, minlength=len(size)) + 1
+    last[size == 0] = 0  # the empty matrix begins where it ends
     splits = splits_of(last + 1)
-    # The points of a matrix: 0, those between, its size.
+    # The points of a line: 0, those between, its size.
     inner = np.ones(splits[-1], dtype=np.bool_)
     inner[splits[:-1]] = inner[splits[1:] - 1] = False
     places = where(inner)
@@ -164,7 +195,7 @@ def _splits(matrix: Ids, offset: Ids, count: Ids, size: Table) -> tuple[Csr, Ids
     values[splits[1:] - 1] = size
     values[places] = points
     place = np.empty(len(order), dtype=np.int64)
-    place[order] = (places - splits[owners])[np.cumsum(is_new) - 1]
-    begins, ends = np.zeros(len(matrix), dtype=np.int64), last[matrix]
+    place[order] = (places - splits.take(owners)).take(is_new.cumsum() - 1)
+    begins, ends = np.zeros(len(line), dtype=np.int64), last.take(line)
     begins[late], ends[early] = place[: len(late)], place[len(late) :]
     return Csr(splits, values), begins, ends

@@ -106,10 +106,10 @@ def _check_use(subject: Subject, allocate: Ids, deallocate: Ids) -> None:
 
 def _is_operand(subject: Subject) -> Bools:
     """Returns (M,) bool: which matrices an operand of some command belongs to."""
-    table = subject.table
-    named = table[SCHEMA.is_matrix[subject.opcodes] & (table > 0)]
+    cells = where(SCHEMA.is_matrix.take(subject.opcodes, axis=0).reshape(-1))
     is_operand = np.zeros(len(subject.computation.matrices), dtype=np.bool_)
-    is_operand[subject.computation.submatrices[named, MATRIX]] = True
+    is_operand[subject.analysis.layout.matrix_of.take(subject.table.take(cells))] = True
+    is_operand[0] = False  # nothing is there
     return is_operand
 
 

@@ -8,7 +8,7 @@ from nnet3_compiler.declaration import Command
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 
 from nnet3_optimizer.analysis.csr import Bools, Ids, where
-from nnet3_optimizer.analysis.variables import Table, overlap
+from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.checks.network import component_dims
 from nnet3_optimizer.checks.subject import COLS, ROWS, Message, Subject
 from nnet3_optimizer.operands import columns
@@ -41,7 +41,7 @@ class _Run:
     def __init__(self, subject: Subject, at: Ids) -> None:
         self.subject = subject
         self.at = at
-        self._operands = subject.table[at].T.astype(np.int64)
+        self._operands = np.ascontiguousarray(subject.table.take(at, axis=0).T, dtype=np.int64)
         self._columns = columns(self.types[0])
         self.component = self.operand("component")
         known = self.component < len(subject.nnet.components)
@@ -112,19 +112,22 @@ class _Run:
         )
 
     def contiguous(self, operand: str, wanted: Property) -> None:
+        needed = self.has(wanted)
+        if not needed.any():
+            return
         value = self.operand(operand)
-        computation = self.subject.computation
-        matrix = computation.submatrices[value, 0]
-        full = computation.submatrices[value, COLS] == computation.matrices[matrix, 1]
+        full = self.subject.analysis.layout.is_full_width[value]
         self.require(
-            full | ~self.has(wanted) | (value == 0),
+            full | ~needed | (value == 0),
             f"{operand} is narrower than its matrix, but rows without gaps are needed by",
         )
 
     def apart(self, read: str, written: str, in_place: Property | None) -> None:
         """Checks that two operands do not overlap unless they are one and may be in place."""
         one, other = self.operand(read), self.operand(written)
-        overlap = overlaps(self.subject, one, other)
+        overlap = self.subject.analysis.layout.overlap(one, other)
+        if not overlap.any():
+            return
         if in_place is None:
             self.require(~overlap, f"{written} overlaps {read}, for")
             return
@@ -198,16 +201,8 @@ class _Backprop(_Run):
             self.contiguous(operand, Property.OUTPUT_CONTIGUOUS)
 
 
-def overlaps(subject: Subject, one: Ids, other: Ids) -> Bools:
-    """Returns for pairs of submatrices whether they share elements."""
-    submatrices = subject.computation.submatrices
-    shares = overlap(submatrices[one], submatrices[other])
-    shares &= (one != 0) & (other != 0)
-    return shares
-
-
 def same_place(subject: Subject, one: Ids, other: Ids) -> Bools:
     """Returns for pairs of submatrices whether they have the same elements."""
     submatrices = subject.computation.submatrices
-    same: Bools = (submatrices[one] == submatrices[other]).all(axis=1)
+    same: Bools = (submatrices.take(one, axis=0) == submatrices.take(other, axis=0)).all(axis=1)
     return same

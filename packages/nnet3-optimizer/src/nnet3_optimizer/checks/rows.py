@@ -21,11 +21,11 @@ from nnet3_compiler.commands import (
 )
 from nnet3_compiler.declaration import ALPHA_COLUMN, alpha_bits
 
-from nnet3_optimizer.analysis.csr import Bools, Ids
+from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.kinds import CommandKinds
-from nnet3_optimizer.analysis.variables import Table
+from nnet3_optimizer.analysis.variables import ROW_OFFSET, Table
 from nnet3_optimizer.checks.backward_lists import check_backward_lists
-from nnet3_optimizer.checks.components import overlaps, same_place
+from nnet3_optimizer.checks.components import same_place
 from nnet3_optimizer.checks.kinds import SUMS
 from nnet3_optimizer.checks.network import constants, scales
 from nnet3_optimizer.checks.subject import COLS, ROWS, Subject
@@ -108,7 +108,7 @@ def _check_matrix_commands(subject: Subject, at: Ids) -> None:
 
 def _require_apart(subject: Subject, at: Ids, output: Ids, given: Ids) -> None:
     subject.require(
-        ~overlaps(subject, output, given),
+        ~subject.analysis.layout.overlap(output, given),
         at,
         lambda i: (
             f"output = {subject.describe(int(output[i]))} overlaps "
@@ -191,9 +191,16 @@ def _check_lists_of_submatrices(subject: Subject, at: Ids) -> None:
 
 def _require_distinct_targets(subject: Subject, command: int, pairs: Table) -> None:
     """Checks that no two entries name elements in common, also not through two submatrices."""
-    given = np.flatnonzero(pairs[:, 0] > 0)
-    places = subject.computation.submatrices[pairs[given, 0]]
-    row = places[:, 1] + pairs[given, 1]
+    submatrix, row = pairs.T
+    given = where(submatrix > 0)
+    submatrix = submatrix[given]
+    row = row[given] + subject.computation.submatrices[:, ROW_OFFSET].take(submatrix)
+    # Most lists name no row of a matrix twice, and then columns need no look.
+    rows = (subject.analysis.layout.matrix_of.take(submatrix) << 32) | row
+    rows.sort()
+    if (rows[1:] != rows[:-1]).all():
+        return
+    places = subject.computation.submatrices.take(submatrix, axis=0)
     order = np.lexsort((places[:, 3], row, places[:, 0]))
     matrix, row, col = places[order, 0], row[order], places[order, 3]
     col_end = col + places[order, 4]

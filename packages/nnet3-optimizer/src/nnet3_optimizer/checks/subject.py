@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.commands import SCHEMA, GotoLabel, NoOperationMarker
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.declaration import OPCODE_COLUMN, Command
+from nnet3_compiler.declaration import Command
 
 from nnet3_optimizer.analysis.analysis import Analysis, analyze
 from nnet3_optimizer.analysis.csr import Bools, Ids
-from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.listing import describe_submatrix
 from nnet3_optimizer.operands import operand
@@ -71,10 +70,10 @@ class Subject:
         """(C, TABLE_WIDTH) int32, the commands."""
         return self.computation.command_table
 
-    @cached_property
-    def opcodes(self) -> Table:
-        """(C,) int32."""
-        return np.ascontiguousarray(self.table[:, OPCODE_COLUMN])
+    @property
+    def opcodes(self) -> Ids:
+        """(C,) int64, the kinds of the commands."""
+        return self.analysis.opcodes
 
     @cached_property
     def is_loop(self) -> bool:
@@ -98,7 +97,7 @@ class Subject:
 
     def positions(self, *types: type[Command]) -> Ids:
         """Returns the positions of all commands of these types, ascending."""
-        return CommandKinds.of(*types).positions(self.opcodes)
+        return self.analysis.positions(*(each.OPCODE for each in types))
 
     def operand(self, at: Ids, command_type: type[Command], name: str) -> Ids:
         """Returns an operand of the commands at these positions; see `operands.operand`."""

@@ -59,9 +59,8 @@ def check_unused(subject: Subject) -> None:
     if subject.is_loop:
         return
     analysis = subject.analysis
-    feeds = analysis.flow.feeding(len(subject.table))
     is_idle = _IDLE.among(subject.opcodes)
-    at = where(~feeds & ~analysis.has_side_effects & ~is_idle)
+    at = where(~analysis.feeds & ~analysis.has_side_effects & ~is_idle)
     if len(at):
         subject.fail(f"{subject.name(int(at[0]))}: nothing reads the result", int(at[0]))
     _check_overwritten(subject)
@@ -70,7 +69,7 @@ def check_unused(subject: Subject) -> None:
 def _check_overwritten(subject: Subject) -> None:
     lists = subject.analysis.variable_accesses
     overwrites = (lists.access[1:] == WRITE) & ((lists.access[:-1] & WRITE) != 0)
-    overwrites &= lists.thing[1:] == lists.thing[:-1]
+    overwrites &= lists.follows[1:]
     if not overwrites.any():
         return
     first = where(overwrites)

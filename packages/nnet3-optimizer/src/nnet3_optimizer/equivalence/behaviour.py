@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import attrs
 
 from nnet3_optimizer.equivalence.field import PRIME
@@ -44,6 +46,10 @@ class Contributions:
         self.commands.append(command)
 
 
+def _contributions() -> dict[int, Contributions]:
+    return defaultdict(Contributions)
+
+
 @attrs.define
 class Behaviour:
     """What a computation does that can be seen from outside.
@@ -55,5 +61,5 @@ class Behaviour:
     """
 
     provided: dict[tuple[int, int], Provided] = attrs.field(factory=dict)
-    updates: dict[int, Contributions] = attrs.field(factory=dict)
-    stats: dict[int, Contributions] = attrs.field(factory=dict)
+    updates: dict[int, Contributions] = attrs.field(factory=_contributions)
+    stats: dict[int, Contributions] = attrs.field(factory=_contributions)

@@ -8,14 +8,14 @@ are functions of ranges of rows; see `statistics`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Sequence
 
 from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Propagate, StoreStats
 
 from nnet3_optimizer.equivalence import statistics
-from nnet3_optimizer.equivalence.behaviour import Contributions
-from nnet3_optimizer.equivalence.copies import Command
-from nnet3_optimizer.equivalence.field import PRIME, element_of
+from nnet3_optimizer.equivalence.copies import Command, transfer
+from nnet3_optimizer.equivalence.field import element_of
+from nnet3_optimizer.equivalence.keys import ABSENT, ABSENT_ROW
 from nnet3_optimizer.equivalence.state import State
 from nnet3_optimizer.errors import EquivalenceError
 
@@ -24,16 +24,20 @@ _NONE = 0
 
 def _propagate(state: State, command: Command) -> None:
     component, precomputed, given, output, memo = command[2:7]
-    function_of = state.components[component]
-    adds = function_of.propagate_adds and not state.same_place(given, output)
-    if function_of.scale is not None:
-        state.require_same_order(given, output)
-        state.write(output, state.read(given).scaled(element_of(function_of.scale)), adds=adds)
+    kind = state.components[component]
+    adds = kind.propagate_adds and not state.same_place(given, output)
+    if kind.scale is not None:
+        transfer(state, output, given, element_of(kind.scale), adds=adds)
         return
-    if function_of.works_by_rows:
+    if kind.works_by_rows:
+        function = state.unknowns.function(("forward", component))
+        if 0 < state.row_lanes[output] == state.row_lanes[given]:
+            key = state.row_key(given)
+            if key is not None:
+                state.write_row(output, function.of_row(key), adds=adds)
+                return
         state.require_same_order(given, output)
-        rows = state.unknowns.values(("forward", component), state.keys(given))
-        state.write_unknowns(output, rows, adds=adds)
+        state.write_unknowns(output, function.of_rows(state.keys(given)), adds=adds)
         return
     indexes = statistics.ranges_of(state, precomputed)
     if indexes is not None:
@@ -43,9 +47,9 @@ def _propagate(state: State, command: Command) -> None:
     about: list[Hashable] = [
         component,
         state.precomputed_number(precomputed),
-        state.block_number(given),
+        state.block_key(given),
     ]
-    if function_of.is_random:
+    if kind.is_random:
         about.append(state.draws.get(component, 0))
         state.draws[component] = state.draws.get(component, 0) + 1
     if memo:
@@ -56,21 +60,21 @@ def _propagate(state: State, command: Command) -> None:
 def _write_whole(state: State, output: int, about: tuple[Hashable, ...], *, adds: bool) -> None:
     """Writes what was computed from all rows together."""
     name = (*about, state.pattern.blocks[output])
-    rows = state.unknowns.values(name, range(state.rows_of(output)))
+    rows = state.unknowns.block(name, state.rows_of(output))
     state.write_unknowns(output, rows, adds=adds)
 
 
 def _store_stats(state: State, command: Command) -> None:
     # Statistics are of the output, or of what the memo holds: the input says nothing more.
     component, _, output, memo = command[2:6]
-    name = "stats", component
+    function = state.unknowns.function(("stats", component))
     if state.components[component].works_by_rows:
-        contributions = state.unknowns.values(name, state.keys(output))
+        contributions = function.of_rows(state.keys(output))
     else:
-        about = state.block_number(output), state.memos.get(memo, 0)
-        contributions = state.unknowns.values(name, [about])
-    stats = state.behaviour.stats.setdefault(component, Contributions())
-    stats.add(sum(contributions) * state.pattern.count(output) % PRIME, state.command)
+        about = state.block_key(output), state.memos.get(memo, 0)
+        contributions = [function.of_row(about)]
+    contribution = state.pattern.total(contributions, output)
+    state.behaviour.stats[component].add(contribution, state.command)
 
 
 def _backprop(state: State, command: Command) -> None:
@@ -82,24 +86,20 @@ def _backprop_no_update(state: State, command: Command) -> None:
 
 
 def _backward(state: State, command: Command, *, updates: bool) -> None:
-    component, precomputed, input_value, output_value = command[2:6]
-    output_deriv, input_deriv, memo = command[6:9]
-    function_of = state.components[component]
-    if not function_of.backprop_needs_input:
+    component, precomputed, input_value, output_value, output_deriv, input_deriv, memo = command[
+        2:9
+    ]
+    kind = state.components[component]
+    if not kind.backprop_needs_input:
         input_value = _NONE
-    if not function_of.backprop_needs_output:
+    if not kind.backprop_needs_output:
         output_value = _NONE
     values = input_value, output_value, output_deriv
-    indexes = statistics.ranges_of(state, precomputed)
-    adds = function_of.backprop_adds and not state.same_place(input_deriv, output_deriv)
-    if function_of.works_by_rows:
-        for each in (input_value, output_value, input_deriv):
-            if each:
-                state.require_same_order(each, output_deriv)
-        contributions = _backward_by_rows(state, component, values)
-        if input_deriv:
-            state.write_unknowns(input_deriv, contributions, adds=adds)
-    elif indexes is not None:
+    adds = kind.backprop_adds and not state.same_place(input_deriv, output_deriv)
+    contributions: Sequence[int]
+    if kind.works_by_rows:
+        contributions = _backward_by_rows(state, component, values, input_deriv, adds=adds)
+    elif (indexes := statistics.ranges_of(state, precomputed)) is not None:
         contributions = statistics.backward(state, component, indexes, values, input_deriv)
         state.write_unknowns(input_deriv, contributions, adds=adds)
     else:
@@ -111,30 +111,52 @@ def _backward(state: State, command: Command, *, updates: bool) -> None:
             "backward",
             component,
             state.precomputed_number(precomputed),
-            *(state.block_number(each) for each in values),
+            *(state.block_key(each) for each in values),
             state.memos.get(memo, 0),
         )
-        contributions = state.unknowns.values("backward", [about])
+        contributions = [state.unknowns.function("backward").of_row(about)]
         if input_deriv:
             _write_whole(state, input_deriv, about, adds=adds)
-    if updates and function_of.is_updatable:
-        update = state.behaviour.updates.setdefault(component, Contributions())
-        contribution = sum(contributions) * state.pattern.count(output_deriv) % PRIME
-        update.add(contribution, state.command)
+    if updates and kind.is_updatable:
+        contribution = state.pattern.total(contributions, output_deriv)
+        state.behaviour.updates[component].add(contribution, state.command)
 
 
-def _backward_by_rows(state: State, component: int, values: tuple[int, int, int]) -> list[int]:
-    """Returns an unknown for each row of the three operands, of which some may be missing."""
-    # A rectified linear unit looks at its output only to see whether it is positive.
+def _backward_by_rows(
+    state: State,
+    component: int,
+    values: tuple[int, int, int],
+    input_deriv: int,
+    *,
+    adds: bool,
+) -> Sequence[int]:
+    """Writes and returns an unknown for each row of the three operands, which may be missing."""
     input_value, output_value, output_deriv = values
-    keys: list[Iterable[Hashable]] = []
-    if input_value:
-        keys.append(state.keys(input_value))
-    if output_value:
-        keys.append(state.keys(output_value, only_signs=state.components[component].is_relu))
-    keys.append(state.keys(output_deriv))
-    name = "backward", component, bool(input_value), bool(output_value)
-    return state.unknowns.values(name, zip(*keys, strict=True))
+    function = state.unknowns.function(("backward", component))
+    if state.are_rows(output_deriv, input_value, output_value, input_deriv):
+        row = (
+            state.row_key(input_value) if input_value else ABSENT_ROW,
+            state.row_key(output_value) if output_value else ABSENT_ROW,
+            state.row_key(output_deriv),
+        )
+        if None not in row:
+            value = function.of_row(row)
+            if input_deriv:
+                state.write_row(input_deriv, value, adds=adds)
+            return (value,)
+    # A rectified linear unit looks at its output only to see whether it is positive.
+    is_relu = state.components[component].is_relu
+    keys = []
+    for each in (*values, input_deriv):
+        if each:
+            state.require_same_order(each, output_deriv)
+    for each in values:
+        only_signs = is_relu and each == output_value
+        keys.append(state.keys(each, only_signs=only_signs) if each else ABSENT)
+    contributions = function.of_rows(*keys)
+    if input_deriv:
+        state.write_unknowns(input_deriv, contributions, adds=adds)
+    return contributions
 
 
 COMPONENT_CALLS = {

@@ -18,9 +18,10 @@ from nnet3_compiler.declaration import alpha_value
 
 from nnet3_optimizer.equivalence.field import element_of
 from nnet3_optimizer.equivalence.matrices import Stretches
+from nnet3_optimizer.equivalence.row import row_of, row_scaled, stretches_of
 from nnet3_optimizer.equivalence.state import State
 
-Command = list[int]
+Command = tuple[int, ...]
 """A row of the table of commands."""
 
 _ONE = 1065353216
@@ -40,15 +41,24 @@ def _set_const(state: State, command: Command) -> None:
 
 
 def _matrix_copy(state: State, command: Command) -> None:
-    output, given = command[2:4]
-    state.require_same_order(output, given)
-    state.write(output, _scaled(state.read(given), command[1]), adds=False)
+    factor = 1 if command[1] == _ONE else element_of(alpha_value(command[1]))
+    transfer(state, command[2], command[3], factor, adds=False)
 
 
 def _matrix_add(state: State, command: Command) -> None:
-    output, given = command[2:4]
+    factor = 1 if command[1] == _ONE else element_of(alpha_value(command[1]))
+    transfer(state, command[2], command[3], factor, adds=True)
+
+
+def transfer(state: State, output: int, given: int, factor: int, *, adds: bool) -> None:
+    """Writes the elements of a submatrix, times a factor, to another one."""
+    if 0 < state.row_lanes[output] == state.row_lanes[given]:
+        row = state.read_row(given)
+        if row is not None:
+            state.write_row(output, row if factor == 1 else row_scaled(row, factor), adds=adds)
+            return
     state.require_same_order(output, given)
-    state.write(output, _scaled(state.read(given), command[1]), adds=True)
+    state.write(output, state.read(given).scaled(factor), adds=adds)
 
 
 def _copy_rows(state: State, command: Command) -> None:
@@ -69,7 +79,7 @@ def _rows(state: State, command: Command) -> Stretches:
 def _copy_rows_multi(state: State, command: Command) -> None:
     # All sources are read before anything is written.
     parts = _sources(state, command)
-    zeros = Stretches([0], [[0] * state.pattern.submatrices[command[2]][2]])
+    zeros = Stretches([0], [[0] * state.pattern.submatrices.rows[command[2]]])
     state.write_listed(command[2], zeros, adds=False)
     for part, places in parts:
         state.write_listed(command[2], part, adds=True, places=places)
@@ -83,28 +93,23 @@ def _add_rows_multi(state: State, command: Command) -> None:
 def _sources(state: State, command: Command) -> list[tuple[Stretches, list[int]]]:
     """Returns the rows that are taken from submatrices, and the places where they go."""
     alpha, output, indexes = command[1:4]
-    parts = []
+    parts: list[tuple[Stretches, list[int]]] = []
+    # What is split at the same columns is put together: there may be hundreds of sources.
+    rows_by_starts: dict[tuple[int, ...], tuple[list[list[int]], list[int]]] = {}
     for submatrix, rows, places in state.pattern.pairs(indexes, output):
-        parts.append((state.read(submatrix).taken(rows), places))
-    return [(_scaled(part, alpha), places) for part, places in _joined(parts)]
-
-
-def _joined(parts: list[tuple[Stretches, list[int]]]) -> list[tuple[Stretches, list[int]]]:
-    """Returns as one what is split at the same columns: there may be hundreds of sources."""
-    found: dict[tuple[int, ...], tuple[Stretches, list[int]]] = {}
-    others = []
-    for part, places in parts:
-        key = tuple(part.starts)
-        if part.constants is not None:
-            others.append((part, places))
-        elif key not in found:
-            found[key] = Stretches(part.starts, [list(each) for each in part.columns]), list(places)
+        is_row = state.row_lanes[submatrix] and not any(rows)
+        row = state.read_row(submatrix) if is_row else None
+        if row is None:
+            parts.append((state.read(submatrix).taken(rows), places))
         else:
-            whole, all_places = found[key]
-            all_places += places
-            for column, more in zip(whole.columns, part.columns, strict=True):
-                column += more
-    return [*found.values(), *others]
+            starts, values = stretches_of(row)
+            found = rows_by_starts.setdefault(tuple(starts), ([], []))
+            found[0].extend([values] * len(rows))
+            found[1].extend(places)
+    for key, (found_rows, found_places) in rows_by_starts.items():
+        columns = [list(column) for column in zip(*found_rows, strict=True)]
+        parts.append((Stretches(list(key), columns), found_places))
+    return [(_scaled(part, alpha), places) for part, places in parts]
 
 
 def _copy_to_rows(state: State, command: Command) -> None:
@@ -119,7 +124,11 @@ def _scatter(state: State, command: Command, *, adds: bool) -> None:
     alpha, given, indexes = command[1:4]
     source = _scaled(state.read(given, padded=True), alpha)
     for submatrix, rows, places in state.pattern.pairs(indexes, given):
-        state.write(submatrix, source.taken(places), adds=adds, places=rows)
+        if source.constants is None and rows == [0] and state.row_lanes[submatrix]:
+            values = [column[places[0]] for column in source.columns]
+            state.write_row(submatrix, row_of(source.starts, values), adds=adds)
+        else:
+            state.write(submatrix, source.taken(places), adds=adds, places=rows)
 
 
 def _add_ranges(state: State, command: Command) -> None:

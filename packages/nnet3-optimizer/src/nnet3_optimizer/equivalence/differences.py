@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from nnet3_optimizer.equivalence.behaviour import Behaviour, Contributions, Provided
+from nnet3_optimizer.equivalence.keys import rows_of
 from nnet3_optimizer.equivalence.matrices import Stretches
 from nnet3_optimizer.equivalence.pattern import all_rows
 from nnet3_optimizer.errors import EquivalenceError
@@ -60,7 +61,7 @@ def compare_behaviour(
 def _compare_provided(
     first: Provided, second: Provided, sequences: int, segment: int, name: str
 ) -> None:
-    one, other = list(first.content.keys()), list(second.content.keys())
+    one, other = (list(rows_of(each.content.keys())) for each in (first, second))
     if one == other:
         return
     what = f"what is provided for node '{name}' in segment {segment}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import count
 
 from nnet3_compiler.commands import (
+    SCHEMA,
     AcceptInput,
     AllocMatrixUndefined,
     AllocMatrixZeroed,
@@ -40,37 +42,35 @@ def execute(state: State, segments: int | None) -> Behaviour:
         IrregularError: It treats the sequences differently.
     """
     table = state.computation.command_table
-    opcodes = table[:, OPCODE_COLUMN].tolist()
-    actions = [_ACTIONS.get(opcode) for opcode in opcodes]
-    # One flat list: thousands of small ones would keep the garbage collector busy.
-    numbers, width = table.ravel().tolist(), table.shape[1]
+    opcodes: list[int] = table[:, OPCODE_COLUMN].tolist()
+    actions = [_ACTIONS[opcode] for opcode in opcodes]
+    # Tuples that are made one at a time: thousands of them keep the garbage collector busy.
+    columns: list[list[int]] = table.T.tolist()
     begin: int | None = 0
     while begin is not None:
-        begin = _run(state, begin, segments, opcodes, actions, numbers, width)
+        rest = [column[begin:] for column in columns] if begin else columns
+        commands = zip(*rest, strict=True)
+        begin = _run(state, segments, zip(count(begin), actions[begin:], commands, strict=False))
     return state.behaviour
 
 
 def _run(
-    state: State,
-    begin: int,
-    segments: int | None,
-    opcodes: list[int],
-    actions: list[_Action | None],
-    numbers: list[int],
-    width: int,
+    state: State, segments: int | None, commands: Iterable[tuple[int, _Action, Command]]
 ) -> int | None:
-    """Runs commands from one on, and returns where to go on; None if nowhere."""
-    for position in range(begin, len(opcodes)):
-        action = actions[position]
-        if action is not None:
-            state.command = position
-            action(state, numbers[position * width : (position + 1) * width])
-        if opcodes[position] in _ENDS and segments is not None:
+    """Runs commands, each given with its position, and returns where to go on; None if nowhere."""
+    for position, action, command in commands:
+        state.command = position
+        action(state, command)
+        if segments is not None and command[OPCODE_COLUMN] in _ENDS:
             if state.segment == segments:
                 return None
-            if opcodes[position] == GotoLabel.OPCODE:
-                return numbers[position * width + FIRST_OPERAND_COLUMN]
+            if command[OPCODE_COLUMN] == GotoLabel.OPCODE:
+                return command[FIRST_OPERAND_COLUMN]
     return None
+
+
+def _nothing(state: State, command: Command) -> None:
+    pass
 
 
 def _alloc_zeroed(state: State, command: Command) -> None:
@@ -78,8 +78,7 @@ def _alloc_zeroed(state: State, command: Command) -> None:
 
 
 def _alloc_undefined(state: State, command: Command) -> None:
-    # Undefined elements are equal to nothing else.
-    state.allocate(command[2], state.unknowns.fresh(state.size(command[2])))
+    state.allocate(command[2], [])
 
 
 def _dealloc(state: State, command: Command) -> None:
@@ -93,9 +92,8 @@ def _swap(state: State, command: Command) -> None:
 def _accept(state: State, command: Command) -> None:
     submatrix, node = command[2:4]
     block = state.pattern.blocks[submatrix]
-    rows = range(state.size(submatrix))
     name = "input", state.segment, node, block
-    state.allocate(submatrix, state.unknowns.values(name, rows))
+    state.allocate(submatrix, state.unknowns.block(name, state.size(submatrix)))
 
 
 def _provide(state: State, command: Command) -> None:
@@ -125,6 +123,7 @@ def _compress(state: State, command: Command) -> None:
 _ENDS = NoOperationMarker.OPCODE, GotoLabel.OPCODE
 
 _ACTIONS: dict[int, _Action] = {
+    **dict.fromkeys(range(len(SCHEMA.types)), _nothing),
     AllocMatrixZeroed.OPCODE: _alloc_zeroed,
     AllocMatrixUndefined.OPCODE: _alloc_undefined,
     DeallocMatrix.OPCODE: _dealloc,

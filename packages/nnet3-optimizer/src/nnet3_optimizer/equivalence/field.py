@@ -34,6 +34,11 @@ def scaled(values: list[int], factor: int) -> list[int]:
     return values if factor == 1 else [value * factor % PRIME for value in values]
 
 
+def shifted(values: list[int], columns: int) -> list[int]:
+    """Returns what stands for stretches from so many columns on."""
+    return scaled(values, shift(columns)) if columns else values
+
+
 def added(one: list[int], other: list[int]) -> list[int]:
     """Returns the sums of values, pair by pair, in a new list."""
     if not any(one):

@@ -2,11 +2,11 @@
 
 Each row of a matrix is a function of the column: a sum of scaled unknown rows, each shifted by some
 columns. An unknown row with the random element g, shifted by d columns to the left, is written as
-g * w**d with a random w. Hence what stands for a stretch of columns
+g * w**d with a random w. What stands for a stretch of columns is counted from where it begins: so
 
-- does not change when the stretch is split, so that it does not matter where a program splits;
-- is multiplied by a power of w when the stretch is copied to other columns;
-- is linear, so that sums and scales are those of the field.
+- it stays the same when the stretch is copied to other columns;
+- where a stretch is split, the second part is the first times w to the power of its length;
+- it is linear, so that sums and scales are those of the field.
 
 Constants (SetConst) are the same in all columns, whatever the shift; they are kept apart.
 """
@@ -14,21 +14,29 @@ Constants (SetConst) are the same in all columns, whatever the shift; they are k
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterable
-from itertools import repeat
-from operator import eq
+from collections.abc import Hashable
+from typing import final
 
-from nnet3_optimizer.equivalence.field import PRIME, added, scaled, shift
+from nnet3_optimizer.equivalence.field import PRIME, added, scaled, shifted
+from nnet3_optimizer.equivalence.keys import (
+    Column,
+    Keys,
+    keys_of_columns,
+    with_constants,
+)
+from nnet3_optimizer.equivalence.row import (
+    Row,
+    columns_of,
+    row_of,
+    stretches_of,
+    value_at,
+)
 from nnet3_optimizer.equivalence.unknowns import Unknowns
-
-Column = list[int]
-"""An element for each row."""
 
 SIGN = "sign"
 """The rounding of what is kept only as whether each element is positive."""
 
 _ONE_STRETCH = [0]
-"""Where stretches begin if there is only one."""
 
 
 class Stretches:
@@ -50,6 +58,12 @@ class Stretches:
         self.columns = columns
         self.constants = constants
 
+    @classmethod
+    def of_row(cls, row: Row) -> Stretches:
+        """Returns a single row."""
+        starts, values = stretches_of(row)
+        return cls(starts, [[value] for value in values])
+
     def copy(self) -> Stretches:
         """Returns a copy that may be kept."""
         constants = self.constants
@@ -66,21 +80,18 @@ class Stretches:
 
     def at(self, row: int, column: int) -> tuple[int, int]:
         """Returns what stands for a row at a column: unknowns, and the constant."""
-        stretch = bisect_right(self.starts, column) - 1
-        constant = 0 if self.constants is None else self.constants[stretch][row]
-        return self.columns[stretch][row], constant
+        constant = 0
+        if self.constants is not None:
+            constant = self.constants[bisect_right(self.starts, column) - 1][row]
+        values = [each[row] for each in self.columns]
+        return value_at(row_of(self.starts, values), column), constant
 
-    def keys(self) -> Iterable[Hashable]:
-        """Returns a value for each row that is equal for equal rows only, however they are split.
-
-        That is the element itself where a row is one stretch, else start, element, start, ... .
-        """
-        values = _merged(self.starts, self.columns)
-        if self.constants is None:
-            return values
-        constants = _merged(self.starts, self.constants)
-        pairs = zip(values, constants, strict=True)
-        return [value if constant == 0 else (value, "+", constant) for value, constant in pairs]
+    def keys(self, *, thorough: bool = True) -> Keys:
+        """Returns a key of the rows; see `keys_of_columns`."""
+        keys = keys_of_columns(self.starts, self.columns, thorough=thorough)
+        if self.constants is None or not any(map(any, self.constants)):
+            return keys
+        return with_constants(keys, self.starts, self.constants)
 
     def taken(self, rows: list[int]) -> Stretches:
         """Returns some rows; row -1 is a row of zeros."""
@@ -121,67 +132,68 @@ def _range_sums(column: Column, ranges: list[tuple[int, int]]) -> Column:
     return [sum(column[begin:end]) % PRIME if begin >= 0 else 0 for begin, end in ranges]
 
 
-def _merged(starts: list[int], columns: list[Column]) -> Iterable[Hashable]:
-    """Returns for each row the element, or all starts and elements if there are several."""
-    if len(columns) == 1:
-        return columns[0]
-    before = columns[0]
-    if len(before) == 1:
-        return [_merged_row(starts, tuple(column[0] for column in columns))]
-    for column in columns[1:]:
-        if any(map(eq, before, column)):
-            rows = zip(*columns, strict=True)
-            return [_merged_row(starts, row) for row in rows]
-        before = column
-    parts: list[Iterable[int]] = []
-    for start, column in zip(starts, columns, strict=True):
-        parts += [repeat(start), column]
-    return zip(*parts, strict=False)
-
-
-def _merged_row(starts: list[int], row: tuple[int, ...]) -> Hashable:
-    """Returns the key of a row whose neighbouring stretches may be one."""
-    key: list[int] = []
-    before = None
-    for start, value in zip(starts, row, strict=True):
-        if value != before:
-            key += [start, value]
-            before = value
-    return key[1] if len(key) == 2 else tuple(key)
-
-
+@final
 class Content:
     """What a matrix holds.
 
     Attributes:
         splits: Columns at which stretches begin, and the number of columns.
-        columns: For each stretch the sums of unknown rows, one element a row.
+        columns: For each stretch the sums of unknown rows, one element a row. Empty for stretches
+            that nothing has been written to or read from: undefined, and equal to nothing.
         constants: For each stretch the constants added to them; None for zeros.
         rounding: What the elements lost by compression; None if nothing.
     """
 
-    __slots__ = ("_unknowns", "columns", "constants", "rounding", "splits")
+    __slots__ = (
+        "_has_undefined",
+        "_rows",
+        "_unknowns",
+        "columns",
+        "constants",
+        "rounding",
+        "splits",
+    )
 
-    def __init__(self, unknowns: Unknowns, column: Column, cols: int) -> None:
+    def __init__(self, unknowns: Unknowns, column: Column, rows: int, cols: int) -> None:
         """Makes the content of a matrix of one stretch.
 
         Args:
             unknowns: Where rounded elements are remembered.
-            column: An element for each row; it becomes part of this.
+            column: An element for each row, or none if they are undefined; it becomes part of this.
+            rows: The number of rows.
             cols: The number of columns.
         """
         self._unknowns = unknowns
+        self._rows = rows
+        self._has_undefined = not column
         self.splits = [0, cols]
         self.columns = [column]
         self.constants: list[Column] | None = None
         self.rounding: Hashable = None
 
+    @classmethod
+    def of_row(cls, unknowns: Unknowns, row: Row, cols: int) -> Content:
+        """Returns the content of a matrix of a single row."""
+        starts, values = stretches_of(row)
+        content = cls(unknowns, [values[0]], 1, cols)
+        content.splits = [*starts, cols]
+        content.columns = [[value] for value in values]
+        return content
+
     # -- reading -------------------------------------------------------------------------------
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether it is one stretch, without constants, that has lost nothing."""
-        return len(self.columns) == 1 and self.constants is None and self.rounding is None
+    def read_row(self, row: int, begin: int, cols: int) -> Row | None:
+        """Returns columns of a row; None unless they consist of nothing but unknowns."""
+        if self.constants is not None or self.rounding is not None:
+            return None
+        if self._has_undefined:
+            self._define(0, len(self.columns))
+        columns = self.columns
+        if len(columns) == 1:
+            whole: Row = columns[0][row]
+        else:
+            whole = self.splits[:-1], [column[row] for column in columns]
+        return whole if cols == self.splits[-1] else columns_of(whole, begin, cols)
 
     def read(
         self, row: int, rows: int, begin: int, cols: int, *, only_signs: bool = False
@@ -199,6 +211,10 @@ class Content:
         if self.rounding is not None and not (only_signs and self.rounding == SIGN):
             return self._rounded().read(row, rows, begin, cols)
         columns = self.columns
+        if self._has_undefined:
+            self._define(
+                bisect_right(self.splits, begin) - 1, bisect_left(self.splits, begin + cols)
+            )
         if len(columns) == 1:
             first, last, starts = 0, 1, _ONE_STRETCH
         else:
@@ -206,11 +222,11 @@ class Content:
             last = bisect_left(self.splits, begin + cols)
             starts = [0, *(split - begin for split in self.splits[first + 1 : last])]
             columns = columns[first:last]
-        if rows != len(columns[0]):
+        if rows != self._rows:
             columns = [column[row : row + rows] for column in columns]
-        if begin:
-            factor = shift(begin)
-            columns = [[value * factor % PRIME for value in column] for column in columns]
+        skipped = begin - self.splits[first]
+        if skipped:
+            columns = [self._unknowns.shifted(columns[0], skipped), *columns[1:]]
         if self.constants is None:
             return Stretches(starts, columns)
         constants = [column[row : row + rows] for column in self.constants[first:last]]
@@ -218,6 +234,8 @@ class Content:
 
     def is_zero(self, rows: list[int], begin: int, cols: int) -> bool:
         """Returns whether these rows are zero between columns."""
+        if self._has_undefined:
+            return False
         columns = [*self.columns, *(self.constants or ())]
         if self.rounding is not None or any(columns[0][row] for row in rows):
             columns = self.read(0, len(columns[0]), begin, cols).columns + (self.constants or [])
@@ -225,35 +243,33 @@ class Content:
 
     def _rounded(self) -> Content:
         """Returns it with unknowns in the place of rounded elements."""
-        result = Content(self._unknowns, [], self.splits[-1])
-        result.splits = self.splits
+        self._define(0, len(self.columns))
+        result = Content(self._unknowns, self.columns[0], self._rows, self.splits[-1])
+        result.splits, result.columns = self.splits, []
         constants = self.constants or [[0] * len(column) for column in self.columns]
-        pairs = zip(self.columns, constants, strict=True)
-        name = "rounded", self.rounding
-        result.columns = [self._unknowns.values(name, zip(*pair, strict=True)) for pair in pairs]
+        rounded = self._unknowns.function(("rounded", self.rounding))
+        # What is rounded does not depend on where stretches begin.
+        for begin, column, constant in zip(self.splits, self.columns, constants, strict=False):
+            values = zip(shifted(column, -begin), constant, strict=True)
+            result.columns.append(shifted(rounded.of_each(values), begin))
         return result
 
     # -- writing -------------------------------------------------------------------------------
 
-    def write_unknowns(
-        self, row: int, begin: int, cols: int, column: Column, *, adds: bool
-    ) -> None:
-        """Sets or adds to a rectangle what is one stretch, without constants."""
-        if self.rounding is not None or self.constants is not None:
-            self.write(row, begin, cols, Stretches(_ONE_STRETCH, [column]), adds=adds)
+    def write_row(self, row: int, begin: int, cols: int, part: Row, *, adds: bool) -> None:
+        """Sets or adds to columns of a row."""
+        if self.constants is not None or self.rounding is not None:
+            self.write(row, begin, cols, Stretches.of_row(part), adds=adds)
             return
-        if cols == self.splits[-1] and len(self.columns) == 1:
-            _put(self.columns, 0, row, column, None, adds)
-            return
-        first, last = self._split(begin), self._split(begin + cols)
-        if begin:
-            column = scaled(column, shift(-begin))
-        if last > first + 1 and not adds and len(column) == len(self.columns[0]):
-            # What becomes one stretch is one.
-            del self.columns[first + 1 : last], self.splits[first + 1 : last]
-            last = first + 1
-        for stretch in range(first, last):
-            _put(self.columns, stretch, row, column, None, adds)
+        starts, values = stretches_of(part)
+        first, last = self._split_at(begin, cols, starts)
+        self._define(first, last)
+        columns = self.columns
+        if last - first != len(values):
+            values = [value_at(part, each - begin) for each in self.splits[first:last]]
+        for stretch, value in enumerate(values, first):
+            column = columns[stretch]
+            column[row] = (column[row] + value) % PRIME if adds else value
 
     def write(
         self,
@@ -278,29 +294,41 @@ class Content:
         if self.rounding is not None:
             self._forget_rounding()
         if given.constants is not None and self.constants is None:
-            self.constants = [[0] * len(column) for column in self.columns]
-        columns, constants, starts = given.columns, given.constants, given.starts
-        first = self._split(begin) if begin else 0
-        if len(columns) > 1:
-            for start in starts[1:]:
-                self._split(begin + start)
-        is_last = begin + cols == self.splits[-1]
-        last = len(self.columns) if is_last else self._split(begin + cols)
-        if last == first + 1 and len(columns) == 1 and self.constants is None:
-            column = scaled(columns[0], shift(-begin)) if begin else columns[0]
-            _put(self.columns, first, row, column, places, adds)
+            self.constants = [[0] * self._rows for _ in self.columns]
+        columns, starts = given.columns, given.starts
+        is_all = places is None and len(columns[0]) == self._rows
+        if is_all and not adds and self.constants is None:
+            self._replace(begin, cols, starts, columns)
             return
-        if begin:
-            factor = shift(-begin)
-            columns = [[value * factor % PRIME for value in column] for column in columns]
+        first, last = self._split_at(begin, cols, starts)
+        self._define(first, last)
         source = 0
         for stretch in range(first, last):
-            if source + 1 < len(starts) and self.splits[stretch] - begin == starts[source + 1]:
+            at = self.splits[stretch] - begin
+            if source + 1 < len(starts) and at == starts[source + 1]:
                 source += 1
-            _put(self.columns, stretch, row, columns[source], places, adds)
+            column = self._unknowns.shifted(columns[source], at - starts[source])
+            _put(self.columns, stretch, row, column, places, adds)
             if self.constants is not None:
-                constant = [0] * len(columns[source]) if constants is None else constants[source]
+                constants = given.constants
+                constant = [0] * len(column) if constants is None else constants[source]
                 _put(self.constants, stretch, row, constant, places, adds)
+
+    def _replace(self, begin: int, cols: int, starts: list[int], columns: list[Column]) -> None:
+        """Sets all rows: stretches that were there before are forgotten."""
+        first, end = self._split(begin), begin + cols
+        last = len(self.columns) if end == self.splits[-1] else self._split(end)
+        self.splits[first:last] = [begin + start for start in starts]
+        self.columns[first:last] = [list(column) for column in columns]
+
+    def _split_at(self, begin: int, cols: int, starts: list[int]) -> tuple[int, int]:
+        """Splits where a rectangle and its stretches begin; returns its first and last stretch."""
+        first = self._split(begin) if begin else 0
+        if len(starts) > 1:
+            for start in starts[1:]:
+                self._split(begin + start)
+        end = begin + cols
+        return first, len(self.columns) if end == self.splits[-1] else self._split(end)
 
     def _split(self, point: int) -> int:
         """Splits the columns at a point as well; returns the stretch that begins there."""
@@ -308,10 +336,19 @@ class Content:
         at = bisect_left(splits, point)
         if splits[at] != point:
             splits.insert(at, point)
-            self.columns.insert(at, list(self.columns[at - 1]))
+            before, skipped = self.columns[at - 1], point - splits[at - 1]
+            self.columns.insert(at, list(self._unknowns.shifted(before, skipped)))
             if self.constants is not None:
                 self.constants.insert(at, list(self.constants[at - 1]))
         return at
+
+    def _define(self, first: int, last: int) -> None:
+        """Makes elements that nothing else has for stretches that have none."""
+        if self._has_undefined:
+            for stretch in range(first, last):
+                if not self.columns[stretch]:
+                    self.columns[stretch] = self._unknowns.fresh(self._rows)
+            self._has_undefined = not all(self.columns)
 
     def _forget_rounding(self) -> None:
         self.columns = self._rounded().columns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterator
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,9 @@ from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
 from nnet3_optimizer.equivalence.components import COMPONENT_CALLS
 from nnet3_optimizer.equivalence.differences import first_column
 from nnet3_optimizer.equivalence.execution import execute
+from nnet3_optimizer.equivalence.keys import rows_of
 from nnet3_optimizer.equivalence.matrices import Stretches
+from nnet3_optimizer.equivalence.pattern import Pattern
 from nnet3_optimizer.equivalence.state import State
 from nnet3_optimizer.equivalence.unknowns import Unknowns
 
@@ -88,7 +90,8 @@ class _Recorder(State):
     """A state that remembers what each command read and wrote."""
 
     def __init__(self, nnet: Nnet, computation: NnetComputation, unknowns: Unknowns) -> None:
-        super().__init__(nnet, computation, unknowns, sequences=1)
+        super().__init__(nnet, computation, unknowns, Pattern(computation, 1), thorough=True)
+        self.row_lanes = [0] * len(self.row_lanes)  # so that all is read and written below
         self.writes: list[_Write] = []
         self._reads: list[tuple[int, Stretches]] = []
         self._reader = -1
@@ -100,8 +103,8 @@ class _Recorder(State):
         self._reads.append((submatrix, found.copy()))
         return found
 
-    def keys(self, submatrix: int, *, only_signs: bool = False) -> Iterable[Hashable]:
-        return self.read(submatrix, only_signs=only_signs).keys()
+    def allocate_zeroed(self, submatrix: int) -> None:
+        self.allocate(submatrix, [0] * self.size(submatrix))
 
     def allocate(self, submatrix: int, column: list[int]) -> None:
         super().allocate(submatrix, column)
@@ -118,10 +121,6 @@ class _Recorder(State):
     ) -> None:
         super().write_listed(submatrix, given, adds=adds, places=places)
         self._record(submatrix, adds=adds, places=places)
-
-    def write_unknowns(self, submatrix: int, column: list[int], *, adds: bool) -> None:
-        super().write_unknowns(submatrix, column, adds=adds)
-        self._record(submatrix, adds=adds, places=None)
 
     def _record(self, submatrix: int, *, adds: bool, places: list[int] | None) -> None:
         reads = tuple(self._reads) if self._reader == self.command else ()
@@ -290,7 +289,7 @@ def _first_difference(
     table = runs[0].computation.command_table
     component = int(table[calls[0].command, FIRST_OPERAND_COLUMN])
     for number, (mine, its) in enumerate(zip(*(call.reads for call in calls), strict=False)):
-        keys, others = list(mine[1].keys()), list(its[1].keys())
+        keys, others = (list(rows_of(each[1].keys())) for each in (mine, its))
         pairs = [rows]
         if not runs[0].components[component].works_by_rows:
             pairs += [(row, row) for row in range(min(len(keys), len(others)))]

@@ -17,6 +17,7 @@ the sequences only: a part. Commands that treat part after part alike are follow
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,9 +25,12 @@ import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.debug_info import MatrixDebugInfo, N
 
+from nnet3_optimizer.equivalence.field import PRIME
+
 if TYPE_CHECKING:
     from nnet3_compiler.arrays import IntArray
 
+Indexes = npt.NDArray[np.integer]
 Rows = list[int]
 Padding = tuple[int, int]
 Ranges = list[tuple[int, int]]
@@ -39,9 +43,30 @@ class IrregularError(Exception):
     """A computation that treats sequences differently, as far as can be seen."""
 
 
+class Rectangles:
+    """Where submatrices lie: five lists of numbers, since thousands of tuples take time to make.
+
+    Attributes:
+        matrix, row, rows, col, cols: Of each its matrix, first row, rows, first column and columns.
+    """
+
+    __slots__ = ("col", "cols", "matrix", "row", "rows")
+
+    def __init__(self, table: Indexes) -> None:
+        """Takes the table of submatrices, (S, 5)."""
+        columns: list[list[int]] = table.T.tolist()
+        self.matrix, self.row, self.rows, self.col, self.cols = columns
+
+    def __getitem__(self, number: int) -> Rectangle:
+        """Returns one of them."""
+        place = self.matrix[number], self.row[number], self.rows[number]
+        return *place, self.col[number], self.cols[number]
+
+
 def num_sequences(computation: NnetComputation) -> int:
     """Returns how many sequences the debug info tells of; 1 if it tells nothing."""
-    return max((len(info.sequences) for info in computation.matrix_debug_info), default=0) or 1
+    sequences = [info.sequences for info in computation.matrix_debug_info]
+    return max(map(len, sequences), default=0) or 1
 
 
 def all_rows(pattern_rows: list[int], block: int, sequences: int) -> list[int]:
@@ -55,9 +80,8 @@ class Pattern:
 
     Attributes:
         sequences: The number of sequences, S; with one, all rows are followed.
-        sizes: Rows and columns of each matrix.
-        submatrices: Matrix, row, rows, column, columns of each submatrix. The rows are those of
-            the blocks that it is part of.
+        matrix_rows, matrix_cols: The rows and columns of each matrix.
+        submatrices: The submatrices; the rows are those of the blocks that each is part of.
         blocks: The block of the matrix of each submatrix.
         padding: How many rows before and after it these blocks have besides, for each submatrix
             that is not just blocks of all sequences.
@@ -72,9 +96,8 @@ class Pattern:
         blocks = _blocks(computation, sequences)
         matrices, submatrices = computation.matrices, computation.submatrices.copy()
         lanes = _sequences_held(matrices[:, 0], blocks, sequences)
-        self.sizes: list[tuple[int, int]] = list(
-            zip((matrices[:, 0] // lanes).tolist(), matrices[:, 1].tolist(), strict=True)
-        )
+        self.matrix_rows: list[int] = (matrices[:, 0] // lanes).tolist()
+        self.matrix_cols: list[int] = matrices[:, 1].tolist()
         matrix, first, rows = computation.submatrices[:, :3].T
         self._block_of, held = blocks[matrix], lanes[matrix]
         group = self._block_of * held
@@ -82,8 +105,8 @@ class Pattern:
         end = -(-(first + rows) // group) * group
         before, after = first - begin, end - first - rows
         submatrices[:, 1] = begin // held
-        submatrices[:, 2] = (end - begin) // held
-        self.submatrices: list[Rectangle] = list(zip(*submatrices.T.tolist(), strict=True))
+        self._rows_of = submatrices[:, 2] = (end - begin) // held
+        self.submatrices = Rectangles(submatrices)
         self.blocks: list[int] = self._block_of.tolist()
         self.parts: dict[int, tuple[int, int]] = {}
         if sequences > 1:
@@ -104,6 +127,13 @@ class Pattern:
         self._pairs: dict[tuple[int, Padding, int], list[tuple[int, Rows, Rows]]] = {}
         self._ranges: dict[tuple[int, Padding, int, int], Ranges] = {}
 
+    def blocks_of_single_rows(self) -> list[int]:
+        """Returns for each submatrix its block if it is one row of all sequences, 0 if not."""
+        blocks = np.where(self._rows_of == 1, self._block_of, 0)
+        blocks[[*self.padding, *self.parts]] = 0
+        found: list[int] = blocks.tolist()
+        return found
+
     def require_regular(self, submatrix: int) -> None:
         """Raises an IrregularError unless a submatrix holds whole blocks of all sequences."""
         if submatrix in self.padding or submatrix in self.parts:
@@ -117,10 +147,14 @@ class Pattern:
         """Returns the number of sequences that a submatrix holds."""
         return self.parts[submatrix][1] if submatrix in self.parts else self.sequences
 
+    def total(self, contributions: Sequence[int], submatrix: int) -> int:
+        """Returns the sum over the rows of all sequences of a submatrix."""
+        return sum(contributions) * self.count(submatrix) % PRIME
+
     def padded_rows(self, submatrix: int) -> list[int]:
         """Returns the rows of the pattern that a submatrix lacks for some sequences."""
         before, after = self.padding[submatrix]
-        _, _, rows, _, _ = self.submatrices[submatrix]
+        rows = self.submatrices.rows[submatrix]
         block, total = self.blocks[submatrix], rows * self.sequences
         lacking = np.concatenate([np.arange(before), np.arange(total - after, total)])
         group = block * self.sequences
@@ -151,7 +185,7 @@ class Pattern:
             if (blocked != blocked[:, :1]).any():
                 raise IrregularError
             rows = self._first(_padded(rows, padding), key[2], self._block_of[first])
-            self._pairs[key] = _by_submatrix(first, rows)
+            self._pairs[key] = by_submatrix(first, rows)
             self._require_no_parts(*(each for each, _, _ in self._pairs[key]))
         return self._pairs[key]
 
@@ -163,11 +197,12 @@ class Pattern:
         if key not in self._ranges:
             table = self._computation.indexes_ranges[number]
             begin, end = _padded(table[:, 0], padding), _padded(table[:, 1], padding)
-            self._ranges[key] = self.reduced_ranges(begin, end, target, source)
+            reduced = self.reduced_ranges(begin, end, target, source)
+            self._ranges[key] = list(zip(*reduced.T.tolist(), strict=True))
         return self._ranges[key]
 
-    def reduced_ranges(self, begin: IntArray, end: IntArray, target: int, source: int) -> Ranges:
-        """Returns ranges of pattern rows of one submatrix, given for each row of another."""
+    def reduced_ranges(self, begin: IntArray, end: IntArray, target: int, source: int) -> IntArray:
+        """Returns ranges of pattern rows of one submatrix, given for each of another: (rows, 2)."""
         block, source_block = self.blocks[target], self.blocks[source]
         count = self.count(target)
         if count > 1 and (begin // source_block != (end - 1) // source_block)[end > begin].any():
@@ -176,14 +211,11 @@ class Pattern:
         if (length != length[:, :1]).any():
             raise IrregularError
         first = self._first(begin, block, source_block, count)
-        last = first + length[:, 0].ravel()
-        return list(zip(first.tolist(), last.tolist(), strict=True))
+        return np.stack([first, first + length[:, 0].ravel()], axis=1)
 
-    def reduced_rows(self, rows: IntArray, target: int, source: int) -> Rows:
+    def reduced_rows(self, rows: IntArray, target: int, source: int) -> IntArray:
         """Returns pattern rows of one submatrix, given for each row of another."""
-        count = self.count(target)
-        reduced: Rows = self._first(rows, self.blocks[target], self.blocks[source], count).tolist()
-        return reduced
+        return self._first(rows, self.blocks[target], self.blocks[source], self.count(target))
 
     def _blocked(self, values: IntArray, block: int, count: int = 0) -> IntArray:
         """Returns what is given for each row of `count` sequences as (blocks, count, block)."""
@@ -218,8 +250,12 @@ def _blocks(computation: NnetComputation, sequences: int) -> npt.NDArray[np.int6
     """Returns the block of each matrix, (M,)."""
     blocks = np.ones(len(computation.matrices), dtype=np.int64)
     if sequences > 1:
-        known = [_block(info, sequences) for info in computation.matrix_debug_info]
-        blocks[: len(known)] = known
+        infos = computation.matrix_debug_info
+        # Most of thousands of matrices share one array.
+        shared = next((each.sequences for each in infos if len(each.sequences) == sequences), None)
+        blocks[: len(infos)] = [
+            each.block if each.sequences is shared else _block(each, sequences) for each in infos
+        ]
     return blocks
 
 
@@ -248,7 +284,7 @@ def _padded(values: IntArray, padding: Padding) -> IntArray:
     return np.pad(values, padding, constant_values=-1) if any(padding) else values
 
 
-def _by_submatrix(submatrices: IntArray, rows: IntArray) -> list[tuple[int, Rows, Rows]]:
+def by_submatrix(submatrices: Indexes, rows: Indexes) -> list[tuple[int, Rows, Rows]]:
     """Returns the pairs of a list by submatrix: the rows named, and their places in the list."""
     found: dict[int, tuple[int, Rows, Rows]] = {}
     for place, (each, row) in enumerate(zip(submatrices.tolist(), rows.tolist(), strict=True)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, NoReturn
 
 import attrs
@@ -10,8 +10,11 @@ from nnet3_compiler.computation import NnetComputation
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 
 from nnet3_optimizer.equivalence.behaviour import Behaviour
+from nnet3_optimizer.equivalence.keys import Column, Keys, key_of_row, num_rows, rows_of
+from nnet3_optimizer.equivalence.kinds import KindsPattern
 from nnet3_optimizer.equivalence.matrices import Content, Stretches
-from nnet3_optimizer.equivalence.pattern import IrregularError, Pattern, Rectangle
+from nnet3_optimizer.equivalence.pattern import IrregularError, Pattern
+from nnet3_optimizer.equivalence.row import Row, columns_of, row_of, row_sum, with_columns
 from nnet3_optimizer.equivalence.unknowns import Unknowns
 from nnet3_optimizer.errors import EquivalenceError
 
@@ -102,6 +105,8 @@ class State:
         behaviour: What was seen from outside so far.
         components: What the components of the network are like.
         contents: What each matrix holds; None while it is not allocated.
+        row_lanes: For each submatrix of a single row, which stands for all sequences, the block of
+            its matrix; 0 for the other submatrices.
         memos: What each memo holds: the number of what it was made from.
         draws: How often each random component ran.
         segment: The number of the segment.
@@ -109,7 +114,13 @@ class State:
     """
 
     def __init__(
-        self, nnet: Nnet, computation: NnetComputation, unknowns: Unknowns, sequences: int
+        self,
+        nnet: Nnet,
+        computation: NnetComputation,
+        unknowns: Unknowns,
+        pattern: Pattern | KindsPattern,
+        *,
+        thorough: bool,
     ) -> None:
         """Prepares a run.
 
@@ -117,20 +128,24 @@ class State:
             nnet: The network.
             computation: The computation.
             unknowns: The functions that stand for components.
-            sequences: How many sequences it treats alike; 1 to follow all rows.
+            pattern: The rows that are followed.
+            thorough: See `keys_of_columns`.
         """
+        self.thorough = thorough
         self.nnet = nnet
         self.computation = computation
         self.unknowns = unknowns
-        self.pattern = Pattern(computation, sequences)
+        self.pattern = pattern
         self.behaviour = Behaviour()
         self.components = [ComponentKind.of(component) for component in nnet.components]
-        self.contents: list[Content | None] = [None] * len(self.pattern.sizes)
+        self.contents: list[Content | Row | None] = [None] * len(self.pattern.matrix_rows)
         self.memos: dict[int, int] = {}
         self.draws: dict[int, int] = {}
         self.segment = 0
         self.command = 0
-        self._submatrices: list[Rectangle] = self.pattern.submatrices
+        self._submatrices = self.pattern.submatrices
+        self._matrix_of = self.pattern.submatrices.matrix
+        self._rows, self._widths = self.pattern.matrix_rows, self.pattern.matrix_cols
         self._padding = self.pattern.padding
         self._is_special = frozenset(
             [
@@ -138,6 +153,7 @@ class State:
                 *(each for each, (first, _) in self.pattern.parts.items() if first >= 0),
             ]
         )
+        self.row_lanes = self.pattern.blocks_of_single_rows()
         self._first_sequence: dict[int, int] = {}
         self._written: dict[int, _Written] = {}
         self._precomputed: dict[int, int] = {}
@@ -145,10 +161,14 @@ class State:
     def rows_of(self, submatrix: int) -> int:
         """Returns how many rows of the pattern a submatrix has."""
         self.pattern.require_regular(submatrix)
-        return self._submatrices[submatrix][2]
+        return self._submatrices.rows[submatrix]
 
     def same_place(self, one: int, other: int) -> bool:
         """Whether two submatrices are the same elements, so that a component works in place."""
+        if one == other:
+            return True
+        if self._matrix_of[one] != self._matrix_of[other]:
+            return False
         if self._submatrices[one] != self._submatrices[other]:
             return False
         return self.pattern.parts.get(one) == self.pattern.parts.get(other)
@@ -174,31 +194,37 @@ class State:
             raise IrregularError
         for submatrix, known in ((one, other_first), (other, first)):
             if known != _NOT_KNOWN and parts[submatrix][0] == _NOT_KNOWN:
-                self._first_sequence[self._submatrices[submatrix][0]] = known
+                self._first_sequence[self._matrix_of[submatrix]] = known
 
     def _sequences(self, submatrix: int) -> tuple[int, int]:
         """Returns the first sequence of a submatrix, as far as it is known, and their number."""
         first, count = self.pattern.parts.get(submatrix, (0, self.pattern.sequences))
         if first == _NOT_KNOWN:
-            first = self._first_sequence.get(self._submatrices[submatrix][0], _NOT_KNOWN)
+            first = self._first_sequence.get(self._matrix_of[submatrix], _NOT_KNOWN)
         return first, count
 
-    def allocate(self, submatrix: int, column: list[int]) -> None:
-        """Allocates a matrix with one element for each row."""
-        matrix = self._submatrices[submatrix][0]
-        cols = self.pattern.sizes[matrix][1]
+    def allocate(self, submatrix: int, column: Column) -> None:
+        """Allocates a matrix with one element for each row; undefined if there are none."""
+        matrix = self._matrix_of[submatrix]
+        rows, cols = self._rows[matrix], self._widths[matrix]
         if self._first_sequence:
             self._first_sequence.pop(matrix, None)
-        self.contents[matrix] = Content(self.unknowns, column, cols)
+        if rows == 1:
+            (self.contents[matrix],) = column or self.unknowns.fresh(1)
+        else:
+            self.contents[matrix] = Content(self.unknowns, column, rows, cols)
 
     def allocate_zeroed(self, submatrix: int) -> None:
         """Allocates a matrix with zeros."""
-        rows, _ = self.pattern.sizes[self._submatrices[submatrix][0]]
-        self.allocate(submatrix, [0] * rows)
+        matrix = self._matrix_of[submatrix]
+        if self._rows[matrix] == 1:
+            self.contents[matrix] = 0
+        else:
+            self.allocate(submatrix, [0] * self.size(submatrix))
 
     def size(self, submatrix: int) -> int:
         """Returns the number of rows of the matrix of a submatrix."""
-        return self.pattern.sizes[self._submatrices[submatrix][0]][0]
+        return self._rows[self._matrix_of[submatrix]]
 
     def content(self, submatrix: int) -> Content:
         """Returns what the matrix of a submatrix holds.
@@ -206,7 +232,7 @@ class State:
         Raises:
             EquivalenceError: It is not allocated.
         """
-        matrix = self._submatrices[submatrix][0]
+        matrix = self._matrix_of[submatrix]
         content = self.contents[matrix]
         if content is None:
             if matrix in self._written:
@@ -214,6 +240,9 @@ class State:
             raise EquivalenceError(
                 f"c{self.command} uses m{matrix} while it is not allocated", what=f"m{matrix}"
             )
+        if type(content) is not Content:
+            cols = self._widths[matrix]
+            content = self.contents[matrix] = Content.of_row(self.unknowns, content, cols)
         return content
 
     def _refuse(self, submatrix: int) -> NoReturn:
@@ -223,7 +252,7 @@ class State:
 
     def free(self, submatrix: int) -> None:
         """Forgets a matrix."""
-        matrix = self._submatrices[submatrix][0]
+        matrix = self._matrix_of[submatrix]
         if self.contents[matrix] is None:
             self._refuse(submatrix)
         self.contents[matrix] = None
@@ -232,8 +261,8 @@ class State:
         """Moves the content of a matrix to another."""
         content = self.content(source)
         self.require_same_order(destination, source)
-        self.contents[self._submatrices[source][0]] = None
-        self.contents[self._submatrices[destination][0]] = content
+        self.contents[self._matrix_of[source]] = None
+        self.contents[self._matrix_of[destination]] = content
 
     def read(self, submatrix: int, *, only_signs: bool = False, padded: bool = False) -> Stretches:
         """Returns the elements of a submatrix.
@@ -247,17 +276,62 @@ class State:
         content = self.contents[matrix]
         if content is None or (submatrix in self._padding and not padded):
             self._refuse(submatrix)
+        if type(content) is not Content:
+            return Stretches.of_row(columns_of(content, begin, cols))
         return content.read(row, rows, begin, cols, only_signs=only_signs)
 
-    def keys(self, submatrix: int, *, only_signs: bool = False) -> Iterable[Hashable]:
-        """Returns a value for each row of a submatrix, equal for equal rows only."""
-        matrix, row, rows, begin, _ = self._submatrices[submatrix]
+    def are_rows(self, one: int, *others: int) -> bool:
+        """Whether all submatrices, 0 for none, have a single row each, of the same sequences."""
+        lane = self.row_lanes[one]
+        if lane:
+            for other in others:
+                if other and self.row_lanes[other] != lane:
+                    return False
+        return lane > 0
+
+    def read_row(self, submatrix: int) -> Row | None:
+        """Returns the elements of a submatrix of a single row: None if not only unknowns."""
+        places = self._submatrices
+        matrix, cols = places.matrix[submatrix], places.cols[submatrix]
         content = self.contents[matrix]
-        if begin == 0 and content is not None and content.is_plain:
-            column = content.columns[0]
-            if submatrix not in self._padding:
-                return column if rows == len(column) else column[row : row + rows]
-        return self.read(submatrix, only_signs=only_signs).keys()
+        if type(content) is Content:
+            return content.read_row(places.row[submatrix], places.col[submatrix], cols)
+        if content is None:
+            self._refuse(submatrix)
+        if cols == self._widths[matrix]:
+            return content
+        return columns_of(content, places.col[submatrix], cols)
+
+    def row_key(self, submatrix: int) -> Hashable | None:
+        """Returns the key of such a submatrix."""
+        row = self.read_row(submatrix)
+        return row if row is None or isinstance(row, int) else key_of_row(row)
+
+    def write_row(self, submatrix: int, part: Row, *, adds: bool) -> None:
+        """Sets or adds to a submatrix of a single row."""
+        places = self._submatrices
+        matrix, begin, cols = (
+            places.matrix[submatrix],
+            places.col[submatrix],
+            places.cols[submatrix],
+        )
+        content = self.contents[matrix]
+        if type(content) is Content:
+            content.write_row(places.row[submatrix], begin, cols, part, adds=adds)
+            return
+        if content is None:
+            self._refuse(submatrix)
+        width = self._widths[matrix]
+        if cols == width:
+            self.contents[matrix] = row_sum(content, part) if adds and content else part
+            return
+        if adds and content:
+            part = row_sum(columns_of(content, begin, cols), part)
+        self.contents[matrix] = with_columns(content, part, begin, begin + cols, width)
+
+    def keys(self, submatrix: int, *, only_signs: bool = False) -> Keys:
+        """Returns a key of the rows of a submatrix, equal for equal rows only."""
+        return self.read(submatrix, only_signs=only_signs).keys(thorough=self.thorough)
 
     def write(
         self, submatrix: int, given: Stretches, *, adds: bool, places: list[int] | None = None
@@ -267,8 +341,13 @@ class State:
         content = self.contents[matrix]
         if content is None or submatrix in self._is_special:
             self._write_part(submatrix, given, adds=adds, places=places)
-            return
-        content.write(row, begin, cols, given, adds=adds, places=places)
+        elif (
+            type(content) is not Content and given.constants is None and len(given.columns[0]) == 1
+        ):
+            given_row = row_of(given.starts, [column[0] for column in given.columns])
+            self.write_row(submatrix, given_row, adds=adds)
+        else:
+            self.content(submatrix).write(row, begin, cols, given, adds=adds, places=places)
 
     def _write_part(
         self, submatrix: int, given: Stretches, *, adds: bool, places: list[int] | None
@@ -286,7 +365,8 @@ class State:
             self._refuse(submatrix)
         rectangle = row, begin, cols, adds
         if content is not None:
-            self._written[matrix] = _Written(content, rectangle, given.copy(), set())
+            before = self.content(submatrix)
+            self._written[matrix] = _Written(before, rectangle, given.copy(), set())
             self.contents[matrix] = None
         written = self._written.get(matrix)
         if written is None:
@@ -317,22 +397,23 @@ class State:
                 raise IrregularError
         content.write(row, begin, cols, given, adds=adds, places=places)
 
-    def write_unknowns(self, submatrix: int, column: list[int], *, adds: bool) -> None:
+    def write_unknowns(self, submatrix: int, column: Column, *, adds: bool) -> None:
         """Writes unknown rows, one element for each row."""
-        matrix, row, _, begin, cols = self._submatrices[submatrix]
-        content = self.contents[matrix]
-        if content is None or submatrix in self._is_special:
-            self._write_part(submatrix, Stretches([0], [column]), adds=adds, places=None)
-            return
-        content.write_unknowns(row, begin, cols, column, adds=adds)
+        self.write(submatrix, Stretches([0], [column]), adds=adds)
 
-    def block_number(self, submatrix: int, *, only_signs: bool = False) -> int:
-        """Returns a number for all rows in their order; -1 for submatrix 0."""
+    def block_key(self, submatrix: int) -> Hashable:
+        """Returns a key of all rows in their order; -1 for submatrix 0."""
         if submatrix == 0:
             return -1
+        if self.row_lanes[submatrix]:
+            key = self.row_key(submatrix)
+            if key is not None:
+                return self.row_lanes[submatrix], key
         self.pattern.require_regular(submatrix)
-        keys = self.keys(submatrix, only_signs=only_signs)
-        return self.unknowns.number(("rows", self.pattern.blocks[submatrix], tuple(keys)))
+        keys, block = self.keys(submatrix), self.pattern.blocks[submatrix]
+        if num_rows(keys) == 1:
+            return block, *rows_of(keys)
+        return self.unknowns.number(("rows", block, keys))
 
     def precomputed_number(self, number: int) -> int:
         """Returns a number for precomputed indexes: the same for equal ones."""

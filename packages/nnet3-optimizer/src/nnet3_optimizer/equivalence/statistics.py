@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
+from itertools import repeat
 from typing import Any
 
 from nnet3_descriptors.components import (
@@ -9,6 +11,8 @@ from nnet3_descriptors.components import (
     StatisticsPoolingPrecomputedIndexes,
 )
 
+from nnet3_optimizer.equivalence.keys import ABSENT, ABSENT_ROW, Column, Keys, num_rows, rows_of
+from nnet3_optimizer.equivalence.pattern import Indexes
 from nnet3_optimizer.equivalence.state import State
 
 
@@ -19,11 +23,14 @@ def ranges_of(state: State, precomputed: int) -> Any:
     return indexes if isinstance(indexes, known) else None
 
 
-def forward(state: State, component: int, indexes: Any, given: int, output: int) -> list[int]:
+def forward(state: State, component: int, indexes: Any, given: int, output: int) -> Column:
     """Returns an unknown for each output row: a function of the rows in its range."""
     state.require_same_sequences(output, given)
-    windows = _windows(state, indexes, given, output)
-    return state.unknowns.values(("statistics", component), windows)
+    inputs = state.keys(given)
+    begin, end = indexes.forward_indexes.T
+    spans = state.pattern.reduced_ranges(begin, end, output, given)
+    function = state.unknowns.function(("statistics", component))
+    return function.of_call((inputs, spans.tobytes()), lambda: _windows(inputs, spans))
 
 
 def backward(
@@ -32,7 +39,7 @@ def backward(
     indexes: Any,
     values: tuple[int, int, int],
     input_deriv: int,
-) -> list[int]:
+) -> Column:
     """Returns an unknown for each input row: a function of the output rows that it goes into.
 
     Args:
@@ -47,25 +54,39 @@ def backward(
     for each in (given, output, input_deriv):
         if each:
             state.require_same_sequences(each, deriv)
-    derivs = list(state.read(deriv).keys())
-    name = "statistics, backward", component
+    inputs, outputs, derivs = (state.keys(each) if each else ABSENT for each in values)
+    function = state.unknowns.function(("statistics, backward", component))
     if isinstance(indexes, StatisticsExtractionPrecomputedIndexes):
         rows = state.pattern.reduced_rows(indexes.backward_indexes, input_deriv, deriv)
-        inputs = list(state.read(given).keys()) if given else [0] * len(rows)
-        arguments = [(x, derivs[row]) for x, row in zip(inputs, rows, strict=True)]
-        return state.unknowns.values(name, arguments)
-    windows = _windows(state, indexes, given, deriv) if given else [()] * len(derivs)
-    outputs = list(state.read(output).keys()) if output else [0] * len(derivs)
-    rows_out = zip(windows, outputs, derivs, strict=True)
-    numbers = [state.unknowns.number(about) for about in rows_out]
+
+        def of_rows() -> list[Hashable]:
+            of_outputs = list(_rows_or_absent(derivs, 0))
+            pairs = zip(_rows_or_absent(inputs, len(rows)), rows.tolist(), strict=True)
+            return [(each, of_outputs[row]) for each, row in pairs]
+
+        return function.of_call((inputs, derivs, rows.tobytes()), of_rows)
+
+    begin, end = indexes.forward_indexes.T
+    windows = state.pattern.reduced_ranges(begin, end, deriv, given) if given else None
     first, last = indexes.backward_indexes.T
     spans = state.pattern.reduced_ranges(first, last, input_deriv, deriv)
-    return state.unknowns.values(name, [tuple(numbers[begin:end]) for begin, end in spans])
+
+    def of_ranges() -> list[tuple[Hashable, ...]]:
+        count = num_rows(derivs)
+        in_windows = [()] * count if windows is None else _windows(inputs, windows)
+        rows = zip(in_windows, _rows_or_absent(outputs, count), rows_of(derivs), strict=True)
+        numbers = [state.unknowns.number(row) for row in rows]
+        return [tuple(numbers[begin:end]) for begin, end in spans.tolist()]
+
+    about = None if windows is None else windows.tobytes()
+    return function.of_call((inputs, outputs, derivs, about, spans.tobytes()), of_ranges)
 
 
-def _windows(state: State, indexes: Any, given: int, output: int) -> list[tuple[Any, ...]]:
-    """Returns for each row of the output, or of its derivative, the input rows in its range."""
-    keys = list(state.read(given).keys())
-    begin, end = indexes.forward_indexes.T
-    spans = state.pattern.reduced_ranges(begin, end, output, given)
-    return [tuple(keys[begin:end]) for begin, end in spans]
+def _rows_or_absent(keys: Keys, count: int) -> Iterable[Hashable]:
+    return repeat(ABSENT_ROW, count) if keys == ABSENT else rows_of(keys)
+
+
+def _windows(keys: Keys, spans: Indexes) -> list[tuple[Hashable, ...]]:
+    """Returns the rows in each range, begin and end in the columns of (ranges, 2)."""
+    rows = tuple(rows_of(keys))
+    return [rows[begin:end] for begin, end in spans.tolist()]

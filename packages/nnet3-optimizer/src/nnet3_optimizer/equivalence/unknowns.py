@@ -8,12 +8,15 @@ for few of their values, at most its degree divided by the size of the field.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
-from nnet3_optimizer.equivalence.field import PRIME
+from nnet3_optimizer.equivalence.field import PRIME, shifted
+from nnet3_optimizer.equivalence.keys import ABSENT, ABSENT_ROW, Column, Keys, num_rows, rows_of
 
 _BASE = 0xC2B2AE3D27D4EB4F9FB21C651E98DF25
 """A random element."""
@@ -21,20 +24,18 @@ _BASE = 0xC2B2AE3D27D4EB4F9FB21C651E98DF25
 _POWERS = [1]
 """The powers of the base, as many as were needed so far."""
 
-Function = dict[Hashable, int]
-"""The values of an unknown function for the arguments that were asked for."""
+
+_FEW, _MANY = 4, 1000
+"""Products of fewer elements are not worth remembering, of more take too much memory."""
 
 
-class Unknowns:
-    """All unknowns that computations to be compared have in common."""
+class _Supply:
+    """Elements that are handed out once."""
 
     def __init__(self) -> None:
         self._count = 0
-        self._functions: dict[Hashable, Function] = {}
-        self._numbers: dict[Hashable, int] = {}
-        self._objects: dict[int, tuple[Any, int]] = {}
 
-    def fresh(self, count: int) -> list[int]:
+    def fresh(self, count: int) -> Column:
         """Returns elements that nothing else has."""
         begin = self._count
         self._count = end = begin + count
@@ -42,23 +43,133 @@ class Unknowns:
             _POWERS.append(_POWERS[-1] * _BASE % PRIME)
         return _POWERS[begin:end]
 
-    def values(self, name: Hashable, arguments: Iterable[Hashable]) -> list[int]:
-        """Returns what the function of a name gives for each argument."""
-        function = self._functions.get(name)
-        if function is None:
-            function = self._functions[name] = {}
-        if not isinstance(arguments, list):
-            arguments = list(arguments)
-        if len(arguments) == 1:
-            value = function.get(arguments[0])
-            if value is None:
-                (value,) = self.fresh(1)
-                function[arguments[0]] = value
-            return [value]
-        new = [argument for argument in arguments if argument not in function]
+
+class Function:
+    """An unknown function of rows, by the arguments that it was asked for so far.
+
+    Programs to be compared mostly make the same calls. So a call is looked up as a whole, and taken
+    to rows only when there is one that is not the same as another.
+    """
+
+    __slots__ = ("_calls", "_rows", "_supply", "_whole")
+
+    def __init__(self, supply: _Supply) -> None:
+        self._supply = supply
+        self._rows: dict[Hashable, int] = {}
+        self._calls: dict[tuple[Hashable, ...], Column] = {}
+        self._whole: list[tuple[tuple[Keys, ...], Column]] = []
+
+    def of_row(self, argument: Hashable) -> int:
+        """Returns what it gives for one argument, the key of a row or a tuple of several."""
+        if self._whole:
+            self._take_apart()
+        value = self._rows.get(argument)
+        if value is None:
+            (value,) = self._supply.fresh(1)
+            self._rows[argument] = value
+        return value
+
+    def of_rows(self, *arguments: Keys) -> Column:
+        """Returns what it gives for each row of the arguments: not to be changed.
+
+        Raises:
+            ValueError: They do not have the same number of rows.
+        """
+        found = self._calls.get(arguments)
+        if found is None:
+            count = num_rows(arguments[-1])
+            if not (self._rows or self._whole) and _are_distinct(arguments, count):
+                found = self._supply.fresh(count)
+                self._whole.append((arguments, found))
+            else:
+                found = self.of_each(_by_row(arguments))
+            self._calls[arguments] = found
+        return found
+
+    def of_call(
+        self, call: tuple[Hashable, ...], arguments: Callable[[], Iterable[Hashable]]
+    ) -> Column:
+        """Returns what it gives for each argument: not to be changed.
+
+        Args:
+            call: What all arguments are made of.
+            arguments: Makes them, if it was not called so before.
+        """
+        found = self._calls.get(call)
+        if found is None:
+            found = self._calls[call] = self.of_each(arguments())
+        return found
+
+    def of_each(self, arguments: Iterable[Hashable]) -> Column:
+        """Returns what it gives for each argument."""
+        if self._whole:
+            self._take_apart()
+        arguments, known = list(arguments), self._rows
+        new = [argument for argument in arguments if argument not in known]
         if new:
-            function.update(zip(new, self.fresh(len(new)), strict=True))
-        return [function[argument] for argument in arguments]
+            known.update(zip(new, self._supply.fresh(len(new)), strict=True))
+        return [known[argument] for argument in arguments]
+
+    def _take_apart(self) -> None:
+        for arguments, values in self._whole:
+            self._rows.update(zip(_by_row(arguments), values, strict=True))
+        self._whole.clear()
+
+
+def _are_distinct(arguments: tuple[Keys, ...], count: int) -> bool:
+    """Whether no two rows have the same arguments, as far as a single column tells."""
+    found = False
+    for keys in arguments:
+        if keys != ABSENT:
+            if num_rows(keys) != count:
+                raise ValueError("arguments of a function have different numbers of rows")
+            found = found or len(set(keys[1])) == count
+    return found
+
+
+def _by_row(arguments: tuple[Keys, ...]) -> Iterable[Hashable]:
+    if len(arguments) == 1:
+        return rows_of(arguments[0])
+    count = num_rows(arguments[-1])
+    rows = [repeat(ABSENT_ROW, count) if keys == ABSENT else rows_of(keys) for keys in arguments]
+    return zip(*rows, strict=True)
+
+
+class Unknowns:
+    """All unknowns that computations to be compared have in common."""
+
+    def __init__(self) -> None:
+        self._supply = _Supply()
+        self.fresh = self._supply.fresh
+        self._functions: defaultdict[Hashable, Function] = defaultdict(self._new_function)
+        self._blocks: defaultdict[Hashable, Column] = defaultdict(list)
+        self._shifted: dict[tuple[int, ...], Column] = {}
+        self._numbers: dict[Hashable, int] = {}
+        self._objects: dict[int, tuple[Any, int]] = {}
+
+    def _new_function(self) -> Function:
+        return Function(self._supply)
+
+    def function(self, name: Hashable) -> Function:
+        """Returns the function of a name."""
+        return self._functions[name]
+
+    def block(self, name: Hashable, rows: int) -> Column:
+        """Returns the first rows of the unknown matrix of a name."""
+        column = self._blocks[name]
+        if len(column) < rows:
+            column += self.fresh(rows - len(column))
+        return column[:rows]
+
+    def shifted(self, column: Column, columns: int) -> Column:
+        """Returns what stands for stretches from so many columns on: not to be changed."""
+        if not columns or not _FEW < len(column) < _MANY:
+            return shifted(column, columns)
+        key = columns, *column
+        found = self._shifted.get(key)
+        if found is None:
+            found = self._shifted[key] = shifted(column, columns)
+        return found
 
     def number(self, value: Hashable) -> int:
         """Returns the number of a value: equal values, and only those, have the same one."""

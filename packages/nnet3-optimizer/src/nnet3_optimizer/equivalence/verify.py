@@ -9,8 +9,9 @@ from nnet3_compiler.computation import NnetComputation
 from nnet3_optimizer.equivalence.behaviour import Behaviour
 from nnet3_optimizer.equivalence.differences import compare_behaviour
 from nnet3_optimizer.equivalence.execution import execute
+from nnet3_optimizer.equivalence.kinds import Kinds, KindsPattern, sequence_kinds
 from nnet3_optimizer.equivalence.origins import commands_behind
-from nnet3_optimizer.equivalence.pattern import IrregularError, num_sequences
+from nnet3_optimizer.equivalence.pattern import IrregularError, Pattern, num_sequences
 from nnet3_optimizer.equivalence.state import State
 from nnet3_optimizer.equivalence.unknowns import Unknowns
 from nnet3_optimizer.errors import EquivalenceError
@@ -19,6 +20,9 @@ from nnet3_optimizer.loops import is_loop
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
+
+_Way = tuple[int | Kinds, int | None, bool]
+"""Sequences, segments and thoroughness of a run."""
 
 ROUNDS = 3
 _SHOWN = 5
@@ -57,7 +61,7 @@ class Prover:
     def __init__(self, nnet: Nnet) -> None:
         self._nnet = nnet
         self._unknowns = Unknowns()
-        self._last: tuple[NnetComputation, int, Behaviour] | None = None
+        self._last: tuple[NnetComputation, _Way, Behaviour] | None = None
 
     def verify(
         self, before: NnetComputation, after: NnetComputation, *, same_calls: bool = False
@@ -75,21 +79,23 @@ class Prover:
             EquivalenceError: They differ.
         """
         segments = _num_segments(before, after)
-        sequences = num_sequences(before)
-        if sequences > 1 and sequences == num_sequences(after):
+        for sequences in _reductions(before, after):
             try:
                 self.compare(before, after, sequences, segments, same_calls)
             except IrregularError:
-                pass
-            else:
-                return
+                continue
+            except EquivalenceError:
+                if isinstance(sequences, tuple):
+                    continue  # all rows are needed to say where
+                raise
+            return
         self.compare(before, after, 1, segments, same_calls)
 
     def compare(
         self,
         before: NnetComputation,
         after: NnetComputation,
-        sequences: int,
+        sequences: int | Kinds,
         segments: int | None = None,
         same_calls: bool = False,
     ) -> None:
@@ -98,7 +104,8 @@ class Prover:
         Args:
             before: A computation.
             after: Another one.
-            sequences: How many sequences are taken to be treated alike; 1 to follow all rows.
+            sequences: How many sequences are taken to be treated alike, or which; 1 to follow all
+                rows.
             segments: How many segments to run; None to run all commands once.
             same_calls: See `verify`.
 
@@ -106,22 +113,44 @@ class Prover:
             EquivalenceError: They differ.
             IrregularError: It could not be seen that they treat so many sequences alike.
         """
+        for thorough in (False, True):
+            way = sequences, segments, thorough
+            count = sequences if isinstance(sequences, int) else 1
+            one = self._last_behaviour(before, way) or self._execute(before, way)
+            other = self._execute(after, way)
+            self._last = after, way, other
+            try:
+                compare_behaviour(self._nnet, one, other, count, same_calls=same_calls)
+            except EquivalenceError as error:
+                if thorough:
+                    raise _explained(error, self._nnet, (before, after), segments) from None
+            else:
+                break
 
-        def behaviour(computation: NnetComputation) -> Behaviour:
-            state = State(self._nnet, computation, self._unknowns, sequences)
-            return execute(state, segments)
-
-        last = self._last
-        if last is not None and last[0] is before and last[1] == sequences and segments is None:
-            one = last[2]
+    def _execute(self, computation: NnetComputation, way: _Way) -> Behaviour:
+        sequences, segments, thorough = way
+        pattern: Pattern | KindsPattern
+        if isinstance(sequences, int):
+            pattern = Pattern(computation, sequences)
         else:
-            one = behaviour(before)
-        other = behaviour(after)
-        self._last = (after, sequences, other) if segments is None else None
-        try:
-            compare_behaviour(self._nnet, one, other, sequences, same_calls=same_calls)
-        except EquivalenceError as error:
-            raise _explained(error, self._nnet, (before, after), segments) from None
+            pattern = KindsPattern(computation, sequences, self._unknowns.number)
+        state = State(self._nnet, computation, self._unknowns, pattern, thorough=thorough)
+        return execute(state, segments)
+
+    def _last_behaviour(self, computation: NnetComputation, way: _Way) -> Behaviour | None:
+        """Returns what was found for `after` the last time, if this is the same run."""
+        if self._last is None or self._last[0] is not computation or self._last[1] != way:
+            return None
+        return self._last[2]
+
+
+def _reductions(before: NnetComputation, after: NnetComputation) -> list[int | Kinds]:
+    """Returns how many sequences, or which, may be treated alike by both computations."""
+    sequences = num_sequences(before)
+    if sequences == 1:
+        kinds = sequence_kinds(before)
+        return [] if kinds is None else [kinds]
+    return [sequences] if sequences == num_sequences(after) else []
 
 
 def _explained(

@@ -23,15 +23,12 @@ class Blocks:
         begin: (P,) int64, the time from which block[p] is needed.
         end: (P,) int64, the time up to which it is needed (not included). A block lies at one
             offset in all its spans.
-        stack_at: The time at which blocks are stacked before all others are placed; None for the
-            peak.
     """
 
     sizes: Ints
     block: Ints
     begin: Ints
     end: Ints
-    stack_at: int | None = None
 
     @cached_property
     def live_bytes(self) -> Ints:
@@ -52,8 +49,8 @@ class Blocks:
 
     @cached_property
     def peak(self) -> int:
-        """The first time at which so many bytes are needed, or the one that was chosen."""
-        return int(self.live_bytes.argmax()) if self.stack_at is None else self.stack_at
+        """The first time at which so many bytes are needed."""
+        return int(self.live_bytes.argmax())
 
     def other_peaks(self, least: float) -> Iterator[int]:
         """Returns times, other than the peak, at which about as many bytes are needed.
@@ -68,16 +65,14 @@ class Blocks:
             if highest != self.peak:
                 yield highest
 
-    @cached_property
-    def at_peak(self) -> Bools:
-        """(P,) bool, the spans that the peak is in."""
-        at_peak: Bools = (self.begin <= self.peak) & (self.end > self.peak)
-        return at_peak
+    def spans_at(self, time: int) -> Bools:
+        """Returns the spans that a time is in, (P,) bool."""
+        spans: Bools = (self.begin <= time) & (self.end > time)
+        return spans
 
-    @cached_property
-    def stack(self) -> Ints:
-        """The blocks that are needed at the peak, those that are needed longest first."""
-        spans = np.flatnonzero(self.at_peak)
+    def stack_at(self, time: int) -> Ints:
+        """Returns the blocks that are needed at a time, those that are needed longest first."""
+        (spans,) = self.spans_at(time).nonzero()
         stack: Ints = self.block[spans[np.lexsort((self.begin[spans], -self.end[spans]))]]
         return stack
 
@@ -91,15 +86,19 @@ class Blocks:
     def met_by_several(self) -> dict[int, list[int]]:
         """For each block with several spans, those that are needed at some time when it is."""
         spans = np.flatnonzero(self.num_spans[self.block] > 1)
+        if not len(spans):
+            return {}
         begin, end = self.begin[spans, None], self.end[spans, None]
         number, other = np.nonzero((begin < self.end) & (end > self.begin))
         pairs = np.unique(self.block[spans[number]] * len(self.sizes) + self.block[other])
-        found: dict[int, list[int]] = {}
-        for block, met in zip(
-            *(each.tolist() for each in divmod(pairs, len(self.sizes))), strict=True
-        ):
-            found.setdefault(block, []).append(met)
-        return found
+        block, met = divmod(pairs, len(self.sizes))
+        blocks, begins = np.unique(block, return_index=True)
+        others: list[int] = met.tolist()
+        stops = [*begins[1:].tolist(), len(others)]
+        return {
+            each: others[start:stop]
+            for each, start, stop in zip(blocks.tolist(), begins.tolist(), stops, strict=True)
+        }
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -15,19 +15,17 @@ class Gaps:
 
     Most blocks are of few sizes. A stretch that was given back is kept by its size for the next
     block of that size; only when one is missing are stretches joined with their neighbours.
+
+    Attributes:
+        kept: For each size where the stretches begin that were given back. To give one back is to
+            append it, and any may be taken.
     """
 
     def __init__(self, begin: int) -> None:
         """Makes the arena free from `begin` on."""
         self._starts: list[int] = [begin]
         self._stops: list[float] = [float("inf")]
-        self._by_size: defaultdict[int, list[int]] = defaultdict(list)
-        self._kept = False
-
-    def give_back(self, start: int, size: int) -> None:
-        """Returns a stretch."""
-        self._by_size[size].append(start)
-        self._kept = True
+        self.kept: defaultdict[int, list[int]] = defaultdict(list)
 
     def take(self, size: int, clear_of: Sequence[Stretch] = ()) -> int:
         """Takes a stretch, as tight as possible, and returns where it begins.
@@ -36,12 +34,11 @@ class Gaps:
             size: Its size.
             clear_of: Stretches that it must not meet, by begin.
         """
-        if self._kept:
-            exact = self._by_size[size]
-            if exact and not clear_of:
-                return exact.pop()
+        exact = self.kept[size]
+        if exact and not clear_of:
+            return exact.pop()
         gap, place = self._tightest(size, clear_of)
-        if self._kept and gap == len(self._starts) - 1:
+        if gap == len(self._starts) - 1 and any(self.kept.values()):
             # Before the arena grows.
             self._join()
             gap, place = self._tightest(size, clear_of)
@@ -83,10 +80,8 @@ class Gaps:
 
     def _join(self) -> None:
         """Puts what was given back among the gaps, joined with its neighbours."""
-        if not self._kept:
-            return
         starts, stops = self._starts, self._stops
-        for size, kept in self._by_size.items():
+        for size, kept in self.kept.items():
             for start in kept:
                 stop = start + size
                 at = bisect_left(starts, start)
@@ -102,8 +97,7 @@ class Gaps:
                 else:
                     starts.insert(at, start)
                     stops.insert(at, stop)
-        self._by_size.clear()
-        self._kept = False
+        self.kept.clear()
 
 
 def _first_clear(start: int, size: int, clear_of: Sequence[Stretch]) -> int:

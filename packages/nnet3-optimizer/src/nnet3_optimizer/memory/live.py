@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 import attrs
@@ -121,45 +122,72 @@ def holdings(computation: NnetComputation) -> Holdings:
     In a loop (a computation that ends with GotoLabel) the matrices that are handed on to the next
     round by the last SwapMatrix commands keep blocks of their own up to the end.
     """
-    return _Holder(computation).run()
+    commands = computation.command_table
+    at = np.flatnonzero(_IS_MEMORY_COMMAND[commands[:, OPCODE_COLUMN]])
+    loop_swaps = hand_over_commands(commands)
+    if len(loop_swaps):
+        at = at[(at < loop_swaps.start) | (at >= loop_swaps.stop)]
+    matrix_of, number = computation.submatrices[:, MATRIX], len(computation.matrices)
+    opcode, matrix = commands[at, OPCODE_COLUMN], matrix_of[commands[at, _OPERAND]]
+    takes, gives = _IS_TAKING[opcode], opcode == DeallocMatrix.OPCODE
+
+    # Nearly all matrices are taken once, given back at most once, and nothing else.
+    is_plain = np.bincount(matrix[takes], minlength=number) == 1
+    is_plain &= np.bincount(matrix[gives], minlength=number) <= 1
+    is_plain[matrix[~takes & ~gives]] = False
+    is_plain[matrix_of[commands[at[opcode == SwapMatrix.OPCODE], _OPERAND + 1]]] = False
+    holder = _Holder(computation)
+    rest = ~is_plain[matrix]
+    if rest.any():
+        holder.run(zip(*(each[rest].tolist() for each in (at, opcode, matrix)), strict=True))
+    block, begin, end = np.array(holder.spans, dtype=np.int64).reshape(-1, 3).T
+
+    takes &= is_plain[matrix]
+    gives &= is_plain[matrix]
+    plain, first = matrix[takes], len(holder.sizes)
+    numbers = np.arange(first, first + len(plain))
+    last = np.full(number, len(commands), dtype=np.int64)
+    last[matrix[gives]] = at[gives]
+    matrix_block, compressed_block = np.full((2, number), NO_BLOCK, dtype=np.int64)
+    matrix_block[list(holder.matrix_block)] = list(holder.matrix_block.values())
+    compressed_block[list(holder.compressed_block)] = list(holder.compressed_block.values())
+    matrix_block[plain] = numbers
+    return Holdings(
+        bytes=np.concatenate(
+            [np.array(holder.sizes, np.int64), matrix_bytes(computation.matrices[plain])]
+        ),
+        matrix_block=matrix_block,
+        compressed_block=compressed_block,
+        block=np.concatenate([block, numbers]),
+        begin=np.concatenate([begin, at[takes]]),
+        end=np.concatenate([end, last[plain]]),
+    )
 
 
 class _Holder:
     """Walks through the commands that take and give back memory."""
 
     def __init__(self, computation: NnetComputation) -> None:
-        commands = computation.command_table
-        opcodes = commands[:, OPCODE_COLUMN]
-        self.end = len(commands)
-        at = np.flatnonzero(_IS_MEMORY_COMMAND[opcodes])
-        loop_swaps = hand_over_commands(commands)
-        if len(loop_swaps):
-            at = at[(at < loop_swaps.start) | (at >= loop_swaps.stop)]
-        matrix = computation.submatrices[:, MATRIX]
-        self.events = zip(
-            at.tolist(),
-            opcodes[at].tolist(),
-            matrix[commands[at, _OPERAND]].tolist(),
-            commands[at, _OPERAND + 1].tolist(),
-            strict=True,
-        )
-        self.matrix_of = matrix
-        self.matrices = computation.matrices
-        self.float_bytes = matrix_bytes(computation.matrices).tolist()
+        self._computation = computation
         self.sizes: list[int] = []
-        self.spans: tuple[list[int], list[int], list[int]] = [], [], []
+        self.spans: list[tuple[int, int, int]] = []
         self.held: dict[int, tuple[int, int]] = {}
-        self.matrix_block = [NO_BLOCK] * len(self.matrices)
-        self.compressed_block = [NO_BLOCK] * len(self.matrices)
+        self.matrix_block: dict[int, int] = {}
+        self.compressed_block: dict[int, int] = {}
 
-    def run(self) -> Holdings:
-        """Returns what was found."""
-        for at, opcode, matrix, second in self.events:
+    def run(self, events: Iterable[tuple[int, int, int]]) -> None:
+        """Goes through commands: position, opcode and matrix of each."""
+        matrices, submatrices = self._computation.matrices, self._computation.submatrices
+        table = self._computation.command_table
+        for at, opcode, matrix in events:
+            second = int(table[at, _OPERAND + 1])
+            rows, cols = matrices[matrix].tolist()
+            size = rows * cols * FLOAT_BYTES
             if opcode in _TAKING:
                 if matrix not in self.held:
-                    self._take(self.matrix_block, matrix, self.float_bytes[matrix], at)
+                    self._take(self.matrix_block, matrix, size, at)
             elif opcode == SwapMatrix.OPCODE:
-                source = int(self.matrix_of[second])
+                source = int(submatrices[second, MATRIX])
                 self.held[matrix] = self.held.pop(source)
                 self.matrix_block[matrix] = self.matrix_block[source]
             elif opcode == DeallocMatrix.OPCODE:
@@ -168,38 +196,27 @@ class _Holder:
                 # One form is made of the other bit by bit, so both are there during the command.
                 self._give_back(matrix, at + 1)
                 if opcode == CompressMatrix.OPCODE:
-                    size = compressed_bytes(self.matrices[matrix], second)
-                    self._take(self.compressed_block, matrix, size, at)
+                    packed = compressed_bytes(matrices[matrix], second)
+                    self._take(self.compressed_block, matrix, packed, at)
                 else:
-                    self._take(self.matrix_block, matrix, self.float_bytes[matrix], at)
+                    self._take(self.matrix_block, matrix, size, at)
         for matrix in list(self.held):
-            self._give_back(matrix, self.end)
-        block, begin, end = (np.array(each, dtype=np.int64) for each in self.spans)
-        return Holdings(
-            bytes=np.array(self.sizes, dtype=np.int64),
-            matrix_block=np.array(self.matrix_block, dtype=np.int64),
-            compressed_block=np.array(self.compressed_block, dtype=np.int64),
-            block=block,
-            begin=begin,
-            end=end,
-        )
+            self._give_back(matrix, len(table))
 
     def _give_back(self, matrix: int, at: int) -> None:
         block, begin = self.held.pop(matrix)
-        blocks, begins, ends = self.spans
-        blocks.append(block)
-        begins.append(begin)
-        ends.append(at)
+        self.spans.append((block, begin, at))
 
-    def _take(self, blocks: list[int], matrix: int, size: int, at: int) -> None:
-        block = blocks[matrix]
-        if block == NO_BLOCK:
-            block = blocks[matrix] = len(self.sizes)
+    def _take(self, blocks: dict[int, int], matrix: int, size: int, at: int) -> None:
+        if matrix not in blocks:
+            blocks[matrix] = len(self.sizes)
             self.sizes.append(size)
-        self.held[matrix] = block, at
+        self.held[matrix] = blocks[matrix], at
 
 
 _TAKING = (AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE, AcceptInput.OPCODE)
+_IS_TAKING = np.zeros(len(SCHEMA.types), dtype=np.bool_)
+_IS_TAKING[list(_TAKING)] = True
 _MEMORY_COMMANDS = (
     *_TAKING,
     DeallocMatrix.OPCODE,

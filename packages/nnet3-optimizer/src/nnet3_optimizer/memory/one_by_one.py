@@ -39,7 +39,8 @@ def _order(blocks: Blocks) -> Ints:
     spans = np.stack([blocks.begin, blocks.end], axis=1).ravel()
     np.maximum.at(loads, blocks.block, np.maximum.reduceat(live, spans)[::2])
     place = np.full(number, number)
-    place[blocks.stack] = np.arange(len(blocks.stack))
+    stack = blocks.stack_at(blocks.peak)
+    place[stack] = np.arange(len(stack))
     order: Ints = np.lexsort((begins - ends, -loads, place))
     return order
 

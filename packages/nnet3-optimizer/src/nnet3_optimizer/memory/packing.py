@@ -7,9 +7,7 @@ close enough to the bound. Nearly always the first one meets it.
 
 from __future__ import annotations
 
-from itertools import islice
-
-import attrs
+from itertools import chain, islice
 
 from nnet3_optimizer.memory.blocks import Blocks, Packing
 from nnet3_optimizer.memory.one_by_one import place_one_by_one
@@ -32,15 +30,17 @@ FEW_BLOCKS = 400
 def pack(blocks: Blocks) -> Packing:
     """Finds an offset for every block such that blocks needed at one time do not overlap."""
     capacity = int(blocks.lower_bound * GOOD_ENOUGH)
-    best = from_the_peak(blocks)
-    for time in islice(blocks.other_peaks(NEARLY_A_PEAK), OTHER_PEAKS):
-        if best.size <= capacity:
-            break
-        other = from_the_peak(attrs.evolve(blocks, stack_at=time))
-        best = min(best, other, key=lambda packing: packing.size)
+    others = islice(blocks.other_peaks(NEARLY_A_PEAK), OTHER_PEAKS)
+    peaks = []
+    for peak in chain([blocks.peak], others):
+        packing = from_the_peak(blocks, peak, capacity)
+        if packing is not None:
+            return packing
+        peaks.append(peak)
+    found = [from_the_peak(blocks, peak) for peak in peaks]
+    if len(blocks.sizes) <= FEW_BLOCKS:
+        found.append(place_one_by_one(blocks))
+    best = min((each for each in found if each is not None), key=lambda packing: packing.size)
     if best.size <= capacity or len(blocks.sizes) > FEW_BLOCKS:
-        return best
-    best = min(best, place_one_by_one(blocks), key=lambda packing: packing.size)
-    if best.size <= capacity:
         return best
     return search(blocks, capacity) or best

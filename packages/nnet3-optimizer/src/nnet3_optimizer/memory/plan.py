@@ -25,8 +25,9 @@ class MemoryPlan:
             CompressMatrix and DecompressMatrix; -1 for matrices that are never compressed. The
             elements themselves have no memory then, and afterwards lie at `offsets` again.
         arena_bytes: Size of the arena.
-        lower_bound_bytes: The largest sum of live bytes, sizes rounded up to the alignment: no plan
-            needs less.
+        lower_bound_bytes: The most that is held during a command, sizes rounded up to the
+            alignment: no plan needs less. While one form of a matrix is made of the other it has
+            both, which `peak_bytes` does not count.
     """
 
     offsets: Bytes

@@ -8,6 +8,7 @@ for each direction; the time is that of sorting, and of looking for gaps.
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 
 import numpy as np
@@ -21,18 +22,31 @@ _Span = tuple[int, int, int]
 """Begin, end and block."""
 
 
-def from_the_peak(blocks: Blocks) -> Packing:
-    """Stacks what is needed at the peak, then fills the gaps before and after it."""
-    sizes = blocks.sizes[blocks.stack]
+def from_the_peak(
+    blocks: Blocks, peak: int | None = None, limit: float = math.inf
+) -> Packing | None:
+    """Stacks what is needed at the peak, or another time, then fills the gaps before and after.
+
+    Returns:
+        The packing; None as soon as it takes more bytes than the limit.
+    """
+    peak = blocks.peak if peak is None else peak
+    stack = blocks.stack_at(peak)
+    sizes = blocks.sizes[stack]
+    height = int(sizes.sum())
     offsets = np.full(len(blocks.sizes), _UNPLACED, dtype=np.int64)
-    offsets[blocks.stack] = np.cumsum(sizes) - sizes
+    offsets[stack] = np.cumsum(sizes) - sizes
     places: list[int] = offsets.tolist()
-    before = blocks.end <= blocks.peak
-    top = max(
-        int(sizes.sum()),
-        _Sweep(blocks, places, blocks.begin, blocks.end, ~(before | blocks.at_peak)).run(),
-        _Sweep(blocks, places, -blocks.end, -blocks.begin, before).run(),
-    )
+    before, at_peak = blocks.end <= peak, blocks.spans_at(peak)
+    after, top = ~(before | at_peak), height
+    for begin, end, ahead in (
+        (blocks.begin, blocks.end, after),
+        (-blocks.end, -blocks.begin, before),
+    ):
+        sweep = _Sweep(blocks, places, height, begin, end, ahead, at_peak)
+        top = max(top, sweep.run(limit))
+        if top > limit:
+            return None
     return Packing(offsets=np.array(places, dtype=np.int64), size=top)
 
 
@@ -43,7 +57,14 @@ class _Sweep:
     """
 
     def __init__(
-        self, blocks: Blocks, offsets: list[int], begin: Ints, end: Ints, ahead: Bools
+        self,
+        blocks: Blocks,
+        offsets: list[int],
+        height: int,
+        begin: Ints,
+        end: Ints,
+        ahead: Bools,
+        at_peak: Bools,
     ) -> None:
         """Prepares a sweep.
 
@@ -51,17 +72,19 @@ class _Sweep:
             blocks: The blocks.
             offsets: Where some of them lie already, -1 for the others. Those that are met on the
                 way are added.
+            height: How high those are stacked that are needed at the peak.
             begin: (P,) int64, when spans begin, in the direction of the sweep.
             end: (P,) int64, when they end.
             ahead: (P,) bool, the spans on the way.
+            at_peak: (P,) bool, the spans that the peak is in.
         """
         self._offsets = offsets
         self._sizes: list[int] = blocks.sizes.tolist()
         self._block: list[int] = blocks.block.tolist()
         self._begins: list[int] = begin.tolist()
         self._ends: list[int] = end.tolist()
-        self._events = _events(blocks, begin, end, ahead)
-        self._gaps = Gaps(int(blocks.sizes[blocks.stack].sum()))
+        self._events = _events(blocks, begin, end, ahead, ahead | at_peak)
+        self._gaps = Gaps(height)
         has_several = blocks.num_spans[blocks.block] > 1
         self._met = blocks.met_by_several
         self._spans: dict[int, list[_Span]] = {block: [] for block in self._met}
@@ -75,14 +98,14 @@ class _Sweep:
             if offsets[block] != _UNPLACED
         )
 
-    def run(self) -> int:
-        """Places all blocks that are met, and returns where the highest ends."""
+    def run(self, limit: float) -> int:
+        """Places all blocks that are met, up to a limit, and returns where the highest ends."""
         offsets, sizes, gaps, top = self._offsets, self._sizes, self._gaps, 0
-        spans, reserved, blocks = self._spans, self._reserved, self._block
+        spans, reserved, blocks, kept = self._spans, self._reserved, self._block, self._gaps.kept
         for event in self._events:
             if event < 0:
                 block = blocks[~event]
-                gaps.give_back(offsets[block], sizes[block])
+                kept[sizes[block]].append(offsets[block])
                 continue
             block = blocks[event]
             size = sizes[block]
@@ -93,13 +116,16 @@ class _Sweep:
             if block in spans:
                 offset = gaps.take(size, self._others_of(block))
                 self._reserve(block, self._ends[event])
-            elif reserved:
+            elif reserved and reserved[0][0] < self._ends[event]:
                 offset = gaps.take(size, self._reserved_until(self._ends[event]))
             else:
-                offset = gaps.take(size)
+                exact = kept[size]
+                offset = exact.pop() if exact else gaps.take(size)
             offsets[block] = offset
             if offset + size > top:
                 top = offset + size
+                if top > limit:
+                    break
         return top
 
     def _reserved_until(self, end: int) -> list[Stretch]:
@@ -128,10 +154,9 @@ class _Sweep:
                 insort(self._reserved, span)
 
 
-def _events(blocks: Blocks, begin: Ints, end: Ints, ahead: Bools) -> list[int]:
+def _events(blocks: Blocks, begin: Ints, end: Ints, begins_of: Bools, ends_of: Bools) -> list[int]:
     """Returns what happens, in order: the span that begins, or ~span for one that ends."""
-    begins = np.flatnonzero(ahead)
-    ends = np.flatnonzero(ahead | blocks.at_peak)
+    (begins,), (ends,) = begins_of.nonzero(), ends_of.nonzero()
     times = np.concatenate([end[ends], begin[begins]])
     # What ends at a time is given back before what begins is taken, large blocks first.
     rank = np.concatenate([np.full(len(ends), -np.inf), -blocks.sizes[blocks.block[begins]]])

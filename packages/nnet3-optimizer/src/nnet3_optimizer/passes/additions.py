@@ -103,7 +103,7 @@ def order_additions(program: Program) -> Program:
             first.setdefault(begin, at)
     for begin, at in first.items():
         place[begin : at + 1] = [at, *range(begin, at)]
-    return attrs.evolve(program, table=program.table[place]) if first else program
+    return attrs.evolve(program, table=program.table.take(place, axis=0)) if first else program
 
 
 def _may_come_first(program: Program) -> Bools:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from nnet3_compiler.commands import (
+    AllocMatrixZeroed,
     Backprop,
     BackpropNoModelUpdate,
     CompressMatrix,
@@ -13,15 +14,18 @@ from nnet3_compiler.commands import (
     NoOperationMarker,
 )
 from nnet3_compiler.emission import command_rows
+from nnet3_descriptors.remembering import remembered
 from nnet3_optimizer.analysis.accesses import READ
 from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.kinds import CommandKinds
-from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.compression import INT16, ONE_BIT
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.operands import operand
 from nnet3_optimizer.program import Program
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
 
 LOSSY_RANGE = 10.0
 """Values are kept between -10 and 10 where precision may be lost."""
@@ -88,76 +92,75 @@ def compress_activations(program: Program, level: int) -> Program:
         return program
     marker = int(markers[0])
     bits = kept_as_bits(program, marker)
-    others: list[Gap] = []
+    others = _NO_GAPS
     if level >= 2:
-        exact = {gap.matrix for gap in bits}
-        every = _used_on_both_sides(program, marker).tolist()
-        others = [_gap(program, each, marker) for each in every if each not in exact]
-    if not bits and not others:
+        is_other = _is_used_on_both_sides(program, marker)
+        is_other[bits.matrix] = False
+        others = Gaps(where(is_other), *program.analysis.uses.around(where(is_other), marker))
+    if not len(bits.matrix) and not len(others.matrix):
         return program
     edit = Edit(program)
     for gaps, kind, alpha in ((bits, ONE_BIT, 0.0), (others, INT16, LOSSY_RANGE)):
-        matrix, last_forward, first_backward = np.array(gaps, dtype=np.int64).reshape(-1, 3).T
-        whole = program.layout.whole_submatrix[matrix]
+        count, whole = len(gaps.matrix), program.layout.whole_submatrix[gaps.matrix]
         packs = command_rows(
-            CompressMatrix, len(gaps), alpha, matrix=whole, compression_type=kind, truncate=1
+            CompressMatrix, count, alpha, matrix=whole, compression_type=kind, truncate=1
         )
-        edit.insert(last_forward + 1, packs)
-        edit.insert(first_backward, command_rows(DecompressMatrix, len(gaps), matrix=whole))
+        edit.insert(gaps.last_forward + 1, packs)
+        edit.insert(gaps.first_backward, command_rows(DecompressMatrix, count, matrix=whole))
     return edit.program()
 
 
-class Gap(NamedTuple):
-    """A matrix that nothing uses for a while.
+class Gaps(NamedTuple):
+    """Matrices that nothing uses for a while; each array is (N,) int64.
 
     Attributes:
-        matrix: The matrix.
+        matrix: The matrices.
         last_forward, first_backward: The last command of the forward part and the first of the
-            backward part that use it.
+            backward part that use each.
     """
 
-    matrix: int
-    last_forward: int
-    first_backward: int
+    matrix: Ids
+    last_forward: Ids
+    first_backward: Ids
 
 
-def kept_as_bits(program: Program, marker: int) -> list[Gap]:
+_NO_GAPS = Gaps(*np.zeros((3, 0), dtype=np.int64))
+
+
+def kept_as_bits(program: Program, marker: int) -> Gaps:
     """Returns the matrices of which the backward part needs only the signs: rule 1."""
     candidates = _outputs_of_relus(program)
     if not len(candidates):
-        return []
-    both = np.zeros(len(program.matrices), dtype=np.bool_)
-    both[_used_on_both_sides(program, marker)] = True
-    lists = program.analysis.matrix_accesses
-    candidates = candidates[both[candidates]]
+        return _NO_GAPS
+    lists = program.analysis.accesses_to_matrices(candidates)
+    candidates = candidates[(lists.splits[candidates + 1] - lists.splits[candidates]) > 1]
     last = lists.splits[candidates + 1] - 1
+    before, after = lists.command[last - 1], lists.command[last]
     # The last access is the only one of the backward part, and no more than a look.
-    fits = (lists.command[last - 1] < marker) & (lists.access[last] == READ)
-    fits &= _is_looked_at_by_relu(program, candidates, lists.command[last])
-    gaps = zip(
-        candidates[fits], lists.command[last - 1][fits], lists.command[last][fits], strict=True
-    )
-    return [Gap(*map(int, gap)) for gap in gaps]
+    fits = (before < marker) & (after > marker) & (lists.access[last] == READ)
+    fits &= program.opcodes[before] != AllocMatrixZeroed.OPCODE
+    fits &= ~program.analysis.lifetimes.is_output[candidates]
+    fits &= _is_looked_at_by_relu(program, candidates, after)
+    return Gaps(candidates[fits], before[fits], after[fits])
 
 
-def _gap(program: Program, matrix: int, marker: int) -> Gap:
-    commands = program.analysis.accesses_to_matrix(matrix)[0]
-    place = int(np.searchsorted(commands, marker))
-    return Gap(matrix, int(commands[place - 1]), int(commands[place]))
-
-
-def _used_on_both_sides(program: Program, marker: int) -> Ids:
-    """Returns the matrices, other than outputs, that are used before and after the marker."""
+def _is_used_on_both_sides(program: Program, marker: int) -> Bools:
+    """Returns which matrices, (M,), other than outputs, are used before and after the marker."""
     first, last = program.analysis.matrix_use
     is_output = program.analysis.lifetimes.is_output
-    return np.flatnonzero((first >= 0) & (first < marker) & (last > marker) & ~is_output)
+    return (first >= 0) & (first < marker) & (last > marker) & ~is_output
 
 
 def _is_relu(program: Program, components: Ids) -> Bools:
     """Which of these components are rectified linear units."""
-    is_relu = np.array([c.type == RELU for c in program.nnet.components], dtype=np.bool_)
-    of_each: Bools = is_relu[components]
+    of_each: Bools = _relus(program.nnet)[components]
     return of_each
+
+
+@remembered
+def _relus(nnet: Nnet) -> Bools:
+    """Which components, (components,) bool, are rectified linear units."""
+    return np.array([each.type == RELU for each in nnet.components], dtype=np.bool_)
 
 
 def _outputs_of_relus(program: Program) -> Ids:
@@ -166,7 +169,7 @@ def _outputs_of_relus(program: Program) -> Ids:
     at = at[_is_relu(program, operand(program.table, at, Backprop, "component"))]
     values = operand(program.table, at, Backprop, "output_value")
     is_output = np.zeros(len(program.matrices), dtype=np.bool_)
-    is_output[program.submatrices[values, MATRIX]] = True
+    is_output[program.layout.matrix_of[values]] = True
     is_output[0] = False
     return where(is_output)
 
@@ -184,5 +187,5 @@ def _is_looked_at_by_relu(program: Program, matrices: Ids, commands: Ids) -> Boo
     fits = runs & _is_relu(program, component)
     for name in ("input_value", "output_deriv", "input_deriv"):
         other = np.where(runs, operand(program.table, commands, Backprop, name), 0)
-        fits &= program.submatrices[other, MATRIX] != matrices
+        fits &= program.layout.matrix_of[other] != matrices
     return fits

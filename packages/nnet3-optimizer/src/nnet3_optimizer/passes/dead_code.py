@@ -58,28 +58,25 @@ def remove_dead_commands(program: Program) -> Program:
     """
     if is_loop(program.table):
         return program
-    flow = program.analysis.flow
-    without = _without_unused_derivatives(program, flow)
-    if without is not program:
-        program, flow = without, without.analysis.flow
-    needed = _needed(program, flow)
+    program = _without_unused_derivatives(program)
+    needed = _needed(program)
     if needed.all():
         return program
     table = program.table.copy()
     _drop_unused_memos(table, needed)
-    return attrs.evolve(program, table=table[needed])
+    return attrs.evolve(program, table=table.compress(needed, axis=0))
 
 
-def _needed(program: Program, flow: Flow) -> Bools:
+def _needed(program: Program) -> Bools:
     """Returns which commands are needed, (C,) bool."""
     is_sizing = SIZING.among(program.opcodes)
     is_nothing = program.opcodes == NoOperation.OPCODE
     needed = program.analysis.has_side_effects | is_sizing
     candidates = ~needed & ~is_nothing
     needed |= candidates
-    in_vain = where(candidates & ~flow.feeding(len(needed)))
+    in_vain = where(candidates & ~program.analysis.feeds)
     if len(in_vain):
-        needed[_with_what_leads_to(in_vain.tolist(), flow, candidates)] = False
+        needed[_with_what_leads_to(in_vain.tolist(), program.analysis.flow, candidates)] = False
     return needed & ~sizing_without_use(program, needed)
 
 
@@ -111,12 +108,12 @@ def _drop_unused_memos(table: Table, needed: Bools) -> None:
     table[in_vain, columns(Propagate)["memo"]] = 0
 
 
-def _without_unused_derivatives(program: Program, flow: Flow) -> Program:
+def _without_unused_derivatives(program: Program) -> Program:
     """Returns the program with input_deriv = 0 where a Backprop computes it for nobody."""
     at = program.positions(Backprop.OPCODE)
     column = columns(Backprop)["input_deriv"]
     at = at[program.analysis.has_side_effects[at] & (program.table[at, column] > 0)]
-    unused = at[~flow.feeding(len(program.table))[at]]
+    unused = at[~program.analysis.feeds[at]]
     if not len(unused):
         return program
     table = program.table.copy()

@@ -7,13 +7,13 @@ from nnet3_compiler.commands import SCHEMA, CopyRows, CopyRowsMulti
 from nnet3_compiler.declaration import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
-    OperandKind,
 )
+from nnet3_optimizer.analysis.accesses import LIST_COLUMN
+from nnet3_optimizer.analysis.csr import where
 from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.loops import is_in_segments
-from nnet3_optimizer.passes.unused_matrices import SIZING, without_unused_matrices
-from nnet3_optimizer.passes.uses import Uses
+from nnet3_optimizer.passes.unused_matrices import SIZING
 from nnet3_optimizer.program import Program
 
 _OUTPUT, _SECOND, _THIRD = range(FIRST_OPERAND_COLUMN, FIRST_OPERAND_COLUMN + 3)
@@ -73,15 +73,14 @@ def share_equal_copies(program: Program) -> Program:
     at = at[program.layout.is_whole[program.table[at, _OUTPUT]]]
     if len(at) < 2 or is_in_segments(program.table):
         return program
-    uses = Uses(program)
     first: dict[tuple[tuple[int, ...], bytes], int] = {}
     edit: Edit | None = None
     for command in at.tolist():
         earlier = first.setdefault(_what(program, command), command)
-        if earlier != command and _stay_equal(program, uses, earlier, command):
+        if earlier != command and _stay_equal(program, earlier, command):
             edit = edit or Edit(program)
-            _share(program, uses, edit, earlier, command)
-    return without_unused_matrices(edit.program()) if edit else program
+            _share(program, edit, earlier, command)
+    return edit.program() if edit else program
 
 
 def _what(program: Program, command: int) -> tuple[tuple[int, ...], bytes]:
@@ -93,47 +92,51 @@ def _what(program: Program, command: int) -> tuple[tuple[int, ...], bytes]:
     return tuple(row[:_OUTPUT]), program.indexes_multi[row[_SECOND]].tobytes()
 
 
-def _stay_equal(program: Program, uses: Uses, one: int, other: int) -> bool:
+def _stay_equal(program: Program, one: int, other: int) -> bool:
     """Checks the rules for two commands that copy the same."""
-    lifetimes = program.analysis.lifetimes
+    uses, lifetimes = program.analysis.uses, program.analysis.lifetimes
     matrices = program.submatrices[program.table[[one, other], _OUTPUT], MATRIX].tolist()
     for matrix, command in zip(matrices, (one, other), strict=True):
-        at = uses.of_matrix(matrix)
-        written = np.unique(uses.command[at[uses.writes[at]]]).tolist()
-        if written != [command] or lifetimes.is_input[matrix] or lifetimes.is_output[matrix]:
+        if uses.users_of(matrix, writing=True) != [command]:
             return False
-        if _is_in_lists(program, uses, matrix):
+        if lifetimes.is_input[matrix] or lifetimes.is_output[matrix]:
             return False
-    if not all(uses.is_unchanged(each, one, other) for each in uses.read_by(one)):
+        if _is_in_lists(program, matrix):
+            return False
+    if not uses.stay(uses.reads_of(np.array([one])), other):
         return False
-    last = int(uses.command[uses.of_matrix(matrices[1])[-1]])
+    last = int(uses.command[uses.of_matrix(matrices[1])][-1])
     return int(lifetimes.deallocate[matrices[0]]) > last
 
 
-def _is_in_lists(program: Program, uses: Uses, matrix: int) -> bool:
+def _is_in_lists(program: Program, matrix: int) -> bool:
     """Whether a list of (submatrix, row) pairs names a matrix."""
-    commands = uses.command[uses.of_matrix(matrix)]
-    commands = commands[program.table[commands, _OUTPUT] > 0]
-    kinds = SCHEMA.kind[program.opcodes[commands]]
-    with_lists = commands[(kinds == OperandKind.INDEXES_MULTI).any(axis=1)]
-    outputs = program.submatrices[program.table[with_lists, _OUTPUT], MATRIX]
-    return bool((outputs != matrix).any())
+    uses = program.analysis.uses
+    rows = program.table[uses.command[uses.of_matrix(matrix)]]
+    with_lists = rows[(LIST_COLUMN[rows[:, OPCODE_COLUMN]] > 0) & (rows[:, _OUTPUT] > 0)]
+    return bool((program.submatrices[with_lists[:, _OUTPUT], MATRIX] != matrix).any())
 
 
-def _share(program: Program, uses: Uses, edit: Edit, one: int, other: int) -> None:
+def _share(program: Program, edit: Edit, one: int, other: int) -> None:
     """Removes a copy, and names the first one where it was named."""
     kept, dropped = program.submatrices[program.table[[one, other], _OUTPUT], MATRIX].tolist()
-    named = np.where(SCHEMA.is_matrix[program.opcodes], program.table, 0)
-    at = np.argwhere(program.submatrices[named, MATRIX] == dropped).tolist()
-    is_sizing = SIZING.among(program.opcodes)
-    numbers: dict[int, int] = {}
-    for command, column in at:
-        submatrix = int(program.table[command, column])
-        if is_sizing[command]:
-            edit.delete(command)
-            continue
-        if submatrix not in numbers:
-            place = np.array([uses.parts[submatrix]._replace(matrix=kept)])
-            numbers[submatrix] = int(edit.submatrices(place)[0])
-        edit.table[command, column] = numbers[submatrix]
-    edit.delete(other)
+    at = where(program.submatrices[:, MATRIX] == dropped)
+    places = program.submatrices[at]
+    places[:, MATRIX] = kept
+    numbers = np.arange(len(program.submatrices))
+    numbers[at] = edit.submatrices(places)
+    uses = program.analysis.uses
+    users = uses.command[uses.of_matrix(dropped)]
+    rows = program.table[users]
+    named = SCHEMA.is_matrix[rows[:, OPCODE_COLUMN]]
+    rows[named] = numbers[rows[named]]
+    edit.table[users] = rows
+    edit.delete([other, *_sizing_of(program, dropped)])
+
+
+def _sizing_of(program: Program, matrix: int) -> list[int]:
+    """The commands that allocate and free a matrix."""
+    at = SIZING.positions(program.opcodes)
+    of_each = program.submatrices[program.table[at, _OUTPUT], MATRIX]
+    sizing: list[int] = at[of_each == matrix].tolist()
+    return sizing

@@ -14,7 +14,6 @@ from nnet3_compiler.commands import (
 from nnet3_compiler.declaration import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
-    OPCODE_COLUMN,
     alpha_bits,
 )
 from nnet3_optimizer.analysis.accesses import WRITE
@@ -30,7 +29,7 @@ WORTH_EXTENDING = 0.8
 
 _ONE = alpha_bits(1.0)
 
-_SIZING = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix)
+_OF_WHOLES = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix, SetConst)
 
 
 def extend_matrices(program: Program) -> Program:
@@ -90,10 +89,10 @@ def extend_matrices(program: Program) -> Program:
 
 def _fits(program: Program, at: np.ndarray) -> np.ndarray:
     """Returns which of these copies satisfy rules 1 and 2."""
-    target = program.submatrices[program.table[at, FIRST_OPERAND_COLUMN]]
-    source = program.submatrices[program.table[at, FIRST_OPERAND_COLUMN + 1]]
-    source_size = program.matrices[source[:, MATRIX]]
-    target_size = program.matrices[target[:, MATRIX]]
+    target = program.submatrices.take(program.table[at, FIRST_OPERAND_COLUMN], axis=0)
+    source = program.submatrices.take(program.table[at, FIRST_OPERAND_COLUMN + 1], axis=0)
+    source_size = program.matrices.take(source[:, MATRIX], axis=0)
+    target_size = program.matrices.take(target[:, MATRIX], axis=0)
     lifetimes = program.analysis.lifetimes
     outside = lifetimes.is_input | lifetimes.is_output
     fits: np.ndarray = (
@@ -111,8 +110,8 @@ def _fits(program: Program, at: np.ndarray) -> np.ndarray:
 
 def _source_is_defined(program: Program, at: np.ndarray) -> np.ndarray:
     """Returns which of these copies satisfy rule 3."""
-    matrix = program.submatrices[program.table[at, FIRST_OPERAND_COLUMN + 1], MATRIX]
-    accesses = program.analysis.matrix_accesses
+    matrix = program.layout.matrix_of[program.table[at, FIRST_OPERAND_COLUMN + 1]]
+    accesses = program.analysis.accesses_to_matrices(matrix)
     is_defined: np.ndarray = accesses.access[accesses.splits[matrix]] == WRITE
     return is_defined
 
@@ -139,20 +138,20 @@ def _extended(program: Program, at: np.ndarray) -> Program:
         for matrix in grown.tolist():
             extra = int(matrices[matrix, 0] - program.matrices[matrix, 0])
             debug_info[matrix] = extended(debug_info[matrix], extra)
-    return attrs.evolve(
+    larger = attrs.evolve(
         program,
         table=table,
         layout=Layout(matrices=matrices, submatrices=submatrices),
         debug_info=tuple(debug_info),
     )
+    return larger.knowing(lifetimes=program.analysis.lifetimes)
 
 
 def _use_whole(program: Program, table: Table, new_whole: Table) -> None:
     """Lets the commands that are about all of a matrix name all of it again."""
-    sizing = _SIZING.among(table[:, OPCODE_COLUMN])
-    constant = table[:, OPCODE_COLUMN] == SetConst.OPCODE
-    operand = np.where(sizing | constant, table[:, FIRST_OPERAND_COLUMN], 0)
-    constant &= program.layout.is_whole[np.minimum(operand, len(program.submatrices) - 1)]
-    matrix = program.submatrices[operand, MATRIX]
-    changes = (sizing | constant) & (new_whole[matrix] > 0)
-    table[changes, FIRST_OPERAND_COLUMN] = new_whole[matrix[changes]]
+    at = _OF_WHOLES.positions(program.opcodes)
+    named = table[at, FIRST_OPERAND_COLUMN]
+    is_constant = program.opcodes[at] == SetConst.OPCODE
+    whole = new_whole.take(program.layout.matrix_of.take(named))
+    changes = (whole > 0) & (program.layout.is_whole.take(named) | ~is_constant)
+    table[at[changes], FIRST_OPERAND_COLUMN] = whole[changes]

@@ -9,6 +9,7 @@ from nnet3_compiler.commands import (
     SCHEMA,
     AllocMatrixUndefined,
     AllocMatrixZeroed,
+    DeallocMatrix,
     MatrixCopy,
     NoOperationMarker,
     SwapMatrix,
@@ -17,17 +18,23 @@ from nnet3_compiler.declaration import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
-    OperandKind,
     alpha_bits,
 )
-from nnet3_optimizer.analysis.csr import Ids
-from nnet3_optimizer.analysis.variables import MATRIX, NUM_COLS, NUM_ROWS, ROW_OFFSET, Table
+from nnet3_optimizer.analysis.accesses import LIST_COLUMN, WRITE
+from nnet3_optimizer.analysis.csr import Bools, Ids, ordering, where
+from nnet3_optimizer.analysis.variables import (
+    MATRIX,
+    NUM_COLS,
+    NUM_ROWS,
+    OFFSETS,
+    ROW_OFFSET,
+    Table,
+    contain,
+)
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.loops import is_in_segments
 from nnet3_optimizer.memory.live import matrix_bytes
 from nnet3_optimizer.operands import columns
-from nnet3_optimizer.passes.sizing import move_sizing_commands
-from nnet3_optimizer.passes.uses import Part, Uses
 from nnet3_optimizer.program import Program
 
 _OUTPUT, _INPUT = (columns(MatrixCopy)[name] for name in ("output", "input"))
@@ -50,6 +57,7 @@ def gather_early(program: Program) -> Program:
        what was copied of them is used there. Those uses look at the target instead, which is what
        the copy was made of.
     3. The target is smaller than 3/4 of the sources.
+    4. The target is allocated just before the first copy, and each source freed after its last use.
 
     Before::
 
@@ -90,7 +98,6 @@ def gather_early(program: Program) -> Program:
         m1 = accept input
         m2 = zeros
         m2 = widen.propagate(m1)
-        free m1
         m3 = undefined
         m3 = sigmoid.propagate(m2(:, 4:7))
         m4 = undefined
@@ -101,11 +108,12 @@ def gather_early(program: Program) -> Program:
         m5 = accept output
         m6 = undefined
         m6 = m5
-        free m5
         m6 += m4
         m6 += m4
-        free m4
         provide input = m6
+        free m1
+        free m4
+        free m5
     """
     markers = program.positions(NoOperationMarker.OPCODE)
     if (
@@ -115,110 +123,99 @@ def gather_early(program: Program) -> Program:
     ):
         return program
     marker = int(markers[0])
-    targets = _targets(program, marker)
-    if not len(targets):
+    found = [_copies(program, marker, target) for target in _targets(program, marker).tolist()]
+    worth_it = [copies for copies in found if copies is not None and _is_worth_it(program, copies)]
+    if not worth_it:
         return program
-    search = _Search(program, marker)
-    edit: Edit | None = None
-    for target in targets.tolist():
-        copies = search.copies(target)
-        if copies and _is_worth_it(program, target, copies):
-            edit = edit or Edit(program)
-            _move(program, search.uses, edit, copies)
-    return move_sizing_commands(edit.program()) if edit else program
+    edit = Edit(program)
+    _move(program, edit, worth_it)
+    for copies in worth_it:
+        _read_copies(program, edit, copies)
+    return edit.program()
 
 
 def _targets(program: Program, marker: int) -> Ids:
-    """Returns the matrices that are first used by a MatrixCopy in the backward part."""
-    first, _ = program.analysis.matrix_use
-    used = np.flatnonzero(first > marker)
-    by_copy = program.opcodes[first[used]] == MatrixCopy.OPCODE
+    """Returns the matrices that may be targets: each is written by copies of what may be a source.
+
+    What a source is after the marker, and who reads a target, is left to `_copies`.
+    """
+    first, last = program.analysis.matrix_use
     lifetimes = program.analysis.lifetimes
+    is_source = (first >= 0) & (first < marker) & (last > marker)
+    is_source &= ~lifetimes.is_output & ~lifetimes.is_input
+    copies = program.positions(MatrixCopy.OPCODE)
+    copies = copies[copies > marker]
+    rows = program.table[copies]
+    source = program.submatrices[rows[:, _INPUT], MATRIX]
+    copies = copies[(rows[:, ALPHA_COLUMN] == _ONE) & is_source[source]]
+    if not len(copies):
+        return where(is_source[:0])
     at = program.positions(AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE)
     allocated = program.submatrices[program.table[at, FIRST_OPERAND_COLUMN], MATRIX]
     once = np.bincount(allocated, minlength=len(program.matrices)) == 1
-    targets: Ids = used[by_copy & once[used] & ~lifetimes.is_output[used]]
-    return targets
+    is_target = np.zeros(len(program.matrices), dtype=np.bool_)
+    is_target[program.submatrices[program.table[copies, _OUTPUT], MATRIX]] = True
+    is_target &= once & (first > marker) & ~lifetimes.is_output
+    is_copy = np.zeros(len(program.table), dtype=np.bool_)
+    is_copy[copies] = True
+    accesses = program.analysis.submatrix_accesses
+    otherwise = ((accesses.access & WRITE) != 0) & ~is_copy[accesses.command]
+    otherwise &= program.opcodes[accesses.command] != AllocMatrixZeroed.OPCODE
+    is_target[program.submatrices[accesses.submatrix[otherwise], MATRIX]] = False
+    return where(is_target)
 
 
-class _Copy(NamedTuple):
-    """A copy that can be made in the forward part.
+class _Copies(NamedTuple):
+    """Copies that make a target, and can be made in the forward part.
 
     Attributes:
-        command: Its position.
-        source: The matrix that is copied from.
-        last_forward: The last command before the marker that uses the source.
-        readers: The commands after the marker that then read the copy, and the submatrices of the
-            source that they read now.
+        target: The matrix that they make.
+        command: (N,) their positions.
+        source: (N,) the matrices that they copy from.
+        last_forward: (N,) the last command before the marker that uses each source.
+        reader: (R,) the commands after the marker that then read the target.
+        submatrix: (R,) the submatrices of sources that they read now.
+        copy: (R,) which of the copies each of them reads.
     """
 
-    command: int
-    source: int
-    last_forward: int
-    readers: list[tuple[int, int]]
+    target: int
+    command: Ids
+    source: Ids
+    last_forward: Ids
+    reader: Ids
+    submatrix: Ids
+    copy: Ids
 
 
-class _Search:
-    """Looks for copies that can be made in the forward part."""
-
-    def __init__(self, program: Program, marker: int) -> None:
-        self.program = program
-        self.marker = marker
-        self.uses = Uses(program)
-        lifetimes = program.analysis.lifetimes
-        self._is_given = (lifetimes.is_output | lifetimes.is_input).tolist()
-        multi = int(OperandKind.INDEXES_MULTI)
-        self._has_list = (SCHEMA.kind == multi).any(axis=1)[program.opcodes].tolist()
-
-    def copies(self, target: int) -> list[_Copy]:
-        """Returns the copies that make a target; none if rule 1 or 2 fails."""
-        program, uses = self.program, self.uses
-        at = uses.of_matrix(target)
-        writers = at[uses.writes[at]]
-        rows = program.table[uses.command[writers]]
-        exact = (rows[:, OPCODE_COLUMN] == MatrixCopy.OPCODE) & (rows[:, ALPHA_COLUMN] == _ONE)
-        if not exact.all():
-            return []
-        sources = program.submatrices[rows[:, _INPUT], MATRIX]
-        readers = uses.command[at[~uses.writes[at]]]
-        if len(readers) and readers[0] < uses.command[writers[-1]]:
-            return []
-        if len(np.unique(sources)) < len(sources) or _share_rows(program, rows[:, _OUTPUT]):
-            return []
-        copies = []
-        for given, command in zip(
-            rows[:, _INPUT].tolist(), uses.command[writers].tolist(), strict=True
-        ):
-            copy = self._copy(given, command)
-            if copy is None:
-                return []
-            copies.append(copy)
-        return copies
-
-    def _copy(self, given: int, command: int) -> _Copy | None:
-        """The copy of a submatrix that a command makes; None if rule 2 fails."""
-        uses = self.uses
-        part = uses.parts[given]
-        if self._is_given[part.matrix]:
-            return None
-        at = uses.of_matrix(part.matrix)
-        last_forward = -1
-        readers = []
-        for user, submatrix, writes in zip(
-            uses.command[at].tolist(),
-            uses.submatrix[at].tolist(),
-            uses.writes[at].tolist(),
-            strict=True,
-        ):
-            if user < self.marker:
-                last_forward = user
-            elif user != command:
-                if writes or self._has_list[user] or not part.contains(uses.parts[submatrix]):
-                    return None
-                readers.append((user, submatrix))
-        if last_forward < 0:
-            return None
-        return _Copy(command, part.matrix, last_forward, readers)
+def _copies(program: Program, marker: int, target: int) -> _Copies | None:
+    """Returns the copies that make a target; None if rule 1 or 2 fails."""
+    uses, table = program.analysis.uses, program.table
+    at = uses.of_matrix(target)
+    writes, users = uses.writes[at], uses.command[at]
+    command = users[writes]
+    rows = table[command]
+    source = program.submatrices[rows[:, _INPUT], MATRIX].astype(np.int64)
+    reads = users[~writes]
+    if len(reads) and reads[0] < command[-1]:
+        return None
+    if len(np.unique(source)) < len(source) or _share_rows(program, rows[:, _OUTPUT]):
+        return None
+    # All accesses to the sources: before the marker, the copies themselves, and others.
+    at_sources = uses.of_matrices(source)
+    copy = np.repeat(np.arange(len(source)), uses.splits[source + 1] - uses.splits[source])
+    user = uses.command[at_sources]
+    is_forward = user < marker
+    last_forward = np.full(len(source), -1, dtype=np.int64)
+    # Of several assignments to one element the last one holds.
+    last_forward[copy[is_forward]] = user[is_forward]
+    later = where(~is_forward & (user != command[copy]))
+    reader, copy, submatrix = user[later], copy[later], uses.submatrix[at_sources[later]]
+    taken = program.submatrices[rows[:, _INPUT]]
+    wrong = uses.writes[at_sources[later]] | (LIST_COLUMN[table[reader, OPCODE_COLUMN]] > 0)
+    wrong |= ~contain(taken[copy], program.submatrices[submatrix])
+    if wrong.any():
+        return None
+    return _Copies(target, command, source, last_forward, reader, submatrix, copy)
 
 
 def _share_rows(program: Program, outputs: Table) -> bool:
@@ -231,33 +228,59 @@ def _share_rows(program: Program, outputs: Table) -> bool:
     return bool((parts[1:, ROW_OFFSET] < end[:-1]).any())
 
 
-def _is_worth_it(program: Program, target: int, copies: list[_Copy]) -> bool:
-    sizes = matrix_bytes(program.matrices)
-    held = sum(int(sizes[copy.source]) for copy in copies)
-    return int(sizes[target]) <= _WORTH_IT * held
+def _is_worth_it(program: Program, copies: _Copies) -> bool:
+    sizes = matrix_bytes(program.matrices.take([copies.target, *copies.source], axis=0))
+    return int(sizes[0]) <= _WORTH_IT * int(sizes[1:].sum())
 
 
-def _move(program: Program, uses: Uses, edit: Edit, copies: list[_Copy]) -> None:
-    """Makes the copies in the forward part, and lets others read them."""
-    commands = np.array([copy.command for copy in copies])
-    rows = program.table[commands]
-    edit.delete(commands)
-    edit.insert(np.array([copy.last_forward + 1 for copy in copies]), rows.copy())
-    parts, places = [], []
-    for copy, row in zip(copies, rows.tolist(), strict=True):
-        made, taken = uses.parts[row[_OUTPUT]], uses.parts[row[_INPUT]]
-        for command, submatrix in copy.readers:
-            parts.append(_moved(uses.parts[submatrix], taken, made))
-            places.append((command, submatrix))
-    if not parts:
-        return
-    is_matrix = SCHEMA.is_matrix[program.opcodes[[command for command, _ in places]]]
-    numbers = edit.submatrices(np.array(parts)).tolist()
-    for (command, submatrix), number, named in zip(places, numbers, is_matrix, strict=True):
-        edit.table[command, named & (program.table[command] == submatrix)] = number
+def _move(program: Program, edit: Edit, found: list[_Copies]) -> None:
+    """Makes copies in the forward part; targets are allocated for the first, sources freed."""
+    table, lifetimes = program.table, program.analysis.lifetimes
+    is_free = program.opcodes == DeallocMatrix.OPCODE
+    others = where(~is_free)
+    last_forward = np.concatenate([copies.last_forward for copies in found])
+    # Behind what is freed there anyhow.
+    place = np.append(others, len(table))[others.searchsorted(last_forward + 1)]
+    order = ordering(place)
+    place = place[order]
+    command = np.concatenate([copies.command for copies in found])[order]
+    source = np.concatenate([copies.source for copies in found])[order]
+    target = np.repeat([each.target for each in found], [len(each.command) for each in found])
+    target = target[order]
+    allocated, freed = lifetimes.allocate[target], lifetimes.deallocate[source]
+    wanted = np.ones((len(place), 3), dtype=np.bool_)
+    wanted[:, 0] = _are_first(target)
+    wanted[:, 2] = _are_first(source[::-1])[::-1] & (freed >= 0)
+    moved = np.stack([allocated, command, freed], axis=1)
+    edit.insert(np.repeat(place, 3)[wanted.ravel()], table[moved[wanted]])
+    edit.delete(moved[wanted])
+    # Who read sources may come after the last one to read a target until now.
+    ends = sorted(
+        (int(lifetimes.deallocate[copies.target]), int(copies.reader.max(initial=-1)))
+        for copies in found
+    )
+    for free, last_reader in ends:
+        if 0 <= free < last_reader:
+            edit.insert(last_reader + 1, table[[free]])
+            edit.delete(free)
 
 
-def _moved(part: Part, taken: Part, made: Part) -> Part:
-    """A part of what was copied, in the copy."""
-    row, col = part.row - taken.row + made.row, part.col - taken.col + made.col
-    return Part(made.matrix, row, part.rows, col, part.cols)
+def _are_first(values: Ids) -> Bools:
+    """Whether each value occurs for the first time, (N,)."""
+    are_first = np.zeros(len(values), dtype=np.bool_)
+    are_first[np.unique(values, return_index=True)[1]] = True
+    return are_first
+
+
+def _read_copies(program: Program, edit: Edit, copies: _Copies) -> None:
+    """Lets those that read sources later read what was copied of them."""
+    rows = program.table[copies.command]
+    made, taken = (program.submatrices[rows[copies.copy, at]] for at in (_OUTPUT, _INPUT))
+    parts = program.submatrices[copies.submatrix]
+    parts[:, MATRIX] = made[:, MATRIX]
+    parts[:, OFFSETS] += made[:, OFFSETS] - taken[:, OFFSETS]
+    numbers = edit.submatrices(parts)
+    named = SCHEMA.is_matrix[program.opcodes[copies.reader]]
+    named &= program.table[copies.reader] == copies.submatrix[:, None]
+    which, column = named.nonzero()
+    edit.table[copies.reader[which], column] = numbers[which]

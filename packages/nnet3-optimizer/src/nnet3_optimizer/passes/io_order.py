@@ -9,7 +9,6 @@ from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
 from nnet3_optimizer.analysis.accesses import WRITE
 from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.kinds import CommandKinds
-from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.editing import with_label_found
 from nnet3_optimizer.program import Program
 
@@ -74,7 +73,7 @@ def consolidate_io(program: Program) -> Program:
     order = np.argsort(segment * 4 + rank, kind="stable")
     if (order[1:] > order[:-1]).all():
         return program
-    return attrs.evolve(program, table=with_label_found(program.table[order]))
+    return attrs.evolve(program, table=with_label_found(program.table.take(order, axis=0)))
 
 
 _BORDERS = CommandKinds.of(NoOperationMarker, NoOperationLabel)
@@ -99,9 +98,11 @@ def _movable(program: Program, segment: Ids) -> tuple[Ids, Ids]:
     """Returns the positions of what may move to the beginning, and to the end, of its segment."""
     deallocate = program.analysis.lifetimes.deallocate
     movable: dict[int, list[int]] = {AcceptInput.OPCODE: [], ProvideOutput.OPCODE: []}
-    for at in program.positions(*movable).tolist():
-        matrix = int(program.submatrices[program.table[at, FIRST_OPERAND_COLUMN], MATRIX])
-        commands, access = program.analysis.accesses_to_matrix(matrix)
+    positions = program.positions(*movable)
+    matrices = program.layout.matrix_of[program.table[positions, FIRST_OPERAND_COLUMN]]
+    lists = program.analysis.accesses_to_matrices(matrices)
+    for at, matrix in zip(positions.tolist(), matrices.tolist(), strict=True):
+        commands, access = lists[matrix]
         in_segment = segment[commands] == segment[at]
         if program.opcodes[at] == AcceptInput.OPCODE:
             disturbed = bool((in_segment & (commands < at)).any())

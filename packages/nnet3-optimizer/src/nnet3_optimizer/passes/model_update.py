@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import NamedTuple, Self
+
 import numpy as np
 from nnet3_compiler.commands import (
     AcceptInput,
@@ -12,11 +15,20 @@ from nnet3_compiler.commands import (
     MatrixCopy,
     ProvideOutput,
 )
+from nnet3_compiler.debug_info import MatrixDebugInfo
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
 from nnet3_compiler.emission import command_rows
 from nnet3_descriptors.components.properties import ComponentProperties as Property
-from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.analysis.csr import Ids, splits_of, where
 from nnet3_optimizer.analysis.kinds import CommandKinds
+from nnet3_optimizer.analysis.variables import (
+    COL_OFFSET,
+    MATRIX,
+    NUM_COLS,
+    NUM_ROWS,
+    ROW_OFFSET,
+    Table,
+)
 from nnet3_optimizer.debug_info import concatenated
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.loops import is_loop
@@ -91,79 +103,118 @@ def consolidate_model_update(program: Program) -> Program:
     wanted = int(Property.UPDATABLE | Property.SIMPLE)
     fits = (properties & (wanted | int(Property.USES_MEMO))) == wanted
     at, component = at[fits], component[fits]
-    numbers, counts = np.unique(component, return_counts=True)
-    repeated = numbers[counts > 1].tolist()
+    repeated = where(np.bincount(component) > 1).tolist()
     if not repeated:
         return program
+    updates = [_Update.of(program, number, at[component == number]) for number in repeated]
     edit = Edit(program)
-    consolidation = _Consolidation(program, edit)
-    for number in repeated:
-        consolidation.add(number, at[component == number])
-    consolidation.finish()
+    gathered = _gather(program, edit, [(u.at, name) for u in updates for name in u.operands])
+    wholes = [whole for whole, _ in gathered]
+    for update in updates:
+        own, gathered = gathered[: len(update.operands)], gathered[len(update.operands) :]
+        update.make(edit, own)
+    _allocate(program, edit, np.array(wholes))
     return edit.program()
+
+
+_ARGUMENTS = (
+    ("output_deriv", Property.SIMPLE),
+    ("input_value", Property.BACKPROP_NEEDS_INPUT),
+    ("output_value", Property.BACKPROP_NEEDS_OUTPUT),
+)
+"""Operands that an update may look at, and the property of components for which it does."""
+
+
+class _Update(NamedTuple):
+    """The Backprop commands that become one.
+
+    Attributes:
+        component: The component.
+        at: (N,) the positions of the commands.
+        operands: The names of the operands that the update looks at.
+    """
+
+    component: int
+    at: Ids
+    operands: list[str]
+
+    @classmethod
+    def of(cls, program: Program, component: int, at: Ids) -> Self:
+        """Returns the update of a component."""
+        properties = int(program.component_properties[component])
+        return cls(component, at, [name for name, of in _ARGUMENTS if properties & int(of)])
+
+    def make(self, edit: Edit, gathered: list[tuple[int, Table]]) -> None:
+        """Copies the operands before each command, and updates after the last.
+
+        Args:
+            edit: The changes.
+            gathered: What `_gather` returned for each operand.
+        """
+        for _, copies in gathered:
+            edit.insert(self.at, copies)
+        edit.table[self.at, OPCODE_COLUMN] = BackpropNoModelUpdate.OPCODE
+        edit.delete(self.at[edit.table[self.at, columns(Backprop)["input_deriv"]] == 0])
+        wholes = dict(zip(self.operands, [whole for whole, _ in gathered], strict=True))
+        update = Backprop(component=self.component, **wholes)
+        edit.insert(int(self.at[-1]) + 1, np.array([update.row], np.int32))
+
+
+def _gather(
+    program: Program, edit: Edit, operands: list[tuple[Ids, str]]
+) -> list[tuple[int, Table]]:
+    """Adds a matrix for each operand, in which it is gathered.
+
+    Args:
+        program: The program.
+        edit: The changes.
+        operands: Positions of Backprop commands, and the name of one of their operands.
+
+    Returns:
+        For each the submatrix that is all of its matrix, and the commands that copy into it.
+    """
+    parts = np.concatenate([program.table[at, columns(Backprop)[name]] for at, name in operands])
+    sizes = np.array([len(at) for at, _ in operands])
+    splits = splits_of(sizes)
+    begins, bounds = splits[:-1], [*itertools.pairwise(splits.tolist())]
+    places = program.submatrices.take(parts, axis=0)
+    matrix, rows = program.layout.matrix_of.take(parts), places[:, NUM_ROWS].astype(np.int64)
+    debug_info: list[MatrixDebugInfo | None] = [None] * len(operands)
+    if program.debug_info:
+        infos = [program.debug_info[each] for each in matrix.tolist()]
+        first_rows = places[:, ROW_OFFSET].astype(np.int64)
+        has_all_rows = rows == program.matrices[:, 0].take(matrix)
+        debug_info = [
+            concatenated(
+                infos[begin:end],
+                first_rows[begin:end],
+                rows[begin:end],
+                are_whole=bool(has_all_rows[begin:end].all()),
+            )
+            for begin, end in bounds
+        ]
+    totals, widths = np.add.reduceat(rows, begins), places[begins, NUM_COLS]
+    new_sizes = zip(totals.tolist(), widths.tolist(), strict=True)
+    numbers, wholes = edit.matrices([*new_sizes], debug_info)
+    above = np.cumsum(rows) - rows
+    places[:, MATRIX] = numbers.repeat(sizes)
+    places[:, ROW_OFFSET] = above - above[begins].repeat(sizes)
+    places[:, COL_OFFSET] = 0
+    own = edit.submatrices(places)
+    copies = command_rows(MatrixCopy, len(parts), alpha=1.0, output=own, input=parts)
+    return [
+        (whole, copies[begin:end])
+        for whole, (begin, end) in zip(wholes.tolist(), bounds, strict=True)
+    ]
 
 
 _AT_THE_END = CommandKinds.of(DeallocMatrix, ProvideOutput)
 
 
-class _Consolidation:
-    """The new commands: allocations first, copies before each Backprop, updates after the last."""
-
-    def __init__(self, program: Program, edit: Edit) -> None:
-        self.program = program
-        self.edit = edit
-        self.gathered: list[int] = []
-
-    def add(self, component: int, at: Ids) -> None:
-        """Consolidates the Backprop commands at these positions."""
-        properties = int(self.program.component_properties[component])
-        table = self.edit.table
-        operands = {"output_deriv": self._gather(at, "output_deriv")}
-        if properties & Property.BACKPROP_NEEDS_INPUT:
-            operands["input_value"] = self._gather(at, "input_value")
-        if properties & Property.BACKPROP_NEEDS_OUTPUT:
-            operands["output_value"] = self._gather(at, "output_value")
-        table[at, OPCODE_COLUMN] = BackpropNoModelUpdate.OPCODE
-        self.edit.delete(at[table[at, columns(Backprop)["input_deriv"]] == 0])
-        update = Backprop(component=component, **operands)
-        self.edit.insert(int(at[-1]) + 1, np.array([update.row], np.int32))
-
-    def _gather(self, at: Ids, operand: str) -> int:
-        """Adds a matrix for one operand of all commands, and the copies; returns its submatrix."""
-        program = self.program
-        parts = program.table[at, columns(Backprop)[operand]]
-        matrix, row, rows, _, cols = program.submatrices[parts].T
-        debug_info = None
-        if program.debug_info:
-            debug_info = concatenated(
-                [
-                    (program.debug_info[m], first, count)
-                    for m, first, count in zip(
-                        matrix.tolist(), row.tolist(), rows.tolist(), strict=True
-                    )
-                ],
-                are_whole=bool((rows == program.matrices[matrix, 0]).all()),
-            )
-        total, width = int(rows.sum()), int(cols[0])
-        whole = self.edit.matrix(total, width, debug_info)
-        number = self.edit.submatrix(whole)[0]
-        places = np.zeros((len(at), 5), dtype=np.int64)
-        places[:, 0], places[:, 1] = number, np.cumsum(rows) - rows
-        places[:, 2], places[:, 4] = rows, width
-        own = self.edit.submatrices(places)
-        copies = command_rows(MatrixCopy, len(at), alpha=1.0, output=own, input=parts)
-        self.edit.insert(at, copies)
-        self.gathered.append(whole)
-        return whole
-
-    def finish(self) -> None:
-        """Adds the allocations at the beginning and the deallocations at the end."""
-        gathered = np.array(self.gathered)
-        opcodes = self.program.opcodes
-        inputs = np.flatnonzero(opcodes != AcceptInput.OPCODE)
-        begin = int(inputs[0]) if len(inputs) else 0
-        ends = _AT_THE_END.among(opcodes)
-        end = int(np.flatnonzero(~ends)[-1]) + 1
-        count = len(gathered)
-        self.edit.insert(begin, command_rows(AllocMatrixZeroed, count, matrix=gathered))
-        self.edit.insert(end, command_rows(DeallocMatrix, count, matrix=gathered))
+def _allocate(program: Program, edit: Edit, wholes: Ids) -> None:
+    """Allocates matrices at the beginning and frees them at the end."""
+    inputs = where(program.opcodes != AcceptInput.OPCODE)
+    begin = int(inputs[0]) if len(inputs) else 0
+    end = int(where(~_AT_THE_END.among(program.opcodes))[-1]) + 1
+    edit.insert(begin, command_rows(AllocMatrixZeroed, len(wholes), matrix=wholes))
+    edit.insert(end, command_rows(DeallocMatrix, len(wholes), matrix=wholes))

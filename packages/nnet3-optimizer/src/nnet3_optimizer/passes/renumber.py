@@ -8,8 +8,10 @@ from collections.abc import Sequence
 import attrs
 import numpy as np
 from nnet3_compiler.commands import SCHEMA
-from nnet3_compiler.declaration import OPCODE_COLUMN, OperandKind
-from nnet3_optimizer.analysis.csr import Bools, Ids
+from nnet3_compiler.declaration import TABLE_WIDTH, OperandKind
+from nnet3_descriptors.indexes import distinct
+from nnet3_optimizer.analysis.csr import Bools, Ids, ordering, where
+from nnet3_optimizer.analysis.kinds import MEMO_COLUMN, columns_of_kind
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.pair_lists import PairLists
 from nnet3_optimizer.analysis.variables import MATRIX, Table
@@ -56,38 +58,56 @@ def renumber(program: Program) -> Program:
         free m1
     """
     table = program.table.copy()
-    kinds = SCHEMA.kind[table[:, OPCODE_COLUMN]]
-    names_multi = kinds == OperandKind.INDEXES_MULTI
-    names_matrix = SCHEMA.is_matrix[table[:, OPCODE_COLUMN]]
-    pairs = program.pair_lists.of(np.unique(table[names_multi])).values
-    used = _used(len(program.submatrices), table[names_matrix], pairs)
+    cells = table.reshape(-1)
+    memos, indexes, multi, ranges = (_cells(program, columns) for columns in _COLUMNS)
+    parts = where(SCHEMA.is_matrix.take(program.opcodes, axis=0).reshape(-1))
+    pairs = program.pair_lists.of(distinct(cells[multi])).values
+    used = _used(len(program.submatrices), cells[parts], pairs)
     kept, new_submatrix = _first_of_equal(program.submatrices, used)
-    table[names_matrix] = new_submatrix[table[names_matrix]]
-    submatrices = program.submatrices[kept]
+    cells[parts] = new_submatrix.take(cells[parts])
+    submatrices = program.submatrices.take(kept, axis=0)
     matrix_used = _used(len(program.matrices), submatrices[:, MATRIX])
     submatrices[:, MATRIX] = (np.cumsum(matrix_used) - 1)[submatrices[:, MATRIX]]
-    _number_memos(table, kinds == OperandKind.MEMO)
-    kept_matrices = np.flatnonzero(matrix_used)
-    multi = _renamed(program.pair_lists, new_submatrix)
+    _number_memos(cells, memos)
+    kept_matrices = where(matrix_used)
+    renamed = _renamed(program.pair_lists, new_submatrix)
     debug_info = program.debug_info
     return attrs.evolve(
         program,
-        pair_lists=PairLists(_keep_lists(multi, table, names_multi)),
-        indexes=_keep_lists(program.indexes, table, kinds == OperandKind.INDEXES),
-        indexes_ranges=_keep_lists(
-            program.indexes_ranges, table, kinds == OperandKind.INDEXES_RANGES
-        ),
+        pair_lists=PairLists(_keep_lists(renamed, cells, multi)),
+        indexes=_keep_lists(program.indexes, cells, indexes),
+        indexes_ranges=_keep_lists(program.indexes_ranges, cells, ranges),
         table=table,
         layout=Layout(matrices=program.matrices[kept_matrices], submatrices=submatrices),
-        debug_info=tuple(debug_info[m] for m in kept_matrices.tolist()) if debug_info else (),
+        debug_info=tuple([debug_info[m] for m in kept_matrices.tolist()]) if debug_info else (),
     )
 
 
-def _number_memos(table: Table, is_memo: Bools) -> None:
+_COLUMNS = (
+    MEMO_COLUMN,
+    columns_of_kind(OperandKind.INDEXES),
+    columns_of_kind(OperandKind.INDEXES_MULTI),
+    columns_of_kind(OperandKind.INDEXES_RANGES),
+)
+
+
+def _cells(program: Program, columns: Ids) -> Ids:
+    """Returns where the operands of a kind are in the table of commands, row by row.
+
+    Args:
+        program: The program.
+        columns: (opcodes,) the column of the operand; 0 if there is none.
+    """
+    column = columns.take(program.opcodes)
+    commands = where(column > 0)
+    return commands * TABLE_WIDTH + column[commands]
+
+
+def _number_memos(cells: Table, places: Ids) -> None:
     """Numbers the memos that are used from 1 on."""
-    memos = table[is_memo]
+    memos = cells[places]
     used = _used(int(memos.max(initial=0)) + 1, memos)
-    table[is_memo] = (np.cumsum(used) - 1)[memos]
+    cells[places] = (np.cumsum(used) - 1)[memos]
 
 
 def _used(count: int, *references: Table | Ids) -> Bools:
@@ -99,19 +119,25 @@ def _used(count: int, *references: Table | Ids) -> Bools:
     return used
 
 
-def _keep_lists(lists: Sequence[Table], table: Table, refers: Bools) -> tuple[Table, ...]:
-    """Keeps each list that is used once, and changes the operands `table[refers]` accordingly."""
-    numbers = table[refers]
+def _keep_lists(lists: Sequence[Table], cells: Table, places: Ids) -> tuple[Table, ...]:
+    """Keeps each list that is used once, and changes the operands `cells[places]` accordingly."""
+    numbers = cells[places]
     kept: list[Table] = []
-    places: dict[tuple[int, bytes], int] = {}
+    alike: dict[tuple[int, bytes], list[int]] = {}
     new = np.zeros(len(lists), dtype=np.int32)
-    for number in np.unique(numbers).tolist():
+    for number in distinct(numbers).tolist():
         values = lists[number]
-        place = places.setdefault((len(values), values.tobytes()), len(kept))
-        if place == len(kept):
+        # Lists are long, and few are equal: only those that look alike are compared.
+        similar = alike.setdefault((len(values), values[:: 1 + len(values) // 32].tobytes()), [])
+        for place in similar:
+            if np.array_equal(kept[place], values):
+                break
+        else:
+            place = len(kept)
+            similar.append(place)
             kept.append(values)
         new[number] = place
-    table[refers] = new[numbers]
+    cells[places] = new[numbers]
     return tuple(kept)
 
 
@@ -121,34 +147,24 @@ def _renamed(lists: PairLists, new_submatrix: Ids) -> tuple[Table, ...]:
         return ()
     pairs = lists.pairs.copy()
     # The number -1, for none, finds the last.
-    pairs[:, 0] = np.append(new_submatrix, -1)[pairs[:, 0]]
+    pairs[:, 0] = np.append(new_submatrix, -1).take(pairs[:, 0])
     pairs.flags.writeable = False
     return tuple(pairs[begin:end] for begin, end in itertools.pairwise(lists.splits.tolist()))
 
 
 def _first_of_equal(submatrices: Table, used: Bools) -> tuple[Ids, Ids]:
     """Returns the used submatrices without repetition, and the new number of each old one."""
-    candidates = np.flatnonzero(used)
-    matrix, row, rows, col, cols = submatrices[candidates].T
-    key = _ranks(_pair(matrix, _ranks(_pair(_ranks(_pair(row, rows)), _ranks(_pair(col, cols))))))
-    first = np.full(len(candidates), len(submatrices), dtype=np.int64)
-    # Of several assignments to one element the last one holds.
-    first[key[::-1]] = candidates[::-1]
-    kept = candidates[first[key] == candidates]
+    candidates = where(used)
+    columns = np.ascontiguousarray(submatrices.take(candidates, axis=0).T, dtype=np.int64)
+    order = ordering(*columns)
+    ordered = columns.take(order, axis=1)
+    is_first = np.ones(len(order), dtype=np.bool_)
+    is_first[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
+    # Equal ones keep their order: the first is the one to keep, and stands for all of its group.
+    first = order[is_first]
+    is_kept = np.zeros(len(candidates), dtype=np.bool_)
+    is_kept[first] = True
+    number = np.cumsum(is_kept) - 1
     new = np.full(len(submatrices), -1, dtype=np.int64)
-    new[kept] = np.arange(len(kept))
-    new[candidates] = new[first[key]]
-    return kept, new
-
-
-def _pair(high: Table | Ids, low: Table | Ids) -> Ids:
-    return (high.astype(np.int64) << 32) | low
-
-
-def _ranks(keys: Ids) -> Ids:
-    """Returns numbers from 0 that are equal where the keys are."""
-    order = np.argsort(keys)
-    ordered = keys[order]
-    ranks = np.empty(len(keys), dtype=np.int64)
-    ranks[order] = np.cumsum(np.concatenate([[0], ordered[1:] != ordered[:-1]]))
-    return ranks
+    new[candidates[order]] = number[first].take(np.cumsum(is_first) - 1)
+    return candidates[is_kept], new

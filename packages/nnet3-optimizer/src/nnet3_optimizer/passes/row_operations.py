@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from nnet3_compiler.commands import (
@@ -17,7 +17,8 @@ from nnet3_compiler.commands import (
     MatrixAdd,
     MatrixCopy,
 )
-from nnet3_compiler.declaration import Command
+from nnet3_compiler.declaration import OPCODE_COLUMN, Command
+from nnet3_optimizer.analysis.csr import Bools
 from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.operands import columns
@@ -62,26 +63,20 @@ def snip_row_operations(program: Program) -> Program:
         segment end
         free m1
     """
-    edit = Edit(program)
-    changed = False
-    for at, command in _commands(program, _SNIPPED):
-        values = _list_of(program, command)
-        is_used = _is_used(command, values)
-        used = np.flatnonzero(is_used)
-        if len(used) == len(values) or not _may_leave_out(program, at, command):
+    edit: Edit | None = None
+    for at, command, values in _commands(program, _SNIPPED, _may_be_snipped):
+        used = np.flatnonzero(_is_used(_list_operand(type(command))[0], values))
+        if not _may_leave_out(program, at, command):
             continue
+        edit = edit or Edit(program)
         if not len(used):
             edit.delete(at)
-            changed = True
             continue
         begin, end = int(used[0]), int(used[-1]) + 1
-        if end - begin == len(values):
-            continue
         target = "input" if isinstance(command, CopyToRowsMulti | AddToRowsMulti) else "output"
         part = edit.rows_of(getattr(command, target), begin, end - begin)
         _replace(edit, at, command, {target: part}, values[begin:end])
-        changed = True
-    return edit.program() if changed else program
+    return edit.program() if edit else program
 
 
 def split_row_operations(program: Program) -> Program:
@@ -123,27 +118,21 @@ def split_row_operations(program: Program) -> Program:
         free m1
         free m2
     """
-    edit = Edit(program)
-    changed = False
-    for at, command in _commands(program, _MULTI):
-        pairs = program.indexes_multi[command.indexes_multi]  # type: ignore[attr-defined]
+    edit: Edit | None = None
+    for at, command, pairs in _commands(program, _MULTI, _may_be_split):
         submatrix = pairs[:, 0]
         bounds = np.flatnonzero(submatrix[1:] != submatrix[:-1]) + 1
         if len(bounds) > 1 or (submatrix < 0).any():
             continue
-        edges = [0, *bounds.tolist(), len(pairs)]
-        pieces = [
-            _piece(edit, command, pairs[begin:end], begin)
-            for begin, end in itertools.pairwise(edges)
-            if _worth_splitting(command, pairs[begin:end, 1])
-        ]
-        if len(pieces) + 1 != len(edges):
+        ranges = [*itertools.pairwise([0, *bounds.tolist(), len(pairs)])]
+        if not all(_worth_splitting(command, pairs[begin:end, 1]) for begin, end in ranges):
             continue
+        edit = edit or Edit(program)
+        pieces = [_piece(edit, command, pairs[begin:end], begin) for begin, end in ranges]
         edit.replace(at, pieces[0])
         if len(pieces) > 1:
             edit.insert(at + 1, np.array([pieces[1].row], np.int32))
-        changed = True
-    return edit.program() if changed else program
+    return edit.program() if edit else program
 
 
 def simplify_row_operations(program: Program) -> Program:
@@ -177,10 +166,8 @@ def simplify_row_operations(program: Program) -> Program:
         segment end
         free m1
     """
-    edit = Edit(program)
-    changed = False
-    for at, command in _commands(program, (CopyRows, AddRows)):
-        values = _list_of(program, command)
+    edit: Edit | None = None
+    for at, command, values in _commands(program, (CopyRows, AddRows), _may_be_consecutive):
         used = np.flatnonzero(values >= 0)
         if not len(used):
             continue
@@ -191,6 +178,7 @@ def simplify_row_operations(program: Program) -> Program:
             continue
         if not (values[begin : begin + count] == np.arange(first, first + count)).all():
             continue
+        edit = edit or Edit(program)
         simpler = MatrixCopy if isinstance(command, CopyRows) else MatrixAdd
         edit.replace(
             at,
@@ -200,19 +188,56 @@ def simplify_row_operations(program: Program) -> Program:
                 alpha=command.alpha,  # type: ignore[attr-defined]
             ),
         )
-        changed = True
-    return edit.program() if changed else program
+    return edit.program() if edit else program
 
 
 _MULTI = (CopyRowsMulti, AddRowsMulti, CopyToRowsMulti, AddToRowsMulti)
 _SNIPPED = (AddRows, CopyRows, AddRowRanges, *_MULTI)
 
 
-def _commands(program: Program, types: tuple[type[Command], ...]) -> Iterator[tuple[int, Command]]:
-    by_opcode = {each.OPCODE: each for each in types}
-    for at in program.positions(*by_opcode).tolist():
-        row = program.table[at].tolist()
-        yield at, by_opcode[row[0]].from_row(row)
+def _commands(
+    program: Program, types: tuple[type[Command], ...], may_change: Callable[[str, Table], bool]
+) -> Iterator[tuple[int, Command, Table]]:
+    """Yields position, command and list of the commands that may have to be changed.
+
+    Args:
+        program: The program.
+        types: The types of commands to look at.
+        may_change: Whether there may be something to do for a list; a quick test. It is given the
+            name of its operand, too.
+    """
+    known: dict[tuple[str, int], bool] = {}
+    by_opcode = {each.OPCODE: (each, *_list_operand(each)) for each in types}
+    positions = program.positions(*by_opcode)
+    rows = program.table.take(positions, axis=0).tolist()
+    for at, row in zip(positions.tolist(), rows, strict=True):
+        command_type, name, column = by_opcode[row[OPCODE_COLUMN]]
+        values = getattr(program, name)[row[column]]
+        key = name, row[column]
+        if key not in known:
+            known[key] = may_change(name, values)
+        if known[key]:
+            yield at, command_type.from_row(row), values
+
+
+def _list_operand(command_type: type[Command]) -> tuple[str, int]:
+    """Returns the operand that is a list, called what a program calls such lists; its column."""
+    [found] = [item for item in columns(command_type).items() if item[0].startswith("indexes")]
+    return found
+
+
+def _may_be_snipped(name: str, values: Table) -> bool:
+    return not _is_used(name, values[:: max(1, len(values) - 1)]).all()  # the first and the last
+
+
+def _may_be_split(name: str, pairs: Table) -> bool:
+    named = {int(pairs[at, 0]) for at in (0, len(pairs) // 2, -1)}
+    return min(named) >= 0 and len(named) < 3
+
+
+def _may_be_consecutive(name: str, values: Table) -> bool:
+    first, last = int(values[0]), int(values[-1])
+    return first < 0 or last < 0 or last - first + 1 == len(values)
 
 
 def _may_leave_out(program: Program, at: int, command: Command) -> bool:
@@ -221,22 +246,13 @@ def _may_leave_out(program: Program, at: int, command: Command) -> bool:
     return not sets_to_zero or bool(program.analysis.writes_into_zeros[at])
 
 
-def _list_of(program: Program, command: Command) -> Table:
-    match command:
-        case CopyRows() | AddRows():
-            return program.indexes[command.indexes]
-        case AddRowRanges():
-            return program.indexes_ranges[command.indexes_ranges]
-        case _:
-            return program.indexes_multi[command.indexes_multi]  # type: ignore[attr-defined]
-
-
-def _is_used(command: Command, values: Table) -> np.ndarray:
-    used: np.ndarray
-    match command:
-        case CopyRows() | AddRows():
+def _is_used(name: str, values: Table) -> Bools:
+    """Returns for which entries of a list, the operand of this name, something is done."""
+    used: Bools
+    match name:
+        case "indexes":
             used = values >= 0
-        case AddRowRanges():
+        case "indexes_ranges":
             used = values[:, 1] > values[:, 0]
         case _:
             used = values[:, 0] > 0
@@ -245,15 +261,10 @@ def _is_used(command: Command, values: Table) -> np.ndarray:
 
 def _replace(edit: Edit, at: int, command: Command, changes: dict[str, int], values: Table) -> None:
     """Replaces a command by the same with other operands and another list."""
-    match command:
-        case CopyRows() | AddRows():
-            changes["indexes"] = edit.indexes(values)
-        case AddRowRanges():
-            changes["indexes_ranges"] = edit.indexes_ranges(values)
-        case _:
-            changes["indexes_multi"] = edit.indexes_multi(values)
-    for name, value in changes.items():
-        edit.table[at, columns(type(command))[name]] = value
+    name, _ = _list_operand(type(command))
+    changes[name] = getattr(edit, name)(values)
+    for operand, value in changes.items():
+        edit.table[at, columns(type(command))[operand]] = value
 
 
 def _worth_splitting(command: Command, rows: Table) -> bool:

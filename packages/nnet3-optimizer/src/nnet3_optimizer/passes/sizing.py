@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import attrs
 import numpy as np
 from nnet3_compiler.commands import AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
-from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.program import Program
 
@@ -59,8 +57,8 @@ def move_sizing_commands(program: Program) -> Program:
         ((DeallocMatrix.OPCODE,), last, 1),
     ):
         at = program.positions(*opcodes)
-        matrix = program.submatrices[program.table[at, FIRST_OPERAND_COLUMN], MATRIX]
+        matrix = program.layout.matrix_of.take(program.table[at, FIRST_OPERAND_COLUMN])
         used = use[matrix] >= 0
         place[at[used]] = 3 * use[matrix[used]] + shift
     order = np.argsort(place, kind="stable")
-    return attrs.evolve(program, table=program.table[order])
+    return program.in_order(order)

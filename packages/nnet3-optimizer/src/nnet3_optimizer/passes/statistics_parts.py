@@ -16,18 +16,29 @@ from nnet3_compiler.commands import (
     NoOperationMarker,
     Propagate,
 )
-from nnet3_compiler.declaration import ALPHA_COLUMN, FIRST_OPERAND_COLUMN, OPCODE_COLUMN, alpha_bits
+from nnet3_compiler.debug_info import MatrixDebugInfo
+from nnet3_compiler.declaration import (
+    ALPHA_COLUMN,
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
+    TABLE_WIDTH,
+    Command,
+    alpha_bits,
+)
+from nnet3_compiler.emission import command_rows
 from nnet3_descriptors.components import (
     StatisticsExtractionPrecomputedIndexes,
     StatisticsPoolingPrecomputedIndexes,
 )
 from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.analysis.uses import Uses
+from nnet3_optimizer.analysis.variables import MATRIX, NUM_COLS, NUM_ROWS, ROW_OFFSET, Table
 from nnet3_optimizer.debug_info import rows_of
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.loops import is_in_segments
 from nnet3_optimizer.memory.live import FLOAT_BYTES
+from nnet3_optimizer.operands import columns
 from nnet3_optimizer.passes.unused_matrices import without_unused_matrices
-from nnet3_optimizer.passes.uses import Uses
 from nnet3_optimizer.program import Program
 
 MOST_PARTS = 8
@@ -84,14 +95,14 @@ def split_statistics(program: Program, least_bytes: int = LEAST_BYTES) -> Progra
     pools = _pools(program)
     if not len(pools) or is_in_segments(program.table):
         return program
-    uses = Uses(program)
+    uses = program.analysis.uses
     edit = Edit(program)
     found = False
     for command in pools.tolist():
         chain = _Finder(program, uses).chain(command)
         parts = _parts(program, chain, least_bytes) if chain is not None else []
         if chain is not None and len(parts) > 1:
-            _Splitting(program, edit, chain).split(parts)
+            _Splitting(program, edit, chain, parts).split()
             found = True
     return without_unused_matrices(edit.program()) if found else program
 
@@ -249,6 +260,10 @@ class _Part(NamedTuple):
     pooled: slice
 
 
+_FRAMES, _, _POOLED = range(3)
+"""Positions in a `_Part`."""
+
+
 def _parts(program: Program, chain: _Chain, least_bytes: int) -> list[_Part]:
     """Returns the parts; fewer than two if it is not worth it or rule 2 fails."""
     pool: Any = program.precomputed_indexes[chain.pool.precomputed_indexes]
@@ -264,7 +279,7 @@ def _parts(program: Program, chain: _Chain, least_bytes: int) -> list[_Part]:
     ahead = np.minimum.accumulate(begin[::-1])[::-1]
     # A cut before row i of the output: all ranges before end where those from i on begin.
     cuts = np.flatnonzero(reach[:-1] == ahead[1:]) + 1
-    first, last = extract.forward_indexes.T.astype(np.int64)
+    first, last = extract.forward_indexes.T
     in_order = bool((first[1:] == last[:-1]).all())
     covered = in_order and first[0] == 0 and last[-1] == frames and (begin >= 0).all()
     if not covered or int(ahead[0]) != 0 or int(reach[-1]) != rows:
@@ -286,83 +301,147 @@ def _parts(program: Program, chain: _Chain, least_bytes: int) -> list[_Part]:
 class _Splitting:
     """Puts commands for parts in the place of those for all."""
 
-    def __init__(self, program: Program, edit: Edit, chain: _Chain) -> None:
+    def __init__(self, program: Program, edit: Edit, chain: _Chain, parts: list[_Part]) -> None:
         self.program = program
         self.edit = edit
         self.chain = chain
+        self.parts = parts
+        self._statistics, self._derivs, self._again = self._matrices()
+        self._extracting, self._pooling = self._precomputed()
 
-    def split(self, parts: list[_Part]) -> None:
+    def split(self) -> None:
         """Replaces the chain."""
         chain = self.chain
         at = [chain.extract_at, chain.pool_at, *chain.copies]
         if chain.pool_back is not None:
             at += [chain.pool_back_at, chain.extract_back_at]
         self.edit.delete(at)
-        for part in parts:
-            self._forward(part)
+        self._forward()
+        if chain.pool_back is not None and chain.extract_back is not None:
+            self._backward(chain.pool_back, chain.extract_back)
 
-    def _forward(self, part: _Part) -> None:
-        chain, rows = self.chain, _rows
-        frames = rows(self.edit, chain.extract.input, part.frames)
-        pooled = rows(self.edit, chain.pool.output, part.pooled)
-        extracting = self.edit.precomputed(self._extraction_indexes(part))
-        pooling = self.edit.precomputed(self._pooling_indexes(part))
-        statistics = self._matrix(part, chain.extract.output)
-        extract = attrs.evolve(
-            chain.extract, input=frames, output=statistics, precomputed_indexes=extracting
-        )
-        pool = attrs.evolve(
-            chain.pool, input=statistics, output=pooled, precomputed_indexes=pooling
-        )
-        commands = [
-            AllocMatrixZeroed(matrix=statistics),
-            extract,
-            pool,
-            DeallocMatrix(matrix=statistics),
+    def _matrices(self) -> tuple[Ids, Ids, Ids]:
+        """Adds matrices for the statistics of each part, their derivatives, and once more for them.
+
+        Returns:
+            The submatrices that cover them, (parts,) each; empty without backward part.
+        """
+        chain = self.chain
+        likes = [chain.extract.output]
+        if chain.pool_back is not None:
+            likes.append(chain.pool_back.input_deriv)
+            if chain.pool_back.input_value:
+                likes.append(chain.extract.output)
+        whole = [self.program.submatrices[like].tolist() for like in likes]
+        infos: list[MatrixDebugInfo | None] = [None] * (len(likes) * len(self.parts))
+        if self.program.debug_info:
+            known = [self.program.debug_info[each[MATRIX]] for each in whole]
+            infos = [
+                rows_of(info, part.statistics.start, part.statistics.stop)
+                for part in self.parts
+                for info in known
+            ]
+        sizes = [
+            (part.statistics.stop - part.statistics.start, each[NUM_COLS])
+            for part in self.parts
+            for each in whole
         ]
-        self._insert(chain.pool_at, commands)
-        if chain.pool_back is None or chain.extract_back is None:
-            return
-        derivs = self._matrix(part, chain.pool_back.input_deriv)
-        pool_back = attrs.evolve(
-            chain.pool_back,
-            precomputed_indexes=pooling,
-            output_value=self._if_given(chain.pool_back.output_value, part.pooled),
-            output_deriv=rows(self.edit, chain.pool_back.output_deriv, part.pooled),
-            input_deriv=derivs,
+        _, added = self.edit.matrices(sizes, infos)
+        columns_of_parts = list(added.reshape(len(self.parts), len(likes)).T)
+        nothing = added[:0]
+        statistics, derivs, again = [*columns_of_parts, nothing, nothing][:3]
+        return statistics, derivs, again
+
+    def _precomputed(self) -> tuple[Ids, Ids]:
+        """Adds the indexes of each part for extraction and for pooling, (parts,) each."""
+        numbers = [
+            (
+                self.edit.precomputed(self._extraction_indexes(part)),
+                self.edit.precomputed(self._pooling_indexes(part)),
+            )
+            for part in self.parts
+        ]
+        extracting, pooling = np.array(numbers, dtype=np.int64).T
+        return extracting, pooling
+
+    def _forward(self) -> None:
+        """Extracts and pools part by part."""
+        chain = self.chain
+        pool = self._like(
+            chain.pool_at,
+            Propagate,
+            input=self._statistics,
+            output=self._rows(chain.pool.output, _POOLED),
+            precomputed_indexes=self._pooling,
         )
+        extract = self._extract(self._statistics)
+        free = self._sizing(DeallocMatrix, self._statistics)
+        allocate = self._sizing(AllocMatrixZeroed, self._statistics)
+        self._insert(chain.pool_at, [allocate, extract, pool, free])
+
+    def _backward(self, pool_back: _Backward, extract_back: _Backward) -> None:
+        """Extracts again where need be, and takes derivatives from pooled rows to frames."""
+        chain, is_again = self.chain, bool(pool_back.input_value)
         commands = []
-        if chain.pool_back.input_value:
-            again = self._matrix(part, chain.extract.output)
-            commands += [AllocMatrixZeroed(matrix=again), attrs.evolve(extract, output=again)]
-            pool_back = attrs.evolve(pool_back, input_value=again)
-        extract_back = attrs.evolve(
-            chain.extract_back,
-            precomputed_indexes=extracting,
-            input_value=self._if_given(chain.extract_back.input_value, part.frames),
-            output_deriv=derivs,
-            input_deriv=rows(self.edit, chain.extract_back.input_deriv, part.frames),
+        if is_again:
+            allocate = self._sizing(AllocMatrixZeroed, self._again)
+            commands += [allocate, self._extract(self._again)]
+        back = self._like(
+            chain.pool_back_at,
+            Backprop,
+            precomputed_indexes=self._pooling,
+            output_value=self._rows(pool_back.output_value, _POOLED),
+            output_deriv=self._rows(pool_back.output_deriv, _POOLED),
+            input_deriv=self._derivs,
+            input_value=self._again if is_again else 0,
         )
-        commands += [AllocMatrixZeroed(matrix=derivs), pool_back]
-        if pool_back.input_value:
-            commands.append(DeallocMatrix(matrix=pool_back.input_value))
-        commands += [extract_back, DeallocMatrix(matrix=derivs)]
+        commands += [self._sizing(AllocMatrixZeroed, self._derivs), back]
+        if is_again:
+            commands.append(self._sizing(DeallocMatrix, self._again))
+        back = self._like(
+            chain.extract_back_at,
+            Backprop,
+            precomputed_indexes=self._extracting,
+            input_value=self._rows(extract_back.input_value, _FRAMES),
+            output_deriv=self._derivs,
+            input_deriv=self._rows(extract_back.input_deriv, _FRAMES),
+        )
+        commands += [back, self._sizing(DeallocMatrix, self._derivs)]
         self._insert(chain.extract_back_at, commands)
 
-    def _insert(self, before: int, commands: list[Any]) -> None:
-        self.edit.insert(before, np.array([command.row for command in commands], np.int32))
+    def _extract(self, output: Ids) -> Table:
+        """The commands that extract the statistics of each part."""
+        return self._like(
+            self.chain.extract_at,
+            Propagate,
+            input=self._rows(self.chain.extract.input, _FRAMES),
+            output=output,
+            precomputed_indexes=self._extracting,
+        )
 
-    def _if_given(self, submatrix: int, part: slice) -> int:
-        return _rows(self.edit, submatrix, part) if submatrix else 0
+    def _like(self, command: int, command_type: type[Command], **operands: Ids | int) -> Table:
+        """Returns a command once for each part, with other operands."""
+        rows = np.repeat(self.program.table[[command]], len(self.parts), axis=0)
+        for name, values in operands.items():
+            rows[:, columns(command_type)[name]] = values
+        return rows
 
-    def _matrix(self, part: _Part, like: int) -> int:
-        """Adds a matrix for the statistics of a part, or their derivatives."""
-        matrix, _, _, _, cols = self.edit.submatrix(like)
-        info = None
-        if self.program.debug_info:
-            begin, end = part.statistics.start, part.statistics.stop
-            info = rows_of(self.program.debug_info[matrix], begin, end)
-        return self.edit.matrix(part.statistics.stop - part.statistics.start, cols, info)
+    def _sizing(self, command_type: type[Command], matrices: Ids) -> Table:
+        return command_rows(command_type, len(matrices), matrix=matrices)
+
+    def _insert(self, before: int, commands: list[Table]) -> None:
+        """Inserts commands of each part: all those of the first one, then those of the next."""
+        self.edit.insert(before, np.stack(commands, axis=1).reshape(-1, TABLE_WIDTH))
+
+    def _rows(self, submatrix: int, which: int) -> Ids | int:
+        """Returns the rows of a submatrix that belong to each part; 0 for submatrix 0."""
+        if not submatrix:
+            return 0
+        rows = np.repeat(self.program.submatrices[[submatrix]], len(self.parts), axis=0)
+        start = [part[which].start for part in self.parts]
+        rows[:, ROW_OFFSET] += np.array(start, np.int32)
+        rows[:, NUM_ROWS] = np.subtract([part[which].stop for part in self.parts], start)
+        return self.edit.submatrices(rows)
 
     def _extraction_indexes(self, part: _Part) -> StatisticsExtractionPrecomputedIndexes:
         indexes: Any = self.program.precomputed_indexes[self.chain.extract.precomputed_indexes]
@@ -383,7 +462,3 @@ class _Splitting:
             forward_indexes=indexes.forward_indexes[part.pooled] - np.int32(part.statistics.start),
             backward_indexes=backward,
         )
-
-
-def _rows(edit: Edit, submatrix: int, rows: slice) -> int:
-    return edit.rows_of(submatrix, rows.start, rows.stop - rows.start)

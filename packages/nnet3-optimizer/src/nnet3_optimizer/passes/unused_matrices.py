@@ -13,7 +13,6 @@ from nnet3_compiler.commands import (
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
 from nnet3_optimizer.analysis.csr import Bools, where
 from nnet3_optimizer.analysis.kinds import CommandKinds
-from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.program import Program
 
 SIZING = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix, SwapMatrix)
@@ -29,15 +28,15 @@ def sizing_without_use(program: Program, needed: Bools) -> Bools:
     """
     is_sizing = SIZING.among(program.opcodes)
     accesses = program.analysis.submatrix_accesses
-    counts = (needed & ~is_sizing)[accesses.command]
+    counts = (needed & ~is_sizing).take(accesses.command)
+    matrix_of = program.layout.matrix_of
     used = np.zeros(len(program.matrices), dtype=np.bool_)
-    used[program.submatrices[accesses.submatrix[counts], MATRIX]] = True
+    used[matrix_of.take(accesses.submatrix[counts])] = True
     swaps = program.positions(SwapMatrix.OPCODE)
     for column in (0, 1):
-        operand = program.table[swaps, FIRST_OPERAND_COLUMN + column]
-        used[program.submatrices[operand, MATRIX]] = True
+        used[matrix_of[program.table[swaps, FIRST_OPERAND_COLUMN + column]]] = True
     sizing = where(is_sizing)
-    matrix = program.submatrices[program.table[sizing, FIRST_OPERAND_COLUMN], MATRIX]
+    matrix = matrix_of.take(program.table[sizing, FIRST_OPERAND_COLUMN])
     without = np.zeros(len(program.table), dtype=np.bool_)
     without[sizing] = ~used[matrix]
     return without
@@ -46,4 +45,6 @@ def sizing_without_use(program: Program, needed: Bools) -> Bools:
 def without_unused_matrices(program: Program) -> Program:
     """Returns the program without the sizing commands of matrices that nothing accesses."""
     unused = sizing_without_use(program, np.ones(len(program.table), dtype=np.bool_))
-    return attrs.evolve(program, table=program.table[~unused]) if unused.any() else program
+    if not unused.any():
+        return program
+    return attrs.evolve(program, table=program.table.compress(~unused, axis=0))

@@ -7,7 +7,7 @@ import numpy as np
 from nnet3_compiler.commands import AllocMatrixUndefined, AllocMatrixZeroed
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
 from nnet3_optimizer.analysis.accesses import WRITE
-from nnet3_optimizer.analysis.variables import MATRIX
+from nnet3_optimizer.analysis.csr import where
 from nnet3_optimizer.program import Program
 
 
@@ -45,18 +45,17 @@ def remove_needless_zeroing(program: Program) -> Program:
     at = program.positions(AllocMatrixZeroed.OPCODE)
     if not len(at):
         return program
-    matrix = program.submatrices[program.table[at, FIRST_OPERAND_COLUMN], MATRIX]
-    lists = analysis.nontrivial_accesses
-    accessed = lists.is_accessed
-    starts = lists.splits[:-1]
-    is_output = analysis.lifetimes.is_output[analysis.variables.matrix]
-    needs_zero = is_output & ~accessed
-    needs_zero[accessed] = lists.access[starts[accessed]] != WRITE
+    matrix = program.layout.matrix_of[program.table[at, FIRST_OPERAND_COLUMN]]
+    first_access = np.append(analysis.variable_accesses.access, 0).take(analysis.first_use)
+    variable = where(first_access != WRITE)
+    owner = analysis.variables.matrix.take(variable)
+    needs_zero = (first_access[variable] != 0) | analysis.lifetimes.is_output[owner]
     matrix_needs_zero = np.zeros(len(program.matrices), dtype=np.bool_)
-    matrix_needs_zero[analysis.variables.matrix[needs_zero]] = True
+    matrix_needs_zero[owner[needs_zero]] = True
     needless = at[~matrix_needs_zero[matrix]]
     if not len(needless):
         return program
     table = program.table.copy()
     table[needless, OPCODE_COLUMN] = AllocMatrixUndefined.OPCODE
-    return attrs.evolve(program, table=table)
+    # Allocation is no use of a matrix.
+    return attrs.evolve(program, table=table).knowing(matrix_use=analysis.matrix_use)

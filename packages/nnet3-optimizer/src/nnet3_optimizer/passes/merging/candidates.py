@@ -14,8 +14,7 @@ from nnet3_compiler.declaration import (
     alpha_bits,
 )
 from nnet3_descriptors.components.properties import ComponentProperties as Property
-from nnet3_optimizer.analysis.csr import Bools, Ids
-from nnet3_optimizer.analysis.variables import overlap
+from nnet3_optimizer.analysis.csr import Bools, Ids, ordering
 from nnet3_optimizer.operands import operand
 from nnet3_optimizer.program import Program
 
@@ -88,7 +87,7 @@ def find_candidates(program: Program, options: MergingOptions) -> Candidates:
     if options.backprop_in_place:
         found.append(_backward(program))
     command, s1, s2, is_assignment = map(np.concatenate, zip(*found, strict=True))
-    order = np.argsort(command)
+    order = ordering(command)
     return Candidates(
         command[order],
         s1[order],
@@ -116,6 +115,6 @@ def _backward(program: Program) -> tuple[Ids, Ids, Ids, Bools]:
     apart = np.ones(len(at), np.bool_)
     for value in values if len(at) else ():
         for deriv in (output_deriv, input_deriv):
-            apart &= ~overlap(program.submatrices[value], program.submatrices[deriv])
+            apart &= ~program.layout.overlap(value, deriv)
     none = np.zeros(len(at), np.bool_)
     return at[apart], output_deriv[apart], input_deriv[apart], none[apart]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from nnet3_compiler.commands import (
+    SCHEMA,
     CompressMatrix,
     DecompressMatrix,
     Propagate,
@@ -12,11 +13,11 @@ from nnet3_compiler.commands import (
 )
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, Command
 from nnet3_descriptors.components.properties import ComponentProperties as Property
-from nnet3_optimizer.analysis.accesses import WRITE, AccessLists
+from nnet3_optimizer.analysis.accesses import NEVER, WRITE
 from nnet3_optimizer.analysis.csr import Bools, Csr, Ids, where
-from nnet3_optimizer.analysis.variables import MATRIX, NUM_COLS
-from nnet3_optimizer.operands import operand
-from nnet3_optimizer.passes.merging.candidates import BACKWARD, Candidates, running
+from nnet3_optimizer.analysis.kinds import CommandKinds
+from nnet3_optimizer.operands import columns
+from nnet3_optimizer.passes.merging.candidates import BACKWARD, Candidates
 from nnet3_optimizer.program import Program
 
 _CONTIGUOUS_OPERANDS: tuple[tuple[Property, tuple[type[Command], ...], str], ...] = (
@@ -31,7 +32,17 @@ _CONTIGUOUS_OPERANDS: tuple[tuple[Property, tuple[type[Command], ...], str], ...
 )
 """Operands whose rows have to follow each other without a gap, by what the component needs."""
 
-_PACKS = (CompressMatrix.OPCODE, DecompressMatrix.OPCODE)
+_CONTIGUOUS = int(Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS)
+
+_NEEDED = np.zeros(SCHEMA.kind.shape, dtype=np.int32)
+for _property, _types, _name in _CONTIGUOUS_OPERANDS:
+    for _type in _types:
+        _NEEDED[_type.OPCODE, columns(_type)[_name]] = int(_property)
+_RUNS = _NEEDED.any(axis=1)
+"""By opcode and column the property of a component that needs contiguous rows there, or 0."""
+
+_TYING = CommandKinds.of(CompressMatrix, DecompressMatrix, SwapMatrix)
+_SECOND = FIRST_OPERAND_COLUMN + 1
 
 
 # -- by place --------------------------------------------------------------------------------------
@@ -45,48 +56,42 @@ def legal_by_place(program: Program, c: Candidates, contiguous: Bools) -> Candid
         c: The candidates.
         contiguous: (M,) bool, what `contiguous_matrices` returns.
     """
-    submatrices, is_whole = program.submatrices, program.layout.is_whole
-    m1, m2 = submatrices[c.s1, MATRIX], submatrices[c.s2, MATRIX]
-    whole1, whole2 = is_whole[c.s1], is_whole[c.s2]
+    layout = program.layout
+    m1, m2 = layout.matrix_of[c.s1], layout.matrix_of[c.s2]
+    whole1, whole2 = layout.is_whole[c.s1], layout.is_whole[c.s2]
     is_input = program.analysis.lifetimes.is_input
     is_output = program.analysis.lifetimes.is_output
     legal = (c.s1 > 0) & (c.s2 > 0) & (m1 != m2)
     legal &= ~(is_input[m1] & is_input[m2]) & ~(is_output[m1] & is_output[m2])
-    tied = _tied_matrices(program)
-    legal &= ~tied[m1] & ~tied[m2]
     outside = is_input | is_output
+    tied = _tied_matrices(program)
+    if len(tied):
+        legal &= ~np.isin(m1, tied) & ~np.isin(m2, tied)
     legal &= ~(outside[m1] | outside[m2]) | (whole1 & whole2)
-    left = c.left & legal & whole2 & (full_width(program, c.s1) | ~contiguous[m2])
-    right = c.right & legal & whole1 & (full_width(program, c.s2) | ~contiguous[m1])
+    left = c.left & legal & whole2 & (layout.is_full_width[c.s1] | ~contiguous[m2])
+    right = c.right & legal & whole1 & (layout.is_full_width[c.s2] | ~contiguous[m1])
     return c._replace(left=left, right=right).where(left | right)
 
 
-def _tied_matrices(program: Program) -> Bools:
-    """Which matrices are compressed or handed over, and so have to stay what they are."""
-    tied = np.zeros(len(program.matrices), np.bool_)
-    packs, swaps = program.positions(*_PACKS), program.positions(SwapMatrix.OPCODE)
-    for at, column in ((packs, 0), (swaps, 0), (swaps, 1)):
-        tied[program.submatrices[program.table[at, FIRST_OPERAND_COLUMN + column], MATRIX]] = True
+def _tied_matrices(program: Program) -> Ids:
+    """The matrices that are compressed or handed over, and so have to stay what they are."""
+    at = _TYING.positions(program.opcodes)
+    swaps = at[program.opcodes[at] == SwapMatrix.OPCODE]
+    first, second = program.table[at, FIRST_OPERAND_COLUMN], program.table[swaps, _SECOND]
+    tied: Ids = program.layout.matrix_of[np.concatenate([first, second])]
     return tied
-
-
-def full_width(program: Program, submatrix: Ids) -> Bools:
-    """Returns which of these submatrices have all columns of their matrices."""
-    columns = program.matrices[:, 1][program.submatrices[submatrix, MATRIX]]
-    full: Bools = program.submatrices[submatrix, NUM_COLS] == columns
-    return full
 
 
 def contiguous_matrices(program: Program) -> Bools:
     """Which matrices have rows that a component needs to follow each other without a gap."""
     wanted = np.zeros(len(program.matrices), np.bool_)
-    needed = int(np.bitwise_or.reduce(program.component_properties))
-    for property_, types, name in _CONTIGUOUS_OPERANDS:
-        if needed & int(property_):
-            at = running(program, property_, *types)
-            values = operand(program.table, at, types[0], name)
-            wanted[program.submatrices[values, MATRIX]] = True
-    wanted[0] = False
+    if np.bitwise_or.reduce(program.component_properties) & _CONTIGUOUS:
+        at = where(_RUNS.take(program.opcodes))
+        rows = program.table.take(at, axis=0)
+        properties = program.component_properties.take(rows[:, FIRST_OPERAND_COLUMN])
+        is_needed = (_NEEDED.take(program.opcodes[at], axis=0) & properties[:, None]) != 0
+        wanted[program.layout.matrix_of.take(rows[is_needed])] = True
+        wanted[0] = False
     return wanted
 
 
@@ -101,10 +106,9 @@ def legal_by_time(program: Program, c: Candidates) -> tuple[Candidates, Bools]:
     """
     analysis = program.analysis
     of_s1, of_s2 = (analysis.variables.of_submatrices(s) for s in (c.s1, c.s2))
-    first = analysis.nontrivial_accesses.first(absent=len(program.table))
-    is_first = _least(first, of_s2) == c.command
+    is_first = _least(analysis.first_user, of_s2) == c.command
     is_last = _greatest(analysis.variable_accesses.last(), of_s1) == c.command
-    m1 = program.submatrices[c.s1, MATRIX]
+    m1 = program.layout.matrix_of[c.s1]
     legal = is_first & ~(c.is_assignment & analysis.lifetimes.is_output[m1])
     shared = where(legal & ~is_last & c.is_assignment)
     legal &= is_last
@@ -115,22 +119,29 @@ def legal_by_time(program: Program, c: Candidates) -> tuple[Candidates, Bools]:
 
 def _stay_equal(program: Program, c: Candidates) -> Bools:
     """Returns for which copies with scale 1 both sides stay what they are while s1 is used."""
-    analysis = program.analysis
-    every = analysis.variable_accesses
-    of_s1 = analysis.variables.of_submatrices(c.s1)
-    last_use = _greatest(every.last(), of_s1)
-    writes = every.only((every.access & WRITE) != 0)
-    safe = _greatest(writes.last(), of_s1) < c.command
-    safe &= last_use < _invalidated(program, c, writes)
+    analysis, variables = program.analysis, program.analysis.variables
+    lists = analysis.variable_accesses
+    of_s1, of_s2 = variables.of_submatrices(c.s1), variables.of_submatrices(c.s2)
+    writes = where((lists.access & WRITE) != 0)
+    last_write = np.full(len(variables), NEVER, dtype=np.int64)
+    # Of several assignments to one element the last one holds.
+    last_write[lists.thing.take(writes)] = lists.command.take(writes)
+    last_use = _greatest(lists.last(), of_s1)
+    freed = analysis.lifetimes.deallocate[program.layout.matrix_of[c.s2]]
+    safe = _greatest(last_write, of_s1) < c.command
+    safe &= (last_use < freed) | (freed < 0)
+    # Only where s2 is written to again it is asked when.
+    again = where(safe & (_greatest(last_write, of_s2) > c.command))
+    if len(again):
+        safe[again] = last_use[again] < _written_again(program, c.where(again))
     return safe
 
 
-def _invalidated(program: Program, c: Candidates, writes: AccessLists) -> Ids:
-    """The first command after C that writes to s2, or frees m2, for each candidate."""
+def _written_again(program: Program, c: Candidates) -> Ids:
+    """The first command after C that writes to s2, for each candidate."""
     num_commands = len(program.table)
     analysis = program.analysis
-    freed = analysis.lifetimes.deallocate[program.submatrices[c.s2, MATRIX]]
-    limit = np.where(freed < 0, num_commands, freed)
+    writes = analysis.variable_accesses.only((analysis.variable_accesses.access & WRITE) != 0)
     of_s2 = analysis.variables.of_submatrices(c.s2)
     keys = writes.thing * (num_commands + 1) + writes.command
     counts = of_s2.splits[1:] - of_s2.splits[:-1]
@@ -140,7 +151,7 @@ def _invalidated(program: Program, c: Candidates, writes: AccessLists) -> Ids:
     following = np.full(len(place), num_commands, dtype=np.int64)
     exists = place < ends
     following[exists] = writes.command[place[exists]]
-    earliest: Ids = np.minimum(limit, np.minimum.reduceat(following, of_s2.splits[:-1]))
+    earliest: Ids = np.minimum.reduceat(following, of_s2.splits[:-1])
     return earliest
 
 

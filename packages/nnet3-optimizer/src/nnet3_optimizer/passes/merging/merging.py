@@ -28,7 +28,7 @@ from nnet3_optimizer.passes.merging.legality import (
     legal_by_place,
     legal_by_time,
 )
-from nnet3_optimizer.passes.merging.placement import placement
+from nnet3_optimizer.passes.merging.placement import Placement
 from nnet3_optimizer.passes.merging.selection import select
 from nnet3_optimizer.program import Program
 
@@ -62,7 +62,7 @@ def merge_variables(program: Program, options: MergingOptions | None = None) -> 
     where the input was, and freed where the last of the two was, unless it is an output.
 
     Merges are made in rounds: all that leave each other legal at once (see `selection`). A merge
-    never makes another one legal, so there is another round only for what was legal and put off.
+    never makes another one legal, so a later round looks only at what was legal and put off.
 
     Before::
 
@@ -97,35 +97,38 @@ def merge_variables(program: Program, options: MergingOptions | None = None) -> 
     """
     if is_loop(program.table):
         return program
-    while True:
-        contiguous = contiguous_matrices(program)
-        candidates = find_candidates(program, options or MergingOptions())
+    candidates = find_candidates(program, options or MergingOptions())
+    contiguous = contiguous_matrices(program)
+    while len(candidates.command):
         candidates = legal_by_place(program, candidates, contiguous)
         if not len(candidates.command):
-            return program
+            break
         legal, is_last = legal_by_time(program, candidates)
         if not len(legal.command):
-            return program
-        chosen = select(program, legal, is_last, contiguous)
-        program = _merged(program, chosen)
-        if len(chosen.command) == len(legal.command):
-            return program
+            break
+        is_chosen, placed = select(program, legal, is_last, contiguous)
+        put_off = legal.where(~is_chosen)
+        program, number = _merged(program, legal.where(is_chosen), placed)
+        contiguous[placed.root[contiguous]] = True
+        candidates = put_off._replace(command=number[put_off.command])
+    return program
 
 
-def _merged(program: Program, merges: Candidates) -> Program:
-    """Returns the program with these merges made."""
-    placed = placement(program, merges)
+def _merged(program: Program, merges: Candidates, placed: Placement) -> tuple[Program, Ids]:
+    """Returns the program with these merges made, and where each command of before is, (C,)."""
     sizes = np.bincount(placed.root)
     members = where(sizes[placed.root] > 1)
     table = program.table.copy()
     table[merges.command[merges.is_assignment], OPCODE_COLUMN] = NoOperation.OPCODE
     _merge_allocations(program, table, members, placed.root)
     _merge_deallocations(program, table, members, placed.root)
-    table = table[table[:, OPCODE_COLUMN] != NoOperation.OPCODE]
-    submatrices = placed.of_submatrices(program.submatrices)
-    return attrs.evolve(
-        program, table=table, layout=attrs.evolve(program.layout, submatrices=submatrices)
+    kept = table[:, OPCODE_COLUMN] != NoOperation.OPCODE
+    merged = attrs.evolve(
+        program,
+        table=table.compress(kept, axis=0),
+        layout=attrs.evolve(program.layout, submatrices=placed.of_submatrices(program.submatrices)),
     )
+    return merged, kept.cumsum() - 1
 
 
 def _merge_allocations(program: Program, table: Table, members: Ids, root: Ids) -> None:

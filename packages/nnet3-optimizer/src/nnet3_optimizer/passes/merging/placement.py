@@ -25,11 +25,11 @@ class Placement(NamedTuple):
 
     def of_submatrices(self, submatrices: Table) -> Table:
         """Returns the submatrices, (S, 5), where they are now."""
-        matrix = submatrices[:, MATRIX]
+        matrix = submatrices[:, MATRIX].astype(np.int64)
         moved = submatrices.copy()
-        moved[:, MATRIX] = self.root[matrix]
-        moved[:, ROW_OFFSET] += self.row[matrix].astype(np.int32)
-        moved[:, COL_OFFSET] += self.col[matrix].astype(np.int32)
+        moved[:, MATRIX] = self.root.take(matrix)
+        moved[:, ROW_OFFSET] += self.row.astype(np.int32).take(matrix)
+        moved[:, COL_OFFSET] += self.col.astype(np.int32).take(matrix)
         return moved
 
 
@@ -42,7 +42,8 @@ def equal_matrices(program: Program, c: Candidates) -> Ids:
     either = c.left & c.right
     equal = np.arange(len(program.matrices))
     # Each matrix is written by at most one candidate, so these are chains.
-    equal[program.submatrices[c.s2[either], MATRIX]] = program.submatrices[c.s1[either], MATRIX]
+    matrix_of = program.layout.matrix_of
+    equal[matrix_of[c.s2[either]]] = matrix_of[c.s1[either]]
     while True:
         further = equal[equal]
         if np.array_equal(further, equal):
@@ -67,7 +68,7 @@ def placement(program: Program, c: Candidates) -> Placement:
     """Returns where all matrices lie after these merges, no two of which move the same."""
     equal = equal_matrices(program, c)
     one_way = c.where(c.left != c.right)
-    place = program.submatrices[np.where(one_way.left, one_way.s1, one_way.s2)]
+    place = program.submatrices.take(np.where(one_way.left, one_way.s1, one_way.s2), axis=0)
     gone = equal[_gone(program, one_way)]
     root = np.arange(len(equal))
     row, col = np.zeros((2, len(equal)), dtype=np.int64)
@@ -80,7 +81,6 @@ def placement(program: Program, c: Candidates) -> Placement:
         row, col, root = row + row[root], col + col[root], further
 
 
-def _gone(program: Program, c: Candidates) -> Table:
+def _gone(program: Program, c: Candidates) -> Ids:
     """The matrix that moves, of each candidate that can be merged in one way only."""
-    matrix: Table = program.submatrices[np.where(c.left, c.s2, c.s1), MATRIX]
-    return matrix
+    return program.layout.matrix_of[np.where(c.left, c.s2, c.s1)]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 from nnet3_optimizer.analysis.csr import Bools, Csr, Ids, ordering, where
-from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.passes.merging.candidates import Candidates
-from nnet3_optimizer.passes.merging.legality import full_width
-from nnet3_optimizer.passes.merging.placement import first_of_each_matrix, placement
+from nnet3_optimizer.passes.merging.placement import Placement, first_of_each_matrix, placement
 from nnet3_optimizer.program import Program
 
 
-def select(program: Program, c: Candidates, is_last: Bools, contiguous: Bools) -> Candidates:
+def select(
+    program: Program, c: Candidates, is_last: Bools, contiguous: Bools
+) -> tuple[Bools, Placement]:
     """Chooses legal candidates that stay legal when all of them are merged.
 
     If C is the last access to s1, one life ends where another begins. Merging such candidates
@@ -25,25 +25,31 @@ def select(program: Program, c: Candidates, is_last: Bools, contiguous: Bools) -
         c: Legal candidates.
         is_last: (candidates,) bool, whether C is the last access to s1.
         contiguous: (M,) bool, matrices with rows that have to follow each other without a gap.
+
+    Returns:
+        Which candidates are chosen, (candidates,) bool, and where their merges put all matrices.
     """
     chosen = np.arange(len(c.command))
     if not is_last.all():
         chosen = _without_conflicts(program, c, ~is_last)
     chosen = chosen[first_of_each_matrix(program, c.where(chosen))]
-    broken = _broken(program, c.where(chosen), contiguous)
+    placed = placement(program, c.where(chosen))
+    broken = _broken(program, c.where(chosen), placed.root, contiguous)
     if broken.any():
         pieces = chosen[broken]
         everything = np.ones(len(pieces), dtype=np.bool_)
         pieces = pieces[_without_conflicts(program, c.where(pieces), everything)]
         chosen = np.sort(np.concatenate([chosen[~broken], pieces]))
-    return c.where(chosen)
+        placed = placement(program, c.where(chosen))
+    is_chosen = np.zeros(len(c.command), dtype=np.bool_)
+    is_chosen[chosen] = True
+    return is_chosen, placed
 
 
-def _broken(program: Program, c: Candidates, contiguous: Bools) -> Bools:
+def _broken(program: Program, c: Candidates, root: Ids, contiguous: Bools) -> Bools:
     """Returns which candidates belong to several that break a rule together, (candidates,) bool."""
     lifetimes = program.analysis.lifetimes
-    root = placement(program, c).root
-    m1 = program.submatrices[c.s1, MATRIX]
+    m1 = program.layout.matrix_of[c.s1]
     group = root[m1]
 
     def count(of: Ids) -> Ids:
@@ -56,7 +62,7 @@ def _broken(program: Program, c: Candidates, contiguous: Bools) -> Bools:
     breaks = (inputs > 1) | (outputs > 1) | ((inputs + outputs > 0) & (in_part + from_output > 0))
     if contiguous.any():
         kept = np.where(c.left, c.s1, c.s2)
-        narrow = count(group[~full_width(program, kept)])
+        narrow = count(group[~program.layout.is_full_width[kept]])
         breaks |= (count(root[contiguous]) > 0) & (narrow > 0)
     breaks &= count(group) > 1
     is_broken: Bools = breaks[group]
@@ -107,4 +113,4 @@ def _without_conflicts(program: Program, c: Candidates, alone: Bools) -> Ids:
 
 def _owners(lists: Csr) -> Ids:
     """The list that each value is in."""
-    return np.repeat(np.arange(len(lists.splits) - 1), lists.splits[1:] - lists.splits[:-1])
+    return np.arange(len(lists.splits) - 1).repeat(lists.splits[1:] - lists.splits[:-1])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import attrs
 import numpy as np
+from nnet3_compiler.arrays import expand_ranges
 from nnet3_compiler.commands import (
     AddRows,
     CopyRows,
@@ -19,11 +21,13 @@ from nnet3_compiler.declaration import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
+    TABLE_WIDTH,
     alpha_bits,
     alpha_value,
 )
-from nnet3_optimizer.analysis.csr import Bools, Ids, positions_in_lists, splits_of, where
+from nnet3_optimizer.analysis.csr import Ids, where
 from nnet3_optimizer.analysis.kinds import CommandKinds
+from nnet3_optimizer.analysis.uses import Reads
 from nnet3_optimizer.analysis.variables import (
     COL_OFFSET,
     MATRIX,
@@ -33,7 +37,7 @@ from nnet3_optimizer.analysis.variables import (
     Table,
 )
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.passes.uses import Uses
+from nnet3_optimizer.operands import columns
 from nnet3_optimizer.program import Program
 
 _COPIES = CommandKinds.of(MatrixCopy, CopyRows, CopyRowsMulti, SetConst)
@@ -49,7 +53,14 @@ _ADDITIONS = {
 
 _OUTPUT, _INPUT, _INDEXES = range(FIRST_OPERAND_COLUMN, FIRST_OPERAND_COLUMN + 3)
 _ONE = alpha_bits(1.0)
+_PROPAGATE, _OF_PROPAGATE = columns(Propagate), ("component", "input", "output")
 NOTHING = 0
+NO_ROW = -1
+
+Steps = list[list[int]]
+"""Rows of the table of commands."""
+
+_Value = TypeVar("_Value")
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -60,7 +71,7 @@ class Recipe:
         matrix: The matrix.
         last_forward, first_backward: The last command of the forward part and the first of the
             backward part that use it; between the two its memory is free.
-        steps: (N, TABLE_WIDTH) commands that write all that is looked at later.
+        steps: The rows of the commands that write all that is looked at later.
         sources: The matrices that they read, other than the matrix itself.
         part: The submatrix that is kept in a matrix of its own, from which the rest is copied; 0 if
             nothing is. The steps name it where they read it.
@@ -69,7 +80,7 @@ class Recipe:
     matrix: int
     last_forward: int
     first_backward: int
-    steps: Table
+    steps: Steps
     sources: tuple[int, ...]
     part: int = NOTHING
 
@@ -81,242 +92,284 @@ class RecipeBook:
     that stay without use.
     """
 
-    def __init__(self, program: Program, marker: int, edit: Edit, as_bits: Ids) -> None:
-        """Prepares to look.
+    def __init__(
+        self, program: Program, marker: int, edit: Edit, candidates: Ids, as_bits: Ids
+    ) -> None:
+        """Looks at all candidates at once for what may serve to make them again.
 
         Args:
             program: The program.
             marker: The command between the two parts.
             edit: Gets what recipes need.
+            candidates: Matrices that both parts use.
             as_bits: Matrices that will not be kept as they are, but as bits.
         """
         self.program = program
-        self.as_bits = frozenset(as_bits.tolist())
-        self.marker = marker
+        self._as_bits = frozenset(as_bits.tolist())
         self.edit = edit
-        self.uses = Uses(program)
-        # Which matrices are worth a look, for each kind of recipe.
-        forward = self.uses.command < marker
-        rows = program.table[self.uses.command]
-        kinds, writes = rows[:, OPCODE_COLUMN], self.uses.writes
-        reads = forward & ~writes & (rows[:, ALPHA_COLUMN] == _ONE)
-        self._is_made_of_copies = self._matrices(forward & writes & _COPIES.among(kinds))
-        self._is_copied = self._matrices(reads & _FROM_ONE_MATRIX.among(kinds))
-        self._is_added = self._matrices(reads & _TERMS.among(kinds))
+        self.uses = uses = program.analysis.uses
+        read_only = candidates[uses.last_write[candidates] < marker]
+        before, after = uses.around(read_only, marker)
+        self._gap = dict(
+            zip(read_only.tolist(), zip(before.tolist(), after.tolist(), strict=True), strict=True)
+        )
+        at = uses.of_matrices(read_only)
+        at = at[uses.command[at] < marker]
+        self._made = self._written_by_copies(at[uses.writes[at]])
+        rows = program.table[uses.command[at]]
+        # With scale 1, and not before the last write.
+        reads = at[
+            ~uses.writes[at]
+            & (rows[:, ALPHA_COLUMN] == _ONE)
+            & (uses.command[at] >= uses.last_write[uses.matrix[at]])
+        ]
+        kinds = program.opcodes[uses.command[reads]]
+        self._copied = self._copies(reads[_FROM_ONE_MATRIX.among(kinds)])
+        self._added = self._additions(reads[_TERMS.among(kinds)])
+        totals = {total for added in self._added.values() for _, total in added}
+        self._sums = self._writes_to(np.array(sorted(totals), dtype=np.int64))
 
-    def _matrices(self, accesses: Bools) -> Bools:
-        """Returns the matrices, (M,) bool, of some accesses, (A,) bool."""
-        found = np.zeros(len(self.program.matrices), dtype=np.bool_)
-        found[self.uses.matrix_of(where(accesses))] = True
-        return found
+    def _written_by_copies(self, writes: Ids) -> set[int]:
+        """The matrices that copies write to, and nothing else as a whole."""
+        uses = self.uses
+        copies = _COPIES.among(self.program.opcodes[uses.command[writes]])
+        otherwise = ~copies & self.program.layout.is_whole[uses.submatrix[writes]]
+        return set(uses.matrix[writes[copies]].tolist()) - set(
+            uses.matrix[writes[otherwise]].tolist()
+        )
+
+    def _copies(self, reads: Ids) -> dict[int, list[int]]:
+        """By matrix the commands that copy some of its rows, whole ones, to other matrices."""
+        matrix, command = self.uses.matrix[reads], self.uses.command[reads]
+        given, output = self._operands(command)
+        num_rows, num_cols = self.program.matrices.T
+        fits = (given[:, NUM_COLS] == num_cols[matrix]) & (output[:, MATRIX] != matrix)
+        copied = np.bincount(matrix, output[:, NUM_ROWS] * fits, minlength=len(num_rows))
+        fits &= copied[matrix] >= num_rows[matrix]
+        return _by_key(matrix[fits], command[fits].tolist())
+
+    def _additions(self, reads: Ids) -> dict[int, list[tuple[int, int]]]:
+        """By matrix the commands that add or copy all of it to another, and that other matrix."""
+        matrix, command = self.uses.matrix[reads], self.uses.command[reads]
+        layout, rows = self.program.layout, self.program.table[command]
+        fits = layout.is_whole[rows[:, _OUTPUT]] & layout.is_whole[rows[:, _INPUT]]
+        total = layout.matrix_of[rows[:, _OUTPUT]]
+        fits &= total != matrix
+        values = zip(command[fits].tolist(), total[fits].tolist(), strict=True)
+        return _by_key(matrix[fits], values)
+
+    def _writes_to(self, matrices: Ids) -> dict[int, list[tuple[int, bool, list[int]]]]:
+        """By matrix the commands that write to it, whether to all of it, and their rows."""
+        uses = self.uses
+        at = uses.of_matrices(matrices)
+        at = at[uses.writes[at]]
+        command = uses.command[at]
+        is_whole = self.program.layout.is_whole[uses.submatrix[at]].tolist()
+        rows = self.program.table.take(command, axis=0).tolist()
+        return _by_key(uses.matrix[at], zip(command.tolist(), is_whole, rows, strict=True))
+
+    def _operands(self, commands: Ids | list[int]) -> tuple[Table, Table]:
+        """The submatrices that copies read and write, (N, 5) each."""
+        rows = self.program.table[commands]
+        return self.program.submatrices[rows[:, _INPUT]], self.program.submatrices[rows[:, _OUTPUT]]
 
     def recipes(self, matrix: int) -> Iterator[Recipe]:
-        """Returns the recipes for a matrix that both parts use, the most exact first."""
-        uses = self.uses
-        at = uses.of_matrix(matrix)
-        forward, backward = at[uses.command[at] < self.marker], at[uses.command[at] > self.marker]
-        if not len(forward) or not len(backward) or uses.writes[backward].any():
-            return
-        first_backward = int(uses.command[backward[0]])
-        for is_worth_a_look, find in (
-            (self._is_made_of_copies, self._made_of_copies),
-            (self._is_copied, self._copied_elsewhere),
-            (self._is_added, self._term_of_a_sum),
+        """Returns the recipes for a matrix, the most exact first."""
+        for may_serve, find in (
+            (self._made, self._made_of_copies),
+            (self._copied, self._copied_elsewhere),
+            (self._added, self._term_of_a_sum),
         ):
-            found = find(matrix, forward, first_backward) if is_worth_a_look[matrix] else None
-            if found is not None and self.as_bits.isdisjoint(found.sources):
+            found = find(matrix) if matrix in may_serve else None
+            if found is not None and self._as_bits.isdisjoint(found.sources):
                 yield found
 
-    def _recipe(
-        self, matrix: int, forward: Ids, first_backward: int, steps: Table, sources: set[int]
-    ) -> Recipe:
+    def _recipe(self, matrix: int, steps: Steps, sources: set[int], part: int = NOTHING) -> Recipe:
+        last_forward, first_backward = self._gap[matrix]
         return Recipe(
             matrix=matrix,
-            last_forward=int(self.uses.command[forward[-1]]),
+            last_forward=last_forward,
             first_backward=first_backward,
             steps=steps,
             sources=tuple(sorted(sources)),
+            part=part,
         )
-
-    def _keep(self, submatrix: int, after: int, first_backward: int) -> bool:
-        return self.uses.is_unchanged(submatrix, after, first_backward)
-
-    def _matrix(self, submatrix: int) -> int:
-        return self.uses.parts[submatrix].matrix
 
     # -- the same copies once more -------------------------------------------------------------
 
-    def _made_of_copies(self, matrix: int, forward: Ids, first_backward: int) -> Recipe | None:
+    def _made_of_copies(self, matrix: int) -> Recipe | None:
         """All of the matrix was copied from elsewhere, or from one part of itself."""
         program, uses = self.program, self.uses
-        writers = forward[uses.writes[forward]]
-        copies = _COPIES.among(program.opcodes[uses.command[writers]])
-        if not copies.any():
-            return None
-        part = self._common_part(matrix, writers[~copies], writers[copies])
-        if part is None:
-            return None
-        commands = uses.command[writers[copies]]
-        reads = uses.reads_of(commands)
-        if not self._stay(reads, first_backward):
-            return None
-        sources = uses.matrix_of(reads)
-        for read in reads[sources == matrix].tolist():
-            if (
-                not part
-                or not uses.parts[part].contains(uses.parts[int(uses.submatrix[read])])
-                or program.opcodes[uses.command[read]] == CopyRowsMulti.OPCODE
-            ):
+        _, first_backward = self._gap[matrix]
+        at = uses.of_matrix(matrix)
+        writes = uses.writes[at]
+        commands, written = uses.command[at][writes], uses.submatrix[at][writes]
+        copies = _COPIES.among(program.opcodes[commands])
+        part = NOTHING
+        if not copies.all():
+            if commands[~copies][-1] >= commands[copies][0]:
                 return None
-        others = set(sources[sources != matrix].tolist())
-        steps = program.table[commands]
-        recipe = self._recipe(matrix, forward, first_backward, steps, others)
-        return attrs.evolve(recipe, part=part)
-
-    def _stay(self, reads: Ids, first_backward: int) -> bool:
-        """Whether all that was read is still there when the backward part begins."""
-        changed = reads[self.uses.may_be_changed(reads)]
-        return all(
-            self._keep(int(self.uses.submatrix[read]), int(self.uses.command[read]), first_backward)
-            for read in changed.tolist()
-        )
-
-    def _common_part(self, matrix: int, others: Ids, copies: Ids) -> int | None:
-        """The submatrix that all but the copies write to; 0 without any, None if it won't do."""
-        if not len(others):
-            return NOTHING
-        part = int(self.uses.submatrix[others[0]])
-        parts = self.uses.parts
-        written = np.unique(self.uses.submatrix[others]).tolist()
-        if not all(parts[part].contains(parts[submatrix]) for submatrix in written):
+            found = self._common_part(written[~copies], written[copies])
+            if found is None:
+                return None
+            part = found
+        reads = uses.reads_of(commands[copies])
+        if not uses.stay(reads, first_backward):
             return None
-        last = int(self.uses.command[others[-1]])
-        first = int(self.uses.command[copies[0]])
-        copied = self.program.submatrices[self.uses.submatrix[copies]]
-        own = self.program.submatrices[part]
-        beside = (copied[:, COL_OFFSET] >= own[COL_OFFSET] + own[NUM_COLS]) | (
-            copied[:, COL_OFFSET] + copied[:, NUM_COLS] <= own[COL_OFFSET]
+        own = where(reads.matrix == matrix)
+        if len(own) and not (part and self._are_read_from(part, reads, own)):
+            return None
+        sources = set(reads.matrix.tolist()) - {matrix}
+        steps = program.table[commands[copies]].tolist()
+        return self._recipe(matrix, steps, sources, part)
+
+    def _are_read_from(self, part: int, reads: Reads, own: Ids) -> bool:
+        """Whether some reads are from this part, and not through lists."""
+        parts = self.uses.parts
+        through_list = self.program.opcodes[reads.command[own]] == CopyRowsMulti.OPCODE
+        return not through_list.any() and all(
+            parts[part].contains(parts[each]) for each in set(reads.submatrix[own].tolist())
         )
-        return part if last < first and beside.all() else None
+
+    def _common_part(self, others: Ids, copied: Ids) -> int | None:
+        """The submatrix that all but the copies write to; None if it won't do."""
+        part = int(others[0])
+        parts = self.uses.parts
+        if not all(parts[part].contains(parts[each]) for each in set(others.tolist())):
+            return None
+        own, beside = parts[part], self.program.submatrices[copied]
+        is_beside = (beside[:, COL_OFFSET] >= own.col + own.cols) | (
+            beside[:, COL_OFFSET] + beside[:, NUM_COLS] <= own.col
+        )
+        return part if is_beside.all() else None
 
     # -- a copy the other way round ------------------------------------------------------------
 
-    def _copied_elsewhere(self, matrix: int, forward: Ids, first_backward: int) -> Recipe | None:
+    def _copied_elsewhere(self, matrix: int) -> Recipe | None:
         """All rows of the matrix were copied to one other matrix."""
-        commands = self._readers(forward, _FROM_ONE_MATRIX)
-        given, output = (
-            self.program.submatrices[self.program.table[commands, column]]
-            for column in (_INPUT, _OUTPUT)
-        )
-        num_rows, num_cols = self.program.matrices[matrix].tolist()
-        whole_rows = (given[:, NUM_COLS] == num_cols) & (output[:, MATRIX] != matrix)
-        places = output[whole_rows][:, [MATRIX, COL_OFFSET]].tolist()
+        commands = np.array(self._copied[matrix])
+        given, output = self._operands(commands)
+        num_rows = int(self.program.matrices[matrix, 0])
+        _, first_backward = self._gap[matrix]
+        places = output[:, [MATRIX, COL_OFFSET]].tolist()
         for source, column in dict.fromkeys(map(tuple, places)):
-            there = whole_rows & (output[:, MATRIX] == source) & (output[:, COL_OFFSET] == column)
-            if output[there, NUM_ROWS].sum() < num_rows:
+            there = (output[:, MATRIX] == source) & (output[:, COL_OFFSET] == column)
+            counts = output[there, NUM_ROWS].astype(np.int64)
+            if counts.sum() < num_rows:
                 continue
-            from_rows, to_rows, by = self._rows_of_copies(commands[there])
-            last_writes = self.uses.last_writes_to(source, column, num_cols, first_backward)
-            stays = (from_rows >= 0) & (last_writes[to_rows] <= by)
-            rows = np.full(num_rows, -1)
-            rows[from_rows[stays]] = to_rows[stays]
-            if (rows >= 0).all():
-                step = self._gather(matrix, source, column, rows)
-                return self._recipe(matrix, forward, first_backward, step, {source})
+            lost = self.uses.rows_written_to(output[there], commands[there], first_backward)
+            if lost is not None and counts.sum() - lost.sum() < num_rows:
+                continue
+            from_rows = self._rows_copied(commands[there], given[there], counts)
+            if lost is not None:
+                from_rows[lost] = NO_ROW
+            rows = np.full(num_rows + 1, NO_ROW, np.int32)  # what comes from no row goes to the end
+            rows[from_rows] = _members(output[there, ROW_OFFSET], counts)
+            if rows[:-1].min(initial=0) >= 0:
+                step = self._gather(matrix, source, column, rows[:-1])
+                return self._recipe(matrix, [step], {source})
         return None
 
-    def _rows_of_copies(self, commands: Ids) -> tuple[Ids, Ids, Ids]:
-        """From which row (-1 for none) to which row, and by which command, copies go."""
+    def _rows_copied(self, commands: Ids, given: Table, counts: Ids) -> Ids | Table:
+        """Which rows of a matrix commands copy, or NO_ROW, one command after the other.
+
+        Args:
+            commands: (N,) the commands.
+            given: (N, 5) what they copy from.
+            counts: (N,) how many rows they copy.
+        """
         table = self.program.table[commands]
-        given, output = (self.program.submatrices[table[:, at]] for at in (_INPUT, _OUTPUT))
-        counts = output[:, NUM_ROWS].astype(np.int64)
-        position = positions_in_lists(counts)
-        from_rows = np.repeat(given[:, ROW_OFFSET], counts) + position
-        splits = splits_of(counts)
-        for at in where(table[:, OPCODE_COLUMN] == CopyRows.OPCODE).tolist():
-            indexes = self.program.indexes[table[at, _INDEXES]]
-            rows = np.where(indexes >= 0, given[at, ROW_OFFSET] + indexes, -1)
-            from_rows[splits[at] : splits[at + 1]] = rows
-        to_rows = np.repeat(output[:, ROW_OFFSET], counts) + position
-        return from_rows, to_rows, np.repeat(commands, counts)
+        if (table[:, OPCODE_COLUMN] == MatrixCopy.OPCODE).all():
+            return _members(given[:, ROW_OFFSET], counts)
+        rows = []
+        for row, first, count in zip(
+            table.tolist(), given[:, ROW_OFFSET].tolist(), counts.tolist(), strict=True
+        ):
+            if row[OPCODE_COLUMN] == CopyRows.OPCODE:
+                indexes = self.program.indexes[row[_INDEXES]]
+                rows.append(np.where(indexes < 0, NO_ROW, indexes + first) if first else indexes)
+            else:
+                rows.append(np.arange(first, first + count, dtype=np.int32))
+        return np.concatenate(rows)
 
-    def _readers(self, forward: Ids, kinds: CommandKinds) -> Ids:
-        """The commands of some kinds, with scale 1, that read a matrix after the last write."""
-        writes = self.uses.writes[forward]
-        commands = self.uses.command[forward]
-        rows = self.program.table[commands]
-        reads = ~writes & kinds.among(rows[:, OPCODE_COLUMN]) & (rows[:, ALPHA_COLUMN] == _ONE)
-        reads &= commands >= commands[writes].max(initial=-1)
-        readers: Ids = commands[reads]
-        return readers
-
-    def _gather(self, matrix: int, source: int, column: int, rows: Ids) -> Table:
+    def _gather(self, matrix: int, source: int, column: int, rows: Table) -> list[int]:
         """The command that copies these rows of a matrix, from a column on, to another matrix."""
         cols = int(self.program.matrices[matrix, 1])
         first, count = int(rows[0]), len(rows)
-        in_order = bool((rows == np.arange(first, first + count)).all())
+        in_order = int(rows[-1]) == first + count - 1 and bool((rows[1:] > rows[:-1]).all())
         if not in_order:
             first, count = 0, int(self.program.matrices[source, 0])
         given = int(self.edit.submatrices(np.array([[source, first, count, column, cols]]))[0])
         whole = int(self.program.layout.whole_submatrix[matrix])
-        if in_order:
-            return np.array([MatrixCopy(output=whole, input=given, alpha=1.0).row], np.int32)
-        indexes = self.edit.indexes(rows.astype(np.int32))
-        return np.array(
-            [CopyRows(output=whole, input=given, indexes=indexes, alpha=1.0).row], np.int32
-        )
+        row = _copy_of(whole, given)
+        if not in_order:
+            row[OPCODE_COLUMN], row[_INDEXES] = CopyRows.OPCODE, self.edit.indexes(rows)
+        return row
 
     # -- a sum without its other terms ---------------------------------------------------------
 
-    def _term_of_a_sum(self, matrix: int, forward: Ids, first_backward: int) -> Recipe | None:
+    def _term_of_a_sum(self, matrix: int) -> Recipe | None:
         """The matrix was added to others, and the sum and the others are kept."""
-        commands = self._readers(forward, _TERMS)
-        output, given = (self.program.table[commands, column] for column in (_OUTPUT, _INPUT))
-        totals = self.program.submatrices[output, MATRIX]
-        is_whole = self.program.layout.is_whole
-        fits = is_whole[output] & is_whole[given] & (totals != matrix)
-        for command, total in zip(commands[fits].tolist(), totals[fits].tolist(), strict=True):
-            found = self._without_other_terms(matrix, total, command, first_backward)
+        for command, total in self._added[matrix]:
+            found = self._without_other_terms(matrix, command, total)
             if found is not None:
-                return self._recipe(matrix, forward, first_backward, *found)
+                return self._recipe(matrix, *found)
         return None
 
     def _without_other_terms(
-        self, matrix: int, total: int, own: int, first_backward: int
-    ) -> tuple[Table, set[int]] | None:
-        uses, program = self.uses, self.program
-        at = uses.of_matrix(total)
-        at = at[uses.writes[at] & (uses.command[at] < first_backward)]
-        whole = int(program.layout.whole_submatrix[matrix])
-        sum_of_all = int(program.layout.whole_submatrix[total])
-        steps = [MatrixCopy(output=whole, input=sum_of_all, alpha=1.0).row]
+        self, matrix: int, own: int, total: int
+    ) -> tuple[Steps, set[int]] | None:
+        uses, whole_submatrix = self.uses, self.program.layout.whole_submatrix
+        _, first_backward = self._gap[matrix]
+        whole = int(whole_submatrix[matrix])
+        steps = [_copy_of(whole, int(whole_submatrix[total]))]
         sources = {total}
-        for number, command in enumerate(uses.command[at].tolist()):
-            row = program.table[command].tolist()
-            if not program.layout.is_whole[uses.submatrix[at[number]]]:
-                return None
+        for number, (command, writes_all, row) in enumerate(self._sums[total]):
+            if command >= first_backward:
+                break
             sets = row[OPCODE_COLUMN] in (MatrixCopy.OPCODE, CopyRows.OPCODE)
-            if sets and number:
+            if not writes_all or (sets and number):
                 return None
             if command == own or self._is_identity(row):
                 continue
             if row[OPCODE_COLUMN] not in _ADDITIONS:
                 return None
             alpha = alpha_value(row[ALPHA_COLUMN])
-            if abs(alpha) > 1.0 or not self._keep(row[_INPUT], command, first_backward):
+            if abs(alpha) > 1.0 or not uses.is_unchanged(row[_INPUT], command, first_backward):
                 return None
-            row[OPCODE_COLUMN] = _ADDITIONS[row[OPCODE_COLUMN]]
-            row[ALPHA_COLUMN], row[_OUTPUT] = alpha_bits(-alpha), whole
-            steps.append(tuple(row))
-            sources.add(self._matrix(row[_INPUT]))
-        if matrix in sources:
-            return None
-        return np.array(steps, np.int32), sources
+            step = row.copy()
+            step[OPCODE_COLUMN] = _ADDITIONS[row[OPCODE_COLUMN]]
+            step[ALPHA_COLUMN], step[_OUTPUT] = alpha_bits(-alpha), whole
+            steps.append(step)
+            sources.add(uses.parts[row[_INPUT]].matrix)
+        return None if matrix in sources else (steps, sources)
 
     def _is_identity(self, row: list[int]) -> bool:
         """Whether a command runs a NoOp in place."""
         if row[OPCODE_COLUMN] != Propagate.OPCODE:
             return False
-        command = Propagate.from_row(row)
-        is_noop = self.program.nnet.components[command.component].type == "NoOpComponent"
-        return is_noop and self.uses.parts[command.input] == self.uses.parts[command.output]
+        component, given, output = (row[_PROPAGATE[name]] for name in _OF_PROPAGATE)
+        is_noop = self.program.nnet.components[component].type == "NoOpComponent"
+        return is_noop and self.uses.parts[given] == self.uses.parts[output]
+
+
+def _members(begin: Table, count: Ids) -> Ids | Table:
+    """Returns the members of ranges, one range after another."""
+    if (begin[1:] == begin[:-1] + count[:-1]).all():
+        return np.arange(begin[0], begin[-1] + count[-1], dtype=np.int32)
+    return expand_ranges(begin.astype(np.int64), count)
+
+
+def _by_key(keys: Ids, values: Iterable[_Value]) -> dict[int, list[_Value]]:
+    found: dict[int, list[_Value]] = {}
+    for key, value in zip(keys.tolist(), values, strict=True):
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def _copy_of(output: int, given: int) -> list[int]:
+    """The row of the command that copies one submatrix to another."""
+    row = [0] * TABLE_WIDTH
+    row[OPCODE_COLUMN], row[ALPHA_COLUMN] = MatrixCopy.OPCODE, _ONE
+    row[_OUTPUT], row[_INPUT] = output, given
+    return row

@@ -15,10 +15,13 @@ from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.passes.compression_of_activations import kept_as_bits
-from nnet3_optimizer.passes.dead_code import remove_dead_commands
 from nnet3_optimizer.passes.recomputation.recipes import RecipeBook
 from nnet3_optimizer.passes.recomputation.rewriting import Rewriting
-from nnet3_optimizer.passes.recomputation.selection import LiveBytes, select
+from nnet3_optimizer.passes.recomputation.selection import (
+    WORTH_RECOMPUTING,
+    LiveBytes,
+    select,
+)
 from nnet3_optimizer.passes.sizing import move_sizing_commands
 from nnet3_optimizer.program import Program
 
@@ -112,17 +115,14 @@ def recompute_activations(program: Program) -> Program:
     edit = Edit(program)
     bits = kept_as_bits(program, marker)
     live = LiveBytes(program, bits)
-    as_bits = np.array([each.matrix for each in bits], dtype=np.int64)
-    book = RecipeBook(program, marker, edit, as_bits)
-    recipes, ends = select(book, live, candidates)
+    least = WORTH_RECOMPUTING * int(live.bytes.max(initial=0))
+    candidates = candidates[live.sizes[candidates] >= least]
+    book = RecipeBook(program, marker, edit, candidates, bits.matrix)
+    recipes = select(book, live, candidates, least)
     if not recipes:
         return program
-    Rewriting(program, edit, book.uses).follow(recipes, ends)
-    after = edit.program()
-    if any(recipe.part for recipe in recipes):
-        # Where the part that is kept is all that is read later, nothing reads what is made again.
-        after = remove_dead_commands(after)
-    return move_sizing_commands(after)
+    Rewriting(program, edit, recipes).follow(live.end)
+    return move_sizing_commands(edit.program())
 
 
 def _candidates(program: Program, marker: int) -> Ids:

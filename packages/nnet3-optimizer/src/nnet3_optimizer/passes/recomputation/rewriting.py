@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import attrs
 import numpy as np
 from nnet3_compiler.commands import (
     SCHEMA,
@@ -10,109 +9,109 @@ from nnet3_compiler.commands import (
     DeallocMatrix,
     MatrixCopy,
 )
-from nnet3_compiler.debug_info import NO_DEBUG_INFO
-from nnet3_compiler.declaration import OPCODE_COLUMN, OperandKind
-from nnet3_optimizer.analysis.csr import Ids, where
+from nnet3_compiler.debug_info import NO_DEBUG_INFO, MatrixDebugInfo
+from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
+from nnet3_compiler.emission import command_rows
+from nnet3_optimizer.analysis.accesses import LIST_COLUMN
+from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.variables import (
-    COL_OFFSET,
     MATRIX,
     NUM_COLS,
     NUM_ROWS,
-    ROW_OFFSET,
+    OFFSETS,
     Table,
+    contain,
+    overlap,
 )
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.passes.recomputation.recipes import Recipe
-from nnet3_optimizer.passes.uses import Uses
 from nnet3_optimizer.program import Program
-
-
-@attrs.frozen(kw_only=True)
-class _Replacement:
-    """What stands for a matrix from now on.
-
-    Attributes:
-        recipe: The recipe.
-        later: The submatrix that covers the matrix which the backward part uses.
-        kept: The submatrix that covers the matrix of the part that is kept; 0 for none.
-        later_matrix: The matrix which the backward part uses.
-    """
-
-    recipe: Recipe
-    later: int
-    kept: int
-    later_matrix: int
 
 
 class Rewriting:
     """Follows recipes in an edit of a program."""
 
-    def __init__(self, program: Program, edit: Edit, uses: Uses) -> None:
-        """Prepares a rewriting.
+    def __init__(self, program: Program, edit: Edit, recipes: list[Recipe]) -> None:
+        """Adds the matrices that recipes need.
 
         Args:
             program: The program.
             edit: Collects the changes.
-            uses: The accesses of the program.
+            recipes: The recipes.
         """
         self.program = program
         self.edit = edit
-        self._uses = uses
+        self.recipes = recipes
+        self._uses = program.analysis.uses
         num_matrices = len(program.matrices)
         # By matrix: what stands for it, from which command on, and for which part of it.
         self._later, self._kept = np.zeros((2, num_matrices), dtype=np.int64)
         self._first_backward = np.full(num_matrices, len(program.table), dtype=np.int64)
         self._part = np.zeros((num_matrices, 5), dtype=np.int64)
+        self._matrices = np.array([each.matrix for each in recipes], dtype=np.int64)
+        self._later_whole, self._kept_whole = self._replacements()
 
-    def follow(self, recipes: list[Recipe], ends: dict[int, int]) -> None:
+    def _replacements(self) -> tuple[Ids, Ids]:
+        """Makes for each recipe a matrix for later, and one for its part.
+
+        Returns:
+            The submatrices that cover them, (recipes,) each; 0 for no part.
+        """
+        program, recipes = self.program, self.recipes
+        sizes: list[tuple[int, int]] = []
+        infos: list[MatrixDebugInfo | None] = []
+        at_later, at_kept = [], []
+        for recipe in recipes:
+            at_later.append(len(sizes))
+            rows, cols = program.matrices[recipe.matrix].tolist()
+            sizes.append((rows, cols))
+            infos.append(program.debug_info[recipe.matrix] if program.debug_info else None)
+            if recipe.part:
+                at_kept.append(len(sizes))
+                part = self._uses.parts[recipe.part]
+                sizes.append((part.rows, part.cols))
+                infos.append(NO_DEBUG_INFO)
+        matrices, whole = self.edit.matrices(sizes, infos)
+        self._later[self._matrices] = matrices[at_later]
+        self._first_backward[self._matrices] = [each.first_backward for each in recipes]
+        parts = np.array([each.part for each in recipes], dtype=np.int64)
+        has_part = parts > 0
+        self._part[self._matrices[has_part]] = program.submatrices[parts[has_part]]
+        self._kept[self._matrices[has_part]] = matrices[at_kept]
+        kept = np.zeros(len(recipes), dtype=np.int64)
+        kept[has_part] = whole[at_kept]
+        return whole[at_later], kept
+
+    def follow(self, end: Ids) -> None:
         """Changes the commands.
 
         Args:
-            recipes: The recipes.
-            ends: The commands up to which sources have to be kept, where that is longer than now.
+            end: (M,) the command up to which each matrix has to be kept.
         """
-        replacements = [self._replacement(recipe) for recipe in recipes]
         self._rename()
-        counts = [len(recipe.steps) for recipe in recipes]
-        steps = self._renamed_steps(recipes, counts)
-        for replacement, own in zip(
-            replacements, np.split(steps, np.cumsum(counts)[:-1]), strict=True
-        ):
-            self._insert(replacement, own)
-        self._rename_in_lists()
-        end = np.array(list(ends.values()), dtype=np.int64)
-        freed = self.program.analysis.lifetimes.deallocate[list(ends)]
-        early = (freed >= 0) & (freed < end)
-        self.edit.insert(end[early], self.program.table[freed[early]])
-        self.edit.delete(freed[early])
-
-    def _replacement(self, recipe: Recipe) -> _Replacement:
-        program = self.program
-        rows, cols = program.matrices[recipe.matrix].tolist()
-        info = program.debug_info[recipe.matrix] if program.debug_info else None
-        later = self.edit.matrix(rows, cols, info)
-        kept = 0
-        if recipe.part:
-            part = program.submatrices[recipe.part]
-            kept = self.edit.matrix(int(part[NUM_ROWS]), int(part[NUM_COLS]), NO_DEBUG_INFO)
-            self._part[recipe.matrix] = part
-            self._kept[recipe.matrix] = self.edit.submatrix(kept)[0]
-        later_matrix = self.edit.submatrix(later)[0]
-        self._later[recipe.matrix] = later_matrix
-        self._first_backward[recipe.matrix] = recipe.first_backward
-        return _Replacement(recipe=recipe, later=later, kept=kept, later_matrix=later_matrix)
+        self._free_early()
+        for number, recipe in enumerate(self.recipes):
+            if recipe.part:
+                self._keep_part(recipe, int(self._kept_whole[number]))
+        self._make_again()
+        self._keep_sources(end)
 
     # -- names ---------------------------------------------------------------------------------
 
     def _rename(self) -> None:
         """Lets commands name what stands for matrices now."""
-        program = self.program
-        named = SCHEMA.is_matrix[program.opcodes] & (program.table > 0)
-        command, column = named.nonzero()
-        matrix = program.submatrices[program.table[command, column], MATRIX]
-        replaced = where(self._later[matrix] > 0)
-        command, column = command[replaced], column[replaced]
-        self.edit.table[command, column] = self._renamed(program.table[command, column], command)
+        program, lifetimes = self.program, self.program.analysis.lifetimes
+        used = self._uses.command[self._uses.of_matrices(self._matrices)]
+        sizing = lifetimes.allocate[self._matrices], lifetimes.deallocate[self._matrices]
+        commands = np.unique(np.concatenate([used, *sizing]))
+        rows = program.table[commands]
+        at, column = (SCHEMA.is_matrix[rows[:, OPCODE_COLUMN]] & (rows > 0)).nonzero()
+        replaced = where(self._later[program.submatrices[rows[at, column], MATRIX]] > 0)
+        at, column = at[replaced], column[replaced]
+        command = commands[at]
+        self.edit.table[command, column] = self._renamed(rows[at, column], command)
+        for command in commands[LIST_COLUMN[rows[:, OPCODE_COLUMN]] > 0].tolist():
+            self._rename_in_list(command)
 
     def _renamed(self, submatrices: Table | Ids, command: Ids) -> Ids:
         """Returns what commands name instead of submatrices.
@@ -123,13 +122,9 @@ class Rewriting:
         """
         own = self.program.submatrices[submatrices].astype(np.int64)
         part = self._part[own[:, MATRIX]]
-        begin, size = own[:, [ROW_OFFSET, COL_OFFSET]], own[:, [NUM_ROWS, NUM_COLS]]
-        part_begin, part_size = part[:, [ROW_OFFSET, COL_OFFSET]], part[:, [NUM_ROWS, NUM_COLS]]
-        in_part = (part_begin <= begin) & (begin + size <= part_begin + part_size)
-        is_kept = in_part.all(axis=1)
+        is_kept = contain(part, own)
         is_later = ~is_kept & (command >= self._first_backward[own[:, MATRIX]])
-        own[is_kept, ROW_OFFSET] -= part_begin[is_kept, 0]
-        own[is_kept, COL_OFFSET] -= part_begin[is_kept, 1]
+        own[:, OFFSETS] -= is_kept[:, None] * part[:, OFFSETS]
         matrix = own[:, MATRIX]
         own[:, MATRIX] = np.where(is_kept, self._kept[matrix], self._later[matrix])
         renamed = np.array(submatrices, dtype=np.int64)
@@ -138,67 +133,102 @@ class Rewriting:
         renamed[changed] = self.edit.submatrices(own[changed])
         return renamed
 
-    def _rename_in_lists(self) -> None:
-        """Gives commands new lists of (submatrix, row) pairs where these name other matrices."""
-        kinds = SCHEMA.kind[self.program.opcodes]
-        for command, column in np.argwhere(kinds == OperandKind.INDEXES_MULTI).tolist():
-            number = self.program.table[command, column]
-            named = self.program.pair_lists.named[int(number)]
-            renamed = self._renamed(named, np.full(len(named), command))
-            if (renamed == named).all():
-                continue
-            changed = self.program.indexes_multi[number].copy()
-            given = changed[:, 0] > 0
-            changed[given, 0] = renamed[np.searchsorted(named, changed[given, 0])]
-            self.edit.table[command, column] = self.edit.indexes_multi(changed)
+    def _rename_in_list(self, command: int) -> None:
+        """Gives a command a new list of (submatrix, row) pairs if it names other matrices now."""
+        column = int(LIST_COLUMN[self.program.opcodes[command]])
+        number = int(self.program.table[command, column])
+        named = self.program.pair_lists.named[number]
+        renamed = self._renamed(named, np.full(len(named), command))
+        if (renamed == named).all():
+            return
+        changed = self.program.indexes_multi[number].copy()
+        given = changed[:, 0] > 0
+        changed[given, 0] = renamed[np.searchsorted(named, changed[given, 0])]
+        self.edit.table[command, column] = self.edit.indexes_multi(changed)
 
     # -- new commands --------------------------------------------------------------------------
 
-    def _renamed_steps(self, recipes: list[Recipe], counts: list[int]) -> Table:
-        """Returns the steps of all recipes, one after another, with the names of now."""
-        steps = np.concatenate([recipe.steps for recipe in recipes])
-        at = np.repeat([recipe.first_backward for recipe in recipes], counts)
+    def _free_early(self) -> None:
+        """Frees matrices after their last use before the marker."""
+        last_forward = np.array([each.last_forward for each in self.recipes], dtype=np.int64)
+        whole = self.program.layout.whole_submatrix[self._matrices]
+        self.edit.insert(last_forward + 1, command_rows(DeallocMatrix, len(whole), matrix=whole))
+
+    def _make_again(self) -> None:
+        """Makes what is read after the marker again before it is read for the first time."""
+        program, lifetimes = self.program, self.program.analysis.lifetimes
+        first_backward = self._first_backward[self._matrices]
+        counts = [len(each.steps) for each in self.recipes]
+        rows = [row for each in self.recipes for row in each.steps]
+        steps = np.array(rows, np.int32)
+        owner = np.repeat(self._matrices, counts)
+        parts = self._part[self._matrices]
+        reads = self._later_reads()
+        is_read = self._are_read(owner, program.submatrices[steps[:, FIRST_OPERAND_COLUMN]], reads)
+        part_is_read = self._are_read(self._matrices, parts, reads) & (self._kept_whole > 0)
         named = SCHEMA.is_matrix[steps[:, OPCODE_COLUMN]] & (steps > 0)
-        named &= steps < len(self.program.submatrices)  # others were made for the recipe
+        named &= steps < len(program.submatrices)  # others were made for the recipe
         step, column = named.nonzero()
-        steps[step, column] = self._renamed(steps[step, column], at[step])
-        return steps
+        place = np.repeat(first_backward, counts)
+        steps[step, column] = self._renamed(steps[step, column], place[step])
+        is_made = np.bincount(owner[is_read], minlength=len(program.matrices))[self._matrices] > 0
+        is_made |= part_is_read
+        self.edit.delete(lifetimes.deallocate[self._matrices[~is_made]])
+        allocations = program.table[lifetimes.allocate[self._matrices[is_made]]]
+        allocations[:, FIRST_OPERAND_COLUMN] = self._later_whole[is_made]
+        self.edit.insert(first_backward[is_made], allocations)
+        again = parts[part_is_read]
+        again[:, MATRIX] = self._later[again[:, MATRIX]]
+        copies = command_rows(
+            MatrixCopy,
+            len(again),
+            1.0,
+            output=self.edit.submatrices(again),
+            input=self._kept_whole[part_is_read],
+        )
+        self.edit.insert(first_backward[part_is_read], copies)
+        self.edit.insert(place[is_read], steps[is_read])
 
-    def _insert(self, replacement: _Replacement, steps: Table) -> None:
-        """Frees the matrix after its last use before the marker, and makes it again later."""
-        recipe = replacement.recipe
-        allocated = self._allocation(recipe.matrix)
-        whole = int(self.program.layout.whole_submatrix[recipe.matrix])
-        free = DeallocMatrix(matrix=whole)
-        self.edit.insert(recipe.last_forward + 1, np.array([free.row], np.int32))
-        allocation = self.program.table[[allocated]].copy()
-        allocation[0, 2] = replacement.later
-        if recipe.part:
-            self._keep_part(replacement, allocated)
-            steps = np.concatenate([self._copy_of_part(replacement), steps])
-        self.edit.insert(recipe.first_backward, np.concatenate([allocation, steps]))
-
-    def _allocation(self, matrix: int) -> int:
-        """The command that allocates a matrix."""
-        return int(self.program.analysis.lifetimes.allocate[matrix])
-
-    def _copy_of_part(self, replacement: _Replacement) -> Table:
-        """The command that copies the part that is kept into the later matrix."""
-        place = self.program.submatrices[[replacement.recipe.part]].copy()
-        place[0, MATRIX] = replacement.later_matrix
-        part = int(self.edit.submatrices(place)[0])
-        return np.array([MatrixCopy(output=part, input=replacement.kept, alpha=1.0).row], np.int32)
-
-    def _keep_part(self, replacement: _Replacement, allocated: int) -> None:
-        """Makes the part first, in a matrix of its own; it is copied when others are needed."""
-        program, part = self.program, replacement.recipe.part
-        make = AllocMatrixUndefined(matrix=replacement.kept)
-        free = DeallocMatrix(matrix=replacement.kept)
-        copy = MatrixCopy(output=part, input=replacement.kept, alpha=1.0)
-        self.edit.insert(allocated, np.array([make.row], np.int32))
+    def _later_reads(self) -> Table:
+        """Returns the submatrices, (N, 5), that are read of what is made again."""
         uses = self._uses
-        for access in uses.of_matrix(replacement.recipe.matrix).tolist():
-            if not uses.parts[part].contains(uses.parts[int(uses.submatrix[access])]):
-                self.edit.insert(int(uses.command[access]), np.array([copy.row], np.int32))
+        at = uses.of_matrices(self._matrices)
+        at = at[uses.command[at] >= self._first_backward[uses.matrix[at]]]
+        read = self.program.submatrices[uses.submatrix[at]]
+        later: Table = read[~contain(self._part[read[:, MATRIX]], read)]
+        return later
+
+    def _are_read(self, matrix: Ids, written: Table | Ids, reads: Table) -> Bools:
+        """Which parts of matrices, (N, 5), are read later."""
+        size = self.program.matrices[reads[:, MATRIX]]
+        is_whole = (reads[:, [NUM_ROWS, NUM_COLS]] == size).all(axis=1)
+        all_of_it = np.zeros(len(self.program.matrices), dtype=np.bool_)
+        all_of_it[reads[is_whole, MATRIX]] = True
+        are_read: Bools = all_of_it[matrix]
+        for at in where(~are_read).tolist():
+            are_read[at] = overlap(np.broadcast_to(written[at], reads.shape), reads).any()
+        return are_read
+
+    def _keep_part(self, recipe: Recipe, kept: int) -> None:
+        """Makes the part first, in a matrix of its own; it is copied when others are needed."""
+        part, uses = self._uses.parts[recipe.part], self._uses
+        allocated = int(self.program.analysis.lifetimes.allocate[recipe.matrix])
+        self.edit.insert(allocated, command_rows(AllocMatrixUndefined, 1, matrix=kept))
+        at = uses.of_matrix(recipe.matrix)
+        for command, submatrix in zip(
+            uses.command[at].tolist(), uses.submatrix[at].tolist(), strict=True
+        ):
+            if not part.contains(uses.parts[submatrix]):
+                copy = command_rows(MatrixCopy, 1, 1.0, output=recipe.part, input=kept)
+                self.edit.insert(command, copy)
                 break
-        self.edit.insert(len(program.table), np.array([free.row], np.int32))
+        end = len(self.program.table)
+        self.edit.insert(end, command_rows(DeallocMatrix, 1, matrix=kept))
+
+    def _keep_sources(self, end: Ids) -> None:
+        """Frees what recipes read no earlier than that."""
+        sources = list(dict.fromkeys(each for recipe in self.recipes for each in recipe.sources))
+        freed = self.program.analysis.lifetimes.deallocate[sources]
+        early = (freed >= 0) & (freed < end[sources])
+        self.edit.insert(end[sources][early], self.program.table[freed[early]])
+        self.edit.delete(freed[early])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
+import numpy.typing as npt
 from nnet3_optimizer.analysis.csr import Ids
 from nnet3_optimizer.analysis.variables import NUM_COLS, NUM_ROWS
 from nnet3_optimizer.compression import ONE_BIT
 from nnet3_optimizer.memory.live import FLOAT_BYTES, compressed_bytes, matrix_bytes
-from nnet3_optimizer.passes.compression_of_activations import Gap
+from nnet3_optimizer.passes.compression_of_activations import Gaps
 from nnet3_optimizer.passes.recomputation.recipes import Recipe, RecipeBook
 from nnet3_optimizer.program import Program
 
@@ -17,15 +16,20 @@ WORTH_RECOMPUTING = 1 / 250
 """The least part of the peak that a matrix has to hold."""
 
 
+NOT_NOW = -1.0
+
+
 class LiveBytes:
     """The bytes in use during each command, and how recipes change them.
 
     Attributes:
+        sizes: (M,) int64, the bytes of each matrix.
         bytes: (C,) int64.
-        begin, end: (M,) int64, the first and the last command that uses each matrix.
+        begin, end: (M,) int64, the first and the last command that uses each matrix. The end of
+            what recipes need for longer moves to where they need it.
     """
 
-    def __init__(self, program: Program, as_bits: Sequence[Gap]) -> None:
+    def __init__(self, program: Program, as_bits: Gaps) -> None:
         """Works them out.
 
         Args:
@@ -39,95 +43,116 @@ class LiveBytes:
         change = np.zeros(len(program.table) + 1, dtype=np.int64)
         used = self.begin >= 0
         np.add.at(change, self.begin[used], self.sizes[used])
-        np.add.at(change, self.end[used] + 1, -self.sizes[used])
+        np.subtract.at(change, self.end[used] + 1, self.sizes[used])
+        small = [compressed_bytes(each, ONE_BIT) for each in program.matrices[as_bits.matrix]]
+        saved = self.sizes[as_bits.matrix] - np.array(small, dtype=np.int64)
+        np.subtract.at(change, as_bits.last_forward + 1, saved)
+        np.add.at(change, as_bits.first_backward, saved)
         self.bytes: Ids = np.cumsum(change)[:-1]
-        for gap in as_bits:
-            small = compressed_bytes(program.matrices[gap.matrix], ONE_BIT)
-            self.bytes[gap.last_forward + 1 : gap.first_backward] += small - self.sizes[gap.matrix]
 
     def part_bytes(self, recipe: Recipe) -> int:
         """Returns the bytes of what is kept in a matrix of its own."""
         part = self._program.submatrices[recipe.part].astype(np.int64)
         return int(part[NUM_ROWS] * part[NUM_COLS]) * FLOAT_BYTES
 
-    def freed_at(self, command: int, recipe: Recipe, ends: dict[int, int]) -> int:
-        """Returns how many bytes fewer are in use during a command if a recipe is followed."""
-        if not recipe.last_forward < command < recipe.first_backward:
-            return 0
-        longer = sum(
-            int(self.sizes[source])
-            for source in recipe.sources
-            if ends.get(source, int(self.end[source])) < command
-        )
-        return int(self.sizes[recipe.matrix]) - self.part_bytes(recipe) - longer
-
-    def with_recipe(self, recipe: Recipe, ends: dict[int, int]) -> Ids:
-        """Returns the bytes, (C,), if a recipe is followed.
-
-        Args:
-            recipe: The recipe.
-            ends: The last use of matrices that are kept for longer than in the program.
-        """
-        result = self.bytes.copy()
-        size, kept = int(self.sizes[recipe.matrix]), self.part_bytes(recipe)
-        end = int(self.end[recipe.matrix])
-        result[int(self.begin[recipe.matrix]) : end + 1] += kept
-        result[recipe.last_forward + 1 : recipe.first_backward] -= size
+    def with_recipe(self, recipe: Recipe) -> Ids:
+        """Returns the bytes, (C,), if a recipe is followed."""
+        change = np.zeros(len(self.bytes) + 1, dtype=np.int64)
+        size = int(self.sizes[recipe.matrix])
+        if recipe.part:
+            kept = self.part_bytes(recipe)
+            change[self.begin[recipe.matrix]] += kept
+            change[self.end[recipe.matrix] + 1] -= kept
+        change[recipe.last_forward + 1] -= size
+        change[recipe.first_backward] += size
         for source in recipe.sources:
-            last = ends.get(source, int(self.end[source]))
-            result[last + 1 : recipe.first_backward] += int(self.sizes[source])
+            end = int(self.end[source]) + 1
+            if end < recipe.first_backward:
+                change[end] += self.sizes[source]
+                change[recipe.first_backward] -= self.sizes[source]
+        result: Ids = self.bytes + np.cumsum(change)[:-1]
         return result
 
 
-def select(
-    book: RecipeBook, live: LiveBytes, candidates: Ids
-) -> tuple[list[Recipe], dict[int, int]]:
+class _Gains:
+    """What recipes free, worked out for all of them at once."""
+
+    def __init__(self, live: LiveBytes, recipes: list[Recipe]) -> None:
+        self._live = live
+        self._size = np.array(
+            [int(live.sizes[each.matrix]) - live.part_bytes(each) for each in recipes], np.int64
+        )
+        self._matrix = np.array([each.matrix for each in recipes], dtype=np.int64)
+        self._last_forward = np.array([each.last_forward for each in recipes], dtype=np.int64)
+        self._first_backward = np.array([each.first_backward for each in recipes], dtype=np.int64)
+        counts = [len(each.sources) for each in recipes]
+        self._owner = np.repeat(np.arange(len(recipes)), counts)
+        self._source = np.array([each for recipe in recipes for each in recipe.sources], np.int64)
+        self._source_bytes = live.sizes[self._source]
+        self._is_open = np.ones(len(recipes), dtype=np.bool_)
+
+    def close(self, matrix: int) -> None:
+        """Counts no recipe for a matrix any more."""
+        self._is_open &= self._matrix != matrix
+
+    def at(self, command: int) -> npt.NDArray[np.float64]:
+        """Returns how many bytes fewer are in use during a command with each recipe, (R,).
+
+        For those that do not free anything then it is NOT_NOW.
+        """
+        longer = self._source_bytes * (self._live.end[self._source] < command)
+        counts = self._is_open & (self._last_forward < command) & (command < self._first_backward)
+        longer_in_all = np.bincount(self._owner, longer, minlength=len(self._size))
+        return np.where(counts, self._size - longer_in_all, NOT_NOW)
+
+
+def select(book: RecipeBook, live: LiveBytes, candidates: Ids, least: float) -> list[Recipe]:
     """Chooses recipes, the one that frees most at the peak first, until none lowers the peak.
 
     Args:
         book: Finds the recipes.
         live: The bytes in use; afterwards with the recipes that were chosen.
         candidates: The matrices that may be computed again.
+        least: So many bytes have to be freed.
 
     Returns:
-        The recipes, and the last use of sources that are now needed for longer.
+        The recipes.
     """
-    least = WORTH_RECOMPUTING * int(live.bytes.max(initial=0))
-    open_recipes = _all_recipes(book, live, candidates, least)
+    recipes = _all_recipes(book, live, candidates, least)
+    gains = _Gains(live, recipes)
     chosen: list[Recipe] = []
-    ends: dict[int, int] = {}
     needed: set[int] = set()
     given_up: set[int] = set()
-    while True:
+    while recipes:
         peak = int(live.bytes.argmax())
-        freed = [(live.freed_at(peak, recipe, ends), recipe) for recipe in open_recipes]
-        for gain, recipe in sorted(freed, key=lambda each: -each[0]):
-            if gain < least:
-                return chosen, ends
+        freed = gains.at(peak)
+        while True:
+            best = int(freed.argmax())
+            if freed[best] < least:
+                return chosen
+            recipe = recipes[best]
+            freed[best] = NOT_NOW
             if recipe.matrix in needed or not given_up.isdisjoint(recipe.sources):
                 continue
-            after = live.with_recipe(recipe, ends)
+            after = live.with_recipe(recipe)
             if after.max() <= live.bytes[peak]:
                 break
-        else:
-            return chosen, ends
         live.bytes = after
         chosen.append(recipe)
         given_up.add(recipe.matrix)
         needed.update(recipe.sources)
         for source in recipe.sources:
-            last = max(ends.get(source, int(live.end[source])), recipe.first_backward)
-            ends[source] = last
-        open_recipes = [other for other in open_recipes if other.matrix != recipe.matrix]
+            live.end[source] = max(int(live.end[source]), recipe.first_backward)
+        gains.close(recipe.matrix)
+    return chosen
 
 
 def _all_recipes(book: RecipeBook, live: LiveBytes, candidates: Ids, least: float) -> list[Recipe]:
     """Returns the recipes of large matrices, the one that frees most first."""
-    large = candidates[live.sizes[candidates] >= least]
     found: list[tuple[int, Recipe]] = []
-    for matrix in large[np.argsort(-live.sizes[large], kind="stable")].tolist():
+    for matrix in candidates[np.argsort(-live.sizes[candidates], kind="stable")].tolist():
         for recipe in book.recipes(matrix):
-            freed = int(live.sizes[matrix]) - live.part_bytes(recipe)
+            freed = int(live.sizes[matrix]) - (live.part_bytes(recipe) if recipe.part else 0)
             if freed >= least:
                 found.append((freed, recipe))
     found.sort(key=lambda each: -each[0])

@@ -23,7 +23,8 @@ from nnet3_compiler.commands import (
 )
 from nnet3_compiler.declaration import ALPHA_COLUMN, FIRST_OPERAND_COLUMN, OPCODE_COLUMN, alpha_bits
 from nnet3_descriptors.components.properties import ComponentProperties as Property
-from nnet3_optimizer.passes.uses import Uses
+from nnet3_optimizer.analysis.uses import Uses
+from nnet3_optimizer.operands import operands_of
 from nnet3_optimizer.program import Program
 
 FIRST, SECOND, THIRD = range(FIRST_OPERAND_COLUMN, FIRST_OPERAND_COLUMN + 3)
@@ -67,6 +68,7 @@ class Path:
 
     Attributes:
         order: Row i of the output is row order[i] of what it is copied from.
+        places: The inverse: row i of that is row places[i] of the output.
         last_copy, first_copy: The command that copies to the output, and the one that copies from
             its derivative (NONE if there is no derivative).
         matrices: The matrices on the way whose rows change places.
@@ -80,6 +82,7 @@ class Path:
         self._output = output
         self._properties = program.component_properties
         self.order: Rows = np.zeros(0, np.int64)
+        self.places: Rows = self.order
         self.last_copy, self.first_copy = NONE, NONE
         self.matrices: list[int] = []
         self.start = Stage(columns=0, sources=(), targets=(), steps=0)
@@ -132,15 +135,15 @@ class Path:
         if len(writers) != 1 or not self._copies_whole(writers[0], CopyRows.OPCODE):
             return nothing
         row = self._row(writers[0])
-        self.order = self.program.indexes[row[THIRD]].astype(np.int64)
+        self.order = self.program.indexes[row[THIRD]]
         self.last_copy = writers[0]
         count = len(self.order)
         value = self._matrix(row[SECOND])
         if count != int(self.program.matrices[value, 0]) or self.order.min(initial=0) < 0:
             return nothing
-        places = np.full(count, -1)
-        places[self.order] = np.arange(count)
-        if (places < 0).any():
+        self.places = np.full(count, -1, np.int32)
+        self.places[self.order] = np.arange(count, dtype=np.int32)
+        if self.places.min(initial=0) < 0:
             return nothing
         accepted = self._accepted(node)
         if accepted == NONE:
@@ -149,7 +152,7 @@ class Path:
         if len(readers) != 1 or not self._copies_whole(readers[0], CopyRows.OPCODE):
             return nothing
         row = self._row(readers[0])
-        if not np.array_equal(self.program.indexes[row[THIRD]], places):
+        if not np.array_equal(self.program.indexes[row[THIRD]], self.places):
             return nothing
         self.first_copy = readers[0]
         deriv = self._matrix(row[FIRST])
@@ -204,7 +207,7 @@ class Path:
         writers = self.uses.users_of(value, writing=True)
         if len(writers) != 1 or self._row(writers[0])[OPCODE_COLUMN] != Propagate.OPCODE:
             return None
-        forward = Propagate.from_row(self._row(writers[0]))
+        forward = operands_of(self._row(writers[0]))
         properties = int(self._properties[forward.component])
         wrong = int(Property.USES_MEMO | Property.RANDOM)
         if not properties & Property.SIMPLE or properties & wrong:
@@ -217,7 +220,7 @@ class Path:
         if deriv != NONE:
             if len(backward) != 1 or self._row(backward[0])[OPCODE_COLUMN] not in _BACKWARD:
                 return None
-            row = Backprop.from_row(self._row(backward[0]))
+            row = operands_of(self._row(backward[0]))
             given_deriv = self._matrix(row.input_deriv)
             named = row.output_deriv, row.input_deriv, row.input_value, row.output_value
             fits = [
@@ -244,7 +247,7 @@ class Path:
         row = self._row(command)
         if row[OPCODE_COLUMN] != StoreStats.OPCODE:
             return False
-        stored = StoreStats.from_row(row)
+        stored = operands_of(row)
         return (
             self._matrix(stored.output) == value
             and self._matrix(stored.input) in (NONE, given)
@@ -262,8 +265,10 @@ class Path:
         row = self._row(command)
         if row[OPCODE_COLUMN] not in (MatrixCopy.OPCODE, CopyRows.OPCODE, CopyRowsMulti.OPCODE):
             return False
-        read = {self._matrix(each) for each in self.uses.read_by(command)}
-        return self._all_rows(row[FIRST]) and given not in read
+        read = {row[SECOND]}
+        if row[OPCODE_COLUMN] == CopyRowsMulti.OPCODE:
+            read = set(self.program.pair_lists.named[row[SECOND]].tolist())
+        return self._all_rows(row[FIRST]) and given not in map(self._matrix, read)
 
     def _can_take(self, command: int, deriv: int) -> bool:
         """Whether a command takes rows of a derivative elsewhere, one by one."""

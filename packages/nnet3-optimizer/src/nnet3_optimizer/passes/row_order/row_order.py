@@ -15,9 +15,9 @@ from nnet3_compiler.commands import (
 from nnet3_compiler.debug_info import MatrixDebugInfo
 from nnet3_compiler.declaration import OPCODE_COLUMN
 from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.debug_info import by_sequence
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.passes.row_order.path import GATHERING, NONE, SECOND, THIRD, Path, Rows
-from nnet3_optimizer.passes.uses import Uses
 from nnet3_optimizer.program import Program
 
 
@@ -85,14 +85,15 @@ def order_rows_early(program: Program) -> Program:
     copies = program.positions(CopyRows.OPCODE)
     if len(markers) != 1 or not len(copies):
         return program
-    uses = Uses(program)
+    uses = program.analysis.uses
     edit: Edit | None = None
     for output in outputs[outputs < markers[0]].tolist():
         path = Path(program, uses, output, int(markers[0]))
         if path.find():
             edit = edit or Edit(program)
             _Reordering(program, edit, path).change()
-    return edit.program() if edit else program
+    # Only lists of rows change, and copies become copies of rows: accesses stay what they were.
+    return edit.program().with_accesses_of(program) if edit else program
 
 
 class _Reordering:
@@ -102,9 +103,9 @@ class _Reordering:
         self.program = program
         self.edit = edit
         self.path = path
-        self.places: Ids = np.empty(len(path.order), dtype=np.int64)
-        self.places[path.order] = np.arange(len(path.order))
+        self.places = path.places
         self._lists: dict[bytes, int] = {}
+        self._by_sequence: dict[tuple[int, int, int], bool] = {}
 
     def change(self) -> None:
         """Changes the order of rows where the path starts, and no more where it ends."""
@@ -161,6 +162,19 @@ class _Reordering:
         if not self.program.debug_info:
             return
         info = self.program.debug_info[matrix]
-        if info.node >= 0:
-            pattern = freeze(info.cindexes[self.path.order])
-            self.edit.debug_info(matrix, MatrixDebugInfo(is_deriv=info.is_deriv, pattern=pattern))
+        if info.node < 0:
+            return
+        if self._is_by_sequence(len(info.pattern), len(info.sequences), info.block):
+            self.edit.debug_info(matrix, by_sequence(info))
+            return
+        pattern = freeze(info.cindexes[self.path.order])
+        self.edit.debug_info(matrix, MatrixDebugInfo(is_deriv=info.is_deriv, pattern=pattern))
+
+    def _is_by_sequence(self, frames: int, sequences: int, block: int) -> bool:
+        """Whether the order puts all frames of a sequence together, if blocks of them are now."""
+        key = frames, sequences, block
+        if key not in self._by_sequence:
+            rows = np.arange(frames * sequences).reshape(-1, max(1, sequences), block)
+            wanted = rows.transpose(1, 0, 2).ravel()
+            self._by_sequence[key] = bool(sequences) and np.array_equal(wanted, self.path.order)
+        return self._by_sequence[key]

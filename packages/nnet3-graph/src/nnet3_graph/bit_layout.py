@@ -1,4 +1,4 @@
-"""Frames: how a set of (sequence, t, x) is held in one Python integer.
+"""BitLayout: how a set of (lane, t, x) lies in the bits of one Python integer.
 
 A set of indexes inside a box is an integer with one bit for each index. t varies fastest, then x,
 then the lane (a group of sequences with the same pattern). A move by (t, x) is then one shift of
@@ -20,12 +20,12 @@ from nnet3_graph.hull import NOWHERE, Hull, hull_of
 from nnet3_graph.indexes import BoolArray
 
 Bits = int
-"""A set of indexes in some frame."""
+"""A set of indexes in some layout."""
 
 
 @attrs.frozen(kw_only=True)
-class Frame:
-    """The box whose indexes the bits of an integer stand for.
+class BitLayout:
+    """The box whose indexes the bits of an integer stand for, and where each has its bit.
 
     Attributes:
         t_first: the smallest t.
@@ -82,7 +82,7 @@ class Frame:
     # -- masks ---------------------------------------------------------------------------------
 
     def box(self, hull: Hull) -> Bits:
-        """Returns the indexes of the frame that lie in a hull."""
+        """Returns the indexes of the layout that lie in a hull."""
         mask = self._masks.get(hull)
         if mask is None:
             mask = self._masks[hull] = self._make_box(hull)
@@ -186,7 +186,7 @@ class Frame:
         return np.stack(columns, axis=1).astype(np.int32)
 
     def inside(self, indexes: IndexArray) -> BoolArray:
-        """Tells which of (K, 3) indexes (n: the lane) lie in the frame."""
+        """Tells which of (K, 3) indexes (n: the lane) lie in the layout."""
         t, x = indexes[:, T], indexes[:, X]
         in_t = (t >= self.t_first) & (t < self.t_first + self.num_t)
         return in_t & (x >= self.x_first) & (x < self.x_first + self.num_x)
@@ -200,7 +200,7 @@ class Frame:
         return found
 
     def set_of(self, indexes: IndexArray) -> Bits:
-        """Returns those of (K, 3) indexes (n: the lane) that lie in the frame."""
+        """Returns those of (K, 3) indexes (n: the lane) that lie in the layout."""
         if not len(indexes):
             return 0
         kept = indexes[self.inside(indexes)]
@@ -209,10 +209,10 @@ class Frame:
         return self.bits(table)
 
 
-def change_frame(bits: Bits, old: Frame, new: Frame) -> Bits:
-    """Returns a set of one frame as a set of another, which has the same lanes.
+def change_layout(bits: Bits, old: BitLayout, new: BitLayout) -> Bits:
+    """Returns a set of one layout as a set of another, which has the same lanes.
 
-    What lies outside of the new frame is left out.
+    What lies outside of the new layout is left out.
     """
     if not bits or old is new:
         return bits

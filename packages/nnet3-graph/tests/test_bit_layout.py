@@ -4,16 +4,16 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_descriptors.indexes import as_indexes
-from nnet3_graph.frame import Frame, change_frame, moved_over
+from nnet3_graph.bit_layout import BitLayout, change_layout, moved_over
 from nnet3_graph.hull import Hull
 from nnet3_graph.rules import Fixed, Shift
 
 LANES, FIRST_T, LAST_T, FIRST_X, LAST_X = 2, -3, 5, -1, 1
 
 
-def frame(t_guard=8, x_guard=2):
-    """A small frame of two lanes."""
-    return Frame(
+def layout(t_guard=8, x_guard=2):
+    """A small layout of two lanes."""
+    return BitLayout(
         t_first=FIRST_T,
         num_t=LAST_T - FIRST_T + 1,
         x_first=FIRST_X,
@@ -37,12 +37,12 @@ EVERYTHING = {
 
 def bits(rows, where=None):
     """A set of tuples as bits."""
-    return (where or frame()).set_of(as_indexes(sorted(rows)))
+    return (where or layout()).set_of(as_indexes(sorted(rows)))
 
 
 def rows(found, where=None):
     """Bits as a set of tuples; what lies outside of the box is left out."""
-    where = where or frame()
+    where = where or layout()
     return set(map(tuple, where.indexes(found & where.box(where.hull)).tolist()))
 
 
@@ -56,10 +56,10 @@ def test_indexes_and_back(some):
 def test_shift(some, t, x):
     """Moved rows stay in their lane and row, or leave the box."""
     need = [0]
-    Shift(0, t, x).demand(bits(some), frame(), need)
+    Shift(0, t, x).demand(bits(some), layout(), need)
     assert rows(need[0]) == {(n, a + t, b + x) for n, a, b in some} & EVERYTHING
 
-    available = Shift(0, t, x).available(-1, frame(), [bits(some)])
+    available = Shift(0, t, x).available(-1, layout(), [bits(some)])
     assert rows(available) == {(n, a, b) for n, a, b in EVERYTHING if (n, a + t, b + x) in some}
 
 
@@ -77,10 +77,10 @@ def test_fixed(some, t, fixed_t, fixed_x):
         return n, a + t if fixed_t is None else fixed_t, b if fixed_x is None else fixed_x
 
     need = [0]
-    rule.demand(bits(some), frame(), need)
+    rule.demand(bits(some), layout(), need)
     assert rows(need[0]) == {target(*row) for row in some} & EVERYTHING
 
-    available = rule.available(-1, frame(), [bits(some)])
+    available = rule.available(-1, layout(), [bits(some)])
     assert rows(available) == {row for row in EVERYTHING if target(*row) in some}
 
 
@@ -89,7 +89,7 @@ def test_moved_over(some, start, step, count):
     """The union over a progression of offsets has each moved row."""
     offsets = range(start, start + step * count, step)
 
-    moved = moved_over(bits(some), frame().clamped(offsets))
+    moved = moved_over(bits(some), layout().clamped(offsets))
 
     assert (
         rows(moved) == {(n, t + offset, x) for n, t, x in some for offset in offsets} & EVERYTHING
@@ -102,8 +102,8 @@ def test_residue(modulus, residue):
     residue %= modulus
     expected = {row for row in EVERYTHING if row[1] % modulus == residue}
 
-    assert rows(frame().residue(modulus, residue)) == expected
-    assert (residue in frame().residues(modulus)) == bool(expected)
+    assert rows(layout().residue(modulus, residue)) == expected
+    assert (residue in layout().residues(modulus)) == bool(expected)
 
 
 @given(st.integers(-6, 8), st.integers(-6, 8), st.integers(-3, 3), st.integers(-3, 3))
@@ -111,7 +111,7 @@ def test_box(t_first, t_last, x_first, x_last):
     """A box has what lies within its bounds."""
     hull = Hull(t_first, t_last, x_first, x_last)
 
-    assert rows(frame().box(hull)) == {
+    assert rows(layout().box(hull)) == {
         (n, t, x) for n, t, x in EVERYTHING if t_first <= t <= t_last and x_first <= x <= x_last
     }
 
@@ -121,22 +121,22 @@ def test_hull_and_membership(some):
     """The hull of a set is that of its rows; membership is told row by row."""
     indexes = as_indexes([*sorted(EVERYTHING), (0, LAST_T + 1, 0), (1, 0, FIRST_X - 1)])
 
-    found = frame().contains(bits(some), indexes)
+    found = layout().contains(bits(some), indexes)
 
     assert found.tolist() == [row in some for row in map(tuple, indexes.tolist())]
     if some:
         _, t, x = np.array(sorted(some)).T
-        assert frame().hull_of(bits(some)) == (t.min(), t.max(), x.min(), x.max())
+        assert layout().hull_of(bits(some)) == (t.min(), t.max(), x.min(), x.max())
 
 
 @given(SETS, st.integers(-5, 5), st.integers(1, 12), st.booleans())
 def test_change_frame(some, t_first, num_t, single):
-    """A set keeps its rows in another frame, as far as they lie in it."""
+    """A set keeps its rows in another layout, as far as they lie in it."""
     if single:
         some = {row for row in some if row[0] == row[2] == 0}
     num_lanes, num_x, x_first = (1, 1, 0) if single else (LANES, 3, FIRST_X)
     old, new = (
-        Frame(
+        BitLayout(
             t_first=first,
             num_t=count,
             x_first=x_first,
@@ -148,6 +148,6 @@ def test_change_frame(some, t_first, num_t, single):
         for first, count in ((FIRST_T, LAST_T - FIRST_T + 1), (t_first, num_t))
     )
 
-    changed = change_frame(bits(some, old), old, new)
+    changed = change_layout(bits(some, old), old, new)
 
     assert rows(changed, new) == {row for row in some if t_first <= row[1] < t_first + num_t}

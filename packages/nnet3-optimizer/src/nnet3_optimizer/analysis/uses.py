@@ -1,0 +1,229 @@
+"""Who uses which part of a matrix, looked up matrix by matrix."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from nnet3_compiler.arrays import expand_ranges
+from nnet3_compiler.commands import AllocMatrixZeroed
+
+from nnet3_optimizer.analysis.accesses import WRITE, SubmatrixAccesses
+from nnet3_optimizer.analysis.csr import Bools, Ids, ordering, splits_of, where
+from nnet3_optimizer.analysis.layout import Layout
+from nnet3_optimizer.analysis.variables import (
+    COL_OFFSET,
+    NUM_COLS,
+    NUM_ROWS,
+    ROW_OFFSET,
+    Table,
+)
+
+_COMMAND_BITS = 32
+
+
+class Part(NamedTuple):
+    """A submatrix: some rows and columns of a matrix."""
+
+    matrix: int
+    row: int
+    rows: int
+    col: int
+    cols: int
+
+    def contains(self, other: Part) -> bool:
+        """Returns whether another part of the same matrix lies within this one."""
+        return (
+            self.row <= other.row
+            and other.row + other.rows <= self.row + self.rows
+            and self.col <= other.col
+            and other.col + other.cols <= self.col + self.cols
+        )
+
+
+class Parts:
+    """The submatrices of a program, by number, as numbers of Python."""
+
+    def __init__(self, submatrices: Table) -> None:
+        self._submatrices = submatrices
+        self._known: dict[int, Part] = {}
+
+    def __getitem__(self, submatrix: int) -> Part:
+        """Returns a submatrix."""
+        part = self._known.get(submatrix)
+        if part is None:
+            part = self._known[submatrix] = Part(*self._submatrices[submatrix].tolist())
+        return part
+
+
+class Reads(NamedTuple):
+    """What commands read and do not write; each array is (N,).
+
+    Attributes:
+        command: The commands.
+        submatrix: The submatrices.
+        matrix: Their matrices.
+    """
+
+    command: Ids
+    submatrix: Ids
+    matrix: Ids
+
+
+class Uses:
+    """The accesses of a program to submatrices, by matrix; not allocation.
+
+    Attributes:
+        parts: The submatrices of the program.
+        matrix, command, submatrix: (A,) int64, ordered by matrix, then by command.
+        writes: (A,) bool.
+        splits: (M + 1,) int64; the accesses to matrix m are splits[m] <= a < splits[m + 1].
+        last_write: (M,) int64, the last command that writes to each matrix, or -1.
+    """
+
+    def __init__(self, layout: Layout, accesses: SubmatrixAccesses, opcodes: Ids) -> None:
+        """Sorts the accesses.
+
+        Args:
+            layout: The matrices and submatrices.
+            accesses: The accesses by command.
+            opcodes: (C,) int64, the kinds of the commands.
+        """
+        self._submatrices = layout.submatrices
+        self._num_rows = layout.matrices[:, 0]
+        self._accesses = accesses
+        self.parts = Parts(layout.submatrices)
+        self._matrix_of = layout.matrix_of
+        counts = where(opcodes.take(accesses.command) != AllocMatrixZeroed.OPCODE)
+        matrix = layout.matrix_of.take(accesses.submatrix.take(counts))
+        order = ordering(matrix)
+        at = counts.take(order)
+        self.matrix: Ids = matrix.take(order)
+        self.command: Ids = accesses.command.take(at)
+        self.submatrix: Ids = accesses.submatrix.take(at)
+        self.writes: Bools = (accesses.access.take(at) & WRITE) != 0
+        self.splits = splits_of(np.bincount(matrix, minlength=len(layout.matrices)))
+        self._users: dict[int, tuple[list[int], list[int]]] = {}
+        self._last_writes: dict[tuple[int, int, int, int], tuple[Ids, Ids]] = {}
+
+    @cached_property
+    def last_write(self) -> Ids:
+        """(M,) int64, the last command that writes to each matrix, or -1."""
+        last = np.full(len(self.splits) - 1, -1, dtype=np.int64)
+        # Of several assignments to one element the last one holds.
+        last[self.matrix[self.writes]] = self.command[self.writes]
+        return last
+
+    def of_matrix(self, matrix: int) -> slice:
+        """Returns the accesses to a matrix, in the order of the commands."""
+        return slice(int(self.splits[matrix]), int(self.splits[matrix + 1]))
+
+    def of_matrices(self, matrices: Ids) -> Ids:
+        """Returns the accesses to some matrices, one matrix after the other."""
+        begin = self.splits[matrices]
+        return expand_ranges(begin, self.splits[matrices + 1] - begin)
+
+    def around(self, matrices: Ids, command: int) -> tuple[Ids, Ids]:
+        """Returns the last commands before another, and the first from it on, that use matrices.
+
+        Args:
+            matrices: (N,) matrices that are used before and after the command.
+            command: The command.
+        """
+        place = self._keys.searchsorted((matrices << _COMMAND_BITS) | command)
+        return self.command[place - 1], self.command[place]
+
+    @cached_property
+    def _keys(self) -> Ids:
+        """(A,) int64, ascending: matrix and command in one number."""
+        keys: Ids = (self.matrix << _COMMAND_BITS) | self.command
+        return keys
+
+    def users_of(self, matrix: int, *, writing: bool) -> list[int]:
+        """Returns the commands that write to a matrix, or only read it, each once, in order."""
+        if matrix not in self._users:
+            at = self.of_matrix(matrix)
+            commands, writes = self.command[at], self.writes[at]
+            readers, writers = (commands[writes == each].tolist() for each in (False, True))
+            self._users[matrix] = list(dict.fromkeys(readers)), list(dict.fromkeys(writers))
+        return self._users[matrix][writing]
+
+    def reads_of(self, commands: Ids) -> Reads:
+        """Returns what commands read and do not write, one command after the other."""
+        accesses = self._accesses
+        begin = np.searchsorted(accesses.command, commands)
+        count = np.searchsorted(accesses.command, commands, side="right") - begin
+        at = expand_ranges(begin, count)
+        at = at[(accesses.access[at] & WRITE) == 0]
+        submatrix = accesses.submatrix[at]
+        return Reads(accesses.command[at], submatrix, self._matrix_of.take(submatrix))
+
+    def stay(self, reads: Reads, before: int) -> bool:
+        """Returns whether all that was read is as it was when another command begins."""
+        # Most matrices are not written to again: only those that are have to be looked at.
+        changed = where(self.last_write[reads.matrix] > reads.command)
+        return all(
+            self.is_unchanged(int(reads.submatrix[at]), int(reads.command[at]), before)
+            for at in changed.tolist()
+        )
+
+    def is_unchanged(self, submatrix: int, after: int, before: int) -> bool:
+        """Returns whether no command between two others writes to a submatrix."""
+        matrix, row, rows, col, cols = self.parts[submatrix]
+        if int(self.last_write[matrix]) <= after:
+            return True
+        begins, last = self._last_writes_to(matrix, col, cols, before)
+        first = int(begins.searchsorted(row, side="right")) - 1
+        return bool(last[first : int(begins.searchsorted(row + rows))].max() <= after)
+
+    def rows_written_to(self, parts: Table, after: Ids, before: int) -> Bools | None:
+        """Returns which rows of parts of a matrix later commands write to, before another one.
+
+        Args:
+            parts: (N, 5) submatrices, the same columns of one matrix.
+            after: (N,) the command for each of them after which others count.
+            before: The command before which they count.
+
+        Returns:
+            (total,) for each row of the first part, then of the next; None if it is no row at all.
+        """
+        matrix, _, _, col, cols = parts[0].tolist()
+        begins, last = self._last_writes_to(matrix, col, cols, before)
+        row, rows = parts[:, [ROW_OFFSET, NUM_ROWS]].T.astype(np.int64)
+        first = begins.searchsorted(row, side="right") - 1
+        counts = begins.searchsorted(row + rows) - first
+        piece = expand_ranges(first, counts)
+        is_written: Bools = last[piece] > np.repeat(after, counts)
+        if not is_written.any():
+            return None
+        ends = np.append(begins[1:], self._num_rows[matrix])
+        lengths = np.minimum(ends[piece], np.repeat(row + rows, counts))
+        lengths -= np.maximum(begins[piece], np.repeat(row, counts))
+        return is_written.repeat(lengths)
+
+    def _last_writes_to(self, matrix: int, col: int, cols: int, before: int) -> tuple[Ids, Ids]:
+        """Returns the last commands before another that write to some columns of a matrix.
+
+        Returns:
+            Where ranges of rows begin, (R,) ascending from 0 on, and the last command that writes
+            to each of them, (R,), or -1.
+        """
+        key = matrix, col, cols, before
+        if key not in self._last_writes:
+            at = self.of_matrix(matrix)
+            counts = self.writes[at] & (self.command[at] < before)
+            written = self._submatrices[self.submatrix[at][counts]]
+            begin, end = written[:, COL_OFFSET], written[:, COL_OFFSET] + written[:, NUM_COLS]
+            meets = (begin < col + cols) & (end > col)
+            written = written[meets]
+            row, rows = written[:, ROW_OFFSET], written[:, NUM_ROWS]
+            begins = np.unique(np.concatenate([[0], row, row + rows]))
+            begins = begins[begins < max(1, int(self._num_rows[matrix]))]
+            first = begins.searchsorted(row)
+            touched = begins.searchsorted(row + rows) - first
+            last = np.full(len(begins), -1, dtype=np.int64)
+            commands = self.command[at][counts][meets]
+            last[expand_ranges(first, touched)] = np.repeat(commands, touched)
+            self._last_writes[key] = begins, last
+        return self._last_writes[key]

@@ -1,0 +1,113 @@
+"""Values that are equal for equal rows of matrices, and only for those.
+
+The key of one row is its element where it is one stretch of columns, else the starts of all and
+then the elements of all its stretches, neighbours that are one stretch joined. The key of several
+rows is a tuple of
+
+- where stretches begin, and then for each stretch the elements of all rows, in a tuple; or
+- None, and the keys of the rows in a tuple, where rows do not have their stretches alike.
+
+The first form is kept as long as possible, since it is made and compared by whole columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from itertools import compress, repeat
+from typing import Any
+
+from nnet3_optimizer.equivalence.field import PRIME, shift
+from nnet3_optimizer.equivalence.row import Row
+
+Column = list[int]
+"""An element for each row."""
+
+Keys = tuple[Any, ...]
+"""The key of several rows."""
+
+ABSENT: Keys = ()
+"""Stands for rows that are not there."""
+
+ABSENT_ROW = -1
+"""Stands for each of them: no key of a row."""
+
+_WHOLE = (0,)
+_NO_CONSTANT = (0, 0)
+
+
+def key_of_row(row: Row) -> Hashable:
+    """Returns the key of one row."""
+    if isinstance(row, int):
+        return row
+    starts, values = row
+    if len(values) == 2:
+        is_one = values[0] * shift(starts[1]) % PRIME == values[1]
+        return values[0] if is_one else (0, starts[1], *values)
+    begins = [True]
+    for stretch in range(1, len(values)):
+        factor = shift(starts[stretch] - starts[stretch - 1])
+        begins.append(values[stretch - 1] * factor % PRIME != values[stretch])
+    if not all(begins):
+        starts, values = list(compress(starts, begins)), list(compress(values, begins))
+        if len(values) == 1:
+            return values[0]
+    return *starts, *values
+
+
+def keys_of_columns(starts: list[int], columns: list[Column], *, thorough: bool) -> Keys:
+    """Returns the key of rows given by the elements of each stretch.
+
+    Args:
+        starts: Where stretches begin.
+        columns: The elements of each.
+        thorough: Whether to look in each row for stretches that are one with the next. If not,
+            only some are looked at first, and equal rows may have different keys.
+    """
+    if len(columns) == 1:
+        return _WHOLE, tuple(columns[0])
+    begins, some = [True], {0, len(columns[0]) // 2, len(columns[0]) - 1}
+    for stretch in range(1, len(columns)):
+        before, column = columns[stretch - 1], columns[stretch]
+        factor = shift(starts[stretch] - starts[stretch - 1])
+        joined: list[bool] = []
+        if (
+            thorough
+            or (0 in before and 0 in column)
+            or any(before[row] * factor % PRIME == column[row] for row in some)
+        ):
+            joined = [a * factor % PRIME == b for a, b in zip(before, column, strict=True)]
+            if any(joined) and not all(joined):
+                rows = zip(*columns, strict=True)
+                return None, tuple([key_of_row((starts, list(row))) for row in rows])
+        begins.append(not any(joined))
+    return tuple(compress(starts, begins)), *map(tuple, compress(columns, begins))
+
+
+def with_constants(keys: Keys, starts: list[int], constants: list[Column]) -> Keys:
+    """Returns the key of rows to which constants are added, given their key without."""
+    added = [_runs(starts, row) for row in zip(*constants, strict=True)]
+    pairs = zip(rows_of(keys), added, strict=True)
+    return None, tuple([row if c == _NO_CONSTANT else (row, "+", *c) for row, c in pairs])
+
+
+def _runs(starts: list[int], values: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns start and value of each stretch that differs from the one before."""
+    runs: list[int] = []
+    for stretch, value in enumerate(values):
+        if stretch == 0 or value != values[stretch - 1]:
+            runs += starts[stretch], value
+    return tuple(runs)
+
+
+def num_rows(keys: Keys) -> int:
+    """Returns how many rows a key stands for."""
+    return len(keys[1])
+
+
+def rows_of(keys: Keys) -> Iterable[Hashable]:
+    """Returns the key of each row."""
+    starts, *columns = keys
+    if len(columns) == 1:
+        only: tuple[Hashable, ...] = columns[0]
+        return only
+    return zip(*map(repeat, starts), *columns, strict=False)
