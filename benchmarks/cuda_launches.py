@@ -2,18 +2,26 @@
 
     python benchmarks/cuda_launches.py --n 64
     python benchmarks/cuda_launches.py --network tdnnf
+    python benchmarks/cuda_launches.py --network tdnnf --kinds     # bytes and flops of each kind
 
 Counted are the programs that are lowered for a device: kernels and matrix products of a forward and
 a backward pass (with natural gradient; a minibatch that leaves its estimates alone, and one that
 updates them), with a kernel for each operation and with fused ones. The floor is what the products
 take at 67 TFLOP/s, and what all operands take at 4.8 TB/s if each is read and written once by each
 kernel or product that uses it: the peaks of an H200 in fp32. Nothing here was measured on a device.
+
+With --kinds the steps of a minibatch are added up by what they are. What stays in registers is not
+counted as moved; the time at the peaks is that of the slower of arithmetic and memory for each
+step, and at least so long as a small kernel takes in a graph. "Guarded" is what most minibatches
+skip (self-repair, exact norms): it counts as a launch. "Few blocks" are the bytes of kernels with
+fewer blocks than an H200 has multiprocessors.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection
 
 import attrs
 import numpy as np
@@ -22,16 +30,22 @@ from nnet3_descriptors import parse_config, set_test_mode
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet
 from nnet3_runtime_cuda.cuda.dry_run import DryRun
-from nnet3_runtime_cuda.cuda.fusion import group_operations
-from nnet3_runtime_cuda.cuda.kernels import Plan, plan_steps
-from nnet3_runtime_cuda.cuda.natural_gradient import Estimate
-from nnet3_runtime_cuda.cuda.operations import Operation, Product
+from nnet3_runtime_cuda.cuda.fusion import Group, group_operations, later_readers, side_by_side
+from nnet3_runtime_cuda.cuda.kernels import Plan, plan_steps, stores_of
+from nnet3_runtime_cuda.cuda.operations import Operation, Product, Special
 from nnet3_runtime_cuda.cuda.pending import PendingSegment
 from nnet3_runtime_cuda.cuda.product_ends import with_epilogues
+from nnet3_runtime_cuda.cuda.source.chain import key_of
 from nnet3_runtime_cuda.lowering import lower
 
 FLOPS, BYTES = 67e12, 4.8e12
 """Of an H200: fp32 operations and bytes of memory per second."""
+
+MULTIPROCESSORS = 132
+"""Of an H200."""
+
+SMALLEST_STEP = 2e-6
+"""Seconds that a step of a graph takes at least: an assumption."""
 
 
 @attrs.frozen
@@ -62,10 +76,8 @@ class Count:
 
 def updates_of(segment: PendingSegment) -> set[int]:
     """The decisions that are positive when estimates are updated, but not started."""
-    for phase in segment.host.phases:
-        starts = getattr(phase.decides, "__func__", None) is Estimate.begins
-        phase.value = not starts
-    return {phase.number for phase in segment.host.phases if phase.value}
+    decisions = segment.host.decisions
+    return set(range(decisions.length)) - decisions.starts
 
 
 def operations_of(segment: PendingSegment) -> list[Operation]:
@@ -73,22 +85,73 @@ def operations_of(segment: PendingSegment) -> list[Operation]:
     return [operation for operation in segment.operations if operation.phase < 0]
 
 
-def floor(operations: Sequence[Operation]) -> tuple[float, float]:
+@attrs.define
+class Work:
+    """What steps do.
+
+    Attributes:
+        launches: How many they are.
+        flops: Operations of products.
+        moved: Bytes that they read and write.
+        starved: Bytes that kernels with few blocks move.
+        seconds: At the peaks.
+    """
+
+    launches: int = 0
+    flops: int = 0
+    moved: int = 0
+    starved: int = 0
+    seconds: float = 0.0
+
+    def add(self, flops: int, moved: int, blocks: int) -> None:
+        """Adds a step."""
+        self.launches += 1
+        self.flops += flops
+        self.moved += moved
+        self.starved += moved if blocks < MULTIPROCESSORS else 0
+        self.seconds += max(flops / FLOPS, moved / BYTES, SMALLEST_STEP)
+
+
+def moved_by(group: Group, stores: Callable[[int], bool]) -> int:
+    """Bytes that a group reads, other than what it has written itself, and writes."""
+    seen, moved = set(), 0
+    for position, operation in enumerate(group.operations):
+        for view in operation.reads:
+            if (key_of(view), view.shape) not in seen:
+                seen.add((key_of(view), view.shape))
+                moved += view.distinct_bytes
+        for view in operation.writes:
+            seen.add((key_of(view), view.shape))
+            moved += view.distinct_bytes if stores(position) else 0
+    return moved
+
+
+def work_by_kind(segment: PendingSegment) -> dict[str, Work]:
+    """What a minibatch does that leaves the estimates alone, by kind of step."""
+    operations = with_epilogues(operations_of(segment))
+    readers = later_readers(operations, segment.scratch.contains)
+    work: dict[str, Work] = defaultdict(Work)
+    for beside in side_by_side(group_operations(operations)):
+        first = beside[0].operations[0]
+        flops = 2 * first.out.size * first.a.shape[1] if isinstance(first, Product) else 0
+        moved = sum(moved_by(group, stores_of(group, readers)) for group in beside)
+        blocks = first.grid if isinstance(first, Special) else MULTIPROCESSORS
+        kind = first.name if isinstance(first, Special) else beside[0].kind.name.lower()
+        kind = "product" if isinstance(first, Product) else kind
+        if first.guards:
+            work[f"{kind}, guarded"].add(0, 0, MULTIPROCESSORS)
+        else:
+            work[kind].add(flops, moved, blocks)
+    return work
+
+
+def floor(segment: PendingSegment) -> tuple[float, float]:
     """Milliseconds at the peaks: of the products' arithmetic, and of all bytes moved."""
-    operations = with_epilogues(operations)
-    flops, moved = 0, 0
-    for operation in operations:
-        if isinstance(operation, Product):
-            flops += 2 * operation.out.size * operation.a.shape[1]
-    for group in group_operations(operations):
-        seen = set()
-        for operation in group.operations:
-            for view in (*operation.reads, *operation.writes):
-                key = view.address, view.strides, view.shape, view in operation.writes
-                if key not in seen:
-                    seen.add(key)
-                    moved += view.distinct_bytes
-    return 1e3 * flops / FLOPS, 1e3 * moved / BYTES
+    work = work_by_kind(segment).values()
+    return (
+        1e3 * sum(kind.flops for kind in work) / FLOPS,
+        1e3 * sum(kind.moved for kind in work) / BYTES,
+    )
 
 
 def segments_of(name: str, sequences: int, *, train: bool) -> tuple[list[PendingSegment], DryRun]:
@@ -114,7 +177,7 @@ def rows_of(name: str, sequences: int) -> list[list[str]]:
         for what, segment in zip(names, segments, strict=True):
             assert segment.plan is not None
             single = plan_steps(segment.operations, lambda view: False, fuse=False)
-            arithmetic, moving = floor(operations_of(segment))
+            arithmetic, moving = floor(segment)
             updating = Count.of(segment.plan, updates_of(segment))
             fused = Count.of(segment.plan)
             rows.append(
@@ -130,6 +193,37 @@ def rows_of(name: str, sequences: int) -> list[list[str]]:
             )
     return rows
 
+
+def kinds_of(name: str, sequences: int) -> list[list[str]]:
+    """A row for each kind of step of each pass."""
+    rows = []
+    for train in (False, True):
+        names = ("forward", "backward") if train else ("inference",)
+        segments, _ = segments_of(name, sequences, train=train)
+        for what, segment in zip(names, segments, strict=True):
+            kinds = work_by_kind(segment)
+            total = Work(
+                *(
+                    sum(getattr(kind, field) for kind in kinds.values())
+                    for field in ("launches", "flops", "moved", "starved", "seconds")
+                )
+            )
+            for kind, work in [*sorted(kinds.items()), ("all", total)]:
+                rows.append(
+                    [
+                        f"{name} {what}",
+                        kind,
+                        str(work.launches),
+                        f"{work.flops / 1e9:.1f}",
+                        f"{work.moved / 1e6:.0f}",
+                        f"{work.starved / 1e6:.0f}",
+                        f"{1e3 * work.seconds:.2f}",
+                    ]
+                )
+    return rows
+
+
+KINDS_HEAD = ["pass", "kind", "launches", "GFLOP", "MB", "of few blocks, MB", "at the peaks, ms"]
 
 HEAD = [
     "pass",
@@ -147,10 +241,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--network", choices=sorted(BENCHMARKS), action="append")
     parser.add_argument("--n", type=int, default=64, help="sequences")
+    parser.add_argument("--kinds", action="store_true", help="add steps up by what they are")
     arguments = parser.parse_args()
-    print("| " + " | ".join(HEAD) + " |\n" + "|---" * len(HEAD) + "|")
+    head, rows = (KINDS_HEAD, kinds_of) if arguments.kinds else (HEAD, rows_of)
+    print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
     for name in arguments.network or sorted(BENCHMARKS):
-        for row in rows_of(name, arguments.n):
+        for row in rows(name, arguments.n):
             print("| " + " | ".join(row) + " |", flush=True)
 
 

@@ -9,11 +9,9 @@ training step is forward and backward pass with natural gradient and the change 
 the mean is taken over four steps after the first ten, of which one updates the estimates of the
 Fisher matrices, as in a long training run. (During the first ten steps of a run, all do.)
 
-Kaldi's figures were measured once, on a 2-core x86-64 virtual machine with AVX-512: medians, a CPU
-build with -O2 and OpenBLAS. Their calibration is NumPy's product of (1600, 320) and (320, 1536)
-float32 matrices on one thread, which ran there at KALDI_GFLOPS in the same minutes. It is measured
-here before and after each line, and times are scaled by it: a ratio of 1 means as fast as Kaldi on
-the same machine, less is faster.
+Kaldi's figures are those of `kaldi.py`, scaled to this machine by a product of NumPy's that is
+timed before and after each line: a ratio of 1 means as fast as Kaldi on the same machine, less is
+faster.
 
 The peers (`--peer`, any number of times) are PyTorch, torch.compile and ONNX Runtime, where they
 are installed, on the same networks as written in `peers/`, trained by plain gradient descent. Their
@@ -31,30 +29,12 @@ from collections.abc import Callable
 
 import attrs
 import numpy as np
+from kaldi import REQUESTS, execution_ms, product_gflops
 from networks import BENCHMARKS
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from peers.runners import PEERS, missing
 from workload import CLOCKS, Workload, flat
-
-KALDI_GFLOPS = 157.0
-"""Speed of the calibration, one thread, where the figures below come from."""
-
-KALDI = {
-    ("tdnnf", "infer", 1): {1: 30.9, 2: 19.1},
-    ("tdnnf", "infer", 8): {1: 190.0, 2: 119.0},
-    ("tdnnf", "train", 8): {1: 1150.0, 2: 906.0},
-    ("tdnn-lstm", "infer", 1): {1: 486.0, 2: 281.0},
-    ("tdnn-lstm", "infer", 8): {1: 884.0, 2: 575.0},
-    ("tdnn-lstm", "train", 8): {1: 2564.0, 2: 1764.0},
-    ("xvector", "infer", 1): {1: 20.7, 2: 15.3},
-    ("xvector", "infer", 8): {1: 156.0, 2: 117.0},
-    ("xvector", "train", 8): {1: 686.0, 2: 540.0},
-    ("cnn-tdnnf", "infer", 1): {1: 56.2, 2: 34.4},
-    ("cnn-tdnnf", "infer", 8): {1: 582.0, 2: 370.0},
-    ("cnn-tdnnf", "train", 8): {1: 2304.0, 2: 1762.0},
-}
-"""Kaldi's milliseconds by (network, mode, sequences) and number of threads."""
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -73,19 +53,6 @@ class Case:
     mode: str
     sequences: int
     threads: int
-
-
-def calibrate(clock: Callable[[], float]) -> float:
-    """GFLOP/s of the calibrating product; the best of a few."""
-    rng = np.random.default_rng(0)
-    a, b = (rng.random((rows, 320), dtype=np.float32) for rows in (1600, 1536))
-    out = np.empty((1600, 1536), np.float32)
-    times = []
-    for _ in range(8):
-        start = clock()
-        np.matmul(a, b.T, out)
-        times.append(clock() - start)
-    return 2.0 * 1600 * 320 * 1536 / min(times) / 1e9
 
 
 # ---- in a process of its own ----
@@ -135,7 +102,7 @@ def child(arguments: list[str], clock: Callable[[], float]) -> list[float]:
     """What the child process measures."""
     what, *case = arguments
     if what == CALIBRATION:
-        return [calibrate(clock)]
+        return [product_gflops(clock)]
     network, mode, sequences = case
     work = Workload.make(network, mode, int(sequences))
     if what == OURS:
@@ -168,8 +135,8 @@ def print_line(case: Case, peers: list[str], clock: str) -> None:
         is_possible = not (peer == "ONNX Runtime" and case.mode == "train")
         others.append(in_child(case.threads, clock, peer, *arguments) if is_possible else [])
     gflops += in_child(1, clock, CALIBRATION)
-    kaldi = KALDI[case.network, case.mode, case.sequences][case.threads]
-    ratio = milliseconds / kaldi * max(gflops) / KALDI_GFLOPS
+    request = case.network, case.mode, case.sequences
+    ratio = milliseconds / execution_ms(request, case.threads, max(gflops))
     cells = [case.network, f"{case.mode} n={case.sequences}", str(case.threads)]
     cells += [f"{milliseconds:.1f}", f"{max(gflops):.0f}", f"{ratio:.2f}"]
     cells += [f"{figures[0]:.1f}" if figures else "" for figures in others]
@@ -223,7 +190,7 @@ def main() -> None:
         return
     cases = [
         Case(network, mode, sequences, threads)
-        for network, mode, sequences in KALDI
+        for network, mode, sequences in REQUESTS
         for threads in arguments.threads or [1, 2]
         if network in (arguments.network or BENCHMARKS) and mode in (arguments.mode or TOLERANCES)
     ]

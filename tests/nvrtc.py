@@ -9,6 +9,9 @@ from pathlib import Path
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 
+OPTIONS = (b"-std=c++17", b"-ftz=true", b"--device-as-default-execution-space")
+"""Ours, and what CuPy adds to them: denormal numbers in float32 are taken for 0."""
+
 
 class Nvrtc:
     """Compiles CUDA C++ for an architecture, and says what is wrong with it."""
@@ -22,18 +25,24 @@ class Nvrtc:
 
     def errors(self, source: str, architecture: str) -> str:
         """The compiler's messages if a module does not compile, else nothing."""
+        failed, log = self.compiled(source, architecture)
+        return log or "it does not compile" if failed else ""
+
+    def compiled(self, source: str, architecture: str, *options: str) -> tuple[bool, str]:
+        """Compiles a module; returns whether that failed, and the compiler's messages."""
         program = ctypes.c_void_p()
         create = self._library.nvrtcCreateProgram
         assert create(ctypes.byref(program), source.encode(), b"module.cu", 0, None, None) == 0
-        options = (f"--gpu-architecture={architecture}".encode(), b"-std=c++17")
-        array = (ctypes.c_char_p * len(options))(*options)
-        failed = self._library.nvrtcCompileProgram(program, len(options), array)
+        given = [f"--gpu-architecture={architecture}".encode(), *OPTIONS]
+        given += [option.encode() for option in options]
+        array = (ctypes.c_char_p * len(given))(*given)
+        failed = self._library.nvrtcCompileProgram(program, len(given), array)
         size = ctypes.c_size_t()
         self._library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
         log = ctypes.create_string_buffer(max(size.value, 1))
         self._library.nvrtcGetProgramLog(program, log)
         self._library.nvrtcDestroyProgram(ctypes.byref(program))
-        return log.value.decode() or "it does not compile" if failed else ""
+        return bool(failed), log.value.decode()
 
 
 @functools.cache

@@ -89,6 +89,31 @@ def test_training_steps(case: ReferenceCase) -> None:
     assert_close({"changes": after - before}, {"changes": expected - before}, 1e-3)
 
 
+STRICT_CASES = ("network/lstmp", "component/tdnn", "component/restricted-attention")
+
+
+@needs_compiler
+@parametrize_cases(
+    only=lambda case: bool(os.environ.get("STRICT_ALL")) or case.name in STRICT_CASES
+)
+def test_kernels_do_not_race(case: ReferenceCase) -> None:
+    """No access outside of memory, no race, in two training steps (or runs, without parameters).
+
+    With STRICT_ALL in the environment all cases are watched, which takes some minutes.
+    """
+    nnet, computation = program(case)
+    trains = case.request.need_model_derivative
+    platform = HostPlatform(strict=True)
+    network = DeviceNnet(nnet, device=platform, trainable=trains, natural_gradient=trains)
+    computer = NnetComputer(network, computation)
+    for _ in range(2):
+        computer.forward(case.node_arrays("input"))
+        if any(io.has_deriv for io in case.request.outputs):
+            computer.backward(case.node_arrays("output_deriv"))
+        if trains:
+            network.take_step()
+
+
 def sources(case: ReferenceCase) -> list[str]:
     """The modules of a case, trained if it can be."""
     nnet, computation = program(case)

@@ -8,14 +8,17 @@ import pytest
 from nnet3_descriptors import parse_config, set_test_mode
 from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import CachingCompiler
-from nnet3_runtime_cuda import NnetComputer
+from nnet3_runtime_cuda import NnetComputer, recorder
 
 FRAMES = 400
 
 CONFIG = """
 input-node name=input dim=40
+component name=convolution type=TimeHeightConvolutionComponent num-filters-in=20 height-in=2 \
+num-filters-out=20 height-out=2 height-offsets=-1,0,1 time-offsets=-1,0,1
+component-node name=convolution component=convolution input=input
 component name=up type=TdnnComponent input-dim=40 output-dim=100 time-offsets=-1,0,1
-component-node name=up component=up input=input
+component-node name=up component=up input=convolution
 component name=relu type=RectifiedLinearComponent dim=100 self-repair-scale=1.0e-5
 component-node name=relu component=relu input=up
 component name=norm type=BatchNormComponent dim=100
@@ -33,7 +36,14 @@ LARGEST = 8192
 """Bytes: Python objects of a run, none of which is an array (the smallest here has 40 kB)."""
 
 
-def computer(*, train: bool) -> tuple[NnetComputer, np.ndarray]:
+@pytest.fixture(params=[1, 2])
+def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """A number of threads, which share even the small operations of these tests."""
+    monkeypatch.setattr(recorder, "SHARED_BLOCK_ELEMENTS", 1 << 12)
+    return int(request.param)
+
+
+def computer(*, train: bool, threads: int) -> tuple[NnetComputer, np.ndarray]:
     """A computer, and its input."""
     nnet = parse_config(CONFIG, rng=np.random.default_rng(0))
     if not train:
@@ -45,7 +55,7 @@ def computer(*, train: bool) -> tuple[NnetComputer, np.ndarray]:
         store_component_stats=train,
     )
     x = np.random.default_rng(1).standard_normal((FRAMES + 10, 40)).astype(np.float32)
-    return NnetComputer(nnet, CachingCompiler(nnet).compile(request)), x
+    return NnetComputer(nnet, CachingCompiler(nnet).compile(request), threads=threads), x
 
 
 def peak(run: Callable[[], dict[str, np.ndarray]]) -> int:
@@ -59,17 +69,17 @@ def peak(run: Callable[[], dict[str, np.ndarray]]) -> int:
 
 
 @pytest.mark.parametrize("train", [False, True])
-def test_forward(train: bool) -> None:
+def test_forward(train: bool, threads: int) -> None:
     """The forward pass allocates nothing."""
-    run, x = computer(train=train)
+    run, x = computer(train=train, threads=threads)
     run.forward({"input": x})
 
     assert peak(lambda: run.forward({"input": x})) < LARGEST
 
 
-def test_backward() -> None:
+def test_backward(threads: int) -> None:
     """The backward pass allocates nothing."""
-    run, x = computer(train=True)
+    run, x = computer(train=True, threads=threads)
     derivative = run.forward({"input": x})
     run.backward(derivative)
     run.forward({"input": x})

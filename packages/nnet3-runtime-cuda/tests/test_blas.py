@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_runtime_cuda import blas
+from nnet3_runtime_cuda import blas, panels
 from nnet3_runtime_cuda.blas import bound_gemm, gemm
 from nnet3_runtime_cuda.tape import Tape
 
@@ -62,21 +62,22 @@ def test_other_operands_are_not_for_blas(operand: np.ndarray) -> None:
     assert bound_gemm(operand, operand, operand.copy()) is None
 
 
+def forget_choices() -> None:
+    """Has the next product choose its library anew."""
+    for choice in (blas.library, blas._bf16, panels.are_faster):
+        choice.cache_clear()
+
+
 @pytest.fixture(params=["mkl", "openblas", "numpy"])
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Products are computed by this library, if it is installed."""
-    if request.param == "numpy":
-        monkeypatch.setenv(blas.SWITCH, "1")
-    if request.param == "openblas":
-        monkeypatch.setenv(blas.MKL_SWITCH, "1")
-    blas.library.cache_clear()
-    found = blas.library()
-    names = {None: "numpy", True: "mkl", False: "openblas"}
-    if names[found and found.is_mkl] != request.param:
-        blas.library.cache_clear()
+    monkeypatch.setenv(blas.CHOICE, request.param)
+    forget_choices()
+    if blas.library_name() != request.param:
+        forget_choices()
         pytest.skip(f"{request.param} is not installed")
     yield request.param
-    blas.library.cache_clear()
+    forget_choices()
 
 
 @pytest.mark.parametrize("beta", [0.0, 1.0, 0.5])
@@ -88,9 +89,39 @@ def test_libraries(library: str, beta: float) -> None:
 
     gemm(a, b, out, alpha=2.0, beta=beta)
 
-    assert blas.is_available() == (library != "numpy")
+    assert blas.library_name() == library
     assert blas.is_mkl() == (library == "mkl")
     np.testing.assert_allclose(out, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("quicker", [blas.OPENBLAS, blas.MKL])
+def test_the_faster_library_is_chosen(quicker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are two, both are timed, and what is faster serves all products."""
+    found = {name: blas.Library(name, print) for name in (blas.OPENBLAS, blas.MKL)}
+    monkeypatch.delenv(blas.CHOICE, raising=False)
+    monkeypatch.setattr(blas, "_found", lambda: found)
+    monkeypatch.setattr(blas, "_trial_by_openblas", lambda rows: (blas.OPENBLAS, rows))
+    monkeypatch.setattr(blas, "_trial_by_mkl", lambda mkl, rows: (mkl.name, rows))
+    asked = []
+    monkeypatch.setattr(blas, "fastest", lambda ways: asked.append(ways) or quicker)
+    forget_choices()
+
+    chosen = blas.library_name()
+
+    forget_choices()
+    assert chosen == quicker
+    assert asked == [{name: [(name, rows) for rows in blas.TRIAL_ROWS] for name in found}]
+
+
+def test_another_library_cannot_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the variable, what it may be, and what it is."""
+    monkeypatch.setenv(blas.CHOICE, "atlas")
+    forget_choices()
+
+    message = "NNET3_BLAS: expected 'openblas', 'mkl' or 'numpy', found 'atlas'"
+    with pytest.raises(ValueError, match=message):
+        blas.library_name()
+    forget_choices()
 
 
 @pytest.mark.usefixtures("library")

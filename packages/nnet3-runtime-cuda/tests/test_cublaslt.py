@@ -241,6 +241,15 @@ def real() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+def test_the_bias_counts_as_part_of_the_output() -> None:
+    """An algorithm must not read a bias in larger pieces than its address allows."""
+    operand = Matrix(address=512, stride=4)
+    gemm = Gemm(rows=4, columns=4, inner=4, a=operand, b=operand, out=operand)
+    for bias, expected in ((0, 256), (512, 256), (520, 8), (516, 4)):
+        alignments = cublaslt._alignments(attrs.evolve(gemm, bias=bias))
+        assert alignments == (256, 256, 256, expected)
+
+
 @pytest.mark.parametrize("precision", list(Precision))
 def test_real_library_takes_the_descriptions(real: ctypes.CDLL, precision: Precision) -> None:
     """NVIDIA's library accepts every attribute, whose sizes it checks."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import threading
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -201,19 +202,61 @@ def test_graph_is_captured_once_and_replayed(platform: CupyPlatform, cupy: Stric
         np.testing.assert_array_equal(downloaded(platform, out, 4, 4), np.full((4, 4), expected))
 
 
-def test_capture_of_a_product_has_its_own_workspace(platform: CupyPlatform) -> None:
-    """A graph's workspace is not the stream's, and is given back with the graph."""
-    _out, gemm = square(platform)
-    product = platform.gemm(gemm)
-    product()
-    blocks = set(platform._blocks)
-    replay = platform.capture([product])
+def test_products_share_a_workspace(platform: CupyPlatform) -> None:
+    """Products that are given the same workspace have one, graphs too; it goes with the last."""
+    gemms = [square(platform)[1] for _ in range(2)]
+    blocks, workspace = set(platform._blocks), platform.workspace()
+    products = [platform.gemm(gemm, workspace) for gemm in gemms]
+    alone = platform.gemm(gemms[0])
+    replay = platform.capture(products)
     replay()
     replay()
     assert len(set(platform._blocks) - blocks) == 1
-    del replay
+    alone()
+    assert len(set(platform._blocks) - blocks) == 2
+    platform.synchronize()
+    del alone, replay, workspace
+    gc.collect()
+    assert len(set(platform._blocks) - blocks) == 1
+    del products
     gc.collect()
     assert set(platform._blocks) == blocks
+
+
+def test_memory_is_given_back_after_a_capture(platform: CupyPlatform) -> None:
+    """What the garbage collector gives back while a stream is captured spoils no capture."""
+    address, doomed = uploaded(platform, np.zeros(4)), []
+    replay = platform.capture(
+        [increment(platform, address, 4), lambda: doomed and platform.free(doomed.pop())]
+    )
+    replay()
+    doomed.append(platform.allocate(16))
+    kept = doomed[0]
+    replay()
+    assert kept not in platform._blocks
+    np.testing.assert_array_equal(downloaded(platform, address, 4), np.full(4, 2.0))
+
+
+def test_other_threads_wait_for_a_capture(cupy: StrictCupy, library: Any) -> None:
+    """A thread that waits for a device does so after the capture of another one, and so does it."""
+    platforms = [CupyPlatform(cupy, library, 1) for _ in range(2)]
+    address = uploaded(platforms[0], np.zeros(4))
+    begins, threads = threading.Event(), []
+
+    def wait() -> None:
+        begins.set()
+        platforms[1].synchronize()
+
+    def start() -> None:
+        threads.append(threading.Thread(target=wait))
+        threads[-1].start()
+        assert begins.wait(10)
+
+    replay = platforms[0].capture([increment(platforms[0], address, 4), start])
+    for _ in range(3):
+        replay()
+        threads[-1].join(10)
+    np.testing.assert_array_equal(downloaded(platforms[0], address, 4), np.full(4, 3.0))
 
 
 def test_copies_cannot_be_captured(platform: CupyPlatform) -> None:
@@ -251,6 +294,18 @@ def test_source_that_does_not_compile(platform: CupyPlatform) -> None:
     """The compiler's message is passed on."""
     with pytest.raises(DeviceError, match=r"does not compile.*expected a declaration"):
         platform.build("syntax error", [])
+
+
+def test_missing_compiler(stand_in: ctypes.CDLL) -> None:
+    """What CuPy says when it does not find NVRTC is passed on as what it is."""
+
+    def missing(source: str) -> Mapping[str, Callable[..., None]]:
+        raise RuntimeError("CuPy failed to load libnvrtc.so.13")
+
+    cupy = StrictCupy(missing)
+    platform = CupyPlatform(cupy, QueuedLibrary(stand_in, cupy.cuda), 0)
+    with pytest.raises(DeviceError, match=r"'cuda:0': .*NVRTC is missing.*libnvrtc\.so\.13"):
+        platform.build("add_one", ["add_one"])
 
 
 def test_errors_of_cuda_name_the_device(platform: CupyPlatform, cupy: StrictCupy) -> None:

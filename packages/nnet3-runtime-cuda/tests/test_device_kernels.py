@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from computations import request, single
 from nnet3_compiler import compile_computation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.cuda import memory
 from nnet3_runtime_cuda.cuda.dry_run import DryRun
+from nnet3_runtime_cuda.cuda.fusion import MOST_PLACES
 from nnet3_runtime_cuda.cuda.host import HostPlatform, compiler
 from nnet3_runtime_cuda.cuda.views import View
+from nnet3_runtime_cuda.errors import DeviceError
 
 TIMES = range(4)
 
@@ -92,3 +97,55 @@ def test_element_wise_work_is_one_kernel() -> None:
     (source,) = platform.sources
     (kernel,) = [text for text in source.split('extern "C"') if "exp_(v" in text]
     assert kernel.count("] = v") == 1
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 40)])
+def test_kernels_take_no_more_pointers_than_devices_allow(shape: tuple[int, ...]) -> None:
+    """Copies from and to very many places do not share a kernel without end."""
+    platform = DryRun()
+    tape = DeviceNnet(single("type=NoOpComponent dim=40", dim=40), device=platform).tape()
+    for number in range(3 * MOST_PLACES):
+        lengths = (*shape[:-1], shape[-1] + number % 3)
+        tape.copy(tape.persistent(*lengths), tape.persistent(*lengths))
+    tape.run()
+
+    (source,) = platform.sources
+    pointers = [parameters.count("*") for parameters in re.findall(r"__global__ .*?{", source)]
+    assert MOST_PLACES // 16 < max(pointers) <= MOST_PLACES
+
+
+def test_too_many_elements_for_an_index_are_refused() -> None:
+    """A matrix that 32-bit indexes do not reach is an error, not a wrong result."""
+    tape = DeviceNnet(single("type=NoOpComponent dim=40", dim=40), device=DryRun()).tape()
+    large = tape.empty((1 << 20, 1 << 11), np.float32)
+    tape.copy(large, large[::-1])
+    with pytest.raises(ValueError, match=r"less than 2\^31 elements, found 2147483648"):
+        tape.run()
+
+
+def test_shadows_without_memory_can_be_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system reserves no addresses, what stands for memory says so, and is not read."""
+    monkeypatch.setattr(memory.sys, "platform", "elsewhere")
+    shadow = memory.reserved(64).view(np.float32).reshape(4, 4)[1:]
+    assert str(shadow.T) == repr(shadow.T) == "<(4, 3) float32 on a device>"
+    with pytest.raises(TypeError, match="does not support ufuncs"):
+        shadow + 1.0
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "arguments", "message"),
+    [
+        ((1, 65536, 1), (32, 1, 1), 1, r"grid \(1, 65536, 1\)"),
+        ((0, 1, 1), (32, 1, 1), 1, r"grid \(0, 1, 1\)"),
+        ((1, 1, 1), (64, 32, 1), 1, r"block \(64, 32, 1\)"),
+        ((1, 1, 1), (1, 1, 65), 1, r"block \(1, 1, 65\)"),
+        ((1, 1, 1), (32, 1, 1), 513, "512 arguments at most, found 513"),
+    ],
+)
+def test_launches_that_cuda_refuses(
+    grid: tuple[int, int, int], block: tuple[int, int, int], arguments: int, message: str
+) -> None:
+    """Grids, blocks and arguments beyond CUDA's limits are errors without a device, too."""
+    with pytest.raises(DeviceError, match=message):
+        DryRun().launch("kernel", grid, block, [256] * arguments)
+    DryRun().launch("kernel", ((1 << 31) - 1, 65535, 1), (16, 16, 4), [256] * 512)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from computations import request, single
 from nnet3_compiler import compile_computation
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer, panels
 from nnet3_runtime_cuda.kernels.affine import TRANSPOSED_ROWS
 
 CONVOLUTION = (
@@ -23,8 +23,13 @@ CONVOLUTION = (
     ],
 )
 @pytest.mark.parametrize("frames", [2, TRANSPOSED_ROWS.start, TRANSPOSED_ROWS.stop])
-def test_values_are_the_same(component: str, frames: int) -> None:
+@pytest.mark.parametrize("in_panels", ["0", "1"])
+def test_values_are_the_same(
+    component: str, frames: int, in_panels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A network that is only used gives the outputs of one that could be trained."""
+    monkeypatch.setenv(panels.SWITCH, in_panels)
+    panels.are_faster.cache_clear()
     nnet = single(component, dim=8)
     computation = compile_computation(
         nnet, request(range(frames + 1), range(frames), sequences=1, training=False)
@@ -37,3 +42,4 @@ def test_values_are_the_same(component: str, frames: int) -> None:
     )
 
     np.testing.assert_allclose(fixed, trainable, rtol=0, atol=1e-5)
+    panels.are_faster.cache_clear()

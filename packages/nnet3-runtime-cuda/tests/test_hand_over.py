@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import commands
 from nnet3_runtime_cuda.lowering.hand_over import Move, Place, origins, record_moves
-from nnet3_runtime_cuda.tape import Scratch, Tape
+from nnet3_runtime_cuda.scratch import Scratch
+from nnet3_runtime_cuda.tape import Tape
 
 SIZE = 12
 WIDTH = 3

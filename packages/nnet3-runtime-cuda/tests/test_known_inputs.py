@@ -44,7 +44,7 @@ def program(nnet: Nnet, *, derivatives: bool) -> NnetComputation:
 @pytest.mark.parametrize("delay", [-1, 1, -3])
 @pytest.mark.parametrize("derivatives", [False, True])
 def test_steps_of_a_recurrence(delay: int, derivatives: bool) -> None:
-    """All steps but those without a recurrent part take their known part from large products."""
+    """All steps take their known part from large products, also that after the input is freed."""
     nnet = network(delay)
     gates = nnet.component_index("gates")
 
@@ -52,13 +52,15 @@ def test_steps_of_a_recurrence(delay: int, derivatives: bool) -> None:
 
     steps = {id(chunk): chunk for chunk in plan.values()}.values()
     rows = sum(chunk.area.row_end - chunk.area.row for chunk in steps)
-    assert rows >= (FRAMES - 4) * SEQUENCES
+    assert rows == FRAMES * SEQUENCES
+    assert any(step.is_freed for chunk in steps for step in chunk.steps)
+    assert not any(chunk.steps[0].is_freed for chunk in steps)
     assert all(chunk.area.column_end - chunk.area.column == 6 for chunk in steps)
     assert all(position in [s.position for s in plan[position].steps] for position in plan)
 
 
 @pytest.mark.parametrize("delay", [-1, 1, -3])
-@pytest.mark.parametrize("rows_at_once", [4, 10, 128])
+@pytest.mark.parametrize("rows_at_once", [4, 6, 10, 128])
 def test_values_are_the_same(
     delay: int, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from .blas import bound_bf16_gemm, has_bf16
 from .errors import DeviceError
 from .machine import Machine
-from .tape import Array, Scratch, Tape
+from .scratch import Scratch
+from .tape import Array, Tape
 
 FEWEST_ROWS = 16
 """Products with fewer rows gain nothing."""
@@ -39,7 +40,8 @@ def missing() -> str:
 class Bf16Machine(Machine):
     """The processor, with fixed parameters in bfloat16."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = 1) -> None:
+        super().__init__(threads)
         lacking = missing()
         if lacking:
             raise DeviceError(f"device 'cpu' computes in 'bf16' only with {lacking}")
@@ -68,8 +70,12 @@ class Bf16Machine(Machine):
 class Bf16Tape(Tape):
     """Records products with fixed parameters as products of bfloat16 matrices."""
 
+    takes_panels = False
+    # Rounding what tiles put together would lose more than rounding the input.
+    gains_by_tiles = False
+
     def __init__(self, machine: Bf16Machine, dtype: npt.DTypeLike) -> None:
-        super().__init__(np, dtype, Scratch(np))
+        super().__init__(np, dtype, Scratch(np), machine.workers)
         self._machine = machine
 
     def matmul(
@@ -95,11 +101,8 @@ class Bf16Tape(Tape):
 
     def _round(self, a: Array, out: Array) -> None:
         """Records out = the bits of a in bfloat16; both (rows, columns), out uint16."""
-        sums: Array | None = None
         for values, upper in self.row_blocks(a, out):
-            if sums is None:
-                sums = self.scratch(*values.shape, dtype=np.uint32)
-            part = sums[: len(values)]
+            part = self.scratch(*values.shape, dtype=np.uint32)
             self.calls.append(partial(np.add, values.view(np.uint32), _HALF, part))
             self.calls.append(partial(np.copyto, upper, part.view(np.uint16)[:, 1::2]))
 

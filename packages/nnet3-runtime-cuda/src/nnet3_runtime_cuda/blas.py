@@ -1,12 +1,13 @@
-"""Matrix products through `cblas_sgemm`: of MKL if it is installed, else of NumPy's own OpenBLAS.
+"""Matrix products through `cblas_sgemm`, of NumPy's own OpenBLAS or of MKL.
 
 `numpy.matmul` replaces its output; to add a product there, it takes a temporary matrix and one more
 pass over memory. BLAS itself computes out = alpha a b + beta out in one go, and NumPy's wheels
 hold an OpenBLAS whose `cblas_sgemm` can be called. Where there is none that can be found, `gemm`
 does the same with NumPy.
 
-MKL (the `mkl` package, an optional extra) is faster, most of all where a matrix has few rows; if it
-is there, all products are its own, not only those that add.
+MKL (the `mkl` package, an optional extra) is faster on some processors, most of all where a matrix
+has few rows, and half as fast on others. If it is there, both are tried; if it is clearly faster,
+all products are its own, not only those that add.
 """
 
 from __future__ import annotations
@@ -23,13 +24,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from . import panels
+from .timing import fastest
+
 Array = npt.NDArray[Any]
 
-SWITCH = "NNET3_NO_CBLAS"
-"""Set this environment variable to do without any library."""
+CHOICE = "NNET3_BLAS"
+"""Set this environment variable to "openblas", "mkl" or "numpy" to choose the library.
 
-MKL_SWITCH = "NNET3_NO_MKL"
-"""Set this environment variable to do without MKL."""
+"numpy" does without `cblas_sgemm`. What is not there cannot be chosen: products are NumPy's then.
+"""
+
+OPENBLAS, MKL, NUMPY = "openblas", "mkl", "numpy"
+
+TRIAL_ROWS = (8, 64, 256)
+"""Products with so many rows are timed to choose a library."""
 
 _ROW_MAJOR, _NO_TRANS, _TRANS = 101, 111, 112
 _OPENBLAS_SYMBOL = "scipy_cblas_sgemm64_"
@@ -44,27 +53,64 @@ class Library(NamedTuple):
     """A BLAS library.
 
     Attributes:
-        is_mkl: Whether it is MKL.
+        name: OPENBLAS or MKL.
         sgemm: Its cblas_sgemm, with 64-bit sizes.
-        bf16: The same for factors in bfloat16, if there is one.
     """
 
-    is_mkl: bool
+    name: str
     sgemm: Callable[..., None]
-    bf16: Callable[..., None] | None = None
 
 
 @functools.cache
 def library() -> Library | None:
-    """The library that products are computed by, or None if none is to be found."""
-    if os.environ.get(SWITCH):
-        return None
-    if not os.environ.get(MKL_SWITCH):
-        sgemm = _first(_mkl_paths(), _MKL_SYMBOL)
-        if sgemm is not None:
-            return Library(True, sgemm, _first(_mkl_paths(), _BF16_SYMBOL))
-    sgemm = _first(_openblas_paths(), _OPENBLAS_SYMBOL)
-    return None if sgemm is None else Library(False, sgemm)
+    """The library that products are computed by, or None if NumPy does them."""
+    found = _found()
+    wanted = os.environ.get(CHOICE)
+    if wanted:
+        if wanted not in (OPENBLAS, MKL, NUMPY):
+            raise ValueError(
+                f"{CHOICE}: expected '{OPENBLAS}', '{MKL}' or '{NUMPY}', found '{wanted}'"
+            )
+        return found.get(wanted)
+    if len(found) < 2:
+        return next(iter(found.values()), None)
+    return found[
+        fastest(
+            {
+                OPENBLAS: [_trial_by_openblas(rows) for rows in TRIAL_ROWS],
+                MKL: [_trial_by_mkl(found[MKL], rows) for rows in TRIAL_ROWS],
+            }
+        )
+    ]
+
+
+def _trial_by_openblas(rows: int) -> Callable[[], object]:
+    return panels.trial(rows, in_panels=rows in panels.ROWS and panels.are_faster())
+
+
+def _trial_by_mkl(library: Library, rows: int) -> Callable[[], object]:
+    call = _bound(library.sgemm, *panels.trial_operands(rows), 1.0, 0.0)
+    assert call is not None, "rows are contiguous"
+    return call
+
+
+def library_name() -> str:
+    """The library that products are computed by: "openblas", "mkl" or "numpy".
+
+    Raises:
+        ValueError: the environment variable NNET3_BLAS names another one.
+    """
+    found = library()
+    return NUMPY if found is None else found.name
+
+
+def _found() -> dict[str, Library]:
+    """The libraries that are there, by name."""
+    functions = {
+        OPENBLAS: _first(_openblas_paths(), _OPENBLAS_SYMBOL),
+        MKL: _first(_mkl_paths(), _MKL_SYMBOL),
+    }
+    return {name: Library(name, sgemm) for name, sgemm in functions.items() if sgemm is not None}
 
 
 def _mkl_paths() -> Iterator[Path]:
@@ -103,15 +149,9 @@ def _first(paths: Iterable[Path], symbol: str) -> Callable[..., None] | None:
     return None
 
 
-def is_available() -> bool:
-    """Whether products can add to their output without a temporary matrix."""
-    return library() is not None
-
-
 def is_mkl() -> bool:
     """Whether products are computed by MKL."""
-    found = library()
-    return found is not None and found.is_mkl
+    return library_name() == MKL
 
 
 def _layout(matrix: Array) -> tuple[int, int] | None:
@@ -151,9 +191,16 @@ def bound_gemm(
 
 
 def has_bf16() -> bool:
-    """Whether the library has products of bfloat16 matrices."""
-    found = library()
-    return found is not None and found.bf16 is not None
+    """Whether there is a library with products of bfloat16 matrices: MKL, if it is allowed."""
+    return _bf16() is not None
+
+
+@functools.cache
+def _bf16() -> Callable[..., None] | None:
+    """MKL's product of bfloat16 matrices, whatever the other products are computed by."""
+    if os.environ.get(CHOICE, MKL) != MKL:
+        return None
+    return _first(_mkl_paths(), _BF16_SYMBOL)
 
 
 def bound_bf16_gemm(
@@ -170,10 +217,8 @@ def bound_bf16_gemm(
     Returns:
         The call, or None if these operands cannot be given to BLAS.
     """
-    found = library()
-    if found is None or found.bf16 is None:
-        return None
-    return _bound(found.bf16, a, b, out, 1.0, beta)
+    function = _bf16()
+    return None if function is None else _bound(function, a, b, out, 1.0, beta)
 
 
 def _bound(

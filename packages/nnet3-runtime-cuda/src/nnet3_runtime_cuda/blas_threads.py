@@ -24,6 +24,12 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+def count() -> int:
+    """How many threads the BLAS library uses at present; 1 if that is not known."""
+    libraries = [one for one in _controller().info() if one["user_api"] == "blas"]
+    return max((one["num_threads"] for one in libraries), default=1)
+
+
 class ThreadLimit:
     """The limits that callers wish for, and the one that is in force."""
 

@@ -14,7 +14,8 @@ from .cuda.platform import Platform
 from .device import DeviceNnet
 from .errors import RunError
 from .lowering import Port, Segment, lower
-from .tape import Array, running
+from .running import running
+from .tape import Array
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -40,8 +41,21 @@ class NnetComputer:
         nnet: Nnet | DeviceNnet,
         computation: NnetComputation,
         device: str | Platform = "cpu",
+        *,
+        threads: int | None = None,
     ) -> None:
-        self.device_nnet = nnet if isinstance(nnet, DeviceNnet) else DeviceNnet(nnet, device=device)
+        """Binds a computation.
+
+        Args:
+            nnet: The network, or a network on a device: the arguments below do not count then.
+            computation: What is to be run.
+            device: "cpu", "cuda", "cuda:<number>", or a platform that is open.
+            threads: How many threads element-wise work runs on, on the processor; None for as many
+                as the BLAS library uses, but at most 4. Results do not depend on it.
+        """
+        if not isinstance(nnet, DeviceNnet):
+            nnet = DeviceNnet(nnet, device=device, threads=threads)
+        self.device_nnet = nnet
         self._computation = computation
         self._program = lower(self.device_nnet, computation)
         self._next = 0

@@ -19,27 +19,37 @@ from nnet3_descriptors.components import (
     UpdatableComponent,
 )
 
+from . import blas_threads
 from .cuda.platform import Platform
 from .errors import DeviceError, RunError
 from .kernels import ComponentStore, Kernel, kernel_class
+from .kernels.base import draws
 from .kernels.normalize import BatchNormKernel
 from .machine import Machine
 from .tape import Array, Tape
 
-STEP_BLOCK = 1 << 16
-"""So many parameters are changed at a time."""
+STEP_BLOCK = 1 << 18
+"""So many parameters are changed at a time: see `recorder.SHARED_BLOCK_ELEMENTS`."""
+
+MOST_THREADS = 4
+"""Element-wise work runs on no more threads unless asked to: they wait for the interpreter."""
 
 
-def machine_for(device: str | Platform, precision: str = "fp32") -> Machine:
+def machine_for(
+    device: str | Platform, precision: str = "fp32", threads: int | None = None
+) -> Machine:
     """The machine that serves a device.
 
     Args:
         device: "cpu", "cuda" (the first one), "cuda:<number>", or a platform that is open.
         precision: How the factors of matrix products are rounded: "fp32" (not at all), "tf32" (on
             a CUDA device) or "bf16".
+        threads: How many threads element-wise work runs on, on the processor; None for as many as
+            the BLAS library uses, but at most 4.
 
     Raises:
-        DeviceError: there is no such device or precision, or what drives the device is missing.
+        DeviceError: there is no such device, precision or number of threads, or what drives the
+            device is missing.
     """
     # Imported here: most programs need no device.
     from .cuda.devices import as_precision, cuda_ordinal, open_platform
@@ -49,13 +59,17 @@ def machine_for(device: str | Platform, precision: str = "fp32") -> Machine:
         return DeviceMachine(device)
     if cuda_ordinal(device) is not None:
         return DeviceMachine(open_platform(device, precision))
+    if threads is not None and threads < 1:
+        raise DeviceError(f"the number of threads must be positive, or None (got {threads})")
+    if threads is None:
+        threads = min(blas_threads.count(), MOST_THREADS)
     if as_precision(precision).value == "bf16":
         from .bf16 import Bf16Machine
 
-        return Bf16Machine()
+        return Bf16Machine(threads)
     if as_precision(precision).value != "fp32":
         raise DeviceError(f"device '{device}' computes in 'fp32', not in '{precision}'")
-    return Machine()
+    return Machine(threads)
 
 
 class DeviceNnet:
@@ -79,6 +93,7 @@ class DeviceNnet:
         natural_gradient: bool = False,
         seed: int = 0,
         dtype: npt.DTypeLike = np.float32,
+        threads: int | None = None,
     ) -> None:
         """Puts a network on a device.
 
@@ -92,17 +107,20 @@ class DeviceNnet:
             natural_gradient: Whether backward passes compute the natural gradient.
             seed: Of masks, and of the choice of minibatches whose statistics are recorded.
             dtype: Of parameters and values.
+            threads: How many threads element-wise work runs on, on the processor; None for as many
+                as the BLAS library uses when the network is put there, but at most 4.
 
         Raises:
             DeviceError: there is no such device or precision, or what drives the device is missing.
         """
         self.nnet = nnet
         self.xp = np
-        self.machine = machine_for(device, precision)
+        self.machine = machine_for(device, precision, threads)
         self.lowering = threading.Lock()
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self._natural_gradient = natural_gradient
         self._rng = np.random.default_rng(seed)
+        self._draws = draws(self._rng.spawn(1)[0])
         self._kernels: dict[int, Kernel] = {}
         self._clears: dict[frozenset[int], Callable[[], object]] = {}
         self._arrays = [component.parameter_arrays() for component in nnet.components]
@@ -189,6 +207,7 @@ class DeviceNnet:
             directions=partial(_directions, weakref.ref(self), number),
             natural_gradient=self._natural_gradient,
             rng=self._rng,
+            draws=self._draws,
             dtype=self.dtype,
             xp=self.xp,
             # On a device products take transposed factors as they are.
@@ -215,18 +234,19 @@ class DeviceNnet:
     def _step(self) -> Callable[[], object]:
         if self._parameters is None:
             raise RunError("the network is not trainable: its parameters are not in one buffer")
-        tape, start = self.machine.tape(self.dtype), 0
-        change = tape.scratch(STEP_BLOCK)
+        tape, start, pieces = self.machine.tape(self.dtype), 0, []
         for component in self.nnet.components:
             for size, rate in learning_rates(component):
-                part = slice(start, start + size)
                 # In pieces that stay in the cache.
-                for values, steps in tape.row_blocks(self._parameters[part], self._direction[part]):
-                    change = tape.scratch(len(values)) if len(values) > len(change) else change
-                    term = change[: len(values)]
-                    tape.multiply(steps, rate, term)
-                    tape.add(values, term, values)
+                step = size if self.machine.is_device else STEP_BLOCK
+                for begin in range(start, start + size, step):
+                    pieces.append((slice(begin, min(begin + step, start + size)), rate))
                 start += size
+        for piece, rate in tape.independent(pieces):
+            values, steps = self._parameters[piece], self._direction[piece]
+            term = tape.scratch(len(values))
+            tape.multiply(steps, rate, term)
+            tape.add(values, term, values)
         return self.machine.finish(tape)
 
     def tape(self) -> Tape:

@@ -10,7 +10,10 @@ import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
 
 from .program import Program
-from .tape import Array, Scratch, Tape, running
+from .running import running
+from .scratch import Scratch
+from .tape import Array, Tape
+from .workers import Workers
 
 
 class Machine:
@@ -20,13 +23,18 @@ class Machine:
 
     Attributes:
         is_device: Whether it is another machine than the processor.
+        workers: The threads that its programs share, if there are any.
     """
 
     is_device: ClassVar[bool] = False
 
+    def __init__(self, threads: int = 1) -> None:
+        """Runs element-wise work on so many threads."""
+        self.workers = Workers(threads) if threads > 1 else None
+
     def tape(self, dtype: npt.DTypeLike = np.float32) -> Tape:
         """A tape with scratch memory of its own."""
-        return Tape(np, dtype, Scratch(np))
+        return Tape(np, dtype, Scratch(np), self.workers)
 
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An array of zeros."""

@@ -126,7 +126,9 @@ class Model:
         self.left_context, self.right_context = compute_context(self.nnet)
         self.compile_seconds = 0.0
         collapsed = collapse_model(self.nnet)
-        self._device_nnet = DeviceNnet(collapsed, device=device, precision=precision)
+        self._device_nnet = DeviceNnet(
+            collapsed, device=device, precision=precision, threads=threads
+        )
         self._compiler = CachingCompiler(collapsed, capacity=capacity)
         self._capacity = capacity
         self._lock = threading.Lock()
@@ -295,17 +297,18 @@ class Model:
         with self._lock:
             idle = self._idle.get(request)
             computer = idle.pop() if idle else None
-        if computer is None:
-            computer = self._computer(request)
-        try:
-            with LIMIT.at_most(self._threads):
+        with LIMIT.at_most(self._threads):
+            # How parameters are laid out depends on the number of threads.
+            if computer is None:
+                computer = self._computer(request)
+            try:
                 return computer.forward(inputs)["output"]
-        finally:
-            with self._lock:
-                self._idle.setdefault(request, []).append(computer)
-                self._idle.move_to_end(request)
-                if len(self._idle) > self._capacity:
-                    self._idle.popitem(last=False)
+            finally:
+                with self._lock:
+                    self._idle.setdefault(request, []).append(computer)
+                    self._idle.move_to_end(request)
+                    if len(self._idle) > self._capacity:
+                        self._idle.popitem(last=False)
 
     def _computer(self, request: ComputationRequest) -> NnetComputer:
         start = time.perf_counter()

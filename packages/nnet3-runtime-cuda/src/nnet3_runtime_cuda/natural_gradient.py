@@ -69,7 +69,6 @@ class OnlineNaturalGradient:
 
     def __init__(self, options: NaturalGradientOptions) -> None:
         self.options = options
-        self.frozen = False
         self._minibatches = 0
         self._w: Array | None = None  # (rank, dim)
         self._ww: _Doubles | None = None  # W W^T, once it was asked for
@@ -135,14 +134,12 @@ class OnlineNaturalGradient:
         self._w = (scale * _spread_rows(rank, dim)).astype(h.dtype)
         self._d = np.full(rank, SMALLEST)
         self._rho = SMALLEST
-        frozen, self.frozen = self.frozen, False
         for _ in range(1 if len(h) <= rank else 3):
             self._step(x, h, square_sum)
-        self.frozen = frozen
 
     def _is_updating(self) -> bool:
         since = self._minibatches - INITIAL_UPDATES
-        return not self.frozen and (since <= 0 or since % self.options.update_period == 0)
+        return since <= 0 or since % self.options.update_period == 0
 
     def _forgetting(self, rows: int) -> float:
         """The weight of the current minibatch in the running estimate (eta)."""

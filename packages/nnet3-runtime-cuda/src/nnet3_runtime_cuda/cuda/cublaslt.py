@@ -300,8 +300,8 @@ class CublasLt:
         """What the library takes for the fastest algorithm."""
         preference = self._library.create("MatmulPreference")
         preference.set(PreferenceAttribute.MAX_WORKSPACE_BYTES, c_uint64(max_workspace_bytes))
-        for attribute, operand in zip(MIN_ALIGNMENTS, _operands(gemm), strict=True):
-            preference.set(attribute, c_uint32(_alignment(operand)))
+        for attribute, alignment in zip(MIN_ALIGNMENTS, _alignments(gemm), strict=True):
+            preference.set(attribute, c_uint32(alignment))
         result, found = HeuristicResult(), c_int(0)
         name = "cublasLtMatmulAlgoGetHeuristic"
         values = [handle.value for handle in (*handles, preference)]
@@ -316,19 +316,25 @@ def _operands(gemm: Gemm) -> tuple[Matrix, Matrix, Matrix, Matrix]:
     return gemm.b, gemm.a, gemm.addend or gemm.out, gemm.out
 
 
-def _alignment(matrix: Matrix) -> int:
-    """The power of two that the address is a multiple of, at most what the library asks for."""
-    address = matrix.address | matrix.batch_stride * FLOAT_BYTES
-    return min(address & -address, 256)
+def _alignments(gemm: Gemm) -> tuple[int, int, int, int]:
+    """For each operand the largest power of two that its matrices' addresses are multiples of.
+
+    The bias has no such attribute; algorithms may read it as they write the output.
+    """
+    b, a, addend, out = (_alignment(m.address, m.batch_stride) for m in _operands(gemm))
+    return b, a, addend, min(out, _alignment(gemm.bias)) if gemm.bias else out
+
+
+def _alignment(address: int, batch_stride: int = 0) -> int:
+    """At most what the library asks for."""
+    together = address | batch_stride * FLOAT_BYTES
+    return min(together & -together, 256)
 
 
 def _form(gemm: Gemm) -> tuple[object, ...]:
     """All that the choice of an algorithm may depend on."""
-    operands = tuple(
-        (matrix.stride, matrix.transposed, matrix.batch_stride, _alignment(matrix))
-        for matrix in _operands(gemm)
-    )
+    operands = tuple((m.stride, m.transposed, m.batch_stride) for m in _operands(gemm))
     sizes = gemm.rows, gemm.columns, gemm.inner, gemm.batch
     in_place = gemm.addend is None or gemm.addend == gemm.out
     kind = bool(gemm.alpha_at), gemm.beta == 0.0, in_place, bool(gemm.bias), gemm.relu
-    return sizes, kind, operands
+    return sizes, kind, operands, _alignments(gemm)

@@ -7,9 +7,9 @@ the caller's. Only `capture` uses a stream of its own.
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Mapping, Sequence
 from ctypes import CDLL
+from functools import partial
 from typing import Any
 
 import attrs
@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from ..errors import DeviceError, DeviceMemoryError
 from . import epilogue
-from .cublaslt import STATUS_NOT_SUPPORTED, CublasLt, CublasLtError, Precision, Product
+from .cublaslt import CublasLt, CublasLtError, Precision, Product
 from .platform import Call, Gemm, Properties
-from .replay import BoundProduct, Replay, Several, captured, products_of
+from .replay import BoundProduct, Replay, Several, Workspace, captured, captures_of
 
 HOPPER = (9, 0)
 
@@ -58,7 +58,7 @@ class CupyPlatform:
         self._contexts: dict[str, _Current] = {}
         self._blocks: dict[int, Any] = {}
         self._constants: dict[float, int] = {}
-        self._workspaces: dict[int, _Workspace] = {}
+        self._captures = captures_of(ordinal)
         with self._current("opening the device"):
             self._blas = CublasLt(library)
             found = cupy.cuda.runtime.getDeviceProperties(ordinal)
@@ -119,7 +119,10 @@ class CupyPlatform:
         """See Platform."""
         if sys.is_finalizing():
             return  # the driver may be gone; the memory goes with the process
-        self.synchronize()
+        self._captures.between(partial(self._release, address))
+
+    def _release(self, address: int) -> None:
+        self._wait()
         del self._blocks[address]
 
     def upload(self, address: int, array: npt.NDArray[Any]) -> None:
@@ -128,7 +131,8 @@ class CupyPlatform:
         with self._current("copying to the device"):
             # From pageable memory: returns when the array has been read.
             kind, stream = runtime.memcpyHostToDevice, self._stream().ptr
-            runtime.memcpyAsync(address, array.ctypes.data, array.nbytes, kind, stream)
+            start = array.__array_interface__["data"][0]
+            runtime.memcpyAsync(address, start, array.nbytes, kind, stream)
 
     def download(self, address: int, array: npt.NDArray[Any]) -> None:
         """See Platform."""
@@ -198,6 +202,14 @@ class CupyPlatform:
                 module.compile()
             except self._cupy.cuda.compiler.CompileException as error:
                 raise DeviceError(f"CUDA source does not compile: {error}") from None
+            except self._current("loading kernels").errors:
+                raise
+            except (RuntimeError, AssertionError, OSError) as error:
+                # What CuPy makes of a library that it does not find.
+                raise DeviceError(
+                    f"device 'cuda:{self.ordinal}': kernels cannot be compiled, as NVRTC is "
+                    f"missing, or not the one that CuPy needs ({type(error).__name__}: {error})"
+                ) from error
             return {name: module.get_function(name) for name in kernels}
 
     def launch(
@@ -217,26 +229,31 @@ class CupyPlatform:
 
         return run
 
-    def gemm(self, product: Gemm) -> Call:
+    def workspace(self) -> Workspace:
         """See Platform."""
+        return Workspace(self)
+
+    def gemm(self, product: Gemm, workspace: object = None) -> Call:
+        """See Platform."""
+        shared = workspace if isinstance(workspace, Workspace) else self.workspace()
         with self._current("binding a matrix product"):
             try:
-                return self._bound(product)
-            except CublasLtError as error:
-                if error.status != STATUS_NOT_SUPPORTED or not (product.bias or product.relu):
+                return self._bound(product, shared)
+            except CublasLtError:
+                if not (product.bias or product.relu):
                     raise
-            plain = self._bound(attrs.evolve(product, bias=0, relu=False))
-        finish = self._finish(product)
-        return Several((plain, finish))
+            # cuBLASLt cannot finish it, or has no algorithm that does.
+            plain = self._bound(attrs.evolve(product, bias=0, relu=False), shared)
+        return Several((plain, self._finish(product)))
 
-    def _bound(self, product: Gemm) -> BoundProduct:
+    def _bound(self, product: Gemm, workspace: Workspace) -> BoundProduct:
         bound = self._blas.bind(
             product,
             precision=self._precision,
             max_workspace_bytes=self._max_workspace,
             beta_at=self._constant(product.beta) if product.alpha_at else 0,
         )
-        return BoundProduct(self, bound)
+        return BoundProduct(self, bound, workspace)
 
     def _finish(self, product: Gemm) -> Call:
         """The call that adds the bias, and rectifies."""
@@ -253,13 +270,10 @@ class CupyPlatform:
             self._constants[value] = address
         return self._constants[value]
 
-    def run_product(self, product: Product) -> None:
-        """Queues a product, with a workspace that belongs to the current stream."""
+    def run_product(self, product: Product, workspace: Workspace) -> None:
+        """Queues a product."""
         with self._current("running a matrix product"):
-            stream = self._stream().ptr
-            if stream not in self._workspaces:
-                self._workspaces[stream] = _Workspace()
-            product.run(self._workspaces[stream].at_least(product.workspace_bytes, self), stream)
+            product.run(workspace.address(), self._stream().ptr)
 
     def capture(self, calls: Sequence[Call]) -> Call:
         """See Platform.
@@ -269,27 +283,12 @@ class CupyPlatform:
         """
         return Replay(self, tuple(calls))
 
-    def graph(self, calls: Sequence[Call]) -> tuple[Any, object]:
-        """Captures calls.
-
-        Returns:
-            The graph, and what must live as long as it.
-        """
-        workspace = _Workspace()
-        address = workspace.at_least(
-            max((call.workspace_bytes for call in products_of(calls)), default=0), self
-        )
-        if address:
-            weakref.finalize(workspace, self.free, address).atexit = False
-        with self._current("capturing a graph"):
-            stream = self._cupy.cuda.Stream(non_blocking=True)
-            self._workspaces[stream.ptr] = workspace
-            try:
-                graph = captured(stream, calls)
-            finally:
-                del self._workspaces[stream.ptr]
+    def graph(self, calls: Sequence[Call]) -> Any:
+        """Captures calls, all of which have run before: what they allocate must be there."""
+        with self._captures.active(), self._current("capturing a graph"):
+            graph = captured(self._cupy.cuda.Stream(non_blocking=True), calls)
             graph.upload(self._stream())
-        return graph, workspace
+        return graph
 
     def replay(self, graph: Any) -> None:
         """Queues a graph on the current stream."""
@@ -298,6 +297,9 @@ class CupyPlatform:
 
     def synchronize(self) -> None:
         """See Platform."""
+        self._captures.between(self._wait)
+
+    def _wait(self) -> None:
         with self._current("running"):
             self._cupy.cuda.runtime.deviceSynchronize()
 
@@ -307,7 +309,7 @@ class _Current:
 
     def __init__(self, device: Any, errors: tuple[type[Exception], ...], about: str) -> None:
         self._device = device
-        self._errors = errors
+        self.errors = errors
         self._about = about
 
     def __enter__(self) -> None:
@@ -315,22 +317,5 @@ class _Current:
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
         self._device.__exit__()
-        if kind is not None and issubclass(kind, self._errors):
+        if kind is not None and issubclass(kind, self.errors):
             raise DeviceError(f"{self._about}: {error}") from None
-
-
-class _Workspace:
-    """Memory that one stream's products use in turn."""
-
-    def __init__(self) -> None:
-        self._nbytes = 0
-        self._address = 0
-
-    def at_least(self, nbytes: int, platform: CupyPlatform) -> int:
-        """The address of that much memory of a platform; 0 for none."""
-        if nbytes > self._nbytes:
-            if self._address:
-                platform.free(self._address)
-            self._address = platform.allocate(nbytes)
-            self._nbytes = nbytes
-        return self._address

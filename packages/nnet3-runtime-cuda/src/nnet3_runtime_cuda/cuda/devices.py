@@ -133,7 +133,10 @@ def _cublaslt(device: str) -> ctypes.CDLL:
             f"device '{device}' needs CuPy 14 or newer, which brings cuda-pathfinder: {INSTALL}"
         ) from None
     try:
-        return ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublasLt").abs_path)
+        loaded = pathfinder.load_nvidia_dynamic_lib("cublasLt")
+        if loaded.abs_path is None:
+            raise OSError("it is loaded, but nobody knows from where")
+        return ctypes.CDLL(loaded.abs_path)
     except (pathfinder.DynamicLibNotFoundError, OSError) as error:
         raise DeviceError(
             f"device '{device}': libcublasLt cannot be loaded; {INSTALL} brings it ({error})"

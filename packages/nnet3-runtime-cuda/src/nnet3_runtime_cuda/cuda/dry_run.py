@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from .platform import ALIGNMENT, Call, Gemm, Properties
+from .platform import ALIGNMENT, Call, Gemm, Properties, check_launch
 
 
 def _nothing() -> None:
@@ -70,11 +70,16 @@ class DryRun:
         block: tuple[int, int, int],
         arguments: Sequence[int],
     ) -> Call:
-        """Counts a launch."""
+        """Counts a launch that CUDA would allow."""
+        check_launch(grid, block, arguments)
         self.launches += 1
         return _nothing
 
-    def gemm(self, product: Gemm) -> Call:
+    def workspace(self) -> object:
+        """None is needed."""
+        return None
+
+    def gemm(self, product: Gemm, workspace: object = None) -> Call:
         """Keeps a product."""
         self.products.append(product)
         return _nothing

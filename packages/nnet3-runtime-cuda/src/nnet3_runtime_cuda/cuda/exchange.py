@@ -30,7 +30,8 @@ class Exchange(Transfer):
         self._memory = memory
         self._platform = memory.platform
         self._cuda = self._platform if isinstance(self._platform, CupyPlatform) else None
-        self._views: dict[tuple[int, tuple[int, ...]], Any] = {}
+        # By the identity of a shadow, which is kept, so that no other has the same.
+        self._views: dict[int, tuple[Array, Any]] = {}
 
     def taken(self, value: Any) -> Any:
         """A CuPy array of the same memory, if the value lies on a CUDA device; else a NumPy array.
@@ -77,12 +78,13 @@ class Exchange(Transfer):
 
     def _on_device(self, view: Array) -> Any:
         """The CuPy array of a matrix of the program."""
-        assert self._cuda is not None
-        address = self._address(view) if view.size else 0
-        key = address, view.shape
-        if key not in self._views:
-            self._views[key] = self._cuda.view(address, view.shape, view.strides, np.float32)
-        return self._views[key]
+        known = self._views.get(id(view))
+        if known is None:
+            assert self._cuda is not None
+            address = self._address(view) if view.size else 0
+            array = self._cuda.view(address, view.shape, view.strides, np.float32)
+            known = self._views[id(view)] = view, array
+        return known[1]
 
 
 def is_on_cuda(value: object) -> bool:

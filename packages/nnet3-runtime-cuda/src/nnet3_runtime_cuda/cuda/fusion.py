@@ -28,6 +28,16 @@ NARROWEST_LOOP = 32
 MOST_BESIDE = 16
 """So many groups share a kernel side by side at most."""
 
+MOST_PLACES = 400
+"""A kernel takes so many pointers at most: devices and compilers of old allow 4096 bytes."""
+
+
+MOST_OF_A_THREAD = 64
+"""Operations on so many places share a thread at most: each may need registers until the end."""
+
+Place = tuple[int, str]
+"""Where a view begins, and what it is of."""
+
 
 class Kind(Enum):
     """How the operations of a group share their work."""
@@ -47,12 +57,29 @@ class Group:
         operations: In order.
         numbers: Their numbers in the program.
         depth: For rows, how many dimensions count them.
+        places: What a kernel needs pointers to.
     """
 
     kind: Kind
     operations: list[Operation]
     numbers: list[int]
     depth: int = 0
+    places: set[Place] = attrs.field(factory=set)
+
+    def __attrs_post_init__(self) -> None:
+        for operation in self.operations:
+            self.places |= places_of(operation)
+
+    def add(self, operation: Operation, number: int) -> None:
+        """Adds an operation behind the others."""
+        self.operations.append(operation)
+        self.numbers.append(number)
+        self.places |= places_of(operation)
+
+
+def places_of(operation: Operation) -> set[Place]:
+    """What a kernel needs pointers to for an operation."""
+    return {(view.address, view.dtype) for view in (*operation.reads, *operation.writes)}
 
 
 def group_operations(operations: Sequence[Operation], *, fuse: bool = True) -> list[Group]:
@@ -65,8 +92,7 @@ def group_operations(operations: Sequence[Operation], *, fuse: bool = True) -> l
     groups: list[Group] = []
     for number, operation in enumerate(operations):
         if fuse and groups and _join(groups[-1], operation):
-            groups[-1].operations.append(operation)
-            groups[-1].numbers.append(number)
+            groups[-1].add(operation, number)
         else:
             groups.append(_first(operation, number))
     return groups
@@ -89,6 +115,8 @@ def _goes_beside(others: Sequence[Group], group: Group) -> bool:
     first, new = others[0].operations[0], group.operations[0]
     if (first.guards, first.phase) != (new.guards, new.phase):
         return False
+    if len(group.places.union(*(other.places for other in others))) > MOST_PLACES:
+        return False
     return not any(
         _pairs(a, b) for other in others for a in other.operations for b in group.operations
     )
@@ -110,6 +138,8 @@ def _join(group: Group, operation: Operation) -> bool:
     if group.kind is Kind.SINGLE:
         return False
     if (first.guards, first.phase) != (operation.guards, operation.phase):
+        return False
+    if len(group.places | places_of(operation)) > MOST_OF_A_THREAD:
         return False
     if any(
         w.overlaps(g)
@@ -169,9 +199,9 @@ def _join_columns(group: Group, operation: Map | ColumnReduce) -> bool:
     sums = [op for op in group.operations if isinstance(op, ColumnReduce)]
     shape = sums[0].shape if sums else operation.shape
     after = [op for op in group.operations if isinstance(op, Map) and op.shape != shape]
-    if group.kind is Kind.MAP and (after or any(_is_indexed(op) for op in group.operations)):
+    if group.kind is Kind.MAP and (after or any(_is_scattered(op) for op in group.operations)):
         return False
-    if _is_indexed(operation):
+    if _is_scattered(operation):
         return False
     if not all(_same_elements(old, operation) for old in group.operations):
         return False
@@ -189,6 +219,10 @@ def _is_indexed(operation: Operation) -> bool:
     return isinstance(operation, Map) and any(
         isinstance(o, Indexed) for o in (*operation.operands, operation.out)
     )
+
+
+def _is_scattered(operation: Operation) -> bool:
+    return isinstance(operation, Map) and isinstance(operation.out, Indexed)
 
 
 def _pairs(old: Operation, new: Operation) -> list[tuple[View, View]]:

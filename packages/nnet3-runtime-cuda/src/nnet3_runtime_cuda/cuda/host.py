@@ -1,7 +1,8 @@
 """The processor as a platform: kernel sources built with a C++ compiler, for tests without a GPU.
 
 A block's threads run one after another; those of kernels with barriers are fibres, each with a
-stack of its own, that go on in turn at every barrier. Matrix products are NumPy's.
+stack of its own, that go on in turn at every barrier. Matrix products are NumPy's. If it is to be
+strict, every access to memory is watched (`host_strict.h`), which takes about fifty times longer.
 """
 
 from __future__ import annotations
@@ -24,12 +25,17 @@ import numpy.typing as npt
 
 from ..errors import DeviceError, DeviceMemoryError
 from ..tape import Array
-from .platform import ALIGNMENT, Call, Gemm, Matrix, Properties
+from .platform import ALIGNMENT, Call, Gemm, Matrix, Properties, check_launch
 
-FLAGS = ("-std=c++17", "-O0", "-fPIC", "-shared", "-w")
-SHIM = Path(__file__).with_name("host_shim.h")
+Stretches = tuple[tuple[int, ...], tuple[int, ...]]
+"""Where stretches of memory begin, and where they end."""
+
+FLAGS = ("-std=c++17", "-fPIC", "-w")
+STRICT_FLAGS = ("-O1", "-DSTRICT", "-fsanitize=thread")
+SHIM, STRICT = (Path(__file__).with_name(f"host_{name}.h") for name in ("shim", "strict"))
 _KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\)')
 _WAITS = re.compile(r"__syncthreads\(|over_block<")
+_SHARED = re.compile(r"__shared__ \w+ (?P<arrays>[^;]+);")
 
 
 def compiler() -> str | None:
@@ -42,11 +48,13 @@ class HostKernel:
     """A kernel of a module that was built.
 
     Attributes:
+        name: Of the kernel.
         function: Takes grid, block and an array of pointers to arguments.
         num_arguments: How many there are.
         module: Keeps the library loaded.
     """
 
+    name: str
     function: Callable[..., None]
     num_arguments: int
     module: ctypes.CDLL
@@ -55,9 +63,18 @@ class HostKernel:
 class HostPlatform:
     """Runs programs for a device on the processor; see `Platform`."""
 
-    def __init__(self, memory_limit: int = 1 << 34) -> None:
-        """A device with so many bytes of memory."""
+    def __init__(self, memory_limit: int = 1 << 34, *, strict: bool = False) -> None:
+        """Opens a device.
+
+        Args:
+            memory_limit: Bytes of memory that it has.
+            strict: Whether kernels that race, touch what is not theirs, or wait at different
+                barriers raise a DeviceError.
+        """
         self._limit = memory_limit
+        self._strict = strict
+        self._stretches: Stretches = ((), ())
+        self._known: dict[ctypes.CDLL, Stretches] = {}
         self._blocks: dict[int, Array] = {}
         self._modules: dict[str, Mapping[str, object]] = {}
 
@@ -79,11 +96,19 @@ class HostPlatform:
         block.fill(0xFF)
         address = -(-block.ctypes.data // ALIGNMENT) * ALIGNMENT
         self._blocks[address] = block
+        self._note_stretches()
         return address
 
     def free(self, address: int) -> None:
         """Gives memory back."""
         del self._blocks[address]
+        self._note_stretches()
+
+    def _note_stretches(self) -> None:
+        """Remembers where memory begins and ends, for those who watch."""
+        begins = sorted(self._blocks)
+        ends = (begin + self._blocks[begin].nbytes - ALIGNMENT for begin in begins)
+        self._stretches = tuple(begins), tuple(ends)
 
     def upload(self, address: int, array: npt.NDArray[Any]) -> None:
         """Copies a contiguous array to memory."""
@@ -102,7 +127,7 @@ class HostPlatform:
     def build(self, source: str, kernels: Sequence[str]) -> Mapping[str, object]:
         """Compiles a module with the C++ compiler."""
         if source not in self._modules:
-            self._modules[source] = _build(source)
+            self._modules[source] = _build(source, strict=self._strict)
         built = self._modules[source]
         return {name: built[name] for name in kernels}
 
@@ -115,13 +140,32 @@ class HostPlatform:
     ) -> Call:
         """Binds a kernel to addresses."""
         assert isinstance(kernel, HostKernel)
+        check_launch(grid, block, arguments)
         if len(arguments) != kernel.num_arguments:
             raise DeviceError(f"expected {kernel.num_arguments} arguments, found {len(arguments)}")
         pointers = (ctypes.c_void_p * max(len(arguments), 1))(*arguments)
         sizes = (ctypes.c_uint * 6)(*grid, *block)
+        if self._strict:
+            return functools.partial(self._run_watched, kernel, sizes, pointers)
         return functools.partial(kernel.function, sizes, pointers)
 
-    def gemm(self, product: Gemm) -> Call:
+    def _run_watched(self, kernel: HostKernel, sizes: object, pointers: object) -> None:
+        """Runs a kernel; raises a DeviceError that says what it did wrong."""
+        if self._known.get(kernel.module) is not self._stretches:
+            self._known[kernel.module] = self._stretches
+            count = len(self._blocks)
+            begins, ends = ((ctypes.c_uint64 * count)(*places) for places in self._stretches)
+            kernel.module.strict_memory(begins, ends, count)
+        kernel.function(sizes, pointers)
+        found: bytes = kernel.module.strict_message()
+        if found:
+            raise DeviceError(f"kernel {kernel.name}: {found.decode()}")
+
+    def workspace(self) -> object:
+        """None is needed."""
+        return None
+
+    def gemm(self, product: Gemm, workspace: object = None) -> Call:
         """Binds a product to addresses."""
         return functools.partial(_multiply, product)
 
@@ -169,43 +213,47 @@ def kernel_names(source: str) -> list[str]:
     return [match[1] for match in _KERNEL.finditer(source)]
 
 
-def _build(source: str) -> Mapping[str, object]:
+def _build(source: str, *, strict: bool) -> Mapping[str, object]:
     """The kernels of a module by name; libraries are kept by the hash of what they are made of."""
     program = compiler()
     if program is None:
         raise DeviceError("expected a C++ compiler, found none")
-    text = _with_entries(source)
-    digest = hashlib.sha256((SHIM.read_text() + text).encode()).hexdigest()[:24]
+    text = _with_entries(_SHARED.sub(_watched, source) if strict else source)
+    flags = (*FLAGS, *(STRICT_FLAGS if strict else ("-O0",)))
+    made_of = (SHIM.read_text(), STRICT.read_text(), text, *flags)
+    digest = hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:24]
     folder = Path(tempfile.gettempdir()) / f"nnet3-host-kernels-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{digest}.so"
     if not path.exists():
         with tempfile.TemporaryDirectory(dir=folder) as name:
-            unit, made = Path(name) / "kernels.cpp", Path(name) / "kernels.so"
+            unit, compiled, made = (Path(name) / f"kernels.{end}" for end in ("cpp", "o", "so"))
             unit.write_text(text)
-            command = [
-                program,
-                "-std=c++17",
-                "-O0",
-                "-fPIC",
-                "-shared",
-                "-w",
-                "-include",
-                str(SHIM),
-            ]
-            done = subprocess.run(
-                [*command, str(unit), "-o", str(made)], capture_output=True, text=True, check=False
-            )
-            if done.returncode:
-                raise DeviceError(f"a module does not compile:\n{done.stderr}")
+            compile_unit = (*flags, "-include", str(SHIM), "-c", str(unit), "-o", str(compiled))
+            # Linked without the flags: what the compiler's checks call is in the module itself.
+            for arguments in (compile_unit, ("-shared", str(compiled), "-o", str(made))):
+                command = [program, *arguments]
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                if done.returncode:
+                    raise DeviceError(f"a module does not compile:\n{done.stderr}")
             made.rename(path)
     module = ctypes.CDLL(str(path))
+    if strict:
+        module.strict_message.restype = ctypes.c_char_p
+        module.strict_memory.restype = None
     kernels: dict[str, object] = {}
     for name, parameters in _KERNEL.findall(source):
         function = getattr(module, f"run_{name}")
         function.restype = None
-        kernels[name] = HostKernel(function, len(_types(parameters)), module)
+        kernels[name] = HostKernel(name, function, len(_types(parameters)), module)
     return kernels
+
+
+def _watched(declaration: re.Match[str]) -> str:
+    """A declaration of shared arrays, and the calls that have them watched."""
+    names = [array.strip().partition("[")[0] for array in declaration["arrays"].split(",")]
+    calls = "".join(f" strict::share((void*)&{name}, sizeof {name});" for name in names)
+    return declaration[0] + calls
 
 
 def _types(parameters: str) -> list[str]:
@@ -220,10 +268,11 @@ def _with_entries(source: str) -> str:
         end = starts[number + 1].start() if number + 1 < len(starts) else len(source)
         waits = bool(_WAITS.search(source, match.end(), end))
         name, types = match.group(1), _types(match.group(2))
-        arguments = ", ".join(f"({kind})p[{k}]" for k, kind in enumerate(types))
+        loads = "".join(f"  {kind} a{k} = ({kind})p[{k}];\n" for k, kind in enumerate(types))
+        arguments = ", ".join(f"a{k}" for k in range(len(types)))
         runner = "run_fibres" if waits else "run_threads"
         entries.append(
-            f'extern "C" void run_{name}(const unsigned* sizes, void** p) {{\n'
+            f'extern "C" void run_{name}(const unsigned* sizes, void** p) {{\n{loads}'
             f"  {runner}(sizes, [=] {{ {name}({arguments}); }});\n}}\n"
         )
     return source + "\n" + "".join(entries)

@@ -15,6 +15,23 @@
 struct Index { unsigned x, y, z; };
 static Index threadIdx, blockIdx, blockDim, gridDim;
 
+#ifdef STRICT
+#include "host_strict.h"
+#else
+#define UNCHECKED
+// Nothing is watched; blocks run in order, threads the last one first.
+namespace strict {
+static inline void begin_launch() {}
+static inline void begin_block(unsigned) {}
+static inline void enter(unsigned, const char*, size_t) {}
+static inline void leave() {}
+static inline void end_epoch(bool) {}
+static inline void put_in_order(unsigned* numbers, unsigned count, bool backwards) {
+  for (unsigned k = 0; k < count; ++k) numbers[k] = backwards ? count - 1 - k : k;
+}
+}  // namespace strict
+#endif
+
 namespace fibres {
 
 constexpr size_t STACK = 1 << 16;
@@ -24,6 +41,7 @@ struct Fibre {
   void* sp;
   char* stack;
   Index index;
+  int line;  // of the barrier that it waits at
   bool done;
 };
 
@@ -61,7 +79,8 @@ fibre_switch:
 static ucontext_t scheduler;
 #endif
 
-static void leave() {
+UNCHECKED static void leave() {
+  strict::leave();
 #if defined(__x86_64__)
   fibre_switch(&all[current].sp, scheduler_sp);
 #else
@@ -69,7 +88,7 @@ static void leave() {
 #endif
 }
 
-static void enter() {
+UNCHECKED static void enter() {
   body(closure);
   all[current].done = true;
   leave();
@@ -92,9 +111,10 @@ static void prepare(Fibre& f) {
 #endif
 }
 
-static void resume(unsigned number) {
+UNCHECKED static void resume(unsigned number) {
   current = number;
   threadIdx = all[number].index;
+  strict::enter(number, all[number].stack, STACK);
 #if defined(__x86_64__)
   fibre_switch(&scheduler_sp, all[number].sp);
 #else
@@ -104,30 +124,58 @@ static void resume(unsigned number) {
 
 }  // namespace fibres
 
-static inline void __syncthreads() { fibres::leave(); }
+UNCHECKED static void wait_at(int line) {
+  const unsigned number = fibres::current;
+  fibres::all[number].line = line;
+  fibres::leave();
+}
+#define __syncthreads() wait_at(__LINE__)
+
+static unsigned* numbers_in_order(unsigned* numbers, unsigned count, bool backwards) {
+  numbers = (unsigned*)realloc(numbers, count * sizeof(unsigned));
+  strict::put_in_order(numbers, count, backwards);
+  return numbers;
+}
 
 template <class F> static void for_blocks(const unsigned* sizes, F f) {
   gridDim = {sizes[0], sizes[1], sizes[2]};
   blockDim = {sizes[3], sizes[4], sizes[5]};
-  for (blockIdx.z = 0; blockIdx.z < gridDim.z; ++blockIdx.z)
-    for (blockIdx.y = 0; blockIdx.y < gridDim.y; ++blockIdx.y)
-      for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x) f();
+  strict::begin_launch();
+  const unsigned count = gridDim.x * gridDim.y * gridDim.z;
+  unsigned* order = numbers_in_order(nullptr, count, false);
+  for (unsigned k = 0; k < count; ++k) {
+    const unsigned number = order[k];
+    blockIdx = {number % gridDim.x, number / gridDim.x % gridDim.y, number / gridDim.x / gridDim.y};
+    strict::begin_block(number);
+    f();
+  }
+  free(order);
+}
+
+static inline Index thread_of(unsigned k) {
+  return {k % blockDim.x, k / blockDim.x % blockDim.y, k / blockDim.x / blockDim.y};
 }
 
 // Kernels without barriers.
 template <class F> static void run_threads(const unsigned* sizes, F kernel) {
+  unsigned *order = nullptr, count = sizes[3] * sizes[4] * sizes[5];
   for_blocks(sizes, [&] {
-    for (threadIdx.z = 0; threadIdx.z < blockDim.z; ++threadIdx.z)
-      for (threadIdx.y = 0; threadIdx.y < blockDim.y; ++threadIdx.y)
-        for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x) kernel();
+    order = numbers_in_order(order, count, false);
+    for (unsigned k = 0; k < count; ++k) {
+      threadIdx = thread_of(order[k]);
+      strict::enter(order[k], nullptr, 0);
+      kernel();
+      strict::leave();
+    }
   });
+  free(order);
 }
 
 // Kernels with barriers: between two of them the threads run in turn, the last one first, so that
 // what depends on an order shows. Threads that have left a kernel do not hold up the others.
 template <class F> static void run_fibres(const unsigned* sizes, F kernel) {
   using namespace fibres;
-  const unsigned count = sizes[3] * sizes[4] * sizes[5];
+  unsigned *order = nullptr, count = sizes[3] * sizes[4] * sizes[5];
   if (count > capacity) {
     all = (Fibre*)realloc((void*)all, count * sizeof(Fibre));
     for (; capacity < count; ++capacity) all[capacity].stack = (char*)malloc(STACK);
@@ -136,16 +184,25 @@ template <class F> static void run_fibres(const unsigned* sizes, F kernel) {
   closure = &kernel;
   for_blocks(sizes, [&] {
     for (unsigned k = 0; k < count; ++k) {
-      all[k].index = {k % blockDim.x, k / blockDim.x % blockDim.y, k / blockDim.x / blockDim.y};
+      all[k].index = thread_of(k);
       prepare(all[k]);
     }
     for (bool running = true; running;) {
       running = false;
-      for (unsigned k = count; k-- > 0;) {
-        if (all[k].done) continue;
-        resume(k);
-        running = running || !all[k].done;
+      int line = 0;
+      bool together = true;
+      order = numbers_in_order(order, count, true);
+      for (unsigned k = 0; k < count; ++k) {
+        Fibre& fibre = all[order[k]];
+        if (fibre.done) continue;
+        resume(order[k]);
+        if (fibre.done) continue;
+        together = together && (!running || line == fibre.line);
+        line = fibre.line;
+        running = true;
       }
+      strict::end_epoch(together);
     }
   });
+  free(order);
 }

@@ -1,8 +1,9 @@
-"""What the host knows before a run: flags and small arrays that kernels read."""
+"""What the host knows before a run: decisions, and small arrays that kernels read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import attrs
@@ -11,9 +12,13 @@ import numpy.typing as npt
 
 from ..tape import Array
 from .memory import ShadowMemory
+from .schedule import Clock, Decisions, Flags, Schedule
 
 BLOCK = 1 << 16
 """Arrays are packed into blocks of so many bytes, each one upload."""
+
+VALUES = 1 << 10
+"""Numbers of the host lie together, so many at most."""
 
 
 @attrs.frozen(eq=False)
@@ -24,90 +29,147 @@ class _Block:
     used: list[int]
 
 
-@attrs.define(eq=False)
-class Phase:
-    """A decision of the host on which a part of a program depends.
+@attrs.frozen(eq=False)
+class _Values:
+    """Where numbers go that functions return.
 
     Attributes:
-        number: Of the decision, in its segment.
-        decides: Makes it.
-        value: What it was for the coming run.
+        array: (at least as many,) float64.
+        functions: Numbers of the functions.
     """
 
-    number: int
-    decides: Callable[[], bool]
-    value: bool = False
+    array: Array
+    functions: list[int]
 
 
-@attrs.define
+@attrs.frozen(eq=False)
+class _Flagged:
+    """An array that is to hold decisions of these numbers."""
+
+    array: Array
+    numbers: npt.NDArray[np.int64]
+
+
 class HostSteps:
     """What the host does before a segment runs.
 
     Attributes:
-        phases: Its decisions, in order; they are made first.
-        fills: Functions to call, in order.
-        uploads: Arrays to copy to the device afterwards.
+        decisions: Are made first.
     """
 
-    memory: ShadowMemory
-    phases: tuple[Phase, ...]
-    fills: tuple[Callable[[], object], ...]
-    uploads: tuple[Array, ...]
+    def __init__(
+        self,
+        memory: ShadowMemory,
+        decisions: Decisions,
+        functions: Sequence[Callable[[], Any]],
+        values: Sequence[_Values],
+        flagged: Sequence[_Flagged],
+        blocks: Sequence[_Block],
+    ) -> None:
+        """Takes what was asked for."""
+        self.decisions = decisions
+        self._functions = tuple(functions)
+        # One call takes all numbers of an array out of the results.
+        self._values = [(v.array[: len(v.functions)], itemgetter(*v.functions)) for v in values]
+        self._flagged = tuple(flagged)
+        self._blocks = tuple(block.memory[: block.used[0]] for block in blocks)
+        self._memory = memory
+        self._uploads: list[tuple[int, Array]] | None = None
 
-    def run(self) -> tuple[bool, ...]:
-        """Makes the decisions, fills the arrays and uploads them; returns the decisions."""
-        for phase in self.phases:
-            phase.value = bool(phase.decides())
-        for fill in self.fills:
-            fill()
-        self.memory.push(self.uploads)
-        return tuple(phase.value for phase in self.phases)
+    def run(self) -> Flags:
+        """Does it; returns the decisions, (decisions,), which stand until the next run."""
+        flags = self.decisions.next()
+        results = [function() for function in self._functions]
+        for array, chosen in self._values:
+            array[...] = chosen(results)
+        for flagged in self._flagged:
+            flagged.array[...] = flags[flagged.numbers]
+        if self._uploads is None:  # memory has addresses by now
+            self._uploads = [(self._memory.address_of(block), block) for block in self._blocks]
+        for address, block in self._uploads:
+            self._memory.platform.upload(address, block)
+        return flags
 
 
 class HostValues:
-    """The arrays that the host fills for the segments of one program."""
+    """What the host is to do for the segments of one program, as it is asked for.
 
-    def __init__(self, memory: ShadowMemory) -> None:
+    Attributes:
+        schedule: The decisions of the segment.
+    """
+
+    def __init__(self, memory: ShadowMemory, clock: Clock) -> None:
+        """Starts without anything to do.
+
+        Args:
+            memory: Where arrays are.
+            clock: Counts what the decisions depend on.
+        """
         self._memory = memory
-        self._phases: list[Phase] = []
-        self._fills: list[Callable[[], object]] = []
+        self._clock = clock
+        self._begin()
+
+    def _begin(self) -> None:
+        self.schedule = Schedule(self._clock)
+        self._functions: list[Callable[[], Any]] = []
+        self._values: list[_Values] = []
+        self._flagged: list[_Flagged] = []
         self._blocks: list[_Block] = []
 
     def array(
         self, fill: Callable[[Array], object], shape: tuple[int, ...], dtype: npt.DTypeLike
     ) -> Array:
         """A zeroed array that a function fills before each run."""
-        kind = np.dtype(dtype)
-        array = self._take(int(np.prod(shape)) * kind.itemsize).view(kind).reshape(shape)
-        self._fills.append(lambda: fill(array))
+        array = self._zeros(shape, dtype)
+        self.note(lambda: fill(array))
         return array
 
-    def phase(self, decides: Callable[[], bool]) -> Phase:
-        """A decision that is made before each run."""
-        self._phases.append(Phase(len(self._phases), decides))
-        return self._phases[-1]
+    def value(self, function: Callable[[], float]) -> Array:
+        """(1,) float64: what the function returns before each run."""
+        if not self._values or len(self._values[-1].functions) == VALUES:
+            self._values.append(_Values(self._zeros((VALUES,), np.float64), []))
+        array, functions = self._values[-1].array, self._values[-1].functions
+        functions.append(len(self._functions))
+        self.note(function)
+        return array[len(functions) - 1 : len(functions)]
 
     def note(self, function: Callable[[], object]) -> None:
         """A function to be called before each run."""
-        self._fills.append(function)
+        self._functions.append(function)
+
+    def table(self, known: Array, decisions: Sequence[int]) -> Array:
+        """A copy of a table, (rows, columns) float64, with decisions in its last column.
+
+        Args:
+            known: The table.
+            decisions: For each row the number of what is put there before each run.
+        """
+        table = self._zeros(known.shape, known.dtype)
+        table[...] = known
+        self._flagged.append(_Flagged(table[:, -1], np.array(decisions, dtype=np.int64)))
+        return table
 
     @property
     def is_used(self) -> bool:
         """Whether the host has anything to do."""
-        return bool(self._fills or self._phases)
+        return bool(self._functions or self.schedule.length)
 
     def take_steps(self) -> HostSteps:
         """What was asked for since the last call."""
         steps = HostSteps(
             self._memory,
-            tuple(self._phases),
-            tuple(self._fills),
-            tuple(b.memory[: b.used[0]] for b in self._blocks),
+            self.schedule.decisions(),
+            self._functions,
+            self._values,
+            self._flagged,
+            self._blocks,
         )
-        self._phases, self._fills, self._blocks = [], [], []
+        self._begin()
         return steps
 
-    def _take(self, nbytes: int) -> npt.NDArray[Any]:
+    def _zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        kind = np.dtype(dtype)
+        nbytes = int(np.prod(shape)) * kind.itemsize
         size = -(-max(nbytes, 1) // 16) * 16
         if not self._blocks or self._blocks[-1].used[0] + size > self._blocks[-1].memory.nbytes:
             memory = np.zeros(max(BLOCK, size), dtype=np.uint8)
@@ -116,4 +178,4 @@ class HostValues:
         block = self._blocks[-1]
         start = block.used[0]
         block.used[0] += size
-        return block.memory[start : start + nbytes]
+        return block.memory[start : start + nbytes].view(kind).reshape(shape)

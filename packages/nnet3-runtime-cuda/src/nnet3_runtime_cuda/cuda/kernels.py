@@ -58,9 +58,9 @@ def plan_steps(
     groups = group_operations(operations, fuse=fuse)
     for beside in side_by_side(groups) if fuse else [[group] for group in groups]:
         group = beside[0]
-        stores = _stores(group, readers)
+        stores = stores_of(group, readers)
         if group.kind is Kind.MAP:
-            parts = [(part.operations, _stores(part, readers)) for part in beside]
+            parts = [(part.operations, stores_of(part, readers)) for part in beside]
             steps.append(map_kernel(parts))  # type: ignore[arg-type]
         elif group.kind is Kind.ROWS:
             steps.append(RowKernel(group.operations, group.depth, stores).launch())  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def plan_steps(
     return Plan(tuple(steps), tuple(phases), workspace)
 
 
-def _stores(group: Group, readers: Sequence[list[int] | None]) -> Stores:
+def stores_of(group: Group, readers: Sequence[list[int] | None]) -> Stores:
     """Whether the result of an operation of the group must be in memory.
 
     Not if only operations of the same loop of the same group read it. A group of rows has several
@@ -120,6 +120,8 @@ def matrix(view: View, address: Callable[[int], int]) -> Matrix:
     (rows, columns), (first, second) = view.shape, view.strides
     place = address(view.address)
     if second == 1 or columns == 1:
+        assert first >= columns or rows == 1, "rows of the operands of products do not overlap"
         return Matrix(address=place, stride=max(first, columns, 1))
     assert first == 1 or rows == 1, "rows or columns of the operands of products are contiguous"
+    assert second >= rows or columns == 1, "columns of the operands of products do not overlap"
     return Matrix(address=place, stride=max(second, rows, 1), transposed=True)

@@ -15,7 +15,7 @@ from ..machine import Machine
 from ..program import Program
 from ..tape import Array, Call, Tape
 from .exchange import Exchange
-from .kernels import Plan, plan_steps
+from .kernels import plan_steps
 from .memory import ShadowMemory
 from .natural_gradient import Estimates
 from .pending import PendingSegment
@@ -36,6 +36,7 @@ class DeviceMachine(Machine):
 
     def __init__(self, platform: Platform) -> None:
         """Uses a platform; nothing is allocated yet."""
+        super().__init__()
         self.memory = ShadowMemory(platform)
         self._estimates = Estimates(self.memory)
         weakref.finalize(self, self.memory.close).atexit = False
@@ -71,8 +72,6 @@ class DeviceMachine(Machine):
             transfer=Exchange(tape.memory),
         )
         weakref.finalize(bound, tape.memory.close).atexit = False
-        # What was uploaded here must be there, whichever stream is the first to run.
-        self.memory.platform.synchronize()
         return bound
 
     def finish(self, tape: Tape) -> Callable[[], object]:
@@ -86,6 +85,7 @@ class DeviceMachine(Machine):
             for call in calls:
                 call()
 
+        weakref.finalize(run, tape.memory.close).atexit = False
         return run
 
     def _bind(
@@ -95,14 +95,13 @@ class DeviceMachine(Machine):
         computation: NnetComputation | None = None,
     ) -> None:
         tape.device_scratch.place(tape.memory)
-        plans = [self._plan(tape, segment) for segment in pending]
+        plans = [plan_steps(segment.operations, segment.scratch.contains) for segment in pending]
         binder = Binder(tape.memory, plans, computation)
         for segment, plan in zip(pending, plans, strict=True):
             bound: DeviceSegment = binder.segment(plan, segment.host)
             segment.plan, segment.bound = plan, bound
-
-    def _plan(self, tape: DeviceTape, segment: PendingSegment) -> Plan:
-        return plan_steps(segment.operations, tape.device_scratch.contains)
+        # What was uploaded here must be there, whichever stream is the first to run.
+        self.memory.platform.synchronize()
 
     def pull(self, arrays: Iterable[Array]) -> None:
         """Downloads arrays to where they show."""

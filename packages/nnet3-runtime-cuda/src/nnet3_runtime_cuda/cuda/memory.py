@@ -167,6 +167,17 @@ class _Reservation:
         }
 
 
+class _Unreadable(np.ndarray[Any, Any]):
+    """Such an array, and what it is sliced to: can be printed, and computed with by no ufunc."""
+
+    __array_ufunc__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{self.shape} {self.dtype} on a device>"
+
+    __str__ = __repr__
+
+
 def reserved(nbytes: int) -> Array:
     """(nbytes,) uint8 that can be sliced and reshaped, but is not to be read or written.
 
@@ -177,7 +188,7 @@ def reserved(nbytes: int) -> Array:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
         with contextlib.suppress(OSError):
             return np.frombuffer(mmap.mmap(-1, nbytes, flags=flags), dtype=np.uint8)
-    return np.asarray(_Reservation(nbytes))
+    return np.asarray(_Reservation(nbytes)).view(_Unreadable)
 
 
 def _pointer(array: Array) -> int:

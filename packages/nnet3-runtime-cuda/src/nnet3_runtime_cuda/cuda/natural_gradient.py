@@ -1,8 +1,8 @@
 """The online natural gradient on a device: the same method, without a step on the host.
 
-What the host knows is when an estimate begins and on which minibatches it is updated. The estimates
-of a backward pass are updated together at its end, since the eigenvalue problem of one of them
-keeps but a small part of a device busy.
+What the host knows is when an estimate begins and on which minibatches it moves (`schedule`). The
+estimates of a backward pass are moved together at its end, since the eigenvalue problem of one of
+them keeps but a small part of a device busy.
 """
 
 from __future__ import annotations
@@ -13,18 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..natural_gradient import (
-    INITIAL_UPDATES,
-    SMALLEST,
-    OnlineNaturalGradient,
-    _spread_rows,
-)
+from ..natural_gradient import SMALLEST, OnlineNaturalGradient, _spread_rows
 from ..tape import Array
+from .schedule import ALWAYS, Clock, Use
 from .source import fisher
 
 if TYPE_CHECKING:
     from ..kernels.affine_gradient import AffinePreconditioner
-    from .host_values import Phase
     from .memory import ShadowMemory
     from .tape import DeviceTape
 
@@ -37,11 +32,15 @@ class Estimate:
         rank: Of the estimate.
         w: (rank, dim).
         ww: (rank, rank), W W^T.
+        number: Of the estimate, by which its minibatches are counted.
     """
 
-    def __init__(self, memory: ShadowMemory, natural: OnlineNaturalGradient, dim: int) -> None:
+    def __init__(
+        self, memory: ShadowMemory, natural: OnlineNaturalGradient, dim: int, number: int
+    ) -> None:
         """Allocates an estimate for rows of so many columns."""
         self.natural = natural
+        self.number = number
         self.dim, self.rank = dim, natural.rank(dim)
         rank = self.rank
         self.w, self.ww = memory.zeros((rank, dim), "f4"), memory.zeros((rank, rank), "f4")
@@ -54,7 +53,6 @@ class Estimate:
         self.roots = memory.reserve((rank + 2,), "f8")
         self.before = memory.reserve((1, 1), "f8")
         self.rows = 0
-        self._minibatches = 0
         options = natural.options
         scale = 1.0 / math.sqrt(2.0 + (dim + rank) * options.alpha / dim)
         self.start = (scale * _spread_rows(rank, dim)).astype(np.float32)
@@ -65,17 +63,6 @@ class Estimate:
         statistics = self.gram, self.k, self.d, self.rho, self.before
         return *statistics, self.mix, self.decay, self.work, self.roots, self.w
 
-    def begins(self) -> bool:
-        """Whether the coming minibatch is the first."""
-        return self._minibatches == 0
-
-    def updates(self) -> bool:
-        """Whether the coming minibatch moves the estimate; counts it."""
-        since = self._minibatches - INITIAL_UPDATES
-        due = since <= 0 or since % self.natural.options.update_period == 0
-        self._minibatches += 1
-        return due and not self.natural.frozen
-
     def forgetting(self) -> float:
         """The weight of a minibatch in the running estimate (eta)."""
         options = self.natural.options
@@ -85,17 +72,22 @@ class Estimate:
 
 
 class Estimates:
-    """The estimates of a network, each made when it is first asked for."""
+    """The estimates of a network, each made when it is first asked for.
+
+    Attributes:
+        clock: Counts their minibatches.
+    """
 
     def __init__(self, memory: ShadowMemory) -> None:
         """Takes their memory from that of the network."""
+        self.clock = Clock()
         self._memory = memory
         self._known: dict[int, Estimate] = {}
 
     def of(self, natural: OnlineNaturalGradient, dim: int) -> Estimate:
         """What stands for an estimate on the host, for rows of so many columns."""
         if id(natural) not in self._known:
-            self._known[id(natural)] = Estimate(self._memory, natural, dim)
+            self._known[id(natural)] = Estimate(self._memory, natural, dim, self.clock.add())
         return self._known[id(natural)]
 
 
@@ -161,7 +153,7 @@ class Rows:
         return squares
 
 
-def record_factor(tape: DeviceTape, estimate: Estimate, x: Rows, h: Array) -> Array:
+def record_factor(tape: DeviceTape, estimate: Estimate, use: Use, x: Rows, h: Array) -> Array:
     """Records h = X W^T and what the update will need.
 
     Returns:
@@ -171,7 +163,7 @@ def record_factor(tape: DeviceTape, estimate: Estimate, x: Rows, h: Array) -> Ar
         return np.ones((1, 1))
     estimate.rows = x.count
     parts = x.squares(tape)
-    with tape.phase(estimate.begins):
+    with tape.phase(use.begins):
         _record_norms(tape, estimate, x, parts)
         tape.copy(estimate.start, estimate.w)
         tape.fill(SMALLEST, estimate.d)
@@ -205,53 +197,54 @@ def _record_norms(
     return after, is_small
 
 
-def record_update(tape: DeviceTape, estimate: Estimate, x: Rows, h: Array) -> None:
+def record_update(tape: DeviceTape, estimate: Estimate, use: Use, x: Rows, h: Array) -> None:
     """Records that the estimate is moved at the end of the segment, if it is time to."""
     if estimate.rank == 0:
         return
-    with tape.phase(estimate.updates) as phase:
+    with tape.phase(use.moves):
         x.transposed_times(tape, h, estimate.j)
-    tape.update_at_end(estimate, phase)
+    tape.update_at_end(estimate, use.moves)
 
 
 def record_updates(
-    tape: DeviceTape, estimates: Sequence[Estimate], phases: Sequence[Phase]
+    tape: DeviceTape, estimates: Sequence[Estimate], decisions: Sequence[int]
 ) -> None:
     """Records a step of estimates whose gram and j are there.
 
     Args:
         tape: Records the arithmetic.
         estimates: Each once.
-        phases: For each the decision of the host whether it takes part; none if all do always.
+        decisions: For each the number of the decision whether it takes part; none if all do.
     """
-    tables = _tables(tape, estimates, phases)
-    each = [(e, phases[k : k + 1]) for k, e in enumerate(estimates)]
-    for e, phase in each:
-        with tape.phase_of(phase):
+    tables = _tables(tape, estimates, decisions)
+    any_of_them = tape.host_values.schedule.any_of(decisions)
+    each = [*zip(estimates, decisions or [ALWAYS] * len(estimates), strict=True)]
+    for e, takes_part in each:
+        with tape.phase(takes_part):
             tape.product(e.j, e.j.T, e.k)
-    with tape.phase_of(phases):
+    with tape.phase(any_of_them):
         tape.special(fisher.fisher_step(len(estimates)), tables, ())
-    for e, phase in each:
-        with tape.phase_of(phase):
+    for e, takes_part in each:
+        with tape.phase(takes_part):
             term = tape.scratch(*e.w.shape)
             tape.multiply(e.w, e.decay, term)
             tape.add(e.j, term, e.j)
             tape.product(e.mix, e.j, e.new_w)
             tape.product(e.new_w, e.new_w.T, e.k)
-    with tape.phase_of(phases):
+    with tape.phase(any_of_them):
         tape.special(fisher.fisher_renew(len(estimates)), tables, ())
-    for e, phase in each:
-        with tape.phase_of(phase):
+    for e, takes_part in each:
+        with tape.phase(takes_part):
             tape.product(e.mix, e.new_w, e.w)
-    with tape.phase_of(phases):
+    with tape.phase(any_of_them):
         tape.special(fisher.fisher_orthonormalize(len(estimates)), tables, ())
-    for e, phase in each:
-        with tape.phase_of(phase):
+    for e, takes_part in each:
+        with tape.phase(takes_part):
             tape.product(e.w, e.w.T, e.ww)
 
 
 def _tables(
-    tape: DeviceTape, estimates: Sequence[Estimate], phases: Sequence[Phase]
+    tape: DeviceTape, estimates: Sequence[Estimate], decisions: Sequence[int]
 ) -> tuple[Array, Array]:
     """The addresses and numbers of estimates, for the kernels in `source.fisher`."""
     addresses = np.array(
@@ -261,14 +254,7 @@ def _tables(
     known = np.array(
         [[e.rank, e.dim, e.rows, e.forgetting(), e.natural.options.alpha, 1.0] for e in estimates]
     )
-    if not phases:
-        return addresses, known
-
-    def fill(numbers: Array) -> None:
-        numbers[...] = known
-        numbers[:, -1] = [phase.value for phase in phases]
-
-    return addresses, tape.host(fill, *known.shape, dtype=np.float64)
+    return addresses, tape.host_values.table(known, decisions) if decisions else known
 
 
 def record_precondition(tape: DeviceTape, natural: OnlineNaturalGradient, x: Array) -> Array:
@@ -277,13 +263,13 @@ def record_precondition(tape: DeviceTape, natural: OnlineNaturalGradient, x: Arr
     Returns:
         (1, 1) float64, the scale.
     """
-    estimate = tape.estimate(natural, x.shape[1])
+    estimate, use = tape.estimate(natural, x.shape[1])
     if estimate.rank == 0:
         return np.ones((1, 1))
     rows = Rows([x], ones=False)
     h = tape.scratch(len(x), estimate.rank)
-    scale = record_factor(tape, estimate, rows, h)
-    record_update(tape, estimate, rows, h)
+    scale = record_factor(tape, estimate, use, rows, h)
+    record_update(tape, estimate, use, rows, h)
     tape.product(h, estimate.w, x, addend=x, alpha=-1.0)
     return scale
 
@@ -300,16 +286,16 @@ def record_affine(
 ) -> None:
     """Records the natural gradient of an affine map; see `AffinePreconditioner.record`."""
     x, derivative = Rows(xs, ones=bias is not None), Rows([dy], ones=False)
-    inputs = tape.estimate(sides.input_side, x.dim)
-    outputs = tape.estimate(sides.output_side, derivative.dim)
+    inputs, input_use = tape.estimate(sides.input_side, x.dim)
+    outputs, output_use = tape.estimate(sides.output_side, derivative.dim)
     h_in, h_out = tape.scratch(x.count, inputs.rank), tape.scratch(x.count, outputs.rank)
     scale, factor = tape.scratch(1, 1, dtype=np.float64), tape.scratch(1, 1)
-    scale_in = record_factor(tape, inputs, x, h_in)
-    scale_out = record_factor(tape, outputs, derivative, h_out)
+    scale_in = record_factor(tape, inputs, input_use, x, h_in)
+    scale_out = record_factor(tape, outputs, output_use, derivative, h_out)
     tape.multiply(scale_in, scale_out, scale)
     tape.convert(scale, factor)
-    record_update(tape, inputs, x, h_in)
-    record_update(tape, outputs, derivative, h_out)
+    record_update(tape, inputs, input_use, x, h_in)
+    record_update(tape, outputs, output_use, derivative, h_out)
     t, s = tape.scratch(outputs.rank, x.dim), tape.scratch(len(linear), inputs.rank)
     if outputs.rank:
         x.transposed_times(tape, h_out, t, alpha_at=factor)

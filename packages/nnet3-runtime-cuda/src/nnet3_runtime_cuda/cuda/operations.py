@@ -7,11 +7,21 @@ matrices a `Product`, and what has a kernel of its own a `Special`.
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 import attrs
 
 from .views import View
 
 Guards = tuple[View, ...]
+
+
+class Conditions(TypedDict):
+    """The attributes that operations have in common."""
+
+    guards: Guards
+    command: int
+    phase: int
 
 
 @attrs.frozen(slots=True)

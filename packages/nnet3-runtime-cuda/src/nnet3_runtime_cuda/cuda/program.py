@@ -14,6 +14,7 @@ from .kernels import WORKSPACE_AT, Plan, Step, matrix
 from .operations import Product
 from .platform import Call, Gemm, Platform
 from .program_memory import ProgramMemory
+from .schedule import Flags
 from .source.maps import Launch
 from .source.prelude import PRELUDE
 from .views import View
@@ -60,17 +61,18 @@ class DeviceSegment:
         self._platform = platform
         self._host = host
         self._phases = tuple(phases)
-        self._replays: dict[tuple[bool, ...], Call] = {}
+        self._replays: dict[bytes, Call] = {}
 
     def run(self) -> None:
         """Runs it; what it does on the device may not be done yet when this returns."""
         decisions = self._host.run()
-        replay = self._replays.get(decisions)
+        key = decisions.tobytes()
+        replay = self._replays.get(key)
         if replay is None:
-            replay = self._replays[decisions] = self._capture(decisions)
+            replay = self._replays[key] = self._capture(decisions)
         replay()
 
-    def _capture(self, decisions: tuple[bool, ...]) -> Call:
+    def _capture(self, decisions: Flags) -> Call:
         """The calls that run after these decisions, as one."""
         chosen = [
             call
@@ -96,6 +98,7 @@ class Binder:
         memory.commit(computation)
         self._kernels = self._platform.build(self.module.source, names) if names else {}
         self._workspace = self._memory.address(workspace.__array_interface__["data"][0])
+        self._for_products = self._platform.workspace()
 
     def segment(self, plan: Plan, host: HostSteps) -> DeviceSegment:
         """A segment bound to memory."""
@@ -107,7 +110,7 @@ class Binder:
             kernel = self._kernels[self.module.names[step.text]]
             arguments = [self._address(view) for view in step.arguments]
             return self._platform.launch(kernel, step.grid, step.block, arguments)
-        return self._platform.gemm(gemm_of(step, self._memory.address))
+        return self._platform.gemm(gemm_of(step, self._memory.address), self._for_products)
 
     def _address(self, view: View) -> int:
         if view.address == WORKSPACE_AT:

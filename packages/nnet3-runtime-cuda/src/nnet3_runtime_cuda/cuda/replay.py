@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from .cublaslt import Product
@@ -13,17 +15,44 @@ if TYPE_CHECKING:
     from .cupy_platform import CupyPlatform
 
 
+class Workspace:
+    """Memory that products use in turn, all of which run on one stream.
+
+    Attributes:
+        nbytes: Its size.
+    """
+
+    def __init__(self, platform: CupyPlatform) -> None:
+        """Without memory, until a product that needs some runs."""
+        self.nbytes = 0
+        self._platform = platform
+        self._address = 0
+
+    def reserve(self, nbytes: int) -> None:
+        """Makes it large enough for a product, before any runs."""
+        assert not self._address or nbytes <= self.nbytes, "products are bound before they run"
+        self.nbytes = max(self.nbytes, nbytes)
+
+    def address(self) -> int:
+        """Where it is; 0 if there is none."""
+        if self.nbytes and not self._address:
+            self._address = self._platform.allocate(self.nbytes)
+            weakref.finalize(self, self._platform.free, self._address).atexit = False
+        return self._address
+
+
 class BoundProduct:
     """A product as a call."""
 
-    def __init__(self, platform: CupyPlatform, product: Product) -> None:
+    def __init__(self, platform: CupyPlatform, product: Product, workspace: Workspace) -> None:
         self._platform = platform
         self._product = product
-        self.workspace_bytes = product.workspace_bytes
+        self._workspace = workspace
+        workspace.reserve(product.workspace_bytes)
 
     def __call__(self) -> None:
         """Queues the product."""
-        self._platform.run_product(self._product)
+        self._platform.run_product(self._product, self._workspace)
 
 
 class Several:
@@ -45,7 +74,6 @@ class Replay:
         self._platform = platform
         self._calls = calls
         self._graph: Any = None
-        self._kept: object = None
         self._ran = False
 
     def __call__(self) -> None:
@@ -55,17 +83,51 @@ class Replay:
             self._ran = True
             return
         if self._graph is None:
-            self._graph, self._kept = self._platform.graph(self._calls)
+            self._graph = self._platform.graph(self._calls)
         self._platform.replay(self._graph)
 
 
-def products_of(calls: Sequence[Call]) -> Iterator[BoundProduct]:
-    """The products among calls."""
-    for call in calls:
-        if isinstance(call, Several):
-            yield from products_of(call.calls)
-        elif isinstance(call, BoundProduct):
-            yield call
+class Captures:
+    """Keeps apart what CUDA does not allow together: captures, and waiting for a whole device.
+
+    While any stream of a device is captured, nobody may wait for the device, which would also
+    spoil the capture. Other threads wait for the end of the capture; what the garbage collector
+    gives back in its midst is given back after it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._is_active = False
+        self._postponed: list[Callable[[], None]] = []
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """A capture, after those of other threads."""
+        with self._lock:
+            self._is_active = True
+            try:
+                yield
+            finally:
+                self._is_active = False
+                postponed, self._postponed = self._postponed, []
+                for action in postponed:
+                    action()
+
+    def between(self, action: Callable[[], None]) -> None:
+        """Does what waits for the device, when nothing is captured."""
+        with self._lock:
+            if self._is_active:
+                self._postponed.append(action)
+            else:
+                action()
+
+
+_CAPTURES: dict[int, Captures] = {}
+
+
+def captures_of(ordinal: int) -> Captures:
+    """Those of a device, whichever platforms use it."""
+    return _CAPTURES.setdefault(ordinal, Captures())
 
 
 def captured(stream: Any, calls: Sequence[Callable[[], object]]) -> Any:

@@ -6,6 +6,7 @@ and the sum of the rows of dy for b.
 
 from __future__ import annotations
 
+import numpy as np
 from nnet3_descriptors.components import (
     AffineComponent,
     BlockAffineComponent,
@@ -18,6 +19,7 @@ from nnet3_descriptors.components import (
 
 from ..blas import is_mkl
 from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
+from ..panels import ROWS, are_faster
 from ..tape import FEW_ROWS, Array, Tape
 from .affine_gradient import (
     AffinePreconditioner,
@@ -26,7 +28,14 @@ from .affine_gradient import (
     in_out_options,
     record_affine_gradient,
 )
-from .base import Backpropagation, Kernel, Propagation, as_blocks, kernel_for
+from .base import (
+    Backpropagation,
+    ComponentStore,
+    Kernel,
+    Propagation,
+    as_blocks,
+    kernel_for,
+)
 
 TRANSPOSED_ROWS = range(FEW_ROWS + 1, 1025)
 """Products with so many rows are up to a third faster with parameters transposed beforehand."""
@@ -35,9 +44,54 @@ TRANSPOSED_ROWS_MKL = range(4, 257)
 """The same for MKL, which gains up to three times where rows are few."""
 
 
-def gains_by_transposing(rows: int) -> bool:
-    """Whether a product with so many rows pays for a transposed copy of fixed parameters."""
-    return rows in (TRANSPOSED_ROWS_MKL if is_mkl() else TRANSPOSED_ROWS)
+WIDE = 4
+"""A product of one row is faster with transposed parameters if it is so many times as wide."""
+
+
+def gains_by_transposing(rows: int, parameters: Array) -> bool:
+    """Whether products with so many rows gain by a transposed copy of (out, in) parameters."""
+    if is_mkl():
+        return rows in TRANSPOSED_ROWS_MKL
+    output_dim, input_dim = parameters.shape
+    return rows in TRANSPOSED_ROWS or (rows == 1 and output_dim >= WIDE * input_dim)
+
+
+def gains_by_panels(tape: Tape, rows: int) -> bool:
+    """Whether a product with so many rows pays for a copy of fixed parameters as panels."""
+    if is_mkl() or tape.dtype != np.float32 or not tape.takes_panels or tape.threads > 1:
+        return False
+    return rows in ROWS and are_faster()
+
+
+def record_product(
+    store: ComponentStore,
+    tape: Tape,
+    x: Array,
+    parameters: Array,
+    out: Array,
+    *,
+    add: bool = False,
+    plus: Array | None = None,
+) -> None:
+    """Records out = x A^T, or out += x A^T, or out = plus + x A^T, with parameters A of the store.
+
+    Fixed parameters are laid out as is fastest for so many rows.
+
+    Args:
+        store: Keeps the copies.
+        tape: Records the arithmetic.
+        x: (rows, input_dim).
+        parameters: (output_dim, input_dim), A.
+        out: (rows, output_dim).
+        add: Add to what `out` holds.
+        plus: (rows, output_dim), added.
+    """
+    rows = len(out)
+    if store.is_fixed and gains_by_panels(tape, rows):
+        store.panels(parameters).record(tape, x, out, add=add, plus=plus)
+        return
+    weights = store.transposed(parameters, pays=gains_by_transposing(rows, parameters))
+    tape.matmul(x, weights, out, add=add, plus=plus)
 
 
 @kernel_for(FixedAffineComponent)
@@ -57,16 +111,14 @@ class FixedAffineKernel(Kernel):
         """Records y = x A^T + b."""
         if p.known is not None:
             x, linear = p.x[:, p.known.columns :], self.linear[:, p.known.columns :]
-            weights = self.store.transposed(linear, pays=gains_by_transposing(len(p.y)))
-            p.tape.matmul(x, weights, p.y, plus=p.known.value)
+            record_product(self.store, p.tape, x, linear, p.y, plus=p.known.value)
             return
-        weights = self.store.transposed(self.linear, pays=gains_by_transposing(len(p.y)))
-        p.tape.matmul(p.x, weights, p.y)
+        record_product(self.store, p.tape, p.x, self.linear, p.y)
         p.tape.add(p.y, self.bias, p.y)
 
     def propagate_known(self, tape: Tape, x: Array, out: Array) -> None:
         """Records out = x A_1^T + b with the first columns A_1 of A."""
-        tape.matmul(x, self.linear[:, : x.shape[1]].T, out)
+        record_product(self.store, tape, x, self.linear[:, : x.shape[1]], out)
         tape.add(out, self.bias, out)
 
     def backprop_known(self, tape: Tape, dy: Array, out: Array) -> None:
@@ -136,8 +188,7 @@ class LinearKernel(Kernel):
 
     def propagate(self, p: Propagation) -> None:
         """Records y (+)= x A^T."""
-        weights = self.store.transposed(self.linear, pays=gains_by_transposing(len(p.y)))
-        p.tape.matmul(p.x, weights, p.y, add=p.add)
+        record_product(self.store, p.tape, p.x, self.linear, p.y, add=p.add)
 
     def backprop(self, b: Backpropagation) -> None:
         """Records dx (+)= dy A and the gradient."""

@@ -133,7 +133,7 @@ class AffinePreconditioner:
             ones=tape.ones(len(dy)),
             h_in=tape.scratch(len(dy), rank_in),
             h_out=tape.scratch(len(dy), rank_out),
-            left=tape.scratch(derivative.dim, rank_out + rank_in),
+            left=tape.scratch(rank_out + rank_in, derivative.dim),
             right=tape.scratch(rank_out + rank_in, x.dim),
             linear=linear,
             bias=bias,
@@ -150,16 +150,16 @@ class AffinePreconditioner:
         if o.bias is not None:
             total = scale * (o.ones @ o.dy)[0]
             o.bias[:] = total if o.first else o.bias + total
-        # The rows of right are T - (T W^T) W and W, the columns of left are W'^T and S.
+        # The rows of right are T - (T W^T) W and W, those of left are W' and S^T.
         split, columns = len(w_out), o.linear.shape[1]
-        t, s = o.right[:split], o.left[:, split:]
+        t, s = o.right[:split], o.left[split:]
         self._set_t(o, w_out, scale, t)
         self._set_s(o, w_in, scale, s)
         gemm(t @ w_in.T, w_in, t, alpha=-1.0, beta=1.0)
-        o.right[split:], o.left[:, :split] = w_in, w_out.T
-        gemm(o.left, o.right[:, :columns], o.linear, alpha=-1.0, beta=1.0)
+        o.right[split:], o.left[:split] = w_in, w_out
+        gemm(o.left.T, o.right[:, :columns], o.linear, alpha=-1.0, beta=1.0)
         if o.bias is not None:
-            np.subtract(o.bias, o.left @ o.right[:, -1], o.bias)
+            np.subtract(o.bias, o.right[:, -1] @ o.left, o.bias)
 
     def _set_t(self, o: _Operands, w_out: Array, scale: float, t: Array) -> None:
         """Sets T: (rank on the output side, columns of X)."""
@@ -171,14 +171,14 @@ class AffinePreconditioner:
             t[:, -1] = w_out @ o.bias
 
     def _set_s(self, o: _Operands, w_in: Array, scale: float, s: Array) -> None:
-        """Sets S: (output_dim, rank on the input side)."""
+        """Sets S^T: (rank on the input side, output_dim)."""
         columns = o.linear.shape[1]
         if not (o.first and columns < len(o.dy)):
-            gemm(o.dy.T, o.h_in, s, alpha=scale)
+            gemm(o.h_in.T, o.dy, s, alpha=scale)
             return
-        gemm(o.linear, w_in[:, :columns].T, s)
+        gemm(w_in[:, :columns], o.linear.T, s)
         if o.bias is not None:
-            s += np.outer(o.bias, w_in[:, -1])
+            s += np.outer(w_in[:, -1], o.bias)
 
 
 @attrs.frozen(kw_only=True, eq=False)

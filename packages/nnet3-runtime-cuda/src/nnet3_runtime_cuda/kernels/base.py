@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
+from itertools import chain
 from typing import Any, ClassVar
 
 import attrs
@@ -12,10 +13,20 @@ import numpy.typing as npt
 from nnet3_descriptors.components import Component, PrecomputedIndexes
 
 from ..errors import UnsupportedComponentError
+from ..panels import Panels
 from ..tape import Array, Tape
 
 CACHE_LINE = 64
 """Bytes that processors read from memory at a time."""
+
+
+DRAWS = 64
+"""Numbers that are drawn at a time for decisions: a call of a generator costs as much as ten."""
+
+
+def draws(rng: np.random.Generator) -> Iterator[float]:
+    """Random numbers in [0, 1), from a generator that nothing else uses."""
+    return chain.from_iterable(iter(lambda: rng.random(DRAWS).tolist(), None))
 
 
 class Memo:
@@ -121,7 +132,8 @@ class ComponentStore:
     Attributes:
         parameters: The trainable parameters by field name; training changes them in place.
         natural_gradient: Backprop computes the natural gradient, where the type has one.
-        rng: Source of masks, and of the decisions on which minibatches to record statistics.
+        rng: Source of masks.
+        draws: Source of the decisions on which minibatches to record statistics.
         dtype: Of values and parameters.
         xp: The array module.
         is_fixed: The parameters will not change.
@@ -135,6 +147,7 @@ class ComponentStore:
         directions: Callable[[], dict[str, Array]],
         natural_gradient: bool,
         rng: np.random.Generator,
+        draws: Iterator[float],
         dtype: np.dtype[Any],
         xp: Any,
         is_fixed: bool = False,
@@ -143,9 +156,11 @@ class ComponentStore:
         self.states: list[Array] = []
         self.is_fixed = is_fixed
         self._transposed: dict[tuple[object, ...], Array] = {}
+        self._panels: dict[tuple[object, ...], Panels] = {}
         self._directions = directions
         self.natural_gradient = natural_gradient
         self.rng = rng
+        self.draws = draws
         self.dtype = dtype
         self.xp = xp
 
@@ -188,6 +203,13 @@ class ComponentStore:
             self._transposed[key] = copy
         return self._transposed[key]
 
+    def panels(self, matrix: Array) -> Panels:
+        """The transpose of fixed parameters, or of some columns of them, as panels."""
+        key = matrix.__array_interface__["data"][0], matrix.shape
+        if key not in self._panels:
+            self._panels[key] = Panels.of(matrix.T)
+        return self._panels[key]
+
     def _rows_apart(self, rows: int, columns: int) -> Array:
         """An uninitialised (rows, columns) matrix whose rows are an odd number of lines apart.
 
@@ -215,6 +237,7 @@ class ComponentStore:
             directions=lambda: own(self.directions),
             natural_gradient=self.natural_gradient,
             rng=self.rng,
+            draws=self.draws,
             dtype=self.dtype,
             xp=self.xp,
             is_fixed=self.is_fixed,
@@ -273,7 +296,7 @@ class Kernel:
 
     def chance(self, probability: float) -> bool:
         """True with the given probability."""
-        return bool(self.store.rng.random() < probability)
+        return next(self.store.draws) < probability
 
 
 _KERNELS: dict[type[Component], type[Kernel]] = {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 from nnet3_descriptors.components import (
     BackpropTruncationComponent,
@@ -69,22 +67,24 @@ class BackpropTruncationKernel(Kernel):
         c = self.component
         self.num_clipped = self.store.state([[c.num_clipped]])
         self.num_zeroed = self.store.state([[c.num_zeroed]])
-        self.count = float(c.count)
-        self.count_zeroing_boundaries = float(c.count_zeroing_boundaries)
+        self.counts = self.store.state([c.count, c.count_zeroing_boundaries])
 
     def with_statistics(self) -> Component:
         """The component with the counts of now."""
         changed: Component = self.component.replace(
             num_clipped=float(self.num_clipped[0, 0]),
             num_zeroed=float(self.num_zeroed[0, 0]),
-            count=self.count,
-            count_zeroing_boundaries=self.count_zeroing_boundaries,
+            count=float(self.counts[0]),
+            count_zeroing_boundaries=float(self.counts[1]),
         )
         return changed
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
-        p.tape.multiply(p.x, self.component.scale, p.y)
+        if self.component.scale == 1.0:
+            p.tape.copy(p.x, p.y)
+        else:
+            p.tape.multiply(p.x, self.component.scale, p.y)
 
     def backprop(self, b: Backpropagation) -> None:
         """Records the backward pass."""
@@ -105,16 +105,13 @@ class BackpropTruncationKernel(Kernel):
         keep = tape.scratch(len(b.dx))
         tape.multiply(self.store.constant(is_boundary), too_large, keep)
         if b.update:
-            tape.note(partial(self._count_rows, len(b.dx), len(boundaries)))
             add_count_above(tape, squares, clipping**2, self.num_clipped)
             add_total(tape, keep, self.num_zeroed)
+            rows = np.array([len(b.dx), len(boundaries)], dtype=np.float32)
+            tape.add(self.counts, self.store.constant(rows), self.counts)
         tape.subtract(1.0, keep, keep)
         tape.multiply(squares, clipping**-2, factor)
         tape.maximum(factor, 1.0, factor)
         tape.sqrt(factor, factor)
         tape.divide(keep, factor, factor)
         tape.multiply(b.dx, factor[:, None], b.dx)
-
-    def _count_rows(self, rows: int, boundaries: int) -> None:
-        self.count += rows
-        self.count_zeroing_boundaries += boundaries

@@ -14,6 +14,7 @@ from nnet3_descriptors.components import (
 
 from ..natural_gradient import NaturalGradientOptions
 from ..tape import Array, Tape
+from .affine import record_product
 from .affine_gradient import AffinePreconditioner, add_affine_gradient
 from .base import Backpropagation, Kernel, Propagation, kernel_for
 from .counts import add_total
@@ -137,7 +138,7 @@ class GruNonlinearityKernel(_GruKernel):
         h, c = p.y[:, :dim], p.y[:, dim:]
         gated = tape.scratch(len(p.x), self.component.recurrent_dim)
         tape.multiply(p.x[:, self.r_at], p.x[:, self.s_prev_at], gated)
-        tape.matmul(gated, self.w_h.T, h)
+        record_product(self.store, tape, gated, self.w_h, h)
         tape.add(h, p.x[:, self.hpart_at], h)
         tape.tanh(h, h)
         self._record_cell(tape, p.x[:, self.z_at], h, p.x[:, self.c_prev_at], c)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,9 @@ from .nonlinear import sigmoid, tanh_derivative
 
 I_GATE, F_GATE, C_INPUT, O_GATE, CELL = range(5)
 """The five nonlinearities, in the order of statistics and self-repair settings."""
+
+O_PEEPHOLE = 2
+"""The row of the parameters that belongs to the output gate; those before are of i and f."""
 
 
 @kernel_for(LstmNonlinearityComponent)
@@ -37,10 +39,11 @@ class LstmNonlinearityKernel(Kernel):
         c = self.component
         self.params = self.store.parameters["params"]
         self.cell_dim = self.params.shape[1]
-        self.count = float(c.count)
-        self.value_sum = self.store.state(c.value_avg.astype(np.float64) * self.count)
-        self.deriv_sum = self.store.state(c.deriv_avg.astype(np.float64) * self.count)
-        total = c.self_repair_prob.astype(np.float64) * self.count * self.cell_dim
+        # The number of rows and one more, by which sums are divided.
+        self.count_and_one = self.store.state([[c.count + 1.0]])
+        self.value_sum = self.store.state(c.value_avg.astype(np.float64) * c.count)
+        self.deriv_sum = self.store.state(c.deriv_avg.astype(np.float64) * c.count)
+        total = c.self_repair_prob.astype(np.float64) * c.count * self.cell_dim
         self.self_repair_total = self.store.state(total[:, None])
         settings = c.self_repair_config.astype(np.float64)[:, None]
         self.thresholds, self.repair_scales = settings[:5].copy(), settings[5:].copy()
@@ -51,15 +54,16 @@ class LstmNonlinearityKernel(Kernel):
     def with_statistics(self) -> Component:
         """The component with averages made of the sums."""
         component: Component = self.component
-        if self.count == 0.0:
+        count = float(self.count_and_one[0, 0]) - 1.0
+        if count == 0.0:
             return component
         changed: dict[str, Any] = {
-            "count": self.count,
-            "value_avg": (self.value_sum / self.count).astype(np.float32),
-            "deriv_avg": (self.deriv_sum / self.count).astype(np.float32),
-            "self_repair_prob": (
-                self.self_repair_total[:, 0] / (self.count * self.cell_dim)
-            ).astype(np.float32),
+            "count": count,
+            "value_avg": (self.value_sum / count).astype(np.float32),
+            "deriv_avg": (self.deriv_sum / count).astype(np.float32),
+            "self_repair_prob": (self.self_repair_total[:, 0] / (count * self.cell_dim)).astype(
+                np.float32
+            ),
         }
         return component.replace(**changed)
 
@@ -84,21 +88,23 @@ class LstmNonlinearityKernel(Kernel):
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
         tape, (rows, dim) = p.tape, (len(p.x), self.cell_dim)
-        i_part, f_part, c_part, o_part, c_prev = self._parts(p.x)
+        _, _, c_part, o_part, c_prev = self._parts(p.x)
         i_scale, f_scale, o_scale = self._scales(p.x)
-        w_ic, w_fc, w_oc = self.params
         c, m = p.y[:, :dim], p.y[:, dim:]
-        gate, term = tape.scratch(rows, dim), tape.scratch(rows, dim)
+        gates, term = tape.scratch(rows, 2, dim), tape.scratch(rows, dim)
 
-        self._gate(tape, f_part, w_fc, c_prev, gate)
-        _scale(tape, gate, f_scale)
-        tape.multiply(gate, c_prev, c)
-        self._gate(tape, i_part, w_ic, c_prev, gate)
-        _scale(tape, gate, i_scale)
+        # The gates of input and forgetting at once: a step of few rows is mostly calls.
+        parts = p.x[:, : 2 * dim].reshape(rows, 2, dim)
+        self._gate(tape, parts, self.params[:O_PEEPHOLE], c_prev[:, None], gates)
+        i, f = gates[:, 0], gates[:, 1]
+        _scale(tape, i, i_scale)
+        _scale(tape, f, f_scale)
+        tape.multiply(f, c_prev, c)
         tape.tanh(c_part, term)
-        tape.multiply(gate, term, term)
+        tape.multiply(i, term, term)
         tape.add(c, term, c)
-        self._gate(tape, o_part, w_oc, c, gate)
+        gate = i
+        self._gate(tape, o_part, self.params[O_PEEPHOLE], c, gate)
         _scale(tape, gate, o_scale)
         tape.tanh(c, term)
         tape.multiply(gate, term, m)
@@ -183,7 +189,7 @@ class LstmNonlinearityKernel(Kernel):
         """Records which units are saturated: (5, cell_dim) booleans, in scratch memory."""
         average = tape.scratch(5, self.cell_dim, dtype=np.float64)
         saturated = tape.scratch(5, self.cell_dim, dtype=np.bool_)
-        tape.divide(self.deriv_sum, tape.value(lambda: 1.0 + self.count), average)
+        tape.divide(self.deriv_sum, self.count_and_one, average)
         tape.greater(self.thresholds, average, saturated)
         return saturated
 
@@ -207,10 +213,7 @@ class LstmNonlinearityKernel(Kernel):
         tape.add(self.self_repair_total, number, self.self_repair_total)
         tape.add(self.value_sum, sums[:5], self.value_sum)
         tape.add(self.deriv_sum, sums[5:], self.deriv_sum)
-        tape.note(partial(self._count_rows, len(slope)))
-
-    def _count_rows(self, rows: int) -> None:
-        self.count += rows
+        tape.add(self.count_and_one, float(len(slope)), self.count_and_one)
 
     def _record_update(
         self, tape: Tape, factors: tuple[tuple[Array, Array], ...], term: Array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
@@ -17,6 +18,9 @@ from nnet3_descriptors.components import (
 
 from ..tape import Array, Tape
 from .base import Backpropagation, Kernel, Propagation, StatsStorage, as_blocks, kernel_for
+
+Slope = Callable[[Tape, Array, Array], None]
+"""Records the derivative of a function at each value that it gave: tape, values, output."""
 
 UNSET_THRESHOLD = -1000.0
 """The value of a self-repair threshold that means the default of the type."""
@@ -73,15 +77,23 @@ class NonlinearKernel(Kernel):
 
     # ---- statistics of activations ----
 
-    def record_stats(self, tape: Tape, y: Array, derivative: Array | None) -> None:
-        """Records the addition of a minibatch to the sums of outputs and derivatives."""
-        values = tape.scratch(1, y.shape[1])
-        tape.column_sum(y, values)
-        tape.add(self.value_sum, values[0], self.value_sum)
-        if derivative is not None:
-            slopes = tape.scratch(1, y.shape[1])
-            tape.column_sum(derivative, slopes)
-            tape.add(self.deriv_sum, slopes[0], self.deriv_sum)
+    def record_stats(self, tape: Tape, y: Array, slope: Slope | None) -> None:
+        """Records the addition of a minibatch to the sums of outputs and of the slopes there."""
+        rows, dim = tape.rows_per_sum(y), y.shape[1]
+        count = -(-len(y) // rows)
+        values, slopes = tape.scratch(count, dim), tape.scratch(count, dim)
+        for number, (block,) in enumerate(tape.row_blocks(y, rows=rows)):
+            tape.column_sum(block, values[number : number + 1])
+            if slope is not None:
+                derivative = tape.scratch(*block.shape)
+                slope(tape, block, derivative)
+                tape.column_sum(derivative, slopes[number : number + 1])
+        total = tape.scratch(1, dim)
+        tape.column_sum(values, total)
+        tape.add(self.value_sum, total[0], self.value_sum)
+        if slope is not None:
+            tape.column_sum(slopes, total)
+            tape.add(self.deriv_sum, total[0], self.deriv_sum)
 
     def stats_minibatch(self, tape: Tape, rows: int) -> Array:
         """Whether statistics of activations are kept, for `Tape.when`.
@@ -180,7 +192,7 @@ class SigmoidKernel(NonlinearKernel):
         if b.dx is None:
             return
         slope = b.tape.scratch(*b.y.shape)
-        self._derivative(b.tape, b.y, slope)
+        sigmoid_derivative(b.tape, b.y, slope)
         b.tape.multiply(slope, b.dy, b.dx)
         if b.update:
             self.record_saturation_repair(
@@ -188,16 +200,10 @@ class SigmoidKernel(NonlinearKernel):
             )
             self.record_backprop_stats(b.tape, b.dy)
 
-    def _derivative(self, tape: Tape, y: Array, out: Array) -> None:
-        tape.subtract(1.0, y, out)
-        tape.multiply(out, y, out)
-
     def store_stats(self, s: StatsStorage) -> None:
         """Records the statistics."""
         with s.tape.when(self.stats_minibatch(s.tape, len(s.y))):
-            slope = s.tape.scratch(*s.y.shape)
-            self._derivative(s.tape, s.y, slope)
-            self.record_stats(s.tape, s.y, slope)
+            self.record_stats(s.tape, s.y, sigmoid_derivative)
 
 
 def sigmoid(tape: Tape, x: Array, y: Array) -> None:
@@ -206,6 +212,12 @@ def sigmoid(tape: Tape, x: Array, y: Array) -> None:
     tape.exp(y, y)
     tape.add(y, 1.0, y)
     tape.divide(1.0, y, y)
+
+
+def sigmoid_derivative(tape: Tape, y: Array, out: Array) -> None:
+    """Records out = y (1 - y), the derivative of the sigmoid in terms of its value y."""
+    tape.subtract(1.0, y, out)
+    tape.multiply(out, y, out)
 
 
 @kernel_for(TanhComponent)
@@ -232,15 +244,18 @@ class TanhKernel(NonlinearKernel):
     def store_stats(self, s: StatsStorage) -> None:
         """Records the statistics."""
         with s.tape.when(self.stats_minibatch(s.tape, len(s.y))):
-            slope = s.tape.scratch(*s.y.shape)
-            tanh_derivative(s.tape, s.y, slope)
-            self.record_stats(s.tape, s.y, slope)
+            self.record_stats(s.tape, s.y, tanh_derivative)
 
 
 def tanh_derivative(tape: Tape, y: Array, out: Array) -> None:
     """Records out = 1 - y^2, the derivative of tanh in terms of its value y."""
     tape.square(y, out)
     tape.subtract(1.0, out, out)
+
+
+def rectifier_derivative(tape: Tape, y: Array, out: Array) -> None:
+    """Records out = 1 where y > 0, else 0."""
+    tape.is_positive(y, out)
 
 
 @kernel_for(RectifiedLinearComponent)
@@ -258,10 +273,9 @@ class RectifiedLinearKernel(NonlinearKernel):
         """Records the backward pass."""
         if b.dx is None:
             return
-        positive = None
         for y, dy, dx in b.tape.row_blocks(b.y, b.dy, b.dx):
-            positive = b.tape.scratch(*y.shape) if positive is None else positive[: len(y)]
-            b.tape.is_positive(y, positive)
+            positive = b.tape.scratch(*y.shape)
+            rectifier_derivative(b.tape, y, positive)
             b.tape.multiply(dy, positive, dx)
         if b.update:
             self._record_repair(b.tape, b.dx)
@@ -270,9 +284,7 @@ class RectifiedLinearKernel(NonlinearKernel):
     def store_stats(self, s: StatsStorage) -> None:
         """Records the statistics."""
         with s.tape.when(self.stats_minibatch(s.tape, len(s.y))):
-            slope = s.tape.scratch(*s.y.shape)
-            s.tape.is_positive(s.y, slope)
-            self.record_stats(s.tape, s.y, slope)
+            self.record_stats(s.tape, s.y, rectifier_derivative)
 
     def _record_repair(self, tape: Tape, dx: Array) -> None:
         c = self.component

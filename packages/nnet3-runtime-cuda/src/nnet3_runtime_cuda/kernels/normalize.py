@@ -167,22 +167,21 @@ class BatchNormKernel(Kernel):
         """
         rows, dim = x.shape
         mean, variance = kept[:1], kept[1:2]
-        blocks = list(tape.row_blocks(x))
-        (first,) = blocks[0]
-        sums = tape.scratch(2 * len(blocks), dim)
-        shift, part = tape.scratch(1, dim), tape.scratch(*first.shape)
+        size = tape.rows_per_sum(x)
+        first, count = x[:size], -(-rows // size)
+        sums, shift = tape.scratch(2 * count, dim), tape.scratch(1, dim)
         tape.column_sum(first, shift)
         tape.multiply(shift, 1.0 / len(first), shift)
-        for number, (block,) in enumerate(blocks):
-            centred = part[: len(block)]
-            square_number = len(blocks) + number
+        for number, (block,) in enumerate(tape.row_blocks(x, rows=size)):
+            centred = tape.scratch(*block.shape)
+            square_number = count + number
             tape.subtract(block, shift, centred)
             tape.column_sum(centred, sums[number : number + 1])
             tape.square(centred, centred)
             tape.column_sum(centred, sums[square_number : square_number + 1])
-        tape.column_sum(sums[: len(blocks)], mean)
+        tape.column_sum(sums[:count], mean)
         tape.multiply(mean, 1.0 / rows, mean)
-        tape.column_sum(sums[len(blocks) :], variance)
+        tape.column_sum(sums[count:], variance)
         tape.multiply(variance, 1.0 / rows, variance)
         squared = sums[:1]
         tape.square(mean, squared)
@@ -209,9 +208,8 @@ class BatchNormKernel(Kernel):
         tape.column_sum(dy, sums[1:])
         tape.multiply(sums[1], 1.0 / rows, sums[1])
         result = dx if dx.shape == y.shape else tape.scratch(*y.shape)
-        product = None
         for value, derivative, out in tape.row_blocks(y, dy, result):
-            product = tape.scratch(*value.shape) if product is None else product[: len(value)]
+            product = tape.scratch(*value.shape)
             tape.multiply(value, sums[0], product)
             tape.subtract(derivative, sums[1], out)
             tape.add(out, product, out)

@@ -10,7 +10,7 @@ from nnet3_descriptors.components import (
 
 from ..row_matrices import TimeSplice
 from ..tape import Array, Tape
-from .affine import gains_by_transposing
+from .affine import record_product
 from .affine_gradient import AffinePreconditioner, in_out_options, record_affine_gradient
 from .base import Backpropagation, Kernel, Propagation, kernel_for
 from .time_offsets import rows_at_offsets
@@ -77,18 +77,14 @@ class TdnnKernel(Kernel):
         splice = self._splice(p.x, p.indexes, len(p.y))
         if splice is not None:
             wide = tape.scratch(len(splice.x), len(self.linear) * len(splice.offsets))
-            weights = self.store.transposed(
-                splice.by_row(self.linear), pays=gains_by_transposing(len(p.y))
-            )
-            tape.matmul(splice.x, weights, wide)
+            record_product(self.store, tape, splice.x, splice.by_row(self.linear), wide)
             terms = [*([p.y] if add else []), *splice.products(wide)]
             tape.add(terms[0], terms[1], p.y)
             for term in terms[2:]:
                 tape.add(p.y, term, p.y)
         else:
             x = self._side_by_side(tape, rows_at_offsets(p.x, p.indexes, len(p.y)))
-            weights = self.store.transposed(self.linear, pays=gains_by_transposing(len(p.y)))
-            tape.matmul(x, weights, p.y, add=add)
+            record_product(self.store, tape, x, self.linear, p.y, add=add)
         if self.bias is not None and self.has_bias:
             tape.add(p.y, self.bias, p.y)
 

@@ -23,7 +23,7 @@ from nnet3_compiler.declaration import Access, Command, OperandKind
 
 from .pending_zeros import Area
 
-ROWS_AT_ONCE = 128
+ROWS_AT_ONCE = 256
 """The input's part is computed for so many rows at a time: enough for the product to be fast."""
 
 MOST_ROWS = 48
@@ -43,6 +43,7 @@ class KnownStep:
         source: Number of the matrix that they were copied from.
         version: How often that matrix had been written to.
         area: Where in it they were.
+        is_freed: Whether that matrix is gone by then, so that only an earlier step can read it.
     """
 
     position: int
@@ -51,6 +52,7 @@ class KnownStep:
     source: int
     version: int
     area: Area
+    is_freed: bool = False
 
     def follows(self, other: KnownStep) -> bool:
         """Whether this one's rows lie directly before or behind the other's, in the same matrix."""
@@ -112,7 +114,8 @@ def _chunks(steps: Sequence[KnownStep]) -> Iterator[KnownSteps]:
         if chunk and (rows >= ROWS_AT_ONCE or not _continues(chunk, step)):
             yield _joined(chunk)
             chunk = []
-        chunk.append(step)
+        if chunk or not step.is_freed:
+            chunk.append(step)
     if chunk:
         yield _joined(chunk)
 
@@ -140,6 +143,7 @@ class _Trace:
         self._can_split = can_split
         self._submatrices = computation.submatrices.tolist()
         self._versions = [0] * len(computation.matrices)
+        self._freed: set[int] = set()
         # For each matrix the areas that are copies, with source, its version, and the area there.
         self._copies: dict[int, list[tuple[Area, int, int, Area]]] = {}
 
@@ -152,6 +156,10 @@ class _Trace:
                 step = self._known_step(position, command)
                 if step is not None:
                     yield step
+            if isinstance(command, c.DeallocMatrix):
+                # What was copied from it before may still be computed from an earlier step on.
+                self._freed.add(self._area(command.matrix)[0])
+                continue
             for matrix, area in self._written(command):
                 self._note_write(matrix, area)
             if isinstance(command, c.MatrixCopy) and command.alpha == 1.0:
@@ -179,11 +187,12 @@ class _Trace:
                     source=source,
                     version=version,
                     area=origin,
+                    is_freed=source in self._freed,
                 )
         return None
 
     def _written(self, command: Command) -> Iterable[tuple[int, Area]]:
-        """What a command writes to, or allocates, frees or swaps: matrices and areas."""
+        """What a command writes to, or allocates or swaps: matrices and areas."""
         for operand in command.OPERANDS:
             value = getattr(command, operand.name)
             writes = bool(operand.access & Access.WRITE)
@@ -198,6 +207,7 @@ class _Trace:
 
     def _note_write(self, matrix: int, area: Area) -> None:
         self._versions[matrix] += 1
+        self._freed.discard(matrix)
         copies = self._copies.get(matrix)
         if copies:
             self._copies[matrix] = [copy for copy in copies if not copy[0].overlaps(area)]

@@ -71,9 +71,8 @@ def record_scaled(tape: Tape, source: Array, alpha: float, out: Array, *, add: b
     elif alpha == -1.0:
         tape.subtract(out, source, out)
     else:
-        term = None
         for values, target in tape.row_blocks(source, out):
-            term = tape.scratch(*target.shape) if term is None else term[: len(target)]
+            term = tape.scratch(*target.shape)
             tape.multiply(values, alpha, term)
             tape.add(target, term, target)
 

@@ -152,14 +152,15 @@ class ParameterUpdate:
         """Records l2 terms, the running sum, and the squared norms of all pieces."""
         tape, parameters = self._measuring, device_nnet.parameters
         tape.begin_command()
-        term = tape.scratch(self._block)
-        factors: dict[int, Array] = {}
-        for number, (group, piece) in enumerate(self._pieces):
+        factors = {
+            group.start: tape.host(partial(self._fill_decay, group), 1)
+            for group in self.groups
+            if group.decay and group.rate
+        }
+        for number, (group, piece) in enumerate(tape.independent(self._pieces)):
             direction, proposed = self._direction[piece], self._proposed[piece]
-            if group.decay and group.rate:
-                if group.start not in factors:
-                    factors[group.start] = tape.host(partial(self._fill_decay, group), 1)
-                part = term[: len(direction)]
+            if group.start in factors:
+                part = tape.scratch(len(direction))
                 tape.multiply(parameters[piece], factors[group.start], part)
                 tape.add(direction, part, direction)
             if momentum:
@@ -175,13 +176,12 @@ class ParameterUpdate:
         """Records the change of the parameters."""
         tape, parameters = self._applying, device_nnet.parameters
         tape.begin_command()
-        term = tape.scratch(self._block)
-        factors: dict[int, Array] = {}
-        for group, piece in self._pieces:
-            if group.start not in factors:
-                factors[group.start] = tape.host(partial(self._fill_step, group), 1)
+        factors = {
+            group.start: tape.host(partial(self._fill_step, group), 1) for group in self.groups
+        }
+        for group, piece in tape.independent(self._pieces):
             proposed = self._proposed[piece]
-            part = term[: len(proposed)]
+            part = tape.scratch(len(proposed))
             tape.multiply(proposed, factors[group.start], part)
             tape.add(parameters[piece], part, parameters[piece])
 

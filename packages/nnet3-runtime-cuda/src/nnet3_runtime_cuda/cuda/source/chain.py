@@ -6,10 +6,17 @@ from collections.abc import Callable
 
 from ..operations import Guards, Indexed, Map, Operand, Target
 from ..views import View
-from .expressions import FUNCTIONS, literal, offset, wider
+from .expressions import FUNCTIONS, OWN_TYPE, literal, offset, wider
 
 INDEX_LIMIT = 1 << 31
 """Elements that a 32-bit index can tell apart."""
+
+
+def check_size(size: int) -> None:
+    """Raises a ValueError if 32-bit indexes do not reach that many elements."""
+    if size >= INDEX_LIMIT:
+        raise ValueError(f"expected less than 2^31 elements, found {size}")
+
 
 Key = tuple[int, tuple[int, ...], str]
 
@@ -131,7 +138,7 @@ class Chain:
         out = operation.out.view if isinstance(operation.out, Indexed) else operation.out
         types = [_c_type(operand) for operand in operation.operands if not _is_number(operand)]
         c_type = wider(
-            [*types, out.c_type] if operation.function != "copy" else types or ["double"]
+            [*types, out.c_type] if operation.function not in OWN_TYPE else types or ["double"]
         )
         values = [self.read(operand, c_type) for operand in operation.operands]
         if operation.function == "uniform":

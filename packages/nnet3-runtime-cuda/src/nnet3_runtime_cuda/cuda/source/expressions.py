@@ -26,8 +26,12 @@ FUNCTIONS: dict[str, Callable[..., str]] = {
     "sqrt": lambda a: f"sqrt_({a})",
     "ceil": lambda a: f"ceil_({a})",
     "rint": lambda a: f"rint_({a})",
+    "bit": lambda a, b: f"{a} >> {b} & 1",
 }
-"""What element-wise functions are in C++; their names are NumPy's."""
+"""What element-wise functions are in C++; most of their names are NumPy's."""
+
+OWN_TYPE = frozenset({"copy", "bit"})
+"""Functions that are computed in the type of the operands, whatever that of the result."""
 
 
 def wider(types: list[str]) -> str:

@@ -7,6 +7,7 @@ of them, and its numbers (rank, dimension, ...) in another. The formulas are tho
 
 from __future__ import annotations
 
+from .chain import check_size
 from .library import THREADS, HandWritten
 
 ADDRESSES = 10
@@ -17,8 +18,14 @@ NUMBERS = 6
 
 LARGEST_RANK = 256
 
-MOST_PARTS, ELEMENTS_PER_PART = 128, 4096
-"""Sums over a matrix are made by so many blocks at most, each of so many elements at least."""
+MOST_PARTS, ELEMENTS_PER_PART = 1024, 4096
+"""Sums over a matrix are made by so many blocks at most, each of so many elements at least.
+
+To read at the speed of memory, a device must have some megabytes under way: many threads.
+"""
+
+MOST_BLOCKS_OF_ROWS = 512
+"""So many blocks at most has a kernel that has rarely anything to do: they take time to start."""
 
 
 def work_size(rank: int) -> int:
@@ -186,7 +193,6 @@ extern "C" __global__ void __launch_bounds__({THREADS}) @(
   const float* ww = (float*)address[1];
   float* mix = (float*)address[5];
   double *l = (double*)address[7], *inverse = l + n * n, *root_e = (double*)address[8];
-  __shared__ int usable;
   double deviation = 0;
   for (int e = t; e < n * n; e += {THREADS}) {{
     const int i = e / n, j = e % n;
@@ -197,8 +203,6 @@ extern "C" __global__ void __launch_bounds__({THREADS}) @(
   }}
   deviation = over_block<Largest, {THREADS}>(deviation);
   if (root_e[n] == 0 || deviation <= 1e-3) return;
-  if (t == 0) usable = 1;
-  __syncthreads();
   for (int k = 0; k < n; ++k) {{
     // Cholesky's factor, column by column, in the lower triangle.
     for (int i = k + t; i < n; i += {THREADS}) {{
@@ -272,9 +276,10 @@ extern "C" __global__ void __launch_bounds__({THREADS}) @(
 _SQUARES = f"""\
 extern "C" __global__ void __launch_bounds__({THREADS}) @(float* x, double* parts) {{
   double square = 0;
-  const long long step = (long long)gridDim.x * {THREADS};
-  for (long long e = (long long)blockIdx.x * {THREADS} + threadIdx.x; e < SIZE; e += step) {{
-    const double value = x[e / COLUMNS * X_ROW + e % COLUMNS * X_COLUMN];
+  const unsigned step = gridDim.x * {THREADS};
+#pragma unroll 4
+  for (unsigned e = blockIdx.x * {THREADS} + threadIdx.x; e < SIZE; e += step) {{
+    const double value = x[(long long)(e / COLUMNS) * X_ROW + (long long)(e % COLUMNS) * X_COLUMN];
     square += value * value;
   }}
   square = over_block<Sum, {THREADS}>(square);
@@ -319,14 +324,16 @@ _DIFFERENCES = f"""\
 extern "C" __global__ void __launch_bounds__({THREADS}) @(
     float* x, float* h, float* w, double* squares) {{
   // The squared norm of each row of X - H w, element by element: this is seldom needed.
-  double square = 0;
-  for (int c = threadIdx.x; c < COLUMNS; c += {THREADS}) {{
-    double y = VALUE;
-    for (int k = 0; k < RANK; ++k) y -= (double)h[blockIdx.x * RANK + k] * w[k * W_ROW + c];
-    square += y * y;
+  for (int row = blockIdx.x; row < ROWS; row += gridDim.x) {{
+    double square = 0;
+    for (int c = threadIdx.x; c < COLUMNS; c += {THREADS}) {{
+      double y = VALUE;
+      for (int k = 0; k < RANK; ++k) y -= (double)h[row * RANK + k] * w[k * W_ROW + c];
+      square += y * y;
+    }}
+    square = over_block<Sum, {THREADS}>(square);
+    if (threadIdx.x == 0) squares[row] = square;
   }}
-  square = over_block<Sum, {THREADS}>(square);
-  if (threadIdx.x == 0) squares[blockIdx.x] = square;
 }}
 """
 
@@ -349,7 +356,8 @@ def fisher_orthonormalize(estimates: int) -> HandWritten:
 def squares(rows: int, columns: int, row: int, column: int) -> HandWritten:
     """Sums of the squares of a matrix with these distances of rows and columns, in parts."""
     size = rows * columns
-    text = _SQUARES.replace("SIZE", str(size)).replace("COLUMNS", str(columns))
+    check_size(size)
+    text = _SQUARES.replace("SIZE", f"{size}u").replace("COLUMNS", f"{columns}u")
     text = text.replace("X_ROW", str(row)).replace("X_COLUMN", str(column))
     return HandWritten("squares", text, grid=min(MOST_PARTS, -(-size // ELEMENTS_PER_PART)))
 
@@ -369,7 +377,8 @@ def squared_differences(
     rows: int, columns: int, rank: int, x_row: int | None, x_column: int, w_row: int
 ) -> HandWritten:
     """The squared norms of the rows of X - H w; X is all ones if it has no row distance."""
-    value = "1" if x_row is None else f"x[(long long)blockIdx.x * {x_row} + c * {x_column}]"
+    value = "1" if x_row is None else f"x[(long long)row * {x_row} + c * {x_column}]"
     text = _DIFFERENCES.replace("COLUMNS", str(columns)).replace("RANK", str(rank))
+    text = text.replace("ROWS", str(rows))
     text = text.replace("W_ROW", str(w_row)).replace("VALUE", value)
-    return HandWritten("squared_differences", text, grid=rows)
+    return HandWritten("squared_differences", text, grid=min(rows, MOST_BLOCKS_OF_ROWS))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from ..views import View
+from .chain import check_size
 
 THREADS = 256
 
@@ -27,7 +28,12 @@ class HandWritten:
 
 
 def elementwise(name: str, parameters: str, size: int, body: str) -> HandWritten:
-    """A kernel with a thread for each i < size."""
+    """A kernel with a thread for each i < size.
+
+    Raises:
+        ValueError: there are too many for 32 bits.
+    """
+    check_size(size)
     source = (
         f'extern "C" __global__ void __launch_bounds__({THREADS}) @({parameters}) {{\n'
         f"  const unsigned i = blockIdx.x * {THREADS}u + threadIdx.x;\n"
@@ -41,9 +47,9 @@ def range_sum(source: View, ranges: View, out: View) -> HandWritten:
     rows, columns = out.shape
     (in_row, in_column), (out_row, out_column) = source.strides, out.strides
     body = f"""\
-  const unsigned row = i / {columns}u, c = i % {columns}u;
+  const unsigned row = i / {columns}u;
+  const long long c = i % {columns}u, end = ranges[row * 2 + 1];
   double total = 0;
-  const int end = ranges[row * 2 + 1];
   for (long long r = ranges[row * 2]; r < end; ++r) total += in[r * {in_row} + c * {in_column}];
   out[(long long)row * {out_row} + c * {out_column}] = total;"""
     parameters = f"{source.c_type}* in, {ranges.c_type}* ranges, {out.c_type}* out"
@@ -55,24 +61,13 @@ def pack_signs(values: View, out: View) -> HandWritten:
     rows, width = out.shape
     columns = values.shape[1]
     body = f"""\
-  const unsigned r = i / {width}u, j = i % {width}u;
+  const long long r = i / {width}u, j = i % {width}u;
   unsigned bits = 0;
-  for (unsigned k = 0; k < 8; ++k) {{
-    const unsigned c = 8 * j + k;
-    if (c < {columns}u && in[(long long)r * {values.strides[0]} + c * {values.strides[1]}] > 0)
+  for (int k = 0; k < 8; ++k) {{
+    const long long c = 8 * j + k;
+    if (c < {columns} && in[r * {values.strides[0]} + c * {values.strides[1]}] > 0)
       bits |= 1u << k;
   }}
-  out[(long long)r * {out.strides[0]} + j * {out.strides[1]}] = bits;"""
+  out[r * {out.strides[0]} + j * {out.strides[1]}] = bits;"""
     parameters = f"{values.c_type}* in, {out.c_type}* out"
     return elementwise("pack_signs", parameters, rows * width, body)
-
-
-def unpack_signs(packed: View, out: View) -> HandWritten:
-    """out[r, c] = bit c % 8 of packed[r, c / 8]."""
-    rows, columns = out.shape
-    body = f"""\
-  const unsigned r = i / {columns}u, c = i % {columns}u;
-  const unsigned bits = in[(long long)r * {packed.strides[0]} + c / 8 * {packed.strides[1]}];
-  out[(long long)r * {out.strides[0]} + c * {out.strides[1]}] = bits >> c % 8 & 1;"""
-    parameters = f"{packed.c_type}* in, {out.c_type}* out"
-    return elementwise("unpack_signs", parameters, rows * columns, body)

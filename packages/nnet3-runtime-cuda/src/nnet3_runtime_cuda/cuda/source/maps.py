@@ -9,9 +9,13 @@ import attrs
 
 from ..operations import Indexed, Map
 from ..views import View
-from .chain import INDEX_LIMIT, Chain, KernelText, Stores
+from .chain import Chain, KernelText, Stores, check_size
 
 THREADS = 256
+
+MOST_GUARDED_BLOCKS = 1024
+"""Blocks of work that may not be wanted go through more elements: to start a block for nothing
+costs nearly as much time as its work."""
 
 
 @attrs.frozen
@@ -62,24 +66,31 @@ def map_kernel(parts: Sequence[tuple[Sequence[Map], Stores]]) -> Launch:
     Each part has blocks of its own, so that all threads of a block do the same.
     """
     text = KernelText()
-    text.guard(parts[0][0][0].guards)
+    guards = parts[0][0][0].guards
+    text.guard(guards)
     blocks = 0
     for operations, stores in parts:
         operations, shape = collapsed(operations)
         size = math.prod(shape)
-        if size >= INDEX_LIMIT:
-            raise ValueError(f"expected less than 2^31 elements, found {size}")
-        last = blocks + -(-size // THREADS)
-        text.line(f"if (blockIdx.x < {last}u) {{")
-        text.line(f"const unsigned i = (blockIdx.x - {blocks}u) * {THREADS}u + threadIdx.x;")
-        text.line(f"if (i >= {size}u) return;")
+        check_size(size)
+        count = -(-size // THREADS)
+        if guards:
+            count = min(count, MOST_GUARDED_BLOCKS)
+        text.line(f"if (blockIdx.x < {blocks + count}u) {{")
+        first = f"(blockIdx.x - {blocks}u) * {THREADS}u + threadIdx.x"
+        if count * THREADS < size:
+            text.line(f"for (unsigned i = {first}; i < {size}u; i += {count * THREADS}u) {{")
+        else:
+            text.line(f"const unsigned i = {first};")
+            text.line(f"if (i < {size}u) {{")
         chain = Chain(text, unravel(text, "i", shape, "i"), "i")
         for number, operation in enumerate(operations):
             chain.run(operation, store=stores(number))
         chain.store_all()
+        text.line("}")
         text.line("return;")
         text.line("}")
-        blocks = last
+        blocks += count
     return finish(text, (blocks, 1, 1), (THREADS, 1, 1))
 
 

@@ -1,0 +1,230 @@
+"""Convolution over time and height by tiles, with fewer multiplications.
+
+Minimal filtering over time, F(4, 3) where there are three time offsets, takes six products for four
+frames, where there are twelve otherwise; over height, F(2, 3) takes four for two heights, not six.
+With the matrices of `MinimalFiltering`, first those of time and within them those of height,
+
+    y = A^T ((G w) (B^T x))
+
+where each product is one of the filters of the input with a matrix of parameters. Backward
+everything is transposed: the derivative of the products is A dy, that of x is B times what the
+transposed products give, and that of w is G^T times the gradients of the products.
+
+What is no tile in one of the two directions has one product there: of the input at all time offsets
+side by side (`TimeRows`), or of patches of heights (`PatchedHeights`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..panels import ROWS, Panels
+from ..tape import Array, Tape
+from .affine import gains_by_panels
+from .affine_gradient import add_affine_gradient
+from .base import Backpropagation, ComponentStore, Propagation
+from .height_tiles import HeightTiles
+from .patched_heights import PatchedHeights
+from .time_rows import TimeRows
+from .time_tiles import TileBlock, TimeTiles
+
+BLOCK_ROWS = 96
+"""So many rows of the input, for all products over time, are computed with at a time."""
+
+BLOCK_ROWS_OF_THREADS = 192
+"""The same if the BLAS library has several threads: they gain more by larger products."""
+
+KeptFilters = dict[tuple[int, int, bool], list[list[Array | Panels]]]
+"""Factors of products over time and, within them, over height: by the numbers of these products,
+and whether they are in panels."""
+
+
+class TiledConvolution:
+    """A convolution whose time offsets all have the same height offsets, computed by tiles."""
+
+    def __init__(
+        self,
+        store: ComponentStore,
+        times: TimeTiles | TimeRows,
+        heights: HeightTiles | PatchedHeights,
+        kept: KeptFilters,
+    ) -> None:
+        """Lays out blocks.
+
+        Args:
+            store: Has the parameters.
+            times: The products over time.
+            heights: The products of each of them over height.
+            kept: Where the factors of fixed parameters are kept.
+        """
+        self._times, self._heights, self._kept = times, heights, kept
+        self._store = store
+        self._linear = store.parameters["linear_params"]
+        self._bias = store.parameters["bias_params"]
+        self._filters_out = len(self._linear)
+        self._taps = np.kron(times.taps, heights.taps)
+
+    # ---- forward ----
+
+    def record_forward(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        tape, times, heights = p.tape, self._times, self._heights
+        filters, blocks = self._forward_filters(tape), self._blocks(tape)
+        most_rows = max(block.rows for block in blocks)
+        input_memory = self._input_memory(tape, most_rows, is_set=True)
+        output_memory = self._output_memory(tape, most_rows, p.y.shape[1])
+        for block in blocks:
+            rows = slice(block.rows)
+            outputs, memory = output_memory[0][:, rows], output_memory[1]
+            frames, inputs = input_memory[0][:, :, rows], input_memory[1][:, rows]
+            times.record_inputs(tape, block, p.x[:, heights.used], heights.inside(frames))
+            for frame, output, factors in zip(frames, outputs, filters, strict=True):
+                products = heights.output_products(memory, output)
+                heights.record_inputs(tape, frame, inputs)
+                for x, factor, y in zip(inputs, factors, products, strict=True):
+                    _record_product(tape, _by_height(x), factor, _by_height(y))
+                heights.record_outputs(tape, products, output)
+            times.record_outputs(tape, block, outputs, p.y)
+            y = p.y[times.output_rows(block)].reshape(-1, self._filters_out)
+            tape.add(y, self._bias, y)
+
+    # ---- backward ----
+
+    def record_backward(self, b: Backpropagation, gradient: Array | None) -> None:
+        """Records the derivative of the input and the gradient of the parameters but the bias.
+
+        Args:
+            b: The operands.
+            gradient: In the shape of linear_params: what the gradient is added to. None if it is
+                not wanted.
+        """
+        tape, gradients, filters = b.tape, None, None
+        if gradient is not None:
+            gradients = self._filter_memory(tape)
+            tape.fill(0.0, gradients)
+        if b.dx is not None:
+            filters = self._filters(tape)
+            if not b.add:
+                tape.fill(0.0, b.dx)
+        self._record_blocks(b, gradients, filters)
+        if gradient is not None and gradients is not None:
+            total = tape.scratch(*self._by_offset.shape)
+            tape.matmul(self._taps.T, self._by_part(gradients), total)
+            tape.add(gradient, total.reshape(gradient.shape), gradient)
+
+    def _record_blocks(
+        self, b: Backpropagation, gradients: Array | None, filters: Array | None
+    ) -> None:
+        """Records what each block adds to the gradients of the filters, and to dx with filters."""
+        tape, times, heights = b.tape, self._times, self._heights
+        blocks = self._blocks(tape)
+        most_rows = max(block.rows for block in blocks)
+        output_memory = self._output_memory(tape, most_rows, b.dy.shape[1])
+        input_memory = self._input_memory(tape, most_rows, is_set=True)
+        if filters is not None:
+            derivative_memory = self._input_memory(tape, most_rows, is_set=False)
+            sums = times.sum_memory(tape, heights.inside(derivative_memory[0]))
+        for block in blocks:
+            rows = slice(block.rows)
+            outputs, memory = output_memory[0][:, rows], output_memory[1]
+            frames, inputs = input_memory[0][:, :, rows], input_memory[1][:, rows]
+            times.record_output_derivatives(tape, block, b.dy, outputs)
+            if gradients is not None:
+                used = heights.inside(frames)
+                times.record_inputs(tape, block, b.x[:, heights.used], used)
+            for k, output in enumerate(outputs):
+                products = heights.output_products(memory, output)
+                heights.record_output_derivatives(tape, output, products)
+                if gradients is not None:
+                    heights.record_inputs(tape, frames[k], inputs)
+                    for x, dy, factor in zip(
+                        inputs, products, gradients[:, k].transpose(1, 0, 2), strict=True
+                    ):
+                        add_affine_gradient(tape, _by_height(x), _by_height(dy), factor)
+                if filters is not None:
+                    dx = derivative_memory[1][:, rows]
+                    for dy, factor, target in zip(
+                        products, filters[:, k].transpose(1, 0, 2), dx, strict=True
+                    ):
+                        tape.matmul(_by_height(dy), factor, _by_height(target))
+                    # The memory for inputs is free.
+                    spare, frame = input_memory[1].reshape(-1), derivative_memory[0][k, :, rows]
+                    heights.record_input_derivatives(tape, dx, spare, frame)
+            if filters is not None and b.dx is not None:
+                used = heights.inside(derivative_memory[0][:, :, rows])
+                times.record_input_derivatives(tape, block, used, sums, b.dx[:, heights.used])
+
+    # ---- memory ----
+
+    def _blocks(self, tape: Tape) -> list[TileBlock]:
+        """What is computed at a time."""
+        times = self._times
+        block_rows = BLOCK_ROWS if tape.threads == 1 else BLOCK_ROWS_OF_THREADS
+        return times.blocks(block_rows // (times.num_products * times.num_parts))
+
+    def _input_memory(self, tape: Tape, rows: int, *, is_set: bool) -> tuple[Array, Array]:
+        """Scratch memory for rows of the input, and for the products of one of them over time."""
+        parts = self._times.num_parts
+        frames = self._heights.frames(tape, self._times.num_products, parts, rows, is_set=is_set)
+        return frames, self._heights.input_memory(tape, rows, parts, is_set=is_set)
+
+    def _output_memory(self, tape: Tape, rows: int, columns: int) -> tuple[Array, Array]:
+        """The same for the output."""
+        outputs = tape.scratch(self._times.num_products, rows, columns)
+        return outputs, self._heights.output_memory(tape, rows, self._filters_out)
+
+    # ---- parameters ----
+
+    @property
+    def _by_offset(self) -> Array:
+        """(num_filters_out, parts, transformed offsets, columns of each part): a view."""
+        shape = self._filters_out, self._times.num_parts, self._taps.shape[1], -1
+        return self._linear.reshape(shape)
+
+    def _by_part(self, filters: Array) -> Array:
+        """What `_filter_memory` gives in the order of `_by_offset`, products for offsets."""
+        shape = self._filters_out, len(self._taps), self._times.num_parts, -1
+        return filters.reshape(shape).transpose(0, 2, 1, 3)
+
+    def _filter_memory(self, tape: Tape) -> Array:
+        """Scratch memory: (num_filters_out, products over time, over height, columns)."""
+        products = self._times.num_products, self._heights.num_products
+        columns = self._linear.shape[1] // self._taps.shape[1]
+        return tape.scratch(self._filters_out, *products, columns)
+
+    def _filters(self, tape: Tape) -> Array:
+        """Records G w, the factors of the products, in the shape of `_filter_memory`."""
+        filters = self._filter_memory(tape)
+        tape.matmul(self._taps, self._by_offset, self._by_part(filters))
+        return filters
+
+    def _forward_filters(self, tape: Tape) -> list[list[Array | Panels]]:
+        """The factors of the products, each as (columns, num_filters_out)."""
+        if not self._store.is_fixed:
+            filters = self._filters(tape)
+            return [[factor.T for factor in group] for group in filters.transpose(1, 2, 0, 3)]
+        # Panels serve any number of rows, as parts of so few lie in the cache.
+        in_panels = gains_by_panels(tape, ROWS[-1])
+        key = self._times.num_products, self._heights.num_products, in_panels
+        if key not in self._kept:
+            own = Tape(dtype=tape.dtype)
+            filters = self._filters(own)
+            own.run()
+            form = Panels.of if in_panels else np.ascontiguousarray
+            self._kept[key] = [
+                [form(factor.T) for factor in group] for group in filters.transpose(1, 2, 0, 3)
+            ]
+        return self._kept[key]
+
+
+def _record_product(tape: Tape, x: Array, factor: Array | Panels, y: Array) -> None:
+    """Records y = x times the factor."""
+    if isinstance(factor, Panels):
+        factor.record(tape, x, y)
+    else:
+        tape.matmul(x, factor, y)
+
+
+def _by_height(products: Array) -> Array:
+    """(rows, heights, columns) with a row for each height: a view."""
+    return products.reshape(-1, products.shape[2])

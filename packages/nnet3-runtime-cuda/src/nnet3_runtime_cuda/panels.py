@@ -1,0 +1,185 @@
+"""Products of few rows with parameters that do not change, which lie in narrow panels.
+
+A BLAS library copies the factors of a product to buffers, which for few rows takes longer than the
+arithmetic. For AVX-512, OpenBLAS has functions for small products, of at most MOST_WORK
+multiplications, that read the factors where they are. So the parameters are kept as panels of WIDTH
+columns, one after another in memory, products are cut up into such as are small enough, and one
+call of `numpy.matmul` over stacks computes them all:
+
+    out[rows of piece p, columns of panel k] = x[rows of piece p] panels[k]
+
+Libraries without such functions are slower that way; so it is tried before it is done.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from .timing import fastest
+
+if TYPE_CHECKING:
+    from .tape import Tape
+
+Array = npt.NDArray[Any]
+
+SWITCH = "NNET3_PANELS"
+"""Set this environment variable to 1 or 0 to have panels or not, whatever is faster."""
+
+WIDTH = 64
+"""Columns of a panel: four vectors of AVX-512."""
+
+MOST_WORK = 10**6
+"""Multiplications of a small product."""
+
+ROWS_AT_ONCE = 4
+"""Small products of a multiple of so many rows are a tenth to a fifth faster, row for row."""
+
+MOST_INNER = 1024
+"""Products that sum up more terms are cut up there too; else pieces would have too few rows."""
+
+ROWS = range(2, 385)
+"""Products with so many rows gain by panels on one thread. On several they lose: NumPy computes
+stacks on one, and sharing them costs more than the BLAS library loses by copying."""
+
+TRIAL_ROWS = (8, 64)
+TRIAL_SHAPE = (512, 256)
+
+
+@attrs.frozen(eq=False)
+class Panels:
+    """A (inner, columns) matrix as panels.
+
+    Attributes:
+        groups: For the first columns, whose number WIDTH divides, and for those that are left: the
+            first one, and for slices of the terms that are summed up (panels, terms, width),
+            read-only.
+    """
+
+    groups: tuple[tuple[int, tuple[tuple[slice, Array], ...]], ...]
+
+    @classmethod
+    def of(cls, matrix: Array) -> Panels:
+        """Copies a (inner, columns) matrix."""
+        inner, columns = matrix.shape
+        whole = columns - columns % WIDTH
+        groups = []
+        for start, end, width in ((0, whole, WIDTH), (whole, columns, columns % WIDTH)):
+            if start < end:
+                parts = tuple(
+                    (terms, _stack(matrix[terms, start:end], width))
+                    for terms in _even_slices(inner, MOST_INNER)
+                )
+                groups.append((start, parts))
+        return cls(tuple(groups))
+
+    def record(
+        self, tape: Tape, x: Array, out: Array, *, add: bool = False, plus: Array | None = None
+    ) -> None:
+        """Records out = x M, or out += x M, or out = plus + x M, with this matrix M.
+
+        Args:
+            tape: Records the arithmetic.
+            x: (rows, inner).
+            out: (rows, columns).
+            add: Add to what `out` holds.
+            plus: (rows, columns), added.
+        """
+        plus = out if add else plus
+        for first, parts in self.groups:
+            count, _, width = parts[0][1].shape
+            columns = slice(first, first + count * width)
+            target = out[:, columns]
+            product = tape.scratch(*target.shape) if add else target
+            for terms, panels in parts:
+                into = tape.scratch(*target.shape) if terms.start else product
+                for stack in _stacks(x[:, terms], panels, into):
+                    tape.small_products(*stack)
+                if terms.start:
+                    tape.add(product, into, product)
+            if plus is not None:
+                tape.add(plus[:, columns], product, target)
+
+
+def _stack(matrix: Array, width: int) -> Array:
+    """Copies a (inner, columns) matrix to (panels, inner, width)."""
+    panels = np.array(matrix.reshape(len(matrix), -1, width).transpose(1, 0, 2), order="C")
+    panels.flags.writeable = False
+    return panels
+
+
+def _even_slices(size: int, most: int) -> Iterator[slice]:
+    """Slices of about equal length, at most so long, that cover a range."""
+    length = -(-size // max(1, -(-size // most)))
+    for start in range(0, size, max(length, 1)):
+        yield slice(start, min(start + length, size))
+
+
+def _stacks(x: Array, panels: Array, out: Array) -> Iterator[tuple[Array, Array, Array]]:
+    """Operands of `numpy.matmul`: stacks of pieces of rows, and those of the rows that are left.
+
+    Args:
+        x: (rows, inner).
+        panels: (panels, inner, width).
+        out: (rows, panels * width).
+
+    Yields:
+        (pieces, height, inner), (panels, 1, inner, width), (panels, pieces, height, width)
+    """
+    count, inner, width = panels.shape
+    height = _height(len(x), MOST_WORK // (inner * width))
+    whole = len(x) - len(x) % height
+    for start, end, rows in ((0, whole, height), (whole, len(x), len(x) % height)):
+        if start < end:
+            target = out[start:end].reshape(-1, rows, count, width).transpose(2, 0, 1, 3)
+            yield x[start:end].reshape(-1, rows, inner), panels[:, None], target
+
+
+def _height(rows: int, most: int) -> int:
+    """How many rows pieces of about equal size have, if they may have so many."""
+    if most < ROWS_AT_ONCE:
+        return max(1, min(most, rows))
+    pieces = -(-rows // (most - most % ROWS_AT_ONCE))
+    return min(rows, -(-rows // (pieces * ROWS_AT_ONCE)) * ROWS_AT_ONCE)
+
+
+@functools.cache
+def are_faster() -> bool:
+    """Whether NumPy's matrix library gains by panels on this machine; tried once."""
+    if SWITCH in os.environ:
+        return os.environ[SWITCH] == "1"
+    ways = {
+        name: [trial(rows, in_panels=name == "panels") for rows in TRIAL_ROWS]
+        for name in ("whole", "panels")
+    }
+    return fastest(ways) == "panels"
+
+
+def trial(rows: int, *, in_panels: bool) -> Callable[[], object]:
+    """A product by NumPy with fixed parameters, to be timed."""
+    x, parameters, out = trial_operands(rows)
+    if not in_panels:
+        return partial(np.matmul, x, parameters, out)
+    ((_, ((_, panels),)),) = Panels.of(parameters).groups
+    calls = [partial(np.matmul, *stack, order="C") for stack in _stacks(x, panels, out)]
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run
+
+
+def trial_operands(rows: int) -> tuple[Array, Array, Array]:
+    """Factors and memory for the product: (rows, inner), (inner, columns), (rows, columns)."""
+    inner, columns = TRIAL_SHAPE
+    shapes = (rows, inner), TRIAL_SHAPE, (rows, columns)
+    x, parameters, out = (np.ones(shape, np.float32) for shape in shapes)
+    return x, parameters, out

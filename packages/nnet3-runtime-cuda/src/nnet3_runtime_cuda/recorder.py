@@ -1,0 +1,264 @@
+"""What all tapes have: recorded calls, memory, decisions of the host, and what threads share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from types import ModuleType
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from .parts import even_parts
+from .running import running
+from .scratch import Array as Array
+from .scratch import Scratch
+from .workers import Job, Workers
+
+Call = Callable[[], object]
+Operand = Array | float
+_T = TypeVar("_T")
+
+BLOCK_ELEMENTS = 1 << 16
+"""Chains of operations run over so many elements at a time, 256 KiB, to stay in the cache."""
+
+SHARED_BLOCK_ELEMENTS = 1 << 18
+"""The same where threads share a chain, as they hinder one another if calls are short; and where
+columns are summed up, so that sums are the same whatever the number of threads."""
+
+
+class Recorder:
+    """Records calls, in order, and gives out the memory that they work in.
+
+    Attributes:
+        xp: the array module (numpy).
+        dtype: of the values that pass through the network.
+        calls: the recorded operations, in order.
+        persistent_bytes: memory given out by `persistent`.
+    """
+
+    cache_scale: ClassVar[int] = 1
+    """How much larger than that of a processor core the cache is that work is cut up for."""
+
+    takes_panels: ClassVar[bool] = True
+    """Whether products with fixed parameters are fast with those in panels (`panels`)."""
+
+    gains_by_tiles: ClassVar[bool] = True
+    """Whether convolutions are faster by tiles, with fewer products and more passes over memory."""
+
+    def __init__(
+        self,
+        xp: ModuleType = np,
+        dtype: npt.DTypeLike = np.float32,
+        scratch: Scratch | None = None,
+        workers: Workers | None = None,
+    ) -> None:
+        self.xp = xp
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.calls: list[Call] = []
+        self.persistent_bytes = 0
+        self._scratch = Scratch(xp) if scratch is None else scratch
+        self._rows: dict[float, Array] = {}
+        self._workers = workers
+        self._is_sharing = False
+        self._has_products = False
+
+    @property
+    def threads(self) -> int:
+        """How many threads run what is recorded, where it can be shared."""
+        return 1 if self._workers is None else self._workers.threads
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Size of the scratch memory."""
+        return self._scratch.nbytes
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was recorded since the last `take`."""
+        return not self.calls
+
+    def take(self) -> tuple[Call, ...]:
+        """What was recorded since the last `take`."""
+        taken, self.calls = tuple(self.calls), []
+        return taken
+
+    def run(self) -> None:
+        """Runs what was recorded."""
+        with running():
+            for call in self.calls:
+                call()
+
+    # ---- memory ----
+
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """Uninitialised memory of the program."""
+        array: Array = self.xp.empty(shape, dtype=dtype)
+        return array
+
+    def scratch(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
+        """An uninitialised array for use within the current command only."""
+        return self._scratch.take(shape, self.dtype if dtype is None else dtype)
+
+    def persistent(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
+        """A zeroed array of its own, for what must last from one command to a later one."""
+        array: Array = self.xp.zeros(shape, dtype=self.dtype if dtype is None else dtype)
+        self.persistent_bytes += array.nbytes
+        return array
+
+    def ones(self, length: int) -> Array:
+        """(1, length) of ones; not to be written to."""
+        return self.row(1.0, length)[None]
+
+    def row(self, value: float, length: int) -> Array:
+        """(length,) of the same number; not to be written to."""
+        if value not in self._rows or len(self._rows[value]) < length:
+            self._rows[value] = self.xp.full(length, value, dtype=self.dtype)
+        return self._rows[value][:length]
+
+    def begin_command(self) -> None:
+        """Frees the scratch memory of the command before."""
+        self._scratch.begin()
+
+    # ---- what several threads may do ----
+
+    def independent(self, items: Sequence[_T]) -> Iterator[_T]:
+        """The items, for a loop whose rounds may run on several threads at the same time.
+
+        What is recorded in a round must neither read nor write what another one writes. Scratch
+        arrays taken in a round are for that round. Each thread runs rounds that follow one another,
+        in order, and products on one thread of the BLAS library.
+        """
+        mark, outer = self._scratch.mark, self.calls
+        if self._workers is None or self._is_sharing or len(items) < 2:
+            for item in items:
+                self._scratch.mark = mark
+                yield item
+            self._scratch.mark = mark
+            return
+        shares, end = [], mark
+        self._is_sharing, self._has_products = True, False
+        try:
+            for part in even_parts(len(items), self.threads):
+                self.calls, begin = [], end
+                for item in items[part]:
+                    self._scratch.mark = begin
+                    yield item
+                    end = max(end, self._scratch.mark)
+                shares.append(tuple(self.calls))
+        finally:
+            self.calls, self._is_sharing, self._scratch.mark = outer, False, mark
+        self.calls.append(Job(self._workers, shares, has_products=self._has_products))
+
+    def rows_per_sum(self, array: Array) -> int:
+        """Of how many rows sums are to be taken at a time, if blocks of rows are summed up."""
+        return _block_rows(array, SHARED_BLOCK_ELEMENTS)
+
+    def row_blocks(self, *arrays: Array, rows: int | None = None) -> Iterator[tuple[Array, ...]]:
+        """The same rows of several arrays at a time, so few that they stay in the cache.
+
+        The rounds of the loop are `independent`.
+
+        Args:
+            *arrays: With as many rows each.
+            rows: How many rows at a time.
+        """
+        if rows is None:
+            elements = BLOCK_ELEMENTS if self._workers is None else SHARED_BLOCK_ELEMENTS
+            rows = _block_rows(arrays[0], elements)
+        for start in self.independent(range(0, len(arrays[0]), rows)):
+            yield tuple(array[start : start + rows] for array in arrays)
+
+    def _parts(self, length: int) -> list[slice]:
+        return even_parts(length, 1 if self._is_sharing else self.threads)
+
+    def _shares(self, *arrays: Array) -> Iterator[tuple[Array, ...]]:
+        """Arrays of as many rows: all, or by rows in as many parts as pay."""
+        if arrays[0].size < SHARED_BLOCK_ELEMENTS or self.threads == 1:
+            yield arrays
+            return
+        for rows in self.independent(self._parts(len(arrays[0]))):
+            yield tuple(array[rows] for array in arrays)
+
+    def _broadcast_shares(self, out: Array, *operands: Operand) -> Iterator[tuple[Any, ...]]:
+        """An output and operands that are broadcast to it, in as many parts as pay."""
+        if out.size < SHARED_BLOCK_ELEMENTS or self.threads == 1:
+            yield out, *operands
+            return
+        axis = int(np.argmax(out.shape[:-1])) if out.ndim > 1 else 0
+        for part in self.independent(self._parts(out.shape[axis])):
+            yield tuple(_part(a, part, axis - out.ndim, out.shape) for a in (out, *operands))
+
+    # ---- what the host decides, and what depends on it ----
+
+    def call(self, function: Callable[..., object], *arguments: object, **keywords: object) -> None:
+        """Records a call of any function; a tape for a device refuses it."""
+        self.calls.append(partial(function, *arguments, **keywords))
+
+    def host(
+        self, fill: Callable[[Array], object], *shape: int, dtype: npt.DTypeLike | None = None
+    ) -> Array:
+        """An array that the host fills in each run, before anything reads it.
+
+        Args:
+            fill: Called with the array; must not look at other arrays of the program, since it may
+                be called before what was recorded earlier has run. Calls keep their order.
+            *shape: Of the array.
+            dtype: Of the array; that of the values if None.
+        """
+        array: Array = self.xp.zeros(shape, dtype=self.dtype if dtype is None else dtype)
+        self.calls.append(partial(fill, array))
+        return array
+
+    def note(self, function: Callable[[], object]) -> None:
+        """Has the host call a function in each run; like that of `host` it sees no arrays."""
+        self.calls.append(function)
+
+    def value(self, function: Callable[[], float]) -> Array:
+        """(1,) float64: what the function returns in each run; see `host`."""
+
+        def fill(array: Array) -> None:
+            array[0] = function()
+
+        return self.host(fill, 1, dtype=np.float64)
+
+    @contextmanager
+    def when(self, condition: Array) -> Iterator[None]:
+        """What is recorded within runs only if the one element of an array is not 0.
+
+        Only element-wise operations, sums and gathers may be recorded within.
+        """
+        outer, self.calls = self.calls, []
+        try:
+            yield
+        finally:
+            inner, self.calls = tuple(self.calls), outer
+
+        def run_when() -> None:
+            if condition.item():
+                for call in inner:
+                    call()
+
+        self.calls.append(run_when)
+
+
+def _block_rows(array: Array, elements: int) -> int:
+    """How many rows have about so many elements."""
+    size = max(1, elements // max(math.prod(array.shape[1:]), 1))
+    count = -(-len(array) // size)
+    # An even number of blocks, so that two threads have as much to do.
+    return -(-len(array) // (count + count % 2)) if count > 1 else max(len(array), 1)
+
+
+def _part(operand: Operand, part: slice, axis: int, shape: tuple[int, ...]) -> Operand:
+    """A part of an operand that is broadcast to a shape; the axis counts from the end."""
+    if not isinstance(operand, np.ndarray) or operand.ndim < -axis:
+        return operand
+    if operand.shape[axis] != shape[axis]:
+        return operand
+    index = [slice(None)] * operand.ndim
+    index[axis] = part
+    return operand[tuple(index)]

@@ -1,0 +1,56 @@
+"""Working memory of the commands of a program."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+ALIGNMENT = 64
+"""Arrays begin at a multiple of so many bytes."""
+
+GROWTH = 4
+"""New memory is at least one part in so many of what there is, so that there are few blocks."""
+
+
+class Scratch:
+    """Working memory that the commands of a program share: each may use all of it, in turn.
+
+    It grows by blocks, as arrays of earlier commands hold those that there are.
+
+    Attributes:
+        mark: How far the current command has come: number of the block, and bytes of it. Set back,
+            it gives back what was taken since.
+        nbytes: Size of all blocks.
+    """
+
+    def __init__(self, xp: ModuleType) -> None:
+        self._xp = xp
+        self._blocks: list[Array] = []
+        self.mark = 0, 0
+        self.nbytes = 0
+
+    def begin(self) -> None:
+        """Gives everything taken so far back: a new command starts."""
+        self.mark = 0, 0
+
+    def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """An uninitialised array that holds its contents until the command has run."""
+        dtype = np.dtype(dtype)
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        number, used = self.mark
+        start = -(-used // ALIGNMENT) * ALIGNMENT
+        while number < len(self._blocks) and start + size > self._blocks[number].nbytes:
+            number, start = number + 1, 0
+        if number == len(self._blocks):
+            capacity = max(size, self.nbytes // GROWTH)
+            self._blocks.append(self._xp.empty(capacity, dtype=np.uint8))
+            self.nbytes += capacity
+        self.mark = number, start + size
+        taken: Array = self._blocks[number][start : start + size].view(dtype).reshape(shape)
+        return taken

@@ -1,0 +1,84 @@
+"""Tests of products with parameters in panels."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nnet3_runtime_cuda import panels
+from nnet3_runtime_cuda.panels import MOST_INNER, WIDTH, Panels
+from nnet3_runtime_cuda.tape import Tape
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.integers(1, 60),
+    inner=st.sampled_from([1, 7, 512, MOST_INNER, MOST_INNER + 1, 3 * MOST_INNER]),
+    columns=st.sampled_from([1, WIDTH - 1, WIDTH, 2 * WIDTH + 5]),
+    form=st.sampled_from(["replace", "add", "plus"]),
+    seed=st.integers(0, 9),
+)
+def test_products(rows: int, inner: int, columns: int, form: str, seed: int) -> None:
+    """The product is that with the matrix, of any shape, within larger matrices, in each form."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((rows, inner + 3), dtype=np.float32)[:, 1:-2]
+    matrix = rng.standard_normal((columns, inner), dtype=np.float32).T
+    out = rng.standard_normal((rows, columns + 2), dtype=np.float32)[:, :-2]
+    other = rng.standard_normal((rows, columns), dtype=np.float32)
+    before = {"replace": 0.0, "add": out.copy(), "plus": other}[form]
+    tape = Tape()
+
+    plus = other if form == "plus" else None
+    Panels.of(matrix).record(tape, x, out, add=form == "add", plus=plus)
+    tape.run()
+
+    np.testing.assert_allclose(out, before + x @ matrix, rtol=0, atol=1e-3)
+
+
+def test_products_are_small() -> None:
+    """No product of a stack is larger than the library's functions for small products take."""
+    matrix = np.ones((3 * MOST_INNER, 200), np.float32)
+
+    stacks = [
+        (a.shape[-2], b.shape[-2], b.shape[-1])
+        for _, parts in Panels.of(matrix).groups
+        for terms, part in parts
+        for a, b, _ in panels._stacks(
+            np.ones((100, 3 * MOST_INNER), np.float32)[:, terms],
+            part,
+            np.ones((100, part.shape[0] * part.shape[2]), np.float32),
+        )
+    ]
+
+    assert stacks
+    assert all(np.prod(sizes) <= panels.MOST_WORK for sizes in stacks)
+
+
+@given(rows=st.integers(1, 300), most=st.integers(0, 70))
+def test_heights(rows: int, most: int) -> None:
+    """Pieces are no larger than they may be, and have whole groups of rows where they can."""
+    height = panels._height(rows, most)
+
+    assert 1 <= height <= min(rows, max(most, 1))
+    assert height % panels.ROWS_AT_ONCE == 0 or height == rows or most < panels.ROWS_AT_ONCE
+
+
+@pytest.mark.parametrize("value", ["0", "1"])
+def test_the_environment_decides(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is timed if the variable says whether to use panels."""
+    monkeypatch.setenv(panels.SWITCH, value)
+    monkeypatch.delattr(panels, "fastest")
+    panels.are_faster.cache_clear()
+
+    decided = panels.are_faster()
+
+    panels.are_faster.cache_clear()
+    assert decided == (value == "1")
+
+
+def test_one_of_two_ways_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the variable it is the faster one, whichever that is."""
+    monkeypatch.delenv(panels.SWITCH, raising=False)
+    panels.are_faster.cache_clear()
+
+    assert panels.are_faster() in (False, True)
+    panels.are_faster.cache_clear()

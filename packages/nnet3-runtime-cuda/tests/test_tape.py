@@ -1,0 +1,61 @@
+"""Operations that the tape records in another way than NumPy offers them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nnet3_runtime_cuda.scratch import Scratch
+from nnet3_runtime_cuda.tape import FEWEST_COLUMNS, Tape
+
+VALUES = np.array([-np.inf, -1.0, -0.0, 0.0, 1e-30, 0.5, 1.0, 3.0, np.inf, np.nan], np.float32)
+
+
+@given(
+    st.integers(1, 5),
+    st.sampled_from([1, FEWEST_COLUMNS - 1, FEWEST_COLUMNS, 3 * FEWEST_COLUMNS]),
+    st.sampled_from([-1.0, 0.0, 0.3]),
+    st.booleans(),
+)
+def test_limits(rows: int, columns: int, limit: float, is_part: bool) -> None:
+    """The maximum and the minimum with a number are NumPy's, also of parts of rows."""
+    values = np.random.default_rng(rows).choice(VALUES, (rows, columns + 8))
+    a = values[:, :columns] if is_part else values[:, :columns].copy()
+    tape, above, below = Tape(), np.empty_like(a), np.empty_like(a)
+    tape.maximum(a, limit, above)
+    tape.minimum(a, limit, below)
+    tape.run()
+
+    np.testing.assert_array_equal(above, np.maximum(a, np.float32(limit)))
+    np.testing.assert_array_equal(below, np.minimum(a, np.float32(limit)))
+
+
+@pytest.mark.parametrize("columns", [7, 100])
+def test_is_positive(columns: int) -> None:
+    """Where a value is positive there is a 1, also for the smallest and the largest."""
+    values = VALUES[(VALUES >= 0.0)]
+    a = np.random.default_rng(0).choice(values, (4, columns))
+    tape, out = Tape(), np.empty_like(a)
+    tape.is_positive(a, out)
+    tape.run()
+
+    np.testing.assert_array_equal(out, (a > 0.0).astype(np.float32))
+
+
+@given(st.lists(st.lists(st.integers(0, 5000), max_size=6), max_size=6))
+def test_scratch(commands: list[list[int]]) -> None:
+    """Arrays of a command do not overlap; a command that ran before needs no more memory."""
+    scratch = Scratch(np)
+    for sizes in commands:
+        scratch.begin()
+        arrays = [scratch.take((size,), np.float32) for size in sizes]
+        for number, array in enumerate(arrays):
+            array.fill(number)
+        for number, array in enumerate(arrays):
+            assert (array == number).all()
+    nbytes = scratch.nbytes
+    for sizes in commands:
+        scratch.begin()
+        for size in sizes:
+            scratch.take((size,), np.float32)
+
+    assert scratch.nbytes == nbytes

@@ -1,0 +1,54 @@
+"""Tests of how the fastest way is found."""
+
+from collections.abc import Callable
+
+import pytest
+from nnet3_runtime_cuda.timing import fastest
+
+
+class Clock:
+    """A clock that stands still but for what is done."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """The time."""
+        return self.now
+
+    def task(self, *seconds: float) -> Callable[[], None]:
+        """Something that takes so long, first and each further time; the last for good."""
+        left = list(seconds)
+
+        def run() -> None:
+            self.now += left.pop(0) if len(left) > 1 else left[0]
+
+        return run
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ([1.0, 1.0], [0.5, 0.5], "second"),
+        ([1.0, 1.0], [0.95, 0.9], "first"),
+        ([1.0, 1.0], [2.0, 0.9], "first"),
+        ([1e-6, 1.0], [0.5e-6, 1.1], "second"),
+    ],
+)
+def test_the_clearly_faster_way(first: list[float], second: list[float], expected: str) -> None:
+    """Near a tie the first way stays; short tasks count as much as long ones."""
+    clock = Clock()
+    ways = {
+        "first": [clock.task(seconds) for seconds in first],
+        "second": [clock.task(seconds) for seconds in second],
+    }
+
+    assert fastest(ways, clock) == expected
+
+
+def test_the_first_time_does_not_count() -> None:
+    """A library that takes long to get going is judged by what follows."""
+    clock = Clock()
+    ways = {"first": [clock.task(1.0)], "second": [clock.task(9.0, 0.5)]}
+
+    assert fastest(ways, clock) == "second"

@@ -1,0 +1,204 @@
+"""Threads that share the work of a program."""
+
+import gc
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nnet3_descriptors import Nnet, parse_config
+from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_optimizer import CachingCompiler
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.errors import DeviceError
+from nnet3_runtime_cuda.parts import even_parts
+from nnet3_runtime_cuda.scratch import Scratch
+from nnet3_runtime_cuda.tape import Tape
+from nnet3_runtime_cuda.workers import Workers
+
+FRAMES = 900
+
+CONFIG = """
+input-node name=input dim=40
+component name=up type=TdnnComponent input-dim=40 output-dim=600 time-offsets=-1,0,1
+component-node name=up component=up input=input
+component name=relu type=RectifiedLinearComponent dim=600 self-repair-scale=1.0e-5
+component-node name=relu component=relu input=up
+component name=norm type=BatchNormComponent dim=600
+component-node name=norm component=norm input=relu
+component name=last type=NaturalGradientAffineComponent input-dim=600 output-dim=500
+component-node name=last component=last input=Sum(Scale(0.5, norm), Offset(relu, 1))
+component name=softmax type=LogSoftmaxComponent dim=500
+component-node name=softmax component=softmax input=last
+output-node name=output input=softmax
+"""
+
+
+def workers_begun_by(call: Callable[[], object]) -> set[threading.Thread]:
+    """The threads that there are after a call and were not before."""
+    before = set(threading.enumerate())
+    call()
+    return set(threading.enumerate()) - before
+
+
+def have_ended(threads: set[threading.Thread]) -> bool:
+    """Whether all threads end within ten seconds."""
+    for thread in threads:
+        thread.join(timeout=10.0)
+    return not any(thread.is_alive() for thread in threads)
+
+
+def test_share_runs_on_another_thread() -> None:
+    """A share that cannot end before another has begun does end."""
+    workers, meeting, seen = Workers(2), threading.Barrier(2), []
+
+    def meet() -> None:
+        meeting.wait(timeout=10.0)
+        seen.append(threading.current_thread().name)
+
+    workers.run([[meet], [meet]])
+
+    assert "nnet3-worker" in seen
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize("guilty", [0, 1])
+def test_errors_are_raised(guilty: int) -> None:
+    """What a call raises is raised to the caller, the other share is done, and workers go on."""
+    workers, done = Workers(2), []
+    shares: list[list[Callable[[], object]]] = [[partial(done.append, k)] for k in range(2)]
+    shares[guilty] = [partial(int, "no number")]
+
+    with pytest.raises(ValueError, match="invalid literal for int"):
+        workers.run(shares)
+    assert done == [1 - guilty]
+
+    workers.run([[partial(done.append, 2)], [partial(done.append, 3)]])
+    assert sorted(done[1:]) == [2, 3]
+
+
+def test_threads_end_with_their_owner() -> None:
+    """Workers end when they are closed, and when nobody holds them any more."""
+    workers = Workers(3)
+    first = workers_begun_by(partial(workers.run, [[int], [int], [int]]))
+    assert len(first) == 2
+    workers.close()
+    assert have_ended(first)
+
+    second = workers_begun_by(partial(workers.run, [[int], [int]]))
+    assert len(second) == 2
+    del workers
+    gc.collect()
+    assert have_ended(second)
+
+
+def test_busy_workers_are_not_waited_for() -> None:
+    """A job within a job runs on the thread that asks."""
+    workers, names = Workers(2), []
+
+    def job() -> None:
+        workers.run([[lambda: names.append(threading.current_thread().name)] for _ in range(2)])
+
+    workers.run([[job], []])
+
+    assert names == [threading.current_thread().name] * 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_forked_process_has_workers() -> None:
+    """A forked process, to which threads do not come along, begins its own."""
+    workers = Workers(2)
+    workers.run([[int], [int]])
+
+    child = os.fork()
+    if child == 0:
+        done: list[int] = []
+        workers.run([[partial(done.append, 1)], [partial(done.append, 2)]])
+        os._exit(0 if sorted(done) == [1, 2] else 1)
+
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@given(st.integers(0, 50), st.integers(1, 9))
+def test_even_parts(length: int, count: int) -> None:
+    """Parts follow one another, cover all, and differ by one at most."""
+    parts = even_parts(length, count)
+
+    assert [k for part in parts for k in range(length)[part]] == list(range(length))
+    sizes = [part.stop - part.start for part in parts]
+    assert len(parts) == max(1, min(length, count))
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_scratch_of_rounds_is_apart() -> None:
+    """What rounds on different threads take does not overlap; one thread takes it again."""
+    tape, taken = Tape(scratch=Scratch(np), workers=Workers(2)), []
+    for _ in tape.independent(range(4)):
+        taken.append(tape.scratch(100))
+
+    assert np.shares_memory(taken[0], taken[1])
+    assert np.shares_memory(taken[2], taken[3])
+    assert not np.may_share_memory(taken[1], taken[2])
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 3), st.sampled_from([(700, 900), (2, 350, 900), (600_000,)]))
+def test_large_operations(threads: int, shape: tuple[int, ...]) -> None:
+    """Operations in parts give what they give as a whole, whatever is broadcast."""
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal(shape, dtype=np.float32)
+    row = rng.standard_normal(shape[-1], dtype=np.float32)
+    rows = rng.permutation(len(a))
+    workers = Workers(threads) if threads > 1 else None
+    tape = Tape(scratch=Scratch(np), workers=workers)
+    total, copy, taken = np.empty_like(a), np.empty_like(a), np.empty_like(a)
+    tape.multiply(a, row, total)
+    tape.add(total, 2.0, total)
+    tape.copy(total[:1], copy)
+    tape.take_rows(a, rows, taken)
+    tape.run()
+
+    np.testing.assert_array_equal(total, a * row + 2.0)
+    np.testing.assert_array_equal(copy, np.broadcast_to(total[:1], shape))
+    np.testing.assert_array_equal(taken, a[rows])
+
+
+def test_number_of_threads() -> None:
+    """A number of threads that is not positive is refused; one thread needs no workers."""
+    nnet = parse_config(CONFIG, rng=np.random.default_rng(0))
+
+    with pytest.raises(DeviceError, match=r"threads must be positive, or None \(got 0\)"):
+        DeviceNnet(nnet, threads=0)
+    assert DeviceNnet(nnet, threads=1).machine.workers is None
+
+
+def trained(nnet: Nnet, threads: int) -> list[np.ndarray]:
+    """Output, gradient and statistics of two runs."""
+    request = ComputationRequest(
+        inputs=(IoSpecification.from_range("input", -5, FRAMES + 5),),
+        outputs=(IoSpecification.from_range("output", 0, FRAMES, has_deriv=True),),
+        need_model_derivative=True,
+        store_component_stats=True,
+    )
+    x = np.random.default_rng(1).standard_normal((FRAMES + 10, 40)).astype(np.float32)
+    computer = NnetComputer(nnet, CachingCompiler(nnet).compile(request), threads=threads)
+    for _ in range(2):
+        output = computer.forward({"input": x})["output"]
+        computer.backward({"output": output})
+    statistics = computer.nnet.component("norm").stats_var
+    return [output, computer.device_nnet.direction, statistics]
+
+
+def test_results_do_not_depend_on_threads() -> None:
+    """A network gives the same numbers on one, two and three threads."""
+    nnet = parse_config(CONFIG, rng=np.random.default_rng(0))
+    expected = trained(nnet, 1)
+
+    for threads in (2, 3):
+        for found, wanted in zip(trained(nnet, threads), expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)
