@@ -123,6 +123,13 @@ class Recorder:
         """Frees the scratch memory of the command before."""
         self._scratch.begin()
 
+    @contextmanager
+    def passing(self) -> Iterator[None]:
+        """Scratch arrays that are taken within hold their contents to the end of it only."""
+        mark = self._scratch.mark
+        yield
+        self._scratch.mark = mark
+
     # ---- what several threads may do ----
 
     def independent(self, items: Sequence[_T]) -> Iterator[_T]:
@@ -231,11 +238,8 @@ class Recorder:
 
         Only element-wise operations, sums and gathers may be recorded within.
         """
-        outer, self.calls = self.calls, []
-        try:
+        with self.apart() as inner:
             yield
-        finally:
-            inner, self.calls = tuple(self.calls), outer
 
         def run_when() -> None:
             if condition.item():
@@ -243,6 +247,15 @@ class Recorder:
                     call()
 
         self.calls.append(run_when)
+
+    @contextmanager
+    def apart(self) -> Iterator[list[Call]]:
+        """Keeps what is recorded within out of the tape: the list is for others to run."""
+        outer, self.calls = self.calls, []
+        try:
+            yield self.calls
+        finally:
+            self.calls = outer
 
 
 def _block_rows(array: Array, elements: int) -> int:

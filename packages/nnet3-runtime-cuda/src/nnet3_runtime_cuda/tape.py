@@ -31,7 +31,7 @@ from .recorder import Recorder
 from .sign_bits import record_pack_signs, record_unpack_signs
 
 if TYPE_CHECKING:
-    from .kernels.affine_gradient import AffinePreconditioner
+    from .kernels.affine_gradient import AffinePreconditioner, ProductMaker
     from .natural_gradient import OnlineNaturalGradient
     from .row_matrices import TimeSplice
 
@@ -225,7 +225,11 @@ class Tape(Recorder):
     def small_products(self, a: Array, b: Array, out: Array) -> None:
         """out[i] = a[i] b[i] for stacks of matrices (broadcast), each too small for threads."""
         # In the order of the axes: NumPy's own order reads all of b for each piece of a.
-        self.calls.append(partial(self.xp.matmul, a, b, out, order="C"))
+        if a.ndim > 2:
+            self.calls.append(partial(self.xp.matmul, a, b, out, order="C"))
+            return
+        for part, target in self._shares(b, out):
+            self.calls.append(partial(self.xp.matmul, a, part, target, order="C"))
 
     def row_dot(self, a: Array, b: Array, out: Array) -> None:
         """out[r] = sum over c of a[r, c] b[r, c]; out: (rows,)."""
@@ -287,9 +291,10 @@ class Tape(Recorder):
         *,
         first: bool,
         spread: tuple[TimeSplice, Array] | None = None,
+        product: ProductMaker | None = None,
     ) -> None:
         """Adds the natural gradient of an affine map; see `AffinePreconditioner.record`."""
-        sides.record_calls(self, xs, dy, linear, bias, first=first, spread=spread)
+        sides.record_calls(self, xs, dy, linear, bias, first=first, spread=spread, product=product)
 
     # ---- random numbers ----
 

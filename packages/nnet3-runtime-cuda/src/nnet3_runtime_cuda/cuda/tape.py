@@ -143,6 +143,7 @@ class DeviceTape(RecordingTape):
         *,
         first: bool,
         spread: object = None,
+        product: object = None,
     ) -> None:
         """Adds the natural gradient of an affine map; see `AffinePreconditioner.record`."""
         record_affine(self, sides, xs, dy, linear, bias, first=first)

@@ -5,7 +5,8 @@ For y = x A^T + b the gradient is dy^T x for A, and the sum of the rows of dy fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import attrs
 import numpy as np
@@ -14,6 +15,17 @@ from ..blas import gemm
 from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
 from ..row_matrices import ColumnBlocks, RowMatrix, SplicedRows, TimeSplice
 from ..tape import Array, Tape
+
+
+class Product(Protocol):
+    """A product with some X."""
+
+    def __call__(self, dy: Array, out: Array, /, *, alpha: float, beta: float) -> None:
+        """Computes out = alpha dy^T X + beta out; dy: (rows, output_dim)."""
+
+
+ProductMaker = Callable[[Tape, Array], Product]
+"""Prepares a product, given a tape that has memory and the dy that it will be called with."""
 
 
 def add_column_sum(tape: Tape, a: Array, out: Array) -> None:
@@ -36,7 +48,14 @@ def add_affine_gradient(
 
 
 def record_affine_gradient(
-    tape: Tape, xs: Sequence[Array], dy: Array, linear: Array, bias: Array | None, *, first: bool
+    tape: Tape,
+    xs: Sequence[Array],
+    dy: Array,
+    linear: Array,
+    bias: Array | None,
+    *,
+    first: bool,
+    product: ProductMaker | None = None,
 ) -> None:
     """Records that the gradient is added to linear and bias, or replaces what they hold.
 
@@ -47,8 +66,12 @@ def record_affine_gradient(
         linear: (output_dim, input_dim).
         bias: (output_dim,) or None.
         first: Replace.
+        product: Records how dy^T X is computed with less work.
     """
     start = 0
+    if product is not None:
+        tape.call(product(tape, dy), dy, linear, alpha=1.0, beta=0.0 if first else 1.0)
+        xs = ()
     for x in xs:
         columns = linear[:, start : start + x.shape[1]]
         tape.matmul(dy.T, x, columns, add=not first)
@@ -82,6 +105,7 @@ class AffinePreconditioner:
         *,
         first: bool = False,
         spread: tuple[TimeSplice, Array] | None = None,
+        product: ProductMaker | None = None,
     ) -> None:
         """Records that the natural gradient is added to linear and bias, or replaces them.
 
@@ -103,8 +127,11 @@ class AffinePreconditioner:
             first: Replace what linear and bias hold.
             spread: The time splice that xs are the parts of, and the matrix S for dy; only without
                 bias. It saves work.
+            product: Records how dy^T X is computed with less work.
         """
-        tape.precondition_affine(self, xs, dy, linear, bias, first=first, spread=spread)
+        tape.precondition_affine(
+            self, xs, dy, linear, bias, first=first, spread=spread, product=product
+        )
 
     def record_calls(
         self,
@@ -116,6 +143,7 @@ class AffinePreconditioner:
         *,
         first: bool,
         spread: tuple[TimeSplice, Array] | None,
+        product: ProductMaker | None,
     ) -> None:
         """What `record` does with a tape of NumPy calls."""
         x: RowMatrix = ColumnBlocks(xs, ones=bias is not None)
@@ -138,6 +166,7 @@ class AffinePreconditioner:
             linear=linear,
             bias=bias,
             first=first,
+            product=x.transposed_times if product is None else product(tape, dy),
         )
         tape.call(self._run, operands)
 
@@ -146,7 +175,7 @@ class AffinePreconditioner:
         w_out, scale_out = self.output_side.factor(o.derivative, o.h_out)
         scale *= scale_out
         beta = 0.0 if o.first else 1.0
-        o.x.transposed_times(o.dy, o.linear, alpha=scale, beta=beta)
+        o.product(o.dy, o.linear, alpha=scale, beta=beta)
         if o.bias is not None:
             total = scale * (o.ones @ o.dy)[0]
             o.bias[:] = total if o.first else o.bias + total
@@ -196,6 +225,7 @@ class _Operands:
     linear: Array
     bias: Array | None
     first: bool
+    product: Product
 
 
 def in_out_options(component: object) -> tuple[NaturalGradientOptions, NaturalGradientOptions]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import attrs
 import numpy as np
@@ -15,6 +15,8 @@ from nnet3_descriptors.components import Component, PrecomputedIndexes
 from ..errors import UnsupportedComponentError
 from ..panels import Panels
 from ..tape import Array, Tape
+
+_T = TypeVar("_T")
 
 CACHE_LINE = 64
 """Bytes that processors read from memory at a time."""
@@ -157,6 +159,7 @@ class ComponentStore:
         self.is_fixed = is_fixed
         self._transposed: dict[tuple[object, ...], Array] = {}
         self._panels: dict[tuple[object, ...], Panels] = {}
+        self._kept: dict[tuple[object, ...], Any] = {}
         self._directions = directions
         self.natural_gradient = natural_gradient
         self.rng = rng
@@ -209,6 +212,20 @@ class ComponentStore:
         if key not in self._panels:
             self._panels[key] = Panels.of(matrix.T)
         return self._panels[key]
+
+    def kept(self, matrix: Array, key: tuple[object, ...], make: Callable[[], _T]) -> _T:
+        """What is made of fixed parameters, or of some columns of them, once.
+
+        Args:
+            matrix: The parameters.
+            key: Tells what is made of the same parameters apart.
+            make: Makes it.
+        """
+        key = matrix.__array_interface__["data"][0], matrix.shape, *key
+        if key not in self._kept:
+            self._kept[key] = make()
+        kept: _T = self._kept[key]
+        return kept
 
     def _rows_apart(self, rows: int, columns: int) -> Array:
         """An uninitialised (rows, columns) matrix whose rows are an odd number of lines apart.

@@ -11,8 +11,14 @@ from nnet3_descriptors.components import (
 from ..row_matrices import TimeSplice
 from ..tape import Array, Tape
 from .affine import record_product
-from .affine_gradient import AffinePreconditioner, in_out_options, record_affine_gradient
+from .affine_gradient import (
+    AffinePreconditioner,
+    ProductMaker,
+    in_out_options,
+    record_affine_gradient,
+)
 from .base import Backpropagation, Kernel, Propagation, kernel_for
+from .tiled_product import TiledProduct
 from .time_offsets import rows_at_offsets
 
 MOST_EXTRA_ROWS = 1.25
@@ -29,7 +35,8 @@ class TdnnKernel(Kernel):
 
     All offsets are computed in one product. If the output is wider than the input, its parts are
     put side by side; if it is narrower, the products of all rows with all A_i are, see
-    `TimeSplice`.
+    `TimeSplice`. Where offsets have equal distances, the processor computes several frames with
+    fewer products: see `TiledProduct`.
     """
 
     sets_gradient = True
@@ -60,6 +67,15 @@ class TdnnKernel(Kernel):
         offsets = tuple(offset - first for offset in indexes.row_offsets)
         return TimeSplice(x[first:end], offsets, rows)
 
+    def _tiled(
+        self, tape: Tape, indexes: PrecomputedIndexes | None, rows: int
+    ) -> TiledProduct | None:
+        """How so many output rows are computed by tiles, if that is faster."""
+        assert isinstance(indexes, TimeOffsetPrecomputedIndexes)
+        if indexes.row_stride != 1:
+            return None
+        return TiledProduct.around(tape, self.store, self.linear, indexes.row_offsets, rows)
+
     def _side_by_side(self, tape: Tape, parts: list[Array]) -> Array:
         """The parts as one matrix, copied to scratch memory if there are several."""
         if len(parts) == 1:
@@ -74,6 +90,11 @@ class TdnnKernel(Kernel):
     def propagate(self, p: Propagation) -> None:
         """Records y = sum of x_i A_i^T, + b; or y += that, without bias."""
         tape, add = p.tape, p.add and not self.has_bias
+        bias = self.bias if self.has_bias else None
+        tiled = self._tiled(tape, p.indexes, len(p.y))
+        if tiled is not None:
+            tiled.record_forward(tape, p.x, p.y, bias=bias, add=add)
+            return
         splice = self._splice(p.x, p.indexes, len(p.y))
         if splice is not None:
             wide = tape.scratch(len(splice.x), len(self.linear) * len(splice.offsets))
@@ -85,14 +106,22 @@ class TdnnKernel(Kernel):
         else:
             x = self._side_by_side(tape, rows_at_offsets(p.x, p.indexes, len(p.y)))
             record_product(self.store, tape, x, self.linear, p.y, add=add)
-        if self.bias is not None and self.has_bias:
-            tape.add(p.y, self.bias, p.y)
+        if bias is not None:
+            tape.add(p.y, bias, p.y)
 
     # ---- backward ----
 
     def backprop(self, b: Backpropagation) -> None:
         """Records dx_i += dy A_i for each offset, and the gradient."""
         num_rows = len(b.dy)
+        tiled = self._tiled(b.tape, b.indexes, num_rows)
+        if tiled is not None:
+            if b.dx is not None:
+                tiled.record_input_derivative(b.tape, b.dy, b.dx, add=b.add)
+            if b.update:
+                parts = rows_at_offsets(b.x, b.indexes, num_rows)
+                self._update(b, parts, product=tiled.gradient_maker(b.x))
+            return
         splice = self._splice(b.x, b.indexes, num_rows)
         if splice is not None:
             self._backprop_splice(b, splice)
@@ -132,10 +161,15 @@ class TdnnKernel(Kernel):
                 if len(rest):
                     tape.fill(0.0, rest)
         if b.update:
-            self._update(b, splice.parts, (splice, wide))
+            self._update(b, splice.parts, spread=(splice, wide))
 
     def _update(
-        self, b: Backpropagation, parts: list[Array], spread: tuple[TimeSplice, Array] | None = None
+        self,
+        b: Backpropagation,
+        parts: list[Array],
+        *,
+        spread: tuple[TimeSplice, Array] | None = None,
+        product: ProductMaker | None = None,
     ) -> None:
         directions = self.store.directions
         linear = directions["linear_params"]
@@ -143,10 +177,19 @@ class TdnnKernel(Kernel):
         spread = spread if bias is None else None
         if self.store.natural_gradient and self.component.use_natural_gradient:
             self.preconditioner.record(
-                b.tape, parts, b.dy, linear, bias, first=b.first, spread=spread
+                b.tape,
+                parts,
+                b.dy,
+                linear,
+                bias,
+                first=b.first,
+                spread=spread,
+                product=product,
             )
         elif spread is not None:
             splice, wide = spread
             b.tape.matmul(wide.T, splice.x, splice.by_row(linear), add=not b.first)
         else:
-            record_affine_gradient(b.tape, parts, b.dy, linear, bias, first=b.first)
+            record_affine_gradient(
+                b.tape, parts, b.dy, linear, bias, first=b.first, product=product
+            )

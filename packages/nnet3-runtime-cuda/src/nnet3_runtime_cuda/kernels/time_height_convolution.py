@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 
 from nnet3_descriptors.components import TimeHeightConvolutionComponent
 
@@ -17,10 +16,7 @@ from .patched_heights import PatchedHeights
 from .tiled_convolution import KeptFilters, TiledConvolution
 from .time_offsets import rows_at_offsets
 from .time_rows import TimeRows
-from .time_tiles import TimeTiles
-
-TILES_SWITCH = "NNET3_TILES"
-"""Set this environment variable to 0 to have direct sums, which are slower and round less."""
+from .time_tiles import TimeTiles, are_wanted
 
 PATCH_BYTES = 1 << 20
 """Patches are made for so many rows at a time that they stay in the cache."""
@@ -71,8 +67,7 @@ class TimeHeightConvolutionKernel(Kernel):
         is_grid = c.offsets == tuple(itertools.product(c.time_offsets, heights))
         filters = min(c.num_filters_in, c.num_filters_out)
         is_large = filters >= FEWEST_FILTERS and rows * c.height_out >= FEWEST_ROWS
-        is_wanted = operands.tape.gains_by_tiles and os.environ.get(TILES_SWITCH) != "0"
-        if not (is_wanted and is_grid and is_large):
+        if not (are_wanted(operands.tape) and is_grid and is_large):
             return None
         time_tiles = TimeTiles.around(operands.indexes, rows, dtype)
         height_tiles = HeightTiles.of(c, heights, dtype)

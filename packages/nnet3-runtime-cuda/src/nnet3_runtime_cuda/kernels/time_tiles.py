@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Sequence
 from typing import ClassVar, Self
 
 import attrs
@@ -10,10 +12,18 @@ import numpy as np
 from nnet3_descriptors.components import PrecomputedIndexes, TimeOffsetPrecomputedIndexes
 
 from ..tape import Array, Tape
-from .minimal_filtering import POINTS, MinimalFiltering, minimal_filtering
+from .minimal_filtering import FEW_POINTS, POINTS, MinimalFiltering, minimal_filtering
+
+SWITCH = "NNET3_TILES"
+"""Set this environment variable to 0 to have direct sums, which are slower and round less."""
 
 MOST_PRODUCTS = 0.75
 """Tiles have at most so many products, relative to those of rows with taps."""
+
+
+def are_wanted(tape: Tape) -> bool:
+    """Whether there are to be tiles, where they save products."""
+    return tape.gains_by_tiles and os.environ.get(SWITCH) != "0"
 
 
 @attrs.frozen(kw_only=True)
@@ -75,16 +85,28 @@ class TimeTiles:
             dtype: Of the values.
         """
         assert isinstance(indexes, TimeOffsetPrecomputedIndexes)
-        distances = set(np.diff(indexes.row_offsets).tolist())
-        taps = len(indexes.row_offsets)
-        is_regular = indexes.row_stride == 1 and len(distances) == 1 and min(distances) > 0
-        if not is_regular or taps > len(POINTS):
+        return cls.at(indexes.row_offsets, rows, dtype) if indexes.row_stride == 1 else None
+
+    @classmethod
+    def at(cls, offsets: Sequence[int], rows: int, dtype: np.dtype[np.floating]) -> Self | None:
+        """The tiles for some output rows, or None if they would not save products.
+
+        Args:
+            offsets: For each tap, the input row that output row 0 needs; row r needs r rows later.
+            rows: Number of output rows.
+            dtype: Of the values.
+        """
+        distances = set(np.diff(offsets).tolist())
+        taps = len(offsets)
+        if len(distances) != 1 or min(distances) <= 0 or taps > len(POINTS):
             return None
-        filtering = minimal_filtering(taps, dtype)
+        # With two taps more points save a sixteenth of the products, and errors are doubled.
+        points = FEW_POINTS if taps == 2 else POINTS
+        filtering = minimal_filtering(taps, dtype, points)
         tiles = cls(
             filtering=filtering,
             rows=rows,
-            first=indexes.row_offsets[0],
+            first=offsets[0],
             distance=distances.pop(),
         )
         products = filtering.num_products * tiles.count * tiles.distance
@@ -174,29 +196,73 @@ class TimeTiles:
             frames = self._frames(source, start, piece.count, len(matrix))
             tape.small_products(matrix.T, frames, self._products(out, piece))
 
-    def sum_memory(self, tape: Tape, products: Array) -> Array:
+    def begin_input_derivatives(self, tape: Tape, dx: Array, *, add: bool) -> None:
+        """Records zeros in the rows of dx that `record_input_derivatives` does not set.
+
+        dx: (rows in, cols); add: as there.
+        """
+        if not add:
+            for rest in (dx[: self.first], dx[self.first + self._whole_rows :]):
+                if len(rest):
+                    tape.fill(0.0, rest)
+
+    def sum_memory(self, tape: Tape, products: Array, *, add: bool = True) -> Array:
         """Scratch memory for `record_input_derivatives` of so many products."""
-        return tape.scratch(products.size)
+        if add:
+            return tape.scratch(products.size)
+        overlap = len(products) - self.filtering.num_outputs
+        tile = len(products) * self.distance * products.shape[-1]
+        return tape.scratch(max(products.size // len(products) * overlap, tile))
 
     def record_input_derivatives(
-        self, tape: Tape, block: TileBlock, products: Array, memory: Array, dx: Array
+        self,
+        tape: Tape,
+        block: TileBlock,
+        products: Array,
+        memory: Array,
+        dx: Array,
+        *,
+        add: bool = True,
     ) -> None:
         """Records dx += B times the derivatives of what went into the products.
 
-        products: (products, 1, rows of the block, cols); memory: `sum_memory`; dx: (rows in, cols).
+        Args:
+            tape: Records the arithmetic.
+            block: The tiles.
+            products: (products, 1, rows of the block, cols).
+            memory: `sum_memory`.
+            dx: (rows in, cols).
+            add: If not, rows that belong to one tile are set, without regard to what they hold;
+                blocks have to be recorded from the last one to the first, after
+                `begin_input_derivatives`.
         """
-        matrix, products = self.filtering.inputs, products[:, 0]
-        num_products, _, columns = products.shape
+        matrix, products = self.filtering.inputs.T, products[:, 0]
+        own, columns, dx = self.filtering.num_outputs, products.shape[2], dx[self.first :]
         for piece in block.pieces:
-            shape = piece.count, self.distance, num_products, columns
-            sums = memory[: math.prod(shape)].reshape(shape)
-            tape.small_products(matrix.T, self._products(products, piece), sums)
-            frames = self._frames(dx[self.first :], piece.start, piece.count, num_products)
+            source = self._products(products, piece)
+            frames = self._frames(dx, piece.start, piece.count, len(matrix))
+            if not add and piece.start % self.tile_rows:
+                # Rows that this tile has in common with the one before do not count.
+                rows = memory[: len(matrix) * self.distance * columns].reshape(-1, columns)
+                tape.small_products(matrix, source, self._frames(rows, 0, 1, len(matrix)))
+                target = dx[self._whole_rows : piece.start + len(rows)]
+                tape.add(target, rows[-len(target) :], target)
+                continue
             # The last frames of a tile are the first ones of the next.
-            own = self.filtering.num_outputs
-            for k in range(0, num_products, own):
+            first = 0 if add else own
+            if not add:
+                tape.small_products(matrix[:own], source, frames[:, :, :own])
+            shape = piece.count, self.distance, len(matrix) - first, columns
+            sums = memory[: math.prod(shape)].reshape(shape)
+            tape.small_products(matrix[first:], source, sums)
+            for k in range(first, len(matrix), own):
                 target = frames[:, :, k : k + own]
-                tape.add(target, sums[:, :, k : k + own], target)
+                tape.add(target, sums[:, :, k - first : k - first + own], target)
+
+    @property
+    def _whole_rows(self) -> int:
+        """Output rows of the tiles that do not overlap another."""
+        return self.rows // self.tile_rows * self.tile_rows
 
     def _frames(self, rows: Array, start: int, count: int, frames: int) -> Array:
         """The rows of some tiles: (tiles, rows of a frame, frames, cols), a view."""

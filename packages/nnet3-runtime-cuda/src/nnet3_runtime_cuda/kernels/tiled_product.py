@@ -1,0 +1,346 @@
+"""Products of rows spliced over time, by tiles: with fewer multiplications.
+
+Minimal filtering over time, F(3, 2) where there are two taps, takes four products for three frames,
+where there are six otherwise. With the matrices of `MinimalFiltering`,
+
+    y = A^T ((G w) (B^T x)),
+
+and backward everything is transposed: the derivative of the products is A dy, that of x is B times
+what the transposed products give, and that of w is G^T times the gradients of the products.
+
+The side with more columns, input or output, is computed with by parts of its columns, and by blocks
+of rows, so that what is transformed stays in the cache; the other side is transformed once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Self
+
+import attrs
+import numpy as np
+
+from ..panels import ROWS, Panels
+from ..parts import even_parts
+from ..tape import Array, Tape
+from .affine import gains_by_panels
+from .affine_gradient import Product, ProductMaker
+from .base import ComponentStore
+from .time_tiles import TileBlock, TimeTiles, are_wanted
+
+PART_COLUMNS = 768
+"""So many columns of the wider side are computed with at a time."""
+
+BLOCK_ROWS = 288
+"""So many rows of each product: with fewer, products are slower, with more, transforms are."""
+
+FEWEST_COLUMNS = 64
+"""Products with fewer columns of input or output are not computed by tiles."""
+
+FEWEST_ROWS = 256
+"""Nor are those with fewer rows, if parameters that may change have to be transformed each time."""
+
+
+@attrs.frozen(kw_only=True)
+class _Part:
+    """Columns that are computed with at a time.
+
+    Attributes:
+        number: Counts parts.
+        inputs, outputs: Of one of the taps' parameters; all of them on one of the two sides.
+        is_first, is_last: Whether there is no part before or after.
+    """
+
+    number: int
+    inputs: slice
+    outputs: slice
+    is_first: bool
+    is_last: bool
+
+
+@attrs.frozen(kw_only=True)
+class _Place:
+    """Rows that are computed with at a time.
+
+    Attributes:
+        block: The tiles.
+        rows: Of each product, where all rows are in memory.
+    """
+
+    block: TileBlock
+    rows: slice
+
+
+class TiledProduct:
+    """y[r] (+)= sum over taps k of x[first + r + k distance] A_k^T, by tiles; and its derivatives.
+
+    A = [A_0 A_1 ...] are parameters, (output_dim, taps * input_dim). Where the source rows of a
+    splice have equal distances, `around` gives such a product, if it pays.
+    """
+
+    def __init__(self, store: ComponentStore, linear: Array, tiles: TimeTiles) -> None:
+        """Lays out parts and blocks.
+
+        Args:
+            store: Keeps the factors of fixed parameters.
+            linear: (output_dim, taps * input_dim), A; perhaps some columns of a larger matrix.
+            tiles: The rows.
+        """
+        self._store, self._linear, self._tiles = store, linear, tiles
+        shape = self._by_tap(linear).shape
+        self._output_dim, self._input_dim = shape[0], shape[2]
+        self._is_wide_input = self._input_dim > self._output_dim
+        wide = max(self._input_dim, self._output_dim)
+        columns = even_parts(wide, -(-wide // PART_COLUMNS))
+        everything = slice(0, min(self._input_dim, self._output_dim))
+        self._parts = [
+            _Part(
+                number=number,
+                inputs=part if self._is_wide_input else everything,
+                outputs=everything if self._is_wide_input else part,
+                is_first=number == 0,
+                is_last=number == len(columns) - 1,
+            )
+            for number, part in enumerate(columns)
+        ]
+        blocks = tiles.blocks(BLOCK_ROWS)
+        ends = list(itertools.accumulate(block.rows for block in blocks))
+        self._places = [
+            _Place(block=block, rows=slice(end - block.rows, end))
+            for block, end in zip(blocks, ends, strict=True)
+        ]
+
+    @classmethod
+    def around(
+        cls, tape: Tape, store: ComponentStore, linear: Array, offsets: Sequence[int], rows: int
+    ) -> Self | None:
+        """The product for some output rows, or None if a direct one is as fast.
+
+        Args:
+            tape: What is to record it.
+            store: Keeps the factors of fixed parameters.
+            linear: (output_dim, taps * input_dim), A.
+            offsets: For each tap, the input row that output row 0 needs; row r needs r rows later.
+            rows: Number of output rows.
+        """
+        fewest_columns = min(len(linear), linear.shape[1] // len(offsets))
+        if not are_wanted(tape) or fewest_columns < FEWEST_COLUMNS:
+            return None
+        if rows < FEWEST_ROWS and not store.is_fixed:
+            return None
+        tiles = TimeTiles.at(offsets, rows, store.dtype)
+        return None if tiles is None else cls(store, linear, tiles)
+
+    # ---- forward ----
+
+    def record_forward(
+        self, tape: Tape, x: Array, y: Array, *, bias: Array | None = None, add: bool = False
+    ) -> None:
+        """Records y = the products + bias, or y += that.
+
+        Args:
+            tape: Records the arithmetic.
+            x: (rows in, input_dim).
+            y: (rows, output_dim).
+            bias: (output_dim,).
+            add: Add to what `y` holds.
+        """
+        tiles, is_narrow = self._tiles, not self._is_wide_input
+        with tape.passing():
+            inputs = self._memory(tape, self._input_dim, is_wide=self._is_wide_input)
+            outputs = self._memory(tape, self._output_dim, is_wide=is_narrow)
+            factors_of = self._forward_factors(tape)
+            for part in self._parts:
+                factors = factors_of(part)
+                for place in self._places:
+                    frames = inputs(place, part.inputs)
+                    products = outputs(place, part.outputs)
+                    if not is_narrow or part.is_first:
+                        tiles.record_inputs(tape, place.block, x[:, part.inputs], frames[:, None])
+                    is_sum = not is_narrow and not part.is_first
+                    for frame, factor, product in zip(frames, factors, products, strict=True):
+                        _record_product(tape, frame, factor, product, add=is_sum)
+                    if is_narrow or part.is_last:
+                        target = y[:, part.outputs]
+                        biases = None if bias is None else bias[part.outputs]
+                        self._record_outputs(tape, place.block, products, target, biases, add=add)
+
+    def _record_outputs(
+        self,
+        tape: Tape,
+        block: TileBlock,
+        products: Array,
+        y: Array,
+        bias: Array | None,
+        *,
+        add: bool,
+    ) -> None:
+        """Records the output rows of a block."""
+        rows, before = y[self._tiles.output_rows(block)], None
+        if add:
+            before = tape.scratch(*rows.shape)
+            tape.copy(rows, before)
+        self._tiles.record_outputs(tape, block, products, y)
+        for term in (before, bias):
+            if term is not None:
+                tape.add(rows, term, rows)
+
+    # ---- backward ----
+
+    def record_input_derivative(self, tape: Tape, dy: Array, dx: Array, *, add: bool) -> None:
+        """Records dx = the derivative of the input, or dx += that.
+
+        Args:
+            tape: Records the arithmetic.
+            dy: (rows, output_dim).
+            dx: (rows in, input_dim).
+            add: Add to what `dx` holds.
+        """
+        tiles, is_narrow = self._tiles, not self._is_wide_input
+        with tape.passing():
+            derivatives = self._memory(tape, self._output_dim, is_wide=is_narrow)
+            inputs = self._memory(tape, self._input_dim, is_wide=self._is_wide_input)
+            memory = self._factor_memory(tape)
+            rows = max(self._places, key=lambda place: place.block.rows)
+            columns = max(self._parts, key=lambda part: math.prod(self._shape(part))).inputs
+            sums = tiles.sum_memory(tape, inputs(rows, columns), add=add)
+            tiles.begin_input_derivatives(tape, dx, add=add)
+            for part in self._parts:
+                factors = self._factors(tape, part, memory)
+                # The last block first: see `TimeTiles.record_input_derivatives`.
+                for place in self._places[::-1]:
+                    dys, dxs = derivatives(place, part.outputs), inputs(place, part.inputs)
+                    if is_narrow or part.is_first:
+                        source = dy[:, part.outputs]
+                        tiles.record_output_derivatives(tape, place.block, source, dys)
+                    is_sum = is_narrow and not part.is_first
+                    for frame, factor, product in zip(dys, factors, dxs, strict=True):
+                        tape.matmul(frame, factor, product, add=is_sum)
+                    if not is_narrow or part.is_last:
+                        tiles.record_input_derivatives(
+                            tape, place.block, dxs[:, None], sums, dx[:, part.inputs], add=add
+                        )
+
+    def record_gradient_products(self, tape: Tape, x: Array, dy: Array) -> Array:
+        """Records the gradients of the factors of the products.
+
+        Args:
+            tape: Records the arithmetic.
+            x: (rows in, input_dim).
+            dy: (rows, output_dim).
+
+        Returns:
+            (products, output_dim, input_dim), scratch memory.
+        """
+        tiles, is_wide_input = self._tiles, self._is_wide_input
+        count = tiles.num_products
+        gradients = tape.scratch(count, self._output_dim, self._input_dim)
+        derivatives = self._memory(tape, self._output_dim, is_wide=not is_wide_input)
+        inputs = self._memory(tape, self._input_dim, is_wide=is_wide_input)
+        for part in self._parts:
+            for place in self._places:
+                dys, xs = derivatives(place, part.outputs), inputs(place, part.inputs)
+                if not is_wide_input or part.is_first:
+                    tiles.record_output_derivatives(tape, place.block, dy[:, part.outputs], dys)
+                if is_wide_input or part.is_first:
+                    tiles.record_inputs(tape, place.block, x[:, part.inputs], xs[:, None])
+                targets = gradients[:, part.outputs, part.inputs]
+                for frame_dy, frame, target in zip(dys, xs, targets, strict=True):
+                    tape.matmul(frame_dy.T, frame, target, add=place is not self._places[0])
+        return gradients
+
+    def gradient_maker(self, x: Array) -> ProductMaker:
+        """How the gradient with this x, (rows in, input_dim), is computed by tiles."""
+
+        def prepare(tape: Tape, dy: Array) -> Product:
+            with tape.apart() as calls:
+                products = self.record_gradient_products(tape, x, dy).transpose(1, 0, 2)
+            taps = self._tiles.taps.T
+
+            def compute(_: Array, out: Array, *, alpha: float, beta: float) -> None:
+                for call in calls:
+                    call()
+                total, matrix = self._by_tap(out), (alpha * taps).astype(taps.dtype)
+                if beta == 0.0:
+                    np.matmul(matrix, products, total)
+                else:
+                    total *= beta
+                    total += matrix @ products
+
+            return compute
+
+        return prepare
+
+    # ---- memory ----
+
+    def _memory(
+        self, tape: Tape, columns: int, *, is_wide: bool
+    ) -> Callable[[_Place, slice], Array]:
+        """Scratch memory for one side: gives (products, rows, columns) for a place and a part.
+
+        On the wide side all places and parts use the same.
+        """
+        count = self._tiles.num_products
+        if not is_wide:
+            memory = tape.scratch(count, self._places[-1].rows.stop, columns)
+            return lambda place, part: memory[:, place.rows]
+        rows = max(place.block.rows for place in self._places)
+        spans = [part.inputs if self._is_wide_input else part.outputs for part in self._parts]
+        width = max(span.stop - span.start for span in spans)
+        memory = tape.scratch(count, rows, width)
+        return lambda place, part: memory[:, : place.block.rows, : part.stop - part.start]
+
+    # ---- parameters ----
+
+    def _by_tap(self, matrix: Array) -> Array:
+        """(output_dim, taps * input_dim) as (output_dim, taps, input_dim): a view."""
+        return matrix.reshape(len(matrix), self._tiles.taps.shape[1], -1)
+
+    def _factor_memory(self, tape: Tape) -> Array:
+        """Scratch memory for the factors of the products of any part."""
+        return tape.scratch(max(math.prod(self._shape(part)) for part in self._parts))
+
+    def _shape(self, part: _Part) -> tuple[int, int, int]:
+        outputs, inputs = (span.stop - span.start for span in (part.outputs, part.inputs))
+        return self._tiles.num_products, outputs, inputs
+
+    def _of_part(self, memory: Array, part: _Part) -> Array:
+        """Some of that memory: (products, outputs, inputs) of the part."""
+        shape = self._shape(part)
+        return memory[: math.prod(shape)].reshape(shape)
+
+    def _factors(self, tape: Tape, part: _Part, memory: Array) -> Array:
+        """Records G w, the factors of the products: (products, outputs, inputs)."""
+        factors = self._of_part(memory, part)
+        taps = self._by_tap(self._linear)[part.outputs, :, part.inputs]
+        tape.small_products(self._tiles.taps, taps, factors.transpose(1, 0, 2))
+        return factors
+
+    def _forward_factors(self, tape: Tape) -> Callable[[_Part], Sequence[Array | Panels]]:
+        """Gives the factors for a part, each (inputs, outputs), and records what makes them."""
+        if not self._store.is_fixed:
+            memory = self._factor_memory(tape)
+            return lambda part: [factor.T for factor in self._factors(tape, part, memory)]
+        # Panels serve any number of rows, as parts of so few lie in the cache.
+
+        form = Panels.of if gains_by_panels(tape, ROWS[-1]) else np.ascontiguousarray
+
+        def make() -> list[list[Array | Panels]]:
+            own = Tape(dtype=tape.dtype)
+            groups = [self._factors(own, part, self._factor_memory(own)) for part in self._parts]
+            own.run()
+            return [[form(factor.T) for factor in group] for group in groups]
+
+        key = self._tiles.num_products, self._tiles.taps.shape[1], form
+        kept = self._store.kept(self._linear, key, make)
+        return lambda part: kept[part.number]
+
+
+def _record_product(tape: Tape, x: Array, factor: Array | Panels, y: Array, *, add: bool) -> None:
+    """Records y (+)= x times the factor."""
+    if isinstance(factor, Panels):
+        factor.record(tape, x, y, add=add)
+    else:
+        tape.matmul(x, factor, y, add=add)

@@ -1,0 +1,200 @@
+"""Products by tiles give what products of spliced rows give."""
+
+import attrs
+import numpy as np
+import pytest
+from computations import single
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nnet3_descriptors.components import TimeOffsetPrecomputedIndexes
+from nnet3_runtime_cuda import DeviceNnet
+from nnet3_runtime_cuda.kernels import Backpropagation, Propagation, tiled_product
+from nnet3_runtime_cuda.kernels.tiled_product import TiledProduct
+from nnet3_runtime_cuda.tape import Tape
+from nnet3_runtime_cuda.workers import Workers
+
+DOUBLE = np.dtype(np.float64)
+
+
+class DirectTape(Tape):
+    """A tape that wants no tiles."""
+
+    gains_by_tiles = False
+
+
+@attrs.frozen(kw_only=True)
+class Layer:
+    """A TDNN component and the rows that it is run for.
+
+    Attributes:
+        taps: Number of time offsets.
+        distance: Of the rows of two time offsets.
+        first: The first input row.
+        rows: Of the output.
+        input_dim: Columns of the input.
+        output_dim: Columns of the output.
+        has_bias: Whether there is a bias; without, the component adds to its output if told to.
+    """
+
+    taps: int = 2
+    distance: int
+    first: int = 0
+    rows: int
+    input_dim: int = 7
+    output_dim: int = 5
+    has_bias: bool = True
+
+    def run(
+        self,
+        tape: Tape,
+        *,
+        add: bool = False,
+        first: bool = False,
+        trainable: bool = True,
+        natural: bool = False,
+    ) -> dict[str, np.ndarray]:
+        """Output, derivative of the input, and gradient."""
+        nnet = single(
+            f"type=TdnnComponent input-dim={self.input_dim} output-dim={self.output_dim} "
+            f"time-offsets={','.join(map(str, range(self.taps)))} bias-stddev=1.0 "
+            f"use-bias={str(self.has_bias).lower()}",
+            dim=self.input_dim,
+        )
+        device = DeviceNnet(nnet, trainable=trainable, natural_gradient=natural, dtype=tape.dtype)
+        rng = np.random.default_rng(self.rows)
+        rows_in = self.first + (self.taps - 1) * self.distance + self.rows + 2
+
+        def values(rows: int, columns: int) -> np.ndarray:
+            return rng.standard_normal((rows, columns)).astype(tape.dtype)
+
+        x, dx = (values(rows_in, self.input_dim) for _ in range(2))
+        y, dy = (values(self.rows, self.output_dim) for _ in range(2))
+        if trainable:
+            device.direction[:] = values(1, len(device.direction))
+        kernel = device.kernel(0)
+        offsets = tuple(self.first + k * self.distance for k in range(self.taps))
+        indexes = TimeOffsetPrecomputedIndexes(row_stride=1, row_offsets=offsets)
+        kernel.propagate(Propagation(tape=tape, x=x, y=y, indexes=indexes, add=add))
+        tape.begin_command()
+        operands = {"tape": tape, "x": x, "y": y, "dy": dy, "dx": dx, "indexes": indexes}
+        kernel.backprop(Backpropagation(**operands, add=add, update=trainable, first=first))
+        tape.run()
+        values_by_name = {"output": y, "input derivative": dx}
+        return values_by_name | ({"gradient": device.direction} if trainable else {})
+
+
+@pytest.fixture(autouse=True)
+def always_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small products are computed by tiles, too, and in several parts and blocks."""
+    for name, value in (
+        ("FEWEST_ROWS", 1),
+        ("FEWEST_COLUMNS", 1),
+        ("PART_COLUMNS", 3),
+        ("BLOCK_ROWS", 8),
+    ):
+        monkeypatch.setattr(tiled_product, name, value)
+
+
+@st.composite
+def layers(draw: st.DrawFn) -> Layer:
+    """Such as may pay for tiles."""
+    taps, distance = draw(st.integers(2, 5)), draw(st.integers(1, 5))
+    least = 2 * distance * (7 - taps)
+    return Layer(
+        taps=taps,
+        distance=distance,
+        first=draw(st.integers(0, 2)),
+        rows=draw(st.integers(least, least + 60)),
+        input_dim=draw(st.integers(1, 9)),
+        output_dim=draw(st.integers(1, 9)),
+        has_bias=draw(st.booleans()),
+    )
+
+
+@given(layers(), st.booleans(), st.booleans(), st.booleans())
+@settings(max_examples=80, deadline=None)
+def test_values_are_those_of_direct_sums(
+    layer: Layer, add: bool, first: bool, trainable: bool
+) -> None:
+    """Output, input derivative and gradient are the same, whether or not tiles overlap."""
+    tiled, direct = (
+        layer.run(tape(dtype=DOUBLE), add=add, first=first, trainable=trainable)
+        for tape in (Tape, DirectTape)
+    )
+
+    for name, values in direct.items():
+        limit = 1e-11 * abs(values).max()
+        np.testing.assert_allclose(tiled[name], values, rtol=0, atol=limit, err_msg=name)
+
+
+@pytest.mark.parametrize(("input_dim", "output_dim"), [(640, 64), (64, 640)])
+@pytest.mark.parametrize("in_panels", [False, True])
+def test_values_in_single_precision(
+    input_dim: int, output_dim: int, in_panels: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounding costs a fifth of what outputs may be off, and a tenth for gradients."""
+    monkeypatch.undo()
+    monkeypatch.setattr(tiled_product, "gains_by_panels", lambda *_: in_panels)
+    layer = Layer(distance=8, rows=300, input_dim=input_dim, output_dim=output_dim)
+    exact = layer.run(DirectTape(dtype=DOUBLE), first=True)
+
+    trained = layer.run(Tape(), first=True)
+    fixed = layer.run(Tape(), trainable=False)
+
+    for name, values in exact.items():
+        for ours in (trained, fixed):
+            if name in ours:
+                limit = (1e-5 if name == "gradient" else 2e-6) * abs(values).max()
+                np.testing.assert_allclose(ours[name], values, rtol=0, atol=limit, err_msg=name)
+
+
+def test_values_do_not_depend_on_threads() -> None:
+    """Two threads give what one gives."""
+    layer = Layer(distance=5, rows=203)
+
+    values, shared = (
+        layer.run(Tape(dtype=DOUBLE, workers=workers)) for workers in (None, Workers(2))
+    )
+
+    for name, ours in values.items():
+        limit = 1e-12 * abs(ours).max()
+        np.testing.assert_allclose(shared[name], ours, rtol=0, atol=limit, err_msg=name)
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_natural_gradient_is_that_of_direct_sums(has_bias: bool, first: bool) -> None:
+    """What is preconditioned is the same gradient."""
+    layer = Layer(distance=2, rows=50, has_bias=has_bias)
+
+    tiled, direct = (
+        layer.run(tape(dtype=DOUBLE), natural=True, first=first)["gradient"]
+        for tape in (Tape, DirectTape)
+    )
+
+    np.testing.assert_allclose(tiled, direct, rtol=0, atol=1e-11 * abs(direct).max())
+
+
+def test_tiles_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With NNET3_TILES=0 all values are those of direct sums, to the last bit."""
+    layer = Layer(distance=5, rows=203)
+    tiled, direct = layer.run(Tape()), layer.run(DirectTape())
+    monkeypatch.setenv("NNET3_TILES", "0")
+
+    values = layer.run(Tape())
+
+    for name, ours in values.items():
+        np.testing.assert_array_equal(ours, direct[name], err_msg=name)
+        assert not np.array_equal(ours, tiled[name])
+
+
+@pytest.mark.parametrize(
+    ("offsets", "rows"), [((0, 2, 5), 99), ((0, 0), 99), ((4, 2), 99), ((0, 8), 23), ((0,), 99)]
+)
+def test_no_tiles_where_they_do_not_pay(offsets: tuple[int, ...], rows: int) -> None:
+    """Rows at other distances, and too few, are left to direct sums."""
+    device = DeviceNnet(single("type=TdnnComponent input-dim=2 output-dim=2 time-offsets=0", dim=2))
+    store = device.kernel(0).store
+    linear = np.ones((2, 2 * len(offsets)), np.float32)
+
+    assert TiledProduct.around(Tape(), store, linear, offsets, rows) is None
