@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
-from nnet3_runtime_cuda.kernels.affine_gradient import AffinePreconditioner
+from nnet3_runtime_cuda.kernels import affine_gradient
+from nnet3_runtime_cuda.kernels.affine_gradient import AffinePreconditioner, precondition_rows_of
 from nnet3_runtime_cuda.natural_gradient import (
     NaturalGradientOptions,
     OnlineNaturalGradient,
     _spread_rows,
 )
+from nnet3_runtime_cuda.row_matrices import TimeSplice
 from nnet3_runtime_cuda.tape import Tape
 
 
@@ -100,14 +102,31 @@ def test_options_out_of_range(options: dict[str, float]) -> None:
         NaturalGradientOptions(**options)
 
 
+def choose(monkeypatch: pytest.MonkeyPatch, dims: tuple[int, ...]) -> None:
+    """Has the rows of matrices of these numbers of columns preconditioned, not the gradient."""
+
+    def is_chosen(rows: int, dim: int, rank: int, *, other: int) -> bool:
+        return dim in dims
+
+    monkeypatch.setattr(affine_gradient, "precondition_rows_of", is_chosen)
+
+
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("count", [50, 10, 5])
 @pytest.mark.parametrize("has_bias", [True, False])
-def test_affine_equals_explicit_product(has_bias: bool, count: int, first: bool) -> None:
+@pytest.mark.parametrize("by_rows", [(), (7,), (12, 13), (7, 12, 13)])
+def test_affine_equals_explicit_product(
+    by_rows: tuple[int, ...],
+    has_bias: bool,
+    count: int,
+    first: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """What is added to the parameters is the product of the rows preconditioned one by one.
 
     If it is the first, it replaces what was there.
     """
+    choose(monkeypatch, by_rows)
     x, dy = rows(count, 12), rows(count, 7, 1)
     options = NaturalGradientOptions(rank=4), NaturalGradientOptions(rank=3)
     linear, bias = np.ones((7, 12), np.float32), np.ones(7, np.float32)
@@ -125,6 +144,35 @@ def test_affine_equals_explicit_product(has_bias: bool, count: int, first: bool)
 
     actual = np.hstack([linear, bias[:, None]]) if has_bias else linear
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("by_rows", [(), (4,)])
+def test_time_splice_equals_its_parts(
+    by_rows: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A splice gives what its parts give, whichever way the derivative is preconditioned."""
+    choose(monkeypatch, by_rows)
+    dy = rows(30, 4, 1)
+    splice = TimeSplice(rows(33, 6), (0, 3), len(dy))
+    wide = np.zeros((33, 8), np.float32)
+    for view in splice.products(wide):
+        view[:] = dy
+    expected, actual = np.zeros((2, 4, 12), np.float32)
+
+    for linear, spread in ((expected, None), (actual, (splice, wide))):
+        sides = AffinePreconditioner(NaturalGradientOptions(rank=3), NaturalGradientOptions(rank=2))
+        tape = Tape()
+        sides.record(tape, splice.parts, dy, linear, None, first=True, spread=spread)
+        tape.run()
+
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_narrow_sides_are_preconditioned_by_rows() -> None:
+    """Rows are preconditioned where they are few or narrow, else the gradient is."""
+    assert precondition_rows_of(400, 160, 80, other=3072)
+    assert not precondition_rows_of(400, 3072, 20, other=160)
+    assert precondition_rows_of(8, 3000, 20, other=512)
 
 
 def test_norm_of_rows_in_few_directions() -> None:

@@ -26,7 +26,9 @@ def spliced(h: np.ndarray) -> tuple[RowMatrix, np.ndarray]:
 def blocks(h: np.ndarray) -> tuple[RowMatrix, np.ndarray]:
     """Blocks of columns and a column of ones, and the same as one matrix."""
     parts = [random(ROWS, 3), random(ROWS, 2, seed=1)]
-    return ColumnBlocks(parts, ones=True), np.hstack([*parts, np.ones((ROWS, 1), np.float32)])
+    return ColumnBlocks(parts, last=np.ones(ROWS, np.float32)), np.hstack(
+        [*parts, np.ones((ROWS, 1), np.float32)]
+    )
 
 
 @pytest.mark.parametrize("make", [spliced, blocks])
@@ -39,7 +41,7 @@ def test_products(make, is_known: bool) -> None:
     expected = 2.0 * h.T @ matrix + 0.5 * out
     projected = np.empty((ROWS, HEIGHT), np.float32)
 
-    rows.times_transposed(w, projected)
+    rows.times(np.ascontiguousarray(w.T), projected)
     rows.transposed_times(h, out, alpha=2.0, beta=0.5)
 
     assert rows.dim == matrix.shape[1]

@@ -71,7 +71,8 @@ class OnlineNaturalGradient:
         self.options = options
         self._minibatches = 0
         self._w: Array | None = None  # (rank, dim)
-        self._ww: _Doubles | None = None  # W W^T, once it was asked for
+        self._transposed: Array | None = None  # W^T, contiguous, once it was asked for
+        self._ww: _Doubles | None = None  # W W^T, likewise
         self._d: _Doubles = np.zeros(0)  # (rank,)
         self._rho = 0.0
 
@@ -151,7 +152,9 @@ class OnlineNaturalGradient:
         """Sets h = x w^T, and moves the estimate by one step if it is time to; returns h^T h."""
         w = self._w
         assert w is not None
-        x.times_transposed(w, h)
+        if self._transposed is None:
+            self._transposed = np.ascontiguousarray(w.T)
+        x.times(self._transposed, h)
         gram = (h.T @ h).astype(np.float64)
         if self._is_updating():
             j = np.empty_like(w)
@@ -186,7 +189,7 @@ class OnlineNaturalGradient:
         if ill_conditioned or floored:
             new_w = _orthogonalized(new_w, root_e)
         self._w, self._d, self._rho = new_w, new_d, new_rho
-        self._ww = None
+        self._transposed = self._ww = None
 
     def _e(self, d: _Doubles, rho: float, dim: int) -> _Doubles:
         alpha = self.options.alpha

@@ -8,6 +8,7 @@ most of their numbers in common, are multiplied where they lie.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -15,6 +16,9 @@ import attrs
 import numpy as np
 
 from .blas import Array, gemm
+
+SUM_LENGTH = 1 << 16
+"""So many squares are added up in single precision."""
 
 
 class RowMatrix(Protocol):
@@ -24,8 +28,8 @@ class RowMatrix(Protocol):
     def dim(self) -> int:
         """Number of columns."""
 
-    def times_transposed(self, w: Array, out: Array) -> None:
-        """Computes out = X w^T; w: (rank, dim)."""
+    def times(self, factor: Array, out: Array) -> None:
+        """Computes out = X factor; factor: (dim, columns), out: (rows, columns), contiguous."""
 
     def transposed_times(
         self, h: Array, out: Array, *, alpha: float = 1.0, beta: float = 0.0
@@ -40,57 +44,71 @@ class RowMatrix(Protocol):
 
 
 class ColumnBlocks:
-    """A matrix in blocks of columns that lie apart in memory, perhaps with a last column of ones.
+    """A matrix in blocks of columns that lie apart in memory.
 
     Attributes:
         dim: Number of columns in all.
+        last: (rows,), the last column; or None, and the last block has it.
     """
 
-    def __init__(self, blocks: Sequence[Array], *, ones: bool = False) -> None:
-        """Puts blocks, each (rows, some columns), side by side."""
+    def __init__(self, blocks: Sequence[Array], *, last: Array | None = None) -> None:
+        """Puts blocks, each (rows, some columns), and perhaps a last column side by side."""
         starts = [0, *itertools.accumulate(block.shape[1] for block in blocks)]
         self._blocks = [
             (block, slice(start, end))
             for block, start, end in zip(blocks, starts, starts[1:], strict=False)
         ]
-        self._ones = ones
+        self.last = last
         self._columns = starts[-1]
-        self.dim = self._columns + ones
+        self.dim = self._columns + (last is not None)
 
-    def times_transposed(self, w: Array, out: Array) -> None:
-        """Computes out = X w^T; w: (rank, dim)."""
+    def times(self, factor: Array, out: Array) -> None:
+        """Computes out = X factor; factor: (dim, columns), out: (rows, columns), contiguous."""
         for number, (block, columns) in enumerate(self._blocks):
-            gemm(block, w[:, columns].T, out, beta=float(number > 0))
-        if self._ones:
-            out += w[:, self._columns]
+            gemm(block, factor[columns], out, beta=float(number > 0))
+        if self.last is not None:
+            out += self.last[:, None] * factor[-1]
 
     def transposed_times(
         self, h: Array, out: Array, *, alpha: float = 1.0, beta: float = 0.0
     ) -> None:
-        """Computes out = alpha h^T X + beta out; h: (rows, height), out: (height, dim).
-
-        If X has a column of ones that `out` lacks, it is left out.
-        """
+        """Computes out = alpha h^T X + beta out; out: (height, dim), or without the last column."""
         for block, columns in self._blocks:
             gemm(h.T, block, out[:, columns], alpha=alpha, beta=beta)
-        if self._ones and out.shape[1] == self.dim:
-            gemm(h.T, np.ones((len(h), 1), h.dtype), out[:, -1:], alpha=alpha, beta=beta)
+        if self.last is not None and out.shape[1] == self.dim:
+            gemm(h.T, self.last[:, None], out[:, -1:], alpha=alpha, beta=beta)
 
     def sum_of_squares(self) -> float:
         """tr(X X^T)."""
-        total = sum(float(np.vecdot(b, b).sum(dtype=np.float64)) for b, _ in self._blocks)
-        return total + (len(self._blocks[0][0]) if self._ones else 0.0)
+        total = sum(sum_of_squares(block) for block, _ in self._blocks)
+        return total if self.last is None else total + float(np.vdot(self.last, self.last))
+
+    def subtract(self, h: Array, w: Array, out: Array) -> ColumnBlocks:
+        """X - h w, of which all but the last column that is apart is written to `out`.
+
+        Args:
+            h: (rows, rank).
+            w: (rank, dim).
+            out: (rows, dim), or one column less if the last one is apart.
+        """
+        for block, columns in self._blocks:
+            part = out[:, columns]
+            np.copyto(part, block)
+            gemm(h, w[:, columns], part, alpha=-1.0, beta=1.0)
+        return ColumnBlocks([out], last=None if self.last is None else self.last - h @ w[:, -1])
 
     def sum_of_squared_differences(self, h: Array, w: Array) -> float:
         """tr(Y Y^T) of Y = X - h w."""
-        total = 0.0
-        for block, columns in self._blocks:
-            y = block.copy()
-            gemm(h, w[:, columns], y, alpha=-1.0, beta=1.0)
-            total += float(np.vecdot(y, y).sum(dtype=np.float64))
-        if self._ones:
-            total += float(np.square(1.0 - h @ w[:, -1]).sum(dtype=np.float64))
-        return total
+        return self.subtract(h, w, np.empty((len(h), self._columns), h.dtype)).sum_of_squares()
+
+
+def sum_of_squares(matrix: Array) -> float:
+    """The sum of the squares of the elements of a matrix, with rounding errors of few terms."""
+    if not matrix.flags.c_contiguous:
+        return float(np.vecdot(matrix, matrix).sum(dtype=np.float64))
+    flat = matrix.reshape(-1)
+    parts = (flat[start : start + SUM_LENGTH] for start in range(0, flat.size, SUM_LENGTH))
+    return math.fsum(float(np.dot(part, part)) for part in parts)
 
 
 @attrs.frozen(eq=False)
@@ -138,50 +156,51 @@ class TimeSplice:
         return [gap for gap in gaps if gap.size]
 
 
-class SplicedRows:
-    """The rows of a time splice as a matrix.
-
-    Attributes:
-        dim: Number of columns.
-    """
+class SplicedRows(ColumnBlocks):
+    """The rows of a time splice as a matrix, where most products are computed with x itself."""
 
     def __init__(self, splice: TimeSplice, memory: Array, *, spread: tuple[Array, Array]) -> None:
         """Prepares for products.
 
         Args:
             splice: The rows.
-            memory: (rows in, at least K times the rank), to work in.
-            spread: A matrix h, and what it is as S: see `TimeSplice`. For others S is made.
+            memory: (rows in, at least K times the columns of factors), to work in.
+            spread: A matrix h, and memory that holds what it is as S: see `TimeSplice`.
         """
+        super().__init__(splice.parts)
         self._splice = splice
         self._memory = memory
         self._spread = spread
-        self.dim = splice.x.shape[1] * len(splice.offsets)
 
-    def _wide(self, height: int) -> Array:
-        return self._memory[:, : height * len(self._splice.offsets)]
+    def times(self, factor: Array, out: Array) -> None:
+        """Computes out = X factor; factor: (dim, columns), out: (rows, columns), contiguous."""
+        columns, count = factor.shape[1], len(self._splice.offsets)
+        wide = self._memory[:, : columns * count]
+        side_by_side = factor.reshape(count, -1, columns).transpose(1, 0, 2)
+        gemm(self._splice.x, side_by_side.reshape(-1, columns * count), wide)
+        terms = [
+            wide[first : first + len(out), columns * k : columns * (k + 1)]
+            for k, first in enumerate(self._splice.offsets)
+        ]
+        np.add(terms[0], terms[1], out)
+        for term in terms[2:]:
+            out += term
 
-    def times_transposed(self, w: Array, out: Array) -> None:
-        """Computes out = X w^T; w: (rank, dim), contiguous."""
-        wide = self._wide(len(w))
-        gemm(self._splice.x, self._splice.by_row(w).T, wide)
-        first, *others = self._splice.products(wide)
-        out[:] = first
-        for product in others:
-            out += product
+    def spread(self) -> None:
+        """Puts h, which has changed, where S has other elements than zeros."""
+        h, wide = self._spread
+        for view in self._splice.products(wide):
+            view[:] = h
 
     def transposed_times(
         self, h: Array, out: Array, *, alpha: float = 1.0, beta: float = 0.0
     ) -> None:
         """Computes out = alpha h^T X + beta out; out: (height, dim), contiguous."""
         known, wide = self._spread
-        if h is not known:
-            wide = self._wide(h.shape[1])
-            for gap in self._splice.gaps(wide):
-                gap[:] = 0.0
-            for view in self._splice.products(wide):
-                view[:] = h
-        gemm(wide.T, self._splice.x, self._splice.by_row(out), alpha=alpha, beta=beta)
+        if h is known:
+            gemm(wide.T, self._splice.x, self._splice.by_row(out), alpha=alpha, beta=beta)
+        else:
+            super().transposed_times(h, out, alpha=alpha, beta=beta)
 
     def sum_of_squares(self) -> float:
         """tr(X X^T)."""
@@ -191,7 +210,3 @@ class SplicedRows:
             float(squares[first : first + rows].sum(dtype=np.float64))
             for first in self._splice.offsets
         )
-
-    def sum_of_squared_differences(self, h: Array, w: Array) -> float:
-        """tr(Y Y^T) of Y = X - h w."""
-        return ColumnBlocks(self._splice.parts).sum_of_squared_differences(h, w)

@@ -16,6 +16,9 @@ from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
 from ..row_matrices import ColumnBlocks, RowMatrix, SplicedRows, TimeSplice
 from ..tape import Array, Tape
 
+PASSES = 40
+"""Writing a preconditioned element takes as long as so many multiplications."""
+
 
 class Product(Protocol):
     """A product with some X."""
@@ -116,7 +119,8 @@ class AffinePreconditioner:
             G = s s' D^T X      T = W' G = s s' H'^T X      S = G W^T = s s' D^T H
 
         so that only the products that lead to G have many rows and many columns; T and S are
-        computed in the way that is less work.
+        computed in the way that is less work. Where X or D is narrow, it is less work yet to
+        precondition its rows: `precondition_rows_of` decides for each of them.
 
         Args:
             tape: Records the arithmetic.
@@ -146,27 +150,36 @@ class AffinePreconditioner:
         product: ProductMaker | None,
     ) -> None:
         """What `record` does with a tape of NumPy calls."""
-        x: RowMatrix = ColumnBlocks(xs, ones=bias is not None)
+        rows, ones = len(dy), tape.ones(len(dy))
+        x = ColumnBlocks(xs, last=None if bias is None else ones[0])
         derivative = ColumnBlocks([dy])
         rank_in, rank_out = self.input_side.rank(x.dim), self.output_side.rank(derivative.dim)
+        rows_in = rows_out = None
+        if precondition_rows_of(rows, derivative.dim, rank_out, other=x.dim):
+            rows_out = tape.scratch(rows, derivative.dim)
         if spread is not None:
             splice, wide = spread
-            width = max(rank_in, rank_out) * len(splice.offsets)
-            memory = tape.scratch(len(splice.x), width)
-            x = SplicedRows(splice, memory, spread=(dy, wide))
+            memory = tape.scratch(len(splice.x), rank_in * len(splice.offsets))
+            x = SplicedRows(splice, memory, spread=(dy if rows_out is None else rows_out, wide))
+        elif product is None and precondition_rows_of(rows, x.dim, rank_in, other=derivative.dim):
+            rows_in = tape.scratch(rows, x.dim - (bias is not None))
+        rank = (rank_in if rows_in is None else 0) + (rank_out if rows_out is None else 0)
         operands = _Operands(
             x=x,
             derivative=derivative,
             dy=dy,
-            ones=tape.ones(len(dy)),
-            h_in=tape.scratch(len(dy), rank_in),
-            h_out=tape.scratch(len(dy), rank_out),
-            left=tape.scratch(rank_out + rank_in, derivative.dim),
-            right=tape.scratch(rank_out + rank_in, x.dim),
+            h_in=tape.scratch(rows, rank_in),
+            h_out=tape.scratch(rows, rank_out),
+            rows_in=rows_in,
+            rows_out=rows_out,
+            left=tape.scratch(rank, derivative.dim),
+            right=tape.scratch(rank, x.dim),
             linear=linear,
             bias=bias,
             first=first,
-            product=x.transposed_times if product is None else product(tape, dy),
+            product=None
+            if product is None
+            else product(tape, dy if rows_out is None else rows_out),
         )
         tape.call(self._run, operands)
 
@@ -174,36 +187,51 @@ class AffinePreconditioner:
         w_in, scale = self.input_side.factor(o.x, o.h_in)
         w_out, scale_out = self.output_side.factor(o.derivative, o.h_out)
         scale *= scale_out
+        x, dy = o.x, o.dy
+        if o.rows_in is not None:
+            x, w_in = x.subtract(o.h_in, w_in, o.rows_in), w_in[:0]
+        if o.rows_out is not None:
+            o.derivative.subtract(o.h_out, w_out, o.rows_out)
+            dy, w_out = o.rows_out, w_out[:0]
+            if isinstance(x, SplicedRows):
+                x.spread()
         beta = 0.0 if o.first else 1.0
-        o.product(o.dy, o.linear, alpha=scale, beta=beta)
+        compute = x.transposed_times if o.product is None else o.product
+        compute(dy, o.linear, alpha=scale, beta=beta)
         if o.bias is not None:
-            total = scale * (o.ones @ o.dy)[0]
+            assert x.last is not None
+            total = scale * (x.last @ dy)
             o.bias[:] = total if o.first else o.bias + total
+        if not len(o.right):
+            return
         # The rows of right are T - (T W^T) W and W, those of left are W' and S^T.
         split, columns = len(w_out), o.linear.shape[1]
         t, s = o.right[:split], o.left[split:]
-        self._set_t(o, w_out, scale, t)
-        self._set_s(o, w_in, scale, s)
-        gemm(t @ w_in.T, w_in, t, alpha=-1.0, beta=1.0)
+        if len(t):
+            self._set_t(o, x, w_out, scale, t)
+        if len(s):
+            self._set_s(o, dy, w_in, scale, s)
+        if len(t) and len(s):
+            gemm(t @ w_in.T, w_in, t, alpha=-1.0, beta=1.0)
         o.right[split:], o.left[:split] = w_in, w_out
         gemm(o.left.T, o.right[:, :columns], o.linear, alpha=-1.0, beta=1.0)
         if o.bias is not None:
             np.subtract(o.bias, o.right[:, -1] @ o.left, o.bias)
 
-    def _set_t(self, o: _Operands, w_out: Array, scale: float, t: Array) -> None:
+    def _set_t(self, o: _Operands, x: RowMatrix, w_out: Array, scale: float, t: Array) -> None:
         """Sets T: (rank on the output side, columns of X)."""
         if not (o.first and len(o.linear) < len(o.dy)):
-            o.x.transposed_times(o.h_out, t, alpha=scale)
+            x.transposed_times(o.h_out, t, alpha=scale)
             return
         gemm(w_out, o.linear, t[:, : o.linear.shape[1]])
         if o.bias is not None:
             t[:, -1] = w_out @ o.bias
 
-    def _set_s(self, o: _Operands, w_in: Array, scale: float, s: Array) -> None:
+    def _set_s(self, o: _Operands, dy: Array, w_in: Array, scale: float, s: Array) -> None:
         """Sets S^T: (rank on the input side, output_dim)."""
         columns = o.linear.shape[1]
         if not (o.first and columns < len(o.dy)):
-            gemm(o.h_in.T, o.dy, s, alpha=scale)
+            gemm(o.h_in.T, dy, s, alpha=scale)
             return
         gemm(w_in[:, :columns], o.linear.T, s)
         if o.bias is not None:
@@ -212,20 +240,37 @@ class AffinePreconditioner:
 
 @attrs.frozen(kw_only=True, eq=False)
 class _Operands:
-    """What a preconditioner works on and with; the names are those of `record`."""
+    """What a preconditioner works on and with; the names are those of `record`.
 
-    x: RowMatrix
-    derivative: RowMatrix
+    `rows_in` and `rows_out` are memory for preconditioned rows, or None where the gradient is
+    preconditioned from that side.
+    """
+
+    x: ColumnBlocks
+    derivative: ColumnBlocks
     dy: Array
-    ones: Array
     h_in: Array
     h_out: Array
+    rows_in: Array | None
+    rows_out: Array | None
     left: Array
     right: Array
     linear: Array
     bias: Array | None
     first: bool
-    product: Product
+    product: Product | None
+
+
+def precondition_rows_of(rows: int, dim: int, rank: int, *, other: int) -> bool:
+    """Whether preconditioning rows is less work than preconditioning the gradient.
+
+    Args:
+        rows: How many rows there are.
+        dim: Columns of the matrix that is to be preconditioned.
+        rank: Of the estimate of its Fisher matrix.
+        other: Columns of the matrix on the other side, so that the gradient is (dim, other).
+    """
+    return rows * dim * (rank + PASSES) < rank * other * (min(rows, dim) + dim)
 
 
 def in_out_options(component: object) -> tuple[NaturalGradientOptions, NaturalGradientOptions]:
