@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 
 import attrs
@@ -10,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+
+NEARLY_A_PEAK = 0.97
+"""The part of the lower bound that is about as much."""
 
 
 @attrs.frozen(kw_only=True, eq=False, slots=False)
@@ -31,74 +32,73 @@ class Blocks:
     end: Ints
 
     @cached_property
-    def live_bytes(self) -> Ints:
-        """(times,) int64, the bytes that are needed from each time on to the next."""
-        if not len(self.block):
-            return np.zeros(1, dtype=np.int64)
-        size = self.sizes[self.block]
-        # Exact: sums of bytes are far below 2**53.
-        changes = np.bincount(self.begin, size, int(self.end.max()) + 1)
-        changes -= np.bincount(self.end, size, len(changes))
-        live: Ints = np.cumsum(changes).astype(np.int64)
-        return live
+    def _events(self) -> tuple[Ints, Ints]:
+        """What happens, in order: the span that begins, or ~span for one that ends; and when.
+
+        What ends at a time is given back before what begins is taken.
+        """
+        number = len(self.block)
+        bits = number.bit_length()
+        spans = np.arange(number)
+        # Sorting numbers that hold time and span together is faster than sorting indirectly.
+        ends, begins = self.end << bits + 1, (self.begin << bits + 1) + (1 << bits)
+        keys = np.concatenate([ends + spans, begins + spans])
+        keys.sort()
+        is_begin = keys >> bits & 1
+        return (keys & (1 << bits) - 1) ^ is_begin - 1, keys >> bits + 1
+
+    @property
+    def events_around_peak(self) -> tuple[Ints, Ints]:
+        """What happens after the peak, and what happened up to it, from there back.
+
+        Both are int64: block for one that is needed from then on, in this direction, and ~block for
+        one that no longer is.
+        """
+        events, times = self._events
+        blocks = np.concatenate([self.block, ~self.block[::-1]])[events]
+        first = np.searchsorted(times, self.peak, side="right")
+        return blocks[first:], ~blocks[:first][::-1]
+
+    @cached_property
+    def moments(self) -> tuple[Ints, Ints]:
+        """When something begins or ends, and the bytes that are needed from then on; (T,) int64."""
+        events, times = self._events
+        sizes = self.sizes[self.block]
+        load = np.cumsum(np.concatenate([sizes, -sizes[::-1]])[events])
+        is_last = np.append(times[1:] != times[:-1], [True] * len(times[:1]))
+        return times[is_last], load[is_last]
 
     @cached_property
     def lower_bound(self) -> int:
         """The largest sum of the sizes of blocks that are needed at the same time, in bytes."""
-        return int(self.live_bytes.max())
+        return int(self.moments[1].max(initial=0))
 
     @cached_property
     def peak(self) -> int:
         """The first time at which so many bytes are needed."""
-        return int(self.live_bytes.argmax())
+        times, load = self.moments
+        return int(times[load.argmax()])
 
-    def other_peaks(self, least: float) -> Iterator[int]:
-        """Returns times, other than the peak, at which about as many bytes are needed.
+    @property
+    def stack(self) -> Ints:
+        """(S,) int64, the spans that the peak is in, in the order in which they are stacked.
 
-        Args:
-            least: The part of the lower bound that is needed at least. Of neighbouring times that
-                is the one at which most bytes are.
+        Those that end last come first. But those that began when about as many bytes were needed
+        come after all others: what they follow then is in one piece, too.
         """
-        near = np.flatnonzero(self.live_bytes >= least * self.lower_bound)
-        for times in np.split(near, np.flatnonzero(np.diff(near) > 1) + 1):
-            highest = int(times[self.live_bytes[times].argmax()])
-            if highest != self.peak:
-                yield highest
-
-    def spans_at(self, time: int) -> Bools:
-        """Returns the spans that a time is in, (P,) bool."""
-        spans: Bools = (self.begin <= time) & (self.end > time)
-        return spans
-
-    def stack_at(self, time: int) -> Ints:
-        """Returns the blocks that are needed at a time, those that are needed longest first."""
-        (spans,) = self.spans_at(time).nonzero()
-        stack: Ints = self.block[spans[np.lexsort((self.begin[spans], -self.end[spans]))]]
+        times, load = self.moments
+        near = times[(load >= NEARLY_A_PEAK * self.lower_bound).argmax()]
+        (spans,) = ((self.begin <= self.peak) & (self.end > self.peak)).nonzero()
+        begin = self.begin[spans]
+        stack: Ints = spans[np.lexsort((begin, -self.end[spans], begin > near))]
         return stack
 
     @cached_property
-    def num_spans(self) -> Ints:
-        """(B,) int64, the number of spans of each block."""
-        counts: Ints = np.bincount(self.block, minlength=len(self.sizes))
-        return counts
-
-    @cached_property
-    def met_by_several(self) -> dict[int, list[int]]:
-        """For each block with several spans, those that are needed at some time when it is."""
-        spans = np.flatnonzero(self.num_spans[self.block] > 1)
-        if not len(spans):
-            return {}
-        begin, end = self.begin[spans, None], self.end[spans, None]
-        number, other = np.nonzero((begin < self.end) & (end > self.begin))
-        pairs = np.unique(self.block[spans[number]] * len(self.sizes) + self.block[other])
-        block, met = divmod(pairs, len(self.sizes))
-        blocks, begins = np.unique(block, return_index=True)
-        others: list[int] = met.tolist()
-        stops = [*begins[1:].tolist(), len(others)]
-        return {
-            each: others[start:stop]
-            for each, start, stop in zip(blocks.tolist(), begins.tolist(), stops, strict=True)
-        }
+    def spans_of_several(self) -> Ints:
+        """(Q,) int64, the spans of blocks that have more than one, by block and begin."""
+        counts = np.bincount(self.block)
+        spans = np.flatnonzero((counts > 1)[self.block])
+        return spans[np.lexsort((self.begin[spans], self.block[spans]))]
 
 
 @attrs.frozen(kw_only=True, eq=False)

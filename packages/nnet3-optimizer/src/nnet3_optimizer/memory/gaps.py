@@ -1,102 +1,129 @@
-"""The free stretches of an arena without end."""
+"""The free stretches of an arena."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 
 Stretch = tuple[int, int]
 """Begin and end, in bytes."""
 
+_NO_GAP = -1
+
 
 class Gaps:
-    """The free stretches of an arena.
+    """The free stretches of an arena, which grows only where nothing fits below its ceiling.
 
     Most blocks are of few sizes. A stretch that was given back is kept by its size for the next
     block of that size; only when one is missing are stretches joined with their neighbours.
+
+    From a gap under the ceiling the upper end is taken, from others the lower one: in a chain,
+    where each is needed until the next one is there, they lie at either end in turn, and the room
+    that is left is in one piece.
 
     Attributes:
         kept: For each size where the stretches begin that were given back. To give one back is to
             append it, and any may be taken.
     """
 
-    def __init__(self, begin: int) -> None:
-        """Makes the arena free from `begin` on."""
-        self._starts: list[int] = [begin]
-        self._stops: list[float] = [float("inf")]
+    def __init__(self, ceiling: int) -> None:
+        """Makes the arena free from the ceiling on."""
         self.kept: defaultdict[int, list[int]] = defaultdict(list)
+        self._ceiling = ceiling
+        self._top = ceiling
+        """All is free from there on."""
+        self._stop_of: dict[int, int] = {}
+        """Where the gaps below begin, and where each of them ends."""
+        self._start_of: dict[int, int] = {}
+        """The same the other way round: a neighbour is found without looking for it."""
 
-    def take(self, size: int, clear_of: Sequence[Stretch] = ()) -> int:
-        """Takes a stretch, as tight as possible, and returns where it begins.
-
-        Args:
-            size: Its size.
-            clear_of: Stretches that it must not meet, by begin.
-        """
-        exact = self.kept[size]
-        if exact and not clear_of:
-            return exact.pop()
-        gap, place = self._tightest(size, clear_of)
-        if gap == len(self._starts) - 1 and any(self.kept.values()):
-            # Before the arena grows.
+    def take(self, size: int) -> int:
+        """Takes a stretch, as tight as possible, and returns where it begins."""
+        gap = self._tightest(size)
+        if gap == _NO_GAP:
             self._join()
-            gap, place = self._tightest(size, clear_of)
+            gap = self._tightest(size)
+        if gap == _NO_GAP:
+            return self._grow(size)
+        stop = self._stop_of[gap]
+        place = stop - size if stop == self._ceiling else gap
         self._cut(gap, place, size)
         return place
 
-    def _tightest(self, size: int, clear_of: Sequence[Stretch]) -> tuple[int, int]:
-        """Returns the tightest gap that a stretch fits into, and where it begins there."""
-        best, tightest, place = -1, float("inf"), 0
-        for gap, (start, stop) in enumerate(zip(self._starts, self._stops, strict=True)):
-            room = stop - start
-            if room < size or (best >= 0 and room >= tightest):
-                continue
-            begin = _first_clear(start, size, clear_of) if clear_of else start
-            if begin + size <= stop:
-                best, tightest, place = gap, room, begin
-                if room == size:
-                    break
-        return best, place
+    def take_clear(self, size: int, clear_of: Sequence[Stretch]) -> int:
+        """Takes a stretch that meets none of others, as tight as possible.
+
+        Args:
+            size: Its size.
+            clear_of: The others, by begin.
+        """
+        self._join()
+        best, tightest, place = _NO_GAP, math.inf, _first_clear(self._top, size, clear_of)
+        for start, stop in self._stop_of.items():
+            if size <= stop - start < tightest:
+                begin = _first_clear(start, size, clear_of)
+                if begin + size <= stop:
+                    best, tightest, place = start, stop - start, begin
+        if best == _NO_GAP:
+            self._cut_top(place, size)
+        else:
+            self._cut(best, place, size)
+        return place
 
     def take_at(self, start: int, size: int) -> None:
         """Takes the bytes start, ..., start + size - 1, which must be free."""
         self._join()
-        self._cut(bisect_right(self._starts, start) - 1, start, size)
+        for gap, stop in self._stop_of.items():
+            if gap <= start < stop:
+                self._cut(gap, start, size)
+                self._top = max(self._top, start + size)
+                return
+        self._cut_top(start, size)
+
+    def _tightest(self, size: int) -> int:
+        """Returns where the tightest gap begins that a stretch fits into."""
+        best, tightest = _NO_GAP, math.inf
+        for start, stop in self._stop_of.items():
+            if size <= stop - start < tightest:
+                best, tightest = start, stop - start
+        return best
+
+    def _grow(self, size: int) -> int:
+        """Takes a stretch from the top, or from a gap under it on."""
+        place = self._start_of.pop(self._top, self._top)
+        self._stop_of.pop(place, None)
+        self._top = place + size
+        return place
+
+    def _add(self, start: int, stop: int) -> None:
+        self._stop_of[start] = stop
+        self._start_of[stop] = start
 
     def _cut(self, gap: int, start: int, size: int) -> None:
         """Takes bytes out of a gap."""
-        begin, stop = self._starts[gap], self._stops[gap]
-        if start == begin:
-            if start + size == stop:
-                del self._starts[gap], self._stops[gap]
-            else:
-                self._starts[gap] = start + size
-            return
-        self._stops[gap] = start
+        stop = self._stop_of.pop(gap)
+        del self._start_of[stop]
+        if gap < start:
+            self._add(gap, start)
         if start + size < stop:
-            self._starts.insert(gap + 1, start + size)
-            self._stops.insert(gap + 1, stop)
+            self._add(start + size, stop)
+
+    def _cut_top(self, start: int, size: int) -> None:
+        """Takes bytes that lie above all gaps."""
+        if self._top < start:
+            self._add(self._top, start)
+        self._top = start + size
 
     def _join(self) -> None:
         """Puts what was given back among the gaps, joined with its neighbours."""
-        starts, stops = self._starts, self._stops
+        stop_of, start_of = self._stop_of, self._start_of
         for size, kept in self.kept.items():
             for start in kept:
-                stop = start + size
-                at = bisect_left(starts, start)
-                joins_before = at > 0 and stops[at - 1] == start
-                joins_after = at < len(starts) and starts[at] == stop
-                if joins_before and joins_after:
-                    stops[at - 1] = stops[at]
-                    del starts[at], stops[at]
-                elif joins_before:
-                    stops[at - 1] = stop
-                elif joins_after:
-                    starts[at] = start
-                else:
-                    starts.insert(at, start)
-                    stops.insert(at, stop)
+                stop = stop_of.pop(start + size, start + size)
+                start = start_of.pop(start, start)
+                stop_of[start] = stop
+                start_of[stop] = start
         self.kept.clear()
 
 

@@ -71,8 +71,9 @@ def matrix_bytes(matrices: Table) -> Bytes:
 
 def compressed_bytes(matrix: npt.NDArray[np.integer], compression_type: int) -> int:
     """Returns the size of a compressed matrix, given (rows, cols); rows are whole bytes."""
-    rows, cols = (int(size) for size in matrix)
-    return rows * -(-cols * COMPRESSED_BITS[compression_type] // 8)
+    rows, cols = matrix.tolist()
+    size: int = rows * -(-cols * COMPRESSED_BITS[compression_type] // 8)
+    return size
 
 
 def _changes(tables: _Tables, commands: Table) -> Bytes:
@@ -136,10 +137,13 @@ def holdings(computation: NnetComputation) -> Holdings:
     is_plain &= np.bincount(matrix[gives], minlength=number) <= 1
     is_plain[matrix[~takes & ~gives]] = False
     is_plain[matrix_of[commands[at[opcode == SwapMatrix.OPCODE], _OPERAND + 1]]] = False
-    holder = _Holder(computation)
-    rest = ~is_plain[matrix]
-    if rest.any():
-        holder.run(zip(*(each[rest].tolist() for each in (at, opcode, matrix)), strict=True))
+    sizes = matrix_bytes(computation.matrices)
+    holder = _Holder(computation, sizes)
+    rest = np.flatnonzero(~is_plain[matrix])
+    if len(rest):
+        second = commands[at[rest], _OPERAND + 1]
+        columns = (at[rest], opcode[rest], matrix[rest], second)
+        holder.run(zip(*(each.tolist() for each in columns), strict=True))
     block, begin, end = np.array(holder.spans, dtype=np.int64).reshape(-1, 3).T
 
     takes &= is_plain[matrix]
@@ -153,9 +157,7 @@ def holdings(computation: NnetComputation) -> Holdings:
     compressed_block[list(holder.compressed_block)] = list(holder.compressed_block.values())
     matrix_block[plain] = numbers
     return Holdings(
-        bytes=np.concatenate(
-            [np.array(holder.sizes, np.int64), matrix_bytes(computation.matrices[plain])]
-        ),
+        bytes=np.concatenate([np.array(holder.sizes, np.int64), sizes[plain]]),
         matrix_block=matrix_block,
         compressed_block=compressed_block,
         block=np.concatenate([block, numbers]),
@@ -167,22 +169,21 @@ def holdings(computation: NnetComputation) -> Holdings:
 class _Holder:
     """Walks through the commands that take and give back memory."""
 
-    def __init__(self, computation: NnetComputation) -> None:
+    def __init__(self, computation: NnetComputation, matrix_sizes: Bytes) -> None:
         self._computation = computation
+        self._matrix_sizes = matrix_sizes
         self.sizes: list[int] = []
         self.spans: list[tuple[int, int, int]] = []
         self.held: dict[int, tuple[int, int]] = {}
         self.matrix_block: dict[int, int] = {}
         self.compressed_block: dict[int, int] = {}
 
-    def run(self, events: Iterable[tuple[int, int, int]]) -> None:
-        """Goes through commands: position, opcode and matrix of each."""
+    def run(self, events: Iterable[tuple[int, int, int, int]]) -> None:
+        """Goes through commands: position, opcode, matrix and second operand of each."""
         matrices, submatrices = self._computation.matrices, self._computation.submatrices
-        table = self._computation.command_table
-        for at, opcode, matrix in events:
-            second = int(table[at, _OPERAND + 1])
-            rows, cols = matrices[matrix].tolist()
-            size = rows * cols * FLOAT_BYTES
+        sizes: list[int] = self._matrix_sizes.tolist()
+        for at, opcode, matrix, second in events:
+            size = sizes[matrix]
             if opcode in _TAKING:
                 if matrix not in self.held:
                     self._take(self.matrix_block, matrix, size, at)
@@ -201,7 +202,7 @@ class _Holder:
                 else:
                     self._take(self.matrix_block, matrix, size, at)
         for matrix in list(self.held):
-            self._give_back(matrix, len(table))
+            self._give_back(matrix, len(self._computation.command_table))
 
     def _give_back(self, matrix: int, at: int) -> None:
         block, begin = self.held.pop(matrix)

@@ -31,15 +31,15 @@ def place_one_by_one(blocks: Blocks) -> Packing:
 
 def _order(blocks: Blocks) -> Ints:
     """Returns the blocks in the order in which they are placed."""
-    number, live = len(blocks.sizes), np.append(blocks.live_bytes, 0)
+    number, (times, load) = len(blocks.sizes), blocks.moments
     loads, ends = np.zeros((2, number), dtype=np.int64)
-    begins = np.full(number, len(live))
+    begins = np.full(number, times[-1])
     np.minimum.at(begins, blocks.block, blocks.begin)
     np.maximum.at(ends, blocks.block, blocks.end)
-    spans = np.stack([blocks.begin, blocks.end], axis=1).ravel()
-    np.maximum.at(loads, blocks.block, np.maximum.reduceat(live, spans)[::2])
+    spans = np.searchsorted(times, np.stack([blocks.begin, blocks.end], axis=1).ravel())
+    np.maximum.at(loads, blocks.block, np.maximum.reduceat(load, spans)[::2])
     place = np.full(number, number)
-    stack = blocks.stack_at(blocks.peak)
+    stack = blocks.block[blocks.stack]
     place[stack] = np.arange(len(stack))
     order: Ints = np.lexsort((begins - ends, -loads, place))
     return order
