@@ -4,10 +4,11 @@
     python benchmarks/execute.py --network tdnnf --threads 1
     python benchmarks/execute.py --peer PyTorch --peer "ONNX Runtime"
 
-Each figure is measured in a process of its own with as many threads of the matrix library. A
-training step is forward and backward pass with natural gradient and the change of the parameters;
-the mean is taken over four steps after the first ten, of which one updates the estimates of the
-Fisher matrices, as in a long training run. (During the first ten steps of a run, all do.)
+Each figure is measured in a process of its own with as many threads of the matrix library; ours
+for inference are those of `ParallelComputer`. A training step is forward and backward pass with
+natural gradient and the change of the parameters; the mean is taken over four steps after the first
+ten, of which one updates the estimates of the Fisher matrices, as in a long training run. (During
+the first ten steps of a run, all do.)
 
 Kaldi's figures are those of `kaldi.py`, scaled to this machine by a product of NumPy's that is
 timed before and after each line: a ratio of 1 means as fast as Kaldi on the same machine, less is
@@ -26,13 +27,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import attrs
 import numpy as np
 from kaldi import REQUESTS, execution_ms, product_gflops
 from networks import BENCHMARKS
 from nnet3_optimizer import CachingCompiler
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer, ParallelComputer
 from peers.runners import PEERS, missing
 from workload import CLOCKS, Workload, flat
 
@@ -60,17 +62,28 @@ class Case:
 
 def measure_ours(work: Workload, clock: Callable[[], float]) -> list[float]:
     """Milliseconds, number of calls of a run, and megabytes of matrices and scratch."""
+    run, computer = training_step(work) if work.is_training else inference(work)
+    milliseconds = work.time(run, clock)
+    return [milliseconds, computer.num_calls, computer.memory_bytes / 1e6]
+
+
+def inference(work: Workload) -> tuple[Callable[[], object], ParallelComputer]:
+    """A run with as many threads as the matrix library has, and what runs."""
+    computer = ParallelComputer(work.nnet, CachingCompiler(work.nnet).compile, work.request)
+    return partial(computer.forward, flat(work.inputs)), computer
+
+
+def training_step(work: Workload) -> tuple[Callable[[], object], NnetComputer]:
+    """A step, and what runs."""
     device, computer = make_computer(work)
     inputs, derivatives = flat(work.inputs), flat(work.derivatives)
 
     def run() -> None:
         computer.forward(inputs)
-        if work.is_training:
-            computer.backward(derivatives)
-            device.take_step()
+        computer.backward(derivatives)
+        device.take_step()
 
-    milliseconds = work.time(run, clock)
-    return [milliseconds, computer.num_calls, computer.memory_bytes / 1e6]
+    return run, computer
 
 
 def make_computer(work: Workload) -> tuple[DeviceNnet, NnetComputer]:

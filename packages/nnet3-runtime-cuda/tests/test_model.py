@@ -300,6 +300,51 @@ def test_threads_share_a_model() -> None:
         np.testing.assert_array_equal(one, many)
 
 
+class TestSeveralThreads:
+    """Chunks on several threads of the model."""
+
+    @pytest.mark.parametrize("count", [1, 10, 11, 33])
+    def test_chunks_side_by_side(self, count: int) -> None:
+        """The output of several threads is that of one, bit by bit."""
+        alone, shared = (Model(network(TDNN), threads=threads) for threads in (1, 3))
+        for model in (alone, shared):
+            model.compute(frames(40), frames_per_chunk=10)
+
+        np.testing.assert_array_equal(
+            shared.compute(frames(count), frames_per_chunk=10),
+            alone.compute(frames(count), frames_per_chunk=10),
+        )
+
+    @pytest.mark.parametrize("chunk_size", [-1, 10, 7])
+    def test_vectors(self, chunk_size: int) -> None:
+        """So are vectors."""
+        alone, shared = (Model(network(POOLING), threads=threads) for threads in (1, 2))
+        options = {"chunk_size": chunk_size, "min_chunk_size": 5}
+
+        np.testing.assert_array_equal(
+            shared.xvector(frames(34), **options), alone.xvector(frames(34), **options)
+        )
+
+    def test_error_of_a_chunk(self) -> None:
+        """The error is that of the first chunk that fails."""
+        model = Model(network(WITH_IVECTOR), threads=2)
+
+        with pytest.raises(RunError, match="no online i-vector for frame 74"):
+            model.compute(frames(500), online_ivectors=np.zeros((1, 2)), online_ivector_period=1)
+
+    def test_many_callers(self) -> None:
+        """Several callers, of whom one at a time gets the threads, get what one gets."""
+        model = Model(network(TDNN), threads=2)
+        utterances = [frames(20 + n % 7, seed=n) for n in range(40)]
+        expected = [model.compute(utterance, frames_per_chunk=5) for utterance in utterances]
+
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda u: model.compute(u, frames_per_chunk=5), utterances))
+
+        for one, many in zip(expected, found, strict=True):
+            np.testing.assert_array_equal(one, many)
+
+
 def test_load(tmp_path: Path) -> None:
     """A path or an open file; errors name the file."""
     write_nnet(network(TDNN), tmp_path / "final.raw")

@@ -81,6 +81,48 @@ def test_errors_are_raised(guilty: int) -> None:
     assert sorted(done[1:]) == [2, 3]
 
 
+def test_side_by_side() -> None:
+    """Tasks run on all threads, in any number, and what they return is in their order."""
+    workers, meeting = Workers(2), threading.Barrier(2)
+
+    def meet(number: int) -> int:
+        meeting.wait(timeout=10.0)
+        return number
+
+    assert workers.side_by_side([partial(meet, number) for number in range(6)]) == list(range(6))
+    assert workers.side_by_side([partial(int, "1")]) == [1]
+    assert workers.side_by_side([]) == []
+
+
+def test_first_error_side_by_side() -> None:
+    """The error of the first task that raised one is raised; those far behind are not begun."""
+    workers, begun = Workers(2), []
+
+    def task(number: int) -> None:
+        begun.append(number)
+        if number >= 3:
+            raise ValueError(f"task {number}")
+
+    for _ in range(20):
+        with pytest.raises(ValueError, match="task 3"):
+            workers.side_by_side([partial(task, number) for number in range(50)])
+        assert {0, 1, 2, 3} <= set(begun) <= {0, 1, 2, 3, 4}
+        begun.clear()
+
+
+def test_interruption_side_by_side() -> None:
+    """What is no Exception is raised, too, and workers go on."""
+    workers = Workers(2)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        workers.side_by_side([int, interrupt, int])
+
+    assert workers.side_by_side([int]) == [0]
+
+
 def test_threads_end_with_their_owner() -> None:
     """Workers end when they are closed, and when nobody holds them any more."""
     workers = Workers(3)

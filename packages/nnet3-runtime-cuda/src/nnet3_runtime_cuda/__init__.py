@@ -12,6 +12,7 @@ from nnet3_runtime_cuda.errors import (
     UnsupportedComponentError,
 )
 from nnet3_runtime_cuda.model import Model, load
+from nnet3_runtime_cuda.parallel import ParallelComputer
 from nnet3_runtime_cuda.training import (
     DenseTargets,
     ExampleInput,
@@ -39,6 +40,7 @@ __all__ = [
     "Model",
     "NnetComputer",
     "Objective",
+    "ParallelComputer",
     "RunError",
     "SparsePosteriors",
     "TableError",

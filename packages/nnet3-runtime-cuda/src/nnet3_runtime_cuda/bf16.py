@@ -18,6 +18,7 @@ from .errors import DeviceError
 from .machine import Machine
 from .scratch import Scratch
 from .tape import Array, Tape
+from .workers import Workers
 
 FEWEST_ROWS = 16
 """Products with fewer rows gain nothing."""
@@ -47,9 +48,9 @@ class Bf16Machine(Machine):
             raise DeviceError(f"device 'cpu' computes in 'bf16' only with {lacking}")
         self._rounded: dict[tuple[int, tuple[int, ...], tuple[int, ...]], tuple[Array, Array]] = {}
 
-    def tape(self, dtype: npt.DTypeLike = np.float32) -> Tape:
-        """A tape with scratch memory of its own."""
-        return Bf16Tape(self, dtype)
+    def tape(self, dtype: npt.DTypeLike = np.float32, *, is_alone: bool = False) -> Tape:
+        """A tape with scratch memory of its own; see `Machine.tape`."""
+        return Bf16Tape(self, dtype, None if is_alone else self.workers)
 
     def rounded(self, parameters: Array) -> Array:
         """Fixed parameters in bfloat16: a copy, made once, of the same layout."""
@@ -74,8 +75,8 @@ class Bf16Tape(Tape):
     # Rounding what tiles put together would lose more than rounding the input.
     gains_by_tiles = False
 
-    def __init__(self, machine: Bf16Machine, dtype: npt.DTypeLike) -> None:
-        super().__init__(np, dtype, Scratch(np), machine.workers)
+    def __init__(self, machine: Bf16Machine, dtype: npt.DTypeLike, workers: Workers | None) -> None:
+        super().__init__(np, dtype, Scratch(np), workers)
         self._machine = machine
 
     def matmul(

@@ -13,7 +13,7 @@ from nnet3_descriptors import Nnet
 from .cuda.platform import Platform
 from .device import DeviceNnet
 from .errors import RunError
-from .lowering import Port, Segment, lower
+from .lowering import Segment, lower
 from .running import running
 from .tape import Array
 
@@ -47,17 +47,19 @@ class NnetComputer:
         """Binds a computation.
 
         Args:
-            nnet: The network, or a network on a device: the arguments below do not count then.
+            nnet: The network, or a network on a device, which knows the device and its threads.
             computation: What is to be run.
             device: "cpu", "cuda", "cuda:<number>", or a platform that is open.
             threads: How many threads element-wise work runs on, on the processor; None for as many
-                as the BLAS library uses, but at most 4. Results do not depend on it.
+                as the BLAS library uses, but at most 4. Results do not depend on it. With a network
+                on a device, 1 keeps all work on the thread that asks, so that other computers of
+                the network can run beside this one; any other number does not count.
         """
         if not isinstance(nnet, DeviceNnet):
             nnet = DeviceNnet(nnet, device=device, threads=threads)
         self.device_nnet = nnet
         self._computation = computation
-        self._program = lower(self.device_nnet, computation)
+        self._program = lower(self.device_nnet, computation, is_alone=threads == 1)
         self._next = 0
         self._ran_forward = False
         self.memory_bytes = self._program.memory_bytes
@@ -153,7 +155,8 @@ class NnetComputer:
         self, segment: Segment, given: Mapping[str, npt.ArrayLike], what: str
     ) -> dict[str, FloatArray]:
         transfer = self._program.transfer
-        arrays = _checked(segment.inputs, given, what, transfer.taken)
+        shapes = {port.node: port.view.shape for port in segment.inputs}
+        arrays = checked_arrays(shapes, given, what, transfer.taken)
         for port, array in zip(segment.inputs, arrays, strict=True):
             transfer.put(array, port.view)
         with running():
@@ -164,18 +167,23 @@ class NnetComputer:
         return {port.node: transfer.get(port.view, on_device=on_device) for port in segment.outputs}
 
 
-def _checked(
-    ports: tuple[Port, ...],
+def checked_arrays(
+    expected: Mapping[str, tuple[int, ...]],
     given: Mapping[str, npt.ArrayLike],
     what: str,
     taken: Callable[[Any], Any],
 ) -> list[Any]:
-    """The given arrays in the order of the ports.
+    """The given arrays in the order in which they are expected.
+
+    Args:
+        expected: The shape for each node.
+        given: By node.
+        what: What they are called in messages.
+        taken: Makes an array of what is given; see `Transfer`.
 
     Raises:
         RunError: see `NnetComputer.forward`.
     """
-    expected = {port.node: port.view.shape for port in ports}
     for name in given:
         if name not in expected:
             known = ", ".join(f"'{node}'" for node in expected) or "none"
@@ -183,11 +191,12 @@ def _checked(
     for name, shape in expected.items():
         if name not in given:
             raise RunError(f"{what} '{name}' is missing; expected an array of shape {shape}")
-    return [_checked_array(port, taken(given[port.node]), what) for port in ports]
+    return [
+        _checked_array(name, shape, taken(given[name]), what) for name, shape in expected.items()
+    ]
 
 
-def _checked_array(port: Port, array: Any, what: str) -> Any:
-    name, shape = port.node, port.view.shape
+def _checked_array(name: str, shape: tuple[int, ...], array: Any, what: str) -> Any:
     if array.dtype.kind not in "fiu":
         raise RunError(f"{what} '{name}': expected real numbers, found {array.dtype}")
     if array.shape != shape:

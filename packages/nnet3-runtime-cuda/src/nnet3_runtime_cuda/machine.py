@@ -32,9 +32,14 @@ class Machine:
         """Runs element-wise work on so many threads."""
         self.workers = Workers(threads) if threads > 1 else None
 
-    def tape(self, dtype: npt.DTypeLike = np.float32) -> Tape:
-        """A tape with scratch memory of its own."""
-        return Tape(np, dtype, Scratch(np), self.workers)
+    def tape(self, dtype: npt.DTypeLike = np.float32, *, is_alone: bool = False) -> Tape:
+        """A tape with scratch memory of its own.
+
+        Args:
+            dtype: Of the values.
+            is_alone: Whether what it records is to run on one thread, beside other programs.
+        """
+        return Tape(np, dtype, Scratch(np), None if is_alone else self.workers)
 
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An array of zeros."""

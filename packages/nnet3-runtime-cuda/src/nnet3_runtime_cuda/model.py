@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +14,17 @@ from nnet3_descriptors.files.source import PathOrFile
 from nnet3_graph import ComputationRequest, IoSpecification, compute_context
 from nnet3_optimizer import CachingCompiler
 
-from .blas_threads import LIMIT
 from .chunks import Chunk, ChunkOptions, chunks, online_ivector_row
-from .computer import FloatArray, NnetComputer, check_finite
+from .computer import FloatArray, check_finite
+from .computer_pool import ComputerPool
 from .cuda.exchange import is_on_cuda
 from .cuda.platform import Platform
 from .device import DeviceNnet
 from .errors import RunError
 from .untrained import with_stand_in_statistics
+
+R = TypeVar("R")
+T = TypeVar("T")
 
 
 def load(
@@ -41,7 +43,7 @@ def load(
         device: "cpu", "cuda" (the first one) or "cuda:<number>".
         precision: Of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with MKL).
         capacity: How many compiled computations the model keeps ready to run.
-        threads: How many threads of the BLAS library a product may use; see `Model`.
+        threads: How many threads compute; see `Model`.
 
     Raises:
         ModelFileError: the file cannot be read, or holds no nnet3 model.
@@ -77,7 +79,6 @@ class Model:
         left_context: Frames that the network needs before an output frame.
         right_context: Frames that it needs behind one.
         priors: (output_dim,) prior of each output, if the model file had them, or None.
-        compile_seconds: Time spent so far on compiling computations and binding them to memory.
     """
 
     def __init__(
@@ -99,9 +100,11 @@ class Model:
             precision: Of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with MKL).
             capacity: So many computations, one for each shape of chunk, are kept ready to run;
                 those that were not used for longest go first.
-            threads: How many threads of the BLAS library a product may use; None to leave that to
-                the library. One thread is best for small networks, on busy processors, and where
-                several threads compute side by side.
+            threads: How many threads compute; None for as many as the BLAS library uses, but at
+                most 4. An utterance of as many chunks has them computed side by side, each on one
+                thread, with the results of one thread; of fewer chunks, the products have all
+                threads. One thread is best on busy processors, and where the caller has several
+                that compute side by side.
 
         Raises:
             RunError: the network has no node 'input' or 'output', or there is not one prior for
@@ -111,7 +114,6 @@ class Model:
         """
         if threads is not None and threads < 1:
             raise RunError(f"the number of threads must be positive, or None (got {threads})")
-        self._threads = threads
         inputs = {node.name: node.dim for node in nnet.input_nodes}
         outputs = {node.name for node in nnet.output_nodes}
         for name, names in (("input", set(inputs)), ("output", outputs)):
@@ -124,16 +126,19 @@ class Model:
         self.output_dim = nnet.node_dim("output")
         self.priors = None if priors is None else _vector(priors, "priors", self.output_dim)
         self.left_context, self.right_context = compute_context(self.nnet)
-        self.compile_seconds = 0.0
         collapsed = collapse_model(self.nnet)
         self._device_nnet = DeviceNnet(
             collapsed, device=device, precision=precision, threads=threads
         )
-        self._compiler = CachingCompiler(collapsed, capacity=capacity)
-        self._capacity = capacity
-        self._lock = threading.Lock()
-        # Computers that no thread is running, by request.
-        self._idle: OrderedDict[ComputationRequest, list[NnetComputer]] = OrderedDict()
+        compiler = CachingCompiler(collapsed, capacity=capacity)
+        self._pool = ComputerPool(
+            self._device_nnet, compiler.compile, capacity=capacity, threads=threads
+        )
+
+    @property
+    def compile_seconds(self) -> float:
+        """Time spent so far on compiling computations and binding them to memory."""
+        return self._pool.compile_seconds
 
     def compute(
         self,
@@ -193,9 +198,17 @@ class Model:
         log_priors = self._log_priors() if use_priors else None
         rows = -(-len(frames) // frame_subsampling_factor)
         result = np.empty((rows, self.output_dim), dtype=np.float32)
-        for chunk in chunks(len(frames), options, self.left_context, self.right_context):
+
+        def run(chunk: Chunk, is_alone: bool) -> None:
             first = chunk.first_output // frame_subsampling_factor
-            result[first : first + chunk.num_outputs] = self._run(chunk, options, frames, ivectors)
+            inputs = self._inputs(chunk, options, frames, ivectors)
+            request = self._request(chunk, frame_subsampling_factor)
+            outputs = self._pool.forward(request, inputs, is_alone=is_alone)
+            result[first : first + chunk.num_outputs] = outputs["output"]
+
+        self._for_each(
+            run, list(chunks(len(frames), options, self.left_context, self.right_context))
+        )
         if log_priors is not None:
             result -= log_priors
         if acoustic_scale != 1.0:
@@ -242,45 +255,53 @@ class Model:
             raise RunError(
                 f"chunks of {size} frames are shorter than the least of {min_chunk_size}"
             )
+        parts = [frames[start : start + size] for start in range(0, total, size)]
+        parts = [part for part in parts if pad_input or len(part) >= min_chunk_size]
+        padded = [_padded(part, min_chunk_size) for part in parts]
         mean = np.zeros(self.output_dim, dtype=np.float64)
-        weight = 0
-        for start in range(0, total, size):
-            part = frames[start : start + size]
-            if len(part) < min_chunk_size:
-                if not pad_input:
-                    continue
-                padded = _padded(part, min_chunk_size)
-            else:
-                padded = part
-            mean += len(part) * self._run_segment(padded)
-            weight += len(part)
-        return (mean / weight).astype(np.float32)
+        for part, vector in zip(parts, self._for_each(self._run_segment, padded), strict=True):
+            mean += len(part) * vector
+        return (mean / sum(map(len, parts))).astype(np.float32)
 
     # ---- one run ----
 
-    def _run(
+    def _for_each(self, run: Callable[[T, bool], R], chunks: Sequence[T]) -> list[R]:
+        """What `run` returns for each chunk: side by side if each thread has one at least.
+
+        Args:
+            run: Called with a chunk, and whether it is alone on one thread.
+            chunks: They do not depend on one another.
+        """
+        workers = self._device_nnet.machine.workers
+        if workers is None or len(chunks) < workers.threads:
+            return [run(chunk, False) for chunk in chunks]
+        return workers.side_by_side([partial(run, chunk, True) for chunk in chunks])
+
+    def _inputs(
         self,
         chunk: Chunk,
         options: ChunkOptions,
         frames: FloatArray,
         ivectors: FloatArray | None,
-    ) -> FloatArray:
-        """The output of one chunk: (num_outputs, output_dim)."""
+    ) -> dict[str, FloatArray]:
+        """What a chunk is computed from."""
         inputs = {"input": frames[chunk.input_rows(len(frames))]}
         if ivectors is not None:
             row = 0
             if options.online_ivector_period > 0:
                 row = online_ivector_row(chunk, options.online_ivector_period, len(ivectors))
             inputs["ivector"] = ivectors[row : row + 1]
-        return self._forward(self._request(chunk, options.frame_subsampling_factor), inputs)
+        return inputs
 
-    def _run_segment(self, frames: FloatArray) -> FloatArray:
+    def _run_segment(self, frames: FloatArray, is_alone: bool) -> FloatArray:
         """The single output, at t = 0, for an input of all frames: (output_dim,)."""
         request = ComputationRequest(
             inputs=(IoSpecification.from_range("input", 0, len(frames)),),
             outputs=(IoSpecification.from_range("output", 0, 1),),
         )
-        return self._forward(request, {"input": frames})[0]  # type: ignore[no-any-return]
+        outputs = self._pool.forward(request, {"input": frames}, is_alone=is_alone)
+        vector: FloatArray = outputs["output"][0]
+        return vector
 
     def _request(self, chunk: Chunk, step: int) -> ComputationRequest:
         """The request of a chunk, moved in time so that its first output is at t = 0."""
@@ -291,32 +312,6 @@ class Model:
         end = (chunk.num_outputs - 1) * step + 1
         output = IoSpecification.from_range("output", 0, end, t_step=step)
         return ComputationRequest(inputs=tuple(inputs), outputs=(output,))
-
-    def _forward(self, request: ComputationRequest, inputs: Mapping[str, FloatArray]) -> FloatArray:
-        """The values of 'output'."""
-        with self._lock:
-            idle = self._idle.get(request)
-            computer = idle.pop() if idle else None
-        with LIMIT.at_most(self._threads):
-            # How parameters are laid out depends on the number of threads.
-            if computer is None:
-                computer = self._computer(request)
-            try:
-                return computer.forward(inputs)["output"]
-            finally:
-                with self._lock:
-                    self._idle.setdefault(request, []).append(computer)
-                    self._idle.move_to_end(request)
-                    if len(self._idle) > self._capacity:
-                        self._idle.popitem(last=False)
-
-    def _computer(self, request: ComputationRequest) -> NnetComputer:
-        start = time.perf_counter()
-        computer = NnetComputer(self._device_nnet, self._compiler.compile(request))
-        seconds = time.perf_counter() - start
-        with self._lock:
-            self.compile_seconds += seconds
-        return computer
 
     # ---- checks ----
 
@@ -389,6 +384,6 @@ def _vector(values: npt.ArrayLike, what: str, dim: int) -> FloatArray:
 
 def _padded(frames: FloatArray, size: int) -> FloatArray:
     """Frames with the first and the last repeated, half of the missing ones at each end."""
-    missing = size - len(frames)
+    missing = max(0, size - len(frames))
     left = missing // 2
     return np.pad(frames, ((left, missing - left), (0, 0)), mode="edge")

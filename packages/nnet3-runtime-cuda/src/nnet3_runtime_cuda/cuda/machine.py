@@ -41,8 +41,8 @@ class DeviceMachine(Machine):
         self._estimates = Estimates(self.memory)
         weakref.finalize(self, self.memory.close).atexit = False
 
-    def tape(self, dtype: npt.DTypeLike = np.float32) -> DeviceTape:
-        """A tape that keeps operations.
+    def tape(self, dtype: npt.DTypeLike = np.float32, *, is_alone: bool = False) -> DeviceTape:
+        """A tape that keeps operations; threads of the processor do not matter.
 
         Raises:
             DeviceError: the dtype is not float32.

@@ -10,13 +10,18 @@ from . import binders as binders  # registers what is done with each command
 from .lowering import Lowering
 
 
-def lower(nnet: DeviceNnet, computation: NnetComputation) -> Program:
+def lower(nnet: DeviceNnet, computation: NnetComputation, *, is_alone: bool = False) -> Program:
     """Binds a computation to memory and to the kernels of a network.
+
+    Args:
+        nnet: The network.
+        computation: What is lowered.
+        is_alone: Whether it is to run on one thread, though the network has more.
 
     Raises:
         UnsupportedComponentError: a component type has no arithmetic here.
         DeviceMemoryError: the device has not as much memory; the message says what would fit.
     """
     with nnet.lowering:
-        lowering = Lowering(nnet, computation)
+        lowering = Lowering(nnet, computation, is_alone=is_alone)
         return nnet.machine.bind(lowering.run(), lowering.tape, computation)

@@ -55,10 +55,12 @@ class Lowering:
         position: Of the current command.
     """
 
-    def __init__(self, nnet: DeviceNnet, computation: NnetComputation) -> None:
+    def __init__(
+        self, nnet: DeviceNnet, computation: NnetComputation, *, is_alone: bool = False
+    ) -> None:
         self.nnet = nnet
         self.computation = computation
-        self.tape = nnet.machine.tape(nnet.dtype)
+        self.tape = nnet.machine.tape(nnet.dtype, is_alone=is_alone)
         self.arena = Arena(computation, self.tape.empty, nnet.dtype)
         self.memos: dict[int, Memo] = {}
         self.zeros = PendingZeros()

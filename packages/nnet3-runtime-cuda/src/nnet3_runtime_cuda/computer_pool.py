@@ -1,0 +1,85 @@
+"""Computers of a network that are kept for those who come with the same request."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+
+from nnet3_compiler.computation import NnetComputation
+from nnet3_graph import ComputationRequest
+
+from .blas_threads import LIMIT
+from .computer import FloatArray, NnetComputer
+from .device import DeviceNnet
+
+
+class ComputerPool:
+    """Runs requests, for any number of threads at once, each on a computer of its own.
+
+    Attributes:
+        compile_seconds: Time spent so far on compiling computations and binding them to memory.
+    """
+
+    def __init__(
+        self,
+        device_nnet: DeviceNnet,
+        compile: Callable[[ComputationRequest], NnetComputation],
+        *,
+        capacity: int,
+        threads: int | None,
+    ) -> None:
+        """Begins without computers.
+
+        Args:
+            device_nnet: The network.
+            compile: Makes the computation for a request.
+            capacity: The computers for so many requests are kept; those that were not used for
+                longest go first.
+            threads: How many threads of the BLAS library products may use; None for all.
+        """
+        self.compile_seconds = 0.0
+        self._device_nnet = device_nnet
+        self._compile = compile
+        self._capacity = capacity
+        self._threads = threads
+        self._lock = threading.Lock()
+        # Those that no thread is running; by request, and whether they keep to one thread.
+        self._idle: OrderedDict[tuple[ComputationRequest, bool], list[NnetComputer]] = OrderedDict()
+
+    def forward(
+        self, request: ComputationRequest, inputs: Mapping[str, FloatArray], *, is_alone: bool
+    ) -> dict[str, FloatArray]:
+        """The outputs for a request.
+
+        Args:
+            request: What is to be computed.
+            inputs: See `NnetComputer.forward`.
+            is_alone: Whether all is to be done on the thread that asks, beside others.
+        """
+        kind = request, is_alone
+        with self._lock:
+            idle = self._idle.get(kind)
+            computer = idle.pop() if idle else None
+        with LIMIT.at_most(1 if is_alone else self._threads):
+            # How parameters are laid out depends on the number of threads.
+            if computer is None:
+                computer = self._computer(request, is_alone=is_alone)
+            try:
+                return computer.forward(inputs)
+            finally:
+                with self._lock:
+                    self._idle.setdefault(kind, []).append(computer)
+                    self._idle.move_to_end(kind)
+                    if len(self._idle) > self._capacity:
+                        self._idle.popitem(last=False)
+
+    def _computer(self, request: ComputationRequest, *, is_alone: bool) -> NnetComputer:
+        start = time.perf_counter()
+        computation = self._compile(request)
+        computer = NnetComputer(self._device_nnet, computation, threads=1 if is_alone else None)
+        seconds = time.perf_counter() - start
+        with self._lock:
+            self.compile_seconds += seconds
+        return computer
