@@ -5,7 +5,7 @@ import pytest
 from computations import request, single
 from nnet3_compiler import compile_computation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, panels
-from nnet3_runtime_cuda.kernels.affine import TRANSPOSED_ROWS
+from nnet3_runtime_cuda.kernels.parameter_products import TRANSPOSED_ROWS
 
 CONVOLUTION = (
     "type=TimeHeightConvolutionComponent num-filters-in=2 num-filters-out=3 height-in=4 "

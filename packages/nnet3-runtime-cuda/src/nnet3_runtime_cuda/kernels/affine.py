@@ -6,7 +6,6 @@ and the sum of the rows of dy for b.
 
 from __future__ import annotations
 
-import numpy as np
 from nnet3_descriptors.components import (
     AffineComponent,
     BlockAffineComponent,
@@ -17,10 +16,8 @@ from nnet3_descriptors.components import (
     RepeatedAffineComponent,
 )
 
-from ..blas import is_mkl
 from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
-from ..panels import ROWS, are_faster
-from ..tape import FEW_ROWS, Array, Tape
+from ..tape import Array, Tape
 from .affine_gradient import (
     AffinePreconditioner,
     add_affine_gradient,
@@ -30,68 +27,12 @@ from .affine_gradient import (
 )
 from .base import (
     Backpropagation,
-    ComponentStore,
     Kernel,
     Propagation,
     as_blocks,
     kernel_for,
 )
-
-TRANSPOSED_ROWS = range(FEW_ROWS + 1, 1025)
-"""Products with so many rows are up to a third faster with parameters transposed beforehand."""
-
-TRANSPOSED_ROWS_MKL = range(4, 257)
-"""The same for MKL, which gains up to three times where rows are few."""
-
-
-WIDE = 4
-"""A product of one row is faster with transposed parameters if it is so many times as wide."""
-
-
-def gains_by_transposing(rows: int, parameters: Array) -> bool:
-    """Whether products with so many rows gain by a transposed copy of (out, in) parameters."""
-    if is_mkl():
-        return rows in TRANSPOSED_ROWS_MKL
-    output_dim, input_dim = parameters.shape
-    return rows in TRANSPOSED_ROWS or (rows == 1 and output_dim >= WIDE * input_dim)
-
-
-def gains_by_panels(tape: Tape, rows: int) -> bool:
-    """Whether a product with so many rows pays for a copy of fixed parameters as panels."""
-    if is_mkl() or tape.dtype != np.float32 or not tape.takes_panels or tape.threads > 1:
-        return False
-    return rows in ROWS and are_faster()
-
-
-def record_product(
-    store: ComponentStore,
-    tape: Tape,
-    x: Array,
-    parameters: Array,
-    out: Array,
-    *,
-    add: bool = False,
-    plus: Array | None = None,
-) -> None:
-    """Records out = x A^T, or out += x A^T, or out = plus + x A^T, with parameters A of the store.
-
-    Fixed parameters are laid out as is fastest for so many rows.
-
-    Args:
-        store: Keeps the copies.
-        tape: Records the arithmetic.
-        x: (rows, input_dim).
-        parameters: (output_dim, input_dim), A.
-        out: (rows, output_dim).
-        add: Add to what `out` holds.
-        plus: (rows, output_dim), added.
-    """
-    rows = len(out)
-    if store.is_fixed and gains_by_panels(tape, rows):
-        store.panels(parameters).record(tape, x, out, add=add, plus=plus)
-        return
-    weights = store.transposed(parameters, pays=gains_by_transposing(rows, parameters))
-    tape.matmul(x, weights, out, add=add, plus=plus)
+from .parameter_products import record_product
 
 
 @kernel_for(FixedAffineComponent)

@@ -14,11 +14,11 @@ from nnet3_descriptors.components import (
 
 from ..natural_gradient import NaturalGradientOptions
 from ..tape import Array, Tape
-from .affine import record_product
 from .affine_gradient import AffinePreconditioner, add_affine_gradient
 from .base import Backpropagation, Kernel, Propagation, kernel_for
 from .counts import add_total
 from .nonlinear import tanh_derivative
+from .parameter_products import record_product
 from .vector_gradient import RowPreconditioner, record_vector_update
 
 

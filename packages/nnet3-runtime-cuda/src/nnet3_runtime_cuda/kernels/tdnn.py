@@ -10,7 +10,6 @@ from nnet3_descriptors.components import (
 
 from ..row_matrices import TimeSplice
 from ..tape import Array, Tape
-from .affine import record_product
 from .affine_gradient import (
     AffinePreconditioner,
     ProductMaker,
@@ -18,6 +17,7 @@ from .affine_gradient import (
     record_affine_gradient,
 )
 from .base import Backpropagation, Kernel, Propagation, kernel_for
+from .parameter_products import record_product
 from .tiled_product import TiledProduct
 from .time_offsets import rows_at_offsets
 

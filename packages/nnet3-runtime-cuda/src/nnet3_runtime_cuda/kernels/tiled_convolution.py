@@ -20,10 +20,10 @@ import numpy as np
 
 from ..panels import ROWS, Panels
 from ..tape import Array, Tape
-from .affine import gains_by_panels
 from .affine_gradient import add_affine_gradient
 from .base import Backpropagation, ComponentStore, Propagation
 from .height_tiles import HeightTiles
+from .parameter_products import gains_by_panels
 from .patched_heights import PatchedHeights
 from .time_rows import TimeRows
 from .time_tiles import TileBlock, TimeTiles

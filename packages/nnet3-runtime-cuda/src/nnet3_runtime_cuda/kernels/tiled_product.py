@@ -25,9 +25,9 @@ import numpy as np
 from ..panels import ROWS, Panels
 from ..parts import even_parts
 from ..tape import Array, Tape
-from .affine import gains_by_panels
 from .affine_gradient import Product, ProductMaker
 from .base import ComponentStore
+from .parameter_products import gains_by_panels
 from .time_tiles import TileBlock, TimeTiles, are_wanted
 
 PART_COLUMNS = 768

@@ -13,16 +13,15 @@ once, from the gates' derivatives as they are kept, together, for the parameters
 
 from __future__ import annotations
 
-import bisect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 import attrs
 from nnet3_compiler import commands as c
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.declaration import Access, Command, OperandKind
 
 from .pending_zeros import Area
+from .uses import Place, Uses
 
 ROWS_AT_ONCE = 256
 """The derivatives of so many rows are computed at a time: enough for the product to be fast."""
@@ -31,9 +30,6 @@ MOST_ROWS = 48
 """A step with more rows than this is left as it is: its own product is fast."""
 
 FEWEST_STEPS = 3
-
-Place = tuple[int, Area]
-"""A matrix and an area of it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -117,44 +113,16 @@ class _Trace:
 
     def __init__(self, computation: NnetComputation) -> None:
         self._computation = computation
-        self._submatrices = computation.submatrices.tolist()
-        # For each matrix, in the order of the commands: position, area, whether it is changed.
-        self._uses: dict[int, list[tuple[int, Area, bool]]] = defaultdict(list)
         begin = computation.forward_end + 1
         self._commands = list(enumerate(computation.commands))[begin:]
-        for position, command in self._commands:
-            for (matrix, area), changes in self._uses_of(command):
-                self._uses[matrix].append((position, area, changes))
-
-    def _place(self, submatrix: int) -> Place:
-        matrix, row, rows, column, columns = self._submatrices[submatrix]
-        return matrix, Area(row, row + rows, column, column + columns)
-
-    def _uses_of(self, command: Command) -> Iterator[tuple[Place, bool]]:
-        """The areas that a command touches, and whether it may change them."""
-        for operand in command.OPERANDS:
-            value = getattr(command, operand.name)
-            changes = operand.access != Access.READ
-            if operand.kind in (OperandKind.SUBMATRIX, OperandKind.WHOLE_MATRIX) and value:
-                yield self._place(value), changes
-            elif operand.kind == OperandKind.INDEXES_MULTI:
-                pairs = self._computation.indexes_multi[value]
-                for submatrix in set(pairs[:, 0].tolist()) - {-1}:
-                    yield self._place(submatrix), changes
-
-    def _between(self, matrix: int, after: int, before: int) -> Iterable[tuple[int, Area, bool]]:
-        """What happens to a matrix after one position and before another."""
-        uses = self._uses[matrix]
-        first = bisect.bisect_right(uses, after, key=lambda use: use[0])
-        last = bisect.bisect_left(uses, before, key=lambda use: use[0])
-        return uses[first:last]
+        self._uses = Uses(computation, begin)
 
     def steps(self, can_split: Callable[[int], bool]) -> Iterator[DeferredStep]:
         """The steps whose derivative can in part be put off, in the order of the commands."""
         kept: dict[Place, tuple[int, Place]] = {}
         for position, command in self._commands:
             if isinstance(command, c.MatrixCopy) and command.alpha == 1.0:
-                kept[self._place(command.input)] = position, self._place(command.output)
+                kept[self._uses.place(command.input)] = position, self._uses.place(command.output)
             if (
                 isinstance(command, c.BackpropNoModelUpdate)
                 and command.input_deriv
@@ -167,15 +135,15 @@ class _Trace:
     def _step(
         self, position: int, command: c.BackpropNoModelUpdate, kept: dict[Place, tuple[int, Place]]
     ) -> DeferredStep | None:
-        matrix, area = self._place(command.input_deriv)
+        matrix, area = self._uses.place(command.input_deriv)
         rows, columns = self._computation.matrices[matrix].tolist()
         copy = self._only_copy(position, matrix)
         if area != Area(0, rows, 0, columns) or rows > MOST_ROWS or copy is None:
             return None
         copied, target = copy
-        derivative = self._place(command.output_deriv)
+        derivative = self._uses.place(command.output_deriv)
         kept_at, place = kept.get(derivative, (position, derivative))
-        if not self._is_untouched(derivative, kept_at, position, changes_only=True):
+        if self._uses.is_touched(derivative, kept_at, position, changes_only=True):
             kept_at, place = position, derivative
         return DeferredStep(
             position=position,
@@ -189,21 +157,21 @@ class _Trace:
     def _only_copy(self, position: int, matrix: int) -> tuple[int, Place] | None:
         """The copy of the first columns of a matrix that is the only use of them."""
         copy: tuple[int, Place] | None = None
-        uses = self._between(matrix, position, len(self._computation.commands))
+        uses = self._uses.between(matrix, position, len(self._computation.commands))
         split, rows = 0, int(self._computation.matrices[matrix, 0])
         rest = []
-        for use, area, changes in uses:
-            command = self._computation.commands[use]
+        for use in uses:
+            command, area = self._computation.commands[use.position], use.area
             if isinstance(command, c.DeallocMatrix):
                 break
             if area.column > 0:
                 rest.append(area)
                 continue
-            if changes or copy is not None or not isinstance(command, c.MatrixCopy):
+            if use.changes or copy is not None or not isinstance(command, c.MatrixCopy):
                 return None
             if command.alpha != 1.0 or (area.row, area.row_end) != (0, rows):
                 return None
-            split, copy = area.column_end, (use, self._place(command.output))
+            split, copy = area.column_end, (use.position, self._uses.place(command.output))
         is_apart = bool(rest) and all(area.column >= split for area in rest)
         return copy if is_apart else None
 
@@ -223,16 +191,10 @@ class _Trace:
         last, area = chunk[-1].kept[1], step.kept[1]
         if (last.row_end, last.column) != (area.row, area.column):
             return False
-        return all(
-            self._is_untouched(old.target, old.copied, step.copied, changes_only=False)
-            and self._is_untouched(old.kept, old.kept_at, step.copied, changes_only=True)
-            for old in chunk
-        )
-
-    def _is_untouched(self, place: Place, after: int, before: int, *, changes_only: bool) -> bool:
         return not any(
-            (changes or not changes_only) and area.overlaps(place[1])
-            for _, area, changes in self._between(place[0], after, before)
+            self._uses.is_touched(old.target, old.copied, step.copied, changes_only=False)
+            or self._uses.is_touched(old.kept, old.kept_at, step.copied, changes_only=True)
+            for old in chunk
         )
 
 
