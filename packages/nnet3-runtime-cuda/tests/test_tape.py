@@ -59,3 +59,19 @@ def test_scratch(commands: list[list[int]]) -> None:
             scratch.take((size,), np.float32)
 
     assert scratch.nbytes == nbytes
+
+
+def test_lent_memory() -> None:
+    """A command takes what is lent to it first; the next one has it no more."""
+    scratch, lent = Scratch(np), np.zeros(300, np.float32)
+    scratch.begin()
+    scratch.lend(lent)
+    first, second, third = (scratch.take((size,), np.float32) for size in (100, 150, 100))
+
+    assert np.shares_memory(first, lent)
+    assert np.shares_memory(second, lent)
+    assert not np.shares_memory(first, second)
+    assert not np.shares_memory(third, lent)
+    assert scratch.nbytes == third.nbytes
+    scratch.begin()
+    assert np.shares_memory(scratch.take((100,), np.float32), third)

@@ -103,6 +103,14 @@ class Recorder:
         """An uninitialised array for use within the current command only."""
         return self._scratch.take(shape, self.dtype if dtype is None else dtype)
 
+    def lend(self, memory: Array) -> None:
+        """Lets the current command use memory of the program that nothing else needs as scratch.
+
+        Args:
+            memory: One-dimensional and contiguous; what it holds is lost.
+        """
+        self._scratch.lend(memory)
+
     def persistent(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
         """A zeroed array of its own, for what must last from one command to a later one."""
         array: Array = self.xp.zeros(shape, dtype=self.dtype if dtype is None else dtype)

@@ -32,12 +32,22 @@ class Scratch:
     def __init__(self, xp: ModuleType) -> None:
         self._xp = xp
         self._blocks: list[Array] = []
+        self._lent: list[Array] = []
         self.mark = 0, 0
         self.nbytes = 0
 
     def begin(self) -> None:
-        """Gives everything taken so far back: a new command starts."""
+        """Gives everything taken so far back, and what was lent: a new command starts."""
         self.mark = 0, 0
+        self._lent = []
+
+    def lend(self, memory: Array) -> None:
+        """Lets the current command, which has taken nothing yet, use other memory too, first.
+
+        Args:
+            memory: One-dimensional and contiguous; what it holds is lost.
+        """
+        self._lent.append(memory.view(np.uint8))
 
     def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An uninitialised array that holds its contents until the command has run."""
@@ -45,12 +55,14 @@ class Scratch:
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         number, used = self.mark
         start = -(-used // ALIGNMENT) * ALIGNMENT
-        while number < len(self._blocks) and start + size > self._blocks[number].nbytes:
+        blocks = [*self._lent, *self._blocks]
+        while number < len(blocks) and start + size > blocks[number].nbytes:
             number, start = number + 1, 0
-        if number == len(self._blocks):
+        if number == len(blocks):
             capacity = max(size, self.nbytes // GROWTH)
-            self._blocks.append(self._xp.empty(capacity, dtype=np.uint8))
+            blocks.append(self._xp.empty(capacity, dtype=np.uint8))
+            self._blocks.append(blocks[-1])
             self.nbytes += capacity
         self.mark = number, start + size
-        taken: Array = self._blocks[number][start : start + size].view(dtype).reshape(shape)
+        taken: Array = blocks[number][start : start + size].view(dtype).reshape(shape)
         return taken

@@ -6,6 +6,8 @@ and the sum of the rows of dy for b.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nnet3_descriptors.components import (
     AffineComponent,
     BlockAffineComponent,
@@ -17,9 +19,11 @@ from nnet3_descriptors.components import (
 )
 
 from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
+from ..row_matrices import TimeSplice
 from ..tape import Array, Tape
 from .affine_gradient import (
     AffinePreconditioner,
+    ProductMaker,
     add_affine_gradient,
     add_column_sum,
     in_out_options,
@@ -33,6 +37,7 @@ from .base import (
     kernel_for,
 )
 from .parameter_products import record_product
+from .tiled_product import TiledProduct
 
 
 @kernel_for(FixedAffineComponent)
@@ -71,16 +76,15 @@ class FixedAffineKernel(Kernel):
         if b.dx is not None:
             dx, linear = b.dx[:, b.skipped :], self.linear[:, b.skipped :]
             b.tape.matmul(b.dy, linear, dx, add=b.add)
-        if b.update:
-            self.update(b.tape, b.x, b.dy, first=b.first)
-
-    def update(self, tape: Tape, x: Array, dy: Array, *, first: bool) -> None:
-        """Records the addition of the gradient; there is none of fixed parameters."""
 
 
 @kernel_for(AffineComponent)
 class AffineKernel(FixedAffineKernel):
-    """y = x A^T + b."""
+    """y = x A^T + b.
+
+    Where x is a splice, the processor computes several frames with fewer products: see
+    `TiledProduct`.
+    """
 
     sets_gradient = True
 
@@ -89,10 +93,57 @@ class AffineKernel(FixedAffineKernel):
         self.linear = self.store.parameters["linear_params"]
         self.bias = self.store.parameters["bias_params"]
 
-    def update(self, tape: Tape, x: Array, dy: Array, *, first: bool) -> None:
-        """Records the addition of the plain gradient."""
+    def gains_by_splice(self, tape: Tape, num_rows: int, offsets: Sequence[int]) -> bool:
+        """Whether products with such a splice are computed by tiles."""
+        tiled = TiledProduct.around(tape, self.store, self.linear, offsets, num_rows)
+        return self.can_split_input and tiled is not None
+
+    def _tiled(self, tape: Tape, splice: TimeSplice) -> TiledProduct:
+        """The product with a splice that it gains by."""
+        offsets, rows = splice.offsets, splice.num_rows
+        tiled = TiledProduct.around(tape, self.store, self.linear, offsets, rows)
+        assert tiled is not None
+        return tiled
+
+    def propagate(self, p: Propagation) -> None:
+        """Records y = x A^T + b."""
+        if p.splice is None:
+            super().propagate(p)
+            return
+        self._tiled(p.tape, p.splice).record_forward(p.tape, p.splice.x, p.y, bias=self.bias)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records dx (+)= dy A, and the gradient."""
+        super().backprop(b)
+        if b.dx_splice is not None:
+            tiled = self._tiled(b.tape, b.dx_splice)
+            tiled.record_input_derivative(b.tape, b.dy, b.dx_splice.x, add=False)
+        if b.update and b.splice is not None:
+            maker = self._tiled(b.tape, b.splice).gradient_maker(b.splice.x)
+            self.update(b.tape, b.splice.parts, b.dy, first=b.first, product=maker)
+        elif b.update:
+            self.update(b.tape, [b.x], b.dy, first=b.first)
+
+    def update(
+        self,
+        tape: Tape,
+        xs: Sequence[Array],
+        dy: Array,
+        *,
+        first: bool,
+        product: ProductMaker | None = None,
+    ) -> None:
+        """Records the addition of the plain gradient.
+
+        Args:
+            tape: Records the arithmetic.
+            xs: The input, as blocks of columns.
+            dy: (rows, output_dim).
+            first: Replace what the directions hold.
+            product: Records how dy^T x is computed with less work.
+        """
         linear, bias = (self.store.directions[name] for name in ("linear_params", "bias_params"))
-        record_affine_gradient(tape, [x], dy, linear, bias, first=first)
+        record_affine_gradient(tape, xs, dy, linear, bias, first=first, product=product)
 
 
 @kernel_for(NaturalGradientAffineComponent)
@@ -104,13 +155,21 @@ class NaturalGradientAffineKernel(AffineKernel):
         super().prepare()
         self.preconditioner = AffinePreconditioner(*in_out_options(self.component))
 
-    def update(self, tape: Tape, x: Array, dy: Array, *, first: bool) -> None:
+    def update(
+        self,
+        tape: Tape,
+        xs: Sequence[Array],
+        dy: Array,
+        *,
+        first: bool,
+        product: ProductMaker | None = None,
+    ) -> None:
         """Records the addition of the natural or the plain gradient."""
         if not self.store.natural_gradient:
-            super().update(tape, x, dy, first=first)
+            super().update(tape, xs, dy, first=first, product=product)
             return
         linear, bias = (self.store.directions[name] for name in ("linear_params", "bias_params"))
-        self.preconditioner.record(tape, [x], dy, linear, bias, first=first)
+        self.preconditioner.record(tape, xs, dy, linear, bias, first=first, product=product)
 
 
 @kernel_for(LinearComponent)
@@ -165,7 +224,7 @@ class RepeatedAffineKernel(AffineKernel):
             b.tape.matmul(dy, self.linear, as_blocks(b.dx, cols), add=b.add)
         if b.update:
             x, dy = flat_blocks(b.tape, b.x, cols), flat_blocks(b.tape, b.dy, rows)
-            self.update(b.tape, x, dy, first=b.first)
+            self.update(b.tape, [x], dy, first=b.first)
 
 
 def flat_blocks(tape: Tape, a: Array, dim: int) -> Array:
@@ -192,12 +251,20 @@ class NaturalGradientRepeatedAffineKernel(RepeatedAffineKernel):
             NaturalGradientOptions(rank=rank, update_period=4)
         )
 
-    def update(self, tape: Tape, x: Array, dy: Array, *, first: bool) -> None:
+    def update(
+        self,
+        tape: Tape,
+        xs: Sequence[Array],
+        dy: Array,
+        *,
+        first: bool,
+        product: ProductMaker | None = None,
+    ) -> None:
         """Records the addition of the natural or the plain gradient."""
         if not self.store.natural_gradient:
-            super().update(tape, x, dy, first=False)
+            super().update(tape, xs, dy, first=False)
             return
-        rows, cols = self.linear.shape
+        (x,), (rows, cols) = xs, self.linear.shape
         gradient = tape.scratch(rows, cols + 1)
         bias = tape.scratch(1, rows)
         tape.matmul(dy.T, x, gradient[:, :cols])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any, ClassVar, TypeVar
@@ -14,6 +14,7 @@ from nnet3_descriptors.components import Component, PrecomputedIndexes
 
 from ..errors import UnsupportedComponentError
 from ..panels import Panels
+from ..row_matrices import TimeSplice
 from ..tape import Array, Tape
 
 _T = TypeVar("_T")
@@ -74,6 +75,8 @@ class Propagation:
         memo: Where to keep what Backprop needs, if the component uses a memo and it is wanted.
         known: What the first columns of x give, if `propagate_known` computed that before; only for
             kernels that can split their input.
+        splice: The rows that x is made of, if it is a splice that the kernel said it gains by; then
+            x may hold anything.
     """
 
     tape: Tape
@@ -83,6 +86,7 @@ class Propagation:
     indexes: PrecomputedIndexes | None = None
     memo: Memo | None = None
     known: KnownPart | None = None
+    splice: TimeSplice | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -104,6 +108,9 @@ class Backpropagation:
             directions hold (only for kernels that set their gradient).
         skipped: So many of the first columns of dx are left to `backprop_known`; only for kernels
             that can split their input.
+        splice: As in `Propagation`.
+        dx_splice: Instead of dx, which then is None, the derivative of the rows that the splice is
+            made of, to be set.
     """
 
     tape: Tape
@@ -117,6 +124,8 @@ class Backpropagation:
     update: bool = False
     first: bool = False
     skipped: int = 0
+    splice: TimeSplice | None = None
+    dx_splice: TimeSplice | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -290,6 +299,10 @@ class Kernel:
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
         raise NotImplementedError
+
+    def gains_by_splice(self, tape: Tape, num_rows: int, offsets: Sequence[int]) -> bool:
+        """Whether `splice` and `dx_splice` are wanted for so many rows at these offsets."""
+        return False
 
     def propagate_known(self, tape: Tape, x: Array, out: Array) -> None:
         """Records what the first columns of the input, x, give; see `can_split_input`."""

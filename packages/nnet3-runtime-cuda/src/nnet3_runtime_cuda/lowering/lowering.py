@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler import commands as c
@@ -16,6 +17,7 @@ from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
 from ..device import DeviceNnet
 from ..kernels import KnownPart, Memo
 from ..program import Port, Program, Segment
+from ..row_matrices import TimeSplice
 from ..tape import Array
 from .arena import Arena
 from .compression import CompressedForm
@@ -24,6 +26,8 @@ from .hand_over import Place
 from .known_inputs import KnownSteps, plan_known_inputs
 from .pending_zeros import Area, PendingZeros
 from .regular import Positions
+from .rows import record_scaled
+from .splices import SplicedDerivative, SplicePlan, Taps, plan_splices
 
 Flags = npt.NDArray[np.bool_]
 _C = TypeVar("_C", bound=Command)
@@ -53,6 +57,7 @@ class Lowering:
         updated: Components whose gradient is computed.
         replaced: Those of them whose gradient replaces what was there.
         position: Of the current command.
+        splices: Which inputs and derivatives are splices.
     """
 
     def __init__(
@@ -79,6 +84,11 @@ class Lowering:
         )
         self._deferred, self._deferred_copies = plan_deferred_derivatives(
             computation, lambda component: nnet.kernel(component).can_split_input
+        )
+        self.splices = (
+            plan_splices(computation, self._gains_by_splice)
+            if self.tape.gains_by_tiles
+            else SplicePlan()
         )
         self._num_updates = Counter(
             command.component for command in computation.commands if isinstance(command, c.Backprop)
@@ -174,10 +184,20 @@ class Lowering:
 
     def add_to(self, submatrix: int) -> tuple[Array, bool]:
         """A view to add to, and whether there is anything to add to: else it must be set."""
-        matrix, area = self.area(submatrix)
+        _, add = self._add_to_area(*self.area(submatrix))
+        return self.arena.view(submatrix), add
+
+    def _add_to_area(self, matrix: int, area: Area) -> tuple[Array, bool]:
+        """The same for an area of a matrix."""
         if self.zeros.take(matrix, area):
-            return self.arena.view(submatrix), False
-        return self.read(submatrix), True
+            return self._strided_area(matrix, area), False
+        return self._read_area(matrix, area), True
+
+    def _read_area(self, matrix: int, area: Area) -> Array:
+        """The same as `read` for an area of a matrix."""
+        for pending in self.zeros.touching(matrix, area):
+            self.write_zeros(matrix, pending)
+        return self._strided_area(matrix, area)
 
     def place(self, submatrix: int) -> Place:
         """Where a whole matrix lies; pending zeros in it are written first."""
@@ -222,9 +242,7 @@ class Lowering:
     def _record_known(self, steps: KnownSteps) -> Array:
         area, step = steps.area, steps.steps[0]
         rows = area.row_end - area.row
-        for pending in self.zeros.touching(step.source, area):
-            self.write_zeros(step.source, pending)
-        x = self._strided_area(step.source, area)
+        x = self._read_area(step.source, area)
         values = self._known_buffer(rows, step.output_dim)
         self.nnet.kernel(step.component).propagate_known(self.tape, x, values[:rows])
         return values
@@ -259,6 +277,57 @@ class Lowering:
                 for pending in self.zeros.touching(matrix, area):
                     self.write_zeros(matrix, pending)
             self.tape.copy(values[steps.rows_of(step)], self._strided_area(matrix, area))
+
+    def _gains_by_splice(self, component: int, taps: Taps) -> bool:
+        return self.nnet.kernel(component).gains_by_splice(self.tape, taps.rows, taps.offsets)
+
+    def input_splice(self) -> TimeSplice | None:
+        """The rows that the input of the current command is made of, if it is to use them."""
+        taps = self.splices.inputs.get(self.position)
+        if taps is None:
+            return None
+        if self.position in self.splices.idle:
+            self.tape.lend(self._flat(self.splices.idle[self.position]))
+        return TimeSplice(self._read_area(taps.matrix, taps.area), taps.offsets, taps.rows)
+
+    def derivative_splice(self) -> TimeSplice | None:
+        """Where the current Backprop is to add up its input derivative, if it is to."""
+        derivative = self.splices.derivatives.get(self.position)
+        if derivative is None:
+            return None
+        self.zeros.forget(derivative.matrix)
+        total = self._summed(derivative)
+        self.tape.lend(self._flat(derivative.matrix)[total.size :])
+        return TimeSplice(total, derivative.taps.offsets, derivative.taps.rows)
+
+    def _summed(self, derivative: SplicedDerivative) -> Array:
+        """The memory of a derivative's matrix, as the sum of its blocks."""
+        area = derivative.taps.area
+        rows, columns = area.row_end - area.row, area.column_end - area.column
+        return self._flat(derivative.matrix)[: rows * columns].reshape(rows, columns)
+
+    def _flat(self, matrix: int) -> Array:
+        """The memory of a matrix: one-dimensional."""
+        rows, columns = self.computation.matrices[matrix].tolist()
+        return self.arena.strided(self.arena.offset(matrix), (rows * columns,), (1,))
+
+    def is_added_derivative(self) -> bool:
+        """Whether the current command adds a block of what is summed up; the first adds all."""
+        derivative = self.splices.added.get(self.position)
+        if derivative is not None and self.position == derivative.added[0]:
+            self._record_added(derivative)
+        return derivative is not None
+
+    def _record_added(self, derivative: SplicedDerivative) -> None:
+        """Records that the sum of the blocks is added to, or replaces, what the target holds."""
+        command, taps = self.computation.commands[self.position], derivative.taps
+        total, matrix, split = self._summed(derivative), taps.matrix, taps.area.row + taps.rows
+        first, others = attrs.evolve(taps.area, row_end=split), attrs.evolve(taps.area, row=split)
+        target, add = self._add_to_area(matrix, first)
+        add = add and not isinstance(command, c.MatrixCopy)
+        record_scaled(self.tape, total[: taps.rows], 1.0, target, add=add)
+        target, add = self._add_to_area(matrix, others)
+        record_scaled(self.tape, total[taps.rows :], 1.0, target, add=add)
 
     def _strided_area(self, matrix: int, area: Area) -> Array:
         """The view of an area of a matrix."""

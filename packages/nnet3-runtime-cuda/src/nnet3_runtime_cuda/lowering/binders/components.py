@@ -13,7 +13,8 @@ from ..lowering import Lowering, binds
 @binds(c.Propagate)
 def _propagate(low: Lowering, command: c.Propagate) -> None:
     properties = low.properties(command.component)
-    x = low.read(command.input) if command.input else low.arena.view(0)
+    splice = low.input_splice()
+    x = low.read(command.input) if command.input and splice is None else low.arena.view(0)
     in_place = command.input == command.output
     if properties & ComponentProperties.PROPAGATE_ADDS and not in_place:
         y, add = low.add_to(command.output)
@@ -28,6 +29,7 @@ def _propagate(low: Lowering, command: c.Propagate) -> None:
             indexes=low.precomputed(command.precomputed_indexes),
             memo=low.memo(command.memo),
             known=low.known_part(),
+            splice=splice,
         )
     )
 
@@ -43,13 +45,18 @@ def _bind_backprop(
     low: Lowering, command: c.Backprop | c.BackpropNoModelUpdate, *, update: bool
 ) -> None:
     properties = low.properties(command.component)
+    splice, dx_splice = low.input_splice(), low.derivative_splice()
     x, y, dy = (
         low.read(submatrix) if submatrix else low.arena.view(0)
-        for submatrix in (command.input_value, command.output_value, command.output_deriv)
+        for submatrix in (
+            command.input_value if splice is None else 0,
+            command.output_value,
+            command.output_deriv,
+        )
     )
     dx: Array | None = None
     add = False
-    if command.input_deriv:
+    if command.input_deriv and dx_splice is None:
         in_place = command.input_deriv == command.output_deriv
         if properties & ComponentProperties.BACKPROP_ADDS and not in_place:
             dx, add = low.add_to(command.input_deriv)
@@ -76,6 +83,8 @@ def _bind_backprop(
             update=update,
             first=first,
             skipped=low.deferred_columns(),
+            splice=splice,
+            dx_splice=dx_splice,
         )
     )
 

@@ -13,7 +13,9 @@ from ..rows import record_fill, record_move, record_scaled
 
 @binds(c.MatrixCopy)
 def _matrix_copy(low: Lowering, command: c.MatrixCopy) -> None:
-    if low.is_deferred_copy():
+    if low.is_deferred_copy() or low.is_added_derivative():
+        return
+    if low.position in low.splices.needless:
         return
     source = low.read(command.input)
     record_scaled(low.tape, source, command.alpha, low.set(command.output), add=False)
@@ -21,6 +23,8 @@ def _matrix_copy(low: Lowering, command: c.MatrixCopy) -> None:
 
 @binds(c.MatrixAdd)
 def _matrix_add(low: Lowering, command: c.MatrixAdd) -> None:
+    if low.is_added_derivative():
+        return
     source = low.read(command.input)
     output, add = low.add_to(command.output)
     record_scaled(low.tape, source, command.alpha, output, add=add)

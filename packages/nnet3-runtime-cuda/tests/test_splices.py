@@ -1,0 +1,326 @@
+"""Tests of inputs and derivatives that are recognised as rows of one matrix at several offsets."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nnet3_compiler import NnetComputation, parse_computation
+from nnet3_compiler.text.operands import SUBMATRIX
+from nnet3_descriptors import Nnet, parse_config
+from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_optimizer import CachingCompiler
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.kernels import tiled_product
+from nnet3_runtime_cuda.lowering import splices
+from nnet3_runtime_cuda.lowering.pending_zeros import Area
+from nnet3_runtime_cuda.lowering.splices import SplicePlan, Taps, plan_splices
+
+CONFIG = """
+input-node name=input dim=4
+component name=below type=NaturalGradientAffineComponent input-dim=4 output-dim=4
+component-node name=below component=below input=input
+component name=wide type=NaturalGradientAffineComponent input-dim=12 output-dim=4
+component-node name=wide component=wide input=Append(Offset(below, OFFSETS))
+component name=squashed type=TanhComponent dim=4
+component-node name=squashed component=squashed input=wide
+output-node name=output input=squashed
+"""
+
+
+def network(offsets: tuple[int, int, int] = (-2, 0, 2)) -> Nnet:
+    """An affine map of several frames of another one."""
+    terms = "), Offset(below, ".join(map(str, offsets))
+    return parse_config(CONFIG.replace("OFFSETS", terms), rng=np.random.default_rng(0))
+
+
+NNET = network()
+
+
+def plan(text: str, *, gains: bool = True) -> SplicePlan:
+    """The plan for a program, given as its matrices and commands."""
+    return plan_splices(computation(text), lambda component, taps: gains and component == 1)
+
+
+def computation(text: str) -> NnetComputation:
+    """A program, given as its matrices and commands."""
+    lines = [line.strip() for line in text.strip().splitlines()]
+    sizes = [line for line in lines if re.match(r"m\d+ = \d+ x ", line)]
+    commands = [line for line in lines if line not in sizes]
+    matrices = [line.split(" =")[0] for line in sizes]
+    named = re.findall(SUBMATRIX, "\n".join(commands))
+    return parse_computation(
+        "\n".join(
+            [
+                "nnet3 computation 1",
+                "debug_info = false",
+                "need_model_derivative = true",
+                *(f"node {node.name} = {number}" for number, node in enumerate(NNET.nodes)),
+                *(f"component {name} = {n}" for n, name in enumerate(NNET.component_names)),
+                *sizes,
+                *(f"submatrices: {name}" for name in dict.fromkeys([*matrices, *named])),
+                *(f"c{number}: {line}" for number, line in enumerate(commands)),
+            ]
+        ),
+        NNET,
+    )
+
+
+IN_PLACE = """
+    m1 = 64 x 4
+    m2 = 64 x 12
+    m3 = 60 x 4
+    m1 = accept input
+    m2 = undefined
+    m2(:, 0:3) = below.propagate(m1)
+    m2(0:59, 4:7) = m2(2:61, 0:3)
+    m2(0:59, 8:11) = m2(4:63, 0:3)
+    free m1
+    m3 = undefined
+    m3 = wide.propagate(m2(0:59, :))
+    free m2
+    provide output = m3
+"""
+"""The first block of the input is what the layer below gave."""
+
+COPIED = """
+    m1 = 64 x 4
+    m2 = 60 x 12
+    m3 = 60 x 4
+    m1 = accept input
+    m2 = undefined
+    m2(:, 0:3) = m1(0:59, :)
+    m2(:, 4:7) = m1(2:61, :)
+    m2(:, 8:11) = m1(4:63, :)
+    m3 = undefined
+    m3 = wide.propagate(m2)
+    free m2
+    free m1
+    provide output = m3
+"""
+"""All blocks are copies."""
+
+BACKWARD = """
+    m1 = 64 x 4
+    m2 = 60 x 12
+    m3 = 60 x 4
+    m4 = 60 x 4
+    m5 = 60 x 12
+    m6 = 64 x 4
+    m1 = accept input
+    m3 = zeros
+    segment end
+    m4 = accept output
+    m2 = undefined
+    m2(:, 0:3) = m1(0:59, :)
+    m2(:, 4:7) = m1(2:61, :)
+    m2(:, 8:11) = m1(4:63, :)
+    m5 = zeros
+    m5 = wide.backprop(m4, input m2)
+    free m2
+    m6 = zeros
+    m6(0:59, :) = m5(:, 0:3)
+    m6(2:61, :) += m5(:, 4:7)
+    m6(4:63, :) += m5(:, 8:11)
+    free m5
+"""
+"""An input that is spliced once more, and its derivative."""
+
+
+def test_block_in_place() -> None:
+    """The rows of the first block, and those below it, are what the other blocks are copies of."""
+    found = plan(IN_PLACE)
+
+    taps = Taps(matrix=2, area=Area(0, 64, 0, 4), count=3, distance=2)
+    assert found == SplicePlan(inputs={7: taps}, needless=frozenset({3, 4}))
+    assert (taps.rows, taps.offsets) == (60, (0, 2, 4))
+
+
+def test_copied_blocks() -> None:
+    """If all blocks are copies, the matrix of the input holds nothing."""
+    found = plan(COPIED)
+
+    taps = Taps(matrix=1, area=Area(0, 64, 0, 4), count=3, distance=2)
+    assert found == SplicePlan(inputs={6: taps}, needless=frozenset({2, 3, 4}), idle={6: 2})
+
+
+def test_part_of_copied_rows() -> None:
+    """An input may be some rows of what was copied, and copies may begin at other rows."""
+    found = plan(
+        COPIED.replace("m2 = 60 x 12", "m2 = 64 x 12")
+        .replace("m2(:, 0:3) = m1(0:59, :)", "m2(:, 0:3) = m1")
+        .replace("m2(:, 4:7) = m1(2:61, :)", "m2(1:60, 4:7) = m1(2:61, :)")
+        .replace("m2(:, 8:11) = m1(4:63, :)", "m2(2:61, 8:11) = m1(4:63, :)")
+        .replace("m3 = wide.propagate(m2)", "m3 = wide.propagate(m2(2:61, :))")
+        .replace("m2(1:60, 4:7) = m1(2:61, :)", "m2(2:61, 4:7) = m1(3:62, :)")
+    )
+
+    assert found.inputs == {6: Taps(matrix=1, area=Area(2, 64, 0, 4), count=3, distance=1)}
+
+
+def test_derivative() -> None:
+    """The derivative of a splice is added up before it is added to that of the rows."""
+    found = plan(BACKWARD)
+
+    (derivative,) = found.derivatives.values()
+    assert found.inputs == {9: Taps(matrix=1, area=Area(0, 64, 0, 4), count=3, distance=2)}
+    assert list(found.derivatives) == [9]
+    assert (derivative.matrix, derivative.added) == (5, (12, 13, 14))
+    assert derivative.taps == Taps(matrix=6, area=Area(0, 64, 0, 4), count=3, distance=2)
+    assert found.added == dict.fromkeys((12, 13, 14), derivative)
+    assert found.idle == {9: 2}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("m1(4:63, :)", "m1(3:62, :)"),  # distances differ
+        ("m1(0:59, :)", "m1(4:63, :)"),  # and here, too
+        ("m2(:, 4:7) = m1(2:61, :)", "m2(:, 4:7) = 0.5 * m1(2:61, :)"),
+        ("m3 = undefined", "m3 = undefined\nm1 = constant 0.5"),  # the source changes
+        ("m3 = undefined", "m3 = undefined\nm2(5:5, 4:7) += m1(5:5, :)"),  # a block changes
+        ("m2(:, 8:11) = m1(4:63, :)", "m2(:, 8:11) = constant 0.5"),  # a block is no copy
+        ("m2(:, 8:11) = m1(4:63, :)", "m2(0:3, 8:11) = m1(4:7, :)"),  # only a part is one
+        ("m2(:, 8:11) = m1(4:63, :)", "m2(:, 9:11) = m1(4:63, 1:3)"),  # widths differ
+        ("m3 = undefined", "m3 = undefined\nfree m1"),
+    ],
+)
+def test_inputs_that_are_no_splices(old: str, new: str) -> None:
+    """An input is left alone if its blocks are not the same rows at equal distances."""
+    assert old in COPIED
+    assert plan(COPIED.replace(old, new)).inputs == {}
+
+
+def test_few_rows_are_left_alone() -> None:
+    """Steps of a recurrence are no splices."""
+    few = re.sub(r"\b(59|60|61|63|64)\b", lambda row: str(int(row[0]) - 20), COPIED)
+
+    assert plan(few) == SplicePlan()
+
+
+def test_components_that_gain_nothing() -> None:
+    """A plan has only what the component gains by."""
+    assert plan(COPIED, gains=False) == plan(BACKWARD, gains=False) == SplicePlan()
+
+
+def test_copies_that_others_need() -> None:
+    """A copy is made if anything else reads or changes it."""
+    for use in ("m3 = m2(:, 4:7)", "m2(3:3, 4:7) = constant 0.0"):
+        found = plan(COPIED.replace("free m2", f"{use}\nfree m2"))
+
+        assert len(found.inputs) == 1
+        assert found.needless == {2, 4}
+        assert found.idle == {}
+    assert plan(COPIED.replace("free m2\n", "")).needless == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("m5 = zeros", "m5 = undefined\nm5 = constant 1.0"),  # is added to
+        ("m6(4:63, :) +=", "m6(3:62, :) +="),  # distances differ
+        ("m6(4:63, :) +=", "m6(4:63, :) += 0.5 *"),
+        ("m6(2:61, :) +=", "m6(2:61, :) ="),  # replaces what was added
+        ("free m5", "m6(0:59, :) += m5(:, 4:7)\nfree m5"),  # a block is added twice
+        ("free m5", "m4 = m5(:, 4:7)\nfree m5"),  # another use
+        ("m6(4:63, :) +=", "m6(3:3, :) = constant 0.0\nm6(4:63, :) +="),  # the sum changes
+        ("m6(4:63, :) += m5(:, 8:11)", ""),  # a block is not added
+    ],
+)
+def test_derivatives_that_are_left_alone(old: str, new: str) -> None:
+    """Derivatives are added up block by block if anything else happens to them."""
+    assert old in BACKWARD
+    text = "\n".join(line for line in BACKWARD.replace(old, new).splitlines() if line.strip())
+
+    assert plan(text).derivatives == {}
+
+
+# ---- values ----
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[Nnet, ComputationRequest]:
+    """A network and a request: regular, with outputs at some frames, or of several lengths."""
+    distance, step = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    nnet = network((-distance, 0, distance))
+    lengths = draw(st.lists(st.integers(20, 40), min_size=1, max_size=3))
+    if draw(st.booleans()):
+        lengths = [lengths[0]] * len(lengths)
+    has_deriv = draw(st.booleans())
+    inputs, outputs = (
+        np.array([(n, t, 0) for n, length in enumerate(lengths) for t in times(length)])
+        for times in (lambda end: range(-distance, end + distance), lambda end: range(0, end, step))
+    )
+    request = ComputationRequest(
+        inputs=(IoSpecification(name="input", indexes=inputs, has_deriv=has_deriv),),
+        outputs=(IoSpecification(name="output", indexes=outputs, has_deriv=has_deriv),),
+        need_model_derivative=has_deriv,
+    )
+    return nnet, request
+
+
+def results(nnet: Nnet, request: ComputationRequest, *, natural: bool) -> list[np.ndarray]:
+    """Output, and if they are asked for the input derivative and the gradient."""
+    rng, has_deriv = np.random.default_rng(1), request.outputs[0].has_deriv
+    device = DeviceNnet(
+        nnet, trainable=has_deriv, natural_gradient=natural and has_deriv, dtype=np.float64
+    )
+    computer = NnetComputer(device, CachingCompiler(nnet).compile(request))
+    x, dy = (
+        rng.standard_normal((len(io.indexes), 4)) for io in (*request.inputs, *request.outputs)
+    )
+    values = [computer.forward({"input": x})["output"].copy()]
+    if has_deriv:
+        values += [computer.backward({"output": dy})["input"].copy(), device.direction.copy()]
+    return values
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets small products be computed by tiles."""
+    monkeypatch.setattr(tiled_product, "FEWEST_COLUMNS", 1)
+    monkeypatch.setattr(tiled_product, "FEWEST_ROWS", 1)
+
+
+@given(requests(), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_values_are_the_same(case: tuple[Nnet, ComputationRequest], natural: bool) -> None:
+    """Whatever the rows, values are those of products with the spliced matrix."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(splices, "FEWEST_ROWS", 8)
+        by_taps = results(*case, natural=natural)
+        patch.setenv("NNET3_TILES", "0")
+        expected = results(*case, natural=natural)
+
+    for ours, theirs in zip(by_taps, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-9 * abs(theirs).max())
+
+
+@pytest.mark.parametrize("sequences", [1, 3])
+@pytest.mark.parametrize("has_deriv", [False, True])
+def test_regular_requests_have_splices(sequences: int, has_deriv: bool) -> None:
+    """Compiled computations are recognised, forward and backward, and make no copies."""
+    inputs, outputs = (
+        IoSpecification.from_range(name, *times, sequences, has_deriv=has_deriv)
+        for name, times in (("input", (-2, 62)), ("output", (0, 60)))
+    )
+    request = ComputationRequest(
+        inputs=(inputs,), outputs=(outputs,), need_model_derivative=has_deriv
+    )
+
+    found = plan_splices(CachingCompiler(NNET).compile(request), lambda *_: True)
+
+    assert len(found.inputs) == 1 + has_deriv
+    assert len(found.derivatives) == has_deriv
+    assert {taps.distance for taps in found.inputs.values()} == {2 * sequences}
+    assert len(found.needless) == 2
+
+
+def test_loops_are_left_alone() -> None:
+    """Commands of a loop do not run in their order."""
+    text = COPIED.replace("m2 = undefined", "label\nm2 = undefined") + "    goto c1\n"
+
+    assert plan(text) == SplicePlan()
