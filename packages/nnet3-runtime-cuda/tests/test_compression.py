@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from computations import request
 from nnet3_compiler import NnetComputation, commands
 from nnet3_compiler.commands import command_table
 from nnet3_descriptors import parse_config
-from nnet3_runtime_cuda import NnetComputer
+from nnet3_optimizer import CachingCompiler, OptimizeOptions
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.tape import Tape
 
 NNET = parse_config("input-node name=input dim=8\noutput-node name=output input=input")
@@ -88,3 +90,39 @@ def test_bits_of_any_number_of_columns(shape: tuple[int, int], dtype: type[np.fl
 
     np.testing.assert_array_equal(packed, np.packbits(array > 0, axis=1, bitorder="little"))
     np.testing.assert_array_equal(unpacked, array > 0)
+
+
+RECTIFIER = """
+input-node name=input dim=12
+component name=a1 type=AffineComponent input-dim=12 output-dim=70
+component name=r type=RectifiedLinearComponent dim=70
+component name=b type=BatchNormComponent dim=70
+component name=a2 type=AffineComponent input-dim=70 output-dim=3
+component-node name=a1 component=a1 input=input
+component-node name=r component=r input=a1
+component-node name=b component=b input=r
+component-node name=a2 component=a2 input=b
+output-node name=output input=a2
+"""
+
+
+def test_rectifier_is_run_backward_with_its_signs() -> None:
+    """Derivatives are the same whether the output of a rectifier is kept as signs or not."""
+    nnet = parse_config(RECTIFIER, rng=np.random.default_rng(0))
+    rng = np.random.default_rng(1)
+    x, dy = rng.standard_normal((2000, 12)), rng.standard_normal((2000, 3))
+    found = []
+    for level in (0, 1):
+        options = OptimizeOptions(memory_compression_level=level)
+        compiler = CachingCompiler(nnet, optimize_options=options)
+        computation = compiler.compile(request(range(1000), range(1000)))
+        device = DeviceNnet(nnet, trainable=True)
+        computer = NnetComputer(device, computation)
+        computer.forward({"input": x.astype(np.float32)})
+        derivatives = computer.backward({"output": dy.astype(np.float32)})
+        found.append((derivatives["input"], device.direction.copy()))
+        packs = any(isinstance(x, commands.CompressMatrix) for x in computation.commands)
+        assert packs == bool(level)
+
+    for without, with_signs in zip(*found, strict=True):
+        np.testing.assert_allclose(with_signs, without, rtol=1e-4, atol=1e-4)

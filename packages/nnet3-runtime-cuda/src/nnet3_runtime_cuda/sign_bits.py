@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,10 +37,11 @@ def record_pack_signs(tape: Tape, a: Array, out: Array) -> None:
 def record_unpack_signs(tape: Tape, packed: Array, out: Array) -> None:
     """Records `Tape.unpack_signs` with NumPy's operations."""
     columns, width = out.shape[1], packed.shape[1]
-    apart = tape.scratch(*packed.shape, dtype=np.uint8)
-    tape.copy(packed, apart)
-    bits = np.arange(256)[:, None] >> np.arange(8) & 1
-    table = np.asarray(bits, dtype=out.dtype)
+    apart = packed
+    if np.may_share_memory(packed, out):
+        apart = tape.scratch(*packed.shape, dtype=np.uint8)
+        tape.copy(packed, apart)
+    table = _bits_of_bytes(out.dtype)
     for values, stored in tape.row_blocks(out, apart):
         numbers = tape.scratch(len(stored), width, dtype=np.int64)
         tape.copy(stored, numbers)
@@ -48,3 +50,10 @@ def record_unpack_signs(tape: Tape, packed: Array, out: Array) -> None:
         tape.take_rows(table, numbers.reshape(-1), target.reshape(-1, 8))
         if not is_whole:
             tape.copy(target[:, :columns], values)
+
+
+@functools.cache
+def _bits_of_bytes(dtype: np.dtype[Any]) -> Array:
+    """(256, 8): the bits of each byte, the lowest first, as numbers."""
+    bits = np.arange(256)[:, None] >> np.arange(8) & 1
+    return np.asarray(bits, dtype=dtype)

@@ -245,12 +245,13 @@ class Tape(Recorder):
     def column_sum_of_products(self, a: Array, b: Array, out: Array) -> None:
         """out[0, c] = sum over r of a[r, c] b[r, c]; out: (1, cols)."""
         rows = self.rows_per_sum(a)
-        sums = self.scratch(-(-len(a) // rows), a.shape[1])
+        count = -(-len(a) // rows)
+        sums = out if count == 1 else self.scratch(count, a.shape[1])
         for number, (x, y) in enumerate(self.row_blocks(a, b, rows=rows)):
-            product = self.scratch(*x.shape)
-            self.multiply(x, y, product)
-            self.column_sum(product, sums[number : number + 1])
-        self.column_sum(sums, out)
+            # One pass over x and y, which does not write the products.
+            self.calls.append(partial(self.xp.einsum, "rc,rc->c", x, y, out=sums[number]))
+        if count > 1:
+            self.column_sum(sums, out)
 
     def row_sum(self, a: Array, out: Array) -> None:
         """out[r, 0] = sum over c of a[r, c]; out: (rows, 1)."""

@@ -103,6 +103,8 @@ class Backpropagation:
         add: dx holds values that the result is to be added to (only for components that add).
         indexes: What the component precomputed from the rows' indexes.
         memo: What the forward pass kept.
+        signs: The signs of y, as `Tape.pack_signs` gives them, in place of y, which is not set
+            (only for kernels that take them). Their memory may be that of dx.
         update: Whether parameters and statistics are to be updated.
         first: The gradient is the first of this pass, and no other follows: it replaces what the
             directions hold (only for kernels that set their gradient).
@@ -121,6 +123,7 @@ class Backpropagation:
     add: bool = False
     indexes: PrecomputedIndexes | None = None
     memo: Memo | None = None
+    signs: Array | None = None
     update: bool = False
     first: bool = False
     skipped: int = 0
@@ -282,11 +285,13 @@ class Kernel:
             that `propagate_known` can compute what the first of them give, and `backprop_known`
             their derivatives.
         sets_gradient: Whether Backprop can replace what the directions hold, instead of adding.
+        takes_signs: Whether Backprop needs only the signs of y, and takes them packed.
     """
 
     component: Any
     can_split_input: ClassVar[bool] = False
     sets_gradient: ClassVar[bool] = False
+    takes_signs: ClassVar[bool] = False
 
     def __init__(self, component: Component, store: ComponentStore) -> None:
         self.component = component

@@ -265,6 +265,8 @@ class RectifiedLinearKernel(NonlinearKernel):
     Self-repair moves the input derivatives of units that are too seldom, or too often, positive.
     """
 
+    takes_signs = True
+
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
         p.tape.maximum(p.x, 0.0, p.y)
@@ -273,9 +275,16 @@ class RectifiedLinearKernel(NonlinearKernel):
         """Records the backward pass."""
         if b.dx is None:
             return
-        for y, dy, dx in b.tape.row_blocks(b.y, b.dy, b.dx):
-            positive = b.tape.scratch(*y.shape)
-            rectifier_derivative(b.tape, y, positive)
+        values = b.y if b.signs is None else b.signs
+        if b.signs is not None and np.may_share_memory(b.signs, b.dx):
+            values = b.tape.scratch(*b.signs.shape, dtype=b.signs.dtype)
+            b.tape.copy(b.signs, values)
+        for dy, dx, y in b.tape.row_blocks(b.dy, b.dx, values):
+            positive = b.tape.scratch(*dy.shape)
+            if b.signs is not None:
+                b.tape.unpack_signs(y, positive)
+            else:
+                rectifier_derivative(b.tape, y, positive)
             b.tape.multiply(dy, positive, dx)
         if b.update:
             self._record_repair(b.tape, b.dx)

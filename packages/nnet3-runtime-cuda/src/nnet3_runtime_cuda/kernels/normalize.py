@@ -202,10 +202,8 @@ class BatchNormKernel(Kernel):
         scale = b.memo["batch"][2]
         y, dy = _flat(tape, as_blocks(b.y, dim), dim), _flat(tape, dy, dim)
         rows = len(y)
-        sums = tape.scratch(2, dim)
-        tape.column_sum_of_products(y, dy, sums[:1])
+        sums = self._record_sums(tape, y, dy)
         tape.multiply(sums[0], -1.0 / (rows * self.component.target_rms**2), sums[0])
-        tape.column_sum(dy, sums[1:])
         tape.multiply(sums[1], 1.0 / rows, sums[1])
         result = dx if dx.shape == y.shape else tape.scratch(*y.shape)
         for value, derivative, out in tape.row_blocks(y, dy, result):
@@ -216,6 +214,20 @@ class BatchNormKernel(Kernel):
             tape.multiply(out, scale, out)
         if result is not dx:
             tape.copy(result.reshape(dx.shape), dx)
+
+    @staticmethod
+    def _record_sums(tape: Tape, y: Array, dy: Array) -> Array:
+        """Records the sums over rows of y dy and of dy: (2, dim), in one pass over them."""
+        size, dim = tape.rows_per_sum(y), y.shape[1]
+        count = -(-len(y) // size)
+        parts, sums = tape.scratch(2, count, dim), tape.scratch(2, dim)
+        for number, (value, derivative) in enumerate(tape.row_blocks(y, dy, rows=size)):
+            products, derivatives = parts[:, number : number + 1]
+            tape.column_sum_of_products(value, derivative, products)
+            tape.column_sum(derivative, derivatives)
+        for part, total in zip(parts, sums, strict=True):
+            tape.column_sum(part, total[None])
+        return sums
 
     def store_stats(self, s: StatsStorage) -> None:
         """Records the addition of a minibatch's mean and variance to the statistics."""

@@ -39,6 +39,11 @@ class CompressedForm:
         return -(-columns // _BYTE) if self.compression_type == _ONE_BIT else columns
 
     @property
+    def keeps_packed_signs(self) -> bool:
+        """Whether what is stored is what `Tape.pack_signs` gives."""
+        return self.compression_type == _ONE_BIT
+
+    @property
     def _unit(self) -> float:
         """The value of one unit of the integers."""
         return self.limit / np.iinfo(self.dtype).max

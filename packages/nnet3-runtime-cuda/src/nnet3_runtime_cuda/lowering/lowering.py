@@ -54,6 +54,8 @@ class Lowering:
         memos: By memo number.
         zeros: Zeroed areas that have not been written yet.
         compressed: The form and the memory of each matrix that is compressed now.
+        signs: The packed signs of the output value of the next command, which is left unset; or
+            None, as nearly always.
         updated: Components whose gradient is computed.
         replaced: Those of them whose gradient replaces what was there.
         position: Of the current command.
@@ -72,6 +74,7 @@ class Lowering:
         self.updated: set[int] = set()
         self.replaced: set[int] = set()
         self.compressed: dict[int, tuple[CompressedForm, Array]] = {}
+        self.signs: Array | None = None
         self._inputs: list[Port] = []
         self._outputs: list[Port] = []
         self._segments: list[Segment] = []
@@ -343,6 +346,22 @@ class Lowering:
     def properties(self, component: int) -> ComponentProperties:
         """The properties of a component."""
         return self.nnet.nnet.components[component].properties
+
+    def next_takes_signs_of(self, submatrix: int) -> bool:
+        """Whether the next command runs a component backward that needs no more of its output.
+
+        Nothing else reads a matrix of which only signs are kept (`nnet3_optimizer.checks`).
+        """
+        commands = self.computation.commands
+        if self.position + 1 == len(commands):
+            return False
+        following = commands[self.position + 1]
+        return (
+            isinstance(following, (c.Backprop, c.BackpropNoModelUpdate))
+            and bool(following.output_value)
+            and self.area(following.output_value) == self.area(submatrix)
+            and self.nnet.kernel(following.component).takes_signs
+        )
 
     def num_updates(self, component: int) -> int:
         """How many commands compute a part of the gradient of a component."""

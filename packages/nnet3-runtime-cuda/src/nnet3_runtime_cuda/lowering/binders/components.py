@@ -62,6 +62,7 @@ def _bind_backprop(
             dx, add = low.add_to(command.input_deriv)
         else:
             dx = dy if in_place else low.set(command.input_deriv)
+    signs, low.signs = low.signs, None
     kernel, first = low.nnet.kernel(command.component), False
     if properties & ComponentProperties.UPDATABLE:
         update = update and low.computation.need_model_derivative
@@ -80,6 +81,7 @@ def _bind_backprop(
             add=add,
             indexes=low.precomputed(command.precomputed_indexes),
             memo=low.memo(command.memo),
+            signs=signs,
             update=update,
             first=first,
             skipped=low.deferred_columns(),

@@ -69,4 +69,7 @@ def _compress(low: Lowering, command: c.CompressMatrix) -> None:
 @binds(c.DecompressMatrix)
 def _decompress(low: Lowering, command: c.DecompressMatrix) -> None:
     form, stored = low.compressed.pop(low.area(command.matrix)[0])
+    if form.keeps_packed_signs and low.next_takes_signs_of(command.matrix):
+        low.signs = stored
+        return
     form.record_decompress(low.tape, stored, low.arena.view(command.matrix))
