@@ -40,7 +40,8 @@ FEWEST_COLUMNS = 64
 """Products with fewer columns of input or output are not computed by tiles."""
 
 FEWEST_ROWS = 256
-"""Nor are those with fewer rows, if parameters that may change have to be transformed each time."""
+"""Nor are those with fewer rows, if parameters that may change have to be transformed each time, or
+products run on several threads, to which those of tiles leave too little."""
 
 
 @attrs.frozen(kw_only=True)
@@ -128,7 +129,7 @@ class TiledProduct:
         fewest_columns = min(len(linear), linear.shape[1] // len(offsets))
         if not are_wanted(tape) or fewest_columns < FEWEST_COLUMNS:
             return None
-        if rows < FEWEST_ROWS and not store.is_fixed:
+        if rows < FEWEST_ROWS and not (store.is_fixed and tape.threads == 1):
             return None
         tiles = TimeTiles.at(offsets, rows, store.dtype)
         return None if tiles is None else cls(store, linear, tiles)
