@@ -10,6 +10,7 @@ from nnet3_compiler.commands import command_table
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.debug_info import MatrixDebugInfo
 from nnet3_compiler.errors import ComputationError
+from nnet3_descriptors import parse_config
 
 MATRICES = [[0, 0], [4, 3], [4, 2], [4, 2]]
 SUBMATRICES = [
@@ -53,6 +54,22 @@ class TestValue:
         assert small_computation() == small_computation()
         assert hash(small_computation()) == hash(small_computation())
         assert small_computation() != small_computation(indexes=[[0, -1, 2]])
+
+    def test_steps_by_node(self) -> None:
+        """Steps have the names of nodes; those without rows are left out."""
+        nnet = parse_config("input-node name=a dim=3\noutput-node name=b input=a")
+        computation = small_computation(steps=[[0, 4], [1, 0], [1, 4]])
+
+        assert computation.steps_by_node(nnet) == [("a", 4), ("b", 4)]
+        assert small_computation().steps_by_node(nnet) == []
+
+    def test_steps_of_another_network(self) -> None:
+        """A network that lacks a node of the computation is refused."""
+        nnet = parse_config("input-node name=a dim=3\noutput-node name=b input=a")
+        message = "of another network: it uses node 2, this network has 2"
+
+        with pytest.raises(ComputationError, match=message):
+            small_computation(steps=[[0, 4], [2, 4]]).steps_by_node(nnet)
 
     def test_arrays_are_read_only_copies(self) -> None:
         """What is passed stays the caller's; what is held can't be written to."""

@@ -29,6 +29,7 @@ from nnet3_compiler.declaration import (
     TABLE_WIDTH,
     Command,
 )
+from nnet3_compiler.errors import ComputationError
 from nnet3_compiler.storage import restore, store
 
 if TYPE_CHECKING:
@@ -184,8 +185,16 @@ class NnetComputation:
         """Returns the steps it was compiled from: node name and number of rows of each.
 
         A step without rows, the input of a component that needs none, is left out.
+
+        Raises:
+            ComputationError: The network lacks a node of the computation.
         """
-        names = nnet.node_names
+        names, last = nnet.node_names, int(self.steps[:, 0].max(initial=-1))
+        if last >= len(names):
+            raise ComputationError(
+                f"the computation is of another network: it uses node {last}, this network has "
+                f"{len(names)}"
+            )
         return [(names[node], rows) for node, rows in self.steps.tolist() if rows]
 
     def __eq__(self, other: object) -> bool:
