@@ -140,7 +140,7 @@ class Edit:
         """Says what the rows of a matrix stand for now."""
         self._debug_info[matrix] = info
 
-    def indexes(self, values: Table) -> int:
+    def indexes(self, values: Table | Ids) -> int:
         """Adds a list of rows; returns its number."""
         return _append(self._indexes, values)
 
@@ -181,8 +181,8 @@ class Edit:
 
     def _pair_lists(self) -> PairLists:
         before = self._program.pair_lists
-        same = len(self._indexes_multi) == len(before.lists)
-        return before if same else PairLists(tuple(self._indexes_multi))
+        further = self._indexes_multi[len(before.lists) :]
+        return before.and_further(tuple(further)) if further else before
 
     def _final_table(self) -> Table:
         is_kept = self.table[:, OPCODE_COLUMN] != NoOperation.OPCODE
@@ -201,7 +201,7 @@ class Edit:
         return table.take(source, axis=0)
 
 
-def _append(lists: list[Table], values: Table) -> int:
+def _append(lists: list[Table], values: Table | Ids) -> int:
     array = np.ascontiguousarray(values, dtype=np.int32)
     array.flags.writeable = False
     lists.append(array)

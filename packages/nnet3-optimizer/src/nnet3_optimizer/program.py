@@ -80,14 +80,14 @@ class Program:
             component_properties=self.component_properties,
         )
 
-    def with_accesses_of(self, other: Self) -> Self:
-        """Returns the program itself, which then does not work out again who accesses what.
+    def keeping(self, other: Self, *analyses: str) -> Self:
+        """Returns the program itself, which then does not work out again what another one has.
 
         Args:
-            other: A program whose commands access the same submatrices in the same way.
+            other: A program like it.
+            analyses: What parts of their analyses, by name, are the same.
         """
-        known = other.analysis
-        return self.knowing(submatrix_accesses=known.submatrix_accesses, uses=known.uses)
+        return self.knowing(**other.analysis.known(*analyses))
 
     def in_order(self, order: Ids) -> Self:
         """Returns the program with its commands in another order.

@@ -111,6 +111,11 @@ class SubmatrixAccesses:
             access=self.access.take(places),
         )
 
+    def setting(self, commands: Bools) -> Self:
+        """Returns the accesses if some commands, (C,) bool, set what they add to until now."""
+        sets = commands.take(self.command) & (self.access == READ | WRITE)
+        return attrs.evolve(self, access=np.where(sets, np.int8(WRITE), self.access))
+
     def moved(self, place: Ids) -> SubmatrixAccesses:
         """Returns the accesses of the same commands in another order.
 

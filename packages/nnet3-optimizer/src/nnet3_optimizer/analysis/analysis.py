@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,9 @@ from nnet3_optimizer.loops import is_loop
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
+
+
+NO_VARIABLES = np.zeros(0, dtype=np.int64)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -65,6 +69,14 @@ class Analysis:
     table: Table
     pair_lists: PairLists
     component_properties: npt.NDArray[np.int32]
+
+    def known(self, *names: str) -> dict[str, object]:
+        """Returns those of some parts of the analysis that have been made already."""
+        found = {}
+        for name in names:
+            with suppress(AttributeError):
+                found[name] = object.__getattribute__(self, name)
+        return found
 
     @cached_property
     def opcodes(self) -> Ids:
@@ -198,6 +210,26 @@ class Analysis:
         It is the number of commands if there is none.
         """
         return np.append(self.variable_accesses.command, len(self.table)).take(self.first_use)
+
+    @cached_property
+    def needs_zeros(self) -> Bools:
+        """(M,) bool: whether zeros that each matrix is allocated with may be looked at.
+
+        That is so if the first access to one of its variables is no pure write, or the user is
+        given a variable that nothing accesses.
+        """
+        return self.needs_zeros_without(NO_VARIABLES)
+
+    def needs_zeros_without(self, variables: Ids) -> Bools:
+        """Returns `needs_zeros`, (M,) bool, as if some variables were none of their matrices."""
+        first_access = np.append(self.variable_accesses.access, 0).take(self.first_use)
+        first_access[variables] = WRITE
+        variable = where(first_access != WRITE)
+        owner = self.variables.matrix.take(variable)
+        is_looked_at = (first_access.take(variable) != 0) | self.lifetimes.is_output.take(owner)
+        needs = np.zeros(len(self.matrices), dtype=np.bool_)
+        needs[owner[is_looked_at]] = True
+        return needs
 
     def named_submatrices(self, commands: Bools) -> Ids:
         """Returns the submatrices that commands name, also in lists and without accessing them.

@@ -21,6 +21,17 @@ class PairLists:
 
     lists: tuple[Table, ...]
 
+    def and_further(self, lists: tuple[Table, ...]) -> PairLists:
+        """Returns these lists and some more."""
+        both, further = PairLists(self.lists + lists), PairLists(lists).named
+        known = self.named
+        named = Csr(
+            np.concatenate([known.splits, known.splits[-1] + further.splits[1:]]),
+            np.concatenate([known.values, further.values]),
+        )
+        object.__setattr__(both, "named", named)
+        return both
+
     @cached_property
     def splits(self) -> Ids:
         """(lists + 1,) int64: where each list begins in `pairs`."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from nnet3_compiler.arrays import expand_ranges
 from nnet3_compiler.commands import AllocMatrixZeroed
+from nnet3_descriptors.indexes import distinct
 
 from nnet3_optimizer.analysis.accesses import WRITE, SubmatrixAccesses
 from nnet3_optimizer.analysis.csr import Bools, Ids, ordering, splits_of, where
@@ -18,9 +19,11 @@ from nnet3_optimizer.analysis.variables import (
     NUM_ROWS,
     ROW_OFFSET,
     Table,
+    overlap,
 )
 
 _COMMAND_BITS = 32
+_FIRST_ROW = np.zeros(1, dtype=np.int32)
 
 
 class Part(NamedTuple):
@@ -144,9 +147,13 @@ class Uses:
         """Returns the commands that write to a matrix, or only read it, each once, in order."""
         if matrix not in self._users:
             at = self.of_matrix(matrix)
-            commands, writes = self.command[at], self.writes[at]
-            readers, writers = (commands[writes == each].tolist() for each in (False, True))
-            self._users[matrix] = list(dict.fromkeys(readers)), list(dict.fromkeys(writers))
+            readers: dict[int, None] = {}
+            writers: dict[int, None] = {}
+            for command, writes in zip(
+                self.command[at].tolist(), self.writes[at].tolist(), strict=True
+            ):
+                (writers if writes else readers)[command] = None
+            self._users[matrix] = list(readers), list(writers)
         return self._users[matrix][writing]
 
     def reads_of(self, commands: Ids) -> Reads:
@@ -170,12 +177,14 @@ class Uses:
 
     def is_unchanged(self, submatrix: int, after: int, before: int) -> bool:
         """Returns whether no command between two others writes to a submatrix."""
-        matrix, row, rows, col, cols = self.parts[submatrix]
+        matrix = self.parts[submatrix].matrix
         if int(self.last_write[matrix]) <= after:
             return True
-        begins, last = self._last_writes_to(matrix, col, cols, before)
-        first = int(begins.searchsorted(row, side="right")) - 1
-        return bool(last[first : int(begins.searchsorted(row + rows))].max() <= after)
+        key = matrix << _COMMAND_BITS
+        begin, end = self._keys.searchsorted([key | (after + 1), key | before]).tolist()
+        written = self.submatrix[begin:end][self.writes[begin:end]]
+        parts = self._submatrices.take(written, axis=0)
+        return not overlap(parts, self._submatrices[[submatrix]]).any()
 
     def rows_written_to(self, parts: Table, after: Ids, before: int) -> Bools | None:
         """Returns which rows of parts of a matrix later commands write to, before another one.
@@ -189,6 +198,8 @@ class Uses:
             (total,) for each row of the first part, then of the next; None if it is no row at all.
         """
         matrix, _, _, col, cols = parts[0].tolist()
+        if int(self.last_write[matrix]) <= int(after.min()):
+            return None
         begins, last = self._last_writes_to(matrix, col, cols, before)
         row, rows = parts[:, [ROW_OFFSET, NUM_ROWS]].T.astype(np.int64)
         first = begins.searchsorted(row, side="right") - 1
@@ -218,7 +229,7 @@ class Uses:
             meets = (begin < col + cols) & (end > col)
             written = written[meets]
             row, rows = written[:, ROW_OFFSET], written[:, NUM_ROWS]
-            begins = np.unique(np.concatenate([[0], row, row + rows]))
+            begins = distinct(np.concatenate([_FIRST_ROW, row, row + rows]))
             begins = begins[begins < max(1, int(self._num_rows[matrix]))]
             first = begins.searchsorted(row)
             touched = begins.searchsorted(row + rows) - first

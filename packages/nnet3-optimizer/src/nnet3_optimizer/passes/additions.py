@@ -89,6 +89,8 @@ def order_additions(program: Program) -> Program:
     target = np.where(is_sum, program.table[:, FIRST_OPERAND_COLUMN], 0)
     follows = np.zeros(len(target), dtype=np.bool_)
     follows[1:] = is_sum[1:] & (target[1:] == target[:-1])
+    if not follows.any():
+        return program
     may_come_first = _may_come_first(program)
     late = where(follows & may_come_first)
     if not len(late):
@@ -169,4 +171,10 @@ def convert_additions(program: Program) -> Program:
         return program
     table = program.table.copy()
     table[convertible, OPCODE_COLUMN] = _COPY_OF[table[convertible, OPCODE_COLUMN]]
-    return attrs.evolve(program, table=table)
+    # What is added row by row to other matrices may still leave rows of them as they are.
+    sets = adds & (program.opcodes != AddToRowsMulti.OPCODE)
+    return (
+        attrs.evolve(program, table=table)
+        .knowing(submatrix_accesses=program.analysis.submatrix_accesses.setting(sets))
+        .keeping(program, "lifetimes")
+    )

@@ -132,16 +132,37 @@ def kept_as_bits(program: Program, marker: int) -> Gaps:
     candidates = _outputs_of_relus(program)
     if not len(candidates):
         return _NO_GAPS
-    lists = program.analysis.accesses_to_matrices(candidates)
-    candidates = candidates[(lists.splits[candidates + 1] - lists.splits[candidates]) > 1]
-    last = lists.splits[candidates + 1] - 1
-    before, after = lists.command[last - 1], lists.command[last]
+    before, after, is_read = _last_two(program, candidates)
     # The last access is the only one of the backward part, and no more than a look.
-    fits = (before < marker) & (after > marker) & (lists.access[last] == READ)
+    fits = (before >= 0) & (before < marker) & (after > marker) & is_read
     fits &= program.opcodes[before] != AllocMatrixZeroed.OPCODE
     fits &= ~program.analysis.lifetimes.is_output[candidates]
     fits &= _is_looked_at_by_relu(program, candidates, after)
     return Gaps(candidates[fits], before[fits], after[fits])
+
+
+def _last_two(program: Program, matrices: Ids) -> tuple[Ids, Ids, Bools]:
+    """Returns the last command but one to access each matrix, or -1, and the last one.
+
+    Allocation with zeros is an access.
+
+    Returns:
+        The two commands, and whether the last one only reads the matrix; (N,) each.
+    """
+    accesses, count = program.analysis.submatrix_accesses, len(program.matrices)
+    is_wanted = np.zeros(count, dtype=np.bool_)
+    is_wanted[matrices] = True
+    matrix = program.layout.matrix_of.take(accesses.submatrix)
+    at = where(is_wanted.take(matrix))
+    matrix, command = matrix.take(at), accesses.command.take(at)
+    before, after = np.full((2, count), -1, dtype=np.int64)
+    # Of several assignments to one element the last one holds.
+    after[matrix] = command
+    earlier = command < after.take(matrix)
+    before[matrix[earlier]] = command[earlier]
+    is_written = np.zeros(count, dtype=np.bool_)
+    is_written[matrix[~earlier & (accesses.access.take(at) != READ)]] = True
+    return before[matrices], after[matrices], ~is_written[matrices]
 
 
 def _is_used_on_both_sides(program: Program, marker: int) -> Bools:

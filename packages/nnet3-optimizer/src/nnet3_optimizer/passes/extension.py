@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 import numpy as np
 from nnet3_compiler.commands import (
+    AcceptInput,
     AllocMatrixUndefined,
     AllocMatrixZeroed,
     DeallocMatrix,
@@ -29,6 +30,7 @@ WORTH_EXTENDING = 0.8
 
 _ONE = alpha_bits(1.0)
 
+_DEFINING = CommandKinds.of(AcceptInput, AllocMatrixZeroed)
 _OF_WHOLES = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix, SetConst)
 
 
@@ -111,8 +113,11 @@ def _fits(program: Program, at: np.ndarray) -> np.ndarray:
 def _source_is_defined(program: Program, at: np.ndarray) -> np.ndarray:
     """Returns which of these copies satisfy rule 3."""
     matrix = program.layout.matrix_of[program.table[at, FIRST_OPERAND_COLUMN + 1]]
-    accesses = program.analysis.accesses_to_matrices(matrix)
-    is_defined: np.ndarray = accesses.access[accesses.splits[matrix]] == WRITE
+    allocates = program.opcodes[program.analysis.lifetimes.allocate[matrix]]
+    is_defined: np.ndarray = _DEFINING.among(allocates)
+    if not is_defined.all():
+        accesses = program.analysis.accesses_to_matrices(matrix)
+        is_defined = accesses.access[accesses.splits[matrix]] == WRITE
     return is_defined
 
 

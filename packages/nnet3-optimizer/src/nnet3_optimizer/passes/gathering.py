@@ -20,6 +20,7 @@ from nnet3_compiler.declaration import (
     OPCODE_COLUMN,
     alpha_bits,
 )
+from nnet3_descriptors.indexes import distinct
 from nnet3_optimizer.analysis.accesses import LIST_COLUMN, WRITE
 from nnet3_optimizer.analysis.csr import Bools, Ids, ordering, where
 from nnet3_optimizer.analysis.variables import (
@@ -198,7 +199,7 @@ def _copies(program: Program, marker: int, target: int) -> _Copies | None:
     reads = users[~writes]
     if len(reads) and reads[0] < command[-1]:
         return None
-    if len(np.unique(source)) < len(source) or _share_rows(program, rows[:, _OUTPUT]):
+    if len(distinct(source)) < len(source) or _share_rows(program, rows[:, _OUTPUT]):
         return None
     # All accesses to the sources: before the marker, the copies themselves, and others.
     at_sources = uses.of_matrices(source)
@@ -267,8 +268,11 @@ def _move(program: Program, edit: Edit, found: list[_Copies]) -> None:
 
 def _are_first(values: Ids) -> Bools:
     """Whether each value occurs for the first time, (N,)."""
-    are_first = np.zeros(len(values), dtype=np.bool_)
-    are_first[np.unique(values, return_index=True)[1]] = True
+    number = np.arange(len(values))
+    first = np.zeros(int(values.max(initial=0)) + 1, dtype=np.int64)
+    # Of several assignments to one element the last one holds.
+    first[values[::-1]] = number[::-1]
+    are_first: Bools = first.take(values) == number
     return are_first
 
 

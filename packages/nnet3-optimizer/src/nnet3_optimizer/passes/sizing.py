@@ -61,4 +61,8 @@ def move_sizing_commands(program: Program) -> Program:
         used = use[matrix] >= 0
         place[at[used]] = 3 * use[matrix[used]] + shift
     order = np.argsort(place, kind="stable")
-    return program.in_order(order)
+    moved = program.in_order(order)
+    new = np.empty(len(order) + 1, dtype=np.int64)
+    new[order] = np.arange(len(order))
+    new[-1] = -1  # what no command uses stays so
+    return moved.knowing(matrix_use=(new.take(first), new.take(last)))

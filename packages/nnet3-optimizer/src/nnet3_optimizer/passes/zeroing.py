@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import attrs
-import numpy as np
 from nnet3_compiler.commands import AllocMatrixUndefined, AllocMatrixZeroed
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
-from nnet3_optimizer.analysis.accesses import WRITE
-from nnet3_optimizer.analysis.csr import where
 from nnet3_optimizer.program import Program
 
 
@@ -41,21 +38,13 @@ def remove_needless_zeroing(program: Program) -> Program:
         segment end
         free m1
     """
-    analysis = program.analysis
     at = program.positions(AllocMatrixZeroed.OPCODE)
     if not len(at):
         return program
     matrix = program.layout.matrix_of[program.table[at, FIRST_OPERAND_COLUMN]]
-    first_access = np.append(analysis.variable_accesses.access, 0).take(analysis.first_use)
-    variable = where(first_access != WRITE)
-    owner = analysis.variables.matrix.take(variable)
-    needs_zero = (first_access[variable] != 0) | analysis.lifetimes.is_output[owner]
-    matrix_needs_zero = np.zeros(len(program.matrices), dtype=np.bool_)
-    matrix_needs_zero[owner[needs_zero]] = True
-    needless = at[~matrix_needs_zero[matrix]]
+    needless = at[~program.analysis.needs_zeros[matrix]]
     if not len(needless):
         return program
     table = program.table.copy()
     table[needless, OPCODE_COLUMN] = AllocMatrixUndefined.OPCODE
-    # Allocation is no use of a matrix.
-    return attrs.evolve(program, table=table).knowing(matrix_use=analysis.matrix_use)
+    return attrs.evolve(program, table=table)

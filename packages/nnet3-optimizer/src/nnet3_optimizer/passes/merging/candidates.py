@@ -6,16 +6,25 @@ from typing import NamedTuple
 
 import attrs
 import numpy as np
-from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, MatrixCopy, Propagate
+from nnet3_compiler.commands import (
+    SCHEMA,
+    Backprop,
+    BackpropNoModelUpdate,
+    MatrixCopy,
+    Propagate,
+)
 from nnet3_compiler.declaration import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
+    TABLE_WIDTH,
     Command,
     alpha_bits,
 )
 from nnet3_descriptors.components.properties import ComponentProperties as Property
-from nnet3_optimizer.analysis.csr import Bools, Ids, ordering
-from nnet3_optimizer.operands import operand
+from nnet3_optimizer.analysis.csr import Bools, Ids, where
+from nnet3_optimizer.analysis.kinds import CommandKinds
+from nnet3_optimizer.analysis.variables import Table
+from nnet3_optimizer.operands import columns
 from nnet3_optimizer.program import Program
 
 _ONE = alpha_bits(1.0)
@@ -75,46 +84,48 @@ class Candidates(NamedTuple):
 
 def find_candidates(program: Program, options: MergingOptions) -> Candidates:
     """Returns all candidates, legal or not."""
-    found = []
-    if options.remove_assignments:
-        at = program.positions(MatrixCopy.OPCODE)
-        s1, s2 = (operand(program.table, at, MatrixCopy, name) for name in ("input", "output"))
-        found.append((at, s1, s2, program.table[at, ALPHA_COLUMN] == _ONE))
-    if options.propagate_in_place:
-        at = running(program, Property.PROPAGATE_IN_PLACE, Propagate)
-        s1, s2 = (operand(program.table, at, Propagate, name) for name in ("input", "output"))
-        found.append((at, s1, s2, np.zeros(len(at), np.bool_)))
-    if options.backprop_in_place:
-        found.append(_backward(program))
-    command, s1, s2, is_assignment = map(np.concatenate, zip(*found, strict=True))
-    order = ordering(command)
+    kinds = [MatrixCopy] * options.remove_assignments
+    in_place = (Propagate,) * options.propagate_in_place + BACKWARD * options.backprop_in_place
+    at = CommandKinds.of(*kinds, *in_place).positions(program.opcodes)
+    opcode, rows = program.opcodes.take(at), program.table.take(at, axis=0)
+    is_copy = opcode == MatrixCopy.OPCODE
+    fits, runs = is_copy.copy(), where(~is_copy)
+    properties = program.component_properties.take(rows[runs, FIRST_OPERAND_COLUMN])
+    fits[runs] = (properties & _IN_PLACE.take(opcode[runs])) != 0
+    backward = where(fits & (opcode != Propagate.OPCODE) & ~is_copy)
+    if len(backward):
+        fits[backward] = _values_lie_elsewhere(program, rows.take(backward, axis=0))
+    at, opcode, rows, is_copy = at[fits], opcode[fits], rows[fits], is_copy[fits]
+    cells = rows.reshape(-1)
+    first_cell = np.arange(len(at)) * TABLE_WIDTH
     return Candidates(
-        command[order],
-        s1[order],
-        s2[order],
-        is_assignment[order],
-        np.full(len(order), options.left),
-        np.full(len(order), options.right),
+        command=at,
+        s1=cells.take(first_cell + _S1.take(opcode)).astype(np.int64),
+        s2=cells.take(first_cell + _S2.take(opcode)).astype(np.int64),
+        is_assignment=is_copy & (rows[:, ALPHA_COLUMN] == _ONE),
+        left=np.full(len(at), options.left),
+        right=np.full(len(at), options.right),
     )
 
 
-def running(program: Program, wanted: Property, *types: type[Command]) -> Ids:
-    """Returns the positions of commands of these types that run a component with a property."""
-    at = program.positions(*(each.OPCODE for each in types))
-    component = program.table[at, FIRST_OPERAND_COLUMN]
-    running: Ids = at[(program.component_properties[component] & int(wanted)) != 0]
-    return running
+def _values_lie_elsewhere(program: Program, rows: Table) -> Bools:
+    """Returns which Backprop commands read no values that overlap the derivatives."""
+    named = {name: rows[:, column].astype(np.int64) for name, column in columns(Backprop).items()}
+    apart = np.ones(len(rows), np.bool_)
+    for value in ("input_value", "output_value"):
+        for deriv in ("output_deriv", "input_deriv"):
+            apart &= ~program.layout.overlap(named[value], named[deriv])
+    return apart
 
 
-def _backward(program: Program) -> tuple[Ids, Ids, Ids, Bools]:
-    """Returns the candidates that run backward; the values they read must lie elsewhere."""
-    at = running(program, Property.BACKPROP_IN_PLACE, *BACKWARD)
-    names = ("output_deriv", "input_deriv", "input_value", "output_value")
-    places = [operand(program.table, at, Backprop, name) for name in names]
-    output_deriv, input_deriv, *values = places
-    apart = np.ones(len(at), np.bool_)
-    for value in values if len(at) else ():
-        for deriv in (output_deriv, input_deriv):
-            apart &= ~program.layout.overlap(value, deriv)
-    none = np.zeros(len(at), np.bool_)
-    return at[apart], output_deriv[apart], input_deriv[apart], none[apart]
+_IN_PLACE, _S1, _S2 = np.zeros((3, len(SCHEMA.types)), dtype=np.int64)
+"""By opcode the property of components that may be a candidate, and the columns of s1 and s2."""
+
+_OPERANDS: tuple[tuple[type[Command], int, str, str], ...] = (
+    (MatrixCopy, 0, "input", "output"),
+    (Propagate, int(Property.PROPAGATE_IN_PLACE), "input", "output"),
+    *((each, int(Property.BACKPROP_IN_PLACE), "output_deriv", "input_deriv") for each in BACKWARD),
+)
+for _type, _property, _read, _written in _OPERANDS:
+    _IN_PLACE[_type.OPCODE] = _property
+    _S1[_type.OPCODE], _S2[_type.OPCODE] = (columns(_type)[name] for name in (_read, _written))

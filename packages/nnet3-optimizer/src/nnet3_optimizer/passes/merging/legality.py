@@ -16,8 +16,10 @@ from nnet3_descriptors.components.properties import ComponentProperties as Prope
 from nnet3_optimizer.analysis.accesses import NEVER, WRITE
 from nnet3_optimizer.analysis.csr import Bools, Csr, Ids, where
 from nnet3_optimizer.analysis.kinds import CommandKinds
+from nnet3_optimizer.analysis.variables import NUM_COLS, NUM_ROWS
 from nnet3_optimizer.operands import columns
 from nnet3_optimizer.passes.merging.candidates import BACKWARD, Candidates
+from nnet3_optimizer.passes.merging.placement import Placement
 from nnet3_optimizer.program import Program
 
 _CONTIGUOUS_OPERANDS: tuple[tuple[Property, tuple[type[Command], ...], str], ...] = (
@@ -110,18 +112,52 @@ def legal_by_time(program: Program, c: Candidates) -> tuple[Candidates, Bools]:
     is_last = _greatest(analysis.variable_accesses.last(), of_s1) == c.command
     m1 = program.layout.matrix_of[c.s1]
     legal = is_first & ~(c.is_assignment & analysis.lifetimes.is_output[m1])
-    shared = where(legal & ~is_last & c.is_assignment)
+    shared = legal & ~is_last & c.is_assignment
     legal &= is_last
-    if len(shared):
-        legal[shared] = _stay_equal(program, c.where(shared))
+    if shared.any():
+        legal |= shared & _stay_equal(program, c, of_s1, of_s2)
     return c.where(legal), is_last[legal]
 
 
-def _stay_equal(program: Program, c: Candidates) -> Bools:
-    """Returns for which copies with scale 1 both sides stay what they are while s1 is used."""
+def may_be_legal_later(
+    program: Program, c: Candidates, merges: Candidates, placed: Placement
+) -> Candidates:
+    """Returns those of some candidates that rules 5 and 6 may allow once others are merged.
+
+    Rule 6 does not if s1 is then all of a matrix that is used after C. That is so for most that
+    could not be merged with the others: what they read lives on in another matrix.
+
+    Args:
+        program: The program.
+        c: Candidates that are legal now, but not merged.
+        merges: Those that are merged.
+        placed: Where these put all matrices.
+    """
+    accesses, matrix_of = program.analysis.submatrix_accesses, program.layout.matrix_of
+    is_gone = np.zeros(len(program.table), dtype=np.bool_)
+    is_gone[merges.command[merges.is_assignment]] = True
+    stays = where(~is_gone.take(accesses.command))
+    last_use = np.full(len(program.matrices), NEVER, dtype=np.int64)
+    matrix = placed.root.take(matrix_of.take(accesses.submatrix.take(stays)))
+    # Of several assignments to one element the last one holds.
+    last_use[matrix] = accesses.command.take(stays)
+    becomes = placed.root.take(matrix_of.take(c.s1))
+    size = program.submatrices[:, [NUM_ROWS, NUM_COLS]].take(c.s1, axis=0)
+    is_whole = (size == program.matrices.take(becomes, axis=0)).all(axis=1)
+    return c.where(c.is_assignment | ~is_whole | (last_use.take(becomes) <= c.command))
+
+
+def _stay_equal(program: Program, c: Candidates, of_s1: Csr, of_s2: Csr) -> Bools:
+    """Returns for which copies with scale 1 both sides stay what they are while s1 is used.
+
+    Args:
+        program: The program.
+        c: The candidates.
+        of_s1: The variables of each s1.
+        of_s2: The variables of each s2.
+    """
     analysis, variables = program.analysis, program.analysis.variables
     lists = analysis.variable_accesses
-    of_s1, of_s2 = variables.of_submatrices(c.s1), variables.of_submatrices(c.s2)
     writes = where((lists.access & WRITE) != 0)
     last_write = np.full(len(variables), NEVER, dtype=np.int64)
     # Of several assignments to one element the last one holds.

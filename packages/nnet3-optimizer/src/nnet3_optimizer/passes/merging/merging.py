@@ -15,7 +15,7 @@ from nnet3_compiler.commands import (
     NoOperation,
 )
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
-from nnet3_optimizer.analysis.csr import Ids, where
+from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.passes.merging.candidates import (
@@ -27,6 +27,7 @@ from nnet3_optimizer.passes.merging.legality import (
     contiguous_matrices,
     legal_by_place,
     legal_by_time,
+    may_be_legal_later,
 )
 from nnet3_optimizer.passes.merging.placement import Placement
 from nnet3_optimizer.passes.merging.selection import select
@@ -107,8 +108,12 @@ def merge_variables(program: Program, options: MergingOptions | None = None) -> 
         if not len(legal.command):
             break
         is_chosen, placed = select(program, legal, is_last, contiguous)
-        put_off = legal.where(~is_chosen)
-        program, number = _merged(program, legal.where(is_chosen), placed)
+        merges, put_off = legal.where(is_chosen), legal.where(~is_chosen)
+        if len(put_off.command):
+            put_off = may_be_legal_later(program, put_off, merges, placed)
+        needs_zeros = _needs_zeros(program, merges, placed)
+        program, number = _merged(program, merges, placed)
+        program = program.knowing(needs_zeros=needs_zeros)
         contiguous[placed.root[contiguous]] = True
         candidates = put_off._replace(command=number[put_off.command])
     return program
@@ -129,6 +134,20 @@ def _merged(program: Program, merges: Candidates, placed: Placement) -> tuple[Pr
         layout=attrs.evolve(program.layout, submatrices=placed.of_submatrices(program.submatrices)),
     )
     return merged, kept.cumsum() - 1
+
+
+def _needs_zeros(program: Program, merges: Candidates, placed: Placement) -> Bools:
+    """Returns what `Analysis.needs_zeros`, (M,) bool, is once merges are made.
+
+    What s2 finds when C runs is then what s1 has, so that only the rest of its matrix counts. A
+    copy that goes away still counts as a look at zeros: unless it is a dead command, there are
+    others who look at what it copied.
+    """
+    analysis = program.analysis
+    own = analysis.needs_zeros_without(analysis.variables.of_submatrices(merges.s2).values)
+    needs_zeros = np.zeros(len(own), dtype=np.bool_)
+    needs_zeros[placed.root[own]] = True
+    return needs_zeros
 
 
 def _merge_allocations(program: Program, table: Table, members: Ids, root: Ids) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import attrs
 import numpy as np
@@ -25,7 +25,7 @@ from nnet3_compiler.declaration import (
     alpha_bits,
     alpha_value,
 )
-from nnet3_optimizer.analysis.csr import Ids, where
+from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.uses import Reads
 from nnet3_optimizer.analysis.variables import (
@@ -57,10 +57,9 @@ _PROPAGATE, _OF_PROPAGATE = columns(Propagate), ("component", "input", "output")
 NOTHING = 0
 NO_ROW = -1
 
-Steps = list[list[int]]
-"""Rows of the table of commands."""
 
 _Value = TypeVar("_Value")
+_Rows = Ids | Table | range
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -71,7 +70,7 @@ class Recipe:
         matrix: The matrix.
         last_forward, first_backward: The last command of the forward part and the first of the
             backward part that use it; between the two its memory is free.
-        steps: The rows of the commands that write all that is looked at later.
+        steps: (N, TABLE_WIDTH) the commands that write all that is looked at later.
         sources: The matrices that they read, other than the matrix itself.
         part: The submatrix that is kept in a matrix of its own, from which the rest is copied; 0 if
             nothing is. The steps name it where they read it.
@@ -80,9 +79,29 @@ class Recipe:
     matrix: int
     last_forward: int
     first_backward: int
-    steps: Steps
+    steps: Table
     sources: tuple[int, ...]
     part: int = NOTHING
+
+
+class _Copies(NamedTuple):
+    """The commands that write to a matrix, at least one of them a copy.
+
+    Attributes:
+        command: (N,) the commands.
+        submatrix: (N,) what they write to.
+        is_copy: (N,) bool, whether they are copies.
+        reads: What the copies read.
+        sources: The matrices of that.
+        is_changed: Whether anything writes to one of these matrices later.
+    """
+
+    command: Ids
+    submatrix: Ids
+    is_copy: Bools
+    reads: Reads
+    sources: set[int]
+    is_changed: bool
 
 
 class RecipeBook:
@@ -129,14 +148,42 @@ class RecipeBook:
         totals = {total for added in self._added.values() for _, total in added}
         self._sums = self._writes_to(np.array(sorted(totals), dtype=np.int64))
 
-    def _written_by_copies(self, writes: Ids) -> set[int]:
-        """The matrices that copies write to, and nothing else as a whole."""
+    def _written_by_copies(self, writes: Ids) -> dict[int, _Copies]:
+        """By matrix what writes to it, where that are copies, and nothing else as a whole."""
         uses = self.uses
-        copies = _COPIES.among(self.program.opcodes[uses.command[writes]])
-        otherwise = ~copies & self.program.layout.is_whole[uses.submatrix[writes]]
-        return set(uses.matrix[writes[copies]].tolist()) - set(
-            uses.matrix[writes[otherwise]].tolist()
+        is_copy = _COPIES.among(self.program.opcodes.take(uses.command.take(writes)))
+        otherwise = ~is_copy & self.program.layout.is_whole.take(uses.submatrix.take(writes))
+        fits = np.zeros(len(self.program.matrices), dtype=np.bool_)
+        fits[uses.matrix.take(writes[is_copy])] = True
+        fits[uses.matrix.take(writes[otherwise])] = False
+        chosen = fits.take(uses.matrix.take(writes))
+        writes, is_copy = writes[chosen], is_copy[chosen]
+        matrix, command = uses.matrix.take(writes), uses.command.take(writes)
+        submatrix = uses.submatrix.take(writes)
+        # Each copy writes to one matrix.
+        target = np.zeros(len(self.program.table), dtype=np.int64)
+        target[command] = matrix
+        reads = uses.reads_of(command[is_copy])
+        sources = reads.matrix.tolist()
+        is_changed = (uses.last_write.take(reads.matrix) > reads.command).tolist()
+        matrices = where(fits)
+        bounds, of_reads = (
+            np.append(each.searchsorted(matrices), len(each)).tolist()
+            for each in (matrix, target.take(reads.command))
         )
+        made = {}
+        for number, of in enumerate(matrices.tolist()):
+            own = slice(bounds[number], bounds[number + 1])
+            read = slice(of_reads[number], of_reads[number + 1])
+            made[of] = _Copies(
+                command[own],
+                submatrix[own],
+                is_copy[own],
+                Reads(*[each[read] for each in reads]),
+                set(sources[read]),
+                any(is_changed[read]),
+            )
+        return made
 
     def _copies(self, reads: Ids) -> dict[int, list[int]]:
         """By matrix the commands that copy some of its rows, whole ones, to other matrices."""
@@ -184,7 +231,7 @@ class RecipeBook:
             if found is not None and self._as_bits.isdisjoint(found.sources):
                 yield found
 
-    def _recipe(self, matrix: int, steps: Steps, sources: set[int], part: int = NOTHING) -> Recipe:
+    def _recipe(self, matrix: int, steps: Table, sources: set[int], part: int = NOTHING) -> Recipe:
         last_forward, first_backward = self._gap[matrix]
         return Recipe(
             matrix=matrix,
@@ -199,29 +246,24 @@ class RecipeBook:
 
     def _made_of_copies(self, matrix: int) -> Recipe | None:
         """All of the matrix was copied from elsewhere, or from one part of itself."""
-        program, uses = self.program, self.uses
-        _, first_backward = self._gap[matrix]
-        at = uses.of_matrix(matrix)
-        writes = uses.writes[at]
-        commands, written = uses.command[at][writes], uses.submatrix[at][writes]
-        copies = _COPIES.among(program.opcodes[commands])
-        part = NOTHING
-        if not copies.all():
-            if commands[~copies][-1] >= commands[copies][0]:
+        made, part = self._made[matrix], NOTHING
+        commands = made.command
+        if not made.is_copy.all():
+            others = ~made.is_copy
+            if commands[others][-1] >= commands[made.is_copy][0]:
                 return None
-            found = self._common_part(written[~copies], written[copies])
+            found = self._common_part(made.submatrix[others], made.submatrix[made.is_copy])
             if found is None:
                 return None
-            part = found
-        reads = uses.reads_of(commands[copies])
-        if not uses.stay(reads, first_backward):
+            part, commands = found, commands[made.is_copy]
+        if made.is_changed and not self.uses.stay(made.reads, self._gap[matrix][1]):
             return None
-        own = where(reads.matrix == matrix)
-        if len(own) and not (part and self._are_read_from(part, reads, own)):
-            return None
-        sources = set(reads.matrix.tolist()) - {matrix}
-        steps = program.table[commands[copies]].tolist()
-        return self._recipe(matrix, steps, sources, part)
+        if matrix in made.sources:
+            own = where(made.reads.matrix == matrix)
+            if not part or not self._are_read_from(part, made.reads, own):
+                return None
+        steps = self.program.table.take(commands, axis=0)
+        return self._recipe(matrix, steps, made.sources - {matrix}, part)
 
     def _are_read_from(self, part: int, reads: Reads, own: Ids) -> bool:
         """Whether some reads are from this part, and not through lists."""
@@ -262,15 +304,15 @@ class RecipeBook:
                 continue
             from_rows = self._rows_copied(commands[there], given[there], counts)
             if lost is not None:
-                from_rows[lost] = NO_ROW
-            rows = np.full(num_rows + 1, NO_ROW, np.int32)  # what comes from no row goes to the end
-            rows[from_rows] = _members(output[there, ROW_OFFSET], counts)
-            if rows[:-1].min(initial=0) >= 0:
-                step = self._gather(matrix, source, column, rows[:-1])
-                return self._recipe(matrix, [step], {source})
+                from_rows = np.where(lost, NO_ROW, _array(from_rows))
+            there_rows = _members(output[there, ROW_OFFSET], counts)
+            rows = _inverted(from_rows, there_rows, num_rows)
+            if rows is not None:
+                step = self._gather(matrix, source, column, rows)
+                return self._recipe(matrix, np.array([step], np.int32), {source})
         return None
 
-    def _rows_copied(self, commands: Ids, given: Table, counts: Ids) -> Ids | Table:
+    def _rows_copied(self, commands: Ids, given: Table, counts: Ids) -> _Rows:
         """Which rows of a matrix commands copy, or NO_ROW, one command after the other.
 
         Args:
@@ -292,18 +334,16 @@ class RecipeBook:
                 rows.append(np.arange(first, first + count, dtype=np.int32))
         return np.concatenate(rows)
 
-    def _gather(self, matrix: int, source: int, column: int, rows: Table) -> list[int]:
+    def _gather(self, matrix: int, source: int, column: int, rows: _Rows) -> list[int]:
         """The command that copies these rows of a matrix, from a column on, to another matrix."""
         cols = int(self.program.matrices[matrix, 1])
-        first, count = int(rows[0]), len(rows)
-        in_order = int(rows[-1]) == first + count - 1 and bool((rows[1:] > rows[:-1]).all())
-        if not in_order:
-            first, count = 0, int(self.program.matrices[source, 0])
-        given = int(self.edit.submatrices(np.array([[source, first, count, column, cols]]))[0])
         whole = int(self.program.layout.whole_submatrix[matrix])
-        row = _copy_of(whole, given)
-        if not in_order:
-            row[OPCODE_COLUMN], row[_INDEXES] = CopyRows.OPCODE, self.edit.indexes(rows)
+        given = [source, int(rows[0]), len(rows), column, cols]
+        if isinstance(rows, range) or _count_up(rows):
+            return _copy_of(whole, int(self.edit.submatrices(np.array([given]))[0]))
+        given[ROW_OFFSET], given[NUM_ROWS] = 0, int(self.program.matrices[source, 0])
+        row = _copy_of(whole, int(self.edit.submatrices(np.array([given]))[0]))
+        row[OPCODE_COLUMN], row[_INDEXES] = CopyRows.OPCODE, self.edit.indexes(rows)
         return row
 
     # -- a sum without its other terms ---------------------------------------------------------
@@ -318,7 +358,7 @@ class RecipeBook:
 
     def _without_other_terms(
         self, matrix: int, own: int, total: int
-    ) -> tuple[Steps, set[int]] | None:
+    ) -> tuple[Table, set[int]] | None:
         uses, whole_submatrix = self.uses, self.program.layout.whole_submatrix
         _, first_backward = self._gap[matrix]
         whole = int(whole_submatrix[matrix])
@@ -342,7 +382,7 @@ class RecipeBook:
             step[ALPHA_COLUMN], step[_OUTPUT] = alpha_bits(-alpha), whole
             steps.append(step)
             sources.add(uses.parts[row[_INPUT]].matrix)
-        return None if matrix in sources else (steps, sources)
+        return None if matrix in sources else (np.array(steps, np.int32), sources)
 
     def _is_identity(self, row: list[int]) -> bool:
         """Whether a command runs a NoOp in place."""
@@ -353,10 +393,31 @@ class RecipeBook:
         return is_noop and self.uses.parts[given] == self.uses.parts[output]
 
 
-def _members(begin: Table, count: Ids) -> Ids | Table:
+def _inverted(given: _Rows, taken: _Rows, count: int) -> _Rows | None:
+    """Returns which of some rows, `taken`, each of so many other rows, `given`, goes to.
+
+    It is None if one goes nowhere. What comes from NO_ROW does not count.
+    """
+    if isinstance(given, range) and given == range(count):
+        return taken
+    rows = np.full(count + 1, NO_ROW, np.int32)  # what comes from no row goes to the end
+    rows[_array(given)] = _array(taken)
+    return rows[:-1] if rows[:-1].min(initial=0) >= 0 else None
+
+
+def _array(rows: _Rows) -> Ids | Table:
+    return np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
+
+
+def _count_up(rows: Ids | Table) -> bool:
+    """Whether rows follow one another."""
+    return int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((rows[1:] > rows[:-1]).all())
+
+
+def _members(begin: Table, count: Ids) -> _Rows:
     """Returns the members of ranges, one range after another."""
     if (begin[1:] == begin[:-1] + count[:-1]).all():
-        return np.arange(begin[0], begin[-1] + count[-1], dtype=np.int32)
+        return range(int(begin[0]), int(begin[-1] + count[-1]))
     return expand_ranges(begin.astype(np.int64), count)
 
 

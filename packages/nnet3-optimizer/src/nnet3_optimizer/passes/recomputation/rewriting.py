@@ -12,6 +12,7 @@ from nnet3_compiler.commands import (
 from nnet3_compiler.debug_info import NO_DEBUG_INFO, MatrixDebugInfo
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
 from nnet3_compiler.emission import command_rows
+from nnet3_descriptors.indexes import distinct
 from nnet3_optimizer.analysis.accesses import LIST_COLUMN
 from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.variables import (
@@ -103,7 +104,7 @@ class Rewriting:
         program, lifetimes = self.program, self.program.analysis.lifetimes
         used = self._uses.command[self._uses.of_matrices(self._matrices)]
         sizing = lifetimes.allocate[self._matrices], lifetimes.deallocate[self._matrices]
-        commands = np.unique(np.concatenate([used, *sizing]))
+        commands = distinct(np.concatenate([used, *sizing]))
         rows = program.table[commands]
         at, column = (SCHEMA.is_matrix[rows[:, OPCODE_COLUMN]] & (rows > 0)).nonzero()
         replaced = where(self._later[program.submatrices[rows[at, column], MATRIX]] > 0)
@@ -159,13 +160,13 @@ class Rewriting:
         program, lifetimes = self.program, self.program.analysis.lifetimes
         first_backward = self._first_backward[self._matrices]
         counts = [len(each.steps) for each in self.recipes]
-        rows = [row for each in self.recipes for row in each.steps]
-        steps = np.array(rows, np.int32)
+        steps = np.concatenate([each.steps for each in self.recipes])
         owner = np.repeat(self._matrices, counts)
         parts = self._part[self._matrices]
-        reads = self._later_reads()
-        is_read = self._are_read(owner, program.submatrices[steps[:, FIRST_OPERAND_COLUMN]], reads)
-        part_is_read = self._are_read(self._matrices, parts, reads) & (self._kept_whole > 0)
+        written = program.submatrices.take(steps[:, FIRST_OPERAND_COLUMN], axis=0)
+        are_read = self._are_read(np.concatenate([written, parts]))
+        is_read, part_is_read = are_read[: len(steps)], are_read[len(steps) :]
+        part_is_read &= self._kept_whole > 0
         named = SCHEMA.is_matrix[steps[:, OPCODE_COLUMN]] & (steps > 0)
         named &= steps < len(program.submatrices)  # others were made for the recipe
         step, column = named.nonzero()
@@ -189,24 +190,23 @@ class Rewriting:
         self.edit.insert(first_backward[part_is_read], copies)
         self.edit.insert(place[is_read], steps[is_read])
 
-    def _later_reads(self) -> Table:
-        """Returns the submatrices, (N, 5), that are read of what is made again."""
-        uses = self._uses
+    def _are_read(self, written: Table | Ids) -> Bools:
+        """Which parts, (N, 5), of matrices that are made again are read later."""
+        uses, program = self._uses, self.program
         at = uses.of_matrices(self._matrices)
         at = at[uses.command[at] >= self._first_backward[uses.matrix[at]]]
-        read = self.program.submatrices[uses.submatrix[at]]
-        later: Table = read[~contain(self._part[read[:, MATRIX]], read)]
-        return later
-
-    def _are_read(self, matrix: Ids, written: Table | Ids, reads: Table) -> Bools:
-        """Which parts of matrices, (N, 5), are read later."""
-        size = self.program.matrices[reads[:, MATRIX]]
-        is_whole = (reads[:, [NUM_ROWS, NUM_COLS]] == size).all(axis=1)
-        all_of_it = np.zeros(len(self.program.matrices), dtype=np.bool_)
+        reads = program.submatrices.take(uses.submatrix[at], axis=0)
+        reads = reads[~contain(self._part[reads[:, MATRIX]], reads)]
+        size = program.matrices.take(reads[:, MATRIX], axis=0)
+        is_whole = (reads[:, NUM_ROWS] == size[:, 0]) & (reads[:, NUM_COLS] == size[:, 1])
+        all_of_it = np.zeros(len(program.matrices), dtype=np.bool_)
         all_of_it[reads[is_whole, MATRIX]] = True
-        are_read: Bools = all_of_it[matrix]
-        for at in where(~are_read).tolist():
-            are_read[at] = overlap(np.broadcast_to(written[at], reads.shape), reads).any()
+        are_read: Bools = all_of_it.take(written[:, MATRIX])
+        rest = where(~are_read)
+        if len(rest) and len(reads):  # few, since most of what is read again is read as a whole
+            one, other = (each.ravel() for each in np.indices((len(rest), len(reads))))
+            pairs = overlap(written.take(rest.take(one), axis=0), reads.take(other, axis=0))
+            are_read[rest] = pairs.reshape(len(rest), -1).any(axis=1)
         return are_read
 
     def _keep_part(self, recipe: Recipe, kept: int) -> None:

@@ -44,8 +44,10 @@ class LiveBytes:
         used = self.begin >= 0
         np.add.at(change, self.begin[used], self.sizes[used])
         np.subtract.at(change, self.end[used] + 1, self.sizes[used])
-        small = [compressed_bytes(each, ONE_BIT) for each in program.matrices[as_bits.matrix]]
-        saved = self.sizes[as_bits.matrix] - np.array(small, dtype=np.int64)
+        shapes = [*map(tuple, program.matrices[as_bits.matrix].tolist())]
+        small = {each: compressed_bytes(np.array(each), ONE_BIT) for each in set(shapes)}
+        packed = np.array([small[each] for each in shapes], dtype=np.int64)
+        saved = self.sizes[as_bits.matrix] - packed
         np.subtract.at(change, as_bits.last_forward + 1, saved)
         np.add.at(change, as_bits.first_backward, saved)
         self.bytes: Ids = np.cumsum(change)[:-1]

@@ -93,7 +93,9 @@ def order_rows_early(program: Program) -> Program:
             edit = edit or Edit(program)
             _Reordering(program, edit, path).change()
     # Only lists of rows change, and copies become copies of rows: accesses stay what they were.
-    return edit.program().with_accesses_of(program) if edit else program
+    if not edit:
+        return program
+    return edit.program().keeping(program, "submatrix_accesses", "uses", "lifetimes")
 
 
 class _Reordering:

@@ -1,0 +1,115 @@
+"""What passes hand on of an analysis is what would be found by looking at the program they made."""
+
+from typing import Any
+
+import attrs
+import numpy as np
+from hypothesis import given, settings
+from nnet3_compiler import NnetComputation
+from nnet3_descriptors import Nnet
+from nnet3_optimizer import Analysis, OptimizeOptions
+from nnet3_optimizer.analysis.accesses import SubmatrixAccesses
+from nnet3_optimizer.analysis.pair_lists import PairLists
+from nnet3_optimizer.pipeline import PIPELINE
+from nnet3_optimizer.program import Program
+from optimizer_networks import examples
+from optimizer_programs import program
+
+PARTS = ("submatrix_accesses", "uses", "lifetimes", "matrix_use")
+
+
+def fresh(program: Program) -> Analysis:
+    """An analysis of a program that nothing is known of."""
+    return Analysis(
+        layout=attrs.evolve(program.layout),
+        table=program.table,
+        pair_lists=PairLists(program.pair_lists.lists),
+        component_properties=program.component_properties,
+    )
+
+
+def by_command(accesses: SubmatrixAccesses) -> list[tuple[int, int, int]]:
+    """Accesses as (command, submatrix, access), in an order of their own."""
+    columns = (accesses.command, accesses.submatrix, accesses.access)
+    return sorted(zip(*(each.tolist() for each in columns), strict=True))
+
+
+def comparable(part: Any) -> Any:
+    """A part of an analysis in a form that can be compared."""
+    if isinstance(part, SubmatrixAccesses):
+        return by_command(part)
+    if attrs.has(type(part)):
+        return {
+            field.name: getattr(part, field.name).tolist() for field in attrs.fields(type(part))
+        }
+    if isinstance(part, tuple):
+        return [each.tolist() for each in part]
+    return [getattr(part, name).tolist() for name in ("matrix", "command", "submatrix", "writes")]
+
+
+@given(examples())
+@settings(max_examples=25, deadline=None)
+def test_handed_on(example: tuple[Nnet, NnetComputation]) -> None:
+    """After each pass, what is known already is what a fresh analysis finds."""
+    options = OptimizeOptions()
+    current = Program.of(*example)
+    for each in PIPELINE:
+        if not each.wanted(options):
+            continue
+        after = each.run(current, options)
+        if after is current:
+            continue
+        expected = fresh(after)
+        for name, part in after.analysis.known(*PARTS).items():
+            assert comparable(part) == comparable(getattr(expected, name)), (each.name, name)
+        for known in after.analysis.known("needs_zeros").values():
+            assert (expected.needs_zeros <= known).all(), each.name
+        named = PairLists(after.pair_lists.lists).named
+        assert np.array_equal(after.pair_lists.named.splits, named.splits)
+        assert np.array_equal(after.pair_lists.named.values, named.values)
+        current = after
+
+
+def test_known() -> None:
+    """Nothing is made by asking what is known."""
+    analysis = program("m1 = 4 x 4\nm1 = accept input\nprovide output = m1").analysis
+
+    assert not analysis.known("lifetimes", "uses")
+    lifetimes = analysis.lifetimes
+    assert analysis.known("lifetimes", "uses") == {"lifetimes": lifetimes}
+
+
+def test_merging_knows_whose_zeros_are_looked_at() -> None:
+    """What is set before it is copied needs no zeros, what is added to does."""
+    text = """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m4 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m3 = zeros
+        m4 = zeros
+        m2 = affine.propagate(m1)
+        m3 = m2
+        m4 += m3
+        m4 += m1
+        provide output = m4
+        segment end
+        free m1
+        free m2
+        free m3
+        """
+    [merge] = [each for each in PIPELINE if each.name == "merge-variables"]
+
+    merged = merge.run(program(text), OptimizeOptions())
+
+    known = merged.analysis.known("needs_zeros")["needs_zeros"]
+    assert isinstance(known, np.ndarray)
+    assert where_true(known) == where_true(fresh(merged).needs_zeros) == [4]
+
+
+def where_true(mask: np.ndarray) -> list[int]:
+    """The positions at which a mask is True."""
+    found: list[int] = np.flatnonzero(mask).tolist()
+    return found
