@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_runtime_cuda import blas, panels
-from nnet3_runtime_cuda.blas import bound_gemm, gemm
+from nnet3_runtime_cuda.blas import Library, bound_gemm, gemm
 from nnet3_runtime_cuda.tape import Tape
 
 SIZES = st.integers(1, 9)
@@ -37,6 +37,20 @@ def test_every_layout(
     gemm(a, b, out, alpha=0.5, beta=-2.0)
 
     np.testing.assert_allclose(out, expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("layout", ["rows", "columns", "part of rows"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_scaled_sum(layout: str, dtype: type[np.floating]) -> None:
+    """out += factor a, whether the library has it or not."""
+    rng, tape = np.random.default_rng(0), Tape(dtype=dtype)
+    a, out = (matrix(rng, 70, 3000, layout).astype(dtype, order="K") for _ in range(2))
+    expected = out - 0.5 * a
+
+    tape.add_scaled(a, -0.5, out)
+    tape.run()
+
+    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-6)
 
 
 def test_beta_of_zero_reads_nothing() -> None:
@@ -97,7 +111,7 @@ def test_libraries(library: str, beta: float) -> None:
 @pytest.mark.parametrize("quicker", [blas.OPENBLAS, blas.MKL])
 def test_the_faster_library_is_chosen(quicker: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there are two, both are timed, and what is faster serves all products."""
-    found = {name: blas.Library(name, print) for name in (blas.OPENBLAS, blas.MKL)}
+    found = {name: Library(name, print, print) for name in (blas.OPENBLAS, blas.MKL)}
     monkeypatch.delenv(blas.CHOICE, raising=False)
     monkeypatch.setattr(blas, "_found", lambda: found)
     monkeypatch.setattr(blas, "_trial_by_openblas", lambda rows: (blas.OPENBLAS, rows))

@@ -17,7 +17,7 @@ import fnmatch
 import functools
 import importlib.metadata
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,10 +41,17 @@ TRIAL_ROWS = (8, 64, 256)
 """Products with so many rows are timed to choose a library."""
 
 _ROW_MAJOR, _NO_TRANS, _TRANS = 101, 111, 112
-_OPENBLAS_SYMBOL = "scipy_cblas_sgemm64_"
-"""The name in NumPy's wheels: 64-bit sizes, prefixed so that no other BLAS is hit."""
+_OPENBLAS_SYMBOLS = "scipy_cblas_sgemm64_", "scipy_cblas_saxpy64_"
+"""The names in NumPy's wheels: 64-bit sizes, prefixed so that no other BLAS is hit."""
 
-_MKL_SYMBOL = "cblas_sgemm_64"
+_MKL_SYMBOLS = "cblas_sgemm_64", "cblas_saxpy_64"
+_SIZE, _SINGLE, _POINTER = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
+_GEMM_TYPES = (
+    *[ctypes.c_int] * 3,
+    *[_SIZE] * 3,
+    *(_SINGLE, _POINTER, _SIZE, _POINTER, _SIZE, _SINGLE, _POINTER, _SIZE),
+)
+_AXPY_TYPES = _SIZE, _SINGLE, _POINTER, _SIZE, _POINTER, _SIZE
 _BF16_SYMBOL = "cblas_gemm_bf16bf16f32_64"
 _MKL_FILES = ("libmkl_rt.so*", "libmkl_rt*.dylib", "mkl_rt*.dll")
 
@@ -55,10 +62,12 @@ class Library(NamedTuple):
     Attributes:
         name: OPENBLAS or MKL.
         sgemm: Its cblas_sgemm, with 64-bit sizes.
+        saxpy: Its cblas_saxpy, likewise.
     """
 
     name: str
     sgemm: Callable[..., None]
+    saxpy: Callable[..., None]
 
 
 @functools.cache
@@ -106,11 +115,17 @@ def library_name() -> str:
 
 def _found() -> dict[str, Library]:
     """The libraries that are there, by name."""
-    functions = {
-        OPENBLAS: _first(_openblas_paths(), _OPENBLAS_SYMBOL),
-        MKL: _first(_mkl_paths(), _MKL_SYMBOL),
+    candidates = {
+        OPENBLAS: (list(_openblas_paths()), _OPENBLAS_SYMBOLS),
+        MKL: (list(_mkl_paths()), _MKL_SYMBOLS),
     }
-    return {name: Library(name, sgemm) for name, sgemm in functions.items() if sgemm is not None}
+    found = {}
+    for name, (paths, (sgemm_symbol, saxpy_symbol)) in candidates.items():
+        sgemm = _first(paths, sgemm_symbol, _GEMM_TYPES)
+        saxpy = _first(paths, saxpy_symbol, _AXPY_TYPES)
+        if sgemm is not None and saxpy is not None:
+            found[name] = Library(name, sgemm, saxpy)
+    return found
 
 
 def _mkl_paths() -> Iterator[Path]:
@@ -131,19 +146,16 @@ def _openblas_paths() -> Iterator[Path]:
         yield from sorted(folder.glob("*openblas*"))
 
 
-def _first(paths: Iterable[Path], symbol: str) -> Callable[..., None] | None:
-    """The function of the first of the libraries that has it."""
+def _first(
+    paths: Iterable[Path], symbol: str, types: Sequence[type[object]]
+) -> Callable[..., None] | None:
+    """The function of the first of the libraries that has it, with arguments of these types."""
     for path in paths:
         try:
             function: Any = getattr(ctypes.CDLL(str(path)), symbol)
         except (OSError, AttributeError):
             continue
-        size, single, pointer = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
-        function.argtypes = [
-            *[ctypes.c_int] * 3,
-            *[size] * 3,
-            *(single, pointer, size, pointer, size, single, pointer, size),
-        ]
+        function.argtypes = types
         function.restype = None
         return function  # type: ignore[no-any-return]
     return None
@@ -190,6 +202,28 @@ def bound_gemm(
     return _bound(found.sgemm, a, b, out, alpha, beta)
 
 
+def bound_axpy(factor: float, x: Array, out: Array) -> Callable[[], None] | None:
+    """A call that computes out += factor x, in one pass.
+
+    Args:
+        factor: A number.
+        x: float32, contiguous.
+        out: The same, of the same shape; does not overlap x.
+
+    Returns:
+        The call, or None if these operands cannot be given to BLAS.
+    """
+    found = library()
+    if found is None or x.shape != out.shape:
+        return None
+    if any(a.dtype != np.float32 or not a.flags.c_contiguous for a in (x, out)):
+        return None
+    call = functools.partial(found.saxpy, out.size, factor, x.ctypes.data, 1, out.ctypes.data, 1)
+    # The addresses are good only as long as the arrays are.
+    call.operands = (x, out)  # type: ignore[attr-defined]
+    return call
+
+
 def has_bf16() -> bool:
     """Whether there is a library with products of bfloat16 matrices: MKL, if it is allowed."""
     return _bf16() is not None
@@ -200,7 +234,7 @@ def _bf16() -> Callable[..., None] | None:
     """MKL's product of bfloat16 matrices, whatever the other products are computed by."""
     if os.environ.get(CHOICE, MKL) != MKL:
         return None
-    return _first(_mkl_paths(), _BF16_SYMBOL)
+    return _first(_mkl_paths(), _BF16_SYMBOL, _GEMM_TYPES)
 
 
 def bound_bf16_gemm(

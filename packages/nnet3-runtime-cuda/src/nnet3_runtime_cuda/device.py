@@ -243,10 +243,7 @@ class DeviceNnet:
                     pieces.append((slice(begin, min(begin + step, start + size)), rate))
                 start += size
         for piece, rate in tape.independent(pieces):
-            values, steps = self._parameters[piece], self._direction[piece]
-            term = tape.scratch(len(values))
-            tape.multiply(steps, rate, term)
-            tape.add(values, term, values)
+            tape.add_scaled(self._direction[piece], rate, self._parameters[piece])
         return self.machine.finish(tape)
 
     def tape(self) -> Tape:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .blas import bound_gemm, is_mkl
+from .blas import bound_axpy, bound_gemm, is_mkl
 from .recorder import Array as Array
 from .recorder import Call as Call
 from .recorder import Operand as Operand
@@ -106,6 +106,18 @@ class Tape(Recorder):
     def multiply(self, a: Operand, b: Operand, out: Array) -> None:
         """out = a * b."""
         self.apply("multiply", a, b, out=out)
+
+    def add_scaled(self, a: Array, factor: float, out: Array) -> None:
+        """out += factor a, in one pass over both where they are contiguous."""
+        self._has_products = True
+        for values, target in self.row_blocks(a, out):
+            call = bound_axpy(factor, values, target)
+            if call is not None:
+                self.calls.append(call)
+                continue
+            term = self.scratch(*target.shape)
+            self.multiply(values, factor, term)
+            self.add(target, term, target)
 
     def divide(self, a: Operand, b: Operand, out: Array) -> None:
         """out = a / b."""

@@ -181,6 +181,12 @@ class RecordingTape(Tape):
 
     # ---- products and sums ----
 
+    def add_scaled(self, a: Array, factor: float, out: Array) -> None:
+        """out += factor a."""
+        term = self.scratch(*out.shape)
+        self.multiply(a, factor, term)
+        self.add(out, term, out)
+
     def matmul(
         self, a: Array, b: Array, out: Array, *, add: bool = False, plus: Array | None = None
     ) -> None:

@@ -71,10 +71,7 @@ def record_scaled(tape: Tape, source: Array, alpha: float, out: Array, *, add: b
     elif alpha == -1.0:
         tape.subtract(out, source, out)
     else:
-        for values, target in tape.row_blocks(source, out):
-            term = tape.scratch(*target.shape)
-            tape.multiply(values, alpha, term)
-            tape.add(target, term, target)
+        tape.add_scaled(source, alpha, out)
 
 
 def _record_gathered(
