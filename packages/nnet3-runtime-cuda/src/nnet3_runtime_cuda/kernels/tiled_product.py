@@ -36,6 +36,16 @@ PART_COLUMNS = 768
 BLOCK_ROWS = 288
 """So many rows of each product: with fewer, products are slower, with more, transforms are."""
 
+PANEL_BLOCK_BYTES = 6 << 20
+"""With parameters in panels, which lose less with fewer rows, a block takes so much memory if both
+sides are about as wide. It then has all columns."""
+
+PANEL_BLOCK_ROWS = 96
+"""But such a block has so many rows of each product at least."""
+
+ABOUT_AS_WIDE = 2
+"""Neither side has so many times the columns of the other."""
+
 FEWEST_COLUMNS = 64
 """Products with fewer columns of input or output are not computed by tiles."""
 
@@ -81,20 +91,25 @@ class TiledProduct:
     splice have equal distances, `around` gives such a product, if it pays.
     """
 
-    def __init__(self, store: ComponentStore, linear: Array, tiles: TimeTiles) -> None:
+    def __init__(
+        self, store: ComponentStore, linear: Array, tiles: TimeTiles, *, in_panels: bool
+    ) -> None:
         """Lays out parts and blocks.
 
         Args:
             store: Keeps the factors of fixed parameters.
             linear: (output_dim, taps * input_dim), A; perhaps some columns of a larger matrix.
             tiles: The rows.
+            in_panels: Whether parameters, which are fixed, are laid out in panels.
         """
         self._store, self._linear, self._tiles = store, linear, tiles
+        self._in_panels = in_panels
         shape = self._by_tap(linear).shape
         self._output_dim, self._input_dim = shape[0], shape[2]
         self._is_wide_input = self._input_dim > self._output_dim
         wide = max(self._input_dim, self._output_dim)
-        columns = even_parts(wide, -(-wide // PART_COLUMNS))
+        is_whole = in_panels and wide < ABOUT_AS_WIDE * min(self._input_dim, self._output_dim)
+        columns = even_parts(wide, 1 if is_whole else -(-wide // PART_COLUMNS))
         everything = slice(0, min(self._input_dim, self._output_dim))
         self._parts = [
             _Part(
@@ -106,7 +121,13 @@ class TiledProduct:
             )
             for number, part in enumerate(columns)
         ]
-        blocks = tiles.blocks(BLOCK_ROWS)
+        most_rows = self._whole_block_rows() if is_whole else BLOCK_ROWS
+        # The last block may have a tile more.
+        blocks = tiles.blocks(most_rows - tiles.distance if is_whole else most_rows)
+        self._memory_rows = max(block.rows for block in blocks)
+        if is_whole and len(blocks) > 1:
+            # As much for all rows and distances: scratch arrays of the same size share memory.
+            self._memory_rows = max(self._memory_rows, most_rows)
         ends = list(itertools.accumulate(block.rows for block in blocks))
         self._places = [
             _Place(block=block, rows=slice(end - block.rows, end))
@@ -132,7 +153,15 @@ class TiledProduct:
         if rows < FEWEST_ROWS and not (store.is_fixed and tape.threads == 1):
             return None
         tiles = TimeTiles.at(offsets, rows, store.dtype)
-        return None if tiles is None else cls(store, linear, tiles)
+        # Panels serve any number of rows, as parts of so few lie in the cache.
+        in_panels = store.is_fixed and gains_by_panels(tape, ROWS[-1])
+        return None if tiles is None else cls(store, linear, tiles, in_panels=in_panels)
+
+    def _whole_block_rows(self) -> int:
+        """How many rows of each product are computed with at a time, with all columns."""
+        columns = self._tiles.num_products * (self._input_dim + self._output_dim)
+        rows = PANEL_BLOCK_BYTES // (columns * self._linear.itemsize)
+        return min(max(rows, PANEL_BLOCK_ROWS), BLOCK_ROWS)
 
     # ---- forward ----
 
@@ -281,15 +310,15 @@ class TiledProduct:
     ) -> Callable[[_Place, slice], Array]:
         """Scratch memory for one side: gives (products, rows, columns) for a place and a part.
 
-        On the wide side all places and parts use the same.
+        On the wide side all places and parts use the same; on the other one all parts do.
         """
         count = self._tiles.num_products
-        if not is_wide:
+        if not is_wide and len(self._parts) > 1:
             memory = tape.scratch(count, self._places[-1].rows.stop, columns)
             return lambda place, part: memory[:, place.rows]
-        rows = max(place.block.rows for place in self._places)
+        rows = self._memory_rows
         spans = [part.inputs if self._is_wide_input else part.outputs for part in self._parts]
-        width = max(span.stop - span.start for span in spans)
+        width = max(span.stop - span.start for span in spans) if is_wide else columns
         memory = tape.scratch(count, rows, width)
         return lambda place, part: memory[:, : place.block.rows, : part.stop - part.start]
 
@@ -324,9 +353,7 @@ class TiledProduct:
         if not self._store.is_fixed:
             memory = self._factor_memory(tape)
             return lambda part: [factor.T for factor in self._factors(tape, part, memory)]
-        # Panels serve any number of rows, as parts of so few lie in the cache.
-
-        form = Panels.of if gains_by_panels(tape, ROWS[-1]) else np.ascontiguousarray
+        form = Panels.of if self._in_panels else np.ascontiguousarray
 
         def make() -> list[list[Array | Panels]]:
             own = Tape(dtype=tape.dtype)
