@@ -160,7 +160,7 @@ class TiledProduct:
     def _whole_block_rows(self) -> int:
         """How many rows of each product are computed with at a time, with all columns."""
         columns = self._tiles.num_products * (self._input_dim + self._output_dim)
-        rows = PANEL_BLOCK_BYTES // (columns * self._linear.itemsize)
+        rows: int = PANEL_BLOCK_BYTES // (columns * self._linear.itemsize)
         return min(max(rows, PANEL_BLOCK_ROWS), BLOCK_ROWS)
 
     # ---- forward ----
