@@ -190,32 +190,27 @@ class TiledProduct:
                     if not is_narrow or part.is_first:
                         tiles.record_inputs(tape, place.block, x[:, part.inputs], frames[:, None])
                     is_sum = not is_narrow and not part.is_first
-                    for frame, factor, product in zip(frames, factors, products, strict=True):
-                        _record_product(tape, frame, factor, product, add=is_sum)
+                    for k, frame in enumerate(frames):
+                        plus = None
+                        if bias is not None and k == tiles.in_all_outputs and not is_sum:
+                            plus = bias[None, part.outputs]
+                        _record_product(tape, frame, factors[k], products[k], add=is_sum, plus=plus)
                     if is_narrow or part.is_last:
                         target = y[:, part.outputs]
-                        biases = None if bias is None else bias[part.outputs]
-                        self._record_outputs(tape, place.block, products, target, biases, add=add)
+                        self._record_outputs(tape, place.block, products, target, add=add)
 
     def _record_outputs(
-        self,
-        tape: Tape,
-        block: TileBlock,
-        products: Array,
-        y: Array,
-        bias: Array | None,
-        *,
-        add: bool,
+        self, tape: Tape, block: TileBlock, products: Array, y: Array, *, add: bool
     ) -> None:
         """Records the output rows of a block."""
-        rows, before = y[self._tiles.output_rows(block)], None
-        if add:
-            before = tape.scratch(*rows.shape)
-            tape.copy(rows, before)
+        if not add:
+            self._tiles.record_outputs(tape, block, products, y)
+            return
+        rows = y[self._tiles.output_rows(block)]
+        before = tape.scratch(*rows.shape)
+        tape.copy(rows, before)
         self._tiles.record_outputs(tape, block, products, y)
-        for term in (before, bias):
-            if term is not None:
-                tape.add(rows, term, rows)
+        tape.add(rows, before, rows)
 
     # ---- backward ----
 
@@ -366,9 +361,11 @@ class TiledProduct:
         return lambda part: kept[part.number]
 
 
-def _record_product(tape: Tape, x: Array, factor: Array | Panels, y: Array, *, add: bool) -> None:
-    """Records y (+)= x times the factor."""
+def _record_product(
+    tape: Tape, x: Array, factor: Array | Panels, y: Array, *, add: bool, plus: Array | None
+) -> None:
+    """Records y (+)= x times the factor, or y = plus + that; plus: (1, columns)."""
     if isinstance(factor, Panels):
-        factor.record(tape, x, y, add=add)
+        factor.record(tape, x, y, add=add, plus=plus)
     else:
-        tape.matmul(x, factor, y, add=add)
+        tape.matmul(x, factor, y, add=add, plus=plus)

@@ -121,6 +121,11 @@ class TimeTiles:
         return self.filtering.num_products
 
     @property
+    def in_all_outputs(self) -> int:
+        """The product that is added to every output as it is: that of the point 1."""
+        return int((self.filtering.outputs == 1.0).all(axis=0).argmax())
+
+    @property
     def taps(self) -> Array:
         """(products, time offsets): what makes the factors of the products of the parameters."""
         return self.filtering.taps
@@ -252,6 +257,11 @@ class TimeTiles:
             first = 0 if add else own
             if not add:
                 tape.small_products(matrix[:own], source, frames[:, :, :own])
+            if len(matrix) == first + 1:
+                # The last frame takes part in the product at infinity only.
+                target = frames[:, :, -1]
+                tape.add(target, source[:, :, -1], target)
+                continue
             shape = piece.count, self.distance, len(matrix) - first, columns
             sums = memory[: math.prod(shape)].reshape(shape)
             tape.small_products(matrix[first:], source, sums)
