@@ -42,7 +42,8 @@ class MinimalFiltering:
 
     Attributes:
         inputs: B^T, (products, products).
-        taps: G, (products, r).
+        taps: G, (products, r): powers of the points; so the first row has a one at the first tap
+            only, if the first point is 0, and the last row one at the last tap.
         outputs: A^T, (m, products).
     """
 
@@ -77,10 +78,10 @@ def minimal_filtering(
     inputs = np.zeros((num_products, num_products))
     for number, point in enumerate(points):
         others = [other for other in points if other != point]
-        inputs[number, :-1] = _coefficients(others)
+        scale = math.prod(point - other for other in others)
+        inputs[number, :-1] = _coefficients(others) / scale
     inputs[-1] = _coefficients(points)
-    scales = [math.prod(point - other for other in points if other != point) for point in points]
-    taps = _powers(points, num_taps) / np.array([*scales, 1.0])[:, None]
+    taps = _powers(points, num_taps)
     outputs = _powers(points, num_outputs).T
     return MinimalFiltering(*(matrix.astype(dtype) for matrix in (inputs, taps, outputs)))
 

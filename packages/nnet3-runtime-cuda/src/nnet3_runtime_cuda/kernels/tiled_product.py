@@ -24,7 +24,7 @@ import numpy as np
 
 from ..panels import ROWS, Panels
 from ..parts import even_parts
-from ..tape import Array, Tape
+from ..tape import Array, Call, Tape
 from .affine_gradient import Product, ProductMaker
 from .base import ComponentStore
 from .parameter_products import gains_by_panels
@@ -227,9 +227,9 @@ class TiledProduct:
         with tape.passing():
             derivatives = self._memory(tape, self._output_dim, is_wide=is_narrow)
             inputs = self._memory(tape, self._input_dim, is_wide=self._is_wide_input)
-            memory = self._factor_memory(tape)
+            memory = self._factor_memory(tape, self._num_sums)
             rows = max(self._places, key=lambda place: place.block.rows)
-            columns = max(self._parts, key=lambda part: math.prod(self._shape(part))).inputs
+            columns = max(self._parts, key=lambda part: math.prod(self._shape(part, 1))).inputs
             sums = tiles.sum_memory(tape, inputs(rows, columns), add=add)
             tiles.begin_input_derivatives(tape, dx, add=add)
             for part in self._parts:
@@ -248,55 +248,63 @@ class TiledProduct:
                             tape, place.block, dxs[:, None], sums, dx[:, part.inputs], add=add
                         )
 
-    def record_gradient_products(self, tape: Tape, x: Array, dy: Array) -> Array:
-        """Records the gradients of the factors of the products.
-
-        Args:
-            tape: Records the arithmetic.
-            x: (rows in, input_dim).
-            dy: (rows, output_dim).
-
-        Returns:
-            (products, output_dim, input_dim), scratch memory.
-        """
-        tiles, is_wide_input = self._tiles, self._is_wide_input
-        count = tiles.num_products
-        gradients = tape.scratch(count, self._output_dim, self._input_dim)
-        derivatives = self._memory(tape, self._output_dim, is_wide=not is_wide_input)
-        inputs = self._memory(tape, self._input_dim, is_wide=is_wide_input)
-        for part in self._parts:
-            for place in self._places:
-                dys, xs = derivatives(place, part.outputs), inputs(place, part.inputs)
-                if not is_wide_input or part.is_first:
-                    tiles.record_output_derivatives(tape, place.block, dy[:, part.outputs], dys)
-                if is_wide_input or part.is_first:
-                    tiles.record_inputs(tape, place.block, x[:, part.inputs], xs[:, None])
-                targets = gradients[:, part.outputs, part.inputs]
-                for frame_dy, frame, target in zip(dys, xs, targets, strict=True):
-                    tape.matmul(frame_dy.T, frame, target, add=place is not self._places[0])
-        return gradients
-
     def gradient_maker(self, x: Array) -> ProductMaker:
         """How the gradient with this x, (rows in, input_dim), is computed by tiles."""
 
         def prepare(tape: Tape, dy: Array) -> Product:
-            with tape.apart() as calls:
-                products = self.record_gradient_products(tape, x, dy).transpose(1, 0, 2)
+            parts = self._record_gradients(tape, x, dy)
             taps = self._tiles.taps.T
 
             def compute(_: Array, out: Array, *, alpha: float, beta: float) -> None:
-                for call in calls:
-                    call()
-                total, matrix = self._by_tap(out), (alpha * taps).astype(taps.dtype)
-                if beta == 0.0:
-                    np.matmul(matrix, products, total)
-                else:
-                    total *= beta
-                    total += matrix @ products
+                matrix = (alpha * taps).astype(taps.dtype)
+                for part, calls, products in parts:
+                    for call in calls:
+                        call()
+                    total = self._by_tap(out)[part.outputs, :, part.inputs]
+                    if beta == 0.0:
+                        np.matmul(matrix, products, total)
+                    else:
+                        total *= beta
+                        total += matrix @ products
 
             return compute
 
         return prepare
+
+    def _record_gradients(
+        self, tape: Tape, x: Array, dy: Array
+    ) -> list[tuple[_Part, list[Call], Array]]:
+        """Records, apart from the tape, what computes the gradients of the factors.
+
+        Args:
+            tape: Gives scratch memory.
+            x: (rows in, input_dim).
+            dy: (rows, output_dim).
+
+        Returns:
+            For each part calls, and where they put the gradients: (outputs, products, inputs), the
+            same memory for all parts.
+        """
+        tiles, is_wide_input = self._tiles, self._is_wide_input
+        memory = self._factor_memory(tape, tiles.num_products)
+        derivatives = self._memory(tape, self._output_dim, is_wide=not is_wide_input)
+        inputs = self._memory(tape, self._input_dim, is_wide=is_wide_input)
+        parts = []
+        for part in self._parts:
+            gradients = self._of_part(memory, part, tiles.num_products)
+            with tape.apart() as calls:
+                for place in self._places:
+                    dys, xs = derivatives(place, part.outputs), inputs(place, part.inputs)
+                    if not is_wide_input or part.is_first:
+                        source = dy[:, part.outputs]
+                        tiles.record_output_derivatives(tape, place.block, source, dys)
+                    if is_wide_input or part.is_first:
+                        tiles.record_inputs(tape, place.block, x[:, part.inputs], xs[:, None])
+                    is_sum = place is not self._places[0]
+                    for each_dy, each_x, gradient in zip(dys, xs, gradients, strict=True):
+                        tape.matmul(each_dy.T, each_x, gradient, add=is_sum)
+            parts.append((part, calls, gradients.transpose(1, 0, 2)))
+        return parts
 
     # ---- memory ----
 
@@ -323,36 +331,48 @@ class TiledProduct:
         """(output_dim, taps * input_dim) as (output_dim, taps, input_dim): a view."""
         return matrix.reshape(len(matrix), self._tiles.taps.shape[1], -1)
 
-    def _factor_memory(self, tape: Tape) -> Array:
-        """Scratch memory for the factors of the products of any part."""
-        return tape.scratch(max(math.prod(self._shape(part)) for part in self._parts))
+    def _factor_memory(self, tape: Tape, count: int) -> Array:
+        """Scratch memory for so many factors of products of any part."""
+        return tape.scratch(max(math.prod(self._shape(part, count)) for part in self._parts))
 
-    def _shape(self, part: _Part) -> tuple[int, int, int]:
-        outputs, inputs = (span.stop - span.start for span in (part.outputs, part.inputs))
-        return self._tiles.num_products, outputs, inputs
-
-    def _of_part(self, memory: Array, part: _Part) -> Array:
-        """Some of that memory: (products, outputs, inputs) of the part."""
-        shape = self._shape(part)
+    def _of_part(self, memory: Array, part: _Part, count: int) -> Array:
+        """Some of that memory: (factors, outputs, inputs) of the part."""
+        shape = self._shape(part, count)
         return memory[: math.prod(shape)].reshape(shape)
 
-    def _factors(self, tape: Tape, part: _Part, memory: Array) -> Array:
-        """Records G w, the factors of the products: (products, outputs, inputs)."""
-        factors = self._of_part(memory, part)
-        taps = self._by_tap(self._linear)[part.outputs, :, part.inputs]
-        tape.small_products(self._tiles.taps, taps, factors.transpose(1, 0, 2))
-        return factors
+    @staticmethod
+    def _shape(part: _Part, count: int) -> tuple[int, int, int]:
+        outputs, inputs = (span.stop - span.start for span in (part.outputs, part.inputs))
+        return count, outputs, inputs
+
+    def _factors(self, tape: Tape, part: _Part, memory: Array) -> list[Array]:
+        """Records G w, the factors of the products, each (outputs, inputs).
+
+        The first and the last one are parameters as they are.
+        """
+        of_taps = self._by_tap(self._linear)[part.outputs, :, part.inputs]
+        factors = self._of_part(memory, part, self._num_sums)
+        tape.small_products(self._tiles.taps[1:-1], of_taps, factors.transpose(1, 0, 2))
+        return [of_taps[:, 0], *factors, of_taps[:, -1]]
+
+    @property
+    def _num_sums(self) -> int:
+        """How many factors are not parameters as they are."""
+        return self._tiles.num_products - 2
 
     def _forward_factors(self, tape: Tape) -> Callable[[_Part], Sequence[Array | Panels]]:
         """Gives the factors for a part, each (inputs, outputs), and records what makes them."""
         if not self._store.is_fixed:
-            memory = self._factor_memory(tape)
+            memory = self._factor_memory(tape, self._num_sums)
             return lambda part: [factor.T for factor in self._factors(tape, part, memory)]
         form = Panels.of if self._in_panels else np.ascontiguousarray
 
         def make() -> list[list[Array | Panels]]:
             own = Tape(dtype=tape.dtype)
-            groups = [self._factors(own, part, self._factor_memory(own)) for part in self._parts]
+            groups = [
+                self._factors(own, part, self._factor_memory(own, self._num_sums))
+                for part in self._parts
+            ]
             own.run()
             return [[form(factor.T) for factor in group] for group in groups]
 
