@@ -283,6 +283,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets small products be computed by tiles."""
     monkeypatch.setattr(tiled_product, "FEWEST_COLUMNS", 1)
     monkeypatch.setattr(tiled_product, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(tiled_product, "MANY_ROWS", 1)
 
 
 @given(requests(), st.booleans())

@@ -88,6 +88,7 @@ def always_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small products are computed by tiles, too, and in several parts and blocks."""
     for name, value in (
         ("FEWEST_ROWS", 1),
+        ("MANY_ROWS", 1),
         ("FEWEST_COLUMNS", 1),
         ("PART_COLUMNS", 3),
         ("BLOCK_ROWS", 8),

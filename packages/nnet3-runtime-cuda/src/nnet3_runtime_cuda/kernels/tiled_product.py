@@ -49,8 +49,12 @@ ABOUT_AS_WIDE = 2
 FEWEST_COLUMNS = 64
 """Products with fewer columns of input or output are not computed by tiles."""
 
-FEWEST_ROWS = 256
-"""Nor are those with fewer rows, if parameters that may change have to be transformed each time, or
+FEWEST_ROWS = 100
+"""Nor are those with fewer rows: transformed parameters are up to twice as many, and have to come
+from memory."""
+
+MANY_ROWS = 256
+"""Nor are those with fewer rows if parameters may change, and have to be transformed each time, or
 products run on several threads, to which those of tiles leave too little."""
 
 
@@ -150,7 +154,8 @@ class TiledProduct:
         fewest_columns = min(len(linear), linear.shape[1] // len(offsets))
         if not are_wanted(tape) or fewest_columns < FEWEST_COLUMNS:
             return None
-        if rows < FEWEST_ROWS and not (store.is_fixed and tape.threads == 1):
+        is_light = store.is_fixed and tape.threads == 1
+        if rows < (FEWEST_ROWS if is_light else MANY_ROWS):
             return None
         tiles = TimeTiles.at(offsets, rows, store.dtype)
         # Panels serve any number of rows, as parts of so few lie in the cache.
