@@ -188,6 +188,17 @@ def test_scratch_of_rounds_is_apart() -> None:
     assert not np.may_share_memory(taken[1], taken[2])
 
 
+def test_scratch_of_loops_within_rounds_is_apart() -> None:
+    """What a loop within a round took, and gave back, is not for rounds on other threads."""
+    tape, taken = Tape(scratch=Scratch(np), workers=Workers(2)), []
+    for _ in tape.independent(range(2)):
+        for _ in tape.independent(range(2)):
+            taken.append(tape.scratch(100))
+
+    assert np.shares_memory(taken[0], taken[1])
+    assert not np.may_share_memory(taken[1], taken[2])
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 3), st.sampled_from([(700, 900), (2, 350, 900), (600_000,)]))
 def test_large_operations(threads: int, shape: tuple[int, ...]) -> None:

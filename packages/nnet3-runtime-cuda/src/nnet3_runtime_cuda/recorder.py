@@ -158,19 +158,25 @@ class Recorder:
         self._is_sharing, self._has_products = True, False
         try:
             for part in even_parts(len(items), self.threads):
-                self.calls, begin = [], end
+                self.calls, self._scratch.farthest = [], end
                 for item in items[part]:
-                    self._scratch.mark = begin
+                    self._scratch.mark = end
                     yield item
-                    end = max(end, self._scratch.mark)
+                # Loops within a round have given back what they took, but not to other threads.
+                end = self._scratch.farthest
                 shares.append(tuple(self.calls))
         finally:
             self.calls, self._is_sharing, self._scratch.mark = outer, False, mark
         self.calls.append(Job(self._workers, shares, has_products=self._has_products))
 
-    def rows_per_sum(self, array: Array) -> int:
-        """Of how many rows sums are to be taken at a time, if blocks of rows are summed up."""
-        return _block_rows(array, SHARED_BLOCK_ELEMENTS)
+    def rows_per_sum(self, array: Array, *, arrays: int = 1) -> int:
+        """Of how many rows sums are to be taken at a time, if blocks of rows are summed up.
+
+        Args:
+            array: What is summed up.
+            arrays: How many arrays as large as that are in use meanwhile.
+        """
+        return _block_rows(array, SHARED_BLOCK_ELEMENTS // arrays)
 
     def row_blocks(self, *arrays: Array, rows: int | None = None) -> Iterator[tuple[Array, ...]]:
         """The same rows of several arrays at a time, so few that they stay in the cache.

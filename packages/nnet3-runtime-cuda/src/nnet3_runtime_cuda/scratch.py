@@ -26,6 +26,7 @@ class Scratch:
     Attributes:
         mark: How far the current command has come: number of the block, and bytes of it. Set back,
             it gives back what was taken since.
+        farthest: The farthest that `mark` has been since this was set.
         nbytes: Size of all blocks.
     """
 
@@ -33,7 +34,7 @@ class Scratch:
         self._xp = xp
         self._blocks: list[Array] = []
         self._lent: list[Array] = []
-        self.mark = 0, 0
+        self.mark = self.farthest = 0, 0
         self.nbytes = 0
 
     def begin(self) -> None:
@@ -64,5 +65,6 @@ class Scratch:
             self._blocks.append(blocks[-1])
             self.nbytes += capacity
         self.mark = number, start + size
+        self.farthest = max(self.farthest, self.mark)
         taken: Array = blocks[number][start : start + size].view(dtype).reshape(shape)
         return taken

@@ -109,8 +109,8 @@ class Tape(Recorder):
 
     def add_scaled(self, a: Array, factor: float, out: Array) -> None:
         """out += factor a, in one pass over both where they are contiguous."""
-        self._has_products = True
         for values, target in self.row_blocks(a, out):
+            self._has_products = True
             call = bound_axpy(factor, values, target)
             if call is not None:
                 self.calls.append(call)
