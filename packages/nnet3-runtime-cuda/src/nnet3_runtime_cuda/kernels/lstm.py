@@ -18,6 +18,12 @@ I_GATE, F_GATE, C_INPUT, O_GATE, CELL = range(5)
 O_PEEPHOLE = 2
 """The row of the parameters that belongs to the output gate; those before are of i and f."""
 
+NUM_SUMS = 13
+"""Over the rows: of five values, five slopes and three gradients."""
+
+WORKING_ARRAYS = 4
+"""Arrays as large as dy that the backward pass works in."""
+
 
 @kernel_for(LstmNonlinearityComponent)
 class LstmNonlinearityKernel(Kernel):
@@ -110,16 +116,56 @@ class LstmNonlinearityKernel(Kernel):
         tape.multiply(gate, term, m)
 
     def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass: the chain rule through the formulas of the class."""
-        tape, shape = b.tape, (len(b.x), self.cell_dim)
-        i_part, f_part, c_part, o_part, c_prev = self._parts(b.x)
-        i_scale, f_scale, o_scale = self._scales(b.x)
-        w_ic, w_fc, w_oc = self.params
-        dc_out, dm = b.dy[:, : self.cell_dim], b.dy[:, self.cell_dim :]
-        i, f, o, c, tanh_c_part, tanh_c, slope, term = (tape.scratch(*shape) for _ in range(8))
+        """Records the backward pass, so many rows at a time that they stay in the cache."""
+        tape, arrays = b.tape, [b.x, b.dy, *([] if b.dx is None else [b.dx])]
+        repair = tape.scratch(5, self.cell_dim)
+        self._record_repair(tape, repair)
+        size = tape.rows_per_sum(b.dy, arrays=WORKING_ARRAYS)
+        sums = tape.scratch(-(-len(b.x) // size), NUM_SUMS, self.cell_dim) if b.update else None
+        for number, (x, dy, *dx) in enumerate(tape.row_blocks(*arrays, rows=size)):
+            block_sums = None if sums is None else sums[number]
+            self._record_backward(tape, x, dy, dx[0] if dx else None, repair, block_sums)
+        if sums is not None:
+            total = tape.scratch(NUM_SUMS, self.cell_dim)
+            tape.column_sum(sums.reshape(len(sums), -1), total.reshape(1, -1))
+            self._record_stats(tape, total[:10], len(b.x))
+            self._record_update(tape, total[10:])
 
-        self._gate(tape, i_part, w_ic, c_prev, i)
-        self._gate(tape, f_part, w_fc, c_prev, f)
+    def _record_backward(
+        self, tape: Tape, x: Array, dy: Array, dx: Array | None, repair: Array, sums: Array | None
+    ) -> None:
+        """Records the chain rule through the formulas of the class, for some rows.
+
+        Args:
+            tape: Records the arithmetic.
+            x: (rows, input_dim).
+            dy: (rows, output_dim).
+            dx: (rows, input_dim) or None.
+            repair: (5, cell_dim), what self-repair adds for each nonlinearity.
+            sums: (NUM_SUMS, cell_dim) or None, set to sums over the rows: of the five values, of
+                their five slopes, and of the gradients of the three peepholes.
+        """
+        rows, dim = len(x), self.cell_dim
+        _, _, c_part, o_part, c_prev = self._parts(x)
+        i_scale, f_scale, o_scale = self._scales(x)
+        w_oc = self.params[O_PEEPHOLE]
+        dc_out, dm = dy[:, :dim], dy[:, dim:]
+        o, c, tanh_c_part, tanh_c, slope, term = (tape.scratch(rows, dim) for _ in range(6))
+        # The gates of input and forgetting at once, as in the forward pass.
+        gates, d_gates, slopes, terms = (tape.scratch(rows, 2, dim) for _ in range(4))
+        (i, f), (di_input, df_input) = ((g[:, 0], g[:, 1]) for g in (gates, d_gates))
+
+        def add_up(first: int, values: Array, derivatives: Array) -> None:
+            """Records the sums of values and slopes of one or two nonlinearities."""
+            if sums is None:
+                return
+            flat = values.reshape(rows, -1)
+            count = flat.shape[1] // dim
+            for start, part in ((first, flat), (5 + first, derivatives.reshape(rows, -1))):
+                tape.column_sum(part, sums[start : start + count].reshape(1, -1))
+
+        parts = x[:, : 2 * dim].reshape(rows, 2, dim)
+        self._gate(tape, parts, self.params[:O_PEEPHOLE], c_prev[:, None], gates)
         tape.tanh(c_part, tanh_c_part)
         tape.multiply(f, c_prev, c)
         _scale(tape, c, f_scale)
@@ -129,19 +175,18 @@ class LstmNonlinearityKernel(Kernel):
         self._gate(tape, o_part, w_oc, c, o)
         tape.tanh(c, tanh_c)
 
-        repair = tape.scratch(5, self.cell_dim)
-        self._record_repair(tape, repair)
-
         # do = o_scale tanh(c) dm, then through sigma.
-        do_input = tape.scratch(*shape)
+        do_input = tape.scratch(rows, dim)
         tape.multiply(tanh_c, dm, do_input)
         _scale(tape, do_input, o_scale)
         _through_sigmoid(tape, o, do_input, repair[O_GATE], slope, term)
+        add_up(O_GATE, o, slope)
         # dc = (1 - tanh(c)^2) o_scale o dm + dc_out + do_input w_oc
-        dc = tape.scratch(*shape)
+        dc = tape.scratch(rows, dim)
         tape.multiply(o, dm, dc)
         _scale(tape, dc, o_scale)
         tanh_derivative(tape, tanh_c, slope)
+        add_up(CELL, tanh_c, slope)
         tape.multiply(dc, slope, dc)
         tape.add(dc, dc_out, dc)
         tape.multiply(do_input, w_oc, term)
@@ -149,26 +194,24 @@ class LstmNonlinearityKernel(Kernel):
         tape.multiply(tanh_c, repair[CELL], term)
         tape.subtract(dc, term, dc)
         # di and df, through sigma.
-        di_input, df_input = tape.scratch(*shape), tape.scratch(*shape)
         tape.multiply(dc, tanh_c_part, di_input)
         _scale(tape, di_input, i_scale)
-        _through_sigmoid(tape, i, di_input, repair[I_GATE], slope, term)
         tape.multiply(dc, c_prev, df_input)
         _scale(tape, df_input, f_scale)
-        _through_sigmoid(tape, f, df_input, repair[F_GATE], slope, term)
-
-        if b.update:
-            values = (i, f, tanh_c_part, o, tanh_c)
-            self._record_stats(tape, values, slope)
-            self._record_update(tape, ((c_prev, di_input), (c_prev, df_input), (c, do_input)), term)
-        if b.dx is None:
+        _through_sigmoid(tape, gates, d_gates, repair[:C_INPUT], slopes, terms)
+        add_up(I_GATE, gates, slopes)
+        tanh_derivative(tape, tanh_c_part, slope)
+        add_up(C_INPUT, tanh_c_part, slope)
+        if sums is not None:
+            products = (c_prev, di_input), (c_prev, df_input), (c, do_input)
+            for k, (cell, derivative) in enumerate(products, 10):
+                tape.column_sum_of_products(cell, derivative, sums[k : k + 1])
+        if dx is None:
             return
-        di_part, df_part, dc_part, do_part, dc_prev = self._parts(b.dx)
-        tape.copy(di_input, di_part)
-        tape.copy(df_input, df_part)
+        _, _, dc_part, do_part, dc_prev = self._parts(dx)
+        tape.copy(d_gates, dx[:, : 2 * dim].reshape(rows, 2, dim))
         tape.copy(do_input, do_part)
         # dc_part = (1 - tanh(c_part)^2) i_scale i dc
-        tanh_derivative(tape, tanh_c_part, slope)
         tape.multiply(i, dc, term)
         _scale(tape, term, i_scale)
         tape.multiply(term, slope, dc_part)
@@ -177,13 +220,12 @@ class LstmNonlinearityKernel(Kernel):
         # dc_prev = w_ic di_input + w_fc df_input + f_scale f dc
         tape.multiply(f, dc, dc_prev)
         _scale(tape, dc_prev, f_scale)
-        tape.multiply(di_input, w_ic, term)
-        tape.add(dc_prev, term, dc_prev)
-        tape.multiply(df_input, w_fc, term)
-        tape.add(dc_prev, term, dc_prev)
-        for k in range(5 * self.cell_dim, b.dx.shape[1]):
+        tape.multiply(d_gates, self.params[:O_PEEPHOLE], terms)
+        tape.add(dc_prev, terms[:, 0], dc_prev)
+        tape.add(dc_prev, terms[:, 1], dc_prev)
+        for k in range(5 * dim, dx.shape[1]):
             # The dropout scales are no function of anything that is trained.
-            tape.fill(0.0, b.dx[:, k])
+            tape.fill(0.0, dx[:, k])
 
     def _record_saturated(self, tape: Tape) -> Array:
         """Records which units are saturated: (5, cell_dim) booleans, in scratch memory."""
@@ -197,32 +239,24 @@ class LstmNonlinearityKernel(Kernel):
         """Records repair (5, cell_dim): the self-repair scale where a unit is saturated, else 0."""
         tape.multiply(self._record_saturated(tape), self.repair_scales, repair)
 
-    def _record_stats(self, tape: Tape, values: tuple[Array, ...], slope: Array) -> None:
-        sums = tape.scratch(10, self.cell_dim)
-        for k, value in enumerate(values):
-            tape.column_sum(value, sums[k : k + 1])
-            if k in (C_INPUT, CELL):
-                tanh_derivative(tape, value, slope)
-            else:
-                tape.subtract(1.0, value, slope)
-                tape.multiply(slope, value, slope)
-            tape.column_sum(slope, sums[5 + k : 6 + k])
+    def _record_stats(self, tape: Tape, sums: Array, rows: int) -> None:
+        """Records the addition of a minibatch to the statistics.
+
+        Args:
+            tape: Records the arithmetic.
+            sums: (10, cell_dim), over so many rows: of the values and of their slopes.
+            rows: How many.
+        """
         number = tape.scratch(5, 1, dtype=np.float64)
         tape.row_sum(self._record_saturated(tape), number)
-        tape.multiply(number, float(len(slope)), number)
+        tape.multiply(number, float(rows), number)
         tape.add(self.self_repair_total, number, self.self_repair_total)
         tape.add(self.value_sum, sums[:5], self.value_sum)
         tape.add(self.deriv_sum, sums[5:], self.deriv_sum)
-        tape.add(self.count_and_one, float(len(slope)), self.count_and_one)
+        tape.add(self.count_and_one, float(rows), self.count_and_one)
 
-    def _record_update(
-        self, tape: Tape, factors: tuple[tuple[Array, Array], ...], term: Array
-    ) -> None:
-        """Records the gradient: for each peephole the sum over rows of cell times derivative."""
-        gradient = tape.scratch(3, self.cell_dim)
-        for k, (cell, derivative) in enumerate(factors):
-            tape.multiply(cell, derivative, term)
-            tape.column_sum(term, gradient[k : k + 1])
+    def _record_update(self, tape: Tape, gradient: Array) -> None:
+        """Records the addition of the gradient, (3, cell_dim), which is changed."""
         direction = self.store.directions["params"]
         if self.store.natural_gradient:
             scale = tape.precondition(self.preconditioner, gradient)
