@@ -97,8 +97,9 @@ def expand_ranges(begin: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray
     """
     if not len(count):
         return np.zeros(0, np.int64)
-    ends = np.cumsum(count)
-    members: NDArray[np.int64] = np.arange(int(ends[-1])) + np.repeat(begin - ends + count, count)
+    ends = count.cumsum()
+    members: NDArray[np.int64] = (begin - ends + count).repeat(count)
+    members += np.arange(len(members))
     return members
 
 

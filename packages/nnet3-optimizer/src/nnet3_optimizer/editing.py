@@ -39,7 +39,7 @@ class Edit:
         self._num_submatrices = len(program.submatrices)
         self._matrices = [program.matrices]
         self._num_matrices = len(program.matrices)
-        self._debug_info = list(program.debug_info)
+        self._debug_info: list[MatrixDebugInfo] | None = None  # None for that of the program
         self._indexes = list(program.indexes)
         self._indexes_multi = list(program.indexes_multi)
         self._indexes_ranges = list(program.indexes_ranges)
@@ -127,10 +127,10 @@ class Edit:
         numbers = np.arange(self._num_matrices, self._num_matrices + len(sizes))
         self._num_matrices += len(sizes)
         self._matrices.append(np.array(sizes, np.int32))
-        if self._debug_info:
+        if self._program.debug_info:
             known = [info for info in debug_info if info is not None]
             assert len(known) == len(sizes)
-            self._debug_info += known
+            self._all_debug_info().extend(known)
         whole = np.zeros((len(sizes), 5), np.int32)
         whole[:, MATRIX] = numbers
         whole[:, [NUM_ROWS, NUM_COLS]] = self._matrices[-1]
@@ -138,7 +138,7 @@ class Edit:
 
     def debug_info(self, matrix: int, info: MatrixDebugInfo) -> None:
         """Says what the rows of a matrix stand for now."""
-        self._debug_info[matrix] = info
+        self._all_debug_info()[matrix] = info
 
     def indexes(self, values: Table | Ids) -> int:
         """Adds a list of rows; returns its number."""
@@ -169,8 +169,13 @@ class Edit:
             pair_lists=self._pair_lists(),
             indexes_ranges=tuple(self._indexes_ranges),
             precomputed_indexes=tuple(self._precomputed),
-            debug_info=tuple(self._debug_info),
+            debug_info=tuple(self._debug_info or self._program.debug_info),
         )
+
+    def _all_debug_info(self) -> list[MatrixDebugInfo]:
+        if self._debug_info is None:
+            self._debug_info = list(self._program.debug_info)
+        return self._debug_info
 
     def _layout(self) -> Layout:
         if len(self._submatrices) == 1 and len(self._matrices) == 1:

@@ -133,6 +133,8 @@ class Analysis:
 
         Allocation with zeros does not count.
         """
+        if self.known("uses"):
+            return self.uses.first_and_last
         accesses = self.submatrix_accesses
         counts = where(self.opcodes.take(accesses.command) != AllocMatrixZeroed.OPCODE)
         command = accesses.command.take(counts)

@@ -54,7 +54,7 @@ def ordering(*keys: Ids) -> Ids:
     count = len(keys[0])
     shift = count.bit_length()
     mask = (1 << shift) - 1
-    bits = [int(key.max(initial=0)).bit_length() for key in keys]
+    bits = [int(np.maximum.reduce(key, initial=0)).bit_length() for key in keys]
     if max(bits) + shift > 63:
         return np.lexsort(keys[::-1])
     order: Ids | None = None

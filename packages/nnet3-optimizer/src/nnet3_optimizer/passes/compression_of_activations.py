@@ -101,6 +101,8 @@ def compress_activations(program: Program, level: int) -> Program:
         return program
     edit = Edit(program)
     for gaps, kind, alpha in ((bits, ONE_BIT, 0.0), (others, INT16, LOSSY_RANGE)):
+        if not len(gaps.matrix):
+            continue
         count, whole = len(gaps.matrix), program.layout.whole_submatrix[gaps.matrix]
         packs = command_rows(
             CompressMatrix, count, alpha, matrix=whole, compression_type=kind, truncate=1

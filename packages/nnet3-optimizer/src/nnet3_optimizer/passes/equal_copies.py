@@ -10,7 +10,7 @@ from nnet3_compiler.declaration import (
 )
 from nnet3_optimizer.analysis.accesses import LIST_COLUMN
 from nnet3_optimizer.analysis.csr import where
-from nnet3_optimizer.analysis.variables import MATRIX
+from nnet3_optimizer.analysis.variables import MATRIX, Table
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.loops import is_in_segments
 from nnet3_optimizer.passes.unused_matrices import SIZING
@@ -73,23 +73,28 @@ def share_equal_copies(program: Program) -> Program:
     at = at[program.layout.is_whole[program.table[at, _OUTPUT]]]
     if len(at) < 2 or is_in_segments(program.table):
         return program
-    first: dict[tuple[tuple[int, ...], bytes], int] = {}
+    firsts: dict[tuple[int, ...], list[tuple[int, Table]]] = {}
     edit: Edit | None = None
     for command in at.tolist():
-        earlier = first.setdefault(_what(program, command), command)
-        if earlier != command and _stay_equal(program, earlier, command):
+        alike, rows = _what(program, command)
+        others = firsts.setdefault(alike, [])
+        # Lists are long: only those of copies that are alike otherwise are compared.
+        earlier = next((other for other, theirs in others if np.array_equal(theirs, rows)), None)
+        if earlier is None:
+            others.append((command, rows))
+        elif _stay_equal(program, earlier, command):
             edit = edit or Edit(program)
             _share(program, edit, earlier, command)
     return edit.program() if edit else program
 
 
-def _what(program: Program, command: int) -> tuple[tuple[int, ...], bytes]:
-    """What a command copies."""
+def _what(program: Program, command: int) -> tuple[tuple[int, ...], Table]:
+    """What a command copies: its kind, scale and source, and the list of rows."""
     row = program.table[command].tolist()
     if row[OPCODE_COLUMN] == CopyRows.OPCODE:
         source = program.submatrices[row[_SECOND]].tolist()
-        return (*row[:_OUTPUT], *source), program.indexes[row[_THIRD]].tobytes()
-    return tuple(row[:_OUTPUT]), program.indexes_multi[row[_SECOND]].tobytes()
+        return (*row[:_OUTPUT], *source), program.indexes[row[_THIRD]]
+    return tuple(row[:_OUTPUT]), program.indexes_multi[row[_SECOND]]
 
 
 def _stay_equal(program: Program, one: int, other: int) -> bool:
@@ -112,9 +117,10 @@ def _stay_equal(program: Program, one: int, other: int) -> bool:
 def _is_in_lists(program: Program, matrix: int) -> bool:
     """Whether a list of (submatrix, row) pairs names a matrix."""
     uses = program.analysis.uses
-    rows = program.table[uses.command[uses.of_matrix(matrix)]]
-    with_lists = rows[(LIST_COLUMN[rows[:, OPCODE_COLUMN]] > 0) & (rows[:, _OUTPUT] > 0)]
-    return bool((program.submatrices[with_lists[:, _OUTPUT], MATRIX] != matrix).any())
+    commands = uses.command[uses.of_matrix(matrix)]
+    commands = commands[LIST_COLUMN.take(program.opcodes.take(commands)) > 0]
+    named = program.table[commands, _OUTPUT]
+    return bool((program.layout.matrix_of.take(named[named > 0]) != matrix).any())
 
 
 def _share(program: Program, edit: Edit, one: int, other: int) -> None:

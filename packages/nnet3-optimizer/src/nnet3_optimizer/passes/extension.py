@@ -83,7 +83,11 @@ def extend_matrices(program: Program) -> Program:
     if is_in_segments(program.table):
         return program
     at = program.positions(MatrixCopy.OPCODE)
+    part_of = ~program.layout.is_whole & program.layout.is_full_width
+    at = at[part_of.take(program.table[at, FIRST_OPERAND_COLUMN + 1])]
     at = at[program.table[at, ALPHA_COLUMN] == _ONE]
+    if not len(at):
+        return program
     at = at[_fits(program, at)]
     at = at[_source_is_defined(program, at)] if len(at) else at
     return _extended(program, at) if len(at) else program

@@ -146,23 +146,23 @@ def _targets(program: Program, marker: int) -> Ids:
     is_source &= ~lifetimes.is_output & ~lifetimes.is_input
     copies = program.positions(MatrixCopy.OPCODE)
     copies = copies[copies > marker]
-    rows = program.table[copies]
-    source = program.submatrices[rows[:, _INPUT], MATRIX]
+    rows, matrix_of = program.table.take(copies, axis=0), program.layout.matrix_of
+    source = matrix_of.take(rows[:, _INPUT])
     copies = copies[(rows[:, ALPHA_COLUMN] == _ONE) & is_source[source]]
     if not len(copies):
         return where(is_source[:0])
     at = program.positions(AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE)
-    allocated = program.submatrices[program.table[at, FIRST_OPERAND_COLUMN], MATRIX]
+    allocated = matrix_of.take(program.table[at, FIRST_OPERAND_COLUMN])
     once = np.bincount(allocated, minlength=len(program.matrices)) == 1
     is_target = np.zeros(len(program.matrices), dtype=np.bool_)
-    is_target[program.submatrices[program.table[copies, _OUTPUT], MATRIX]] = True
+    is_target[matrix_of.take(program.table[copies, _OUTPUT])] = True
     is_target &= once & (first > marker) & ~lifetimes.is_output
     is_copy = np.zeros(len(program.table), dtype=np.bool_)
     is_copy[copies] = True
     accesses = program.analysis.submatrix_accesses
-    otherwise = ((accesses.access & WRITE) != 0) & ~is_copy[accesses.command]
-    otherwise &= program.opcodes[accesses.command] != AllocMatrixZeroed.OPCODE
-    is_target[program.submatrices[accesses.submatrix[otherwise], MATRIX]] = False
+    is_other = ~is_copy & (program.opcodes != AllocMatrixZeroed.OPCODE)
+    otherwise = where(((accesses.access & WRITE) != 0) & is_other.take(accesses.command))
+    is_target[matrix_of.take(accesses.submatrix.take(otherwise))] = False
     return where(is_target)
 
 

@@ -156,8 +156,8 @@ class _Update(NamedTuple):
         edit.table[self.at, OPCODE_COLUMN] = BackpropNoModelUpdate.OPCODE
         edit.delete(self.at[edit.table[self.at, columns(Backprop)["input_deriv"]] == 0])
         wholes = dict(zip(self.operands, [whole for whole, _ in gathered], strict=True))
-        update = Backprop(component=self.component, **wholes)
-        edit.insert(int(self.at[-1]) + 1, np.array([update.row], np.int32))
+        update = command_rows(Backprop, 1, component=self.component, **wholes)
+        edit.insert(int(self.at[-1]) + 1, update)
 
 
 def _gather(

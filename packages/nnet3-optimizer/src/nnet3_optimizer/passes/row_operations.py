@@ -193,6 +193,10 @@ def simplify_row_operations(program: Program) -> Program:
 
 _MULTI = (CopyRowsMulti, AddRowsMulti, CopyToRowsMulti, AddToRowsMulti)
 _SNIPPED = (AddRows, CopyRows, AddRowRanges, *_MULTI)
+_LIST_OPERANDS = {
+    each.OPCODE: next(item for item in columns(each).items() if item[0].startswith("indexes"))
+    for each in _SNIPPED
+}
 
 
 def _commands(
@@ -222,8 +226,7 @@ def _commands(
 
 def _list_operand(command_type: type[Command]) -> tuple[str, int]:
     """Returns the operand that is a list, called what a program calls such lists; its column."""
-    [found] = [item for item in columns(command_type).items() if item[0].startswith("indexes")]
-    return found
+    return _LIST_OPERANDS[command_type.OPCODE]
 
 
 def _may_be_snipped(name: str, values: Table) -> bool:

@@ -124,8 +124,9 @@ def may_be_legal_later(
 ) -> Candidates:
     """Returns those of some candidates that rules 5 and 6 may allow once others are merged.
 
-    Rule 6 does not if s1 is then all of a matrix that is used after C. That is so for most that
-    could not be merged with the others: what they read lives on in another matrix.
+    Both sides must be in two matrices still; and rule 6 forbids what reads all of a matrix that is
+    then used after C. That is so for most that could not be merged with the others: what they read
+    lives on in another matrix.
 
     Args:
         program: The program.
@@ -144,7 +145,8 @@ def may_be_legal_later(
     becomes = placed.root.take(matrix_of.take(c.s1))
     size = program.submatrices[:, [NUM_ROWS, NUM_COLS]].take(c.s1, axis=0)
     is_whole = (size == program.matrices.take(becomes, axis=0)).all(axis=1)
-    return c.where(c.is_assignment | ~is_whole | (last_use.take(becomes) <= c.command))
+    may_be_legal = c.is_assignment | ~is_whole | (last_use.take(becomes) <= c.command)
+    return c.where(may_be_legal & (placed.root.take(matrix_of.take(c.s2)) != becomes))
 
 
 def _stay_equal(program: Program, c: Candidates, of_s1: Csr, of_s2: Csr) -> Bools:

@@ -127,7 +127,7 @@ def recompute_activations(program: Program) -> Program:
 
 def _candidates(program: Program, marker: int) -> Ids:
     """Returns the matrices that are allocated, and used before and after the marker."""
-    first, last = program.analysis.matrix_use
+    first, last = program.analysis.uses.first_and_last
     at = program.positions(AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE)
     allocated = program.submatrices[program.table[at, FIRST_OPERAND_COLUMN], MATRIX]
     times_allocated = np.bincount(allocated, minlength=len(program.matrices))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.analysis.csr import Ids, where
 from nnet3_optimizer.analysis.variables import NUM_COLS, NUM_ROWS
 from nnet3_optimizer.compression import ONE_BIT
 from nnet3_optimizer.memory.live import FLOAT_BYTES, compressed_bytes, matrix_bytes
@@ -40,17 +40,17 @@ class LiveBytes:
         self.begin, end = program.analysis.matrix_use
         self.end = np.where(program.analysis.lifetimes.is_output, len(program.table) - 1, end)
         self._program = program
-        change = np.zeros(len(program.table) + 1, dtype=np.int64)
-        used = self.begin >= 0
-        np.add.at(change, self.begin[used], self.sizes[used])
-        np.subtract.at(change, self.end[used] + 1, self.sizes[used])
+        used, count = where(self.begin >= 0), len(program.table) + 1
+        sizes = self.sizes.take(used)  # sums of sizes are exact: they are far below 2^53
+        change = np.bincount(self.begin.take(used), sizes, count)
+        change -= np.bincount(self.end.take(used) + 1, sizes, count)
         shapes = [*map(tuple, program.matrices[as_bits.matrix].tolist())]
         small = {each: compressed_bytes(np.array(each), ONE_BIT) for each in set(shapes)}
         packed = np.array([small[each] for each in shapes], dtype=np.int64)
         saved = self.sizes[as_bits.matrix] - packed
         np.subtract.at(change, as_bits.last_forward + 1, saved)
         np.add.at(change, as_bits.first_backward, saved)
-        self.bytes: Ids = np.cumsum(change)[:-1]
+        self.bytes: Ids = np.cumsum(change.astype(np.int64))[:-1]
 
     def part_bytes(self, recipe: Recipe) -> int:
         """Returns the bytes of what is kept in a matrix of its own."""

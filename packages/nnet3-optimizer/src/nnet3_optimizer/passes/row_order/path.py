@@ -265,10 +265,12 @@ class Path:
         row = self._row(command)
         if row[OPCODE_COLUMN] not in (MatrixCopy.OPCODE, CopyRows.OPCODE, CopyRowsMulti.OPCODE):
             return False
-        read = {row[SECOND]}
-        if row[OPCODE_COLUMN] == CopyRowsMulti.OPCODE:
-            read = set(self.program.pair_lists.named[row[SECOND]].tolist())
-        return self._all_rows(row[FIRST]) and given not in map(self._matrix, read)
+        if not self._all_rows(row[FIRST]):
+            return False
+        if row[OPCODE_COLUMN] != CopyRowsMulti.OPCODE:
+            return self._matrix(row[SECOND]) != given
+        read = self.program.pair_lists.named[row[SECOND]]
+        return not (self.program.layout.matrix_of.take(read) == given).any()
 
     def _can_take(self, command: int, deriv: int) -> bool:
         """Whether a command takes rows of a derivative elsewhere, one by one."""

@@ -158,7 +158,7 @@ class _Reordering:
     def _multi(self, command: int, order: Ids | Rows) -> None:
         row = self.edit.table[command]
         pairs = self.program.indexes_multi[row[SECOND]]
-        row[SECOND] = self.edit.indexes_multi(pairs[order])
+        row[SECOND] = self.edit.indexes_multi(pairs.take(order, axis=0))
 
     def _reorder_debug_info(self, matrix: int) -> None:
         if not self.program.debug_info:
