@@ -1,10 +1,12 @@
-"""What it costs to share element-wise work with a second thread, and what it brings.
+"""What a second thread brings: for whole sequences, for element-wise work, and what it costs.
 
     python benchmarks/sharing.py
 
-First the time to hand a call over to a thread that waits and to be told that it ran, by kind of
-hand-over; then a chain of four operations over a matrix by row blocks, alone and shared, by size of
-blocks. Least times of many, by the clock: the second thread needs a processor of its own.
+First eight sequences of the benchmark networks: on one thread, in one computation with two threads,
+and side by side. Then the time to hand a call over to a thread that waits and to be told that it
+ran, by kind of hand-over; then a chain of four operations over a matrix by row blocks, alone and
+shared, by size of blocks. Least times of many, by the clock: the second thread needs a processor of
+its own.
 """
 
 from __future__ import annotations
@@ -18,22 +20,27 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
+from networks import BENCHMARKS
+from nnet3_optimizer import CachingCompiler
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer, ParallelComputer
+from nnet3_runtime_cuda.blas_threads import LIMIT
 from nnet3_runtime_cuda.running import running
 from nnet3_runtime_cuda.scratch import Scratch
 from nnet3_runtime_cuda.tape import Tape
 from nnet3_runtime_cuda.workers import Workers
+from workload import Workload, flat
 
 ROWS, COLUMNS = 1600, 1536
 Call = Callable[[], object]
 
 
-def least(call: Call, count: int = 400) -> float:
+def least(call: Call, count: int = 400, clock: Callable[[], float] = time.perf_counter) -> float:
     """Microseconds of the fastest of many calls."""
     times = []
     for _ in range(count):
-        start = time.perf_counter()
+        start = clock()
         call()
-        times.append(time.perf_counter() - start)
+        times.append(clock() - start)
     return 1e6 * min(times)
 
 
@@ -101,8 +108,31 @@ def chain(rows: int, workers: Workers | None) -> float:
         return least(lambda: [call() for call in calls], 100)
 
 
+def print_sequences(name: str) -> None:
+    """Prints what eight sequences take on two threads, relative to one."""
+    work, half = Workload.make(name, "infer", 8), Workload.make(name, "infer", 4)
+    compiler, inputs = CachingCompiler(work.nnet), flat(work.inputs)
+    nnet = DeviceNnet(work.nnet, threads=2)
+    computation = compiler.compile(work.request)
+    shared = NnetComputer(nnet, computation)
+    parallel = ParallelComputer(nnet, compiler.compile, work.request)
+    with LIMIT.at_most(1):
+        alone = NnetComputer(nnet, computation, threads=1)
+        group = partial(parallel.computers[0].forward, flat(half.inputs))
+        clock = time.thread_time
+        part = least(group, 10, clock) / least(partial(alone.forward, inputs), 10, clock)
+        one = least(partial(alone.forward, inputs), 20)
+    two, side_by_side = (least(partial(c.forward, inputs), 20) for c in (shared, parallel))
+    print(
+        f"{name}: one computation {two / one:.2f}, side by side {side_by_side / one:.2f} of the "
+        f"time of one thread; processor time of a half {part:.2f} of that of all"
+    )
+
+
 def main() -> None:
-    """Prints both tables."""
+    """Prints all figures."""
+    for name in BENCHMARKS:
+        print_sequences(name)
     separate(0)
     for kind in (with_locks, with_queues, with_events, with_executor):
         print(f"{kind.__name__:14s} {least(kind()):6.1f} us there and back")
