@@ -14,7 +14,7 @@ from nnet3_descriptors.components import (
 
 from ..tape import Array, Tape
 from .base import Backpropagation, Kernel, Propagation, StatsStorage, kernel_for
-from .nonlinear import SMALLEST_PROBABILITY, softmax, softmax_backward
+from .softmax import SMALLEST_PROBABILITY, softmax, softmax_backward
 from .time_offsets import rows_at_offsets
 
 
