@@ -8,14 +8,15 @@ are functions of ranges of rows; see `statistics`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 
 from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Propagate, StoreStats
 
 from nnet3_optimizer.equivalence import statistics
 from nnet3_optimizer.equivalence.copies import Command, transfer
 from nnet3_optimizer.equivalence.field import element_of
-from nnet3_optimizer.equivalence.keys import ABSENT, ABSENT_ROW
+from nnet3_optimizer.equivalence.keys import ABSENT_ROW
+from nnet3_optimizer.equivalence.matrices import Stretches
 from nnet3_optimizer.equivalence.state import State
 from nnet3_optimizer.errors import EquivalenceError
 
@@ -37,12 +38,12 @@ def _propagate(state: State, command: Command) -> None:
                 state.write_row(output, function.of_row(key), adds=adds)
                 return
         state.require_same_order(given, output)
-        state.write_unknowns(output, function.of_rows(state.keys(given)), adds=adds)
+        state.write(output, state.call(function, state.read(given)), adds=adds)
         return
     indexes = statistics.ranges_of(state, precomputed)
     if indexes is not None:
         rows = statistics.forward(state, component, indexes, given, output)
-        state.write_unknowns(output, rows, adds=adds)
+        state.write(output, rows, adds=adds)
         return
     about: list[Hashable] = [
         component,
@@ -69,11 +70,10 @@ def _store_stats(state: State, command: Command) -> None:
     component, _, output, memo = command[2:6]
     function = state.unknowns.function(("stats", component))
     if state.components[component].works_by_rows:
-        contributions = function.of_rows(state.keys(output))
+        contribution = state.total(state.call(function, state.read(output)), output)
     else:
         about = state.block_key(output), state.memos.get(memo, 0)
-        contributions = [function.of_row(about)]
-    contribution = state.pattern.total(contributions, output)
+        contribution = state.total_of_block(function.of_row(about), output)
     state.behaviour.stats[component].add(contribution, state.command)
 
 
@@ -96,12 +96,14 @@ def _backward(state: State, command: Command, *, updates: bool) -> None:
         output_value = _NONE
     values = input_value, output_value, output_deriv
     adds = kind.backprop_adds and not state.same_place(input_deriv, output_deriv)
-    contributions: Sequence[int]
     if kind.works_by_rows:
-        contributions = _backward_by_rows(state, component, values, input_deriv, adds=adds)
+        rows = _backward_by_rows(state, component, values, input_deriv, adds=adds)
+        if updates and kind.is_updatable:
+            contribution = state.total(rows, output_deriv)
     elif (indexes := statistics.ranges_of(state, precomputed)) is not None:
-        contributions = statistics.backward(state, component, indexes, values, input_deriv)
-        state.write_unknowns(input_deriv, contributions, adds=adds)
+        rows = statistics.backward(state, component, indexes, values, input_deriv)
+        state.write(input_deriv, rows, adds=adds)
+        return
     else:
         if memo and memo not in state.memos:
             raise EquivalenceError(
@@ -114,11 +116,11 @@ def _backward(state: State, command: Command, *, updates: bool) -> None:
             *(state.block_key(each) for each in values),
             state.memos.get(memo, 0),
         )
-        contributions = [state.unknowns.function("backward").of_row(about)]
+        contribution = state.unknowns.function("backward").of_row(about)
+        contribution = state.total_of_block(contribution, output_deriv)
         if input_deriv:
             _write_whole(state, input_deriv, about, adds=adds)
     if updates and kind.is_updatable:
-        contribution = state.pattern.total(contributions, output_deriv)
         state.behaviour.updates[component].add(contribution, state.command)
 
 
@@ -129,7 +131,7 @@ def _backward_by_rows(
     input_deriv: int,
     *,
     adds: bool,
-) -> Sequence[int]:
+) -> Stretches:
     """Writes and returns an unknown for each row of the three operands, which may be missing."""
     input_value, output_value, output_deriv = values
     function = state.unknowns.function(("backward", component))
@@ -143,20 +145,20 @@ def _backward_by_rows(
             value = function.of_row(row)
             if input_deriv:
                 state.write_row(input_deriv, value, adds=adds)
-            return (value,)
+            return Stretches([0], [[value]])
     # A rectified linear unit looks at its output only to see whether it is positive.
     is_relu = state.components[component].is_relu
-    keys = []
+    arguments = []
     for each in (*values, input_deriv):
         if each:
             state.require_same_order(each, output_deriv)
     for each in values:
         only_signs = is_relu and each == output_value
-        keys.append(state.keys(each, only_signs=only_signs) if each else ABSENT)
-    contributions = function.of_rows(*keys)
+        arguments.append(state.read(each, only_signs=only_signs) if each else None)
+    rows = state.call(function, *arguments)
     if input_deriv:
-        state.write_unknowns(input_deriv, contributions, adds=adds)
-    return contributions
+        state.write(input_deriv, rows, adds=adds)
+    return rows
 
 
 COMPONENT_CALLS = {

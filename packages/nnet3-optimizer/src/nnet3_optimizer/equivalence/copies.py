@@ -57,8 +57,7 @@ def transfer(state: State, output: int, given: int, factor: int, *, adds: bool) 
         if row is not None:
             state.write_row(output, row if factor == 1 else row_scaled(row, factor), adds=adds)
             return
-    state.require_same_order(output, given)
-    state.write(output, state.read(given).scaled(factor), adds=adds)
+    state.write(output, state.read_for(output, given).scaled(factor), adds=adds)
 
 
 def _copy_rows(state: State, command: Command) -> None:
@@ -79,7 +78,7 @@ def _rows(state: State, command: Command) -> Stretches:
 def _copy_rows_multi(state: State, command: Command) -> None:
     # All sources are read before anything is written.
     parts = _sources(state, command)
-    zeros = Stretches([0], [[0] * state.pattern.submatrices.rows[command[2]]])
+    zeros = Stretches([0], [[0] * state.height(command[2])])
     state.write_listed(command[2], zeros, adds=False)
     for part, places in parts:
         state.write_listed(command[2], part, adds=True, places=places)
@@ -96,7 +95,7 @@ def _sources(state: State, command: Command) -> list[tuple[Stretches, list[int]]
     parts: list[tuple[Stretches, list[int]]] = []
     # What is split at the same columns is put together: there may be hundreds of sources.
     rows_by_starts: dict[tuple[int, ...], tuple[list[list[int]], list[int]]] = {}
-    for submatrix, rows, places in state.pattern.pairs(indexes, output):
+    for submatrix, rows, places in state.pattern.gathers(indexes, output):
         is_row = state.row_lanes[submatrix] and not any(rows)
         row = state.read_row(submatrix) if is_row else None
         if row is None:
@@ -123,8 +122,8 @@ def _add_to_rows(state: State, command: Command) -> None:
 def _scatter(state: State, command: Command, *, adds: bool) -> None:
     alpha, given, indexes = command[1:4]
     source = _scaled(state.read(given, padded=True), alpha)
-    for submatrix, rows, places in state.pattern.pairs(indexes, given):
-        if source.constants is None and rows == [0] and state.row_lanes[submatrix]:
+    for submatrix, places, rows in state.pattern.scatters(indexes, given):
+        if state.row_lanes[submatrix] and source.constants is None and rows == [0]:
             values = [column[places[0]] for column in source.columns]
             state.write_row(submatrix, row_of(source.starts, values), adds=adds)
         else:

@@ -100,7 +100,7 @@ def _provide(state: State, command: Command) -> None:
     submatrix, node = command[2:4]
     state.behaviour.provided[state.segment, node] = Provided(
         command=state.command,
-        content=state.read(submatrix).copy(),
+        content=state.provided(submatrix),
         block=state.pattern.blocks[submatrix],
     )
 

@@ -292,7 +292,7 @@ class KindsPattern:
             self._rows[key] = self.reduced_rows(rows, target, source).tolist()
         return self._rows[key]
 
-    def pairs(self, number: int, target: int) -> list[tuple[int, Rows, Rows]]:
+    def gathers(self, number: int, target: int) -> list[tuple[int, Rows, Rows]]:
         """Returns `indexes_multi[number]` by submatrix: the rows named, and their places."""
         key = number, target
         if key not in self._pairs:
@@ -305,6 +305,10 @@ class KindsPattern:
                 places[here] = self._part_of[each].places_of(rows[here], part.sequence[here])
             self._pairs[key] = by_submatrix(part.reduced(submatrix), part.reduced(places))
         return self._pairs[key]
+
+    def scatters(self, number: int, source: int) -> list[tuple[int, Rows, Rows]]:
+        """Returns the same list where rows go to submatrices: places in it, and the rows."""
+        return [(each, places, rows) for each, rows, places in self.gathers(number, source)]
 
     def ranges(self, number: int, target: int, source: int) -> Ranges:
         """Returns `indexes_ranges[number]`: for each row of a submatrix begin and end."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable
-from typing import final
+from typing import Any, final
 
 from nnet3_optimizer.equivalence.field import PRIME, added, scaled, shifted
 from nnet3_optimizer.equivalence.keys import (
@@ -93,8 +93,8 @@ class Stretches:
             return keys
         return with_constants(keys, self.starts, self.constants)
 
-    def taken(self, rows: list[int]) -> Stretches:
-        """Returns some rows; row -1 is a row of zeros."""
+    def taken(self, rows: Any) -> Stretches:
+        """Returns some rows, a list of them; row -1 is a row of zeros."""
         constants = self.constants
         return Stretches(
             self.starts,
@@ -113,8 +113,8 @@ class Stretches:
             None if constants is None else [scaled(column, factor) for column in constants],
         )
 
-    def range_sums(self, ranges: list[tuple[int, int]]) -> Stretches:
-        """Returns the sums of the rows begin <= r < end; zeros where begin is -1."""
+    def range_sums(self, ranges: Any) -> Stretches:
+        """Returns the sums of rows begin <= r < end, given as pairs; zeros where begin is -1."""
         constants = self.constants
         return Stretches(
             self.starts,
@@ -180,7 +180,33 @@ class Content:
         content.columns = [[value] for value in values]
         return content
 
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+        return self._rows
+
     # -- reading -------------------------------------------------------------------------------
+
+    def taken(self, rows: list[int]) -> Content:
+        """Returns the content of a matrix of some of the rows, which may be named repeatedly."""
+        result = Content(self._unknowns, [], len(rows), self.splits[-1])
+        result.splits = list(self.splits)
+        result.columns = [_taken(column, rows) if column else [] for column in self.columns]
+        result._has_undefined = self._has_undefined
+        if self.constants is not None:
+            result.constants = [_taken(column, rows) for column in self.constants]
+        result.rounding = self.rounding
+        return result
+
+    def append_copy(self, row: int) -> int:
+        """Adds a row that is the same as another, and returns its number."""
+        for column in self.columns:
+            if column:
+                column.append(column[row])
+        for column in self.constants or ():
+            column.append(column[row])
+        self._rows += 1
+        return self._rows - 1
 
     def read_row(self, row: int, begin: int, cols: int) -> Row | None:
         """Returns columns of a row; None unless they consist of nothing but unknowns."""

@@ -173,7 +173,7 @@ class Pattern:
             self._rows[key] = self._first(rows, key[2], key[3]).tolist()
         return self._rows[key]
 
-    def pairs(self, number: int, target: int) -> list[tuple[int, Rows, Rows]]:
+    def gathers(self, number: int, target: int) -> list[tuple[int, Rows, Rows]]:
         """Returns `indexes_multi[number]` by submatrix: the rows named, and their places."""
         self._require_no_parts(target)
         padding = self.padding.get(target, _NO_PADDING)
@@ -188,6 +188,10 @@ class Pattern:
             self._pairs[key] = by_submatrix(first, rows)
             self._require_no_parts(*(each for each, _, _ in self._pairs[key]))
         return self._pairs[key]
+
+    def scatters(self, number: int, source: int) -> list[tuple[int, Rows, Rows]]:
+        """Returns the same list where rows go to submatrices: places in it, and the rows."""
+        return [(each, places, rows) for each, rows, places in self.gathers(number, source)]
 
     def ranges(self, number: int, target: int, source: int) -> Ranges:
         """Returns `indexes_ranges[number]`: for each row of a submatrix begin and end."""

@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import attrs
 from nnet3_compiler.computation import NnetComputation
-from nnet3_descriptors.components.properties import ComponentProperties as Property
 
 from nnet3_optimizer.equivalence.behaviour import Behaviour
-from nnet3_optimizer.equivalence.keys import Column, Keys, key_of_row, num_rows, rows_of
+from nnet3_optimizer.equivalence.component_kinds import ComponentKind
+from nnet3_optimizer.equivalence.keys import ABSENT, Column, Keys, key_of_row, num_rows, rows_of
 from nnet3_optimizer.equivalence.kinds import KindsPattern
+from nnet3_optimizer.equivalence.labelled_pattern import LabelledPattern
 from nnet3_optimizer.equivalence.matrices import Content, Stretches
 from nnet3_optimizer.equivalence.pattern import IrregularError, Pattern
 from nnet3_optimizer.equivalence.row import Row, columns_of, row_of, row_sum, with_columns
-from nnet3_optimizer.equivalence.unknowns import Unknowns
+from nnet3_optimizer.equivalence.unknowns import Function, Unknowns
 from nnet3_optimizer.errors import EquivalenceError
 
 if TYPE_CHECKING:
-    from nnet3_descriptors import Component, Nnet
-
-_RELU = "RectifiedLinearComponent"
-_COPIES = "NoOpComponent", "BackpropTruncationComponent"
-"""What gives its input times a scale."""
-
-# As plain numbers: operations on flags take several times as long.
-_SIMPLE, _MEMO, _RANDOM = int(Property.SIMPLE), int(Property.USES_MEMO), int(Property.RANDOM)
-_PROPAGATE_ADDS, _BACKPROP_ADDS = int(Property.PROPAGATE_ADDS), int(Property.BACKPROP_ADDS)
-_NEEDS_INPUT = int(Property.BACKPROP_NEEDS_INPUT)
-_NEEDS_OUTPUT = int(Property.BACKPROP_NEEDS_OUTPUT)
-_UPDATABLE = int(Property.UPDATABLE)
-
+    from nnet3_descriptors import Nnet
 
 _NOT_KNOWN = -1
 
@@ -51,47 +40,6 @@ class _Written:
     rectangle: tuple[int, int, int, bool]
     given: Stretches
     sequences: set[int]
-
-
-@attrs.frozen
-class ComponentKind:
-    """What has to be known of a component to run it on symbols.
-
-    Attributes:
-        works_by_rows: Whether it is an unknown function of each row, not of all rows together.
-        propagate_adds, backprop_adds: Whether it adds to its output and its input derivative.
-        backprop_needs_input, backprop_needs_output: What it looks at when it runs backward.
-        is_random: Whether it gives something else each time.
-        is_updatable: Whether it has parameters.
-        scale: Its output is its input times this; None for components that compute.
-        is_relu: Whether it looks only at which of its outputs are positive when it runs backward.
-    """
-
-    works_by_rows: bool
-    propagate_adds: bool
-    backprop_adds: bool
-    backprop_needs_input: bool
-    backprop_needs_output: bool
-    is_random: bool
-    is_updatable: bool
-    scale: float | None
-    is_relu: bool
-
-    @classmethod
-    def of(cls, component: Component) -> ComponentKind:
-        """Returns the kind of a component."""
-        has = int(component.properties)
-        return cls(
-            works_by_rows=has & (_SIMPLE | _MEMO | _RANDOM) == _SIMPLE,
-            propagate_adds=has & _PROPAGATE_ADDS != 0,
-            backprop_adds=has & _BACKPROP_ADDS != 0,
-            backprop_needs_input=has & _NEEDS_INPUT != 0,
-            backprop_needs_output=has & _NEEDS_OUTPUT != 0,
-            is_random=has & _RANDOM != 0,
-            is_updatable=has & _UPDATABLE != 0,
-            scale=float(getattr(component, "scale", 1.0)) if component.type in _COPIES else None,
-            is_relu=component.type == _RELU,
-        )
 
 
 class State:
@@ -118,7 +66,7 @@ class State:
         nnet: Nnet,
         computation: NnetComputation,
         unknowns: Unknowns,
-        pattern: Pattern | KindsPattern,
+        pattern: Pattern | KindsPattern | LabelledPattern,
         *,
         thorough: bool,
     ) -> None:
@@ -135,7 +83,8 @@ class State:
         self.nnet = nnet
         self.computation = computation
         self.unknowns = unknowns
-        self.pattern = pattern
+        # What is asked of it depends on its kind.
+        self.pattern: Any = pattern
         self.behaviour = Behaviour()
         self.components = [ComponentKind.of(component) for component in nnet.components]
         self.contents: list[Content | Row | None] = [None] * len(self.pattern.matrix_rows)
@@ -163,6 +112,10 @@ class State:
         self.pattern.require_regular(submatrix)
         return self._submatrices.rows[submatrix]
 
+    def height(self, submatrix: int) -> int:
+        """Returns the number of rows that stand for a submatrix, those that it lacks included."""
+        return self._submatrices.rows[submatrix]
+
     def same_place(self, one: int, other: int) -> bool:
         """Whether two submatrices are the same elements, so that a component works in place."""
         if one == other:
@@ -171,7 +124,8 @@ class State:
             return False
         if self._submatrices[one] != self._submatrices[other]:
             return False
-        return self.pattern.parts.get(one) == self.pattern.parts.get(other)
+        parts: dict[int, tuple[int, int]] = self.pattern.parts
+        return parts.get(one) == parts.get(other)
 
     def require_same_order(self, one: int, other: int) -> None:
         """Raises an IrregularError unless row by row two submatrices are of one sequence."""
@@ -280,6 +234,11 @@ class State:
             return Stretches.of_row(columns_of(content, begin, cols))
         return content.read(row, rows, begin, cols, only_signs=only_signs)
 
+    def read_for(self, output: int, submatrix: int) -> Stretches:
+        """Returns the elements of a submatrix, as those of the rows of another one."""
+        self.require_same_order(output, submatrix)
+        return self.read(submatrix)
+
     def are_rows(self, one: int, *others: int) -> bool:
         """Whether all submatrices, 0 for none, have a single row each, of the same sequences."""
         lane = self.row_lanes[one]
@@ -333,9 +292,7 @@ class State:
         """Returns a key of the rows of a submatrix, equal for equal rows only."""
         return self.read(submatrix, only_signs=only_signs).keys(thorough=self.thorough)
 
-    def write(
-        self, submatrix: int, given: Stretches, *, adds: bool, places: list[int] | None = None
-    ) -> None:
+    def write(self, submatrix: int, given: Stretches, *, adds: bool, places: Any = None) -> None:
         """Sets or adds to the elements of a submatrix; `places` are the rows, None for all."""
         matrix, row, _, begin, cols = self._submatrices[submatrix]
         content = self.contents[matrix]
@@ -384,7 +341,7 @@ class State:
             self.contents[matrix] = self._written.pop(matrix).content
 
     def write_listed(
-        self, submatrix: int, given: Stretches, *, adds: bool, places: list[int] | None = None
+        self, submatrix: int, given: Stretches, *, adds: bool, places: Any = None
     ) -> None:
         """The same with rows from a list, in whole blocks: zeros where a submatrix lacks rows."""
         content = self.content(submatrix)
@@ -396,6 +353,25 @@ class State:
             if not content.is_zero(lacking, begin, cols):
                 raise IrregularError
         content.write(row, begin, cols, given, adds=adds, places=places)
+
+    def call(self, function: Function, *values: Stretches | None) -> Stretches:
+        """Returns what a function gives for each row of its arguments, None for missing ones."""
+        keys = [ABSENT if each is None else each.keys(thorough=self.thorough) for each in values]
+        return Stretches([0], [function.of_rows(*keys)])
+
+    def total(self, rows: Stretches, submatrix: int) -> int:
+        """Returns the sum of what a function gives for each row of a submatrix."""
+        total: int = self.pattern.total(rows.columns[0], submatrix)
+        return total
+
+    def total_of_block(self, contribution: int, submatrix: int) -> int:
+        """Returns the sum of what a function of all rows gives for each sequence."""
+        total: int = self.pattern.total([contribution], submatrix)
+        return total
+
+    def provided(self, submatrix: int) -> Stretches:
+        """Returns the rows of a submatrix, to be kept."""
+        return self.read(submatrix).copy()
 
     def write_unknowns(self, submatrix: int, column: Column, *, adds: bool) -> None:
         """Writes unknown rows, one element for each row."""

@@ -6,14 +6,19 @@ from collections.abc import Hashable, Iterable
 from itertools import repeat
 from typing import Any
 
+import numpy as np
 from nnet3_descriptors.components import (
     StatisticsExtractionPrecomputedIndexes,
     StatisticsPoolingPrecomputedIndexes,
 )
 
-from nnet3_optimizer.equivalence.keys import ABSENT, ABSENT_ROW, Column, Keys, num_rows, rows_of
-from nnet3_optimizer.equivalence.pattern import Indexes
+from nnet3_optimizer.equivalence.keys import ABSENT, ABSENT_ROW, Keys, num_rows, rows_of
+from nnet3_optimizer.equivalence.labelled_state import LabelledState
+from nnet3_optimizer.equivalence.labels import Ints
+from nnet3_optimizer.equivalence.matrices import Stretches
+from nnet3_optimizer.equivalence.pattern import Indexes, IrregularError
 from nnet3_optimizer.equivalence.state import State
+from nnet3_optimizer.equivalence.unknowns import Function
 
 
 def ranges_of(state: State, precomputed: int) -> Any:
@@ -23,14 +28,18 @@ def ranges_of(state: State, precomputed: int) -> Any:
     return indexes if isinstance(indexes, known) else None
 
 
-def forward(state: State, component: int, indexes: Any, given: int, output: int) -> Column:
+def forward(state: State, component: int, indexes: Any, given: int, output: int) -> Stretches:
     """Returns an unknown for each output row: a function of the rows in its range."""
+    function = state.unknowns.function(("statistics", component))
+    if isinstance(state, LabelledState):
+        windows = state.pattern.windows(*_ends(indexes.forward_indexes), output, given)
+        return state.of_windows(function, windows, state.numbers_of_rows(given))
     state.require_same_sequences(output, given)
     inputs = state.keys(given)
     begin, end = indexes.forward_indexes.T
     spans = state.pattern.reduced_ranges(begin, end, output, given)
-    function = state.unknowns.function(("statistics", component))
-    return function.of_call((inputs, spans.tobytes()), lambda: _windows(inputs, spans))
+    column = function.of_call((inputs, spans.tobytes()), lambda: _windows(inputs, spans))
+    return Stretches([0], [column])
 
 
 def backward(
@@ -39,7 +48,7 @@ def backward(
     indexes: Any,
     values: tuple[int, int, int],
     input_deriv: int,
-) -> Column:
+) -> Stretches:
     """Returns an unknown for each input row: a function of the output rows that it goes into.
 
     Args:
@@ -50,12 +59,14 @@ def backward(
             output.
         input_deriv: The derivative of the input.
     """
+    function = state.unknowns.function(("statistics, backward", component))
+    if isinstance(state, LabelledState):
+        return _backward_by_labels(state, function, indexes, values, input_deriv)
     given, output, deriv = values
     for each in (given, output, input_deriv):
         if each:
             state.require_same_sequences(each, deriv)
     inputs, outputs, derivs = (state.keys(each) if each else ABSENT for each in values)
-    function = state.unknowns.function(("statistics, backward", component))
     if isinstance(indexes, StatisticsExtractionPrecomputedIndexes):
         rows = state.pattern.reduced_rows(indexes.backward_indexes, input_deriv, deriv)
 
@@ -64,7 +75,7 @@ def backward(
             pairs = zip(_rows_or_absent(inputs, len(rows)), rows.tolist(), strict=True)
             return [(each, of_outputs[row]) for each, row in pairs]
 
-        return function.of_call((inputs, derivs, rows.tobytes()), of_rows)
+        return Stretches([0], [function.of_call((inputs, derivs, rows.tobytes()), of_rows)])
 
     begin, end = indexes.forward_indexes.T
     windows = state.pattern.reduced_ranges(begin, end, deriv, given) if given else None
@@ -79,7 +90,45 @@ def backward(
         return [tuple(numbers[begin:end]) for begin, end in spans.tolist()]
 
     about = None if windows is None else windows.tobytes()
-    return function.of_call((inputs, outputs, derivs, about, spans.tobytes()), of_ranges)
+    call = inputs, outputs, derivs, about, spans.tobytes()
+    return Stretches([0], [function.of_call(call, of_ranges)])
+
+
+def _backward_by_labels(
+    state: LabelledState,
+    function: Function,
+    indexes: Any,
+    values: tuple[int, int, int],
+    input_deriv: int,
+) -> Stretches:
+    """Returns the same for classes of rows."""
+    given, output, deriv = values
+    if isinstance(indexes, StatisticsExtractionPrecomputedIndexes):
+        if given:
+            state.require_same_order(given, input_deriv)
+        rows = indexes.backward_indexes.astype(np.int64)
+        if (rows < 0).any():
+            raise IrregularError
+        derivs = state.read(deriv).taken(state.pattern.moves(rows, input_deriv, deriv))
+        return state.call(function, state.read(given) if given else None, derivs)
+    if output:
+        state.require_same_order(output, deriv)
+    columns = [state.numbers_of_rows(each) for each in (output, deriv) if each]
+    if given:
+        windows = state.pattern.windows(*_ends(indexes.forward_indexes), deriv, given)
+        held, is_absolute, place = windows.held(state.numbers_of_rows(given))
+        number = state.unknowns.number
+        in_windows = np.array([number(("window", is_absolute, each)) for each in held])
+        columns.append(np.zeros_like(columns[0]) + in_windows[0 if place is None else place])
+    different, place = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    numbers = [state.unknowns.number(("pooled", *each)) for each in different.tolist()]
+    spans = state.pattern.windows(*_ends(indexes.backward_indexes), input_deriv, deriv)
+    return state.of_windows(function, spans, np.array(numbers)[place.ravel()])
+
+
+def _ends(ranges: Indexes) -> tuple[Ints, Ints]:
+    begin, end = ranges.T.astype(np.int64)
+    return begin, end
 
 
 def _rows_or_absent(keys: Keys, count: int) -> Iterable[Hashable]:

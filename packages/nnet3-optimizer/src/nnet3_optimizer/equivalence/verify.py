@@ -10,6 +10,8 @@ from nnet3_optimizer.equivalence.behaviour import Behaviour
 from nnet3_optimizer.equivalence.differences import compare_behaviour
 from nnet3_optimizer.equivalence.execution import execute
 from nnet3_optimizer.equivalence.kinds import Kinds, KindsPattern, sequence_kinds
+from nnet3_optimizer.equivalence.labelled_state import LabelledState
+from nnet3_optimizer.equivalence.labels import KnownLabels
 from nnet3_optimizer.equivalence.origins import commands_behind
 from nnet3_optimizer.equivalence.pattern import IrregularError, Pattern, num_sequences
 from nnet3_optimizer.equivalence.state import State
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
 
 _Way = tuple[int | Kinds, int | None, bool]
 """Sequences, segments and thoroughness of a run."""
+
+BY_LABELS = 0
+"""Instead of a number of sequences that are treated alike: all rows, by their labels."""
+
+MANY_ROWS = 400
+"""How many rows matrices have on an average where rows are followed by their labels."""
 
 ROUNDS = 3
 _SHOWN = 5
@@ -61,6 +69,7 @@ class Prover:
     def __init__(self, nnet: Nnet) -> None:
         self._nnet = nnet
         self._unknowns = Unknowns()
+        self._labels = KnownLabels()
         self._last: tuple[NnetComputation, _Way, Behaviour] | None = None
 
     def verify(
@@ -85,7 +94,7 @@ class Prover:
             except IrregularError:
                 continue
             except EquivalenceError:
-                if isinstance(sequences, tuple):
+                if sequences == BY_LABELS or isinstance(sequences, tuple):
                     continue  # all rows are needed to say where
                 raise
             return
@@ -105,7 +114,7 @@ class Prover:
             before: A computation.
             after: Another one.
             sequences: How many sequences are taken to be treated alike, or which; 1 to follow all
-                rows.
+                rows, BY_LABELS to follow classes of them.
             segments: How many segments to run; None to run all commands once.
             same_calls: See `verify`.
 
@@ -115,7 +124,7 @@ class Prover:
         """
         for thorough in (False, True):
             way = sequences, segments, thorough
-            count = sequences if isinstance(sequences, int) else 1
+            count = max(sequences, 1) if isinstance(sequences, int) else 1
             one = self._last_behaviour(before, way) or self._execute(before, way)
             other = self._execute(after, way)
             self._last = after, way, other
@@ -129,12 +138,18 @@ class Prover:
 
     def _execute(self, computation: NnetComputation, way: _Way) -> Behaviour:
         sequences, segments, thorough = way
-        pattern: Pattern | KindsPattern
-        if isinstance(sequences, int):
-            pattern = Pattern(computation, sequences)
+        state: State
+        if sequences == BY_LABELS:
+            state = LabelledState(
+                self._nnet, computation, self._unknowns, self._labels, thorough=thorough
+            )
         else:
-            pattern = KindsPattern(computation, sequences, self._unknowns.number)
-        state = State(self._nnet, computation, self._unknowns, pattern, thorough=thorough)
+            pattern: Pattern | KindsPattern
+            if isinstance(sequences, int):
+                pattern = Pattern(computation, sequences)
+            else:
+                pattern = KindsPattern(computation, sequences, self._unknowns.number)
+            state = State(self._nnet, computation, self._unknowns, pattern, thorough=thorough)
         return execute(state, segments)
 
     def _last_behaviour(self, computation: NnetComputation, way: _Way) -> Behaviour | None:
@@ -145,12 +160,17 @@ class Prover:
 
 
 def _reductions(before: NnetComputation, after: NnetComputation) -> list[int | Kinds]:
-    """Returns how many sequences, or which, may be treated alike by both computations."""
+    """Returns how many sequences, or which, may be treated alike by both computations.
+
+    Following rows by their labels takes some time for each command, and hardly any for each row. It
+    is for matrices with many rows, not for the steps of a recurrent network.
+    """
     sequences = num_sequences(before)
-    if sequences == 1:
-        kinds = sequence_kinds(before)
-        return [] if kinds is None else [kinds]
-    return [sequences] if sequences == num_sequences(after) else []
+    if sequences > 1:
+        return [sequences] if sequences == num_sequences(after) else []
+    kinds = sequence_kinds(before)
+    found: list[int | Kinds] = [] if kinds is None else [kinds]
+    return [BY_LABELS, *found] if before.matrices[1:, 0].mean() >= MANY_ROWS else found
 
 
 def _explained(
