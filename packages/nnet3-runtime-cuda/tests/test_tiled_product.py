@@ -211,6 +211,6 @@ def test_few_rows_on_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         return TiledProduct.around(tape, device.kernel(0).store, linear, (0, 1), rows) is not None
 
     alone, shared = Tape(), Tape(workers=Workers(2))
-    assert has_tiles(alone, 99)
-    assert not has_tiles(shared, 99)
+    assert has_tiles(alone, 150)
+    assert not has_tiles(shared, 150)
     assert has_tiles(shared, 300)
