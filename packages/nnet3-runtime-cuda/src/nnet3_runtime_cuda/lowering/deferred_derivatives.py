@@ -81,7 +81,7 @@ class DeferredSteps:
 
 
 def plan_deferred_derivatives(
-    computation: NnetComputation, can_split: Callable[[int], bool]
+    computation: NnetComputation, can_split: Callable[[int], bool], uses: Uses | None = None
 ) -> tuple[dict[int, DeferredStep], dict[int, DeferredSteps]]:
     """Finds all steps whose derivative can in part be put off.
 
@@ -89,12 +89,13 @@ def plan_deferred_derivatives(
         computation: The computation; only its backward commands are looked at.
         can_split: Whether the component of a number is an affine map, whose input derivative can be
             computed for some columns at a time.
+        uses: Those of the computation, if they are known.
 
     Returns:
         For the position of each such BackpropNoModelUpdate the step; and for that of each
         MatrixCopy that is left out, the steps that it belongs to.
     """
-    trace = _Trace(computation)
+    trace = _Trace(computation, uses)
     series: dict[tuple[int, int, int, int], list[DeferredStep]] = defaultdict(list)
     for step in trace.steps(can_split):
         kind = (step.component, step.target[0], step.kept[0], step.columns)
@@ -111,16 +112,15 @@ def plan_deferred_derivatives(
 class _Trace:
     """Knows what the backward commands do to which part of which matrix."""
 
-    def __init__(self, computation: NnetComputation) -> None:
+    def __init__(self, computation: NnetComputation, uses: Uses | None) -> None:
         self._computation = computation
-        begin = computation.forward_end + 1
-        self._commands = list(enumerate(computation.commands))[begin:]
-        self._uses = Uses(computation, begin)
+        self._begin = computation.forward_end + 1
+        self._uses = Uses(computation, self._begin) if uses is None else uses
 
     def steps(self, can_split: Callable[[int], bool]) -> Iterator[DeferredStep]:
         """The steps whose derivative can in part be put off, in the order of the commands."""
         kept: dict[Place, tuple[int, Place]] = {}
-        for position, command in self._commands:
+        for position, command in enumerate(self._uses.commands[self._begin :], self._begin):
             if isinstance(command, c.MatrixCopy) and command.alpha == 1.0:
                 kept[self._uses.place(command.input)] = position, self._uses.place(command.output)
             if (
@@ -157,11 +157,11 @@ class _Trace:
     def _only_copy(self, position: int, matrix: int) -> tuple[int, Place] | None:
         """The copy of the first columns of a matrix that is the only use of them."""
         copy: tuple[int, Place] | None = None
-        uses = self._uses.between(matrix, position, len(self._computation.commands))
+        uses = self._uses.between(matrix, position, len(self._uses.commands))
         split, rows = 0, int(self._computation.matrices[matrix, 0])
         rest = []
         for use in uses:
-            command, area = self._computation.commands[use.position], use.area
+            command, area = self._uses.commands[use.position], use.area
             if isinstance(command, c.DeallocMatrix):
                 break
             if area.column > 0:

@@ -28,6 +28,7 @@ from .pending_zeros import Area, PendingZeros
 from .regular import Positions
 from .rows import record_scaled
 from .splices import SplicedDerivative, SplicePlan, Taps, plan_splices
+from .uses import Uses
 
 Flags = npt.NDArray[np.bool_]
 _C = TypeVar("_C", bound=Command)
@@ -85,13 +86,12 @@ class Lowering:
         self._known = plan_known_inputs(
             computation, lambda component: nnet.kernel(component).can_split_input
         )
+        uses = Uses(computation) if self.tape.gains_by_tiles else None
         self._deferred, self._deferred_copies = plan_deferred_derivatives(
-            computation, lambda component: nnet.kernel(component).can_split_input
+            computation, lambda component: nnet.kernel(component).can_split_input, uses
         )
         self.splices = (
-            plan_splices(computation, self._gains_by_splice)
-            if self.tape.gains_by_tiles
-            else SplicePlan()
+            SplicePlan() if uses is None else plan_splices(computation, self._gains_by_splice, uses)
         )
         self._num_updates = Counter(
             command.component for command in computation.commands if isinstance(command, c.Backprop)

@@ -130,16 +130,20 @@ class SplicePlan:
     added: dict[int, SplicedDerivative] = attrs.field(factory=dict)
 
 
-def plan_splices(computation: NnetComputation, gains: GainsByTaps) -> SplicePlan:
+def plan_splices(
+    computation: NnetComputation, gains: GainsByTaps, uses: Uses | None = None
+) -> SplicePlan:
     """Finds all affine maps that are to compute with taps.
 
     Args:
         computation: The computation.
         gains: Whether a component does so.
+        uses: Those of the computation, if they are known.
     """
-    if any(isinstance(command, c.GotoLabel) for command in computation.commands):
+    uses = Uses(computation) if uses is None else uses
+    if any(isinstance(command, c.GotoLabel) for command in uses.commands):
         return SplicePlan()
-    trace = _Trace(computation, gains)
+    trace = _Trace(computation, uses, gains)
     found = dict(trace.inputs())
     inputs = {position: taps for position, (taps, _) in found.items()}
     needless = frozenset(trace.needless({at: copies for at, (_, copies) in found.items()}))
@@ -160,11 +164,10 @@ def plan_splices(computation: NnetComputation, gains: GainsByTaps) -> SplicePlan
 class _Trace:
     """Follows the copies into inputs, and those out of their derivatives."""
 
-    def __init__(self, computation: NnetComputation, gains: GainsByTaps) -> None:
-        self._computation = computation
-        self._commands = computation.commands
+    def __init__(self, computation: NnetComputation, uses: Uses, gains: GainsByTaps) -> None:
+        self._computation, self._uses = computation, uses
+        self._commands = uses.commands
         self._gains = gains
-        self._uses = Uses(computation)
 
     # ---- inputs ----
 
@@ -269,9 +272,10 @@ class _Trace:
     def _derivative(self, position: int, place: Place) -> SplicedDerivative | None:
         """How an input derivative is added up, if it is that of a splice."""
         matrix, area = place
+        if area.row_end - area.row < FEWEST_ROWS or not self._is_zeroed(matrix, position):
+            return None
         rows, columns = self._computation.matrices[matrix].tolist()
-        is_zero = self._is_zeroed(matrix, position)
-        if not is_zero or area != Area(0, rows, 0, columns) or rows < FEWEST_ROWS:
+        if area != Area(0, rows, 0, columns):
             return None
         added: list[int] = []
         sources, targets = [], []

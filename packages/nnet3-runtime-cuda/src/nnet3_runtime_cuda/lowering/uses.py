@@ -33,7 +33,11 @@ class Use:
 
 
 class Uses:
-    """The uses of all matrices, in the order of the commands."""
+    """The uses of all matrices, in the order of the commands.
+
+    Attributes:
+        commands: All of them; a computation makes its commands anew each time that it is asked.
+    """
 
     def __init__(self, computation: NnetComputation, begin: int = 0) -> None:
         """Collects the uses.
@@ -44,15 +48,21 @@ class Uses:
         """
         self._indexes_multi = computation.indexes_multi
         self._submatrices = computation.submatrices.tolist()
+        self._places: dict[int, Place] = {}
         self._uses: dict[int, list[Use]] = defaultdict(list)
-        for position, command in list(enumerate(computation.commands))[begin:]:
+        self.commands: list[Command] = list(computation.commands)
+        for position, command in enumerate(self.commands[begin:], begin):
             for (matrix, area), changes in self.of(command):
                 self._uses[matrix].append(Use(position, area, changes))
 
     def place(self, submatrix: int) -> Place:
         """The matrix of a submatrix and the area of it that it covers."""
-        matrix, row, rows, column, columns = self._submatrices[submatrix]
-        return matrix, Area(row, row + rows, column, column + columns)
+        place = self._places.get(submatrix)
+        if place is None:
+            matrix, row, rows, column, columns = self._submatrices[submatrix]
+            area = Area(row, row + rows, column, column + columns)
+            place = self._places[submatrix] = matrix, area
+        return place
 
     def of(self, command: Command) -> Iterator[tuple[Place, bool]]:
         """The places that a command touches, and whether it may change them."""
