@@ -49,6 +49,20 @@ def small_computation(**changes: Any) -> NnetComputation:
 class TestValue:
     """A computation is a frozen value."""
 
+    @pytest.mark.parametrize(
+        ("field", "value", "message"),
+        [
+            ("matrices", "abc", "matrices: expected integers, found <U3"),
+            ("submatrices", [[2**40] * 5], "submatrices: a value does not fit in 32 bits"),
+            ("indexes", 5, "indexes: 'int' object is not iterable"),
+            ("steps", [[0, 1], [2]], "steps: .* inhomogeneous shape"),
+        ],
+    )
+    def test_fields_of_another_type(self, field: str, value: Any, message: str) -> None:
+        """What a field can't hold is refused, and the field is named."""
+        with pytest.raises(ComputationError, match=message):
+            NnetComputation(**{field: value})
+
     def test_equal_by_content(self) -> None:
         """Equal parts make equal computations with equal hashes."""
         assert small_computation() == small_computation()

@@ -116,6 +116,26 @@ class TestRequests:
         with pytest.raises(RequestError, match="spans 1073741825 values of t, 1 of x"):
             build_computation_graph(network(TDNN), spread)
 
+    @pytest.mark.parametrize(("t", "far"), [(2**31 - 2, 2**31), (-(2**31) + 2, -(2**31))])
+    def test_rows_beyond_32_bits(self, t, far):
+        """Rows that would be needed beyond the largest time are refused, not wrapped around."""
+        nnet = network(
+            "input-node name=input dim=4\noutput-node name=output "
+            "input=Sum(Offset(input, -2), Offset(input, 2))\n"
+        )
+        rows = [[0, t, 0]]
+        at_the_end = ComputationRequest(
+            inputs=[IoSpecification(name="input", indexes=rows)],
+            outputs=[IoSpecification(name="output", indexes=rows)],
+        )
+
+        with pytest.raises(RequestError) as caught:
+            build_computation_graph(nnet, at_the_end)
+
+        assert str(caught.value) == (
+            f"the outputs need rows as far as t = {far}; expected t from -2147483647 to 2147483647"
+        )
+
     def test_order_of_calls(self):
         """Nothing can be asked of a builder that has not computed anything."""
         builder = ComputationGraphBuilder(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -39,26 +40,67 @@ EMPTY_MATRICES = frozen_array([[0, 0]])
 EMPTY_SUBMATRICES = frozen_array([[0, 0, 0, 0, 0]])
 
 
+@contextmanager
+def _naming(field: str) -> Iterator[None]:
+    """Names the field in the error that comes of what it can't hold."""
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ComputationError(f"{field}: {error}") from error
+
+
+def matrix_table(value: Any) -> IntArray:
+    """Returns the matrices as a read-only (rows, 2) int32 array."""
+    with _naming("matrices"):
+        return pair_table(value)
+
+
 def submatrix_table(value: Any) -> IntArray:
-    """Returns `value` as a read-only (rows, 5) int32 array."""
-    return as_table(value, 5)
+    """Returns the submatrices as a read-only (rows, 5) int32 array."""
+    with _naming("submatrices"):
+        return as_table(value, 5)
 
 
 def table_of_commands(value: Any) -> IntArray:
-    """Returns `value` as a read-only (rows, TABLE_WIDTH) int32 array."""
-    return as_table(value, TABLE_WIDTH)
+    """Returns the commands as a read-only (rows, TABLE_WIDTH) int32 array."""
+    with _naming("command_table"):
+        return as_table(value, TABLE_WIDTH)
 
 
-def precomputed_tuple(
-    values: Iterable[PrecomputedIndexes | None],
-) -> tuple[PrecomputedIndexes | None, ...]:
-    """Returns precomputed indexes as a tuple."""
-    return tuple(values)
+def row_lists(value: Any) -> tuple[IntArray, ...]:
+    """Returns the lists of rows as read-only int32 arrays."""
+    with _naming("indexes"):
+        return frozen_arrays(value)
 
 
-def info_tuple(values: Iterable[MatrixDebugInfo]) -> tuple[MatrixDebugInfo, ...]:
-    """Returns debug info as a tuple."""
-    return tuple(values)
+def pair_lists(value: Any) -> tuple[IntArray, ...]:
+    """Returns the lists of pairs as read-only (rows, 2) int32 arrays."""
+    with _naming("indexes_multi"):
+        return pair_arrays(value)
+
+
+def range_lists(value: Any) -> tuple[IntArray, ...]:
+    """Returns the lists of ranges as read-only (rows, 2) int32 arrays."""
+    with _naming("indexes_ranges"):
+        return pair_arrays(value)
+
+
+def precomputed_tuple(value: Any) -> tuple[PrecomputedIndexes | None, ...]:
+    """Returns the precomputed indexes as a tuple."""
+    with _naming("precomputed_indexes"):
+        return tuple(value)
+
+
+def info_tuple(value: Any) -> tuple[MatrixDebugInfo, ...]:
+    """Returns the debug info as a tuple."""
+    with _naming("matrix_debug_info"):
+        return tuple(value)
+
+
+def step_table(value: Any) -> IntArray:
+    """Returns the steps as a read-only (rows, 2) int32 array."""
+    with _naming("steps"):
+        return pair_table(value)
 
 
 class CommandSequence(Sequence[Command]):
@@ -116,21 +158,21 @@ class NnetComputation:
             that have rows); empty if not known. Later passes leave it as it is.
 
     Raises:
-        ComputationError: The parts contradict each other.
+        ComputationError: A field is no such thing, or the parts contradict each other.
     """
 
-    matrices: IntArray = attrs.field(default=EMPTY_MATRICES, converter=pair_table)
+    matrices: IntArray = attrs.field(default=EMPTY_MATRICES, converter=matrix_table)
     submatrices: IntArray = attrs.field(default=EMPTY_SUBMATRICES, converter=submatrix_table)
     command_table: IntArray = attrs.field(default=(), converter=table_of_commands)
-    indexes: tuple[IntArray, ...] = attrs.field(default=(), converter=frozen_arrays)
-    indexes_multi: tuple[IntArray, ...] = attrs.field(default=(), converter=pair_arrays)
-    indexes_ranges: tuple[IntArray, ...] = attrs.field(default=(), converter=pair_arrays)
+    indexes: tuple[IntArray, ...] = attrs.field(default=(), converter=row_lists)
+    indexes_multi: tuple[IntArray, ...] = attrs.field(default=(), converter=pair_lists)
+    indexes_ranges: tuple[IntArray, ...] = attrs.field(default=(), converter=range_lists)
     precomputed_indexes: tuple[PrecomputedIndexes | None, ...] = attrs.field(
         default=(None,), converter=precomputed_tuple
     )
     need_model_derivative: bool = False
     matrix_debug_info: tuple[MatrixDebugInfo, ...] = attrs.field(default=(), converter=info_tuple)
-    steps: IntArray = attrs.field(default=(), converter=pair_table)
+    steps: IntArray = attrs.field(default=(), converter=step_table)
 
     def __attrs_post_init__(self) -> None:
         validation.validate(self)

@@ -17,6 +17,9 @@ from nnet3_graph.sets import computable_rows, demanded_rows, used_rows
 MAX_STEPS = (2000, 20)
 """How far in t and x a recurrence without an end of its own is followed, beyond all else."""
 
+LARGEST = 2**31 - 1
+"""The largest t and x, and minus the smallest: that of 32 bits below marks padding."""
+
 MAX_BITS = 1 << 28
 """Limit on the size of the box (lanes, x, t) that the rows of a request span."""
 
@@ -95,7 +98,8 @@ def find_reach(
         max_steps: how far in t and x a recurrence without end is followed.
 
     Raises:
-        RequestError: the values of t and x lie so far apart that no box can hold them.
+        RequestError: the values of t and x lie so far apart that no box can hold them, or beyond
+            those of 32 bits.
     """
     supplied, output_hulls = (
         {node: hull_of(indexes) for node, indexes in tables.items()} for tables in (given, outputs)
@@ -141,6 +145,16 @@ def find_reach(
 
 def make_layout(hull: Hull, num_lanes: int, moves: tuple[int, int]) -> BitLayout:
     """Returns a layout for the rows in a hull."""
+    for what, first, last in (
+        ("t", hull.t_first, hull.t_last),
+        ("x", hull.x_first, hull.x_last),
+    ):
+        if first < -LARGEST or last > LARGEST:
+            far = int(first if first < -LARGEST else last)
+            raise RequestError(
+                f"the outputs need rows as far as {what} = {far}; "
+                f"expected {what} from {-LARGEST} to {LARGEST}"
+            )
     num_t = int(hull.t_last - hull.t_first) + 1
     num_x = int(hull.x_last - hull.x_first) + 1
     layout = BitLayout(
