@@ -159,13 +159,16 @@ class TimeSplice:
 class SplicedRows(ColumnBlocks):
     """The rows of a time splice as a matrix, where most products are computed with x itself."""
 
-    def __init__(self, splice: TimeSplice, memory: Array, *, spread: tuple[Array, Array]) -> None:
+    def __init__(
+        self, splice: TimeSplice, memory: Array, *, spread: tuple[Array, Array] | None = None
+    ) -> None:
         """Prepares for products.
 
         Args:
             splice: The rows.
             memory: (rows in, at least K times the columns of factors), to work in.
-            spread: A matrix h, and memory that holds what it is as S: see `TimeSplice`.
+            spread: A matrix h, and memory that holds what it is as S: see `TimeSplice`. The
+                product with h is computed with x itself.
         """
         super().__init__(splice.parts)
         self._splice = splice
@@ -188,6 +191,8 @@ class SplicedRows(ColumnBlocks):
 
     def spread(self) -> None:
         """Puts h, which has changed, where S has other elements than zeros."""
+        if self._spread is None:
+            return
         h, wide = self._spread
         for view in self._splice.products(wide):
             view[:] = h
@@ -196,8 +201,8 @@ class SplicedRows(ColumnBlocks):
         self, h: Array, out: Array, *, alpha: float = 1.0, beta: float = 0.0
     ) -> None:
         """Computes out = alpha h^T X + beta out; out: (height, dim), contiguous."""
-        known, wide = self._spread
-        if h is known:
+        if self._spread is not None and h is self._spread[0]:
+            wide = self._spread[1]
             gemm(wide.T, self._splice.x, self._splice.by_row(out), alpha=alpha, beta=beta)
         else:
             super().transposed_times(h, out, alpha=alpha, beta=beta)

@@ -303,7 +303,7 @@ class Tape(Recorder):
         bias: Array | None,
         *,
         first: bool,
-        spread: tuple[TimeSplice, Array] | None = None,
+        spread: tuple[TimeSplice, Array | None] | None = None,
         product: ProductMaker | None = None,
     ) -> None:
         """Adds the natural gradient of an affine map; see `AffinePreconditioner.record`."""

@@ -107,7 +107,7 @@ class AffinePreconditioner:
         bias: Array | None,
         *,
         first: bool = False,
-        spread: tuple[TimeSplice, Array] | None = None,
+        spread: tuple[TimeSplice, Array | None] | None = None,
         product: ProductMaker | None = None,
     ) -> None:
         """Records that the natural gradient is added to linear and bias, or replaces them.
@@ -129,8 +129,8 @@ class AffinePreconditioner:
             linear: (output_dim, input_dim).
             bias: (output_dim,) or None.
             first: Replace what linear and bias hold.
-            spread: The time splice that xs are the parts of, and the matrix S for dy; only without
-                bias. It saves work.
+            spread: The time splice that xs are the parts of, and the matrix S for dy, or None
+                with a product; only without bias. It saves work.
             product: Records how dy^T X is computed with less work.
         """
         tape.precondition_affine(
@@ -146,7 +146,7 @@ class AffinePreconditioner:
         bias: Array | None,
         *,
         first: bool,
-        spread: tuple[TimeSplice, Array] | None,
+        spread: tuple[TimeSplice, Array | None] | None,
         product: ProductMaker | None,
     ) -> None:
         """What `record` does with a tape of NumPy calls."""
@@ -160,9 +160,11 @@ class AffinePreconditioner:
         if spread is not None:
             splice, wide = spread
             memory = tape.scratch(len(splice.x), rank_in * len(splice.offsets))
-            x = SplicedRows(splice, memory, spread=(dy if rows_out is None else rows_out, wide))
-        elif product is None and precondition_rows_of(rows, x.dim, rank_in, other=derivative.dim):
-            rows_in = tape.scratch(rows, x.dim - (bias is not None))
+            known = None if wide is None else (dy if rows_out is None else rows_out, wide)
+            x = SplicedRows(splice, memory, spread=known)
+        elif precondition_rows_of(rows, x.dim, rank_in, other=derivative.dim):
+            # What is preconditioned is no splice any more, but that is less work than is saved.
+            rows_in, product = tape.scratch(rows, x.dim - (bias is not None)), None
         rank = (rank_in if rows_in is None else 0) + (rank_out if rows_out is None else 0)
         operands = _Operands(
             x=x,

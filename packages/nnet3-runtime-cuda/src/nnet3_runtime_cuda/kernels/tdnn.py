@@ -120,7 +120,10 @@ class TdnnKernel(Kernel):
                 tiled.record_input_derivative(b.tape, b.dy, b.dx, add=b.add)
             if b.update:
                 parts = rows_at_offsets(b.x, b.indexes, num_rows)
-                self._update(b, parts, product=tiled.gradient_maker(b.x))
+                splice = self._splice(b.x, b.indexes, num_rows)
+                spread = None if splice is None else (splice, None)
+                product = tiled.gradient_maker(b.x)
+                self._update(b, parts, spread=spread, product=product)
             return
         splice = self._splice(b.x, b.indexes, num_rows)
         if splice is not None:
@@ -168,7 +171,7 @@ class TdnnKernel(Kernel):
         b: Backpropagation,
         parts: list[Array],
         *,
-        spread: tuple[TimeSplice, Array] | None = None,
+        spread: tuple[TimeSplice, Array | None] | None = None,
         product: ProductMaker | None = None,
     ) -> None:
         directions = self.store.directions
@@ -186,8 +189,8 @@ class TdnnKernel(Kernel):
                 spread=spread,
                 product=product,
             )
-        elif spread is not None:
-            splice, wide = spread
+        elif spread is not None and (wide := spread[1]) is not None:
+            splice = spread[0]
             b.tape.matmul(wide.T, splice.x, splice.by_row(linear), add=not b.first)
         else:
             record_affine_gradient(

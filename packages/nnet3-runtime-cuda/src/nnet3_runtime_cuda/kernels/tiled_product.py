@@ -259,6 +259,8 @@ class TiledProduct:
         def prepare(tape: Tape, dy: Array) -> Product:
             parts = self._record_gradients(tape, x, dy)
             taps = self._tiles.taps.T
+            # For what is to be added, as a run allocates nothing.
+            memory = self._factor_memory(tape, len(taps))
 
             def compute(_: Array, out: Array, *, alpha: float, beta: float) -> None:
                 matrix = (alpha * taps).astype(taps.dtype)
@@ -269,8 +271,10 @@ class TiledProduct:
                     if beta == 0.0:
                         np.matmul(matrix, products, total)
                     else:
-                        total *= beta
-                        total += matrix @ products
+                        term = self._of_part(memory, part, len(taps)).reshape(total.shape)
+                        np.matmul(matrix, products, term)
+                        np.multiply(total, beta, total)
+                        np.add(total, term, total)
 
             return compute
 
