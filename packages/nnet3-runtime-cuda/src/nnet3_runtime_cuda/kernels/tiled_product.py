@@ -88,6 +88,9 @@ class _Place:
     rows: slice
 
 
+_Memory = Callable[[_Place, slice], Array]
+
+
 class TiledProduct:
     """y[r] (+)= sum over taps k of x[first + r + k distance] A_k^T, by tiles; and its derivatives.
 
@@ -184,8 +187,7 @@ class TiledProduct:
         """
         tiles, is_narrow = self._tiles, not self._is_wide_input
         with tape.passing():
-            inputs = self._memory(tape, self._input_dim, is_wide=self._is_wide_input)
-            outputs = self._memory(tape, self._output_dim, is_wide=is_narrow)
+            inputs, outputs = self._memories(tape)
             factors_of = self._forward_factors(tape)
             for part in self._parts:
                 factors = factors_of(part)
@@ -212,10 +214,11 @@ class TiledProduct:
             self._tiles.record_outputs(tape, block, products, y)
             return
         rows = y[self._tiles.output_rows(block)]
-        before = tape.scratch(*rows.shape)
-        tape.copy(rows, before)
-        self._tiles.record_outputs(tape, block, products, y)
-        tape.add(rows, before, rows)
+        with tape.passing():
+            before = tape.scratch(*rows.shape)
+            tape.copy(rows, before)
+            self._tiles.record_outputs(tape, block, products, y)
+            tape.add(rows, before, rows)
 
     # ---- backward ----
 
@@ -230,8 +233,7 @@ class TiledProduct:
         """
         tiles, is_narrow = self._tiles, not self._is_wide_input
         with tape.passing():
-            derivatives = self._memory(tape, self._output_dim, is_wide=is_narrow)
-            inputs = self._memory(tape, self._input_dim, is_wide=self._is_wide_input)
+            inputs, derivatives = self._memories(tape)
             memory = self._factor_memory(tape, self._num_sums)
             rows = max(self._places, key=lambda place: place.block.rows)
             columns = max(self._parts, key=lambda part: math.prod(self._shape(part, 1))).inputs
@@ -295,9 +297,8 @@ class TiledProduct:
             same memory for all parts.
         """
         tiles, is_wide_input = self._tiles, self._is_wide_input
+        inputs, derivatives = self._memories(tape)
         memory = self._factor_memory(tape, tiles.num_products)
-        derivatives = self._memory(tape, self._output_dim, is_wide=not is_wide_input)
-        inputs = self._memory(tape, self._input_dim, is_wide=is_wide_input)
         parts = []
         for part in self._parts:
             gradients = self._of_part(memory, part, tiles.num_products)
@@ -317,9 +318,16 @@ class TiledProduct:
 
     # ---- memory ----
 
-    def _memory(
-        self, tape: Tape, columns: int, *, is_wide: bool
-    ) -> Callable[[_Place, slice], Array]:
+    def _memories(self, tape: Tape) -> tuple[_Memory, _Memory]:
+        """Scratch memory for input and output, each as `_memory` gives it."""
+        # The larger one first: so all layers find room in the same memory.
+        if self._is_wide_input:
+            inputs = self._memory(tape, self._input_dim, is_wide=True)
+            return inputs, self._memory(tape, self._output_dim, is_wide=False)
+        outputs = self._memory(tape, self._output_dim, is_wide=True)
+        return self._memory(tape, self._input_dim, is_wide=False), outputs
+
+    def _memory(self, tape: Tape, columns: int, *, is_wide: bool) -> _Memory:
         """Scratch memory for one side: gives (products, rows, columns) for a place and a part.
 
         On the wide side all places and parts use the same; on the other one all parts do.
@@ -394,7 +402,8 @@ def _record_product(
     tape: Tape, x: Array, factor: Array | Panels, y: Array, *, add: bool, plus: Array | None
 ) -> None:
     """Records y (+)= x times the factor, or y = plus + that; plus: (1, columns)."""
-    if isinstance(factor, Panels):
-        factor.record(tape, x, y, add=add, plus=plus)
-    else:
-        tape.matmul(x, factor, y, add=add, plus=plus)
+    with tape.passing():
+        if isinstance(factor, Panels):
+            factor.record(tape, x, y, add=add, plus=plus)
+        else:
+            tape.matmul(x, factor, y, add=add, plus=plus)
