@@ -89,6 +89,7 @@ def always_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (
         ("FEWEST_ROWS", 1),
         ("MANY_ROWS", 1),
+        ("MOST_ROWS", 1),
         ("FEWEST_COLUMNS", 1),
         ("PART_COLUMNS", 3),
         ("BLOCK_ROWS", 8),

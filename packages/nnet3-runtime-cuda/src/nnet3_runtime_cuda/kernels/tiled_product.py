@@ -57,6 +57,9 @@ MANY_ROWS = 256
 """Nor are those with fewer rows if parameters may change, and have to be transformed each time, or
 products run on several threads, to which those of tiles leave too little."""
 
+MOST_ROWS = 1024
+"""Nor are those with fewer rows if both is so."""
+
 
 @attrs.frozen(kw_only=True)
 class _Part:
@@ -157,8 +160,8 @@ class TiledProduct:
         fewest_columns = min(len(linear), linear.shape[1] // len(offsets))
         if not are_wanted(tape) or fewest_columns < FEWEST_COLUMNS:
             return None
-        is_light = store.is_fixed and tape.threads == 1
-        if rows < (FEWEST_ROWS if is_light else MANY_ROWS):
+        burdens = (not store.is_fixed) + (tape.threads > 1)
+        if rows < (FEWEST_ROWS, MANY_ROWS, MOST_ROWS)[burdens]:
             return None
         tiles = TimeTiles.at(offsets, rows, store.dtype)
         # Panels serve any number of rows, as parts of so few lie in the cache.
