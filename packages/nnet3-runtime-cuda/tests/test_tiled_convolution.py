@@ -266,3 +266,12 @@ def test_blocks_cover_the_rows(distance: int, rows: int, most_rows: int) -> None
     assert max(sizes) <= max(most_rows, distance) + distance
     assert max(sizes) - min(sizes) <= 2 * distance
     assert sum(sizes) == tiles.count * distance
+
+
+@pytest.mark.parametrize(("rows", "frames"), [(6, 2), (7, 4), (8, 2)])
+def test_precise_tiles(rows: int, frames: int) -> None:
+    """Where little is to be lost by rounding, tiles of three taps have two frames, if that pays."""
+    tiles = TimeTiles.at((0, 1, 2), rows, DOUBLE, is_precise=True)
+
+    assert tiles is not None
+    assert tiles.filtering.num_outputs == frames

@@ -2,12 +2,14 @@
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import pytest
-from computations import single
+from computations import request, single
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nnet3_compiler import compile_computation
 from nnet3_descriptors.components import TimeOffsetPrecomputedIndexes
-from nnet3_runtime_cuda import DeviceNnet
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.kernels import Backpropagation, Propagation, tiled_product
 from nnet3_runtime_cuda.kernels.tiled_product import TiledProduct
 from nnet3_runtime_cuda.tape import Tape
@@ -215,3 +217,19 @@ def test_few_rows_on_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert has_tiles(alone, 150)
     assert not has_tiles(shared, 150)
     assert has_tiles(shared, 300)
+
+
+def test_training_forward_is_precise() -> None:
+    """Errors of the forward pass, which the gradient would amplify, are smaller in training."""
+    nnet = single("type=TdnnComponent input-dim=256 output-dim=256 time-offsets=-1,0,1", dim=256)
+    wanted = request(inputs=range(-1, 1025), outputs=range(1024), sequences=1, training=False)
+    computation = compile_computation(nnet, wanted)
+    x = np.random.default_rng(0).standard_normal((1026, 256), dtype=np.float32)
+
+    def output(*, trainable: bool = False, dtype: npt.DTypeLike = np.float32) -> np.ndarray:
+        device = DeviceNnet(nnet, threads=1, trainable=trainable, dtype=dtype)
+        return NnetComputer(device, computation).forward({"input": x})["output"]
+
+    exact = output(dtype=DOUBLE)
+    in_training, in_use = (np.abs(output(trainable=is_so) - exact).max() for is_so in (True, False))
+    assert in_training < 0.7 * in_use

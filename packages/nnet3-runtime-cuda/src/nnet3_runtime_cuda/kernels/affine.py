@@ -104,10 +104,12 @@ class AffineKernel(FixedAffineKernel):
         """With fewer rows, transformed parameters need more memory than the splice had."""
         return 0 if self.store.is_fixed else len(self.linear)
 
-    def _tiled(self, tape: Tape, splice: TimeSplice) -> TiledProduct:
+    def _tiled(self, tape: Tape, splice: TimeSplice, *, is_precise: bool = False) -> TiledProduct:
         """The product with a splice that it gains by."""
         offsets, rows = splice.offsets, splice.num_rows
-        tiled = TiledProduct.around(tape, self.store, self.linear, offsets, rows)
+        tiled = TiledProduct.around(
+            tape, self.store, self.linear, offsets, rows, is_precise=is_precise
+        )
         assert tiled is not None
         return tiled
 
@@ -116,7 +118,8 @@ class AffineKernel(FixedAffineKernel):
         if p.splice is None:
             super().propagate(p)
             return
-        self._tiled(p.tape, p.splice).record_forward(p.tape, p.splice.x, p.y, bias=self.bias)
+        tiled = self._tiled(p.tape, p.splice, is_precise=self.store.forward_is_precise)
+        tiled.record_forward(p.tape, p.splice.x, p.y, bias=self.bias)
 
     def backprop(self, b: Backpropagation) -> None:
         """Records dx (+)= dy A, and the gradient."""

@@ -179,6 +179,15 @@ class ComponentStore:
         self.dtype = dtype
         self.xp = xp
 
+    @property
+    def forward_is_precise(self) -> bool:
+        """Whether the forward pass is to round as little as direct sums do.
+
+        In training it decides which rectifiers pass a derivative, so that errors of outputs come
+        out larger in the gradient.
+        """
+        return not self.is_fixed
+
     @cached_property
     def directions(self) -> dict[str, Array]:
         """For each parameter an array of the same shape, to which Backprop adds the gradient.

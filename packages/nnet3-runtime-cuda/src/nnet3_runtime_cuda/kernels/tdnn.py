@@ -68,13 +68,21 @@ class TdnnKernel(Kernel):
         return TimeSplice(x[first:end], offsets, rows)
 
     def _tiled(
-        self, tape: Tape, indexes: PrecomputedIndexes | None, rows: int
+        self,
+        tape: Tape,
+        indexes: PrecomputedIndexes | None,
+        rows: int,
+        *,
+        is_precise: bool = False,
     ) -> TiledProduct | None:
         """How so many output rows are computed by tiles, if that is faster."""
         assert isinstance(indexes, TimeOffsetPrecomputedIndexes)
         if indexes.row_stride != 1:
             return None
-        return TiledProduct.around(tape, self.store, self.linear, indexes.row_offsets, rows)
+        offsets = indexes.row_offsets
+        return TiledProduct.around(
+            tape, self.store, self.linear, offsets, rows, is_precise=is_precise
+        )
 
     def _side_by_side(self, tape: Tape, parts: list[Array]) -> Array:
         """The parts as one matrix, copied to scratch memory if there are several."""
@@ -91,7 +99,7 @@ class TdnnKernel(Kernel):
         """Records y = sum of x_i A_i^T, + b; or y += that, without bias."""
         tape, add = p.tape, p.add and not self.has_bias
         bias = self.bias if self.has_bias else None
-        tiled = self._tiled(tape, p.indexes, len(p.y))
+        tiled = self._tiled(tape, p.indexes, len(p.y), is_precise=self.store.forward_is_precise)
         if tiled is not None:
             tiled.record_forward(tape, p.x, p.y, bias=bias, add=add)
             return

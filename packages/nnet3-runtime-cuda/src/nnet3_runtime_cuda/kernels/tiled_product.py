@@ -146,7 +146,14 @@ class TiledProduct:
 
     @classmethod
     def around(
-        cls, tape: Tape, store: ComponentStore, linear: Array, offsets: Sequence[int], rows: int
+        cls,
+        tape: Tape,
+        store: ComponentStore,
+        linear: Array,
+        offsets: Sequence[int],
+        rows: int,
+        *,
+        is_precise: bool = False,
     ) -> Self | None:
         """The product for some output rows, or None if a direct one is as fast.
 
@@ -156,6 +163,7 @@ class TiledProduct:
             linear: (output_dim, taps * input_dim), A.
             offsets: For each tap, the input row that output row 0 needs; row r needs r rows later.
             rows: Number of output rows.
+            is_precise: See `TimeTiles.at`.
         """
         fewest_columns = min(len(linear), linear.shape[1] // len(offsets))
         if not are_wanted(tape) or fewest_columns < FEWEST_COLUMNS:
@@ -163,7 +171,7 @@ class TiledProduct:
         burdens = (not store.is_fixed) + (tape.threads > 1)
         if rows < (FEWEST_ROWS, MANY_ROWS, MOST_ROWS)[burdens]:
             return None
-        tiles = TimeTiles.at(offsets, rows, store.dtype)
+        tiles = TimeTiles.at(offsets, rows, store.dtype, is_precise=is_precise)
         # Panels serve any number of rows, as parts of so few lie in the cache.
         in_panels = store.is_fixed and gains_by_panels(tape, ROWS[-1])
         return None if tiles is None else cls(store, linear, tiles, in_panels=in_panels)

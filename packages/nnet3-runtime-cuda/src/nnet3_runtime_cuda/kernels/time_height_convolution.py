@@ -69,7 +69,8 @@ class TimeHeightConvolutionKernel(Kernel):
         is_large = filters >= FEWEST_FILTERS and rows * c.height_out >= FEWEST_ROWS
         if not (are_wanted(operands.tape) and is_grid and is_large):
             return None
-        time_tiles = TimeTiles.around(operands.indexes, rows, dtype)
+        is_precise = isinstance(operands, Propagation) and self.store.forward_is_precise
+        time_tiles = TimeTiles.around(operands.indexes, rows, dtype, is_precise=is_precise)
         height_tiles = HeightTiles.of(c, heights, dtype)
         if time_tiles is None and height_tiles is None:
             return None

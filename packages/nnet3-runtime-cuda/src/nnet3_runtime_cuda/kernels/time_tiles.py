@@ -75,7 +75,12 @@ class TimeTiles:
 
     @classmethod
     def around(
-        cls, indexes: PrecomputedIndexes | None, rows: int, dtype: np.dtype[np.floating]
+        cls,
+        indexes: PrecomputedIndexes | None,
+        rows: int,
+        dtype: np.dtype[np.floating],
+        *,
+        is_precise: bool = False,
     ) -> Self | None:
         """The tiles for some output rows, or None if they would not save products.
 
@@ -83,25 +88,52 @@ class TimeTiles:
             indexes: Which input rows each output row needs.
             rows: Number of output rows.
             dtype: Of the values.
+            is_precise: See `at`.
         """
         assert isinstance(indexes, TimeOffsetPrecomputedIndexes)
-        return cls.at(indexes.row_offsets, rows, dtype) if indexes.row_stride == 1 else None
+        if indexes.row_stride != 1:
+            return None
+        return cls.at(indexes.row_offsets, rows, dtype, is_precise=is_precise)
 
     @classmethod
-    def at(cls, offsets: Sequence[int], rows: int, dtype: np.dtype[np.floating]) -> Self | None:
+    def at(
+        cls,
+        offsets: Sequence[int],
+        rows: int,
+        dtype: np.dtype[np.floating],
+        *,
+        is_precise: bool = False,
+    ) -> Self | None:
         """The tiles for some output rows, or None if they would not save products.
 
         Args:
             offsets: For each tap, the input row that output row 0 needs; row r needs r rows later.
             rows: Number of output rows.
             dtype: Of the values.
+            is_precise: Take F(2, 3) for three taps, where it saves products, not F(4, 3), which
+                saves a quarter of its products but rounds more. With two taps it is F(3, 2):
+                more points save a sixteenth, and errors are doubled.
         """
+        taps = len(offsets)
+        choices: list[tuple[float, ...]] = [FEW_POINTS] if taps == 2 else [POINTS]
+        if is_precise and taps == 3:
+            choices = [FEW_POINTS, POINTS]
+        found = (cls._with(points, offsets, rows, dtype) for points in choices)
+        return next((tiles for tiles in found if tiles is not None), None)
+
+    @classmethod
+    def _with(
+        cls,
+        points: tuple[float, ...],
+        offsets: Sequence[int],
+        rows: int,
+        dtype: np.dtype[np.floating],
+    ) -> Self | None:
+        """The tiles with some points, or None if they would not save products."""
         distances = set(np.diff(offsets).tolist())
         taps = len(offsets)
-        if len(distances) != 1 or min(distances) <= 0 or taps > len(POINTS):
+        if len(distances) != 1 or min(distances) <= 0 or taps > len(points):
             return None
-        # With two taps more points save a sixteenth of the products, and errors are doubled.
-        points = FEW_POINTS if taps == 2 else POINTS
         filtering = minimal_filtering(taps, dtype, points)
         tiles = cls(
             filtering=filtering,
