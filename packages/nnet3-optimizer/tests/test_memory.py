@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import NnetComputation
 from nnet3_compiler.commands import CompressMatrix, DecompressMatrix
@@ -215,6 +215,7 @@ def test_search_takes_choices_back() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=60))
+@example([(1, 2), (1, 2), (1, 3), (1, 1), (2, 2), (2, 2), (3, 1)])  # a gap grows at the top
 def test_gaps_hand_out_what_is_free(steps: list[tuple[int, int]]) -> None:
     """No byte is given to two holders at a time, none that is to be kept clear of."""
     gaps = Gaps(10)

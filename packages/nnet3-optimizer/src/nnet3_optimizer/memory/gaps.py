@@ -112,7 +112,7 @@ class Gaps:
     def _cut_top(self, start: int, size: int) -> None:
         """Takes bytes that lie above all gaps."""
         if self._top < start:
-            self._add(self._top, start)
+            self._add(self._start_of.pop(self._top, self._top), start)
         self._top = start + size
 
     def _join(self) -> None:
