@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from .timing import fastest
 
@@ -152,14 +153,15 @@ def _height(rows: int, most: int) -> int:
 
 @functools.cache
 def are_faster() -> bool:
-    """Whether NumPy's matrix library gains by panels on this machine; tried once."""
+    """Whether NumPy's matrix library gains by panels on this machine; tried once, on one thread."""
     if SWITCH in os.environ:
         return os.environ[SWITCH] == "1"
     ways = {
         name: [trial(rows, in_panels=name == "panels") for rows in TRIAL_ROWS]
         for name in ("whole", "panels")
     }
-    return fastest(ways) == "panels"
+    with threadpool_limits(limits=1, user_api="blas"):
+        return fastest(ways) == "panels"
 
 
 def trial(rows: int, *, in_panels: bool) -> Callable[[], object]:
