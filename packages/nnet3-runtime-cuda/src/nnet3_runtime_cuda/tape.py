@@ -62,14 +62,31 @@ class Tape(Recorder):
         """out = function of the operands (broadcast), by NumPy's name for it."""
         if function in SLOW_WITH_NUMBERS:
             operands = tuple(self._as_row(operand, out) for operand in operands)
-        for target, *parts in self._broadcast_shares(out, *operands):
-            self.calls.append(partial(getattr(self.xp, function), *parts, out=target))
+            for target, *parts in self._broadcast_shares(out, *operands):
+                self.calls.append(partial(getattr(self.xp, function), *parts, out=target))
+            return
+        for target, *parts in self._broadcast_shares(out, *self._as_arrays(operands)):
+            # By position: a call with a keyword takes 0.2 microseconds more.
+            self.calls.append(partial(getattr(self.xp, function), *parts, target))
 
     def _as_row(self, operand: Operand, out: Array) -> Operand:
         """A number as a row of that number, where that pays; else the operand."""
         if isinstance(operand, np.ndarray) or out.ndim < 2 or out.dtype != self.dtype:
             return operand
         return operand if out.shape[-1] < FEWEST_COLUMNS else self.row(operand, out.shape[-1])
+
+    def _as_arrays(self, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        """Operands with numbers as arrays of no dimension, which take NumPy half as long.
+
+        Where an array has another type than the values, numbers are left to NumPy.
+        """
+        arrays = [operand for operand in operands if isinstance(operand, np.ndarray)]
+        if any(array.dtype != self.dtype for array in arrays):
+            return operands
+        return tuple(
+            operand if isinstance(operand, np.ndarray) else self.row(operand, 1).reshape(())
+            for operand in operands
+        )
 
     def convert(self, source: Array, out: Array) -> None:
         """out = source as another type; fractions are cut off."""
@@ -82,11 +99,12 @@ class Tape(Recorder):
             return
         if not (isinstance(source, np.ndarray) and np.may_share_memory(source, out)):
             for target, part in self._broadcast_shares(out, source):
-                self.calls.append(partial(self.xp.copyto, target, part))
+                # Takes half as long as `copyto` where rows are few.
+                self.calls.append(partial(target.__setitem__, ..., part))
         elif source.dtype == out.dtype == self.dtype:
             # Columns of the same rows: copyto would take care, with a temporary copy. The product
             # has vector instructions, "positive" has none.
-            self.calls.append(partial(self.xp.multiply, source, 1.0, out))
+            self.multiply(source, 1.0, out)
         else:
             self.calls.append(partial(self.xp.copyto, out, source))
 

@@ -91,29 +91,43 @@ class LstmNonlinearityKernel(Kernel):
         tape.add(out, part, out)
         sigmoid(tape, out, out)
 
+    def _inverse_gate(
+        self, tape: Tape, part: Array, peepholes: int | slice, cell: Array, out: Array
+    ) -> None:
+        """Records out = 1 / sigma(part + weights cell) = 1 + exp(-weights cell - part)."""
+        if self.store.is_fixed:
+            negated = self.store.kept(self.params, ("negated",), lambda: np.negative(self.params))
+            tape.multiply(cell, negated[peepholes], out)
+            tape.subtract(out, part, out)
+        else:
+            tape.multiply(cell, self.params[peepholes], out)
+            tape.add(out, part, out)
+            tape.negative(out, out)
+        tape.exp(out, out)
+        tape.add(out, 1.0, out)
+
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
         tape, (rows, dim) = p.tape, (len(p.x), self.cell_dim)
         _, _, c_part, o_part, c_prev = self._parts(p.x)
         i_scale, f_scale, o_scale = self._scales(p.x)
         c, m = p.y[:, :dim], p.y[:, dim:]
-        gates, term = tape.scratch(rows, 2, dim), tape.scratch(rows, dim)
+        inverses, term = tape.scratch(rows, 2, dim), tape.scratch(rows, dim)
 
-        # The gates of input and forgetting at once: a step of few rows is mostly calls.
+        # The gates of input and forgetting at once: a step of few rows is mostly calls. For the
+        # same reason what they let through is divided by 1 / sigma, which needs no quotient before.
         parts = p.x[:, : 2 * dim].reshape(rows, 2, dim)
-        self._gate(tape, parts, self.params[:O_PEEPHOLE], c_prev[:, None], gates)
-        i, f = gates[:, 0], gates[:, 1]
-        _scale(tape, i, i_scale)
-        _scale(tape, f, f_scale)
-        tape.multiply(f, c_prev, c)
+        self._inverse_gate(tape, parts, slice(O_PEEPHOLE), c_prev[:, None], inverses)
+        tape.divide(c_prev, inverses[:, 1], c)
+        _scale(tape, c, f_scale)
         tape.tanh(c_part, term)
-        tape.multiply(i, term, term)
+        tape.divide(term, inverses[:, 0], term)
+        _scale(tape, term, i_scale)
         tape.add(c, term, c)
-        gate = i
-        self._gate(tape, o_part, self.params[O_PEEPHOLE], c, gate)
-        _scale(tape, gate, o_scale)
-        tape.tanh(c, term)
-        tape.multiply(gate, term, m)
+        self._inverse_gate(tape, o_part, O_PEEPHOLE, c, term)
+        tape.tanh(c, m)
+        tape.divide(m, term, m)
+        _scale(tape, m, o_scale)
 
     def backprop(self, b: Backpropagation) -> None:
         """Records the backward pass, so many rows at a time that they stay in the cache."""
