@@ -1,5 +1,7 @@
 """Building graphs: what a request may name, states given at component nodes, and errors."""
 
+import pickle
+
 import numpy as np
 import pytest
 from nnet3_descriptors import parse_config
@@ -283,6 +285,19 @@ class TestErrors:
         assert error.context == (2, 2)
         (missing,) = error.missing_inputs
         assert (missing.node, missing.ranges) == ("input", ((-2, -1), (9, 10)))
+
+    def test_passes_between_processes(self):
+        """An error from a worker process arrives with its message and its data."""
+        with pytest.raises(NotComputableError) as caught:
+            build_computation_graph(
+                network(TDNN), request({"input": (0, 9), "ivector": (0, 1)}, {"output": (0, 9)})
+            )
+
+        arrived = pickle.loads(pickle.dumps(caught.value))  # noqa: S301, bytes of our own
+
+        assert str(arrived) == str(caught.value)
+        assert arrived.missing_inputs == caught.value.missing_inputs
+        assert arrived.context == (2, 2)
 
     def test_sequences_that_lack_something(self):
         """Missing rows are told for the sequences that lack them."""

@@ -4,11 +4,24 @@ All of them are `Nnet3Error`, so that a caller can catch one class; all say whic
 what was expected, what was found and where.
 """
 
+from typing import Any
+
 _EXCERPT_WIDTH = 100
 
 
 class Nnet3Error(ValueError):
     """Root of the errors that the nnet3 packages raise for bad input."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Lets errors pass between processes, whatever arguments their constructors take."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(cls: type[Nnet3Error], args: tuple[Any, ...], state: dict[str, Any]) -> Nnet3Error:
+    """Returns the error that `Nnet3Error.__reduce__` has taken apart."""
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class NetworkError(Nnet3Error):
