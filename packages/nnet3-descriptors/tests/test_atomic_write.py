@@ -82,3 +82,34 @@ def test_what_is_no_file_is_written_to(tmp_path: Path) -> None:
 
     assert received == [b"through"]
     assert pipe.is_fifo()
+
+
+def test_an_unnamed_pipe_is_written_to() -> None:
+    """A path that leads to a pipe without a name, such as /dev/stdout, is written to."""
+    read_end, write_end = os.pipe()
+    try:
+        write_atomically(f"/dev/fd/{write_end}", [b"through"])
+
+        assert os.read(read_end, 100) == b"through"
+    finally:
+        os.close(read_end)
+        os.close(write_end)
+
+
+def test_an_error_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    """The temporary file is nobody's business."""
+    path = tmp_path / "missing" / "file"
+
+    with pytest.raises(FileNotFoundError) as caught:
+        write_atomically(path, [b"content"])
+
+    assert caught.value.filename == str(path)
+
+
+def test_a_name_may_be_as_long_as_the_folder_allows(tmp_path: Path) -> None:
+    """The name of the temporary file is no longer."""
+    path = tmp_path / ("n" * os.pathconf(tmp_path, "PC_NAME_MAX"))
+
+    write_atomically(path, [b"content"])
+
+    assert path.read_bytes() == b"content"

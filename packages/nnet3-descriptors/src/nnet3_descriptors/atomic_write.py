@@ -5,6 +5,10 @@ import os
 import stat
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
+
+_SHOWN_NAME: Final = 40
+"""Characters of a file's name that the temporary file beside it shows."""
 
 
 def write_atomically(path: str | os.PathLike[str], chunks: Iterable[bytes | memoryview]) -> None:
@@ -18,14 +22,15 @@ def write_atomically(path: str | os.PathLike[str], chunks: Iterable[bytes | memo
         chunks: Its content, in pieces. They may be views of the file that is replaced.
 
     Raises:
-        OSError: It could not be written.
+        OSError: It could not be written; names `path`.
     """
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        with target.open("wb") as file:
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, "wb") as file:
             file.writelines(chunks)
         return
-    temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
+    target = Path(os.path.realpath(path))  # a link stays, and what it refers to is replaced
+    # Cut, because folders limit the length of names.
+    temporary = target.with_name(f".{target.name[:_SHOWN_NAME]}.{os.urandom(4).hex()}")
     try:
         with temporary.open("xb") as file:
             file.writelines(chunks)
@@ -34,8 +39,11 @@ def write_atomically(path: str | os.PathLike[str], chunks: Iterable[bytes | memo
                 os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError) and error.filename is not None:  # that of the temporary file
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
         raise
     _sync_folder(target.parent)
 
