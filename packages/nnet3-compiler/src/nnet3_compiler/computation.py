@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 import attrs
 import numpy as np
+from nnet3_descriptors.atomic_write import write_atomically
 from nnet3_descriptors.components.base import PrecomputedIndexes
 
 from nnet3_compiler import validation
@@ -274,8 +275,8 @@ class NnetComputation:
         return computation
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes `to_bytes()` to a file."""
-        Path(path).write_bytes(self.to_bytes())
+        """Writes `to_bytes()` to a file, which is replaced at once or not at all."""
+        write_atomically(path, [self.to_bytes()])
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

@@ -9,6 +9,7 @@ from typing import Self
 
 import attrs
 import numpy as np
+from nnet3_descriptors.atomic_write import write_atomically
 from nnet3_descriptors.errors import Nnet3Error
 from nnet3_descriptors.indexes import NO_TIME, IndexArray, N, T
 from nnet3_descriptors.serialization import from_container, to_container
@@ -32,13 +33,14 @@ class IoSpecification:
     Attributes:
         name: the name of an input node, component node or output node.
         indexes: (rows, 3) int32, columns n, t, x; row i of the matrix that is given or returned
-            has ``indexes[i]``. Any order; no index twice. Read-only: what is passed is copied.
+            has ``indexes[i]``. Any order; no index twice; n >= 0. Read-only: what is passed is
+            copied.
         has_deriv: for an output, whether the derivative of the objective with respect to it will
             be given; for an input, whether the derivative with respect to it is wanted.
 
     Raises:
         RequestError: the name is empty, or the indexes are none, of another shape, repeated, or
-            hold the time value that marks padding.
+            hold a negative n or the time value that marks padding.
     """
 
     name: str
@@ -173,8 +175,8 @@ class ComputationRequest:
         return from_container(data, cls, format=FORMAT, version=VERSION)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes :meth:`to_bytes` to a file."""
-        Path(path).write_bytes(self.to_bytes())
+        """Writes :meth:`to_bytes` to a file, which is replaced at once or not at all."""
+        write_atomically(path, [self.to_bytes()])
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -198,6 +200,9 @@ def _check_flag(where: str, flag: str, value: object) -> None:
 def _check_rows(name: str, indexes: IndexArray) -> None:
     if not len(indexes):
         raise RequestError(f"'{name}' has no indexes")
+    if indexes[:, N].min() < 0:
+        row = int(np.flatnonzero(indexes[:, N] < 0)[0])
+        raise RequestError(f"row {row} of '{name}' has n = {indexes[row, N]}, expected n >= 0")
     if indexes[:, T].min() == NO_TIME:
         row = int(np.flatnonzero(indexes[:, T] == NO_TIME)[0])
         raise RequestError(f"row {row} of '{name}' has t = {NO_TIME}, which marks padding")
