@@ -120,6 +120,10 @@ class TestWeightedSum:
             average([nnet, nnet], [1, 1, 1])
         with pytest.raises(NetworkError, match="the sum of the weights must not be 0"):
             average([nnet, nnet], [1, -1])
+        with pytest.raises(NetworkError, match=r"must be finite \(got \[inf, 1.0\]\)"):
+            average([nnet, nnet], [np.inf, 1])
+        with pytest.raises(NetworkError, match="got 0 weights, 0 networks"):
+            average([])
 
 
 def test_convert_repeated_to_block() -> None:

@@ -89,8 +89,13 @@ class TestInit:
         assert status == 1
         assert errors.startswith("nnet3-init: line 8, column")
         assert "there is no node 'fixd'; did you mean 'fixed'?" in errors
+        assert errors.endswith("component-node name=norm component=norm input=fixd\n")
         assert errors.count("\n") == 1
         assert not Path("new.raw").exists()
+
+    def test_a_negative_seed(self, run: Run) -> None:
+        """A seed may be any integer, as in Kaldi."""
+        assert run("nnet3-init", "--srand=-1", "nnet.config", "new.raw")[0] == 0
 
 
 class TestInfo:
@@ -156,6 +161,14 @@ class TestCopy:
         assert new.component("affine").learning_rate == 0.5
         assert new.component("fixed").learning_rate == 0.25
         assert "last" in new.node_names
+
+    def test_a_scale_that_is_no_number(self, run: Run) -> None:
+        """A network cannot be multiplied by nan, and is multiplied by what float32 can't hold."""
+        status, _, errors = run("nnet3-copy", "--scale=nan", "nnet.raw", "new.raw")
+
+        assert (status, errors) == (1, "nnet3-copy: the weights must be finite (got [nan])\n")
+        assert run("nnet3-copy", "--scale=1e60", "nnet.raw", "new.raw")[0] == 0
+        assert np.isinf(read_nnet("new.raw").component("affine").linear_params).all()
 
     def test_batchnorm_test_mode(self, run: Run) -> None:
         """Copying sets the test mode of batch-norm to false unless it is asked for."""
@@ -229,6 +242,7 @@ class TestAverage:
             ("1:2:3", "--weights must be 2 numbers"),
             ("a:b", "--weights must be numbers between colons, got 'a:b'"),
             ("1:-1", "whose sum is not 0"),
+            ("inf:-inf", "whose sum is not 0"),
         ],
     )
     def test_bad_weights(self, run: Run, weights: str, message: str) -> None:
@@ -302,3 +316,14 @@ class TestAcousticModels:
 
         assert (vectorize(read_nnet("new.raw")) == 2 * vectorize(model.nnet)).all()
         assert read_acoustic_model("new.mdl").nnet == read_nnet("new.raw")
+
+    def test_another_output(self, run: Run, model: AcousticModel) -> None:
+        """Priors of another dimension than the output are removed, with a warning."""
+        wide = CONFIG.replace("input=norm", "input=Append(norm, norm)")
+        write_nnet(parse_config(wide), "wide.raw")
+
+        status, _, errors = run("nnet3-am-copy", "--set-raw-nnet=wide.raw", "final.mdl", "new.mdl")
+
+        assert status == 0
+        assert "WARNING (nnet3-am-copy) Removing priors, of which there are 4" in errors
+        assert read_acoustic_model("new.mdl").priors.size == 0

@@ -50,7 +50,11 @@ Weights = NDArray[np.float64]
 
 
 def scale(nnet: Nnet, factor: float) -> Nnet:
-    """Returns the network with parameters, and sums of statistics, multiplied by a factor."""
+    """Returns the network with parameters, and sums of statistics, multiplied by a factor.
+
+    Raises:
+        NetworkError: The factor is not finite, or a statistic no longer fits in its field.
+    """
     return weighted_sum([nnet], [factor])
 
 
@@ -64,11 +68,11 @@ def average(nnets: Sequence[Nnet], weights: ArrayLike | None = None) -> Nnet:
     Raises:
         NetworkError: Components differ in name, type or shape; or the weights do not fit.
     """
-    weights = np.ones(len(nnets)) if weights is None else np.asarray(weights, dtype=np.float64)
-    total = weights.sum()
-    if total == 0.0 or not np.isfinite(total):
-        raise NetworkError(f"the sum of the weights must not be 0 (got {total})")
-    return weighted_sum(nnets, weights / total)
+    factors = _factors(nnets, np.ones(len(nnets)) if weights is None else weights)
+    total = factors.sum()
+    if total == 0.0:
+        raise NetworkError(f"the sum of the weights must not be 0 (got {factors.tolist()})")
+    return weighted_sum(nnets, factors / total)
 
 
 def weighted_sum(nnets: Sequence[Nnet], weights: ArrayLike) -> Nnet:
@@ -81,12 +85,7 @@ def weighted_sum(nnets: Sequence[Nnet], weights: ArrayLike) -> Nnet:
     Raises:
         NetworkError: Components differ in name, type or shape; or the weights do not fit.
     """
-    factors = np.asarray(weights, dtype=np.float64)
-    if not nnets or factors.shape != (len(nnets),):
-        raise NetworkError(
-            f"there must be one weight for each network "
-            f"(got {factors.size} weights, {len(nnets)} networks)"
-        )
+    factors = _factors(nnets, weights)
     first = nnets[0]
     for other in nnets[1:]:
         if other.component_names != first.component_names:
@@ -100,6 +99,19 @@ def weighted_sum(nnets: Sequence[Nnet], weights: ArrayLike) -> Nnet:
         except NetworkError as error:
             raise NetworkError(f"component '{name}': {error}") from error
     return first.with_components(components)
+
+
+def _factors(nnets: Sequence[Nnet], weights: ArrayLike) -> Weights:
+    """Returns the weights of networks, (N,); raises NetworkError unless there is one for each."""
+    factors = np.asarray(weights, dtype=np.float64)
+    if not nnets or factors.shape != (len(nnets),):
+        raise NetworkError(
+            f"there must be one weight for each network, and a network "
+            f"(got {factors.size} weights, {len(nnets)} networks)"
+        )
+    if not np.isfinite(factors).all():
+        raise NetworkError(f"the weights must be finite (got {factors.tolist()})")
+    return factors
 
 
 def _sum(group: Sequence[Component], weights: Weights) -> Component:
@@ -140,7 +152,8 @@ def _arrays(group: Sequence[Component], name: str) -> list[NDArray[np.float64]]:
 
 def _total(arrays: Sequence[NDArray[np.float64]], weights: Weights) -> NDArray[np.float32]:
     total = sum(weight * array for weight, array in zip(weights, arrays, strict=True))
-    return np.asarray(total, dtype=np.float32)
+    with np.errstate(over="ignore"):
+        return np.asarray(total, dtype=np.float32)
 
 
 def _frames(group: Sequence[Component], name: str, weights: Weights) -> Weights:

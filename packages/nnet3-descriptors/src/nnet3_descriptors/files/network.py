@@ -1,7 +1,7 @@
 """Reading and writing networks and acoustic models: Kaldi's .raw and .mdl files."""
 
 import os
-from typing import Final
+from typing import Final, Self
 
 import attrs
 import numpy as np
@@ -13,6 +13,7 @@ from nnet3_descriptors.components.kaldi_io import read_component, write_componen
 from nnet3_descriptors.components.kinds import ArrayKey, read_only_float32
 from nnet3_descriptors.config.reader import extend_network
 from nnet3_descriptors.config.writer import node_config_lines
+from nnet3_descriptors.context import compute_context
 from nnet3_descriptors.errors import ConfigError, DescriptorSyntaxError, ModelFileError
 from nnet3_descriptors.files.reader import Reader
 from nnet3_descriptors.files.source import PathOrFile, leave_behind, open_reader
@@ -48,6 +49,25 @@ class AcousticModel:
     left_context: int
     right_context: int
     priors: NDArray[np.float32] = attrs.field(converter=read_only_float32, eq=ArrayKey)
+
+    def with_nnet(self, nnet: Nnet) -> Self:
+        """Returns the model with another network, its context, and priors only if they fit.
+
+        Args:
+            nnet: The network.
+
+        Raises:
+            NetworkError: The network has no context; see `compute_context`.
+        """
+        left_context, right_context = compute_context(nnet)
+        fits = self.priors.size in (0, nnet.node_dim("output"))
+        return attrs.evolve(
+            self,
+            nnet=nnet,
+            left_context=left_context,
+            right_context=right_context,
+            priors=self.priors if fits else (),
+        )
 
     def info(self) -> str:
         """Returns the text that nnet3-am-info prints: dimensions, priors, and the network."""

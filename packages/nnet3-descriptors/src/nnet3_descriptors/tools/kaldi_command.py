@@ -83,8 +83,9 @@ def log(tool: str, message: str) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """The message of an error without line breaks."""
-    text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    """The message of an error without line breaks, and without the marks below an excerpt."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    text = "; ".join(line for line in lines if line.strip("^"))
     return text or type(error).__name__
 
 

@@ -2,11 +2,9 @@
 
 from typing import Any
 
-import attrs
 import click
 
 from nnet3_descriptors import editing
-from nnet3_descriptors.context import compute_context
 from nnet3_descriptors.files.network import (
     read_acoustic_model,
     read_nnet,
@@ -51,8 +49,8 @@ def command(
     """Copy the acoustic model MODEL-IN, a .mdl file, to MODEL-OUT.
 
     The options apply in this order: --set-raw-nnet, --nnet-config, --convert-repeated-to-block,
-    --learning-rate, --edits-config, --edits, --scale, --prepare-for-test. A file may be "-",
-    "command |" or "| command".
+    --learning-rate, --edits-config, --edits, --scale, --prepare-for-test. The context is computed
+    again, and priors that no longer fit are removed. A file may be "-", "command |" or "| command".
     """
     changes = ModelChanges(**options)
     with readable(model_in) as source:
@@ -65,15 +63,17 @@ def command(
     if convert_repeated_to_block:
         nnet = editing.convert_repeated_to_block(nnet)
     nnet = changes.with_edits(changes.with_learning_rate(nnet))
-    left_context, right_context = compute_context(nnet)
-    nnet = changes.prepared(changes.scaled(nnet))
+    changed = model.with_nnet(changes.prepared(changes.scaled(nnet)))
+    if changed.priors.size != model.priors.size:
+        click.echo(
+            f"WARNING ({NAME}) Removing priors, of which there are {model.priors.size}: the "
+            f"output of the network now has dimension {changed.nnet.node_dim('output')}",
+            err=True,
+        )
     with writable(model_out) as target:
         if raw:
-            write_nnet(nnet, target, binary=binary)
+            write_nnet(changed.nnet, target, binary=binary)
         else:
-            changed = attrs.evolve(
-                model, nnet=nnet, left_context=left_context, right_context=right_context
-            )
             write_acoustic_model(changed, target, binary=binary)
     form = "to raw format as" if raw else "to"
     log(NAME, f"Copied neural net from {model_in} {form} {model_out}")

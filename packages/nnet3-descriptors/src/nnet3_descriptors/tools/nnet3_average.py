@@ -1,7 +1,8 @@
 """nnet3-average: averages the parameters and statistics of networks."""
 
+import math
+
 import click
-import numpy as np
 
 from nnet3_descriptors.editing import weighted_sum
 from nnet3_descriptors.files.network import read_nnet, write_nnet
@@ -22,11 +23,11 @@ _TOLERANCE = 0.01
 def _normalized_weights(text: str, count: int) -> list[float]:
     """Returns weights that add up to 1, from "w1:w2:..." or, if that is empty, all equal."""
     try:
-        weights = np.array([float(word) for word in text.split(":")] if text else [1.0] * count)
+        weights = [float(word) for word in text.split(":")] if text else [1.0] * count
     except ValueError:
         raise click.UsageError(f"--weights must be numbers between colons, got '{text}'") from None
-    total = weights.sum()
-    if len(weights) != count or total == 0.0 or not np.isfinite(total):
+    total = sum(weights)
+    if len(weights) != count or total == 0.0 or not math.isfinite(total):
         raise click.UsageError(
             f"--weights must be {count} numbers whose sum is not 0, got '{text}'"
         )
@@ -34,7 +35,7 @@ def _normalized_weights(text: str, count: int) -> list[float]:
         click.echo(
             f"WARNING ({NAME}) Normalizing weights to sum to one, sum was {total:g}", err=True
         )
-    return [float(weight) for weight in weights / total]
+    return [weight / total for weight in weights]
 
 
 @click.command(cls=KaldiCommand)

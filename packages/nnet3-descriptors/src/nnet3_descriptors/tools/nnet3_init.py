@@ -15,6 +15,8 @@ from nnet3_descriptors.tools.kaldi_command import (
 from nnet3_descriptors.tools.streams import read_text, readable, writable
 
 NAME = "nnet3-init"
+_SEEDS = 2**32
+"""Seeds are unsigned; as in C, a negative one counts from the largest down."""
 
 
 @click.command(cls=KaldiCommand)
@@ -35,7 +37,7 @@ def command(names: tuple[str, ...], binary: bool, srand: int) -> None:
         with readable(base_name) as source:
             base = read_nnet(source)
         log(NAME, f"Read raw neural net from {base_name}")
-    nnet = parse_config(read_text(config_name), base, rng=np.random.default_rng(srand))
+    nnet = parse_config(read_text(config_name), base, rng=np.random.default_rng(srand % _SEEDS))
     with writable(output_name) as target:
         write_nnet(nnet, target, binary=binary)
     log(NAME, f"Initialized raw neural net and wrote it to {output_name}")
