@@ -193,6 +193,18 @@ class TestErrors:
             ("output-node name=o input=input dims=4", "output-node has no key 'dims'", "4"),
             ("input-node name=i dim=0", "'dim' must be >= 1, got 0", "0"),
             ("input-node name=i dim=x", "'dim' must be an integer, got 'x'", "x"),
+            ("input-node name=i dim=1_0", "'dim' must be an integer, got '1_0'", "1_0"),
+            ("input-node name=i dim=٣", "'dim' must be an integer, got '٣'", "٣"),
+            (
+                "component name=b type=FixedScaleComponent dim=4 scale=1_0.5",
+                "'scale' must be a number, got '1_0.5'",
+                "1_0.5",
+            ),
+            (
+                "component name=b type=TdnnComponent input-dim=4 output-dim=1 time-offsets=0,1_0",
+                "'time-offsets' must be a list of integers, got '0,1_0'",
+                "0,1_0",
+            ),
             ("input-node name=input dim=3", "node 'input' is defined twice", "input"),
             (
                 "component name=affine type=TanhComponent dim=3",
@@ -240,6 +252,18 @@ class TestErrors:
                 "dim-range-node name=b input-node=x dim-offset=0 dim=3",
                 "dim-range node 'b' must refer to an input or component node ('x' is none)",
                 "dim-range-node name=b input-node=x dim-offset=0 dim=3",
+            ),
+            (
+                "input-node name=o dim=4\noutput-node name=o_input input=Sum(o, Const(1, 3))",
+                "node 'o_input': the terms of Sum(o, Const(1, 3)) must have the same dimension "
+                "(got 4 and 3)",
+                "output-node name=o_input input=Sum(o, Const(1, 3))",
+            ),
+            (
+                "input-node name=b_input dim=4\n"
+                "component-node name=b component=affine input=b_input",
+                "2 nodes have the name 'b_input'",
+                "input-node name=b_input dim=4",
             ),
             ("input-node dim name=i", "expected 'key=value'", "dim"),
             ("output-node name=o input='input", "the quotation mark ' is not closed", "'input"),

@@ -232,6 +232,7 @@ class TestArrays:
             ("[ 1 2\n 3 4\n 5\n 6 7 ]", "the rows of a matrix differ in length", 13),
             ("[ 1 2\n 3 4\n 5 ]", "the rows of a matrix differ in length", 14),
             ("[ 1 2\n 3 4x\n ]", "this is no number", 9),
+            ("[ 1 2\n 3 4_0\n ]", "this is no number", 9),
             ("[ 1 2\n 3 4", "the matrix has no end", 0),
             (f"[ {'1' * 70_000} 2 ]", "this is no number", 2),
         ],

@@ -58,7 +58,7 @@ class TestConstruction:
     @pytest.mark.parametrize(
         ("nodes", "message", "node"),
         [
-            ((INPUT, INPUT, TANH_INPUT, TANH, OUTPUT), "2 nodes have the name 'input'", None),
+            ((INPUT, INPUT, TANH_INPUT, TANH, OUTPUT), "2 nodes have the name 'input'", "input"),
             ((TANH_INPUT, TANH, OUTPUT), "the network has no input node", None),
             ((INPUT, TANH_INPUT, TANH), "the network has no output node", None),
             (

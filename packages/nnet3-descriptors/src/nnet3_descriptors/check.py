@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from nnet3_descriptors.errors import NetworkError
@@ -37,8 +37,10 @@ def check_network(nnet: Nnet) -> None:
             raise NetworkError(
                 f"component names must be printable text without spaces (got {name!r})"
             )
-    _check_unique("component", nnet.component_names)
-    _check_unique("node", (node.name for node in nnet.nodes))
+    for name, count in _repeated(nnet.component_names):
+        raise NetworkError(f"{count} components have the name '{name}'")
+    for name, count in _repeated(node.name for node in nnet.nodes):
+        raise NetworkError(f"{count} nodes have the name '{name}'", node=name)
     if not nnet.input_nodes:
         raise NetworkError("the network has no input node")
     if not nnet.output_nodes:
@@ -56,10 +58,9 @@ def check_network(nnet: Nnet) -> None:
     _check_dims(nnet)
 
 
-def _check_unique(kind: str, names: Iterable[str]) -> None:
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise NetworkError(f"{count} {kind}s have the name '{name}'")
+def _repeated(names: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Returns the names that occur several times, and how often."""
+    return ((name, count) for name, count in Counter(names).items() if count > 1)
 
 
 def _check_component_input_nodes(nnet: Nnet) -> None:

@@ -9,6 +9,7 @@ NAME_PATTERN: Final = r"[A-Za-z_][A-Za-z0-9_.-]*"
 """A valid name of a node or component, as a regular expression."""
 
 _NAME = re.compile(NAME_PATTERN)
+_INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 
 def is_valid_name(name: str) -> bool:
@@ -22,6 +23,28 @@ def is_valid_name(name: str) -> bool:
 def is_token(text: str) -> bool:
     """Tells whether `text` is what Kaldi calls a token: not empty, printable, without spaces."""
     return text.isprintable() and bool(text) and not any(map(str.isspace, text))
+
+
+def parse_integer(text: str) -> int:
+    """Returns the integer that digits spell, with a sign or not.
+
+    Raises:
+        ValueError: It is none, or spelt as only Python does, such as "1_000".
+    """
+    if _INTEGER.fullmatch(text) is None:
+        raise ValueError(f"no integer: {text!r}")
+    return int(text)
+
+
+def parse_real(text: str) -> float:
+    """Returns the number that a text spells as in C: decimal, or inf or nan.
+
+    Raises:
+        ValueError: It is none, or spelt as only Python does, such as "1_000.0".
+    """
+    if "_" in text or not text.isascii():
+        raise ValueError(f"no number: {text!r}")
+    return float(text)
 
 
 def format_float(value: float) -> str:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from nnet3_descriptors.errors import ConfigError
+from nnet3_descriptors.text import parse_integer, parse_real
 
 _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _FIRST_WORD: Final = re.compile(r"[^\s=]+(?=\s|$)")
@@ -102,7 +103,7 @@ class ConfigLine:
             return default
         text = self.text(key)
         try:
-            value = int(text)
+            value = parse_integer(text)
         except ValueError:
             raise self.error(f"'{key}' must be an integer, got '{text}'", key) from None
         if not minimum <= value <= _INT32.max:
@@ -124,7 +125,7 @@ class ConfigLine:
         text = self.text(key)
         try:
             with np.errstate(over="ignore"):
-                value = float(np.float32(float(text)))
+                value = float(np.float32(parse_real(text)))
         except ValueError:
             raise self.error(f"'{key}' must be a number, got '{text}'", key) from None
         if minimum is not None and not value >= minimum:
@@ -146,7 +147,7 @@ class ConfigLine:
         """Returns the value as integers that are separated by ',' or ':'."""
         text = self.text(key)
         try:
-            values = tuple(int(part) for part in re.split("[,:]", text) if part.strip())
+            values = tuple(map(parse_integer, filter(str.strip, re.split("[,:]", text))))
         except ValueError:
             raise self.error(f"'{key}' must be a list of integers, got '{text}'", key) from None
         if any(not _INT32.min <= value <= _INT32.max for value in values):

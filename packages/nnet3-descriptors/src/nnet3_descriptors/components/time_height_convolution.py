@@ -23,6 +23,7 @@ from nnet3_descriptors.components.info import items, mean_stddev, root_mean_squa
 from nnet3_descriptors.components.initial import normal
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 from nnet3_descriptors.components.time_offsets import TimeOffsetRules
+from nnet3_descriptors.text import parse_integer
 
 Offsets = tuple[tuple[int, int], ...]
 
@@ -210,7 +211,7 @@ def _offsets(config: ConfigLine) -> Offsets:
         return tuple((time, height) for time in times for height in heights)
     text = config.text("offsets")
     try:
-        pairs = [tuple(map(int, pair.split(","))) for pair in text.split(";")]
+        pairs = [tuple(map(parse_integer, pair.split(","))) for pair in text.split(";")]
         offsets = sorted((time, height) for time, height in pairs)
     except ValueError:
         message = f"'offsets' must be a list 'time,height;time,height;...', got '{text}'"

@@ -109,9 +109,10 @@ def extend_network(
             nodes=(*kept, *parsed),
         )
     except NetworkError as error:
-        blamed = error.node.removesuffix(INPUT_SUFFIX) if error.node is not None else ""
-        if blamed in node_lines:
-            raise node_lines[blamed].error(str(error)) from error
+        node = error.node or ""
+        blamed = node_lines.get(node) or node_lines.get(node.removesuffix(INPUT_SUFFIX))
+        if blamed is not None:
+            raise blamed.error(str(error)) from error
         raise
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnet3_descriptors.files.reader import MAX_INTEGERS, F, Reader, find, shown
+from nnet3_descriptors.text import parse_integer, parse_real
 
 _PIECE: Final = 1 << 16
 """Bytes of text that are split into words at a time, which bounds the memory that takes."""
@@ -41,7 +42,7 @@ class TextReader(Reader):
 
     def _parse_integer(self, word: str, start: int) -> int:
         try:
-            value = int(word)
+            value = parse_integer(word)
         except ValueError:
             self._no("integer", word, start)
         if not _INT32.min <= value <= _INT32.max:
@@ -56,7 +57,7 @@ class TextReader(Reader):
         """Reads a number."""
         word, start = self._word("a number")
         try:
-            return float(word)
+            return parse_real(word)
         except ValueError:
             self._no("number", word, start)
 
@@ -184,7 +185,8 @@ class TextReader(Reader):
 
 
 def _parse_numbers(piece: bytes, what: str) -> NDArray[np.float64]:
-    if what == "integer" and not _INTEGERS.fullmatch(piece):
+    # NumPy takes "1_000" for a number, as Python does.
+    if b"_" in piece or (what == "integer" and not _INTEGERS.fullmatch(piece)):
         raise ValueError
     return np.array(piece.split(), dtype=np.float64)
 
@@ -195,7 +197,7 @@ def _is_integer(word: bytes) -> bool:
 
 def _is_number(word: bytes) -> bool:
     try:
-        float(word)
+        parse_real(word.decode("latin-1"))
     except ValueError:
         return False
     return True
