@@ -10,7 +10,9 @@ from nnet3_compiler.commands import command_table
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.debug_info import MatrixDebugInfo
 from nnet3_compiler.errors import ComputationError
+from nnet3_compiler.storage import FORMAT, VERSION, StoredComputation
 from nnet3_descriptors import parse_config
+from nnet3_descriptors.serialization import from_container, to_container
 
 MATRICES = [[0, 0], [4, 3], [4, 2], [4, 2]]
 SUBMATRICES = [
@@ -202,6 +204,27 @@ class TestDebugInfo:
         computation = small_computation(matrix_debug_info=[*infos, MatrixDebugInfo(pattern=())])
         with pytest.raises(ComputationError, match="matrix 2 is of 3 rows, the matrix has 4"):
             NnetComputation.from_bytes(computation.to_bytes())
+
+    @pytest.mark.parametrize(
+        ("field", "value", "message"),
+        [
+            ("indexes_splits", 3, "indexes_splits must rise from 0 to 3"),
+            ("indexes_splits", [[0, 3]], "indexes_splits must rise from 0 to 3"),
+            ("indexes_splits", [0, 2], "indexes_splits must rise from 0 to 3"),
+            ("indexes_splits", [0, 4, 3], "indexes_splits must rise from 0 to 3"),
+            ("indexes", 5, "indexes must have rows"),
+            ("debug_info", [0, 1], r"debug_info must have the shape \(matrices, 2\) \(got \(2,\)"),
+            ("debug_info", [[0, 1]], "differ in length"),
+        ],
+    )
+    def test_bytes_whose_lists_do_not_fit(self, field: str, value: Any, message: str) -> None:
+        """Lists whose bounds are none, and tables of another shape, are refused by name."""
+        form: dict[str, Any] = {"format": FORMAT, "version": VERSION}
+        stored = from_container(small_computation().to_bytes(), StoredComputation, **form)
+        spoiled = attrs.evolve(stored, **{field: np.array(value, np.int32)})
+
+        with pytest.raises(ComputationError, match=message):
+            NnetComputation.from_bytes(to_container(spoiled, **form))
 
     @pytest.mark.parametrize("block", [1, 2, 3, 6])
     def test_some_rows(self, block: int) -> None:

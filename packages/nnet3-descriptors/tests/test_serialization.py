@@ -70,7 +70,7 @@ class Things:
     )
 
 
-def pack(value: object, **changes: object) -> bytes:
+def pack(value: object) -> bytes:
     """Returns the container of a value."""
     return to_container(value, format="things", version=3)
 
@@ -198,10 +198,13 @@ class TestErrors:
             ("{", "not readable as JSON"),
             ("[" * 100_000, "not readable as JSON"),
             ('{"a": NaN}', "NaN is no JSON"),
+            (f'{{"a": {"1" * 5000}}}', "not readable as JSON"),
             ('{"a": 1, "a": 2}', "a key occurs twice"),
             ({"format": "things"}, "must hold format, version, content"),
             ({**GOOD, "format": "other"}, "expected the format 'things', got 'other'"),
             ({**GOOD, "version": 4}, "expected version 3 of the format 'things', got 4"),
+            ({**GOOD, "version": True}, "expected version 3 of the format 'things', got True"),
+            ({**GOOD, "version": 3.0}, "expected version 3 of the format 'things', got 3.0"),
             ({**GOOD, "extra": 4}, "must hold format, version, content"),
             (spoiled(colour="red"), "unknown field colour @ content"),
             (spoiled(masks=5), "the tensor 'masks.0' has no place in the content"),
@@ -275,6 +278,14 @@ class TestNnet:
 
         assert Nnet.load(path) == nnet
         assert [path] == list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize("content", [5, "nnet", None, []])
+    def test_a_network_must_be_an_object(self, content: object) -> None:
+        """Anything else that JSON can hold in its place is refused by name."""
+        data = repack({"format": "nnet3.nnet", "version": 1, "content": content}, {})
+
+        with pytest.raises(SerializationError, match=r"not a valid 'nnet3\.nnet'"):
+            Nnet.from_bytes(data)
 
     def test_an_invalid_network_is_refused(self) -> None:
         """What the constructor refuses cannot be read either."""

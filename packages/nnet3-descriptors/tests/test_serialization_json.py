@@ -33,6 +33,12 @@ def test_round_trip_keeps_arrays_and_their_types() -> None:
     assert "\n" not in text
 
 
+def cloud(values: str, dtype: str, shape: str) -> str:
+    """The JSON of a cloud whose array is spelt so."""
+    array = f'{{"$array": {values}, "dtype": "{dtype}", "shape": {shape}}}'
+    return f'{{"type": "Cloud", "size": [], "points": {array}}}'
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -44,6 +50,15 @@ def test_round_trip_keeps_arrays_and_their_types() -> None:
             '{"type": "Cloud", "size": [], "points": {"$array": [1], "dtype": "O", "shape": []}}',
             "a known dtype",
         ),
+        (cloud("[1.5]", "float32", "[-1]"), r"a list of sizes \(got \[-1\]\)"),
+        (cloud("[1.5]", "float32", "null"), r"a list of sizes \(got None\)"),
+        (cloud("[1.5]", "int32", "[1]"), "the values of an array of int32 must be a list of such"),
+        (cloud("[true]", "int32", "[1]"), "an array of int32"),
+        (cloud('["0.5"]', "float32", "[1]"), "an array of float32"),
+        (cloud("[1]", "bool", "[1]"), "an array of bool"),
+        (cloud("5", "int32", "[1]"), "an array of int32"),
+        (cloud("[300]", "uint8", "[1]"), "out of bounds for uint8"),
+        (cloud("[" + "1" * 400 + "]", "int64", "[1]"), "too large"),
     ],
 )
 def test_what_is_no_such_value_is_refused(text: str, message: str) -> None:

@@ -90,6 +90,10 @@ def restore(data: bytes) -> dict[str, Any]:
     stored = from_container(data, StoredComputation, format=FORMAT, version=VERSION)
     patterns = _split(stored.debug_cindexes, stored.debug_cindexes_splits, "debug_cindexes")
     sequences = _split(stored.debug_sequences, stored.debug_sequences_splits, "debug_sequences")
+    if stored.debug_info.ndim != 2 or stored.debug_info.shape[1] != 2:
+        raise ComputationError(
+            f"debug_info must have the shape (matrices, 2) (got {stored.debug_info.shape})"
+        )
     flags = stored.debug_info.tolist()
     if not len(flags) == len(patterns) == len(sequences):
         raise ComputationError("debug_info, debug_cindexes and debug_sequences differ in length")
@@ -113,7 +117,9 @@ def restore(data: bytes) -> dict[str, Any]:
 
 
 def _split(values: IntArray, splits: IntArray, name: str) -> tuple[IntArray, ...]:
-    ends_meet = len(splits) > 0 and splits[0] == 0 and splits[-1] == len(values)
-    if splits.ndim != 1 or not ends_meet or (np.diff(splits) < 0).any():
+    if values.ndim == 0:
+        raise ComputationError(f"{name} must have rows (got a single number)")
+    rises = splits.ndim == 1 and len(splits) > 0 and not (np.diff(splits) < 0).any()
+    if not rises or splits[0] != 0 or splits[-1] != len(values):
         raise ComputationError(f"{name}_splits must rise from 0 to {len(values)}")
     return split_at(values, splits)

@@ -56,7 +56,7 @@ def from_container(data: bytes, cls: type[T], *, format: str, version: int) -> T
         raise SerializationError(f"the metadata must hold {', '.join(_HEADER_KEYS)}")
     if header["format"] != format:
         raise SerializationError(f"expected the format '{format}', got {header['format']!r}")
-    if header["version"] != version:
+    if type(header["version"]) is not int or header["version"] != version:
         raise SerializationError(
             f"expected version {version} of the format '{format}', got {header['version']!r}"
         )
@@ -104,7 +104,9 @@ class _ContentReader:
             return json.loads(
                 text, object_pairs_hook=self._object, parse_constant=self._refuse_constant
             )
-        except (json.JSONDecodeError, RecursionError) as error:
+        except SerializationError:
+            raise
+        except (ValueError, RecursionError) as error:  # not JSON, or an integer of many digits
             raise SerializationError(f"the metadata is not readable as JSON: {error}") from error
 
     def check_all_used(self) -> None:

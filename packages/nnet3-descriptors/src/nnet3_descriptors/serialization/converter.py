@@ -17,6 +17,8 @@ from nnet3_descriptors.descriptors import Descriptor, parse_descriptor
 from nnet3_descriptors.errors import Nnet3Error, SerializationError
 
 TYPE_KEY: Final = "type"
+NOT_FINITE: Final = ("inf", "-inf", "nan")
+"""Numbers that JSON lacks, as strings."""
 
 _SHOWN_FAULTS: Final = 3
 
@@ -39,13 +41,19 @@ def structure(content: Any, cls: type[T], *, name: str) -> T:
 
     Args:
         content: What `unstructure` gives.
-        cls: The class of the value.
+        cls: The class of the value, an attrs class.
         name: What the error message calls the whole.
 
     Raises:
         SerializationError: The content does not describe an instance of the class.
     """
-    return _structure(lambda: _converter().structure(content, cls), name)
+
+    def read() -> T:
+        if not isinstance(content, dict):
+            raise TypeError(f"expected an object, got {content!r:.80}")
+        return _converter().structure(content, cls)
+
+    return _structure(read, name)
 
 
 def structure_tagged(content: Any, base: type[T], *, name: str) -> T:
@@ -112,7 +120,7 @@ def float_to_json(value: float) -> float | str:
 
 
 def _float_from_json(value: Any, _: type) -> float:
-    if value in ("inf", "-inf", "nan"):
+    if isinstance(value, str) and value in NOT_FINITE:
         return float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"expected a number, got {value!r:.80}")

@@ -7,6 +7,7 @@ import numpy as np
 
 from nnet3_descriptors.errors import SerializationError
 from nnet3_descriptors.serialization.converter import (
+    NOT_FINITE,
     Array,
     float_to_json,
     structure_tagged,
@@ -45,7 +46,7 @@ def from_json(text: str, base: type[T]) -> T:
     name = base.__name__
     try:
         content = json.loads(text, object_hook=_array_from_json)
-    except (RecursionError, TypeError, ValueError) as error:
+    except (ArithmeticError, RecursionError, TypeError, ValueError) as error:
         raise SerializationError(f"not a valid {name}: {error}") from error
     return structure_tagged(content, base, name=name)
 
@@ -73,6 +74,23 @@ def _array_from_json(entries: dict[str, Any]) -> Any:
         return entries
     if entries.keys() != {ARRAY_KEY, "dtype", "shape"} or entries["dtype"] not in _DTYPES:
         raise ValueError("an array must have its values, a known dtype and a shape")
-    array = np.array(entries[ARRAY_KEY], dtype=entries["dtype"]).reshape(entries["shape"])
+    dtype = np.dtype(entries["dtype"])
+    values = entries[ARRAY_KEY]
+    if not isinstance(values, list) or not all(_fits(value, dtype) for value in values):
+        raise ValueError(f"the values of an array of {dtype} must be a list of such")
+    shape = entries["shape"]
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError(f"the shape of an array must be a list of sizes (got {shape!r:.80})")
+    array = np.array(values, dtype=dtype).reshape(shape)
     array.setflags(write=False)
     return array
+
+
+def _fits(value: Any, dtype: np.dtype[Any]) -> bool:
+    """Tells whether JSON's value is one that an array of this kind is written with."""
+    match dtype.kind:
+        case "b":
+            return type(value) is bool
+        case "f":
+            return type(value) in (int, float) or value in NOT_FINITE
+    return type(value) is int
