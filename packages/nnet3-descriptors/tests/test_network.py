@@ -123,11 +123,33 @@ class TestConstruction:
         with pytest.raises(NetworkError, match=r"2 names, 1 components"):
             make(INPUT, TANH_INPUT, TANH, OUTPUT, component_names=("tanh", "tanh"))
 
+    def test_parts_must_be_nodes_and_components(self) -> None:
+        """What is neither is refused by name; a list of either becomes a tuple."""
+        with pytest.raises(NetworkError, match=r"classes of nodes \(got 'tanh'\)"):
+            make(INPUT, "tanh", OUTPUT)
+        with pytest.raises(NetworkError, match=r"component 'tanh' must be a Component \(got 5\)"):
+            Nnet(component_names=("tanh",), components=(5,), nodes=(INPUT, OUTPUT))
+        listed = Nnet(
+            component_names=["tanh"],
+            components=[TanhComponent(dim=3)],
+            nodes=[INPUT, TANH_INPUT, TANH, OUTPUT],
+        )
+        assert listed == make(INPUT, TANH_INPUT, TANH, OUTPUT)
+        assert hash(listed) == hash(make(INPUT, TANH_INPUT, TANH, OUTPUT))
+
     @pytest.mark.parametrize(
         ("make_node", "message"),
         [
             (lambda: InputNode(name="a b", dim=1), "'name' must begin with a letter"),
             (lambda: InputNode(name="a", dim=0), "the dimension of node 'a' must be positive"),
+            (lambda: InputNode(name="a", dim=2.5), r"node 'a' must be an integer \(got 2.5\)"),
+            (lambda: InputNode(name="a", dim=2**31), "node 'a' must fit in 32 bits"),
+            (lambda: InputNode(name=5, dim=1), r"'name' must begin with a letter .* \(got 5\)"),
+            (lambda: ComponentNode(name="a", component=5), "'component' must be printable text"),
+            (
+                lambda: OutputNode(name="a", descriptor="b"),
+                r"node 'a' must be a Descriptor, which parse_descriptor makes \(got 'b'\)",
+            ),
             (
                 lambda: DimRangeNode(name="a", source="b", dim_offset=-1, dim=1),
                 "'dim_offset' of node 'a' must be >= 0",
@@ -228,6 +250,7 @@ class TestStateDict:
                 {"norm.stats_mean": np.zeros(5)},
                 r"'norm.stats_mean' must have the shape \(4,\) \(got \(5,\)\)",
             ),
+            ({"norm.stats_mean": ["one"] * 4}, "'norm.stats_mean' must be numbers: could not"),
         ],
     )
     def test_refuses_what_does_not_fit(self, arrays: dict[str, np.ndarray], message: str) -> None:
@@ -259,6 +282,8 @@ class TestVectorize:
         """The vector must have one value for each parameter."""
         with pytest.raises(NetworkError, match=r"must have the shape \(38,\) \(got \(39,\)\)"):
             unvectorize(NNET, np.zeros(39))
+        with pytest.raises(NetworkError, match="the vector must be numbers"):
+            unvectorize(NNET, [[1.0], [2.0, 3.0]])
 
     def test_no_parameters(self) -> None:
         """A network without parameters gives an empty vector."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from nnet3_descriptors.components.base import Component
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.nodes import (
     INPUT_SUFFIX,
@@ -13,6 +14,7 @@ from nnet3_descriptors.nodes import (
     ComponentNode,
     DimRangeNode,
     InputNode,
+    Node,
     OutputNode,
 )
 from nnet3_descriptors.text import is_token
@@ -32,11 +34,16 @@ def check_network(nnet: Nnet) -> None:
             f"there must be one name for each component "
             f"(got {len(nnet.component_names)} names, {len(nnet.components)} components)"
         )
-    for name in nnet.component_names:
-        if not is_token(name):
+    for name, component in zip(nnet.component_names, nnet.components, strict=True):
+        if not isinstance(name, str) or not is_token(name):
             raise NetworkError(
                 f"component names must be printable text without spaces (got {name!r})"
             )
+        if not isinstance(component, Component):
+            raise NetworkError(f"component '{name}' must be a Component (got {component!r})")
+    for node in nnet.nodes:
+        if not isinstance(node, Node):
+            raise NetworkError(f"nodes must be instances of the classes of nodes (got {node!r})")
     for name, count in _repeated(nnet.component_names):
         raise NetworkError(f"{count} components have the name '{name}'")
     for name, count in _repeated(node.name for node in nnet.nodes):

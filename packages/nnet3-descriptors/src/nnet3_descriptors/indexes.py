@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnet3_descriptors.errors import Nnet3Error
+from nnet3_descriptors.integers import INT32_MAX, INT32_MIN
 
 IndexArray = npt.NDArray[np.int32]
 
@@ -22,7 +23,7 @@ N: Final = 0
 T: Final = 1
 X: Final = 2
 
-NO_TIME: Final = -(2**31)
+NO_TIME: Final = INT32_MIN
 """Value of t that marks a padding row; only `Component.reorder_indexes` makes such rows."""
 
 
@@ -47,8 +48,7 @@ def as_indexes(values: npt.ArrayLike) -> IndexArray:
         return array
     if array.dtype.kind not in "iu":
         raise Nnet3Error(f"indexes must be integers (got {array.dtype})")
-    limits = np.iinfo(np.int32)
-    if array.min() < limits.min or array.max() > limits.max:
+    if array.min() < INT32_MIN or array.max() > INT32_MAX:
         raise Nnet3Error("indexes must fit in 32 bits")
     return array.astype(np.int32)
 

@@ -49,7 +49,9 @@ class Nnet:
     nodes: tuple[Node, ...]
 
     def __attrs_post_init__(self) -> None:
-        """Refuses a network that contradicts itself."""
+        """Takes sequences that are no tuples, and refuses a network that contradicts itself."""
+        for name in ("component_names", "components", "nodes"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         check_network(self)
 
     def __repr__(self) -> str:
@@ -200,7 +202,7 @@ class Nnet:
                 the same precision. Arrays that are not named stay as they are.
 
         Raises:
-            NetworkError: A name is unknown, or a shape differs.
+            NetworkError: A name is unknown, a shape differs, or values are no numbers.
         """
         places = {
             f"{component_name}.{field}": (component_name, field, array)
@@ -212,7 +214,10 @@ class Nnet:
             if name not in places:
                 raise NetworkError(f"there is no array '{name}'")
             component_name, field, current = places[name]
-            array = np.asarray(values, dtype=current.dtype)
+            try:
+                array = np.asarray(values, dtype=current.dtype)
+            except (TypeError, ValueError) as error:
+                raise NetworkError(f"'{name}' must be numbers: {error}") from error
             if array.shape != current.shape:
                 raise NetworkError(
                     f"'{name}' must have the shape {current.shape} (got {array.shape})"

@@ -10,6 +10,7 @@ import attrs
 
 from nnet3_descriptors.descriptors import Descriptor
 from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.integers import require_int32
 from nnet3_descriptors.text import is_token, is_valid_name
 
 INPUT_SUFFIX: Final = "_input"
@@ -19,7 +20,7 @@ OBJECTIVES: Final = ("linear", "quadratic")
 
 
 def _check_name(_: object, attribute: "attrs.Attribute[str]", value: str) -> None:
-    if not is_valid_name(value):
+    if not isinstance(value, str) or not is_valid_name(value):
         raise NetworkError(
             f"'{attribute.name}' must begin with a letter or '_' and hold only letters, digits, "
             f"'_', '-' and '.' (got {value!r})"
@@ -27,15 +28,26 @@ def _check_name(_: object, attribute: "attrs.Attribute[str]", value: str) -> Non
 
 
 def _check_token(_: object, attribute: "attrs.Attribute[str]", value: str) -> None:
-    if not is_token(value):
+    if not isinstance(value, str) or not is_token(value):
         raise NetworkError(
             f"'{attribute.name}' must be printable text without spaces (got {value!r})"
         )
 
 
 def _check_dim(node: "InputNode | DimRangeNode", _: object, dim: int) -> None:
+    require_int32(f"the dimension of node '{node.name}'", dim)
     if dim <= 0:
         raise NetworkError(f"the dimension of node '{node.name}' must be positive (got {dim})")
+
+
+def _check_descriptor(
+    node: "ComponentInputNode | OutputNode", _: object, descriptor: Descriptor
+) -> None:
+    if not isinstance(descriptor, Descriptor):
+        raise NetworkError(
+            f"the input of node '{node.name}' must be a Descriptor, which parse_descriptor makes "
+            f"(got {descriptor!r})"
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -61,7 +73,7 @@ class ComponentInputNode:
     """
 
     name: str = attrs.field(validator=_check_name)
-    descriptor: Descriptor
+    descriptor: Descriptor = attrs.field(validator=_check_descriptor)
 
 
 @attrs.frozen(kw_only=True)
@@ -95,6 +107,7 @@ class DimRangeNode:
 
     @dim_offset.validator
     def _check_dim_offset(self, _: object, dim_offset: int) -> None:
+        require_int32(f"'dim_offset' of node '{self.name}'", dim_offset)
         if dim_offset < 0:
             raise NetworkError(
                 f"'dim_offset' of node '{self.name}' must be >= 0 (got {dim_offset})"
@@ -112,7 +125,7 @@ class OutputNode:
     """
 
     name: str = attrs.field(validator=_check_name)
-    descriptor: Descriptor
+    descriptor: Descriptor = attrs.field(validator=_check_descriptor)
     objective: str = "linear"
 
     def __attrs_post_init__(self) -> None:

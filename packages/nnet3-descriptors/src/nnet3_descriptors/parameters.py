@@ -31,9 +31,12 @@ def unvectorize(nnet: Nnet, vector: ArrayLike) -> Nnet:
         vector: (num_parameters,), converted to float32.
 
     Raises:
-        NetworkError: The vector has another shape.
+        NetworkError: The vector has another shape, or holds what is no number.
     """
-    values = np.asarray(vector, dtype=np.float32)
+    try:
+        values = np.asarray(vector, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise NetworkError(f"the vector must be numbers: {error}") from error
     if values.shape != (nnet.num_parameters,):
         raise NetworkError(
             f"the vector must have the shape ({nnet.num_parameters},) (got {values.shape})"

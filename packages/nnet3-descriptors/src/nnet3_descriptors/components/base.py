@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import NotImplementedType
-from typing import Any, ClassVar, Final, Self, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import attrs
 import numpy as np
@@ -18,12 +18,10 @@ from nnet3_descriptors.components.properties import ComponentProperties
 from nnet3_descriptors.components.registry import register
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.indexes import IndexArray
+from nnet3_descriptors.integers import INT32_MAX
 
 InfoEntry = str | Callable[[Any], str]
 """The name of a field or property, or a function of the component that returns text or ''."""
-
-MAX_DIM: Final = 2**31 - 1
-"""Largest number of columns."""
 
 _C = TypeVar("_C", bound="type[Component]")
 
@@ -87,7 +85,7 @@ class Component:
         self.check()
         for name in ("input_dim", "output_dim"):
             dim = getattr(self, name)
-            self.require(1 <= dim <= MAX_DIM, f"{name} must be 1 to {MAX_DIM}, got {dim}")
+            self.require(1 <= dim <= INT32_MAX, f"{name} must be 1 to {INT32_MAX}, got {dim}")
 
     def check(self) -> None:
         """Raises NetworkError if the fields contradict each other."""

@@ -7,11 +7,11 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from nnet3_descriptors.errors import ConfigError
+from nnet3_descriptors.integers import INT32_MAX, INT32_MIN, is_int32
 from nnet3_descriptors.text import parse_integer, parse_real
 
 _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _FIRST_WORD: Final = re.compile(r"[^\s=]+(?=\s|$)")
-_INT32: Final = np.iinfo(np.int32)
 
 
 class ConfigValue(NamedTuple):
@@ -95,9 +95,7 @@ class ConfigLine:
             raise self.error(f"'{key}' is missing")
         return default
 
-    def integer(
-        self, key: str, default: int | None = None, *, minimum: int = int(_INT32.min)
-    ) -> int:
+    def integer(self, key: str, default: int | None = None, *, minimum: int = INT32_MIN) -> int:
         """Returns the value as a 32-bit integer, not below `minimum`."""
         if default is not None and not self.has(key):
             return default
@@ -106,7 +104,7 @@ class ConfigLine:
             value = parse_integer(text)
         except ValueError:
             raise self.error(f"'{key}' must be an integer, got '{text}'", key) from None
-        if not minimum <= value <= _INT32.max:
+        if not minimum <= value <= INT32_MAX:
             bound = f">= {minimum}" if value < minimum else "a 32-bit integer"
             raise self.error(f"'{key}' must be {bound}, got {value}", key)
         return value
@@ -150,7 +148,7 @@ class ConfigLine:
             values = tuple(map(parse_integer, filter(str.strip, re.split("[,:]", text))))
         except ValueError:
             raise self.error(f"'{key}' must be a list of integers, got '{text}'", key) from None
-        if any(not _INT32.min <= value <= _INT32.max for value in values):
+        if not all(map(is_int32, values)):
             raise self.error(f"'{key}' must hold 32-bit integers, got '{text}'", key)
         return values
 

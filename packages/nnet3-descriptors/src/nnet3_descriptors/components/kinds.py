@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import numpy as np
@@ -11,14 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from nnet3_descriptors.components.config_line import ConfigLine
 from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.integers import is_int32
 
 if TYPE_CHECKING:
     from nnet3_descriptors.files.reader import Reader
     from nnet3_descriptors.files.writer import Writer
 
 S = TypeVar("S", bound=np.generic)
-
-_INT32: Final = np.iinfo(np.int32)
 
 
 class ArrayKey:
@@ -107,7 +106,7 @@ class Integer(Kind):
 
     def accepts(self, value: Any) -> bool:
         """Tells whether the value is an integer in range, and no bool."""
-        return type(value) is int and _INT32.min <= value <= _INT32.max
+        return is_int32(value)
 
     def read(self, reader: Reader) -> int:
         """Reads an integer."""
@@ -209,8 +208,7 @@ class Integers(Kind):
 
     def accepts(self, value: Any) -> bool:
         """Tells whether the value is a tuple of integers in range."""
-        accepts = Integer().accepts
-        return type(value) is tuple and all(map(accepts, value))
+        return type(value) is tuple and all(map(is_int32, value))
 
     def read(self, reader: Reader) -> tuple[int, ...]:
         """Reads a vector of integers."""

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from nnet3_descriptors.descriptors.sums import BoolArray, NodeDim, SumDescriptor, to_single
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.indexes import IndexArray, T, X
+from nnet3_descriptors.integers import require_int32
 from nnet3_descriptors.text import format_float
 
 if TYPE_CHECKING:
@@ -25,12 +26,9 @@ if TYPE_CHECKING:
 
 Scales = float | npt.NDArray[np.float32]
 
-_INT32 = np.iinfo(np.int32)
-
 
 def _check_int32(_: object, attribute: attrs.Attribute[int], value: int) -> None:
-    if not _INT32.min <= value <= _INT32.max:
-        raise NetworkError(f"'{attribute.name}' must fit in 32 bits (got {value})")
+    require_int32(f"'{attribute.name}'", value)
 
 
 class ForwardingDescriptor(SumDescriptor):

@@ -23,10 +23,10 @@ from collections.abc import Iterator
 from typing import Final
 
 import attrs
-import numpy as np
 
 from nnet3_descriptors.descriptors.tokens import END, Token, Tokenizer
 from nnet3_descriptors.errors import DescriptorSyntaxError
+from nnet3_descriptors.integers import INT32_MAX, INT32_MIN
 from nnet3_descriptors.text import is_valid_name
 
 MAX_NESTING: Final = 200
@@ -35,7 +35,6 @@ MAX_NESTING: Final = 200
 MAX_LENGTH: Final = 100_000
 """How many characters a descriptor may have."""
 
-_INT32: Final = np.iinfo(np.int32)
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -204,8 +203,8 @@ def _value_of(text: str, argument: Argument) -> int | float | str | None:
         case Argument.NUMBER:
             return float(text) if _NUMBER.fullmatch(text) else None
         case _:
-            if not _INTEGER.fullmatch(text) or len(text) > len(str(_INT32.min)):
+            if not _INTEGER.fullmatch(text) or len(text) > len(str(INT32_MIN)):
                 return None
             value = int(text)
-            least = 1 if argument is Argument.POSITIVE else int(_INT32.min)
-            return value if least <= value <= _INT32.max else None
+            least = 1 if argument is Argument.POSITIVE else INT32_MIN
+            return value if least <= value <= INT32_MAX else None

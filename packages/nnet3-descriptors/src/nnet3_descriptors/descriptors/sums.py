@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.integers import require_int32
 from nnet3_descriptors.text import format_float
 
 if TYPE_CHECKING:
@@ -285,6 +286,7 @@ class Const(SumDescriptor):
 
     @num_columns.validator
     def _check_num_columns(self, _: object, num_columns: int) -> None:
+        require_int32("the dimension of Const()", num_columns)
         if num_columns <= 0:
             raise NetworkError(f"the dimension of Const() must be positive (got {num_columns})")
 

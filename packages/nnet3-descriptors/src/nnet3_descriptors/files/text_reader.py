@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnet3_descriptors.files.reader import MAX_INTEGERS, F, Reader, find, shown
+from nnet3_descriptors.integers import INT32_MAX, INT32_MIN, is_int32
 from nnet3_descriptors.text import parse_integer, parse_real
 
 _PIECE: Final = 1 << 16
 """Bytes of text that are split into words at a time, which bounds the memory that takes."""
-_INT32: Final = np.iinfo(np.int32)
 _BLANKS: Final = (b" ", b"\n", b"\t", b"\r", b"\v", b"\f")
 _INTEGERS: Final = re.compile(rb"[0-9+\-\s]*")
 
@@ -45,7 +45,7 @@ class TextReader(Reader):
             value = parse_integer(word)
         except ValueError:
             self._no("integer", word, start)
-        if not _INT32.min <= value <= _INT32.max:
+        if not is_int32(value):
             self._no("32-bit integer", word, start)
         return value
 
@@ -108,7 +108,7 @@ class TextReader(Reader):
         values: list[int] = []
         for start, piece in self._pieces(*self._bracketed("vector of integers"), "integer"):
             numbers = self._numbers(piece, start, "integer")
-            if np.any((numbers < _INT32.min) | (numbers > _INT32.max)):
+            if np.any((numbers < INT32_MIN) | (numbers > INT32_MAX)):
                 self.fail("an integer has more than 32 bits", at=start)
             values += numbers.astype(np.int32).tolist()
             self._check_length(len(values), MAX_INTEGERS, start)
