@@ -68,7 +68,7 @@ def _detach_tensors(value: Any, path: tuple[str, ...], tensors: dict[str, Array]
     """Returns `value` with its arrays replaced by references; puts the arrays into `tensors`."""
     if isinstance(value, np.ndarray):
         name = ".".join(path)
-        tensors[name] = np.ascontiguousarray(value)
+        tensors[name] = np.asarray(value, order="C")  # which keeps an array without axes so
         return {TENSOR_KEY: name}
     if isinstance(value, dict):
         return {key: _detach_tensors(item, (*path, key), tensors) for key, item in value.items()}
