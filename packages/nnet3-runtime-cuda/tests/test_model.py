@@ -145,6 +145,16 @@ class TestIvectors:
         with pytest.raises(RunError, match=message):
             Model(network(WITH_IVECTOR)).compute(frames(500), **arguments)
 
+    def test_period_of_others(self) -> None:
+        """A period says nothing about a single i-vector, which serves the whole utterance."""
+        model = Model(network(WITH_IVECTOR))
+        features, ivector = frames(500), frames(1, dim=2)[0]
+
+        np.testing.assert_array_equal(
+            model.compute(features, ivector, online_ivector_period=1),
+            model.compute(features, ivector),
+        )
+
     def test_for_a_network_without(self) -> None:
         """I-vectors for a network that takes none are an error."""
         with pytest.raises(RunError, match="no input node 'ivector'"):

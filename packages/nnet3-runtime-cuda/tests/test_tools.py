@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from nnet3_descriptors import parse_config, write_nnet
-from nnet3_runtime_cuda import load
+from nnet3_runtime_cuda import RunError, load
 from nnet3_runtime_cuda.tools import nnet3_compute, nnet3_xvector_compute
 
 CONFIG = """
@@ -158,6 +158,25 @@ def test_usage(folder: Path, options: list[str], message: str) -> None:
     done = invoke(nnet3_compute.command, *options, "final.raw", "ark:f", f"ark:{folder / 'o'}")
 
     assert isinstance(done.exception, click.UsageError)
+    assert message in str(done.exception)
+    assert not (folder / "o").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "message"),
+    [
+        (nnet3_compute.command, "--frames-per-chunk=0", "'frames_per_chunk' must be >= 1 (got 0)"),
+        (nnet3_xvector_compute.command, "--chunk-size=0", "'chunk_size' must be >= 1, or -1"),
+        (nnet3_xvector_compute.command, "--min-chunk-size=0", "'min_chunk_size' must be >= 1"),
+    ],
+)
+def test_lengths_out_of_range(
+    folder: Path, command: click.Command, option: str, message: str
+) -> None:
+    """A length that no utterance can be cut into is one error, before anything is read."""
+    done = invoke(command, option, "final.raw", "ark:f", f"ark:{folder / 'o'}")
+
+    assert isinstance(done.exception, RunError)
     assert message in str(done.exception)
     assert not (folder / "o").exists()
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
 from nnet3_descriptors import Nnet
 
+from .arrays import FloatArray, checked_arrays
 from .cuda.platform import Platform
 from .device import DeviceNnet
 from .errors import RunError
 from .lowering import Segment, lower
 from .running import running
-from .tape import Array
-
-FloatArray = npt.NDArray[np.float32]
 
 
 class NnetComputer:
@@ -165,61 +162,3 @@ class NnetComputer:
         # The results go to where the values came from.
         on_device = not all(isinstance(array, np.ndarray) for array in arrays)
         return {port.node: transfer.get(port.view, on_device=on_device) for port in segment.outputs}
-
-
-def checked_arrays(
-    expected: Mapping[str, tuple[int, ...]],
-    given: Mapping[str, npt.ArrayLike],
-    what: str,
-    taken: Callable[[Any], Any],
-) -> list[Any]:
-    """The given arrays in the order in which they are expected.
-
-    Args:
-        expected: The shape for each node.
-        given: By node.
-        what: What they are called in messages.
-        taken: Makes an array of what is given; see `Transfer`.
-
-    Raises:
-        RunError: see `NnetComputer.forward`.
-    """
-    for name in given:
-        if name not in expected:
-            known = ", ".join(f"'{node}'" for node in expected) or "none"
-            raise RunError(f"there is no {what} '{name}' in this computation; it has {known}")
-    for name, shape in expected.items():
-        if name not in given:
-            raise RunError(f"{what} '{name}' is missing; expected an array of shape {shape}")
-    return [
-        _checked_array(name, shape, taken(given[name]), what) for name, shape in expected.items()
-    ]
-
-
-def _checked_array(name: str, shape: tuple[int, ...], array: Any, what: str) -> Any:
-    if array.dtype.kind not in "fiu":
-        raise RunError(f"{what} '{name}': expected real numbers, found {array.dtype}")
-    if array.shape != shape:
-        raise RunError(f"{what} '{name}': expected the shape {shape}, found {array.shape}")
-    if not isinstance(array, np.ndarray):
-        return array  # to look at its values, the processor would have to wait for the device
-    # A sum is finite unless an element is not, or finite ones overflow: only then look closer.
-    if array.dtype.kind == "f" and not np.isfinite(_sum(array)):
-        check_finite(array, f"{what} '{name}'")
-    return array
-
-
-def _sum(array: Array) -> float:
-    with running():  # overflow is fine here; and NumPy 2.0 would allocate a buffer
-        return float(array.sum())
-
-
-def check_finite(array: Array, where: str) -> None:
-    """Raises a RunError that names the first element that is infinite or not a number."""
-    bad = ~np.isfinite(array)
-    if bad.any():
-        row, column = (int(i) for i in np.argwhere(bad)[0])
-        raise RunError(
-            f"{where}: expected finite numbers, found {array[row, column]} in row {row}, "
-            f"column {column} ({int(bad.sum())} such values in all)"
-        )

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from nnet3_compiler.computation import NnetComputation
 from nnet3_graph import ComputationRequest
 
+from .arrays import FloatArray
 from .blas_threads import LIMIT
-from .computer import FloatArray, NnetComputer
+from .computer import NnetComputer
 from .device import DeviceNnet
 
 
@@ -28,7 +29,6 @@ class ComputerPool:
         compile: Callable[[ComputationRequest], NnetComputation],
         *,
         capacity: int,
-        threads: int | None,
     ) -> None:
         """Begins without computers.
 
@@ -37,13 +37,13 @@ class ComputerPool:
             compile: Makes the computation for a request.
             capacity: The computers for so many requests are kept; those that were not used for
                 longest go first.
-            threads: How many threads of the BLAS library products may use; None for all.
         """
         self.compile_seconds = 0.0
         self._device_nnet = device_nnet
         self._compile = compile
         self._capacity = capacity
-        self._threads = threads
+        workers = device_nnet.machine.workers
+        self._threads = 1 if workers is None else workers.threads
         self._lock = threading.Lock()
         # Those that no thread is running; by request, and whether they keep to one thread.
         self._idle: OrderedDict[tuple[ComputationRequest, bool], list[NnetComputer]] = OrderedDict()

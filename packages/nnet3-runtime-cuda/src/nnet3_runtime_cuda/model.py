@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,17 +12,16 @@ from nnet3_descriptors.files.source import PathOrFile
 from nnet3_graph import ComputationRequest, IoSpecification, compute_context
 from nnet3_optimizer import CachingCompiler
 
+from .arrays import FloatArray, as_matrix, as_vector
 from .chunks import Chunk, ChunkOptions, chunks, online_ivector_row
-from .computer import FloatArray, check_finite
 from .computer_pool import ComputerPool
-from .cuda.exchange import is_on_cuda
 from .cuda.platform import Platform
 from .device import DeviceNnet
 from .errors import RunError
+from .scores import ScoreOptions
+from .segments import SegmentOptions
 from .untrained import with_stand_in_statistics
-
-R = TypeVar("R")
-T = TypeVar("T")
+from .work import Work
 
 
 def load(
@@ -124,16 +121,14 @@ class Model:
         self.input_dim = inputs["input"]
         self.ivector_dim = inputs.get("ivector", 0)
         self.output_dim = nnet.node_dim("output")
-        self.priors = None if priors is None else _vector(priors, "priors", self.output_dim)
+        self.priors = None if priors is None else as_vector(priors, "priors", self.output_dim)
         self.left_context, self.right_context = compute_context(self.nnet)
         collapsed = collapse_model(self.nnet)
         self._device_nnet = DeviceNnet(
             collapsed, device=device, precision=precision, threads=threads
         )
         compiler = CachingCompiler(collapsed, capacity=capacity)
-        self._pool = ComputerPool(
-            self._device_nnet, compiler.compile, capacity=capacity, threads=threads
-        )
+        self._pool = ComputerPool(self._device_nnet, compiler.compile, capacity=capacity)
 
     @property
     def compile_seconds(self) -> float:
@@ -184,36 +179,22 @@ class Model:
         Raises:
             RunError: features or i-vectors are missing, empty, of another dimension, or not finite.
         """
-        options = ChunkOptions(
-            frames_per_chunk=frames_per_chunk,
-            frame_subsampling_factor=frame_subsampling_factor,
-            extra_left_context=extra_left_context,
-            extra_right_context=extra_right_context,
-            extra_left_context_initial=extra_left_context_initial,
-            extra_right_context_final=extra_right_context_final,
-            online_ivector_period=online_ivector_period,
-        ).rounded(self.nnet.modulus)
-        frames = _matrix(features, "input", "features", self.input_dim)
-        ivectors = self._ivectors(ivector, online_ivectors, online_ivector_period)
-        log_priors = self._log_priors() if use_priors else None
-        rows = -(-len(frames) // frame_subsampling_factor)
-        result = np.empty((rows, self.output_dim), dtype=np.float32)
-
-        def run(chunk: Chunk, is_alone: bool) -> None:
-            first = chunk.first_output // frame_subsampling_factor
-            inputs = self._inputs(chunk, options, frames, ivectors)
-            request = self._request(chunk, frame_subsampling_factor)
-            outputs = self._pool.forward(request, inputs, is_alone=is_alone)
-            result[first : first + chunk.num_outputs] = outputs["output"]
-
-        self._for_each(
-            run, list(chunks(len(frames), options, self.left_context, self.right_context))
+        work = self.compute_work(
+            features,
+            ivector,
+            online_ivectors,
+            ChunkOptions(
+                frames_per_chunk=frames_per_chunk,
+                frame_subsampling_factor=frame_subsampling_factor,
+                extra_left_context=extra_left_context,
+                extra_right_context=extra_right_context,
+                extra_left_context_initial=extra_left_context_initial,
+                extra_right_context_final=extra_right_context_final,
+                online_ivector_period=online_ivector_period,
+            ),
+            ScoreOptions(use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp),
         )
-        if log_priors is not None:
-            result -= log_priors
-        if acoustic_scale != 1.0:
-            result *= np.float32(acoustic_scale)
-        return np.exp(result, out=result) if apply_exp else result
+        return self._do(work)
 
     def xvector(
         self,
@@ -239,69 +220,101 @@ class Model:
         Raises:
             RunError: see `compute`; or the utterance is too short.
         """
-        frames = _matrix(features, "input", "features", self.input_dim)
-        total = len(frames)
-        if not pad_input and total < min_chunk_size:
-            raise RunError(
-                f"the utterance has {total} frames, fewer than the least of {min_chunk_size}"
-            )
-        if chunk_size == 0 or min_chunk_size < 1:
-            raise RunError(
-                f"sizes of chunks must not be 0 (got chunk_size {chunk_size}, "
-                f"min_chunk_size {min_chunk_size})"
-            )
-        size = total if chunk_size < 0 else min(chunk_size, total)
-        if not pad_input and size < min_chunk_size:
-            raise RunError(
-                f"chunks of {size} frames are shorter than the least of {min_chunk_size}"
-            )
-        parts = [frames[start : start + size] for start in range(0, total, size)]
-        parts = [part for part in parts if pad_input or len(part) >= min_chunk_size]
-        padded = [_padded(part, min_chunk_size) for part in parts]
-        mean = np.zeros(self.output_dim, dtype=np.float64)
-        for part, vector in zip(parts, self._for_each(self._run_segment, padded), strict=True):
-            mean += len(part) * vector
-        return (mean / sum(map(len, parts))).astype(np.float32)
+        options = SegmentOptions(
+            chunk_size=chunk_size, min_chunk_size=min_chunk_size, pad_input=pad_input
+        )
+        return self._do(self.xvector_work(features, options))
 
-    # ---- one run ----
+    # ---- work ----
 
-    def _for_each(self, run: Callable[[T, bool], R], chunks: Sequence[T]) -> list[R]:
-        """What `run` returns for each chunk: side by side if each thread has one at least.
+    def compute_work(
+        self,
+        features: npt.ArrayLike,
+        ivector: npt.ArrayLike | None,
+        online_ivectors: npt.ArrayLike | None,
+        chunk_options: ChunkOptions,
+        score_options: ScoreOptions,
+    ) -> Work:
+        """What `compute` does, with a task for each chunk, for callers with threads of their own.
 
         Args:
-            run: Called with a chunk, and whether it is alone on one thread.
-            chunks: They do not depend on one another.
+            features: See `compute`, as for the other arrays.
+            ivector: One i-vector for the utterance.
+            online_ivectors: I-vectors estimated as the utterance went on.
+            chunk_options: How the utterance is cut.
+            score_options: What becomes of the output.
+
+        Raises:
+            RunError: see `compute`.
         """
-        workers = self._device_nnet.machine.workers
-        if workers is None or len(chunks) < workers.threads:
-            return [run(chunk, False) for chunk in chunks]
-        return workers.side_by_side([partial(run, chunk, True) for chunk in chunks])
+        options = chunk_options.rounded(self.nnet.modulus)
+        step = options.frame_subsampling_factor
+        score_options.check(self.priors)
+        frames = as_matrix(features, "input", "features", self.input_dim)
+        period = options.online_ivector_period if online_ivectors is not None else 0
+        ivectors = self._ivectors(ivector, online_ivectors, period)
+        result = np.empty((-(-len(frames) // step), self.output_dim), dtype=np.float32)
+        parts = list(chunks(len(frames), options, self.left_context, self.right_context))
+        is_alone = self._are_side_by_side(len(parts))
 
-    def _inputs(
-        self,
-        chunk: Chunk,
-        options: ChunkOptions,
-        frames: FloatArray,
-        ivectors: FloatArray | None,
-    ) -> dict[str, FloatArray]:
-        """What a chunk is computed from."""
-        inputs = {"input": frames[chunk.input_rows(len(frames))]}
-        if ivectors is not None:
-            row = 0
-            if options.online_ivector_period > 0:
-                row = online_ivector_row(chunk, options.online_ivector_period, len(ivectors))
-            inputs["ivector"] = ivectors[row : row + 1]
-        return inputs
+        def run(chunk: Chunk) -> None:
+            inputs = {"input": frames[chunk.input_rows(len(frames))]}
+            if ivectors is not None:
+                row = online_ivector_row(chunk, period, len(ivectors)) if period else 0
+                inputs["ivector"] = ivectors[row : row + 1]
+            outputs = self._pool.forward(self._request(chunk, step), inputs, is_alone=is_alone)
+            first = chunk.first_output // step
+            result[first : first + chunk.num_outputs] = outputs["output"]
 
-    def _run_segment(self, frames: FloatArray, is_alone: bool) -> FloatArray:
-        """The single output, at t = 0, for an input of all frames: (output_dim,)."""
-        request = ComputationRequest(
-            inputs=(IoSpecification.from_range("input", 0, len(frames)),),
-            outputs=(IoSpecification.from_range("output", 0, 1),),
+        return Work(
+            tasks=[partial(run, chunk) for chunk in parts],
+            finish=partial(score_options.apply, result, self.priors),
         )
-        outputs = self._pool.forward(request, {"input": frames}, is_alone=is_alone)
-        vector: FloatArray = outputs["output"][0]
-        return vector
+
+    def xvector_work(self, features: npt.ArrayLike, options: SegmentOptions) -> Work:
+        """What `xvector` does, with a task for each chunk, for callers with threads of their own.
+
+        Args:
+            features: (frames, input_dim).
+            options: How the utterance is cut.
+
+        Raises:
+            RunError: see `xvector`.
+        """
+        frames = as_matrix(features, "input", "features", self.input_dim)
+        parts = options.cut(frames)
+        vectors = np.empty((len(parts), self.output_dim), dtype=np.float32)
+        is_alone = self._are_side_by_side(len(parts))
+
+        def run(number: int) -> None:
+            values = options.padded(parts[number])
+            request = ComputationRequest(
+                inputs=(IoSpecification.from_range("input", 0, len(values)),),
+                outputs=(IoSpecification.from_range("output", 0, 1),),
+            )
+            outputs = self._pool.forward(request, {"input": values}, is_alone=is_alone)
+            vectors[number] = outputs["output"][0]
+
+        def mean() -> FloatArray:
+            lengths = list(map(len, parts))
+            return np.average(vectors, axis=0, weights=lengths).astype(np.float32)
+
+        return Work(tasks=[partial(run, number) for number in range(len(parts))], finish=mean)
+
+    def _are_side_by_side(self, count: int) -> bool:
+        """Whether so many tasks are done side by side: if each thread has one at least."""
+        workers = self._device_nnet.machine.workers
+        return workers is None or count >= workers.threads
+
+    def _do(self, work: Work) -> FloatArray:
+        """Does the work on the threads of the model."""
+        workers = self._device_nnet.machine.workers
+        if workers is not None and self._are_side_by_side(len(work.tasks)):
+            workers.side_by_side(work.tasks)
+        else:
+            for task in work.tasks:
+                task()
+        return work.finish()
 
     def _request(self, chunk: Chunk, step: int) -> ComputationRequest:
         """The request of a chunk, moved in time so that its first output is at t = 0."""
@@ -314,11 +327,6 @@ class Model:
         return ComputationRequest(inputs=tuple(inputs), outputs=(output,))
 
     # ---- checks ----
-
-    def _log_priors(self) -> FloatArray:
-        if self.priors is None:
-            raise RunError("the model has no priors; a .mdl file with priors is needed")
-        return np.log(self.priors)
 
     def _ivectors(
         self, ivector: npt.ArrayLike | None, online: npt.ArrayLike | None, period: int
@@ -338,52 +346,4 @@ class Model:
         if online is not None and period <= 0:
             raise RunError(f"online i-vectors need a positive period (got {period})")
         matrix = np.atleast_2d(np.asarray(given)) if online is None else given
-        return _matrix(matrix, "ivector", "i-vectors", self.ivector_dim)
-
-
-def _matrix(values: npt.ArrayLike, node: str, what: str, dim: int) -> FloatArray:
-    """The values as a float32 matrix.
-
-    Raises:
-        RunError: they are no matrix of that many columns, are empty, not finite, or on a device.
-    """
-    if is_on_cuda(values):
-        raise RunError(
-            f"{what} for node '{node}': expected an array in the memory of the processor, found "
-            "one on a device (NnetComputer takes those)"
-        )
-    array = np.asarray(values)
-    if array.dtype.kind not in "fiu":
-        raise RunError(f"{what} for node '{node}': expected numbers, found {array.dtype}")
-    if array.ndim != 2:
-        raise RunError(
-            f"{what} for node '{node}': expected a matrix (rows, {dim}), found shape {array.shape}"
-        )
-    if len(array) == 0:
-        raise RunError(f"{what} for node '{node}': expected at least 1 row, found 0")
-    if array.shape[1] != dim:
-        raise RunError(
-            f"{what} for node '{node}': expected dimension {dim}, found {array.shape[1]}"
-        )
-    matrix = np.ascontiguousarray(array, dtype=np.float32)
-    check_finite(matrix, f"{what} for node '{node}'")
-    return matrix
-
-
-def _vector(values: npt.ArrayLike, what: str, dim: int) -> FloatArray:
-    """The values as a float32 vector.
-
-    Raises:
-        RunError: they are no vector of that dimension.
-    """
-    vector = np.asarray(values, dtype=np.float32)
-    if vector.shape != (dim,):
-        raise RunError(f"{what}: expected a vector of dimension {dim}, found {vector.shape}")
-    return vector
-
-
-def _padded(frames: FloatArray, size: int) -> FloatArray:
-    """Frames with the first and the last repeated, half of the missing ones at each end."""
-    missing = max(0, size - len(frames))
-    left = missing // 2
-    return np.pad(frames, ((left, missing - left), (0, 0)), mode="edge")
+        return as_matrix(matrix, "ivector", "i-vectors", self.ivector_dim)

@@ -15,8 +15,9 @@ from nnet3_descriptors.components import Component, CompositeComponent
 from nnet3_descriptors.errors import Nnet3Error
 from nnet3_graph import ComputationRequest, IoSpecification
 
+from .arrays import FloatArray, checked_arrays
 from .blas_threads import LIMIT
-from .computer import FloatArray, NnetComputer, checked_arrays
+from .computer import NnetComputer
 from .cuda.platform import Platform
 from .device import DeviceNnet
 from .sequence_groups import SequenceGroup, num_sequences, sequence_groups

@@ -14,15 +14,13 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 from .blas_threads import LIMIT
 from .running import running
+from .shared_tasks import SharedTasks, Task
 
 Calls = Sequence[Callable[[], object]]
-T = TypeVar("T")
 
 
 class Workers:
@@ -73,7 +71,7 @@ class Workers:
         if error is not None:
             raise error
 
-    def side_by_side(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
+    def side_by_side(self, tasks: Sequence[Task]) -> None:
         """Calls tasks, as many at a time as there are threads, each on one thread of its own.
 
         Threads that are done take what is left, in order. Products within run on one thread, too.
@@ -81,37 +79,14 @@ class Workers:
         Args:
             tasks: Any number; they must not depend on one another.
 
-        Returns:
-            What each task returned.
-
         Raises:
             BaseException: what a task raised, of those that did the first one. Tasks behind it may
                 not have been called.
         """
-        waiting = deque(enumerate(tasks))
-        results: dict[int, T] = {}
-        errors: dict[int, BaseException] = {}
-
-        def work() -> None:
-            while waiting:
-                try:
-                    number, task = waiting.popleft()
-                except IndexError:
-                    return  # another thread took the last one
-                try:
-                    results[number] = task()
-                except Exception as error:
-                    errors[number] = error
-                    waiting.clear()
-                except BaseException:
-                    waiting.clear()
-                    raise
-
+        shared = SharedTasks(tasks)
         with LIMIT.at_most(1):
-            self.run([[work]] * max(1, min(self.threads, len(tasks))))
-        if errors:
-            raise errors[min(errors)]
-        return [results[number] for number in range(len(tasks))]
+            self.run([[shared.work]] * max(1, min(self.threads, len(tasks))))
+        shared.check()
 
     def close(self) -> None:
         """Ends the threads; a later job would begin new ones."""

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from .lookup import MatrixLookup, VectorLookup
 from .reading import read_matrices, read_tokens
-from .script import FloatArray
 from .writing import MatrixWriter, TableWriter, VectorWriter
 
 __all__ = [
-    "FloatArray",
     "MatrixLookup",
     "MatrixWriter",
     "TableWriter",

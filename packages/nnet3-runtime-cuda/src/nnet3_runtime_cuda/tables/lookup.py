@@ -8,9 +8,10 @@ from typing import Any
 import kaldi_native_io as kaldi
 import numpy as np
 
+from ..arrays import FloatArray
 from ..errors import TableError
 from .library import LOG, Checked, reason_of
-from .script import FloatArray, ScriptEntry, read_script
+from .script import ScriptEntry, read_script
 from .specifier import Specifier
 
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 import kaldi_native_io as kaldi
 import numpy as np
 
+from ..arrays import FloatArray
 from ..errors import TableError
 from .library import LOG, Checked, place_in, reason_of
-from .script import FloatArray, read_script
+from .script import read_script
 from .specifier import Specifier
 
 

@@ -12,13 +12,12 @@ from typing import Any
 import attrs
 import kaldi_native_io as kaldi
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import FloatArray
 from ..errors import TableError
 from .library import LOG, reason_of
 from .specifier import Specifier
 
-FloatArray = npt.NDArray[np.float32]
 _RANGE = re.compile(r"^(?P<file>.*)\[(?P<rows>\d*:?\d*)(,(?P<columns>\d*:?\d*))?\]$")
 
 

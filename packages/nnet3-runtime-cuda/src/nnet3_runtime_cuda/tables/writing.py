@@ -10,9 +10,9 @@ from typing import Any, Self
 import kaldi_native_io as kaldi
 import numpy as np
 
+from ..arrays import FloatArray
 from ..errors import TableError
 from .library import LOG, Checked, reason_of
-from .script import FloatArray
 from .specifier import Specifier
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import attrs
 import click
 from nnet3_descriptors.tools.kaldi_command import boolean_option, run_tool
 
+from ..arrays import FloatArray
+from ..chunks import ChunkOptions
 from ..errors import RunError
-from ..tables import FloatArray, MatrixLookup, MatrixWriter, VectorLookup, read_tokens
+from ..scores import ScoreOptions
+from ..tables import MatrixLookup, MatrixWriter, VectorLookup, read_tokens
+from ..work import Work
 from .utterance_tool import UtteranceRun, utterance_tool
 
 NAME = "nnet3-compute"
@@ -40,8 +43,8 @@ class IvectorSource:
             speakers=read_tokens(utt2spk) if utt2spk else None,
         )
 
-    def of(self, utterance: str) -> dict[str, Any]:
-        """The arguments of `Model.compute` that carry the i-vectors of an utterance.
+    def of(self, utterance: str) -> tuple[FloatArray | None, FloatArray | None]:
+        """The i-vector of an utterance, and its online i-vectors; None is what it has not.
 
         Raises:
             RunError: the utterance has no i-vector, or no speaker.
@@ -53,11 +56,11 @@ class IvectorSource:
                 if utterance not in self.speakers:
                     raise RunError("--utt2spk names no speaker for it")
                 key = self.speakers[utterance]
-            return {"ivector": _present(self.vectors.get(key), f"no i-vector for '{key}'")}
+            return _present(self.vectors.get(key), f"no i-vector for '{key}'"), None
         if self.matrices is not None:
             found = self.matrices.get(utterance)
-            return {"online_ivectors": _present(found, f"no online i-vectors for '{utterance}'")}
-        return {}
+            return None, _present(found, f"no online i-vectors for '{utterance}'")
+        return None, None
 
 
 def _present(array: FloatArray | None, message: str) -> FloatArray:
@@ -105,7 +108,9 @@ def command(
     utt2spk: str,
     online_ivectors: str,
     use_priors: bool,
-    **options: Any,
+    acoustic_scale: float,
+    apply_exp: bool,
+    **chunk: int,
 ) -> int:
     """Run a trained nnet3 network over features and write its output for each utterance.
 
@@ -115,8 +120,12 @@ def command(
     """
     if ivectors and online_ivectors:
         raise click.UsageError("--ivectors and --online-ivectors cannot be given together")
-    if online_ivectors and options["online_ivector_period"] <= 0:
+    chunk_options = ChunkOptions(**chunk)
+    if online_ivectors and chunk_options.online_ivector_period <= 0:
         raise click.UsageError("--online-ivectors needs --online-ivector-period=FRAMES")
+    score_options = ScoreOptions(
+        use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp
+    )
     model = run.load_model()
     if use_priors and model.priors is None:
         raise RunError(
@@ -124,9 +133,9 @@ def command(
         )
     source = IvectorSource.open(ivectors, online_ivectors, utt2spk)
 
-    def prepare(utterance: str, frames: FloatArray) -> Callable[[], FloatArray]:
-        ivectors = source.of(utterance)
-        return partial(model.compute, frames, use_priors=use_priors, **ivectors, **options)
+    def prepare(utterance: str, frames: FloatArray) -> Work:
+        ivector, online = source.of(utterance)
+        return model.compute_work(frames, ivector, online, chunk_options, score_options)
 
     return run.write(model, MatrixWriter, prepare)
 

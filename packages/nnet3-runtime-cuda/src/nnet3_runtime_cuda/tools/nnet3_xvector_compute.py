@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 import click
 from nnet3_descriptors.tools.kaldi_command import boolean_option, run_tool
 
-from ..tables import FloatArray, VectorWriter
+from ..arrays import FloatArray
+from ..segments import SegmentOptions
+from ..tables import VectorWriter
+from ..work import Work
 from .utterance_tool import UtteranceRun, utterance_tool
 
 NAME = "nnet3-xvector-compute"
@@ -67,16 +67,13 @@ def command(
     layer; the output at time 0 is the vector. With --chunk-size an utterance is cut into chunks,
     and the mean of their vectors is written, weighted by their numbers of frames.
     """
+    options = SegmentOptions(
+        chunk_size=chunk_size, min_chunk_size=min_chunk_size, pad_input=pad_input
+    )
     model = run.load_model(capacity=cache_capacity)
 
-    def prepare(_: str, frames: FloatArray) -> Callable[[], FloatArray]:
-        return partial(
-            model.xvector,
-            frames,
-            chunk_size=chunk_size,
-            min_chunk_size=min_chunk_size,
-            pad_input=pad_input,
-        )
+    def prepare(_: str, frames: FloatArray) -> Work:
+        return model.xvector_work(frames, options)
 
     return run.write(model, VectorWriter, prepare)
 

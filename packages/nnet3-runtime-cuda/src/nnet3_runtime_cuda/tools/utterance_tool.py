@@ -15,16 +15,18 @@ import click
 from nnet3_descriptors.tools.kaldi_command import KaldiCommand, common_options
 from nnet3_descriptors.tools.streams import readable
 
+from ..arrays import FloatArray
 from ..device import machine_for
 from ..errors import DeviceError
 from ..model import Model, load
-from ..tables import FloatArray, TableWriter
+from ..tables import TableWriter
+from ..work import Work
 from .progress import Progress
 from .utterances import compute_all
 
 Option = Callable[[Any], Any]
-Prepare = Callable[[str, FloatArray], Callable[[], FloatArray]]
-"""From an utterance and its features, the function that computes what is to be written."""
+Prepare = Callable[[str, FloatArray], Work]
+"""From an utterance and its features, what is to be done for what is to be written."""
 
 EPILOG = """\b
 Examples:
@@ -49,7 +51,7 @@ _THREADS = click.option(
     show_default=True,
     type=click.IntRange(min=1),
     metavar="COUNT",
-    help="How many utterances are computed at a time, each by one thread.",
+    help="How many threads compute: chunks of an utterance, and utterances, side by side.",
 )
 
 
@@ -61,7 +63,7 @@ class UtteranceRun:
         model_in: The model: a file, "-", or "command |".
         features: The table of features.
         output: The table to write.
-        num_threads: How many utterances are computed at a time.
+        num_threads: How many threads compute.
         use_gpu: "yes", "no", "optional" (a GPU if there is one) or "wait" (as "yes").
         progress: Hears how it goes.
     """

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from nnet3_descriptors.indexes import IndexArray, N, T
 from nnet3_graph import ComputationRequest, IoSpecification
 
+from ..arrays import FloatArray
 from ..errors import ExampleError
 
-FloatArray = npt.NDArray[np.float32]
 _Integers = npt.NDArray[np.int64]
 
 

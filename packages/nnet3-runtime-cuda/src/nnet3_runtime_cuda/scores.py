@@ -1,0 +1,45 @@
+"""What becomes of the output of a network: priors, scale, exponential."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+
+from .arrays import FloatArray
+from .errors import RunError
+
+
+@attrs.frozen(kw_only=True)
+class ScoreOptions:
+    """How outputs become scores, in this order.
+
+    Attributes:
+        use_priors: Whether the logarithm of the priors is subtracted.
+        acoustic_scale: Multiplies the result.
+        apply_exp: Whether the exponential of the result is returned.
+    """
+
+    use_priors: bool = False
+    acoustic_scale: float = 1.0
+    apply_exp: bool = False
+
+    def check(self, priors: FloatArray | None) -> None:
+        """Raises a RunError if the priors are wanted and there are none."""
+        if self.use_priors and priors is None:
+            raise RunError("the model has no priors; a .mdl file with priors is needed")
+
+    def apply(self, outputs: FloatArray, priors: FloatArray | None) -> FloatArray:
+        """Makes scores of outputs, in place.
+
+        Args:
+            outputs: (rows, output_dim), the output of the network.
+            priors: (output_dim,), the prior of each output; see `check`.
+
+        Returns:
+            The same array.
+        """
+        if self.use_priors and priors is not None:
+            outputs -= np.log(priors)
+        if self.acoustic_scale != 1.0:
+            outputs *= np.float32(self.acoustic_scale)
+        return np.exp(outputs, out=outputs) if self.apply_exp else outputs
