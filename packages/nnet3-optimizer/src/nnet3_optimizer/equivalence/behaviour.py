@@ -7,7 +7,7 @@ from collections import defaultdict
 import attrs
 
 from nnet3_optimizer.equivalence.field import PRIME
-from nnet3_optimizer.equivalence.matrices import Stretches
+from nnet3_optimizer.equivalence.stretches import Stretches
 
 
 @attrs.frozen(eq=False)

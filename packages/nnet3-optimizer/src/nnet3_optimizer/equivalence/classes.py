@@ -9,9 +9,9 @@ import numpy as np
 from nnet3_optimizer.equivalence.field import PRIME
 from nnet3_optimizer.equivalence.keys import Column
 from nnet3_optimizer.equivalence.labels import MARKER, Ints, time_shift
-from nnet3_optimizer.equivalence.matrices import Stretches
 from nnet3_optimizer.equivalence.moves import Moves, Windows
 from nnet3_optimizer.equivalence.pattern import IrregularError
+from nnet3_optimizer.equivalence.stretches import Stretches
 
 _FEW_PER_ROW, _FEW = 4, 1024
 """Codes up to so many per row, and up to so many, are counted, not sorted."""

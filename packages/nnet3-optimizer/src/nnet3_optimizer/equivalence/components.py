@@ -16,7 +16,6 @@ from nnet3_optimizer.equivalence import statistics
 from nnet3_optimizer.equivalence.copies import Command, transfer
 from nnet3_optimizer.equivalence.field import element_of
 from nnet3_optimizer.equivalence.keys import ABSENT_ROW
-from nnet3_optimizer.equivalence.matrices import Stretches
 from nnet3_optimizer.equivalence.state import State
 from nnet3_optimizer.errors import EquivalenceError
 
@@ -31,7 +30,7 @@ def _propagate(state: State, command: Command) -> None:
         transfer(state, output, given, element_of(kind.scale), adds=adds)
         return
     if kind.works_by_rows:
-        function = state.unknowns.function(("forward", component))
+        function = state.forward[component]
         if 0 < state.row_lanes[output] == state.row_lanes[given]:
             key = state.row_key(given)
             if key is not None:
@@ -60,9 +59,12 @@ def _propagate(state: State, command: Command) -> None:
 
 def _write_whole(state: State, output: int, about: tuple[Hashable, ...], *, adds: bool) -> None:
     """Writes what was computed from all rows together."""
-    name = (*about, state.pattern.blocks[output])
-    rows = state.unknowns.block(name, state.rows_of(output))
-    state.write_unknowns(output, rows, adds=adds)
+    name = state.unknowns.number(about), state.pattern.blocks[output]
+    if state.row_lanes[output]:
+        state.write_row(output, state.unknowns.block(name, 1)[0], adds=adds)
+    else:
+        rows = state.unknowns.block(name, state.rows_of(output))
+        state.write_unknowns(output, rows, adds=adds)
 
 
 def _store_stats(state: State, command: Command) -> None:
@@ -86,20 +88,19 @@ def _backprop_no_update(state: State, command: Command) -> None:
 
 
 def _backward(state: State, command: Command, *, updates: bool) -> None:
-    component, precomputed, input_value, output_value, output_deriv, input_deriv, memo = command[
-        2:9
-    ]
+    _, _, component, precomputed, given, output, output_deriv, input_deriv, memo = command
     kind = state.components[component]
-    if not kind.backprop_needs_input:
-        input_value = _NONE
-    if not kind.backprop_needs_output:
-        output_value = _NONE
-    values = input_value, output_value, output_deriv
+    values = (
+        given if kind.backprop_needs_input else _NONE,
+        output if kind.backprop_needs_output else _NONE,
+        output_deriv,
+    )
+    updates = updates and kind.is_updatable
     adds = kind.backprop_adds and not state.same_place(input_deriv, output_deriv)
     if kind.works_by_rows:
-        rows = _backward_by_rows(state, component, values, input_deriv, adds=adds)
-        if updates and kind.is_updatable:
-            contribution = state.total(rows, output_deriv)
+        contribution = _backward_by_rows(
+            state, component, values, input_deriv, adds=adds, updates=updates
+        )
     elif (indexes := statistics.ranges_of(state, precomputed)) is not None:
         rows = statistics.backward(state, component, indexes, values, input_deriv)
         state.write(input_deriv, rows, adds=adds)
@@ -116,11 +117,12 @@ def _backward(state: State, command: Command, *, updates: bool) -> None:
             *(state.block_key(each) for each in values),
             state.memos.get(memo, 0),
         )
-        contribution = state.unknowns.function("backward").of_row(about)
-        contribution = state.total_of_block(contribution, output_deriv)
+        if updates:
+            contribution = state.unknowns.function("backward").of_row(about)
+            contribution = state.total_of_block(contribution, output_deriv)
         if input_deriv:
             _write_whole(state, input_deriv, about, adds=adds)
-    if updates and kind.is_updatable:
+    if updates:
         state.behaviour.updates[component].add(contribution, state.command)
 
 
@@ -131,10 +133,15 @@ def _backward_by_rows(
     input_deriv: int,
     *,
     adds: bool,
-) -> Stretches:
-    """Writes and returns an unknown for each row of the three operands, which may be missing."""
+    updates: bool,
+) -> int:
+    """Writes an unknown for each row of the operands, which may be missing.
+
+    Returns:
+        What they add to the update of the component.
+    """
     input_value, output_value, output_deriv = values
-    function = state.unknowns.function(("backward", component))
+    function = state.backward[component]
     if state.are_rows(output_deriv, input_value, output_value, input_deriv):
         row = (
             state.row_key(input_value) if input_value else ABSENT_ROW,
@@ -145,7 +152,7 @@ def _backward_by_rows(
             value = function.of_row(row)
             if input_deriv:
                 state.write_row(input_deriv, value, adds=adds)
-            return Stretches([0], [[value]])
+            return state.total_of_block(value, output_deriv) if updates else 0
     # A rectified linear unit looks at its output only to see whether it is positive.
     is_relu = state.components[component].is_relu
     arguments = []
@@ -158,7 +165,7 @@ def _backward_by_rows(
     rows = state.call(function, *arguments)
     if input_deriv:
         state.write(input_deriv, rows, adds=adds)
-    return rows
+    return state.total(rows, output_deriv) if updates else 0
 
 
 COMPONENT_CALLS = {

@@ -17,9 +17,9 @@ from nnet3_compiler.commands import (
 from nnet3_compiler.declaration import alpha_value
 
 from nnet3_optimizer.equivalence.field import element_of
-from nnet3_optimizer.equivalence.matrices import Stretches
 from nnet3_optimizer.equivalence.row import row_of, row_scaled, stretches_of
 from nnet3_optimizer.equivalence.state import State
+from nnet3_optimizer.equivalence.stretches import Stretches
 
 Command = tuple[int, ...]
 """A row of the table of commands."""
@@ -94,20 +94,22 @@ def _sources(state: State, command: Command) -> list[tuple[Stretches, list[int]]
     alpha, output, indexes = command[1:4]
     parts: list[tuple[Stretches, list[int]]] = []
     # What is split at the same columns is put together: there may be hundreds of sources.
-    rows_by_starts: dict[tuple[int, ...], tuple[list[list[int]], list[int]]] = {}
+    rows_by_starts: dict[tuple[int, ...], tuple[list[tuple[int, ...]], list[int]]] = {}
     for submatrix, rows, places in state.pattern.gathers(indexes, output):
         is_row = state.row_lanes[submatrix] and not any(rows)
         row = state.read_row(submatrix) if is_row else None
         if row is None:
             parts.append((state.read(submatrix).taken(rows), places))
-        else:
-            starts, values = stretches_of(row)
-            found = rows_by_starts.setdefault(tuple(starts), ([], []))
-            found[0].extend([values] * len(rows))
-            found[1].extend(places)
-    for key, (found_rows, found_places) in rows_by_starts.items():
+            continue
+        starts, values = stretches_of(row)
+        if starts not in rows_by_starts:
+            rows_by_starts[starts] = [], []
+        found_rows, found_places = rows_by_starts[starts]
+        found_rows += [values] * len(rows)
+        found_places += places
+    for starts, (found_rows, found_places) in rows_by_starts.items():
         columns = [list(column) for column in zip(*found_rows, strict=True)]
-        parts.append((Stretches(list(key), columns), found_places))
+        parts.append((Stretches(list(starts), columns), found_places))
     return [(_scaled(part, alpha), places) for part, places in parts]
 
 

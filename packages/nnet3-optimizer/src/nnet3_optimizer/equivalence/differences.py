@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from nnet3_optimizer.equivalence.behaviour import Behaviour, Contributions, Provided
 from nnet3_optimizer.equivalence.keys import rows_of
-from nnet3_optimizer.equivalence.matrices import Stretches
 from nnet3_optimizer.equivalence.pattern import all_rows
+from nnet3_optimizer.equivalence.stretches import Stretches
 from nnet3_optimizer.errors import EquivalenceError
 
 if TYPE_CHECKING:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from itertools import count
+from typing import TYPE_CHECKING
 
+import numpy as np
 from nnet3_compiler.commands import (
     SCHEMA,
     AcceptInput,
@@ -26,7 +28,18 @@ from nnet3_optimizer.equivalence.copies import COPIES, Command
 from nnet3_optimizer.equivalence.matrices import SIGN
 from nnet3_optimizer.equivalence.state import State
 
+if TYPE_CHECKING:
+    from nnet3_compiler.arrays import IntArray
+
 _Action = Callable[[State, Command], None]
+_ActionAtOnce = Callable[[State, int, list[int]], None]
+"""Does a run of commands, given the position of the first and their operands."""
+
+_PIECE = 1024
+"""No more commands of different kinds than these are a piece."""
+
+_LONG = 16
+"""So many commands of a kind are a run: compiled programs begin and end with one of thousands."""
 
 
 def execute(state: State, segments: int | None) -> Behaviour:
@@ -41,32 +54,45 @@ def execute(state: State, segments: int | None) -> Behaviour:
         EquivalenceError: A command uses a matrix or memo that is not there.
         IrregularError: It treats the sequences differently.
     """
-    table = state.computation.command_table
-    opcodes: list[int] = table[:, OPCODE_COLUMN].tolist()
-    actions = [_ACTIONS[opcode] for opcode in opcodes]
-    # Tuples that are made one at a time: thousands of them keep the garbage collector busy.
-    columns: list[list[int]] = table.T.tolist()
     begin: int | None = 0
     while begin is not None:
-        rest = [column[begin:] for column in columns] if begin else columns
-        commands = zip(*rest, strict=True)
-        begin = _run(state, segments, zip(count(begin), actions[begin:], commands, strict=False))
+        begin = _run(state, segments, begin)
     return state.behaviour
 
 
-def _run(
-    state: State, segments: int | None, commands: Iterable[tuple[int, _Action, Command]]
-) -> int | None:
-    """Runs commands, each given with its position, and returns where to go on; None if nowhere."""
-    for position, action, command in commands:
-        state.command = position
-        action(state, command)
-        if segments is not None and command[OPCODE_COLUMN] in _ENDS:
-            if state.segment == segments:
-                return None
-            if command[OPCODE_COLUMN] == GotoLabel.OPCODE:
-                return command[FIRST_OPERAND_COLUMN]
+def _run(state: State, segments: int | None, begin: int) -> int | None:
+    """Runs commands from some position on, and returns where to go on; None if nowhere."""
+    table = state.computation.command_table
+    for first, last, at_once in _pieces(table[:, OPCODE_COLUMN], begin):
+        # Lists of a piece, and tuples one at a time: many of them keep the garbage collector busy.
+        columns: list[list[int]] = table[first:last].T.tolist()
+        if at_once is not None:
+            at_once(state, first, columns[FIRST_OPERAND_COLUMN])
+            continue
+        actions = map(_ACTIONS.__getitem__, columns[OPCODE_COLUMN])
+        commands: Iterator[Command] = zip(*columns, strict=True)
+        for state.command, action, command in zip(count(first), actions, commands, strict=False):
+            action(state, command)
+            if segments is not None and command[OPCODE_COLUMN] in _ENDS:
+                if state.segment == segments:
+                    return None
+                if command[OPCODE_COLUMN] == GotoLabel.OPCODE:
+                    return command[FIRST_OPERAND_COLUMN]
     return None
+
+
+def _pieces(opcodes: IntArray, begin: int) -> Iterator[tuple[int, int, _ActionAtOnce | None]]:
+    """Yields begin and end of pieces of a program, and what does all commands of one at once."""
+    ends = np.append(np.flatnonzero(np.diff(opcodes[begin:])) + begin + 1, len(opcodes))
+    starts = np.append(begin, ends[:-1])
+    is_long = (ends - starts >= _LONG) & np.isin(opcodes[starts], list(_AT_ONCE))
+    runs = zip(starts[is_long].tolist(), ends[is_long].tolist(), strict=True)
+    for first, last in (*runs, (len(opcodes), len(opcodes))):
+        for piece in range(begin, first, _PIECE):
+            yield piece, min(piece + _PIECE, first), None
+        if first < last:
+            yield first, last, _AT_ONCE[int(opcodes[first])]
+        begin = last
 
 
 def _nothing(state: State, command: Command) -> None:
@@ -77,12 +103,22 @@ def _alloc_zeroed(state: State, command: Command) -> None:
     state.allocate_zeroed(command[2])
 
 
+def _alloc_all_zeroed(state: State, first: int, submatrices: list[int]) -> None:
+    for state.command, submatrix in enumerate(submatrices, first):
+        state.allocate_zeroed(submatrix)
+
+
 def _alloc_undefined(state: State, command: Command) -> None:
     state.allocate(command[2], [])
 
 
 def _dealloc(state: State, command: Command) -> None:
     state.free(command[2])
+
+
+def _dealloc_all(state: State, first: int, submatrices: list[int]) -> None:
+    for state.command, submatrix in enumerate(submatrices, first):
+        state.free(submatrix)
 
 
 def _swap(state: State, command: Command) -> None:
@@ -136,3 +172,9 @@ _ACTIONS: dict[int, _Action] = {
     **COMPONENT_CALLS,
 }
 """What each command does; the others do nothing that matters here."""
+
+_AT_ONCE: dict[int, _ActionAtOnce] = {
+    AllocMatrixZeroed.OPCODE: _alloc_all_zeroed,
+    DeallocMatrix.OPCODE: _dealloc_all,
+}
+"""What many commands of a kind do, one after the other."""

@@ -31,27 +31,28 @@ ABSENT: Keys = ()
 ABSENT_ROW = -1
 """Stands for each of them: no key of a row."""
 
+_OF_ONE_STRETCH, _OF_TWO_STRETCHES = 2, 4
+"""Lengths of rows as tuples."""
+
 _WHOLE = (0,)
 _NO_CONSTANT = (0, 0)
 
 
-def key_of_row(row: Row) -> Hashable:
+def key_of_row(row: Row) -> Row:
     """Returns the key of one row."""
     if isinstance(row, int):
         return row
-    starts, values = row
-    if len(values) == 2:
-        is_one = values[0] * shift(starts[1]) % PRIME == values[1]
-        return values[0] if is_one else (0, starts[1], *values)
+    if len(row) == _OF_TWO_STRETCHES:
+        return row[2] if row[2] * shift(row[1]) % PRIME == row[3] else row
+    count = len(row) // 2
     begins = [True]
-    for stretch in range(1, len(values)):
-        factor = shift(starts[stretch] - starts[stretch - 1])
-        begins.append(values[stretch - 1] * factor % PRIME != values[stretch])
-    if not all(begins):
-        starts, values = list(compress(starts, begins)), list(compress(values, begins))
-        if len(values) == 1:
-            return values[0]
-    return *starts, *values
+    for stretch in range(1, count):
+        factor = shift(row[stretch] - row[stretch - 1])
+        begins.append(row[count + stretch - 1] * factor % PRIME != row[count + stretch])
+    if all(begins):
+        return row
+    joined = tuple(compress(row, [*begins, *begins]))
+    return joined if len(joined) > _OF_ONE_STRETCH else joined[1]
 
 
 def keys_of_columns(starts: list[int], columns: list[Column], *, thorough: bool) -> Keys:
@@ -78,7 +79,7 @@ def keys_of_columns(starts: list[int], columns: list[Column], *, thorough: bool)
             joined = [a * factor % PRIME == b for a, b in zip(before, column, strict=True)]
             if any(joined) and not all(joined):
                 rows = zip(*columns, strict=True)
-                return None, tuple([key_of_row((starts, list(row))) for row in rows])
+                return None, tuple([key_of_row((*starts, *row)) for row in rows])
         begins.append(not any(joined))
     return tuple(compress(starts, begins)), *map(tuple, compress(columns, begins))
 

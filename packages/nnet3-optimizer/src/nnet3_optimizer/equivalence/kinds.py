@@ -235,7 +235,7 @@ class KindsPattern:
         self.submatrices = Rectangles(np.array(places))
         self.blocks: list[int] = [part.order for part in self._part_of]
         self._rows: dict[tuple[int, int, int], Rows] = {}
-        self._pairs: dict[tuple[int, int], list[tuple[int, Rows, Rows]]] = {}
+        self._pairs: dict[tuple[int, int], tuple[list[int], Rows]] = {}
         self._ranges: dict[tuple[int, int, int], Ranges] = {}
 
     def _layouts(self, first: Ints) -> list[_Layout]:
@@ -303,8 +303,8 @@ class KindsPattern:
             for each in np.unique(submatrix[submatrix > 0]).tolist():
                 here = submatrix == each
                 places[here] = self._part_of[each].places_of(rows[here], part.sequence[here])
-            self._pairs[key] = by_submatrix(part.reduced(submatrix), part.reduced(places))
-        return self._pairs[key]
+            self._pairs[key] = part.reduced(submatrix).tolist(), part.reduced(places).tolist()
+        return by_submatrix(*self._pairs[key])
 
     def scatters(self, number: int, source: int) -> list[tuple[int, Rows, Rows]]:
         """Returns the same list where rows go to submatrices: places in it, and the rows."""

@@ -14,10 +14,11 @@ from nnet3_optimizer.equivalence.field import PRIME
 from nnet3_optimizer.equivalence.keys import ABSENT, Column, rows_of
 from nnet3_optimizer.equivalence.labelled_pattern import LabelledPattern
 from nnet3_optimizer.equivalence.labels import Ints, KnownLabels
-from nnet3_optimizer.equivalence.matrices import Content, Stretches
+from nnet3_optimizer.equivalence.matrices import Content
 from nnet3_optimizer.equivalence.moves import Windows, steps_between
 from nnet3_optimizer.equivalence.pattern import IrregularError
 from nnet3_optimizer.equivalence.state import State
+from nnet3_optimizer.equivalence.stretches import Stretches
 from nnet3_optimizer.equivalence.unknowns import Function, Unknowns
 
 if TYPE_CHECKING:

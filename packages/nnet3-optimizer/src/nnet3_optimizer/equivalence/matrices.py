@@ -14,122 +14,19 @@ Constants (SetConst) are the same in all columns, whatever the shift; they are k
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable
-from typing import Any, final
+from collections.abc import Hashable, Sequence
+from typing import final
 
-from nnet3_optimizer.equivalence.field import PRIME, added, scaled, shifted
-from nnet3_optimizer.equivalence.keys import (
-    Column,
-    Keys,
-    keys_of_columns,
-    with_constants,
-)
-from nnet3_optimizer.equivalence.row import (
-    Row,
-    columns_of,
-    row_of,
-    stretches_of,
-    value_at,
-)
+from nnet3_optimizer.equivalence.field import PRIME, added, shifted
+from nnet3_optimizer.equivalence.keys import Column
+from nnet3_optimizer.equivalence.row import Row, columns_of, stretches_of, value_at
+from nnet3_optimizer.equivalence.stretches import Stretches, rows_taken
 from nnet3_optimizer.equivalence.unknowns import Unknowns
 
 SIGN = "sign"
 """The rounding of what is kept only as whether each element is positive."""
 
 _ONE_STRETCH = [0]
-
-
-class Stretches:
-    """Rows and columns of a matrix, as if they began at column 0.
-
-    Attributes:
-        starts: Columns at which stretches begin, ascending from 0.
-        columns: For each stretch the sums of unknown rows, one element a row. May be the very list
-            that a matrix holds: not to be changed, nor to be kept without a copy.
-        constants: For each stretch the constants added to them; None for zeros.
-    """
-
-    __slots__ = ("columns", "constants", "starts")
-
-    def __init__(
-        self, starts: list[int], columns: list[Column], constants: list[Column] | None = None
-    ) -> None:
-        self.starts = starts
-        self.columns = columns
-        self.constants = constants
-
-    @classmethod
-    def of_row(cls, row: Row) -> Stretches:
-        """Returns a single row."""
-        starts, values = stretches_of(row)
-        return cls(starts, [[value] for value in values])
-
-    def copy(self) -> Stretches:
-        """Returns a copy that may be kept."""
-        constants = self.constants
-        return Stretches(
-            self.starts,
-            [list(column) for column in self.columns],
-            None if constants is None else [list(column) for column in constants],
-        )
-
-    def is_same(self, other: Stretches) -> bool:
-        """Returns whether the other is the same, split at the same columns."""
-        mine, its = (self.starts, self.columns, self.constants), (other.starts, other.columns)
-        return mine == (*its, other.constants)
-
-    def at(self, row: int, column: int) -> tuple[int, int]:
-        """Returns what stands for a row at a column: unknowns, and the constant."""
-        constant = 0
-        if self.constants is not None:
-            constant = self.constants[bisect_right(self.starts, column) - 1][row]
-        values = [each[row] for each in self.columns]
-        return value_at(row_of(self.starts, values), column), constant
-
-    def keys(self, *, thorough: bool = True) -> Keys:
-        """Returns a key of the rows; see `keys_of_columns`."""
-        keys = keys_of_columns(self.starts, self.columns, thorough=thorough)
-        if self.constants is None or not any(map(any, self.constants)):
-            return keys
-        return with_constants(keys, self.starts, self.constants)
-
-    def taken(self, rows: Any) -> Stretches:
-        """Returns some rows, a list of them; row -1 is a row of zeros."""
-        constants = self.constants
-        return Stretches(
-            self.starts,
-            [_taken(column, rows) for column in self.columns],
-            None if constants is None else [_taken(column, rows) for column in constants],
-        )
-
-    def scaled(self, factor: int) -> Stretches:
-        """Returns all elements times a factor."""
-        if factor == 1:
-            return self
-        constants = self.constants
-        return Stretches(
-            self.starts,
-            [scaled(column, factor) for column in self.columns],
-            None if constants is None else [scaled(column, factor) for column in constants],
-        )
-
-    def range_sums(self, ranges: Any) -> Stretches:
-        """Returns the sums of rows begin <= r < end, given as pairs; zeros where begin is -1."""
-        constants = self.constants
-        return Stretches(
-            self.starts,
-            [_range_sums(column, ranges) for column in self.columns],
-            None if constants is None else [_range_sums(column, ranges) for column in constants],
-        )
-
-
-def _taken(column: Column, rows: list[int]) -> Column:
-    source = [*column, 0] if -1 in rows else column
-    return [source[row] for row in rows]
-
-
-def _range_sums(column: Column, ranges: list[tuple[int, int]]) -> Column:
-    return [sum(column[begin:end]) % PRIME if begin >= 0 else 0 for begin, end in ranges]
 
 
 @final
@@ -191,10 +88,10 @@ class Content:
         """Returns the content of a matrix of some of the rows, which may be named repeatedly."""
         result = Content(self._unknowns, [], len(rows), self.splits[-1])
         result.splits = list(self.splits)
-        result.columns = [_taken(column, rows) if column else [] for column in self.columns]
+        result.columns = [rows_taken(column, rows) if column else [] for column in self.columns]
         result._has_undefined = self._has_undefined
         if self.constants is not None:
-            result.constants = [_taken(column, rows) for column in self.constants]
+            result.constants = [rows_taken(column, rows) for column in self.constants]
         result.rounding = self.rounding
         return result
 
@@ -218,7 +115,7 @@ class Content:
         if len(columns) == 1:
             whole: Row = columns[0][row]
         else:
-            whole = self.splits[:-1], [column[row] for column in columns]
+            whole = (*self.splits[:-1], *[column[row] for column in columns])
         return whole if cols == self.splits[-1] else columns_of(whole, begin, cols)
 
     def read(
@@ -287,12 +184,18 @@ class Content:
         if self.constants is not None or self.rounding is not None:
             self.write(row, begin, cols, Stretches.of_row(part), adds=adds)
             return
+        columns, splits = self.columns, self.splits
+        first = bisect_left(splits, begin)
+        if isinstance(part, int) and splits[first] == begin and splits[first + 1] == begin + cols:
+            column = columns[first]
+            if column:
+                column[row] = (column[row] + part) % PRIME if adds else part
+                return
         starts, values = stretches_of(part)
         first, last = self._split_at(begin, cols, starts)
         self._define(first, last)
-        columns = self.columns
         if last - first != len(values):
-            values = [value_at(part, each - begin) for each in self.splits[first:last]]
+            values = tuple([value_at(part, each - begin) for each in self.splits[first:last]])
         for stretch, value in enumerate(values, first):
             column = columns[stretch]
             column[row] = (column[row] + value) % PRIME if adds else value
@@ -347,7 +250,7 @@ class Content:
         self.splits[first:last] = [begin + start for start in starts]
         self.columns[first:last] = [list(column) for column in columns]
 
-    def _split_at(self, begin: int, cols: int, starts: list[int]) -> tuple[int, int]:
+    def _split_at(self, begin: int, cols: int, starts: Sequence[int]) -> tuple[int, int]:
         """Splits where a rectangle and its stretches begin; returns its first and last stretch."""
         first = self._split(begin) if begin else 0
         if len(starts) > 1:

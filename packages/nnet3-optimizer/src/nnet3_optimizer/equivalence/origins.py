@@ -25,9 +25,9 @@ from nnet3_optimizer.equivalence.components import COMPONENT_CALLS
 from nnet3_optimizer.equivalence.differences import first_column
 from nnet3_optimizer.equivalence.execution import execute
 from nnet3_optimizer.equivalence.keys import rows_of
-from nnet3_optimizer.equivalence.matrices import Stretches
 from nnet3_optimizer.equivalence.pattern import Pattern
 from nnet3_optimizer.equivalence.state import State
+from nnet3_optimizer.equivalence.stretches import Stretches
 from nnet3_optimizer.equivalence.unknowns import Unknowns
 
 if TYPE_CHECKING:

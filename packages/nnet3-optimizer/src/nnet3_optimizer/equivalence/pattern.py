@@ -124,7 +124,7 @@ class Pattern:
             for each in np.flatnonzero(before + after).tolist()
         }
         self._rows: dict[tuple[int, Padding, int, int], Rows] = {}
-        self._pairs: dict[tuple[int, Padding, int], list[tuple[int, Rows, Rows]]] = {}
+        self._pairs: dict[tuple[int, Padding, int], tuple[list[int], Rows]] = {}
         self._ranges: dict[tuple[int, Padding, int, int], Ranges] = {}
 
     def blocks_of_single_rows(self) -> list[int]:
@@ -185,9 +185,9 @@ class Pattern:
             if (blocked != blocked[:, :1]).any():
                 raise IrregularError
             rows = self._first(_padded(rows, padding), key[2], self._block_of[first])
-            self._pairs[key] = by_submatrix(first, rows)
-            self._require_no_parts(*(each for each, _, _ in self._pairs[key]))
-        return self._pairs[key]
+            self._pairs[key] = first.tolist(), rows.tolist()
+            self._require_no_parts(*(each for each in self._pairs[key][0] if each > 0))
+        return by_submatrix(*self._pairs[key])
 
     def scatters(self, number: int, source: int) -> list[tuple[int, Rows, Rows]]:
         """Returns the same list where rows go to submatrices: places in it, and the rows."""
@@ -241,13 +241,18 @@ class Pattern:
             return rows
         blocked = self._blocked(rows, block, count)
         first = blocked[:, 0].ravel()
-        distance = np.where(first < 0, 0, source_block).reshape(-1, 1, block)
-        expected = first.reshape(-1, 1, block) + np.arange(count)[:, None] * distance
-        group = source_block * count
-        if (first % group >= source_block)[first >= 0].any() or (blocked != expected).any():
+        is_row = first >= 0
+        # As wide as the rows themselves: there may be hundreds of thousands.
+        distance = (is_row * source_block).astype(rows.dtype).reshape(-1, 1, block)
+        expected = np.arange(count, dtype=rows.dtype)[:, None] * distance
+        expected += first.reshape(-1, 1, block)
+        if not np.array_equal(blocked, expected):
             raise IrregularError
-        reduced: IntArray = first // group * source_block + first % group
-        return np.where(first < 0, first, reduced)
+        number, place = np.divmod(first, source_block * count)
+        if (is_row & (place >= source_block)).any():
+            raise IrregularError
+        reduced: IntArray = np.where(is_row, number * source_block + place, first)
+        return reduced
 
 
 def _blocks(computation: NnetComputation, sequences: int) -> npt.NDArray[np.int64]:
@@ -288,12 +293,14 @@ def _padded(values: IntArray, padding: Padding) -> IntArray:
     return np.pad(values, padding, constant_values=-1) if any(padding) else values
 
 
-def by_submatrix(submatrices: Indexes, rows: Indexes) -> list[tuple[int, Rows, Rows]]:
+def by_submatrix(submatrices: list[int], rows: Rows) -> list[tuple[int, Rows, Rows]]:
     """Returns the pairs of a list by submatrix: the rows named, and their places in the list."""
     found: dict[int, tuple[int, Rows, Rows]] = {}
-    for place, (each, row) in enumerate(zip(submatrices.tolist(), rows.tolist(), strict=True)):
+    for place, (each, row) in enumerate(zip(submatrices, rows, strict=True)):
         if each > 0:
-            _, of_submatrix, places = found.setdefault(each, (each, [], []))
-            of_submatrix.append(row)
-            places.append(place)
+            if each not in found:  # most are named once
+                found[each] = each, [row], [place]
+            else:
+                found[each][1].append(row)
+                found[each][2].append(place)
     return list(found.values())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import attrs
 from nnet3_compiler.computation import NnetComputation
 
 from nnet3_optimizer.equivalence.behaviour import Behaviour
@@ -13,33 +12,18 @@ from nnet3_optimizer.equivalence.component_kinds import ComponentKind
 from nnet3_optimizer.equivalence.keys import ABSENT, Column, Keys, key_of_row, num_rows, rows_of
 from nnet3_optimizer.equivalence.kinds import KindsPattern
 from nnet3_optimizer.equivalence.labelled_pattern import LabelledPattern
-from nnet3_optimizer.equivalence.matrices import Content, Stretches
+from nnet3_optimizer.equivalence.matrices import Content
 from nnet3_optimizer.equivalence.pattern import IrregularError, Pattern
 from nnet3_optimizer.equivalence.row import Row, columns_of, row_of, row_sum, with_columns
+from nnet3_optimizer.equivalence.stretches import Stretches
 from nnet3_optimizer.equivalence.unknowns import Function, Unknowns
+from nnet3_optimizer.equivalence.written import Written
 from nnet3_optimizer.errors import EquivalenceError
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
 
 _NOT_KNOWN = -1
-
-
-@attrs.frozen(eq=False)
-class _Written:
-    """What was written for some sequences of a matrix so far.
-
-    Attributes:
-        content: What the matrix held before.
-        rectangle: First row, first column and columns, and whether to add.
-        given: What was written, the same for all of them.
-        sequences: The sequences.
-    """
-
-    content: Content
-    rectangle: tuple[int, int, int, bool]
-    given: Stretches
-    sequences: set[int]
 
 
 class State:
@@ -52,6 +36,7 @@ class State:
         pattern: The rows that are followed.
         behaviour: What was seen from outside so far.
         components: What the components of the network are like.
+        forward, backward: For each component what it gives for a row, forward and backward.
         contents: What each matrix holds; None while it is not allocated.
         row_lanes: For each submatrix of a single row, which stands for all sequences, the block of
             its matrix; 0 for the other submatrices.
@@ -87,13 +72,17 @@ class State:
         self.pattern: Any = pattern
         self.behaviour = Behaviour()
         self.components = [ComponentKind.of(component) for component in nnet.components]
+        numbers = range(len(self.components))
+        self.forward = [unknowns.function(("forward", each)) for each in numbers]
+        self.backward = [unknowns.function(("backward", each)) for each in numbers]
         self.contents: list[Content | Row | None] = [None] * len(self.pattern.matrix_rows)
         self.memos: dict[int, int] = {}
         self.draws: dict[int, int] = {}
         self.segment = 0
         self.command = 0
-        self._submatrices = self.pattern.submatrices
-        self._matrix_of = self.pattern.submatrices.matrix
+        self._submatrices = places = self.pattern.submatrices
+        self._matrix_of, self._row_of = places.matrix, places.row
+        self._col_of, self._cols_of = places.col, places.cols
         self._rows, self._widths = self.pattern.matrix_rows, self.pattern.matrix_cols
         self._padding = self.pattern.padding
         self._is_special = frozenset(
@@ -104,7 +93,7 @@ class State:
         )
         self.row_lanes = self.pattern.blocks_of_single_rows()
         self._first_sequence: dict[int, int] = {}
-        self._written: dict[int, _Written] = {}
+        self._written: dict[int, Written] = {}
         self._precomputed: dict[int, int] = {}
 
     def rows_of(self, submatrix: int) -> int:
@@ -164,7 +153,7 @@ class State:
         if self._first_sequence:
             self._first_sequence.pop(matrix, None)
         if rows == 1:
-            (self.contents[matrix],) = column or self.unknowns.fresh(1)
+            self.contents[matrix] = column[0] if column else self.unknowns.one()
         else:
             self.contents[matrix] = Content(self.unknowns, column, rows, cols)
 
@@ -250,43 +239,38 @@ class State:
 
     def read_row(self, submatrix: int) -> Row | None:
         """Returns the elements of a submatrix of a single row: None if not only unknowns."""
-        places = self._submatrices
-        matrix, cols = places.matrix[submatrix], places.cols[submatrix]
+        matrix, cols = self._matrix_of[submatrix], self._cols_of[submatrix]
         content = self.contents[matrix]
         if type(content) is Content:
-            return content.read_row(places.row[submatrix], places.col[submatrix], cols)
+            return content.read_row(self._row_of[submatrix], self._col_of[submatrix], cols)
         if content is None:
             self._refuse(submatrix)
         if cols == self._widths[matrix]:
             return content
-        return columns_of(content, places.col[submatrix], cols)
+        return columns_of(content, self._col_of[submatrix], cols)
 
     def row_key(self, submatrix: int) -> Hashable | None:
         """Returns the key of such a submatrix."""
         row = self.read_row(submatrix)
-        return row if row is None or isinstance(row, int) else key_of_row(row)
+        return key_of_row(row) if isinstance(row, tuple) else row
 
     def write_row(self, submatrix: int, part: Row, *, adds: bool) -> None:
         """Sets or adds to a submatrix of a single row."""
-        places = self._submatrices
-        matrix, begin, cols = (
-            places.matrix[submatrix],
-            places.col[submatrix],
-            places.cols[submatrix],
-        )
+        matrix, cols = self._matrix_of[submatrix], self._cols_of[submatrix]
         content = self.contents[matrix]
         if type(content) is Content:
-            content.write_row(places.row[submatrix], begin, cols, part, adds=adds)
-            return
-        if content is None:
+            begin = self._col_of[submatrix]
+            content.write_row(self._row_of[submatrix], begin, cols, part, adds=adds)
+        elif content is None:
             self._refuse(submatrix)
-        width = self._widths[matrix]
-        if cols == width:
+        elif cols == self._widths[matrix]:
             self.contents[matrix] = row_sum(content, part) if adds and content else part
-            return
-        if adds and content:
-            part = row_sum(columns_of(content, begin, cols), part)
-        self.contents[matrix] = with_columns(content, part, begin, begin + cols, width)
+        else:
+            begin = self._col_of[submatrix]
+            if adds and content:
+                part = row_sum(columns_of(content, begin, cols), part)
+            whole = with_columns(content, part, begin, begin + cols, self._widths[matrix])
+            self.contents[matrix] = whole
 
     def keys(self, submatrix: int, *, only_signs: bool = False) -> Keys:
         """Returns a key of the rows of a submatrix, equal for equal rows only."""
@@ -323,7 +307,7 @@ class State:
         rectangle = row, begin, cols, adds
         if content is not None:
             before = self.content(submatrix)
-            self._written[matrix] = _Written(before, rectangle, given.copy(), set())
+            self._written[matrix] = Written(before, rectangle, given.copy(), set())
             self.contents[matrix] = None
         written = self._written.get(matrix)
         if written is None:

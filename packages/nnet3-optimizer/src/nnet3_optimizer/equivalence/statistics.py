@@ -15,9 +15,9 @@ from nnet3_descriptors.components import (
 from nnet3_optimizer.equivalence.keys import ABSENT, ABSENT_ROW, Keys, num_rows, rows_of
 from nnet3_optimizer.equivalence.labelled_state import LabelledState
 from nnet3_optimizer.equivalence.labels import Ints
-from nnet3_optimizer.equivalence.matrices import Stretches
 from nnet3_optimizer.equivalence.pattern import Indexes, IrregularError
 from nnet3_optimizer.equivalence.state import State
+from nnet3_optimizer.equivalence.stretches import Stretches
 from nnet3_optimizer.equivalence.unknowns import Function
 
 

@@ -32,13 +32,24 @@ _FEW, _MANY = 4, 1000
 class _Supply:
     """Elements that are handed out once."""
 
+    __slots__ = ("_count",)
+
     def __init__(self) -> None:
         self._count = 0
+
+    def one(self) -> int:
+        """Returns an element that nothing else has."""
+        count = self._count
+        self._count = count + 1
+        return _POWERS[count] if count < len(_POWERS) else self._powers(count, count + 1)[0]
 
     def fresh(self, count: int) -> Column:
         """Returns elements that nothing else has."""
         begin = self._count
         self._count = end = begin + count
+        return self._powers(begin, end)
+
+    def _powers(self, begin: int, end: int) -> Column:
         while len(_POWERS) < end:
             _POWERS.append(_POWERS[-1] * _BASE % PRIME)
         return _POWERS[begin:end]
@@ -65,8 +76,7 @@ class Function:
             self._take_apart()
         value = self._rows.get(argument)
         if value is None:
-            (value,) = self._supply.fresh(1)
-            self._rows[argument] = value
+            value = self._rows[argument] = self._supply.one()
         return value
 
     def of_rows(self, *arguments: Keys) -> Column:
@@ -140,7 +150,7 @@ class Unknowns:
 
     def __init__(self) -> None:
         self._supply = _Supply()
-        self.fresh = self._supply.fresh
+        self.fresh, self.one = self._supply.fresh, self._supply.one
         self._functions: defaultdict[Hashable, Function] = defaultdict(self._new_function)
         self._blocks: defaultdict[Hashable, Column] = defaultdict(list)
         self._shifted: dict[tuple[int, ...], Column] = {}

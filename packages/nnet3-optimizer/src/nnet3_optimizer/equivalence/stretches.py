@@ -1,0 +1,104 @@
+"""Rows and columns of symbolic matrices, as they are read and written; see `matrices`."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any
+
+from nnet3_optimizer.equivalence.field import PRIME, scaled
+from nnet3_optimizer.equivalence.keys import Column, Keys, keys_of_columns, with_constants
+from nnet3_optimizer.equivalence.row import Row, row_of, stretches_of, value_at
+
+
+class Stretches:
+    """Rows and columns of a matrix, as if they began at column 0.
+
+    Attributes:
+        starts: Columns at which stretches begin, ascending from 0.
+        columns: For each stretch the sums of unknown rows, one element a row. May be the very list
+            that a matrix holds: not to be changed, nor to be kept without a copy.
+        constants: For each stretch the constants added to them; None for zeros.
+    """
+
+    __slots__ = ("columns", "constants", "starts")
+
+    def __init__(
+        self, starts: list[int], columns: list[Column], constants: list[Column] | None = None
+    ) -> None:
+        self.starts = starts
+        self.columns = columns
+        self.constants = constants
+
+    @classmethod
+    def of_row(cls, row: Row) -> Stretches:
+        """Returns a single row."""
+        starts, values = stretches_of(row)
+        return cls(list(starts), [[value] for value in values])
+
+    def copy(self) -> Stretches:
+        """Returns a copy that may be kept."""
+        constants = self.constants
+        return Stretches(
+            self.starts,
+            [list(column) for column in self.columns],
+            None if constants is None else [list(column) for column in constants],
+        )
+
+    def is_same(self, other: Stretches) -> bool:
+        """Returns whether the other is the same, split at the same columns."""
+        mine, its = (self.starts, self.columns, self.constants), (other.starts, other.columns)
+        return mine == (*its, other.constants)
+
+    def at(self, row: int, column: int) -> tuple[int, int]:
+        """Returns what stands for a row at a column: unknowns, and the constant."""
+        constant = 0
+        if self.constants is not None:
+            constant = self.constants[bisect_right(self.starts, column) - 1][row]
+        values = [each[row] for each in self.columns]
+        return value_at(row_of(self.starts, values), column), constant
+
+    def keys(self, *, thorough: bool = True) -> Keys:
+        """Returns a key of the rows; see `keys_of_columns`."""
+        keys = keys_of_columns(self.starts, self.columns, thorough=thorough)
+        if self.constants is None or not any(map(any, self.constants)):
+            return keys
+        return with_constants(keys, self.starts, self.constants)
+
+    def taken(self, rows: Any) -> Stretches:
+        """Returns some rows, a list of them; row -1 is a row of zeros."""
+        constants = self.constants
+        return Stretches(
+            self.starts,
+            [rows_taken(column, rows) for column in self.columns],
+            None if constants is None else [rows_taken(column, rows) for column in constants],
+        )
+
+    def scaled(self, factor: int) -> Stretches:
+        """Returns all elements times a factor."""
+        if factor == 1:
+            return self
+        constants = self.constants
+        return Stretches(
+            self.starts,
+            [scaled(column, factor) for column in self.columns],
+            None if constants is None else [scaled(column, factor) for column in constants],
+        )
+
+    def range_sums(self, ranges: Any) -> Stretches:
+        """Returns the sums of rows begin <= r < end, given as pairs; zeros where begin is -1."""
+        constants = self.constants
+        return Stretches(
+            self.starts,
+            [_range_sums(column, ranges) for column in self.columns],
+            None if constants is None else [_range_sums(column, ranges) for column in constants],
+        )
+
+
+def rows_taken(column: Column, rows: list[int]) -> Column:
+    """Returns some rows of a column; row -1 is zero."""
+    source = [*column, 0] if -1 in rows else column
+    return [source[row] for row in rows]
+
+
+def _range_sums(column: Column, ranges: list[tuple[int, int]]) -> Column:
+    return [sum(column[begin:end]) % PRIME if begin >= 0 else 0 for begin, end in ranges]
