@@ -1,8 +1,13 @@
 """Left and right context of networks; those of the reference networks are tested with them."""
 
+import re
+
+import nnet3_descriptors
 import numpy as np
 import pytest
-from nnet3_descriptors import parse_config
+from graph_strategies import networks
+from hypothesis import assume, given, settings
+from nnet3_descriptors import NetworkError, Nnet, parse_config
 from nnet3_graph import ContextError, compute_context
 
 
@@ -51,3 +56,17 @@ def test_too_much_context():
     """A context that no window of 640 frames holds is not found."""
     with pytest.raises(ContextError, match="no output can be computed from a window of 640 frames"):
         compute_context(network("Sum(input, Offset(input, 5000))"))
+
+
+@given(networks())
+@settings(max_examples=100, deadline=None)
+def test_is_that_of_the_descriptors_package(nnet: Nnet) -> None:
+    """The two ways to find which outputs can be computed lead to the same context."""
+    assume(len(nnet.input_nodes) == 1)
+    try:
+        expected = nnet3_descriptors.compute_context(nnet)
+    except NetworkError as error:
+        with pytest.raises(ContextError, match=re.escape(str(error))):
+            compute_context(nnet)
+    else:
+        assert compute_context(nnet) == expected

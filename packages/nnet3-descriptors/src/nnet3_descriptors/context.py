@@ -9,7 +9,7 @@ which are optional at the beginning of a sequence, drop out.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -33,7 +33,7 @@ _INPUT: Final = "input"
 _IVECTOR: Final = "ivector"
 _OUTPUT: Final = "output"
 
-_WINDOWS: Final = (40, 80, 160, 320, 640, 1280)
+_WINDOWS: Final = (40, 80, 160, 320, 640)
 """Numbers of frames that are tried; the first that exceeds the context by enough will do."""
 _MAX_ROUNDS: Final = 20
 """How often a cycle is followed in which no connection is under IfDefined(), as with Failover()."""
@@ -60,31 +60,62 @@ def compute_context(nnet: Nnet) -> tuple[int, int]:
         `nnet.modulus`.
 
     Raises:
-        NetworkError: The network is not simple, or no output can be computed from 1280 frames.
+        NetworkError: The network is not simple, or no output can be computed from 640 frames.
+    """
+    return context_from_windows(nnet, _computable_outputs)
+
+
+def context_from_windows(
+    nnet: Nnet, computable_outputs: Callable[[Nnet, int], BoolArray]
+) -> tuple[int, int]:
+    """Returns the context of a network; see `compute_context`.
+
+    It is what lies before and behind the first unbroken run of output frames that can be computed
+    from a window of input, as Kaldi defines it.
+
+    Args:
+        nnet: The network.
+        computable_outputs: Given the network and a number of frames, tells which outputs can be
+            computed from so many frames of input, for windows that begin at the frames 0, 1, ...:
+            (modulus, frames). "ivector" begins `modulus` frames earlier than "input".
+
+    Raises:
+        NetworkError: As `compute_context`.
     """
     if not is_simple(nnet):
-        raise NetworkError('the context is defined for networks with "input" and "output" only')
+        inputs, outputs = (
+            [n.name for n in nodes] for nodes in (nnet.input_nodes, nnet.output_nodes)
+        )
+        raise NetworkError(
+            'the context is defined for networks with "input" and "output" only, and maybe '
+            f'"ivector"; this one has inputs {inputs}, outputs {outputs}'
+        )
     for window in _WINDOWS:
-        contexts = [_context_at(nnet, start, window) for start in range(nnet.modulus)]
-        found = [context for context in contexts if context is not None]
-        if len(found) == len(contexts):
+        edges = [_edges(computable) for computable in computable_outputs(nnet, window)]
+        found = [edge for edge in edges if edge is not None]
+        if len(found) == len(edges):
             return max(left for left, _ in found), max(right for _, right in found)
-    raise NetworkError(f"no output can be computed from {_WINDOWS[-1]} frames of input")
+    raise NetworkError(f"no output can be computed from a window of {_WINDOWS[-1]} frames")
 
 
-def _context_at(nnet: Nnet, start: int, window: int) -> tuple[int, int] | None:
-    """Returns the context if frames start .. start + window - 1 are given; None if too few are.
-
-    It is what lies before and behind the unbroken run of output frames around the middle.
-    """
-    computable = _Computability(nnet, start, window).of_output(np.arange(start, start + window))
-    middle = window // 2
-    if not computable[middle]:
+def _edges(computable: BoolArray) -> tuple[int, int] | None:
+    """Returns how many outputs are missing before and after the first run of computable ones."""
+    if not computable.any():
         return None
-    missing = np.flatnonzero(~computable)
-    left = int(missing[missing < middle].max(initial=-1)) + 1
-    end = int(missing[missing > middle].min(initial=window))
-    return left, window - end
+    first = int(computable.argmax())
+    rest = computable[first:]
+    run = len(rest) if rest.all() else int(rest.argmin())
+    return first, len(computable) - first - run
+
+
+def _computable_outputs(nnet: Nnet, window: int) -> BoolArray:
+    """Returns which outputs can be computed from windows of input: (modulus, window)."""
+    return np.stack(
+        [
+            _Computability(nnet, start, window).of_output(np.arange(start, start + window))
+            for start in range(nnet.modulus)
+        ]
+    )
 
 
 def _keys(indexes: IndexArray) -> Keys:
