@@ -1,16 +1,20 @@
 """On a CUDA device: the reference cases, random networks, training, streams, tensors, memory.
 
-    pytest -m gpu tests                          # on a CUDA device
-    NNET3_GPU_TESTS=host pytest -m gpu tests     # a rehearsal: the same kernels on the processor
+    pytest tests/test_gpu.py                        # on a CUDA device
+    pytest tests/test_gpu.py --numprocesses=4       # with pytest-xdist: one may lose the device
+    NNET3_GPU_TESTS=host pytest tests/test_gpu.py   # a rehearsal: the kernels on the processor
 
 Without a device they are skipped, with the reason. What needs CuPy's arrays is skipped in the
-rehearsal too.
+rehearsal too. With NNET3_GPU_ALLOCATOR=cuda each allocation is one of CUDA's own instead of a part
+of CuPy's pool, for tools that watch the bounds of memory; what needs the pool is skipped then.
 """
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,9 +41,11 @@ from reference_cases import (
     parametrize_cases,
 )
 
-pytestmark = pytest.mark.gpu
+# Whatever versions of CuPy, PyTorch and NumPy a machine with a device has: they may warn.
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 
 REHEARSAL = os.environ.get("NNET3_GPU_TESTS") == "host"
+PLAIN_ALLOCATOR = os.environ.get("NNET3_GPU_ALLOCATOR") == "cuda"
 
 NUM_RANDOM_NETWORKS = 200
 
@@ -65,6 +71,10 @@ def device() -> Any:
         open_platform("cuda")
     except DeviceError as error:
         pytest.skip(f"no CUDA device: {error}")
+    if PLAIN_ALLOCATOR:
+        import cupy
+
+        cupy.cuda.set_allocator(None)
     return "cuda"
 
 
@@ -78,10 +88,38 @@ def cupy(device: Any) -> Any:
     return cupy
 
 
+@pytest.fixture
+def pool(cupy: Any) -> Any:
+    """CuPy's pool of memory."""
+    if PLAIN_ALLOCATOR:
+        pytest.skip("memory is CUDA's own")
+    return cupy.get_default_memory_pool()
+
+
+@pytest.fixture(autouse=True)
+def device_survives(device: Any) -> Iterator[None]:
+    """Ends the process when a kernel has spoilt the device for it: all later tests would fail.
+
+    The test that did it has been reported by then, and pytest-xdist goes on in another process.
+    """
+    yield
+    if REHEARSAL:
+        return
+    import cupy
+
+    try:
+        cupy.cuda.runtime.deviceSynchronize()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            os._exit(1)
+        pytest.exit(f"the device is lost for this process: {error}", returncode=1)
+
+
 @pytest.fixture(scope="module")
 def torch(cupy: Any) -> Any:
     """PyTorch, if it is installed for CUDA."""
-    module = pytest.importorskip("torch", reason="PyTorch is not installed")
+    with warnings.catch_warnings(action="ignore"):
+        module = pytest.importorskip("torch", reason="PyTorch is not installed")
     if not module.cuda.is_available():
         pytest.skip("PyTorch sees no CUDA device")
     return module
@@ -316,7 +354,7 @@ def training_request(request: ComputationRequest) -> ComputationRequest:
 # ---- memory, precision, other devices ----
 
 
-def test_memory_limit(cupy: Any, device: Any) -> None:
+def test_memory_limit(pool: Any, device: Any) -> None:
     """CuPy's limit is respected; the error names what would fit, and nothing stays allocated."""
     case = load_case("network/tdnnf-inference")
     nnet = network(case)
@@ -326,7 +364,6 @@ def test_memory_limit(cupy: Any, device: Any) -> None:
     )
     computation = compiled(nnet, request)
     trial = NnetComputer(nnet, computation, device=device)
-    pool = cupy.get_default_memory_pool()
     needed = trial.memory_bytes
     del trial
     pool.free_all_blocks()
@@ -362,10 +399,10 @@ def test_second_device(cupy: Any) -> None:
     )
 
 
-def test_networks_give_their_memory_back(cupy: Any, device: Any) -> None:
+def test_networks_give_their_memory_back(pool: Any, device: Any) -> None:
     """When a computer goes, so does its memory."""
     nnet, computation, inputs = affine_case()
-    pool = cupy.get_default_memory_pool()
+    gc.collect()
     used = pool.used_bytes()
     for _ in range(3):
         computer = NnetComputer(nnet, computation, device=device)

@@ -227,7 +227,10 @@ class StrictCuda:
     def UnownedMemory(self, address: int, nbytes: int, owner: object, device: int) -> Any:  # noqa: N802
         """Memory of somebody else."""
         assert device == self.current_device
-        self.check_address(address, nbytes)
+        if nbytes < 0:
+            raise OverflowError("can't convert negative value to size_t")
+        if nbytes:
+            self.check_address(address, nbytes)
         return SimpleNamespace(address=address, nbytes=nbytes, owner=owner)
 
     def MemoryPointer(self, memory: Any, offset: int) -> Any:  # noqa: N802

@@ -92,6 +92,17 @@ def test_cupy_stays_on_the_device(cupy: StrictCupy, platform: CupyPlatform, dtyp
     np.testing.assert_array_equal(taken.get(), VALUES)
 
 
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0)])
+def test_matrix_without_elements(platform: CupyPlatform, shape: tuple[int, int]) -> None:
+    """A block of a matrix may have no rows or no columns; nothing is copied then."""
+    memory = ShadowMemory(platform)
+    exchange, matrix = Exchange(memory), memory.reserve((4, 8), np.float32)
+    block = matrix[: shape[0], : shape[1]]
+    exchange.put(np.zeros(shape, dtype=np.float32), block)
+    assert exchange.get(block, on_device=True).shape == shape
+    assert exchange.get(block, on_device=False).shape == shape
+
+
 def test_result_is_the_callers(cupy: StrictCupy, platform: CupyPlatform) -> None:
     """What was given back does not change when the program's memory does."""
     exchange, matrix = program(platform)

@@ -160,8 +160,10 @@ class CupyPlatform:
             dtype: Of the elements.
         """
         cuda = self._cupy.cuda
-        extent = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-        size = extent + np.dtype(dtype).itemsize
+        size = 0
+        if 0 not in shape:
+            extent = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+            size = extent + np.dtype(dtype).itemsize
         with self._current("making an array"):
             memory = cuda.UnownedMemory(address, size, self, self.ordinal)
             pointer = cuda.MemoryPointer(memory, 0)

@@ -1,0 +1,170 @@
+"""CuPy itself, where it is installed without a driver: what the package calls is there, and so.
+
+The other tests use `strict_cupy`. These hold it, and the calls of `cupy_platform`, against the real
+module: names, arguments and their types, classes of errors, options of the compiler. `nox -s cupy`
+installs it. On a machine with a driver they are skipped: `tests/test_gpu.py` runs there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from nnet3_runtime_cuda.cuda.cupy_platform import OPTIONS, CupyPlatform
+from nnet3_runtime_cuda.cuda.devices import open_platform
+from nnet3_runtime_cuda.cuda.source.prelude import PRELUDE
+from nnet3_runtime_cuda.errors import DeviceError
+from strict_cupy import FakeArray, FakeDevice, FakeGraph, FakePool, FakeRuntime, FakeStream
+
+NOT_OF_CUPY = {"add", "cuda", "new", "work", "captured", "broken", "uploads", "launches", "host"}
+NOT_OF_CUPY |= {"numbers", "written_by", "memory", "driver_version"}
+"""What the stand-ins have for tests."""
+
+
+@pytest.fixture(scope="module")
+def cupy() -> Any:
+    """The module, without a device to do harm on."""
+    module = pytest.importorskip("cupy", reason="CuPy is not installed")
+    if module.cuda.runtime.driverGetVersion():
+        pytest.skip("there is a driver")
+    return module
+
+
+def public(stand_in: Any) -> set[str]:
+    """Names that a stand-in offers and CuPy should have."""
+    names = {name for name in dir(stand_in) if not name.startswith("_")} - NOT_OF_CUPY
+    special = {"__enter__", "__exit__", "__dlpack_device__"}
+    return names | (special & set(vars(stand_in)))
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "real"),
+    [
+        (FakeStream, "cuda.Stream"),
+        (FakeGraph, "cuda.Graph"),
+        (FakeDevice, "cuda.Device"),
+        (FakePool, "cuda.MemoryPool"),
+        (FakeArray, "ndarray"),
+        (FakeRuntime, "cuda.runtime"),
+    ],
+)
+def test_stand_in_has_nothing_of_its_own(cupy: Any, stand_in: Any, real: str) -> None:
+    """What the stand-in offers, CuPy has."""
+    found = cupy
+    for name in real.split("."):
+        found = getattr(found, name)
+    # Attributes of instances are not seen in the class of a stream.
+    instances = {"ptr", "device_id"} if real == "cuda.Stream" else set()
+    assert {name for name in public(stand_in) - instances if not hasattr(found, name)} == set()
+
+
+def test_modules_have_what_is_used(cupy: Any) -> None:
+    """Functions and classes are where they are looked for."""
+    cuda = cupy.cuda
+    for owner, names in (
+        (cupy, ("RawModule", "asarray", "copyto", "from_dlpack", "get_default_memory_pool")),
+        (cuda, ("Device", "MemoryPointer", "Stream", "UnownedMemory", "alloc")),
+        (cuda, ("get_current_stream", "get_elapsed_time", "Event", "set_allocator")),
+        (cuda.MemoryPool, ("free_bytes", "get_limit", "used_bytes", "set_limit")),
+        (cuda.MemoryPool, ("free_all_blocks",)),
+    ):
+        assert [name for name in names if not hasattr(owner, name)] == []
+
+
+def test_errors_are_of_the_classes_that_are_caught(cupy: Any) -> None:
+    """Errors of CUDA are RuntimeErrors, and lack of memory and bad sources are not."""
+    cuda = cupy.cuda
+    assert issubclass(cuda.runtime.CUDARuntimeError, RuntimeError)
+    assert issubclass(cuda.driver.CUDADriverError, RuntimeError)
+    assert issubclass(cuda.memory.OutOfMemoryError, MemoryError)
+    assert not issubclass(cuda.compiler.CompileException, RuntimeError)
+
+
+def test_arguments_are_converted(cupy: Any) -> None:
+    """Calls fail for want of a driver, not for the type of an argument."""
+    runtime, array = cupy.cuda.runtime, np.zeros(4, dtype=np.float32)
+    start, device = array.__array_interface__["data"][0], 1 << 40
+    calls: list[Callable[[], object]] = [
+        lambda: runtime.memcpyAsync(device, start, array.nbytes, runtime.memcpyHostToDevice, 0),
+        lambda: runtime.memcpyAsync(start, device, array.nbytes, runtime.memcpyDeviceToHost, 0),
+        lambda: runtime.memsetAsync(device, 0, array.nbytes, 0),
+        lambda: runtime.deviceSynchronize(),
+        lambda: runtime.getDeviceProperties(0),
+        lambda: cupy.cuda.alloc(1 << 20),
+        lambda: cupy.cuda.Device(0).mem_info,
+        lambda: cupy.cuda.get_current_stream(),
+        lambda: cupy.RawModule(code=PRELUDE, options=OPTIONS).compile(),
+    ]
+    for call in calls:
+        with pytest.raises(runtime.CUDARuntimeError, match="cudaErrorInsufficientDriver"):
+            call()
+
+
+def test_keywords_are_known(cupy: Any) -> None:
+    """What is given by keyword is called so."""
+    assert "casting" in inspect.signature(cupy.copyto).parameters
+    assert "non_blocking" in inspect.signature(cupy.cuda.Stream.__init__).parameters
+    assert "mode" in inspect.signature(cupy.cuda.Stream.begin_capture).parameters
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"), [((3, 2), (16, 4)), ((0, 3), (64, 4)), ((2, 0), (64, 4))]
+)
+def test_views(cupy: Any, shape: tuple[int, int], strides: tuple[int, int]) -> None:
+    """Memory becomes an array of CuPy with these strides, also without elements."""
+    platform: Any = object.__new__(CupyPlatform)
+    platform.ordinal, platform._cupy = 0, cupy
+    platform._current = lambda what: memoryview(b"")  # a context that does nothing
+    view = platform.view(0 if 0 in shape else 1 << 40, shape, strides, np.float32)
+    assert (view.shape, view.dtype) == (shape, np.float32)
+    assert view.size == 0 or view.strides == strides
+    assert view.data.ptr == (0 if 0 in shape else 1 << 40)
+
+
+def test_options_are_accepted(cupy: Any) -> None:
+    """NVRTC takes what CuPy makes of our options: the standard of C++ is given once."""
+    from cupy._core import core
+    from cupy_backends.cuda.libs import nvrtc
+
+    try:
+        assembled = core.assemble_cupy_compiler_options(OPTIONS)
+        nvrtc.getVersion()
+    except RuntimeError as error:
+        pytest.skip(f"NVRTC or the headers of CUDA are not installed: {error}")
+    given = (*assembled, "-ftz=true", "-arch=sm_90", "--device-as-default-execution-space")
+    program = nvrtc.createProgram(PRELUDE, "module.cu", (), ())
+    nvrtc.compileProgram(program, given)
+    assert nvrtc.getCUBIN(program)[:4] == b"\x7fELF"
+    assert sum("std=" in option for option in given) == 1
+
+
+def test_cublaslt_is_found(cupy: Any) -> None:
+    """cuda-pathfinder finds the library of the wheel, which has all functions that are called."""
+    from cuda import pathfinder
+    from nnet3_runtime_cuda.cuda.cublaslt import Library
+
+    try:
+        loaded = pathfinder.load_nvidia_dynamic_lib("cublasLt")
+    except pathfinder.DynamicLibNotFoundError:
+        pytest.skip("libcublasLt is not installed")
+    assert loaded.abs_path is not None
+    Library(ctypes.CDLL(loaded.abs_path))
+
+
+def test_device_without_driver(cupy: Any) -> None:
+    """The message says what is missing."""
+    with pytest.raises(DeviceError, match="device 'cuda': there is no NVIDIA driver here"):
+        open_platform("cuda")
+
+
+def test_importing_warns_of_nothing(cupy: Any) -> None:
+    """A program that turns warnings into errors can use CuPy."""
+    command = [sys.executable, "-W", "error", "-c", "import cupy, cuda.pathfinder"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
