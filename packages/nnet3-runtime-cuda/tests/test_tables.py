@@ -1,5 +1,7 @@
 """Tests of reading and writing Kaldi's tables, above all of what goes wrong."""
 
+import gc
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from nnet3_runtime_cuda.tables import (
     VectorWriter,
     read_matrices,
     read_tokens,
+    reading,
 )
 
 MATRICES = {f"utterance{k}": np.arange(12.0, dtype=np.float32).reshape(4, 3) + k for k in range(3)}
@@ -64,9 +67,50 @@ def test_ranges_in_script_files(archive: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(part["utterancex"], MATRICES["utterance0"][0:2, 2:3])
 
 
+@pytest.mark.parametrize(
+    "text", ["0:8", "0:3,0:3", "4:4", "2:1", "0:1,", ",0:1", "1", "x", "", "0:1,0:1,0:1"]
+)
+def test_ranges_that_make_no_sense(text: str, archive: Path, tmp_path: Path) -> None:
+    """A range beyond the matrix, or one that is none, is an error that tells the size."""
+    (tmp_path / "part.scp").write_text(f"key {archive}:11[{text}]\n")
+
+    ((_, read),) = read_matrices(f"scp:{tmp_path}/part.scp")
+    with pytest.raises(TableError, match=rf"line 1: 'key': .* within 4 x 3, found \[{text}\]"):
+        read()
+
+
+def test_range_of_a_rounded_segment(archive: Path, tmp_path: Path) -> None:
+    """As in Kaldi, a range of rows may end up to three rows behind the last one."""
+    (tmp_path / "part.scp").write_text(f"key {archive}:11[2:6]\n")
+
+    assert_equal(read_all(f"scp:{tmp_path}/part.scp"), {"key": MATRICES["utterance0"][2:]})
+
+
 def test_command_as_input(archive: Path) -> None:
     """A command that the user writes in place of a file is run."""
     assert_equal(read_all(f"ark:cat {archive} |"), MATRICES)
+    assert_equal(read_all(f"ark,s,cs:cat {archive}|"), MATRICES)
+    script = archive.with_suffix(".scp")
+    assert_equal(read_all(f"scp:head -n 2 {script} |"), dict(list(MATRICES.items())[:2]))
+    np.testing.assert_array_equal(
+        MatrixLookup(f"ark:cat {archive} |").get("utterance1"), MATRICES["utterance1"]
+    )
+
+
+def test_command_that_fails(archive: Path) -> None:
+    """It is an error, when what it has written is read; but not if nobody reads to its end."""
+    entries = read_matrices(f"ark:cat {archive}; exit 7 |")
+
+    assert [key for key, _ in itertools.islice(entries, 3)] == list(MATRICES)
+    with pytest.raises(TableError, match=f"^the command 'cat {archive}; exit 7' failed with .* 7$"):
+        next(entries)
+    with MatrixLookup(f"ark:cat {archive}; yes |") as lookup:
+        assert lookup.get("utterance0") is not None
+    with (
+        pytest.raises(TableError, match="'exit 7' failed"),
+        MatrixLookup("ark:exit 7 |") as lookup,
+    ):
+        assert lookup.get("utterance0") is None
 
 
 def test_commands_in_script_files_do_not_run(tmp_path: Path) -> None:
@@ -99,6 +143,48 @@ def test_one_bad_entry(archive: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_absent_entries(archive: Path, tmp_path: Path) -> None:
+    """With the option p, entries that cannot be read are taken as absent."""
+    lines = archive.with_suffix(".scp").read_text().splitlines()
+    (tmp_path / "mixed.scp").write_text(f"{lines[0]}\nmissing {tmp_path}/none.ark:3\n{lines[2]}\n")
+
+    assert list(read_all(f"scp,p:{tmp_path}/mixed.scp")) == ["utterance0", "utterance2"]
+    assert MatrixLookup(f"scp,p:{tmp_path}/mixed.scp").get("missing") is None
+    with pytest.raises(TableError, match="no such file"):
+        MatrixLookup(f"scp:{tmp_path}/mixed.scp").get("missing")
+
+
+def test_key_that_is_no_text(archive: Path) -> None:
+    """Keys have to be UTF-8."""
+    archive.write_bytes(archive.read_bytes().replace(b"utterance1", b"\xc4u\xdferung"))
+    entries = read_matrices(f"ark:{archive}")
+
+    next(entries)
+    with pytest.raises(TableError, match="the key after 'utterance0' is not UTF-8"):
+        next(entries)
+
+
+def test_interrupted_opening(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that is interrupted while it opens is closed: deleted open, it ends the program."""
+    closed = []
+
+    class Interrupted:
+        is_open = True
+
+        def open(self, specifier: str) -> bool:
+            raise KeyboardInterrupt
+
+        def close(self) -> bool:
+            closed.append(self)
+            return False
+
+    monkeypatch.setattr(reading._MatrixReader, "implementation", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(read_matrices(f"ark:{archive}"))
+    gc.collect()
+    assert len(closed) == 1
+
+
 def test_archive_that_breaks_off(archive: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """What comes before the damage is read; the damage is an error, and nothing else is printed."""
     archive.write_bytes(archive.read_bytes()[:-10])
@@ -127,7 +213,8 @@ def test_empty_archive(tmp_path: Path) -> None:
         ("ark:", "is no table"),
         ("ark:/nowhere/a.ark", "no such file"),
         ("scp:/nowhere/a.scp", "No such file"),
-        ("scp:cat a.scp |", "cannot come from a command"),
+        ("scp:exit 3 |", "the command 'exit 3' failed with status 3"),
+        ("ark:exit 3 |", "the command 'exit 3' failed with status 3"),
     ],
 )
 def test_tables_that_cannot_be_opened(rspecifier: str, message: str) -> None:
@@ -152,6 +239,15 @@ def test_lookup(archive: Path) -> None:
         np.testing.assert_array_equal(lookup.get("utterance2"), MATRICES["utterance2"])
         np.testing.assert_array_equal(lookup.get("utterance0"), MATRICES["utterance0"])
         assert lookup.get("nobody") is None
+
+
+def test_lookup_of_another_kind(archive: Path) -> None:
+    """An archive of something else is an error for each key, not a table without them."""
+    lookup = VectorLookup(f"ark:{archive}")
+
+    for key in ("utterance0", "utterance1"):
+        with pytest.raises(TableError, match=f"cannot read archive '{archive}': .* FV, got FM"):
+            lookup.get(key)
 
 
 def test_vectors(tmp_path: Path) -> None:
@@ -179,7 +275,9 @@ def test_full_disk(count: int) -> None:
             for number in range(count):
                 writer.write(f"utterance{number}", MATRICES["utterance0"])
 
-    with pytest.raises(TableError, match="cannot write '/dev/full'"):
+    with pytest.raises(
+        TableError, match="cannot write '/dev/full': not everything could be written"
+    ):
         fill()
 
 

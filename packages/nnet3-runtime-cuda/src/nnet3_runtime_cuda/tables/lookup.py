@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any
+import contextlib
+from types import TracebackType
+from typing import Any, Self
 
 import kaldi_native_io as kaldi
 import numpy as np
+from kaldi_native_io import table_types
 
 from ..arrays import FloatArray
 from ..errors import TableError
-from .library import LOG, Checked, reason_of
+from .command import without_command
+from .native import LOG, CheckedReader, reason_of
 from .script import ScriptEntry, read_script
 from .specifier import Specifier
 
+_FAILED = "Object read failed"
+"""What the library's log says of an archive whose entry it cannot read."""
 
-class _MatrixLookup(Checked, kaldi.RandomAccessFloatMatrixReader):  # type: ignore[misc]
+
+class _MatrixReader(CheckedReader, kaldi.RandomAccessFloatMatrixReader):  # type: ignore[misc]
     """Finds matrices in an archive."""
 
+    implementation = table_types._RandomAccessFloatMatrixReader
 
-class _VectorLookup(Checked, kaldi.RandomAccessFloatVectorReader):  # type: ignore[misc]
+
+class _VectorReader(CheckedReader, kaldi.RandomAccessFloatVectorReader):  # type: ignore[misc]
     """Finds vectors in an archive."""
+
+    implementation = table_types._RandomAccessFloatVectorReader
 
 
 class _Lookup:
-    """Values of a table by key."""
+    """Values of a table by key; use as a context manager, so that a command is waited for."""
 
     reader_class: Any
     script_method: str
@@ -33,19 +43,20 @@ class _Lookup:
         self._specifier = Specifier.parse(rspecifier)
         self._script: dict[str, ScriptEntry] | None = None
         self._reader: Any = None
+        self._damage = ""
+        self._command = contextlib.ExitStack()
         if self._specifier.is_script:
             self._script = {entry.key: entry for entry in read_script(self._specifier)}
             return
-        path = self._specifier.target
-        if not self._specifier.is_pipe and path != "-" and not os.path.exists(path):
-            raise TableError(f"cannot read '{path}': there is no such file")
-        with LOG.capture(enabled=not self._specifier.is_pipe):
+        text = self._command.enter_context(without_command(self._specifier))
+        with LOG.capture():
             try:
-                self._reader = self.reader_class(rspecifier)
+                self._reader = self.reader_class(text)
             except RuntimeError as error:
-                raise TableError(
-                    f"cannot read archive '{path}': {reason_of(error, LOG.text)}"
-                ) from error
+                raise self._error(reason_of(error, LOG.text)) from error
+
+    def _error(self, reason: str) -> TableError:
+        return TableError(f"cannot read archive '{self._specifier.target}': {reason}")
 
     def get(self, key: str) -> FloatArray | None:
         """The value of a key; None if there is none.
@@ -54,26 +65,55 @@ class _Lookup:
             TableError: the value cannot be read.
         """
         if self._script is not None:
-            entry = self._script.get(key)
-            return None if entry is None else getattr(entry, self.script_method)()
+            return self._from_script(self._script.get(key))
         with LOG.capture():
             try:
-                return np.array(self._reader[key]) if key in self._reader else None
+                if key in self._reader:
+                    return np.array(self._reader[key])
             except RuntimeError as error:
-                raise TableError(
-                    f"archive '{self._specifier.target}', key '{key}': {reason_of(error, LOG.text)}"
-                ) from error
+                raise self._error(f"key '{key}': {reason_of(error, LOG.text)}") from error
+        if _FAILED in LOG.text:
+            self._damage = reason_of(RuntimeError(_FAILED), LOG.text)
+        if self._damage and not self._specifier.is_permissive:
+            raise self._error(self._damage)
+        return None
+
+    def _from_script(self, entry: ScriptEntry | None) -> FloatArray | None:
+        if entry is None:
+            return None
+        try:
+            value: FloatArray = getattr(entry, self.script_method)()
+        except TableError:
+            if self._specifier.is_permissive:
+                return None
+            raise
+        return value
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Closes the table; raises a TableError if a command failed."""
+        if self._reader is not None:
+            with LOG.capture():
+                self._reader.finish()
+        self._command.__exit__(kind, error, traceback)
 
 
 class MatrixLookup(_Lookup):
     """Matrices of a table by key."""
 
-    reader_class = _MatrixLookup
+    reader_class = _MatrixReader
     script_method = "matrix"
 
 
 class VectorLookup(_Lookup):
     """Vectors of a table by key."""
 
-    reader_class = _VectorLookup
+    reader_class = _VectorReader
     script_method = "vector"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any
 
 import attrs
 import kaldi_native_io as kaldi
@@ -15,10 +16,13 @@ import numpy as np
 
 from ..arrays import FloatArray
 from ..errors import TableError
-from .library import LOG, reason_of
+from .command import output_of
+from .native import LOG, reason_of
 from .specifier import Specifier
 
-_RANGE = re.compile(r"^(?P<file>.*)\[(?P<rows>\d*:?\d*)(,(?P<columns>\d*:?\d*))?\]$")
+_MISSING_ROWS = 3
+"""A range may reach so many rows beyond the end of a matrix, less one; Kaldi allows as much, since
+segments are rounded."""
 
 
 @attrs.frozen
@@ -41,12 +45,7 @@ class ScriptEntry:
         Raises:
             TableError: it cannot be read.
         """
-        matched = _RANGE.match(self.location)
-        file = matched["file"] if matched else self.location
-        array = self._read(kaldi.FloatMatrix, file)
-        if not matched:
-            return array
-        return array[_slice(matched["rows"], self), _slice(matched["columns"], self)]
+        return self._read(kaldi.FloatMatrix)
 
     def vector(self) -> FloatArray:
         """Reads the value as a vector.
@@ -54,9 +53,23 @@ class ScriptEntry:
         Raises:
             TableError: it cannot be read.
         """
-        return self._read(kaldi.FloatVector, self.location)
+        return self._read(kaldi.FloatVector)
 
-    def _read(self, kind: Any, file: str) -> FloatArray:
+    def _read(self, kind: Any) -> FloatArray:
+        """Reads the value, and takes the range of it that is asked for."""
+        file, ranges = self.location, ""
+        if file.endswith("]"):
+            file, _, ranges = file[:-1].rpartition("[")
+        array = self._read_file(kind, file)
+        if not self.location.endswith("]"):
+            return array
+        parts = ranges.split(",")
+        if len(parts) > array.ndim:
+            raise self._range_error(array, ranges)
+        slices = [self._slice(part, array, axis, ranges) for axis, part in enumerate(parts)]
+        return array[tuple(slices)]
+
+    def _read_file(self, kind: Any, file: str) -> FloatArray:
         if file.endswith("|"):
             raise TableError(
                 f"{self.place}: '{self.key}' is a command, and data does not run commands; write "
@@ -70,33 +83,42 @@ class ScriptEntry:
                 what = (
                     "there is no such file"
                     if not os.path.exists(path)
-                    else (reason_of(error, LOG.text))
+                    else reason_of(error, LOG.text)
                 )
                 raise TableError(f"{self.place}: '{self.key}' at {file}: {what}") from error
 
+    def _slice(self, text: str, array: FloatArray, axis: int, ranges: str) -> slice:
+        """The slice for `first:last`, last included, as Kaldi writes ranges; `:` is all."""
+        if text == ":":
+            return slice(None)
+        found = re.fullmatch(r"(\d+):(\d+)", text)
+        if found is None:
+            raise self._range_error(array, ranges)
+        first, last = int(found[1]), int(found[2])
+        length = array.shape[axis]
+        end = length + (_MISSING_ROWS if axis == 0 else 0)
+        if not (first <= last < end and first < length):
+            raise self._range_error(array, ranges)
+        return slice(first, last + 1)
 
-def _slice(text: str | None, entry: ScriptEntry) -> slice:
-    """The slice for `first:last`, last included, as Kaldi writes ranges."""
-    if not text or text == ":":
-        return slice(None)
-    first, colon, last = text.partition(":")
-    if not (colon and first and last):
-        raise TableError(f"{entry.place}: expected a range 'first:last', found '{text}'")
-    return slice(int(first), int(last) + 1)
+    def _range_error(self, array: FloatArray, ranges: str) -> TableError:
+        shape = " x ".join(map(str, array.shape))
+        return TableError(
+            f"{self.place}: '{self.key}': expected a range like [0:9] or [0:9,0:12] within "
+            f"{shape}, found [{ranges}]"
+        )
 
 
 def read_script(specifier: Specifier) -> Iterator[ScriptEntry]:
     """The entries of a script file, in order.
 
     Raises:
-        TableError: the file cannot be read, or a line has no location.
+        TableError: the file cannot be read, the command that writes it fails, or a line has no
+            location.
     """
     path = specifier.target
-    if specifier.is_pipe:
-        raise TableError(f"'{specifier.text}': a script file cannot come from a command")
     try:
-        with contextlib.ExitStack() as stack:
-            file = sys.stdin if path == "-" else stack.enter_context(open(path, encoding="utf-8"))
+        with _lines(specifier) as file:
             for number, line in enumerate(file, 1):
                 words = line.strip().split(maxsplit=1)
                 place = f"{path}, line {number}"
@@ -108,5 +130,18 @@ def read_script(specifier: Specifier) -> Iterator[ScriptEntry]:
         raise TableError(f"cannot read '{path}': {_os_reason(error)}") from error
 
 
+@contextlib.contextmanager
+def _lines(specifier: Specifier) -> Iterator[IO[str]]:
+    """The lines of a script file, or of what a command writes."""
+    if specifier.target == "-":
+        yield sys.stdin
+    elif specifier.is_command:
+        with output_of(specifier) as stream, io.TextIOWrapper(stream, encoding="utf-8") as file:
+            yield file
+    else:
+        with open(specifier.target, encoding="utf-8") as file:
+            yield file
+
+
 def _os_reason(error: OSError | UnicodeDecodeError) -> str:
-    return error.strerror or str(error) if isinstance(error, OSError) else "it is not text"
+    return error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8"

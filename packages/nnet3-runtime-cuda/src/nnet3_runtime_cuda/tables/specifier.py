@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Self
 
 import attrs
@@ -45,6 +46,20 @@ class Specifier:
         return self.kinds == {"scp"}
 
     @property
-    def is_pipe(self) -> bool:
-        """Whether its target is a command."""
+    def is_permissive(self) -> bool:
+        """Whether what cannot be read is to be taken as absent."""
+        return "p" in self.options
+
+    @property
+    def is_command(self) -> bool:
+        """Whether its target is a command, to read from or to write to."""
         return self.target.endswith("|") or self.target.startswith("|")
+
+    def with_target(self, path: str) -> str:
+        """The text with another target."""
+        return f"{self.text.partition(':')[0]}:{path}"
+
+    def check_exists(self) -> None:
+        """Raises a TableError if it names a file that does not exist."""
+        if self.target != "-" and not os.path.exists(self.target):
+            raise TableError(f"cannot read '{self.target}': there is no such file")

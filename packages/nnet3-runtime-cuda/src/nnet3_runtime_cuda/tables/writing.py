@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arrays import FloatArray
 from ..errors import TableError
-from .library import LOG, Checked, reason_of
+from .native import LOG, Checked, reason_of
 from .specifier import Specifier
 
 
@@ -31,16 +31,20 @@ class TableWriter:
 
     def __init__(self, wspecifier: str) -> None:
         self._specifier = Specifier.parse(wspecifier)
-        with LOG.capture(enabled=not self._specifier.is_pipe):
+        with LOG.capture(enabled=not self._specifier.is_command):
             try:
                 self._writer = self.writer_class(wspecifier)
             except RuntimeError as error:
-                raise self._error(error, LOG.text) from error
+                log = LOG.text
+                found = re.search(r"errno \(in case it's relevant\) is: (.+)", f"{error}\n{log}")
+                reason = found[1].strip() if found else reason_of(error, log)
+                raise TableError(f"cannot write '{self._specifier.target}': {reason}") from error
 
-    def _error(self, error: BaseException, log: str) -> TableError:
-        found = re.search(r"errno \(in case it's relevant\) is: (.+)", f"{error}\n{log}")
-        reason = found[1].strip() if found else reason_of(error, log)
-        return TableError(f"cannot write '{self._specifier.target}': {reason}")
+    def _incomplete(self) -> TableError:
+        return TableError(
+            f"cannot write '{self._specifier.target}': not everything could be written (is the "
+            "disk full, or has the reader gone?)"
+        )
 
     def write(self, key: str, array: FloatArray) -> None:
         """Writes one entry.
@@ -52,7 +56,7 @@ class TableWriter:
             try:
                 self._writer.write(key, np.ascontiguousarray(array, dtype=np.float32))
             except RuntimeError as error:
-                raise self._error(error, LOG.text) from error
+                raise self._incomplete() from error
 
     def close(self) -> None:
         """Finishes the table.
@@ -66,9 +70,7 @@ class TableWriter:
         if failed:
             raise TableError(f"the command '{failed[1].strip()}' failed")
         if not complete:
-            raise TableError(
-                f"cannot write '{self._specifier.target}': not everything could be written"
-            )
+            raise self._incomplete()
 
     def __enter__(self) -> Self:
         return self

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -35,13 +36,21 @@ class IvectorSource:
     speakers: Mapping[str, str] | None
 
     @classmethod
-    def open(cls, ivectors: str, online_ivectors: str, utt2spk: str) -> IvectorSource:
-        """Opens the tables that the options name."""
-        return cls(
-            vectors=VectorLookup(ivectors) if ivectors else None,
-            matrices=MatrixLookup(online_ivectors) if online_ivectors else None,
-            speakers=read_tokens(utt2spk) if utt2spk else None,
-        )
+    @contextlib.contextmanager
+    def open(cls, ivectors: str, online_ivectors: str, utt2spk: str) -> Iterator[IvectorSource]:
+        """Opens the tables that the options name.
+
+        Raises:
+            TableError: a table cannot be read, or the command that it comes from fails.
+        """
+        with contextlib.ExitStack() as tables:
+            yield cls(
+                vectors=tables.enter_context(VectorLookup(ivectors)) if ivectors else None,
+                matrices=(
+                    tables.enter_context(MatrixLookup(online_ivectors)) if online_ivectors else None
+                ),
+                speakers=read_tokens(utt2spk) if utt2spk else None,
+            )
 
     def of(self, utterance: str) -> tuple[FloatArray | None, FloatArray | None]:
         """The i-vector of an utterance, and its online i-vectors; None is what it has not.
@@ -131,13 +140,13 @@ def command(
         raise RunError(
             f"{run.model_in} has no priors; --use-priors needs a .mdl file that has them"
         )
-    source = IvectorSource.open(ivectors, online_ivectors, utt2spk)
+    with IvectorSource.open(ivectors, online_ivectors, utt2spk) as source:
 
-    def prepare(utterance: str, frames: FloatArray) -> Work:
-        ivector, online = source.of(utterance)
-        return model.compute_work(frames, ivector, online, chunk_options, score_options)
+        def prepare(utterance: str, frames: FloatArray) -> Work:
+            ivector, online = source.of(utterance)
+            return model.compute_work(frames, ivector, online, chunk_options, score_options)
 
-    return run.write(model, MatrixWriter, prepare)
+        return run.write(model, MatrixWriter, prepare)
 
 
 def main() -> None:

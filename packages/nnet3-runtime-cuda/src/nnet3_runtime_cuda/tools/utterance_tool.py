@@ -33,7 +33,8 @@ Examples:
 {examples}
 
 Tables are named as in Kaldi: ark:FILE, scp:FILE, ark,t:FILE (text), - for standard input or
-output, 'ark:COMMAND |' for the output of a command. Commands inside script files are not run.
+output, 'ark:COMMAND |' and 'scp:COMMAND |' for the output of a command. Commands inside script
+files are not run. With the option p (scp,p:FILE), entries that cannot be read are left out.
 
 An utterance that cannot be computed is reported and left out; the others are written. The exit
 status is 0 if all could be computed, else 1."""

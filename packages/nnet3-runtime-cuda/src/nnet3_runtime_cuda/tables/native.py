@@ -54,14 +54,18 @@ def place_in(log: str) -> str:
 
 
 def reason_of(error: BaseException, log: str) -> str:
-    """The library's own words, without its source positions: the last message of the log."""
+    """What went wrong first, in the library's own words, without its places in source and file."""
     lines = [line.strip() for line in f"{log}\n{error}".splitlines()]
-    messages = [line[4:] for line in lines if line.startswith(("[E] ", "[W] "))]
-    return messages[-1] if messages else str(error).strip() or type(error).__name__
+    for mark in ("[E] ", "[W] "):
+        for line in lines:
+            if line.startswith(mark):
+                words = re.sub(r"[ :]*(File position at start .*)?$", "", line[len(mark) :])
+                return words.replace(".  : ", ": ")
+    return str(error).strip() or type(error).__name__
 
 
 class Checked:
-    """Adds to the library's classes: whether closing went well; and deleting what never opened."""
+    """Adds to the library's classes what closing finds."""
 
     _impl: Any
 
@@ -70,5 +74,29 @@ class Checked:
         return not self._impl.is_open or bool(self._impl.close())
 
     def __del__(self) -> None:
-        if self._impl is not None:
-            self.finish()
+        if self._impl is not None and self._impl.is_open:
+            with LOG.capture():
+                self.finish()
+
+
+class CheckedReader(Checked):
+    """Adds an end that does not end the program.
+
+    That is what the library's readers do when they are deleted while they are open and something
+    has failed. So they are made first and opened then: whatever interrupts that, they are closed.
+
+    Attributes:
+        implementation: The library's own class.
+    """
+
+    implementation: Any
+
+    def open(self, specifier: str) -> None:
+        """Opens a table.
+
+        Raises:
+            RuntimeError: it cannot be opened; the library's log may say why.
+        """
+        self._impl = self.implementation()
+        if not self._impl.open(specifier):
+            raise RuntimeError("it cannot be opened")
