@@ -267,6 +267,30 @@ def add_lstm(writer: NetworkWriter, name: str) -> None:
     writer.states.append(cell)
 
 
+def add_projected_lstm(writer: NetworkWriter, name: str) -> None:
+    """A long short-term memory whose output is projected; a part of that goes back."""
+    delay = writer.rng.randint(1, 3)
+    gates = writer.layer(
+        f"{name}.gates",
+        "Affine",
+        "input-dim=8 output-dim=16",
+        f"Append({writer.sum()}, IfDefined(Offset({name}.r, -{delay})))",
+    )
+    cell = writer.layer(
+        f"{name}.cell",
+        "LstmNonlinearity",
+        "cell-dim=4 self-repair-scale=0",
+        f"Append({gates}, IfDefined(Offset({name}.c, -{delay})))",
+    )
+    writer.columns(f"{name}.c", cell, 0)
+    output = writer.columns(f"{name}.m", cell, DIM)
+    projection = writer.layer(f"{name}.rp", "Affine", "input-dim=4 output-dim=12", output)
+    for part, offset in zip("rpq", writer.rng.sample([0, DIM, 2 * DIM], 3), strict=True):
+        writer.columns(f"{name}.{part}", projection, offset)
+    writer.sources += [f"{name}.p", f"{name}.q"]
+    writer.states += [cell, projection]
+
+
 def add_distribution(writer: NetworkWriter, name: str) -> None:
     """Columns become indexes x."""
     descriptor = f"Append({writer.leaf()}, {writer.leaf()})"
@@ -287,7 +311,10 @@ LAYERS: dict[str, Callable[[NetworkWriter, str], None]] = {
     "lstm": add_lstm,
     "distribution": add_distribution,
 }
-"""The kinds of layers."""
+"""The kinds of layers that random networks are made of."""
+
+OTHER_LAYERS = {"projected-lstm": add_projected_lstm}
+"""Kinds that are not among them, so that seeds keep their networks."""
 
 OFTEN = ("rows", "rows", "rows", "append", "wide", "tdnn", "convolution", "recurrence")
 
@@ -307,7 +334,7 @@ def write_network(
 
     Args:
         rng: What all choices are drawn from.
-        kinds: The kinds of its layers; drawn if None.
+        kinds: The kinds of its layers, keys of LAYERS or OTHER_LAYERS; drawn if None.
 
     Returns:
         The network, and the kinds of its layers.
@@ -319,7 +346,7 @@ def write_network(
     if kinds is None:
         kinds = [rng.choice([*LAYERS, *OFTEN]) for _ in range(rng.randint(1, MAX_LAYERS))]
     for number, kind in enumerate(kinds):
-        LAYERS[kind](writer, f"layer{number}")
+        (LAYERS | OTHER_LAYERS)[kind](writer, f"layer{number}")
     for name in ["output", "output2"][: rng.randint(1, 2)]:
         writer.nodes.append(f"output-node name={name} input={writer.sum()}")
     return writer, tuple(kinds)

@@ -55,12 +55,14 @@ class FixedAffineKernel(Kernel):
 
     def propagate(self, p: Propagation) -> None:
         """Records y = x A^T + b."""
+        linear = self.linear[p.columns]
         if p.known is not None:
-            x, linear = p.x[:, p.known.columns :], self.linear[:, p.known.columns :]
-            record_product(self.store, p.tape, x, linear, p.y, plus=p.known.value)
+            x, linear = p.x[:, p.known.columns :], linear[:, p.known.columns :]
+            known = p.known.value[:, p.columns]
+            record_product(self.store, p.tape, x, linear, p.y, plus=known)
             return
-        record_product(self.store, p.tape, p.x, self.linear, p.y)
-        p.tape.add(p.y, self.bias, p.y)
+        record_product(self.store, p.tape, p.x, linear, p.y)
+        p.tape.add(p.y, self.bias[p.columns], p.y)
 
     def propagate_known(self, tape: Tape, x: Array, out: Array) -> None:
         """Records out = x A_1^T + b with the first columns A_1 of A."""

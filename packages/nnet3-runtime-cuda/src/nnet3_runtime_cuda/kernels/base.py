@@ -75,6 +75,7 @@ class Propagation:
         memo: Where to keep what Backprop needs, if the component uses a memo and it is wanted.
         known: What the first columns of x give, if `propagate_known` computed that before; only for
             kernels that can split their input.
+        columns: Which columns of the output y has; only for kernels that can split their input.
         splice: The rows that x is made of, if it is a splice that the kernel said it gains by; then
             x may hold anything.
     """
@@ -86,6 +87,7 @@ class Propagation:
     indexes: PrecomputedIndexes | None = None
     memo: Memo | None = None
     known: KnownPart | None = None
+    columns: slice = slice(None)
     splice: TimeSplice | None = None
 
 
@@ -292,7 +294,7 @@ class Kernel:
         store: Its arrays on the device.
         can_split_input: Whether the output is a sum over the columns of the input (and a bias), so
             that `propagate_known` can compute what the first of them give, and `backprop_known`
-            their derivatives.
+            their derivatives; and `propagate` some of its columns.
         sets_gradient: Whether Backprop can replace what the directions hold, instead of adding.
         takes_signs: Whether Backprop needs only the signs of y, and takes them packed.
     """

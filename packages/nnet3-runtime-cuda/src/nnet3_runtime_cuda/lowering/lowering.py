@@ -15,19 +15,18 @@ from nnet3_compiler.declaration import Command
 from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
 
 from ..device import DeviceNnet
-from ..kernels import KnownPart, Memo
+from ..kernels import Memo
 from ..program import Port, Program, Segment
 from ..row_matrices import TimeSplice
 from ..tape import Array
 from .arena import Arena
 from .compression import CompressedForm
-from .deferred_derivatives import DeferredSteps, plan_deferred_derivatives
 from .hand_over import Place
-from .known_inputs import KnownSteps, plan_known_inputs
 from .pending_zeros import Area, PendingZeros
 from .regular import Positions
 from .rows import record_scaled
 from .splices import SplicedDerivative, SplicePlan, Taps, plan_splices
+from .step_products import StepProducts
 from .uses import Uses
 
 Flags = npt.NDArray[np.bool_]
@@ -60,6 +59,7 @@ class Lowering:
         updated: Components whose gradient is computed.
         replaced: Those of them whose gradient replaces what was there.
         position: Of the current command.
+        steps: What steps of recurrences compute together.
         splices: Which inputs and derivatives are splices.
     """
 
@@ -83,11 +83,8 @@ class Lowering:
         self._loop_to: int | None = None
         self._submatrices = computation.submatrices.tolist()
         self.position = 0
-        self._known = plan_known_inputs(
-            computation, lambda component: nnet.kernel(component).can_split_input
-        )
         uses = Uses(computation) if self.tape.gains_by_tiles else None
-        self._deferred, self._deferred_copies = plan_deferred_derivatives(
+        self.steps = StepProducts(
             computation, lambda component: nnet.kernel(component).can_split_input, uses
         )
         self.splices = (
@@ -96,8 +93,6 @@ class Lowering:
         self._num_updates = Counter(
             command.component for command in computation.commands if isinstance(command, c.Backprop)
         )
-        self._known_values: dict[int, Array] = {}
-        self._known_memory: list[Array] = []
 
     def run(self) -> Program:
         """Records all commands."""
@@ -105,6 +100,7 @@ class Lowering:
         num_forward = 0
         for position, command in enumerate(self.computation.commands):
             self.position = position
+            self.steps.record_due(self)
             if position == forward_end:
                 self.end_segment()
                 num_forward = len(self._segments)
@@ -178,12 +174,19 @@ class Lowering:
 
     def set(self, submatrix: int) -> Array:
         """A view to set every element of."""
+        self._take_area(*self.area(submatrix))
+        return self.arena.view(submatrix)
+
+    def set_area(self, matrix: int, area: Area) -> Array:
+        """The same for an area of a matrix."""
+        self._take_area(matrix, area)
+        return self.strided_area(matrix, area)
+
+    def _take_area(self, matrix: int, area: Area) -> None:
         # What is pending within the area would be overwritten; it is written first all the same
         # only where it reaches beyond the area.
-        matrix, area = self.area(submatrix)
         if not self.zeros.take(matrix, area):
-            self._flush(submatrix)
-        return self.arena.view(submatrix)
+            self._flush_area(matrix, area)
 
     def add_to(self, submatrix: int) -> tuple[Array, bool]:
         """A view to add to, and whether there is anything to add to: else it must be set."""
@@ -193,14 +196,13 @@ class Lowering:
     def _add_to_area(self, matrix: int, area: Area) -> tuple[Array, bool]:
         """The same for an area of a matrix."""
         if self.zeros.take(matrix, area):
-            return self._strided_area(matrix, area), False
-        return self._read_area(matrix, area), True
+            return self.strided_area(matrix, area), False
+        return self.read_area(matrix, area), True
 
-    def _read_area(self, matrix: int, area: Area) -> Array:
+    def read_area(self, matrix: int, area: Area) -> Array:
         """The same as `read` for an area of a matrix."""
-        for pending in self.zeros.touching(matrix, area):
-            self.write_zeros(matrix, pending)
-        return self._strided_area(matrix, area)
+        self._flush_area(matrix, area)
+        return self.strided_area(matrix, area)
 
     def place(self, submatrix: int) -> Place:
         """Where a whole matrix lies; pending zeros in it are written first."""
@@ -208,7 +210,9 @@ class Lowering:
         return Place(self.arena.offset(matrix), self.read(submatrix))
 
     def _flush(self, submatrix: int) -> None:
-        matrix, area = self.area(submatrix)
+        self._flush_area(*self.area(submatrix))
+
+    def _flush_area(self, matrix: int, area: Area) -> None:
         for pending in self.zeros.touching(matrix, area):
             self.write_zeros(matrix, pending)
 
@@ -228,59 +232,6 @@ class Lowering:
         """What a component precomputed from indexes, by its number."""
         return self.computation.precomputed_indexes[number]
 
-    def known_part(self) -> KnownPart | None:
-        """The part of the current Propagate that is known before; recorded with its first step."""
-        steps = self._known.get(self.position)
-        if steps is None:
-            return None
-        if self.position == steps.steps[0].position:
-            self._known_values[id(steps)] = self._record_known(steps)
-        values = self._known_values[id(steps)]
-        if self.position == steps.steps[-1].position:
-            # The next such steps may have the memory once this command has run.
-            self._known_memory.append(values)
-        rows = steps.rows_at(self.position)
-        return KnownPart(columns=steps.area.column_end - steps.area.column, value=values[rows])
-
-    def _record_known(self, steps: KnownSteps) -> Array:
-        area, step = steps.area, steps.steps[0]
-        rows = area.row_end - area.row
-        x = self._read_area(step.source, area)
-        values = self._known_buffer(rows, step.output_dim)
-        self.nnet.kernel(step.component).propagate_known(self.tape, x, values[:rows])
-        return values
-
-    def _known_buffer(self, rows: int, columns: int) -> Array:
-        """Memory that no steps use any more, or new memory."""
-        for number, free in enumerate(self._known_memory):
-            if len(free) >= rows and free.shape[1] == columns:
-                return self._known_memory.pop(number)
-        return self.tape.persistent(rows, columns)
-
-    def deferred_columns(self) -> int:
-        """How many columns of the input derivative of the current command are computed later."""
-        step = self._deferred.get(self.position)
-        return step.columns if step else 0
-
-    def is_deferred_copy(self) -> bool:
-        """Whether the current command copies what is put off; with the last, it is computed."""
-        steps = self._deferred_copies.get(self.position)
-        if steps is not None and self.position == steps.steps[-1].copied:
-            self._record_deferred(steps)
-        return steps is not None
-
-    def _record_deferred(self, steps: DeferredSteps) -> None:
-        kept = self._strided_area(*steps.kept)
-        component, columns = steps.steps[0].component, steps.steps[0].columns
-        values = self.tape.scratch(len(kept), columns)
-        self.nnet.kernel(component).backprop_known(self.tape, kept, values)
-        for step in steps.steps:
-            matrix, area = step.target
-            if not self.zeros.take(matrix, area):
-                for pending in self.zeros.touching(matrix, area):
-                    self.write_zeros(matrix, pending)
-            self.tape.copy(values[steps.rows_of(step)], self._strided_area(matrix, area))
-
     def _gains_by_splice(self, component: int, taps: Taps) -> bool:
         return self.nnet.kernel(component).gains_by_splice(self.tape, taps.rows, taps.offsets)
 
@@ -291,7 +242,7 @@ class Lowering:
             return None
         if self.position in self.splices.idle:
             self.tape.lend(self._flat(self.splices.idle[self.position]))
-        return TimeSplice(self._read_area(taps.matrix, taps.area), taps.offsets, taps.rows)
+        return TimeSplice(self.read_area(taps.matrix, taps.area), taps.offsets, taps.rows)
 
     def derivative_splice(self) -> TimeSplice | None:
         """Where the current Backprop is to add up its input derivative, if it is to."""
@@ -332,7 +283,7 @@ class Lowering:
         target, add = self._add_to_area(matrix, others)
         record_scaled(self.tape, total[taps.rows :], 1.0, target, add=add)
 
-    def _strided_area(self, matrix: int, area: Area) -> Array:
+    def strided_area(self, matrix: int, area: Area) -> Array:
         """The view of an area of a matrix."""
         rows, columns = area.row_end - area.row, area.column_end - area.column
         stride = int(self.computation.matrices[matrix, 1])

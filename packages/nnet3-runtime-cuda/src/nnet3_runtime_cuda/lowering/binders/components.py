@@ -20,15 +20,17 @@ def _propagate(low: Lowering, command: c.Propagate) -> None:
         y, add = low.add_to(command.output)
     else:
         y, add = (x if in_place else low.set(command.output)), False
+    columns = low.steps.columns_now(low, x)
     low.nnet.kernel(command.component).propagate(
         Propagation(
             tape=low.tape,
             x=x,
-            y=y,
+            y=y if columns is None else y[:, columns],
             add=add,
             indexes=low.precomputed(command.precomputed_indexes),
             memo=low.memo(command.memo),
-            known=low.known_part(),
+            known=low.steps.known_part(low),
+            columns=slice(None) if columns is None else columns,
             splice=splice,
         )
     )
@@ -84,7 +86,7 @@ def _bind_backprop(
             signs=signs,
             update=update,
             first=first,
-            skipped=low.deferred_columns(),
+            skipped=low.steps.deferred_columns(low),
             splice=splice,
             dx_splice=dx_splice,
         )

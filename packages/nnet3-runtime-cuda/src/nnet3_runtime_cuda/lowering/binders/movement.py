@@ -13,7 +13,7 @@ from ..rows import record_fill, record_move, record_scaled
 
 @binds(c.MatrixCopy)
 def _matrix_copy(low: Lowering, command: c.MatrixCopy) -> None:
-    if low.is_deferred_copy() or low.is_added_derivative():
+    if low.steps.is_deferred_copy(low) or low.is_added_derivative():
         return
     if low.position in low.splices.needless:
         return
