@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nnet3_descriptors.components.config_line import ConfigLine
 from nnet3_descriptors.components.fields import FieldSpec, boolean, field_specs, real
-from nnet3_descriptors.components.info import item, items
+from nnet3_descriptors.components.info import items
 from nnet3_descriptors.components.kinds import Kind
 from nnet3_descriptors.components.properties import ComponentProperties
 from nnet3_descriptors.components.registry import register
@@ -299,10 +299,6 @@ class Component:
     def info(self) -> str:
         """Returns the line that nnet3-info prints for the component, from its type on."""
         return f"{self.type}{items(self, self.INFO)}"
-
-
-def _is_gradient_shown(self: UpdatableComponent) -> str:
-    return item("is-gradient", self.is_gradient) if self.is_gradient else ""
 
 
 @component_family

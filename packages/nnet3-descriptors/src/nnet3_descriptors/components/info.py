@@ -4,7 +4,7 @@ Numbers are rounded where Kaldi rounds them, because scripts compare these lines
 as Kaldi takes them, in single precision where it does.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -125,7 +125,3 @@ def root_mean_square_and_norms(label: str, values: Array) -> str:
         + f", {label}-row-norms={summarize_vector(row_norms)}"
         + f", {label}-col-norms={summarize_vector(col_norms)}"
     )
-
-
-ShowArray = Callable[[str, Array], str]
-"""How a parameter is shown: a function of its label and values."""
