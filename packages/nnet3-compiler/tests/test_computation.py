@@ -87,6 +87,21 @@ class TestValue:
         with pytest.raises(ComputationError, match=message):
             small_computation(steps=[[0, 4], [2, 4]]).steps_by_node(nnet)
 
+    @pytest.mark.parametrize(
+        ("outputs", "message"),
+        [
+            (("b",), "it uses node 3, this network has 2"),
+            (("b", "c", "d"), "it uses component 0, this network has 0"),
+        ],
+    )
+    def test_network_of_the_commands(self, outputs: tuple[str, ...], message: str) -> None:
+        """A network must have the nodes and components that commands name."""
+        lines = [f"output-node name={name} input=a" for name in outputs]
+        nnet = parse_config("\n".join(["input-node name=a dim=3", *lines]))
+
+        with pytest.raises(ComputationError, match=message):
+            small_computation().check_network(nnet)
+
     def test_arrays_are_read_only_copies(self) -> None:
         """What is passed stays the caller's; what is held can't be written to."""
         matrices = np.array(MATRICES, np.int32)

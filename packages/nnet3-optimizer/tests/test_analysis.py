@@ -1,13 +1,15 @@
 """Variables, accesses and lifetimes are read off the declarations of the commands."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import SCHEMA, NnetComputation
 from nnet3_compiler.declaration import Access, OperandKind
-from nnet3_descriptors import Nnet
-from nnet3_optimizer import analyze
+from nnet3_descriptors import Nnet, parse_config
+from nnet3_optimizer import ComputationError, analyze, optimize
 from nnet3_optimizer.analysis.variables import Variables, overlap
 from optimizer_networks import examples
 from optimizer_programs import NNET, computation
@@ -199,3 +201,14 @@ def test_unknown_command_number() -> None:
     """Asking for a command beyond the last one gives an error."""
     with pytest.raises(IndexError):
         analyze(NNET, computation(TEXT)).command_attributes(99)
+
+
+@pytest.mark.parametrize("function", [analyze, optimize])
+def test_a_computation_of_another_network(
+    function: Callable[[Nnet, NnetComputation], object],
+) -> None:
+    """A network that lacks what the computation names is refused before anything is done."""
+    other = parse_config("input-node name=a dim=4\noutput-node name=b input=a")
+
+    with pytest.raises(ComputationError, match=r"another network: it uses node \d+, .* has 2"):
+        function(other, computation(TEXT))

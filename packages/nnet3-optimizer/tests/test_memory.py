@@ -124,6 +124,13 @@ def test_offsets_are_aligned_and_read_only() -> None:
         plan.offsets[1] = 0
 
 
+def test_nothing_needs_no_memory() -> None:
+    """A computation without matrices has an empty arena."""
+    plan = plan_memory(NnetComputation())
+
+    assert (plan.arena_bytes, plan.lower_bound_bytes, plan.offsets.tolist()) == (0, 0, [-1])
+
+
 def test_alignment_must_be_positive() -> None:
     """There is no alignment of zero bytes."""
     with pytest.raises(ValueError, match=r"alignment must be at least 1 byte \(got 0\)"):

@@ -30,8 +30,9 @@ from nnet3_compiler.declaration import (
     OPCODE_COLUMN,
     TABLE_WIDTH,
     Command,
+    OperandKind,
 )
-from nnet3_compiler.errors import ComputationError
+from nnet3_compiler.errors import ComputationError, of_another_network
 from nnet3_compiler.storage import restore, store
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
 
 EMPTY_MATRICES = frozen_array([[0, 0]])
 EMPTY_SUBMATRICES = frozen_array([[0, 0, 0, 0, 0]])
+
+
+_NODE_COLUMN = np.argmax(SCHEMA.kind == OperandKind.NODE, axis=1)
+"""The column of the node by opcode, (opcodes,); 0 if there is none."""
 
 
 @contextmanager
@@ -224,6 +229,23 @@ class NnetComputation:
         found[self.submatrices[submatrix, 0]] = submatrix
         return found
 
+    def check_network(self, nnet: Nnet) -> None:
+        """Checks that a network has the nodes and components that the commands name.
+
+        Raises:
+            ComputationError: It lacks one.
+        """
+        opcodes = self.command_table[:, OPCODE_COLUMN]
+        for what, column_of, count in (
+            ("node", _NODE_COLUMN, len(nnet.nodes)),
+            ("component", SCHEMA.component_column, len(nnet.components)),
+        ):
+            columns = column_of.take(opcodes)
+            commands = columns.nonzero()[0]
+            last = int(self.command_table[commands, columns[commands]].max(initial=-1))
+            if last >= count:
+                raise of_another_network(what, last, count)
+
     def steps_by_node(self, nnet: Nnet) -> list[tuple[str, int]]:
         """Returns the steps it was compiled from: node name and number of rows of each.
 
@@ -234,10 +256,7 @@ class NnetComputation:
         """
         names, last = nnet.node_names, int(self.steps[:, 0].max(initial=-1))
         if last >= len(names):
-            raise ComputationError(
-                f"the computation is of another network: it uses node {last}, this network has "
-                f"{len(names)}"
-            )
+            raise of_another_network("node", last, len(names))
         return [(names[node], rows) for node, rows in self.steps.tolist() if rows]
 
     def __eq__(self, other: object) -> bool:

@@ -78,7 +78,11 @@ def find_faulty_option(
 
     Returns:
         What is at fault, or None if the result is correct.
+
+    Raises:
+        ComputationError: The computation is of another network.
     """
+    computation.check_network(nnet)
     trial = _Trial(nnet, computation, is_correct)
     options = options or OptimizeOptions()
     if trial.judge(options, passes).correct:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nnet3_compiler.commands import SCHEMA
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.declaration import OPCODE_COLUMN, OperandKind
+from nnet3_compiler.errors import ComputationError
 from nnet3_compiler.text import format_computation
 from nnet3_compiler.text.operands import submatrix_text
 
@@ -27,8 +26,10 @@ def describe_submatrix(computation: NnetComputation, submatrix: int) -> str:
 
 def command_lines(computation: NnetComputation, nnet: Nnet) -> list[str]:
     """Returns all commands, a line each."""
-    named = nnet if _names_exist(computation, nnet) else None
-    text = format_computation(computation, named).splitlines()
+    try:
+        text = format_computation(computation, nnet).splitlines()
+    except ComputationError:  # it names what the network lacks, which may be what is wrong with it
+        text = format_computation(computation).splitlines()
     return text[len(text) - len(computation.command_table) :]
 
 
@@ -39,17 +40,4 @@ def list_commands(computation: NnetComputation, nnet: Nnet, command: int) -> str
     return "\n".join(
         f"  {'>' if at == command else ' '} {line}"
         for at, line in enumerate(commands[begin : command + NEIGHBOURS + 1], begin)
-    )
-
-
-def _names_exist(computation: NnetComputation, nnet: Nnet) -> bool:
-    """Whether all nodes and components that commands name are those of the network."""
-    table = computation.command_table
-    kinds = SCHEMA.kind[table[:, OPCODE_COLUMN]]
-    return all(
-        int(table[kinds == kind].max(initial=0)) < count
-        for kind, count in (
-            (OperandKind.NODE, len(nnet.nodes)),
-            (OperandKind.COMPONENT, len(nnet.components)),
-        )
     )

@@ -197,6 +197,7 @@ def optimize(
         The improved computation.
 
     Raises:
+        ComputationError: The computation is of another network.
         PassError: With `options.verify`, a pass made a computation that fails a check or is not
             equivalent; the message names the pass.
     """

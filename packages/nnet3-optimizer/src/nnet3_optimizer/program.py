@@ -56,7 +56,12 @@ class Program:
 
     @classmethod
     def of(cls, nnet: Nnet, computation: NnetComputation) -> Self:
-        """Returns the program of a computation."""
+        """Returns the program of a computation.
+
+        Raises:
+            ComputationError: The computation is of another network.
+        """
+        computation.check_network(nnet)
         return cls(
             nnet=nnet,
             component_properties=component_properties(nnet),

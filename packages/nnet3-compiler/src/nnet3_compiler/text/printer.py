@@ -15,7 +15,7 @@ from nnet3_compiler.commands import SCHEMA
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.debug_info import MatrixDebugInfo
 from nnet3_compiler.declaration import OPCODE_COLUMN, OperandKind
-from nnet3_compiler.errors import ComputationError
+from nnet3_compiler.errors import of_another_network
 from nnet3_compiler.text.lists import format_numbers, format_progression, runs
 from nnet3_compiler.text.operands import ABSENT, OperandText, SubmatrixNames
 
@@ -87,10 +87,7 @@ def _component_names(computation: NnetComputation, nnet: Nnet | None) -> dict[in
 def _names(what: str, used: set[int], names: Sequence[str] | None) -> dict[int, str]:
     """Returns the names of some nodes, or components, by number; made-up ones without a network."""
     if names is not None and used and max(used) >= len(names):
-        raise ComputationError(
-            f"the computation is of another network: it uses {what} {max(used)}, this network has "
-            f"{len(names)}"
-        )
+        raise of_another_network(what, max(used), len(names))
     return {
         number: names[number] if names is not None else f"{what}{number}" for number in sorted(used)
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import attrs
 import numpy as np
@@ -69,6 +69,16 @@ class Analysis:
     table: Table
     pair_lists: PairLists
     component_properties: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, nnet: Nnet, computation: NnetComputation) -> Self:
+        """Returns the analysis of a computation, which may be of another network."""
+        return cls(
+            layout=Layout(matrices=computation.matrices, submatrices=computation.submatrices),
+            table=computation.command_table,
+            pair_lists=PairLists(computation.indexes_multi),
+            component_properties=component_properties(nnet),
+        )
 
     def known(self, *names: str) -> dict[str, object]:
         """Returns those of some parts of the analysis that have been made already."""
@@ -295,10 +305,9 @@ def analyze(nnet: Nnet, computation: NnetComputation) -> Analysis:
 
     Returns:
         An object that makes each analysis when it is first asked for.
+
+    Raises:
+        ComputationError: The computation is of another network.
     """
-    return Analysis(
-        layout=Layout(matrices=computation.matrices, submatrices=computation.submatrices),
-        table=computation.command_table,
-        pair_lists=PairLists(computation.indexes_multi),
-        component_properties=component_properties(nnet),
-    )
+    computation.check_network(nnet)
+    return Analysis.of(nnet, computation)

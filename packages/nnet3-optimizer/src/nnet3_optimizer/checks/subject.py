@@ -13,7 +13,7 @@ from nnet3_compiler.commands import SCHEMA, GotoLabel, NoOperationMarker
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.declaration import Command
 
-from nnet3_optimizer.analysis.analysis import Analysis, analyze
+from nnet3_optimizer.analysis.analysis import Analysis
 from nnet3_optimizer.analysis.csr import Bools, Ids
 from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.listing import describe_submatrix
@@ -61,7 +61,7 @@ class Subject:
     @classmethod
     def of(cls, nnet: Nnet, computation: NnetComputation) -> Subject:
         """Returns a computation as a subject."""
-        return cls(nnet=nnet, computation=computation, analysis=analyze(nnet, computation))
+        return cls(nnet=nnet, computation=computation, analysis=Analysis.of(nnet, computation))
 
     # -- commands and operands -----------------------------------------------------------------
 

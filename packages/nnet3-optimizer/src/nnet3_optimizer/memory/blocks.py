@@ -65,7 +65,8 @@ class Blocks:
         events, times = self._events
         sizes = self.sizes[self.block]
         load = np.cumsum(np.concatenate([sizes, -sizes[::-1]])[events])
-        is_last = np.append(times[1:] != times[:-1], [True] * len(times[:1]))
+        is_last = np.ones(len(times), dtype=np.bool_)
+        np.not_equal(times[1:], times[:-1], out=is_last[:-1])
         return times[is_last], load[is_last]
 
     @cached_property
