@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,34 @@ def test_posteriors_that_make_no_sense(
     """Arrays that do not fit each other are refused with what was expected."""
     with pytest.raises(ExampleError, match=message):
         SparsePosteriors(dim=3, splits=splits, classes=classes, weights=weights)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ExampleOutput.from_labels("output", [[0.5, 1.0]], 3), "integers, found .*float64"),
+        (lambda: ExampleOutput.from_labels("output", [[[0], [1]]], 3), r"found shape \(2, 1\)"),
+        (lambda: ExampleOutput.from_labels("output", np.zeros(2, int), 3), r"found shape \(\)"),
+        (lambda: ExampleOutput.from_labels("output", [], 3), "'output': expected at least one"),
+        (lambda: ExampleInput.from_sequences("input", []), "'input': expected at least one"),
+        (
+            lambda: ExampleInput.from_sequences("input", [np.zeros((2, 2)), np.zeros((2, 3))]),
+            r"'input': sequences differ in their dimension: \[\(2,\), \(3,\)\]",
+        ),
+    ],
+)
+def test_sequences_that_make_no_sense(make: Callable[[], object], message: str) -> None:
+    """Labels are vectors of integers; there is a sequence at least, and all have one dimension."""
+    with pytest.raises(ExampleError, match=message):
+        make()
+
+
+def test_repr_of_examples() -> None:
+    """An example is printed with the shapes of its arrays, not with their values."""
+    text = repr(labelled(200, 1))
+
+    assert "values=<float32 (201, 2)>" in text
+    assert len(text) < 500
 
 
 def test_rows_without_index() -> None:

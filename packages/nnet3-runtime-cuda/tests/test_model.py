@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+import pickle
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -194,6 +195,8 @@ class TestErrors:
             (np.zeros(4), r"expected a matrix \(rows, 4\), found shape \(4,\)"),
             (np.where(np.arange(4) == 2, np.nan, frames(3)), "found nan in row 0, column 2"),
             (np.full((2, 4), "x"), "expected numbers, found <U1"),
+            ([[0.0] * 4, [0.0] * 3], "'input': expected a matrix: .* inhomogeneous"),
+            (np.full((2, 4), 1e300), "found inf in row 0, column 0"),
         ],
     )
     def test_features(self, features: np.ndarray, message: str) -> None:
@@ -202,10 +205,17 @@ class TestErrors:
             Model(network(TDNN)).compute(features)
 
     @pytest.mark.parametrize("name", ["frames_per_chunk", "frame_subsampling_factor"])
-    def test_sizes(self, name: str) -> None:
-        """Sizes must be positive."""
-        with pytest.raises(RunError, match=f"'{name}' must be >= 1"):
-            Model(network(TDNN)).compute(frames(5), **{name: 0})
+    @pytest.mark.parametrize("value", [0, 2.5, "50"])
+    def test_sizes(self, name: str, value: object) -> None:
+        """Sizes must be positive integers."""
+        with pytest.raises(RunError, match=f"'{name}' must be an integer >= 1 .got {value!r}"):
+            Model(network(TDNN)).compute(frames(5), **{name: value})
+
+    @pytest.mark.parametrize("scale", [None, np.nan, "1"])
+    def test_scale(self, scale: object) -> None:
+        """The scale must be a finite number."""
+        with pytest.raises(RunError, match=f"'acoustic_scale' must be .* {scale!r}"):
+            Model(network(TDNN)).compute(frames(5), acoustic_scale=scale)
 
     def test_nodes(self) -> None:
         """The network must have the nodes that the tool uses."""
@@ -353,6 +363,28 @@ class TestSeveralThreads:
 
         for one, many in zip(expected, found, strict=True):
             np.testing.assert_array_equal(one, many)
+
+
+def test_repr() -> None:
+    """A model says what it takes and gives."""
+    assert repr(Model(network(TDNN))) == "<Model: 4 -> 3 columns, context 2 + 4 frames>"
+    assert repr(Model(network(WITH_IVECTOR))).startswith("<Model: 4 + i-vector 2 -> 3 columns")
+
+
+def test_models_stay_in_their_process() -> None:
+    """A model is not pickled, and the error says what to do instead."""
+    with pytest.raises(TypeError, match="load it in each process"):
+        pickle.dumps(Model(network(TDNN)))
+
+
+@pytest.mark.parametrize(
+    "form", [np.float64, np.asfortranarray, np.ndarray.tolist, list, lambda x: x.repeat(2, 0)[::2]]
+)
+def test_forms_of_features(form: Callable[[np.ndarray], object]) -> None:
+    """Features may be of any type of numbers, and lie in any order."""
+    model, features = Model(network(TDNN)), frames(9)
+
+    np.testing.assert_array_equal(model.compute(form(features)), model.compute(features))
 
 
 def test_load(tmp_path: Path) -> None:

@@ -165,9 +165,17 @@ def test_usage(folder: Path, options: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("command", "option", "message"),
     [
-        (nnet3_compute.command, "--frames-per-chunk=0", "'frames_per_chunk' must be >= 1 (got 0)"),
-        (nnet3_xvector_compute.command, "--chunk-size=0", "'chunk_size' must be >= 1, or -1"),
-        (nnet3_xvector_compute.command, "--min-chunk-size=0", "'min_chunk_size' must be >= 1"),
+        (nnet3_compute.command, "--frames-per-chunk=0", "'frames_per_chunk' must be"),
+        (
+            nnet3_xvector_compute.command,
+            "--chunk-size=0",
+            "'chunk_size' must be",
+        ),
+        (
+            nnet3_xvector_compute.command,
+            "--min-chunk-size=0",
+            "'min_chunk_size' must be",
+        ),
     ],
 )
 def test_lengths_out_of_range(

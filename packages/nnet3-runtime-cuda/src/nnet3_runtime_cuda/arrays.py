@@ -84,7 +84,10 @@ def as_matrix(values: npt.ArrayLike, node: str, what: str, dim: int) -> FloatArr
             f"{what} for node '{node}': expected an array in the memory of the processor, found "
             "one on a device (NnetComputer takes those)"
         )
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # rows of different lengths
+        raise RunError(f"{what} for node '{node}': expected a matrix: {error}") from error
     if array.dtype.kind not in "fiu":
         raise RunError(f"{what} for node '{node}': expected numbers, found {array.dtype}")
     if array.ndim != 2:
@@ -97,7 +100,8 @@ def as_matrix(values: npt.ArrayLike, node: str, what: str, dim: int) -> FloatArr
         raise RunError(
             f"{what} for node '{node}': expected dimension {dim}, found {array.shape[1]}"
         )
-    matrix = np.ascontiguousarray(array, dtype=np.float32)
+    with np.errstate(over="ignore"):  # what becomes infinite is named below
+        matrix = np.ascontiguousarray(array, dtype=np.float32)
     check_finite(matrix, f"{what} for node '{node}'")
     return matrix
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from numbers import Integral
 
 import attrs
 import numpy as np
@@ -48,8 +49,9 @@ class ChunkOptions:
             ("extra_left_context", 0),
             ("extra_right_context", 0),
         ):
-            if getattr(self, name) < least:
-                raise RunError(f"'{name}' must be >= {least} (got {getattr(self, name)})")
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or value < least:
+                raise RunError(f"'{name}' must be an integer >= {least} (got {value!r})")
 
     def rounded(self, modulus: int) -> ChunkOptions:
         """These options with frames_per_chunk rounded up so that chunks look alike.

@@ -114,7 +114,6 @@ class DeviceNnet:
             DeviceError: there is no such device or precision, or what drives the device is missing.
         """
         self.nnet = nnet
-        self.xp = np
         self.machine = machine_for(device, precision, threads)
         self.lowering = threading.Lock()
         self.dtype: np.dtype[Any] = np.dtype(dtype)
@@ -199,7 +198,7 @@ class DeviceNnet:
             parameters = self._views(self._parameters, number)
         else:
             parameters = {
-                name: self.xp.asarray(array, dtype=self.dtype)
+                name: np.asarray(array, dtype=self.dtype)
                 for name, array in self._arrays[number].items()
             }
         return ComponentStore(
@@ -209,7 +208,7 @@ class DeviceNnet:
             rng=self._rng,
             draws=self._draws,
             dtype=self.dtype,
-            xp=self.xp,
+            xp=np,
             # On a device products take transposed factors as they are.
             is_fixed=self._parameters is None and not self.machine.is_device,
         )
@@ -227,7 +226,14 @@ class DeviceNnet:
         return views
 
     def take_step(self) -> None:
-        """Moves the parameters along `direction`, each by the learning rate of its component."""
+        """Moves the parameters along `direction`, each by the learning rate of its component.
+
+        The plain step, for those with a training loop of their own: `Trainer` adds momentum and l2
+        terms, and limits the change.
+
+        Raises:
+            RunError: the network was not put here to be trained.
+        """
         self._step()
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +72,9 @@ class Model:
 
     Attributes:
         nnet: The network in test mode.
+        input_dim: Columns of the features.
+        ivector_dim: Dimension of the i-vectors; 0 if the network takes none.
+        output_dim: Columns of the outputs.
         untrained: The batch-norm components that had no statistics. They were given the arbitrary
             ones that Kaldi's tools give them, so the outputs mean nothing beyond the comparison.
         left_context: Frames that the network needs before an output frame.
@@ -129,6 +133,16 @@ class Model:
         )
         compiler = CachingCompiler(collapsed, capacity=capacity)
         self._pool = ComputerPool(self._device_nnet, compiler.compile, capacity=capacity)
+
+    def __repr__(self) -> str:
+        ivector = f" + i-vector {self.ivector_dim}" if self.ivector_dim else ""
+        return (
+            f"<Model: {self.input_dim}{ivector} -> {self.output_dim} columns, "
+            f"context {self.left_context} + {self.right_context} frames>"
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Model cannot be copied or pickled; load it in each process")
 
     @property
     def compile_seconds(self) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import attrs
 import numpy as np
 
@@ -17,11 +19,20 @@ class ScoreOptions:
         use_priors: Whether the logarithm of the priors is subtracted.
         acoustic_scale: Multiplies the result.
         apply_exp: Whether the exponential of the result is returned.
+
+    Raises:
+        RunError: the scale is no finite number.
     """
 
     use_priors: bool = False
     acoustic_scale: float = 1.0
     apply_exp: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        """Checks the scale."""
+        scale: object = self.acoustic_scale
+        if not isinstance(scale, int | float | np.floating) or not math.isfinite(scale):
+            raise RunError(f"'acoustic_scale' must be a finite number (got {scale!r})")
 
     def check(self, priors: FloatArray | None) -> None:
         """Raises a RunError if the priors are wanted and there are none."""

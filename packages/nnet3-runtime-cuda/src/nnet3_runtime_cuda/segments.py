@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import attrs
 import numpy as np
 
@@ -29,10 +31,11 @@ class SegmentOptions:
 
     def __attrs_post_init__(self) -> None:
         """Checks the ranges."""
-        if self.chunk_size < 1 and self.chunk_size != -1:
-            raise RunError(f"'chunk_size' must be >= 1, or -1 (got {self.chunk_size})")
-        if self.min_chunk_size < 1:
-            raise RunError(f"'min_chunk_size' must be >= 1 (got {self.min_chunk_size})")
+        for name, others in (("chunk_size", (-1,)), ("min_chunk_size", ())):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or (value < 1 and value not in others):
+                allowed = "an integer >= 1" + "".join(f", or {other}" for other in others)
+                raise RunError(f"'{name}' must be {allowed} (got {value!r})")
 
     def cut(self, frames: FloatArray) -> list[FloatArray]:
         """The segments of an utterance that count, before they are padded.

@@ -44,8 +44,41 @@ def _indexes(values: npt.ArrayLike) -> IndexArray:
     return _read_only(array)
 
 
+def _brief(array: npt.NDArray[Any]) -> str:
+    """What an array is, in a few words."""
+    return f"<{array.dtype} {array.shape}>"
+
+
 def _integers(values: npt.ArrayLike) -> _Integers:
     return _read_only(np.asarray(values, dtype=np.int64))
+
+
+def _labels(values: npt.ArrayLike) -> _Integers:
+    """The values as (rows,) integers.
+
+    Raises:
+        ExampleError: they are something else.
+    """
+    array = np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ExampleError(
+            f"expected labels (frames,), integers, found shape {array.shape} of {array.dtype}"
+        )
+    return array.astype(np.int64)
+
+
+def _joined(name: str, arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """The rows of all arrays.
+
+    Raises:
+        ExampleError: there are none, or their columns differ.
+    """
+    if not arrays:
+        raise ExampleError(f"'{name}': expected at least one sequence, found none")
+    shapes = {array.shape[1:] for array in arrays}
+    if len(shapes) > 1:
+        raise ExampleError(f"'{name}': sequences differ in their dimension: {sorted(shapes)}")
+    return np.concatenate(arrays)
 
 
 def _floats(values: npt.ArrayLike) -> FloatArray:
@@ -60,7 +93,7 @@ class DenseTargets:
         values: (rows, dim) float32.
     """
 
-    values: FloatArray = attrs.field(converter=_matrix)
+    values: FloatArray = attrs.field(converter=_matrix, repr=_brief)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -88,9 +121,9 @@ class SparsePosteriors:
     """
 
     dim: int
-    splits: _Integers = attrs.field(converter=_integers)
-    classes: _Integers = attrs.field(converter=_integers)
-    weights: FloatArray = attrs.field(converter=_floats)
+    splits: _Integers = attrs.field(converter=_integers, repr=_brief)
+    classes: _Integers = attrs.field(converter=_integers, repr=_brief)
+    weights: FloatArray = attrs.field(converter=_floats, repr=_brief)
 
     def __attrs_post_init__(self) -> None:
         entries = len(self.classes)
@@ -119,8 +152,12 @@ class SparsePosteriors:
 
     @classmethod
     def from_labels(cls, labels: npt.ArrayLike, dim: int) -> Self:
-        """One class of weight 1 for each row; a negative label leaves its row without any."""
-        array = np.asarray(labels, dtype=np.int64).reshape(-1)
+        """One class of weight 1 for each row; a negative label leaves its row without any.
+
+        Raises:
+            ExampleError: the labels are not (rows,) integers below dim.
+        """
+        array = _labels(labels)
         known = array >= 0
         return cls(
             dim=dim,
@@ -166,8 +203,8 @@ class ExampleInput:
     """
 
     name: str
-    indexes: IndexArray = attrs.field(converter=_indexes)
-    values: FloatArray = attrs.field(converter=_matrix)
+    indexes: IndexArray = attrs.field(converter=_indexes, repr=_brief)
+    values: FloatArray = attrs.field(converter=_matrix, repr=_brief)
 
     def __attrs_post_init__(self) -> None:
         if len(self.indexes) != len(self.values):
@@ -181,8 +218,9 @@ class ExampleInput:
     ) -> Self:
         """The frames of sequences, each (frames, dim), the first of each at t_start."""
         arrays = [_matrix(sequence) for sequence in sequences]
+        values = _joined(name, arrays)
         indexes = _sequence_indexes(map(len, arrays), t_start, t_step)
-        return cls(name=name, indexes=indexes, values=np.concatenate(arrays))
+        return cls(name=name, indexes=indexes, values=values)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -200,7 +238,7 @@ class ExampleOutput:
     """
 
     name: str
-    indexes: IndexArray = attrs.field(converter=_indexes)
+    indexes: IndexArray = attrs.field(converter=_indexes, repr=_brief)
     supervision: Any
 
     def __attrs_post_init__(self) -> None:
@@ -220,10 +258,9 @@ class ExampleOutput:
     ) -> Self:
         """Targets for the frames of sequences, each (frames, dim), every t_step from t_start."""
         arrays = [_matrix(sequence) for sequence in sequences]
+        supervision = DenseTargets(values=_joined(name, arrays))
         indexes = _sequence_indexes(map(len, arrays), t_start, t_step)
-        return cls(
-            name=name, indexes=indexes, supervision=DenseTargets(values=np.concatenate(arrays))
-        )
+        return cls(name=name, indexes=indexes, supervision=supervision)
 
     @classmethod
     def from_labels(
@@ -236,9 +273,9 @@ class ExampleOutput:
         t_step: int = 1,
     ) -> Self:
         """A class for each frame of sequences, each (frames,) integers; negative: not known."""
-        labels = [np.asarray(sequence, dtype=np.int64) for sequence in sequences]
+        labels = [_labels(sequence) for sequence in sequences]
+        supervision = SparsePosteriors.from_labels(_joined(name, labels), dim)
         indexes = _sequence_indexes(map(len, labels), t_start, t_step)
-        supervision = SparsePosteriors.from_labels(np.concatenate(labels), dim)
         return cls(name=name, indexes=indexes, supervision=supervision)
 
 

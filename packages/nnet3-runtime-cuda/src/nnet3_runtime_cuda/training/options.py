@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import attrs
+import numpy as np
 from nnet3_compiler import CompilerOptions
 from nnet3_optimizer import OptimizeOptions
 
@@ -21,7 +22,7 @@ def _number(
         if value is None and default is None:
             return
         inside = (
-            isinstance(value, int | float)
+            isinstance(value, int | float | np.number)
             and least <= value <= most
             and (above is None or value < above)
         )

@@ -1,0 +1,88 @@
+"""The Python of the README runs as it is printed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from computations import request
+from nnet3_descriptors import parse_config, read_nnet, vectorize, write_nnet
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+CONFIG = """
+input-node name=input dim=4
+component name=affine type=NaturalGradientAffineComponent input-dim=8 output-dim=3
+component-node name=affine component=affine input=Append(Offset(input, -1), input)
+component name=softmax type=LogSoftmaxComponent dim=3
+component-node name=softmax component=softmax input=affine
+output-node name=output input=softmax
+"""
+
+WITH_IVECTOR = """
+input-node name=input dim=4
+input-node name=ivector dim=2
+component name=affine type=AffineComponent input-dim=6 output-dim=3
+component-node name=affine component=affine input=Append(input, ReplaceIndex(ivector, t, 0))
+output-node name=output input=affine
+"""
+
+
+def run(beginning: str, names: dict[str, Any]) -> None:
+    """Runs the block that begins with a line; what it assigns comes to the names."""
+    [block] = [block for block in BLOCKS if block.startswith(beginning)]
+    exec(block, names)  # noqa: S102  the package's own README
+
+
+def test_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model is loaded and computes, but for what the network at hand does not take."""
+    monkeypatch.chdir(tmp_path)
+    write_nnet(parse_config(WITH_IVECTOR, rng=np.random.default_rng(0)), "final.raw")
+    [block] = [block for block in BLOCKS if block.startswith("import nnet3_runtime_cuda\n")]
+    without, withs = block.splitlines()[-2:]
+    assert without.startswith("outputs = model.compute(features)")
+
+    names: dict[str, Any] = {"features": np.zeros((7, 4)), "ivector": np.ones(2)}
+    exec(block.replace(without, ""), names)  # noqa: S102  the package's own README
+
+    assert "ivector" in withs
+    assert names["outputs"].shape == (7, 3)
+
+
+def test_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data of one's own train a network, which is written and read back."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    batches = [
+        ([rng.normal(size=(11, 4)) for _ in range(3)], [rng.integers(3, size=10) for _ in range(3)])
+        for _ in range(2)
+    ]
+
+    names: dict[str, Any] = {"config": CONFIG, "batches": batches, "num_classes": 3}
+    run("from nnet3_descriptors import parse_config", names)
+
+    assert (names["left"], names["right"]) == (1, 0)
+    assert read_nnet("trained.raw") == names["trainer"].nnet
+    assert not np.array_equal(vectorize(names["trainer"].nnet), vectorize(names["nnet"]))
+
+
+def test_computations() -> None:
+    """A computation runs forward and backward; a request runs on several threads."""
+    nnet = parse_config(CONFIG, rng=np.random.default_rng(0))
+    wanted = request(range(-1, 5), range(5), sequences=2)
+    names: dict[str, Any] = {
+        "nnet": nnet,
+        "request": wanted,
+        "array": np.ones((12, 4)),
+        "derivative": np.ones((10, 3)),
+    }
+
+    run("from nnet3_optimizer import CachingCompiler", names)
+    assert names["outputs"].pop("output").shape == (10, 3)
+    assert names["derivatives"]["input"].shape == (12, 4)
+    run("from nnet3_runtime_cuda import ParallelComputer", names)
+    assert names["outputs"]["output"].shape == (10, 3)
