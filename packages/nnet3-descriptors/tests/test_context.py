@@ -76,6 +76,7 @@ def test_context(lines: list[str], expected: tuple[int, int]) -> None:
     [
         (["output-node name=other input=input"], 'with "input" and "output" only'),
         (["output-node name=output input=Offset(input, 0, 1)"], "no output can be computed"),
+        (["output-node name=output input=Round(input, 2001)"], "the same only every 2001 frames"),
         (
             [
                 "component-node name=a component=identity input=Sum(input, Offset(a, -1))",

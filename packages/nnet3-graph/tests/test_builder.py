@@ -147,6 +147,15 @@ class TestRequests:
         with pytest.raises(RuntimeError, match=r"call compute\(\) first"):
             builder.all_outputs_are_computable()
 
+    def test_refuses_a_descriptor_of_too_many_residues(self):
+        """A descriptor that repeats after billions of frames is refused by name."""
+        nnet = parse_config(
+            "input-node name=input dim=1\noutput-node name=output input=Round(input, 2147483647)"
+        )
+
+        with pytest.raises(RequestError, match=r"'Round\(input, 2147483647\)' is the same only"):
+            build_computation_graph(nnet, request({"input": (0, 5)}, {"output": (0, 5)}))
+
 
 class TestGraph:
     """What comes out."""

@@ -37,6 +37,8 @@ IVECTOR = "input-node name=input dim=1\ninput-node name=ivector dim=1"
         (network("Sum(input, ReplaceIndex(ivector, t, 0))", IVECTOR), (0, 0)),
         (network("Sum(input, Round(ivector, 10))", IVECTOR), (0, 0)),
         (network("Sum(Offset(input, -60), Offset(input, 100))"), (60, 100)),
+        (network("Sum(Round(input, 50), Offset(input, 1))"), (49, 1)),
+        (network("Sum(input, Round(ivector, 50))", IVECTOR), (0, 0)),
     ],
 )
 def test_context(nnet, context):

@@ -35,6 +35,8 @@ _OUTPUT: Final = "output"
 
 _WINDOWS: Final = (40, 80, 160, 320, 640)
 """Numbers of frames that are tried; the first that exceeds the context by enough will do."""
+_MAX_MODULUS: Final = 2000
+"""At how many positions of the window each is tried."""
 _MAX_ROUNDS: Final = 20
 """How often a cycle is followed in which no connection is under IfDefined(), as with Failover()."""
 
@@ -60,7 +62,8 @@ def compute_context(nnet: Nnet) -> tuple[int, int]:
         `nnet.modulus`.
 
     Raises:
-        NetworkError: The network is not simple, or no output can be computed from 640 frames.
+        NetworkError: The network is not simple, its modulus is above 2000, or no output can be
+            computed from 640 frames.
     """
     return context_from_windows(nnet, _computable_outputs)
 
@@ -89,6 +92,11 @@ def context_from_windows(
         raise NetworkError(
             'the context is defined for networks with "input" and "output" only, and maybe '
             f'"ivector"; this one has inputs {inputs}, outputs {outputs}'
+        )
+    if nnet.modulus > _MAX_MODULUS:
+        raise NetworkError(
+            f"the network is the same only every {nnet.modulus} frames, and the context is found "
+            f"for at most {_MAX_MODULUS} positions"
         )
     for window in _WINDOWS:
         edges = [_edges(computable) for computable in computable_outputs(nnet, window)]

@@ -13,6 +13,9 @@ from nnet3_graph.indexes import BoolArray
 from nnet3_graph.node_rules import node_rules
 from nnet3_graph.reach import find_reach
 
+_WINDOWS_AT_ONCE = 32
+"""Windows that share a search: the box that holds them all grows with the distance of the first."""
+
 
 def compute_context(nnet: Nnet) -> tuple[int, int]:
     """Returns the number of frames to the left and right of an output frame that it needs.
@@ -40,15 +43,23 @@ def _computable(nnet: Nnet, window: int) -> BoolArray:
     Returns:
         (modulus, window): row s is for the window that begins with frame s.
     """
+    firsts = range(0, nnet.modulus, _WINDOWS_AT_ONCE)
+    parts = (range(first, min(first + _WINDOWS_AT_ONCE, nnet.modulus)) for first in firsts)
+    return np.concatenate([_computable_from(nnet, window, starts) for starts in parts])
+
+
+def _computable_from(nnet: Nnet, window: int, first_frames: range) -> BoolArray:
+    """Returns the same for some windows, one lane each: (first frames, window)."""
     modulus = nnet.modulus
-    starts = np.arange(modulus, dtype=np.int32)
+    starts = np.array(first_frames, dtype=np.int32)
+    lanes = np.arange(len(starts), dtype=np.int32)
     rows = make_indexes(
-        np.repeat(starts, window), (starts[:, None] + np.arange(window, dtype=np.int32)).reshape(-1)
+        np.repeat(lanes, window), (starts[:, None] + np.arange(window, dtype=np.int32)).reshape(-1)
     )
     given = {nnet.node_index("input"): rows}
     if "ivector" in nnet.node_indexes:
         times = (starts[:, None] - modulus + np.arange(window + modulus)).reshape(-1)
-        given[nnet.node_index("ivector")] = make_indexes(np.repeat(starts, window + modulus), times)
+        given[nnet.node_index("ivector")] = make_indexes(np.repeat(lanes, window + modulus), times)
     output = nnet.node_index("output")
     reach = find_reach(node_rules(nnet), len(starts), given, {output: rows})
     return reach.layout.contains(reach.have[output], rows).reshape(len(starts), window)

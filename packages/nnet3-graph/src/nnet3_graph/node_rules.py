@@ -28,6 +28,7 @@ from nnet3_descriptors.nodes import (
 from nnet3_descriptors.remembering import remembered
 
 from nnet3_graph.component_rules import component_rule
+from nnet3_graph.errors import RequestError
 from nnet3_graph.node_order import node_groups
 from nnet3_graph.rules import (
     ALWAYS,
@@ -40,6 +41,9 @@ from nnet3_graph.rules import (
     Rule,
     Shift,
 )
+
+MAX_MODULUS = 100_000
+"""The largest modulus of a descriptor: each residue has a rule of its own."""
 
 
 @attrs.frozen(kw_only=True)
@@ -127,12 +131,19 @@ def forwarding_rule(leaf: ForwardingDescriptor, node_index: Mapping[str, int]) -
 
     For the values of t that are equal modulo its modulus, a forwarding descriptor adds an offset to
     t or sets it, and likewise for x. So it is enough to look at three rows for each residue.
+
+    Raises:
+        RequestError: there are more than `MAX_MODULUS` residues.
     """
     shift = leaf.shift()
     if shift is not None:
         name, t_offset, x_offset = shift
         return Shift(node_index[name], t_offset, x_offset)
     modulus = leaf.modulus
+    if modulus > MAX_MODULUS:
+        raise RequestError(
+            f"'{leaf}' is the same only every {modulus} frames, expected at most {MAX_MODULUS}"
+        )
     asked = np.zeros((3, modulus, 3), dtype=np.int32)
     asked[:, :, 1] = np.arange(modulus)
     asked[1, :, 1] += modulus
