@@ -7,8 +7,9 @@ import tracemalloc
 import numpy as np
 import pytest
 from computations import request, single
-from nnet3_compiler import compile_computation
+from nnet3_compiler import compile_computation, compile_looped
 from nnet3_descriptors import Nnet, parse_config, vectorize
+from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, RunError
 
@@ -32,6 +33,23 @@ component-node name=lstm component=lstm input=tdnn
 component-node name=last component=last input=lstm
 component-node name=softmax component=softmax input=last
 output-node name=output input=softmax
+"""
+
+RECURRENT = """
+input-node name=input dim=3
+component name=affine type=AffineComponent input-dim=7 output-dim=4
+component name=tanh type=TanhComponent dim=4 self-repair-scale=0
+component-node name=affine component=affine input=Append(input, IfDefined(Offset(tanh, -1)))
+component-node name=tanh component=tanh input=affine
+output-node name=output input=tanh
+"""
+
+SHARED = """
+input-node name=input dim=3
+component name=affine type=AffineComponent input-dim=3 output-dim=3
+component-node name=first component=affine input=input
+component-node name=second component=affine input=first
+output-node name=output input=second
 """
 
 
@@ -83,6 +101,45 @@ def test_bad_output_derivative() -> None:
 
     with pytest.raises(RunError, match=r"output derivative 'output'.*\(8, 3\).*\(8, 4\)"):
         computer.backward({"output": random(ROWS, 4)})
+
+
+def test_refused_chunks_can_be_given_again() -> None:
+    """A chunk that a looped computation refuses does not count: the next one is what it wanted."""
+    nnet = parse_config(RECURRENT, rng=np.random.default_rng(0))
+    requests = [
+        ComputationRequest(
+            inputs=(IoSpecification.from_range("input", start, start + 6),),
+            outputs=(IoSpecification.from_range("output", start, start + 6),),
+        )
+        for start in (0, 6, 12)
+    ]
+    computation = compile_looped(nnet, requests)
+    careful, careless = (NnetComputer(nnet, computation) for _ in range(2))
+
+    for chunk in np.split(random(36, 3), 6):
+        with pytest.raises(RunError, match="expected the shape"):
+            careless.forward({"input": chunk[1:]})
+        np.testing.assert_array_equal(
+            careless.forward({"input": chunk})["output"],
+            careful.forward({"input": chunk})["output"],
+        )
+
+
+def test_refused_derivatives_change_nothing() -> None:
+    """The gradient of before stays, and the derivative can be given again."""
+    nnet = parse_config(SHARED, rng=np.random.default_rng(0))
+    computer = NnetComputer(nnet, compile_computation(nnet, request(TIMES, TIMES)))
+    computer.forward({"input": random(ROWS, 3)})
+    computer.backward({"output": random(ROWS, 3)})
+    expected = vectorize(computer.gradient)
+    computer.forward({"input": random(ROWS, 3)})
+
+    with pytest.raises(RunError, match="output derivative 'output' is missing"):
+        computer.backward({})
+
+    np.testing.assert_array_equal(vectorize(computer.gradient), expected)
+    computer.backward({"output": random(ROWS, 3)})
+    np.testing.assert_array_equal(vectorize(computer.gradient), expected)
 
 
 def test_sums_that_overflow_are_no_error() -> None:

@@ -365,6 +365,26 @@ class TestSeveralThreads:
             np.testing.assert_array_equal(one, many)
 
 
+def test_interrupted_computers_are_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is broken off leaves nothing to the next one."""
+    model = Model(network(TDNN))
+    computers: list[NnetComputer] = []
+    forward = NnetComputer.forward
+
+    def interrupted_once(computer: NnetComputer, inputs: Mapping[str, np.ndarray]) -> object:
+        computers.append(computer)
+        if len(computers) == 1:
+            raise KeyboardInterrupt
+        return forward(computer, inputs)
+
+    monkeypatch.setattr(NnetComputer, "forward", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        model.compute(frames(9))
+
+    np.testing.assert_array_equal(model.compute(frames(9)), Model(network(TDNN)).compute(frames(9)))
+    assert computers[1] is not computers[0]
+
+
 def test_repr() -> None:
     """A model says what it takes and gives."""
     assert repr(Model(network(TDNN))) == "<Model: 4 -> 3 columns, context 2 + 4 frames>"

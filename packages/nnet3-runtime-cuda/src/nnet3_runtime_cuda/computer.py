@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -80,9 +81,13 @@ class NnetComputer:
             RunError: an input is missing, unknown, of another shape, or not finite (of which the
                 values of arrays on a device are not examined).
         """
-        outputs = self._run(self._take_segment(), inputs, "input")
+        forward = self._program.forward
+        if self._next == len(forward):
+            self._next = self._program.loop_to or 0
+        arrays = self._checked(forward[self._next], inputs, "input")
+        outputs = self._run_next(arrays)
         while self._has_silent_segment():
-            self._run(self._take_segment(), {}, "input")
+            self._run_next([])
         self._ran_forward = True
         return outputs
 
@@ -105,9 +110,10 @@ class NnetComputer:
             raise RunError("the computation was compiled without a backward pass")
         if not self._ran_forward:
             raise RunError("backward() needs a forward() before it, one for each")
+        arrays = self._checked(segment, output_derivatives, "output derivative")
         if self._program.updated:
             self.device_nnet.clear_direction(kept=self._program.replaced)
-        derivatives = self._run(segment, output_derivatives, "output derivative")
+        derivatives = self._run(segment, arrays)
         self._ran_forward = False
         return derivatives
 
@@ -133,13 +139,11 @@ class NnetComputer:
 
     # ---- segments ----
 
-    def _take_segment(self) -> Segment:
-        """The next forward segment; the first one again after the last, but in a loop."""
-        forward = self._program.forward
-        if self._next == len(forward):
-            self._next = self._program.loop_to or 0
+    def _run_next(self, arrays: Sequence[Any]) -> dict[str, FloatArray]:
+        """Runs the next forward segment."""
+        outputs = self._run(self._program.forward[self._next], arrays)
         self._next += 1
-        return forward[self._next - 1]
+        return outputs
 
     def _has_silent_segment(self) -> bool:
         """Whether the next segment takes and gives nothing, and so belongs to the one before."""
@@ -148,12 +152,15 @@ class NnetComputer:
             return False
         return not forward[self._next].inputs and not forward[self._next].outputs
 
-    def _run(
+    def _checked(
         self, segment: Segment, given: Mapping[str, npt.ArrayLike], what: str
-    ) -> dict[str, FloatArray]:
-        transfer = self._program.transfer
+    ) -> list[Any]:
+        """What a segment is given, as arrays; what is refused changes nothing."""
         shapes = {port.node: port.view.shape for port in segment.inputs}
-        arrays = checked_arrays(shapes, given, what, transfer.taken)
+        return checked_arrays(shapes, given, what, self._program.transfer.taken)
+
+    def _run(self, segment: Segment, arrays: Sequence[Any]) -> dict[str, FloatArray]:
+        transfer = self._program.transfer
         for port, array in zip(segment.inputs, arrays, strict=True):
             transfer.put(array, port.view)
         with running():

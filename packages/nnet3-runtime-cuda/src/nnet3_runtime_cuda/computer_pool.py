@@ -66,14 +66,14 @@ class ComputerPool:
             # How parameters are laid out depends on the number of threads.
             if computer is None:
                 computer = self._computer(request, is_alone=is_alone)
-            try:
-                return computer.forward(inputs)
-            finally:
-                with self._lock:
-                    self._idle.setdefault(kind, []).append(computer)
-                    self._idle.move_to_end(kind)
-                    if len(self._idle) > self._capacity:
-                        self._idle.popitem(last=False)
+            outputs = computer.forward(inputs)
+        # One that was interrupted is not used again: it may be anywhere in its program.
+        with self._lock:
+            self._idle.setdefault(kind, []).append(computer)
+            self._idle.move_to_end(kind)
+            if len(self._idle) > self._capacity:
+                self._idle.popitem(last=False)
+        return outputs
 
     def _computer(self, request: ComputationRequest, *, is_alone: bool) -> NnetComputer:
         start = time.perf_counter()

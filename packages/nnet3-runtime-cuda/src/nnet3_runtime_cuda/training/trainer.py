@@ -64,7 +64,7 @@ class Trainer:
             nnet = set_learning_rate(nnet, self.options.learning_rate)
         if self.options.zero_component_stats:
             nnet = zero_component_stats(nnet)
-        self.objective: ObjectiveFunction = objective or NodeObjectives(nnet)
+        self.objective = NodeObjectives(nnet) if objective is None else objective
         self.num_minibatches = 0
         self.objectives: dict[str, ObjectiveSum] = {}
         self.num_limited: Counter[str] = Counter()
