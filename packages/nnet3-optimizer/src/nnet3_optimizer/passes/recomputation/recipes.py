@@ -7,7 +7,6 @@ from typing import NamedTuple, TypeVar
 
 import attrs
 import numpy as np
-from nnet3_compiler.arrays import expand_ranges
 from nnet3_compiler.commands import (
     AddRows,
     CopyRows,
@@ -38,6 +37,14 @@ from nnet3_optimizer.analysis.variables import (
 )
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.operands import columns
+from nnet3_optimizer.passes.recomputation.row_mappings import (
+    NO_ROW,
+    Rows,
+    as_array,
+    count_up,
+    inverted,
+    members,
+)
 from nnet3_optimizer.program import Program
 
 _COPIES = CommandKinds.of(MatrixCopy, CopyRows, CopyRowsMulti, SetConst)
@@ -55,11 +62,9 @@ _OUTPUT, _INPUT, _INDEXES = range(FIRST_OPERAND_COLUMN, FIRST_OPERAND_COLUMN + 3
 _ONE = alpha_bits(1.0)
 _PROPAGATE, _OF_PROPAGATE = columns(Propagate), ("component", "input", "output")
 NOTHING = 0
-NO_ROW = -1
 
 
 _Value = TypeVar("_Value")
-_Rows = Ids | Table | range
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -304,15 +309,15 @@ class RecipeBook:
                 continue
             from_rows = self._rows_copied(commands[there], given[there], counts)
             if lost is not None:
-                from_rows = np.where(lost, NO_ROW, _array(from_rows))
-            there_rows = _members(output[there, ROW_OFFSET], counts)
-            rows = _inverted(from_rows, there_rows, num_rows)
+                from_rows = np.where(lost, NO_ROW, as_array(from_rows))
+            there_rows = members(output[there, ROW_OFFSET], counts)
+            rows = inverted(from_rows, there_rows, num_rows)
             if rows is not None:
                 step = self._gather(matrix, source, column, rows)
                 return self._recipe(matrix, np.array([step], np.int32), {source})
         return None
 
-    def _rows_copied(self, commands: Ids, given: Table, counts: Ids) -> _Rows:
+    def _rows_copied(self, commands: Ids, given: Table, counts: Ids) -> Rows:
         """Which rows of a matrix commands copy, or NO_ROW, one command after the other.
 
         Args:
@@ -322,7 +327,7 @@ class RecipeBook:
         """
         table = self.program.table[commands]
         if (table[:, OPCODE_COLUMN] == MatrixCopy.OPCODE).all():
-            return _members(given[:, ROW_OFFSET], counts)
+            return members(given[:, ROW_OFFSET], counts)
         rows = []
         for row, first, count in zip(
             table.tolist(), given[:, ROW_OFFSET].tolist(), counts.tolist(), strict=True
@@ -334,12 +339,12 @@ class RecipeBook:
                 rows.append(np.arange(first, first + count, dtype=np.int32))
         return np.concatenate(rows)
 
-    def _gather(self, matrix: int, source: int, column: int, rows: _Rows) -> list[int]:
+    def _gather(self, matrix: int, source: int, column: int, rows: Rows) -> list[int]:
         """The command that copies these rows of a matrix, from a column on, to another matrix."""
         cols = int(self.program.matrices[matrix, 1])
         whole = int(self.program.layout.whole_submatrix[matrix])
         given = [source, int(rows[0]), len(rows), column, cols]
-        if isinstance(rows, range) or _count_up(rows):
+        if isinstance(rows, range) or count_up(rows):
             return _copy_of(whole, int(self.edit.submatrices(np.array([given]))[0]))
         given[ROW_OFFSET], given[NUM_ROWS] = 0, int(self.program.matrices[source, 0])
         row = _copy_of(whole, int(self.edit.submatrices(np.array([given]))[0]))
@@ -391,34 +396,6 @@ class RecipeBook:
         component, given, output = (row[_PROPAGATE[name]] for name in _OF_PROPAGATE)
         is_noop = self.program.nnet.components[component].type == "NoOpComponent"
         return is_noop and self.uses.parts[given] == self.uses.parts[output]
-
-
-def _inverted(given: _Rows, taken: _Rows, count: int) -> _Rows | None:
-    """Returns which of some rows, `taken`, each of so many other rows, `given`, goes to.
-
-    It is None if one goes nowhere. What comes from NO_ROW does not count.
-    """
-    if isinstance(given, range) and given == range(count):
-        return taken
-    rows = np.full(count + 1, NO_ROW, np.int32)  # what comes from no row goes to the end
-    rows[_array(given)] = _array(taken)
-    return rows[:-1] if rows[:-1].min(initial=0) >= 0 else None
-
-
-def _array(rows: _Rows) -> Ids | Table:
-    return np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
-
-
-def _count_up(rows: Ids | Table) -> bool:
-    """Whether rows follow one another."""
-    return int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((rows[1:] > rows[:-1]).all())
-
-
-def _members(begin: Table, count: Ids) -> _Rows:
-    """Returns the members of ranges, one range after another."""
-    if (begin[1:] == begin[:-1] + count[:-1]).all():
-        return range(int(begin[0]), int(begin[-1] + count[-1]))
-    return expand_ranges(begin.astype(np.int64), count)
 
 
 def _by_key(keys: Ids, values: Iterable[_Value]) -> dict[int, list[_Value]]:
