@@ -34,6 +34,28 @@ def test_products(rows: int, inner: int, columns: int, form: str, seed: int) -> 
     np.testing.assert_allclose(out, before + x @ matrix, rtol=0, atol=1e-3)
 
 
+@given(
+    inner=st.sampled_from([1, 7, MOST_INNER + 1]),
+    columns=st.integers(1, 5 * WIDTH),
+    step=st.integers(1, 3),
+)
+def test_copies(inner: int, columns: int, step: int) -> None:
+    """A matrix is copied to panels within memory at once, or some panels at a time."""
+    matrix = np.arange(inner * columns, dtype=np.float32).reshape(inner, columns)
+    memory = np.zeros((2, matrix.size), np.float32)
+    whole, pieces = (Panels.within(row, matrix.shape) for row in memory)
+    tape = Tape()
+
+    whole.record_copy(tape, matrix)
+    for start in range(0, columns, step * WIDTH):
+        pieces.record_copy(tape, matrix[:, start : start + step * WIDTH], start)
+    tape.run()
+
+    expected = [stack for _, parts in Panels.of(matrix).groups for _, stack in parts]
+    np.testing.assert_array_equal(memory[0], np.concatenate([s.ravel() for s in expected]))
+    np.testing.assert_array_equal(memory[1], memory[0])
+
+
 def test_products_are_small() -> None:
     """No product of a stack is larger than the library's functions for small products take."""
     matrix = np.ones((3 * MOST_INNER, 200), np.float32)

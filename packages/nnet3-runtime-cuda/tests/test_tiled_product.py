@@ -94,6 +94,7 @@ def always_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
         ("MOST_ROWS", 1),
         ("FEWEST_COLUMNS", 1),
         ("PART_COLUMNS", 3),
+        ("CHANGING_PART_COLUMNS", 3),
         ("BLOCK_ROWS", 8),
     ):
         monkeypatch.setattr(tiled_product, name, value)

@@ -69,17 +69,52 @@ class Panels:
     @classmethod
     def of(cls, matrix: Array) -> Panels:
         """Copies a (inner, columns) matrix."""
-        inner, columns = matrix.shape
+        panels = cls.within(np.empty(matrix.size, matrix.dtype), matrix.shape)
+        for source, stack in panels._pairs(matrix):
+            stack[:] = source
+            stack.flags.writeable = False
+        return panels
+
+    @classmethod
+    def within(cls, memory: Array, shape: tuple[int, int]) -> Panels:
+        """Panels for a matrix of this shape, which `record_copy` sets, in (inner * columns,)."""
+        inner, columns = shape
         whole = columns - columns % WIDTH
-        groups = []
+        groups, place = [], 0
         for start, end, width in ((0, whole, WIDTH), (whole, columns, columns % WIDTH)):
-            if start < end:
-                parts = tuple(
-                    (terms, _stack(matrix[terms, start:end], width))
-                    for terms in _even_slices(inner, MOST_INNER)
-                )
-                groups.append((start, parts))
+            parts = []
+            for terms in _even_slices(inner, MOST_INNER) if start < end else ():
+                size = (terms.stop - terms.start) * (end - start)
+                stack = memory[place : place + size].reshape(-1, terms.stop - terms.start, width)
+                parts.append((terms, stack))
+                place += size
+            if parts:
+                groups.append((start, tuple(parts)))
         return cls(tuple(groups))
+
+    def _pairs(self, matrix: Array, start: int = 0) -> Iterator[tuple[Array, Array]]:
+        """Columns of a matrix as stacks, and the stacks that hold them, from a column on."""
+        for first, parts in self.groups:
+            for terms, stack in parts:
+                count, inner, width = stack.shape
+                ends = start - first, start + matrix.shape[1] - first
+                begin, end = (min(max(column // width, 0), count) for column in ends)
+                if begin == end:
+                    continue
+                place = first - start + begin * width
+                source = matrix[terms, place : place + (end - begin) * width]
+                yield source.reshape(inner, -1, width).transpose(1, 0, 2), stack[begin:end]
+
+    def record_copy(self, tape: Tape, matrix: Array, start: int = 0) -> None:
+        """Records that panels within memory become those of a matrix, from a column on.
+
+        Args:
+            tape: Records the copies.
+            matrix: (inner, columns from start on): all, or as many as whole panels have.
+            start: A multiple of WIDTH.
+        """
+        for source, stack in self._pairs(matrix, start):
+            tape.copy(source, stack)
 
     def record(
         self, tape: Tape, x: Array, out: Array, *, add: bool = False, plus: Array | None = None
@@ -107,13 +142,6 @@ class Panels:
                     tape.add(product, into, product)
             if plus is not None:
                 tape.add(plus[:, columns], product, target)
-
-
-def _stack(matrix: Array, width: int) -> Array:
-    """Copies a (inner, columns) matrix to (panels, inner, width)."""
-    panels = np.array(matrix.reshape(len(matrix), -1, width).transpose(1, 0, 2), order="C")
-    panels.flags.writeable = False
-    return panels
 
 
 def _even_slices(size: int, most: int) -> Iterator[slice]:

@@ -28,10 +28,18 @@ from ..tape import Array, Call, Tape
 from .affine_gradient import Product, ProductMaker
 from .base import ComponentStore
 from .parameter_products import gains_by_panels
+from .tile_factors import Part, TileFactors
 from .time_tiles import TileBlock, TimeTiles, are_wanted
 
 PART_COLUMNS = 768
 """So many columns of the wider side are computed with at a time."""
+
+MOST_CHANGING_TAPS = 2
+"""With more taps, panels of parameters that may change are not worth the memory of all taps."""
+
+CHANGING_PART_COLUMNS = 384
+"""The same with parameters that may change, in panels: their factors take scratch memory, and
+products are to sum up no more terms at a time than the library's, as longer sums round more."""
 
 BLOCK_ROWS = 288
 """So many rows of each product: with fewer, products are slower, with more, transforms are."""
@@ -59,23 +67,6 @@ products run on several threads, to which those of tiles leave too little."""
 
 MOST_ROWS = 1024
 """Nor are those with fewer rows if both is so."""
-
-
-@attrs.frozen(kw_only=True)
-class _Part:
-    """Columns that are computed with at a time.
-
-    Attributes:
-        number: Counts parts.
-        inputs, outputs: Of one of the taps' parameters; all of them on one of the two sides.
-        is_first, is_last: Whether there is no part before or after.
-    """
-
-    number: int
-    inputs: slice
-    outputs: slice
-    is_first: bool
-    is_last: bool
 
 
 @attrs.frozen(kw_only=True)
@@ -110,19 +101,20 @@ class TiledProduct:
             store: Keeps the factors of fixed parameters.
             linear: (output_dim, taps * input_dim), A; perhaps some columns of a larger matrix.
             tiles: The rows.
-            in_panels: Whether parameters, which are fixed, are laid out in panels.
+            in_panels: Whether parameters are laid out in panels.
         """
-        self._store, self._linear, self._tiles = store, linear, tiles
-        self._in_panels = in_panels
-        shape = self._by_tap(linear).shape
-        self._output_dim, self._input_dim = shape[0], shape[2]
+        self._linear, self._tiles = linear, tiles
+        self._output_dim = len(linear)
+        self._input_dim = linear.shape[1] // tiles.taps.shape[1]
         self._is_wide_input = self._input_dim > self._output_dim
-        wide = max(self._input_dim, self._output_dim)
-        is_whole = in_panels and wide < ABOUT_AS_WIDE * min(self._input_dim, self._output_dim)
-        columns = even_parts(wide, 1 if is_whole else -(-wide // PART_COLUMNS))
-        everything = slice(0, min(self._input_dim, self._output_dim))
+        narrow, wide = sorted((self._input_dim, self._output_dim))
+        is_whole = in_panels and store.is_fixed and wide < ABOUT_AS_WIDE * narrow
+        is_changing = in_panels and not store.is_fixed
+        most_columns = CHANGING_PART_COLUMNS if is_changing else PART_COLUMNS
+        columns = even_parts(wide, 1 if is_whole else -(-wide // most_columns))
+        everything = slice(0, narrow)
         self._parts = [
-            _Part(
+            Part(
                 number=number,
                 inputs=part if self._is_wide_input else everything,
                 outputs=everything if self._is_wide_input else part,
@@ -131,6 +123,7 @@ class TiledProduct:
             )
             for number, part in enumerate(columns)
         ]
+        self._factors = TileFactors(store, linear, tiles.taps, self._parts, in_panels=in_panels)
         most_rows = self._whole_block_rows() if is_whole else BLOCK_ROWS
         # The last block may have a tile more.
         blocks = tiles.blocks(most_rows - tiles.distance if is_whole else most_rows)
@@ -173,7 +166,8 @@ class TiledProduct:
             return None
         tiles = TimeTiles.at(offsets, rows, store.dtype, is_precise=is_precise)
         # Panels serve any number of rows, as parts of so few lie in the cache.
-        in_panels = store.is_fixed and gains_by_panels(tape, ROWS[-1])
+        in_panels = gains_by_panels(tape, ROWS[-1])
+        in_panels &= store.is_fixed or len(offsets) <= MOST_CHANGING_TAPS
         return None if tiles is None else cls(store, linear, tiles, in_panels=in_panels)
 
     def _whole_block_rows(self) -> int:
@@ -199,7 +193,7 @@ class TiledProduct:
         tiles, is_narrow = self._tiles, not self._is_wide_input
         with tape.passing():
             inputs, outputs = self._memories(tape)
-            factors_of = self._forward_factors(tape)
+            factors_of = self._factors.forward(tape)
             for part in self._parts:
                 factors = factors_of(part)
                 for place in self._places:
@@ -245,13 +239,13 @@ class TiledProduct:
         tiles, is_narrow = self._tiles, not self._is_wide_input
         with tape.passing():
             inputs, derivatives = self._memories(tape)
-            memory = self._factor_memory(tape, self._num_sums)
+            factors_of = self._factors.backward(tape)
             rows = max(self._places, key=lambda place: place.block.rows)
-            columns = max(self._parts, key=lambda part: math.prod(self._shape(part, 1))).inputs
+            columns = max(self._parts, key=lambda part: math.prod(part.shape)).inputs
             sums = tiles.sum_memory(tape, inputs(rows, columns), add=add)
             tiles.begin_input_derivatives(tape, dx, add=add)
             for part in self._parts:
-                factors = self._factors(tape, part, memory)
+                factors = factors_of(part)
                 # The last block first: see `TimeTiles.record_input_derivatives`.
                 for place in self._places[::-1]:
                     dys, dxs = derivatives(place, part.outputs), inputs(place, part.inputs)
@@ -260,7 +254,7 @@ class TiledProduct:
                         tiles.record_output_derivatives(tape, place.block, source, dys)
                     is_sum = is_narrow and not part.is_first
                     for frame, factor, product in zip(dys, factors, dxs, strict=True):
-                        tape.matmul(frame, factor, product, add=is_sum)
+                        _record_product(tape, frame, factor, product, add=is_sum)
                     if not is_narrow or part.is_last:
                         tiles.record_input_derivatives(
                             tape, place.block, dxs[:, None], sums, dx[:, part.inputs], add=add
@@ -273,18 +267,19 @@ class TiledProduct:
             parts = self._record_gradients(tape, x, dy)
             taps = self._tiles.taps.T
             # For what is to be added, as a run allocates nothing.
-            memory = self._factor_memory(tape, len(taps))
+            memory = self._factors.memory(tape, len(taps))
 
             def compute(_: Array, out: Array, *, alpha: float, beta: float) -> None:
                 matrix = (alpha * taps).astype(taps.dtype)
                 for part, calls, products in parts:
                     for call in calls:
                         call()
-                    total = self._by_tap(out)[part.outputs, :, part.inputs]
+                    total = self._factors.by_tap(out)[part.outputs, :, part.inputs]
                     if beta == 0.0:
                         np.matmul(matrix, products, total)
                     else:
-                        term = self._of_part(memory, part, len(taps)).reshape(total.shape)
+                        term = self._factors.of_part(memory, part, len(taps))
+                        term = term.reshape(total.shape)
                         np.matmul(matrix, products, term)
                         np.multiply(total, beta, total)
                         np.add(total, term, total)
@@ -295,7 +290,7 @@ class TiledProduct:
 
     def _record_gradients(
         self, tape: Tape, x: Array, dy: Array
-    ) -> list[tuple[_Part, list[Call], Array]]:
+    ) -> list[tuple[Part, list[Call], Array]]:
         """Records, apart from the tape, what computes the gradients of the factors.
 
         Args:
@@ -309,10 +304,10 @@ class TiledProduct:
         """
         tiles, is_wide_input = self._tiles, self._is_wide_input
         inputs, derivatives = self._memories(tape)
-        memory = self._factor_memory(tape, tiles.num_products)
+        memory = self._factors.memory(tape, tiles.num_products)
         parts = []
         for part in self._parts:
-            gradients = self._of_part(memory, part, tiles.num_products)
+            gradients = self._factors.of_part(memory, part, tiles.num_products)
             with tape.apart() as calls:
                 for place in self._places:
                     dys, xs = derivatives(place, part.outputs), inputs(place, part.inputs)
@@ -353,64 +348,15 @@ class TiledProduct:
         memory = tape.scratch(count, rows, width)
         return lambda place, part: memory[:, : place.block.rows, : part.stop - part.start]
 
-    # ---- parameters ----
-
-    def _by_tap(self, matrix: Array) -> Array:
-        """(output_dim, taps * input_dim) as (output_dim, taps, input_dim): a view."""
-        return matrix.reshape(len(matrix), self._tiles.taps.shape[1], -1)
-
-    def _factor_memory(self, tape: Tape, count: int) -> Array:
-        """Scratch memory for so many factors of products of any part."""
-        return tape.scratch(max(math.prod(self._shape(part, count)) for part in self._parts))
-
-    def _of_part(self, memory: Array, part: _Part, count: int) -> Array:
-        """Some of that memory: (factors, outputs, inputs) of the part."""
-        shape = self._shape(part, count)
-        return memory[: math.prod(shape)].reshape(shape)
-
-    @staticmethod
-    def _shape(part: _Part, count: int) -> tuple[int, int, int]:
-        outputs, inputs = (span.stop - span.start for span in (part.outputs, part.inputs))
-        return count, outputs, inputs
-
-    def _factors(self, tape: Tape, part: _Part, memory: Array) -> list[Array]:
-        """Records G w, the factors of the products, each (outputs, inputs).
-
-        The first and the last one are parameters as they are.
-        """
-        of_taps = self._by_tap(self._linear)[part.outputs, :, part.inputs]
-        factors = self._of_part(memory, part, self._num_sums)
-        tape.small_products(self._tiles.taps[1:-1], of_taps, factors.transpose(1, 0, 2))
-        return [of_taps[:, 0], *factors, of_taps[:, -1]]
-
-    @property
-    def _num_sums(self) -> int:
-        """How many factors are not parameters as they are."""
-        return self._tiles.num_products - 2
-
-    def _forward_factors(self, tape: Tape) -> Callable[[_Part], Sequence[Array | Panels]]:
-        """Gives the factors for a part, each (inputs, outputs), and records what makes them."""
-        if not self._store.is_fixed:
-            memory = self._factor_memory(tape, self._num_sums)
-            return lambda part: [factor.T for factor in self._factors(tape, part, memory)]
-        form = Panels.of if self._in_panels else np.ascontiguousarray
-
-        def make() -> list[list[Array | Panels]]:
-            own = Tape(dtype=tape.dtype)
-            groups = [
-                self._factors(own, part, self._factor_memory(own, self._num_sums))
-                for part in self._parts
-            ]
-            own.run()
-            return [[form(factor.T) for factor in group] for group in groups]
-
-        key = self._tiles.num_products, self._tiles.taps.shape[1], form
-        kept = self._store.kept(self._linear, key, make)
-        return lambda part: kept[part.number]
-
 
 def _record_product(
-    tape: Tape, x: Array, factor: Array | Panels, y: Array, *, add: bool, plus: Array | None
+    tape: Tape,
+    x: Array,
+    factor: Array | Panels,
+    y: Array,
+    *,
+    add: bool,
+    plus: Array | None = None,
 ) -> None:
     """Records y (+)= x times the factor, or y = plus + that; plus: (1, columns)."""
     with tape.passing():

@@ -1,0 +1,177 @@
+"""The factors of products by tiles: sums of the parameters of the taps, laid out for products.
+
+G w, with the matrix G of `MinimalFiltering`: the first and the last factor are parameters of a tap.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+import attrs
+import numpy as np
+
+from ..panels import WIDTH, Panels
+from ..tape import Array, Tape
+from .base import ComponentStore
+
+PADDING = 16
+"""Rows that are read across lie so many elements farther apart: in no one set of the cache."""
+
+TRANSPOSED_ELEMENTS = 1 << 16
+"""About so many elements are transposed at a time, 256 KiB, to stay in the cache."""
+
+
+@attrs.frozen(kw_only=True)
+class Part:
+    """Columns that are computed with at a time.
+
+    Attributes:
+        number: Counts parts.
+        inputs, outputs: Of one of the taps' parameters; all of them on one of the two sides.
+        is_first, is_last: Whether there is no part before or after.
+    """
+
+    number: int
+    inputs: slice
+    outputs: slice
+    is_first: bool
+    is_last: bool
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Outputs and inputs."""
+        return self.outputs.stop - self.outputs.start, self.inputs.stop - self.inputs.start
+
+
+FactorsOf = Callable[[Part], Sequence[Array | Panels]]
+"""Gives the factors for a part, and records what makes them."""
+
+
+class TileFactors:
+    """The factors for parameters A = [A_0 A_1 ...], (output_dim, taps * input_dim)."""
+
+    def __init__(
+        self,
+        store: ComponentStore,
+        linear: Array,
+        taps: Array,
+        parts: Sequence[Part],
+        *,
+        in_panels: bool,
+    ) -> None:
+        """Prepares for some parts.
+
+        Args:
+            store: Keeps the factors of fixed parameters.
+            linear: A; perhaps some columns of a larger matrix.
+            taps: G, (products, taps).
+            parts: All parts.
+            in_panels: Whether they are laid out in panels.
+        """
+        self._store, self._linear, self._taps, self._parts = store, linear, taps, parts
+        self._in_panels = in_panels
+
+    def by_tap(self, matrix: Array) -> Array:
+        """(output_dim, taps * input_dim) as (output_dim, taps, input_dim): a view."""
+        return matrix.reshape(len(matrix), self._taps.shape[1], -1)
+
+    def memory(self, tape: Tape, count: int, *, more: int = 0) -> Array:
+        """Scratch memory for so many factors of any part, and for some elements more."""
+        return tape.scratch(count * max(math.prod(part.shape) for part in self._parts) + more)
+
+    def of_part(self, memory: Array, part: Part, count: int) -> Array:
+        """Some of that memory: (factors, outputs, inputs) of the part."""
+        return memory[: count * math.prod(part.shape)].reshape(count, *part.shape)
+
+    def forward(self, tape: Tape) -> FactorsOf:
+        """Factors for x A^T, each (inputs, outputs)."""
+        if self._store.is_fixed:
+            kept = self._fixed(tape)
+            return lambda part: kept[part.number]
+        return self._changing(tape, transposed=True)
+
+    def backward(self, tape: Tape) -> FactorsOf:
+        """Factors for dy A, each (outputs, inputs)."""
+        return self._changing(tape, transposed=False)
+
+    def _fixed(self, tape: Tape) -> list[list[Array | Panels]]:
+        form = Panels.of if self._in_panels else np.ascontiguousarray
+
+        def make() -> list[list[Array | Panels]]:
+            own = Tape(dtype=tape.dtype)
+            memories = [self.memory(own, self._num_sums) for _ in self._parts]
+            groups = [
+                self._whole(own, part, memory)
+                for part, memory in zip(self._parts, memories, strict=True)
+            ]
+            own.run()
+            return [[form(factor.T) for factor in group] for group in groups]
+
+        key = *self._taps.shape, form
+        kept: list[list[Array | Panels]] = self._store.kept(self._linear, key, make)
+        return kept
+
+    def _changing(self, tape: Tape, *, transposed: bool) -> FactorsOf:
+        if self._in_panels:
+            rows, columns = self._transposed_shape if transposed else (0, 0)
+            # As much for all layers, if they do with that: so they share memory.
+            more = max(rows * columns, TRANSPOSED_ELEMENTS)
+            memory = self.memory(tape, self._num_sums + self._taps.shape[1], more=more)
+            spread = memory[len(memory) - rows * columns :].reshape(rows, columns)
+            return lambda part: self._panels(tape, part, memory, spread)
+        memory = self.memory(tape, self._num_sums)
+
+        def whole(part: Part) -> list[Array]:
+            factors = self._whole(tape, part, memory)
+            return [factor.T for factor in factors] if transposed else factors
+
+        return whole
+
+    def _whole(self, tape: Tape, part: Part, memory: Array) -> list[Array]:
+        """Records G w, each (outputs, inputs): parameters where they are, and sums."""
+        of_taps = self._of_taps(part)
+        sums = self.of_part(memory, part, self._num_sums)
+        tape.small_products(self._taps[1:-1], of_taps, sums.transpose(1, 0, 2))
+        return [of_taps[:, 0], *sums, of_taps[:, -1]]
+
+    @property
+    def _transposed_shape(self) -> tuple[int, int]:
+        """Rows and columns of memory for parameters that are to be transposed."""
+        columns = max(part.shape[1] for part in self._parts) + PADDING
+        return max(TRANSPOSED_ELEMENTS // (columns * WIDTH), 1) * WIDTH, columns
+
+    def _panels(self, tape: Tape, part: Part, memory: Array, spread: Array) -> Sequence[Panels]:
+        """Records G w in panels: copies of parameters, and sums of the panels.
+
+        Args:
+            tape: Records the arithmetic.
+            part: The columns.
+            memory: For all taps and sums.
+            spread: `_transposed_shape`; empty if factors are to be (outputs, inputs).
+        """
+        count, of_taps = self._taps.shape[1], self._of_taps(part)
+        rows = self.of_part(memory, part, count + self._num_sums).reshape(-1, math.prod(part.shape))
+        outputs, inputs = part.shape
+        if not len(spread):
+            panels = [Panels.within(row, (outputs, inputs)) for row in rows]
+            for tap in range(count):
+                panels[tap].record_copy(tape, of_taps[:, tap])
+        else:
+            panels = [Panels.within(row, (inputs, outputs)) for row in rows]
+            for tap, start in itertools.product(range(count), range(0, outputs, len(spread))):
+                source = of_taps[start : start + len(spread), tap]
+                copy = spread[: len(source), :inputs]
+                tape.copy(source, copy)
+                panels[tap].record_copy(tape, copy.T, start)
+        tape.small_products(self._taps[1:-1], rows[:count], rows[count:])
+        return [panels[0], *panels[count:], panels[count - 1]]
+
+    def _of_taps(self, part: Part) -> Array:
+        return self.by_tap(self._linear)[part.outputs, :, part.inputs]
+
+    @property
+    def _num_sums(self) -> int:
+        """How many factors are not parameters as they are."""
+        return len(self._taps) - 2
