@@ -15,9 +15,10 @@ from nnet3_runtime_cuda.tape import Tape
     inner=st.sampled_from([1, 7, 512, MOST_INNER, MOST_INNER + 1, 3 * MOST_INNER]),
     columns=st.sampled_from([1, WIDTH - 1, WIDTH, 2 * WIDTH + 5]),
     form=st.sampled_from(["replace", "add", "plus"]),
+    at_once=st.sampled_from([1, panels.BYTES_AT_ONCE]),
     seed=st.integers(0, 9),
 )
-def test_products(rows: int, inner: int, columns: int, form: str, seed: int) -> None:
+def test_products(rows: int, inner: int, columns: int, form: str, at_once: int, seed: int) -> None:
     """The product is that with the matrix, of any shape, within larger matrices, in each form."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((rows, inner + 3), dtype=np.float32)[:, 1:-2]
@@ -28,7 +29,9 @@ def test_products(rows: int, inner: int, columns: int, form: str, seed: int) -> 
     tape = Tape()
 
     plus = other if form == "plus" else None
-    Panels.of(matrix).record(tape, x, out, add=form == "add", plus=plus)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(panels, "BYTES_AT_ONCE", at_once)
+        Panels.of(matrix).record(tape, x, out, add=form == "add", plus=plus)
     tape.run()
 
     np.testing.assert_allclose(out, before + x @ matrix, rtol=0, atol=1e-3)

@@ -46,6 +46,10 @@ ROWS_AT_ONCE = 4
 MOST_INNER = 1024
 """Products that sum up more terms are cut up there too; else pieces would have too few rows."""
 
+BYTES_AT_ONCE = 1 << 20
+"""Of so much of the parameters all rows are computed before the next: rows that are left over then
+find it in a cache, which few networks fit as a whole."""
+
 ROWS = range(2, 385)
 """Products with so many rows gain by panels on one thread. On several they lose: NumPy computes
 stacks on one, and sharing them costs more than the BLAS library loses by copying."""
@@ -165,10 +169,15 @@ def _stacks(x: Array, panels: Array, out: Array) -> Iterator[tuple[Array, Array,
     count, inner, width = panels.shape
     height = _height(len(x), MOST_WORK // (inner * width))
     whole = len(x) - len(x) % height
-    for start, end, rows in ((0, whole, height), (whole, len(x), len(x) % height)):
-        if start < end:
-            target = out[start:end].reshape(-1, rows, count, width).transpose(2, 0, 1, 3)
-            yield x[start:end].reshape(-1, rows, inner), panels[:, None], target
+    group = count if whole == len(x) else max(1, BYTES_AT_ONCE // panels[0].nbytes)
+    for first in range(0, count, group):
+        some = panels[first : first + group]
+        columns = slice(first * width, (first + len(some)) * width)
+        for start, end, rows in ((0, whole, height), (whole, len(x), len(x) % height)):
+            if start < end:
+                target = out[start:end, columns].reshape(-1, rows, len(some), width)
+                pieces = x[start:end].reshape(-1, rows, inner)
+                yield pieces, some[:, None], target.transpose(2, 0, 1, 3)
 
 
 def _height(rows: int, most: int) -> int:
