@@ -44,6 +44,9 @@ FLOPS, BYTES = 67e12, 4.8e12
 MULTIPROCESSORS = 132
 """Of an H200."""
 
+SELDOM = frozenset({"squared_differences"})
+"""Kernels that look by themselves whether they are wanted, which they are in few minibatches."""
+
 SMALLEST_STEP = 2e-6
 """Seconds that a step of a graph takes at least: an assumption."""
 
@@ -113,8 +116,11 @@ class Work:
 
 
 def moved_by(group: Group, stores: Callable[[int], bool]) -> int:
-    """Bytes that a group reads, other than what it has written itself, and writes."""
-    seen, moved = set(), 0
+    """Bytes that a group reads, other than what it has written itself, and writes.
+
+    What it writes several times is stored once, at the end; in rows, by the last of its loops.
+    """
+    seen, stored, moved = set(), set(), 0
     for position, operation in enumerate(group.operations):
         for view in operation.reads:
             if (key_of(view), view.shape) not in seen:
@@ -122,7 +128,9 @@ def moved_by(group: Group, stores: Callable[[int], bool]) -> int:
                 moved += view.distinct_bytes
         for view in operation.writes:
             seen.add((key_of(view), view.shape))
-            moved += view.distinct_bytes if stores(position) else 0
+            if stores(position) and (key_of(view), view.shape) not in stored:
+                stored.add((key_of(view), view.shape))
+                moved += view.distinct_bytes
     return moved
 
 
@@ -135,10 +143,11 @@ def work_by_kind(segment: PendingSegment) -> dict[str, Work]:
         first = beside[0].operations[0]
         flops = 2 * first.out.size * first.a.shape[1] if isinstance(first, Product) else 0
         moved = sum(moved_by(group, stores_of(group, readers)) for group in beside)
-        blocks = first.grid if isinstance(first, Special) else MULTIPROCESSORS
+        specials = [op for group in beside for op in group.operations if isinstance(op, Special)]
+        blocks = sum(op.grid for op in specials) if specials else MULTIPROCESSORS
         kind = first.name if isinstance(first, Special) else beside[0].kind.name.lower()
         kind = "product" if isinstance(first, Product) else kind
-        if first.guards:
+        if first.guards or kind in SELDOM:
             work[f"{kind}, guarded"].add(0, 0, MULTIPROCESSORS)
         else:
             work[kind].add(flops, moved, blocks)

@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
+from typing import TypeGuard
 
 import attrs
 
-from .operations import ColumnReduce, Indexed, Map, Operation, RowReduce
+from .operations import ColumnReduce, Indexed, Map, Operation, RowReduce, Special
+from .source import library
 from .source.chain import key_of
 from .views import View
 
@@ -99,7 +101,10 @@ def group_operations(operations: Sequence[Operation], *, fuse: bool = True) -> l
 
 
 def side_by_side(groups: Sequence[Group]) -> list[list[Group]]:
-    """Puts element-wise groups that follow one another and do not touch each other together."""
+    """Puts groups that follow one another and do not touch each other together.
+
+    They are element-wise, or kernels by hand.
+    """
     together: list[list[Group]] = []
     for group in groups:
         if together and _goes_beside(together[-1], group):
@@ -110,9 +115,14 @@ def side_by_side(groups: Sequence[Group]) -> list[list[Group]]:
 
 
 def _goes_beside(others: Sequence[Group], group: Group) -> bool:
-    if group.kind is not Kind.MAP or others[0].kind is not Kind.MAP or len(others) >= MOST_BESIDE:
+    if group.kind is not others[0].kind or len(others) >= MOST_BESIDE:
         return False
     first, new = others[0].operations[0], group.operations[0]
+    if group.kind is Kind.SINGLE:
+        if not (_shares_launches(first) and _shares_launches(new) and first.block == new.block):
+            return False
+    elif group.kind is not Kind.MAP:
+        return False
     if (first.guards, first.phase) != (new.guards, new.phase):
         return False
     if len(group.places.union(*(other.places for other in others))) > MOST_PLACES:
@@ -120,6 +130,10 @@ def _goes_beside(others: Sequence[Group], group: Group) -> bool:
     return not any(
         _pairs(a, b) for other in others for a in other.operations for b in group.operations
     )
+
+
+def _shares_launches(operation: Operation) -> TypeGuard[Special]:
+    return isinstance(operation, Special) and library.can_go_beside(operation.source)
 
 
 def _first(operation: Operation, number: int) -> Group:

@@ -70,8 +70,10 @@ def plan_steps(
             workspace = max(workspace, size)
             view = View(WORKSPACE_AT, (size // 8,), (1,), "f8") if size else None
             steps += column_kernels(columns, view)
-        else:
+        elif len(beside) == 1:
             steps.append(_single(group.operations[0]))
+        else:
+            steps.append(_specials([part.operations[0] for part in beside]))  # type: ignore[misc]
         phases += [group.operations[0].phase] * (len(steps) - len(phases))
     return Plan(tuple(steps), tuple(phases), workspace)
 
@@ -98,10 +100,19 @@ def _single(operation: Operation) -> Step:
         kernel = library.range_sum(operation.source, operation.ranges, operation.out)
         return _guarded(kernel, (*operation.reads, operation.out), operation)
     assert isinstance(operation, Special)
-    kernel = library.HandWritten(
-        operation.name, operation.source, grid=operation.grid, block=operation.block
-    )
-    return _guarded(kernel, (*operation.guards, *operation.read, *operation.written), operation)
+    return _specials([operation])
+
+
+def _specials(operations: Sequence[Special]) -> Launch:
+    """The launch of one kernel by hand, or of several side by side."""
+    kernels = [
+        library.HandWritten(each.name, each.source, grid=each.grid, block=each.block)
+        for each in operations
+    ]
+    kernel = kernels[0] if len(kernels) == 1 else library.beside(kernels)
+    guards = operations[0].guards
+    arguments = [view for each in operations for view in (*each.read, *each.written)]
+    return _guarded(kernel, (*guards, *arguments), operations[0])
 
 
 def _guarded(

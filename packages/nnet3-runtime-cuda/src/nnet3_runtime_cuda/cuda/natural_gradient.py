@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import attrs
 import numpy as np
 
 from ..natural_gradient import SMALLEST, OnlineNaturalGradient, _spread_rows
@@ -19,7 +20,6 @@ from .schedule import ALWAYS, Clock, Use
 from .source import fisher
 
 if TYPE_CHECKING:
-    from ..kernels.affine_gradient import AffinePreconditioner
     from .memory import ShadowMemory
     from .tape import DeviceTape
 
@@ -137,8 +137,8 @@ class Rows:
             start += kernel.grid
         return parts
 
-    def squared_differences(self, tape: DeviceTape, h: Array, w: Array) -> Array:
-        """Records the squared norms of the rows of X - h w, by blocks of columns."""
+    def squared_differences(self, tape: DeviceTape, h: Array, w: Array, wanted: Array) -> Array:
+        """Records the squared norms of the rows of X - h w, by blocks of columns, if wanted."""
         pieces = [(block, columns.start, block.shape[1]) for block, columns in self.blocks]
         if self.ones:
             pieces.append((h, self.columns, 1))
@@ -149,39 +149,78 @@ class Rows:
             kernel = fisher.squared_differences(
                 self.count, width, len(w), None if ones else row, column, self.dim
             )
-            tape.special(kernel, (block, h, w[:, start:]), (squares[number],))
+            tape.special(kernel, (block, h, w[:, start:], wanted), (squares[number],))
         return squares
 
 
-def record_factor(tape: DeviceTape, estimate: Estimate, use: Use, x: Rows, h: Array) -> Array:
-    """Records h = X W^T and what the update will need.
+@attrs.frozen(eq=False)
+class Side:
+    """One side of what is preconditioned.
+
+    Attributes:
+        estimate: Of its Fisher matrix.
+        use: The decisions of this use of it.
+        x: The rows.
+        h: (rows, rank), set to X W^T.
+    """
+
+    estimate: Estimate
+    use: Use
+    x: Rows
+    h: Array
+
+
+def record_factor(tape: DeviceTape, sides: Sequence[Side]) -> Array:
+    """Records h = X W^T for each side, and what the updates will need.
+
+    What is alike for the sides follows one another, so that it can share launches.
 
     Returns:
-        (1, 1) float64: the scale that gives the preconditioned rows the norm of X.
+        (1, 1) float32: the product of the scales that give preconditioned rows the norm of X.
     """
-    if estimate.rank == 0:
-        return np.ones((1, 1))
-    estimate.rows = x.count
-    parts = x.squares(tape)
-    with tape.phase(use.begins):
-        _record_norms(tape, estimate, x, parts)
-        tape.copy(estimate.start, estimate.w)
-        tape.fill(SMALLEST, estimate.d)
-        tape.fill(SMALLEST, estimate.rho)
-        for _ in range(1 if x.count <= estimate.rank else 3):
-            x.times_transposed(tape, estimate.w, h)
-            tape.product(h.T, h, estimate.gram)
-            x.transposed_times(tape, h, estimate.j)
-            record_updates(tape, [estimate], [])
-    x.times_transposed(tape, estimate.w, h)
-    tape.product(h.T, h, estimate.gram)
-    after, is_small = _record_norms(tape, estimate, x, parts)
-    with tape.when(is_small):
-        squares = x.squared_differences(tape, h, estimate.w)
-    scale = tape.scratch(1, 1, dtype=np.float64)
-    read = (estimate.before, after, is_small, squares)
-    tape.special(fisher.scale(squares.size), read, (scale,))
-    return scale
+    factor = tape.scratch(1, 1)
+    sides = [side for side in sides if side.estimate.rank]
+    if not sides:
+        tape.fill(1.0, factor)
+        return factor
+    squares = [side.x.squares(tape) for side in sides]
+    for side, parts in zip(sides, squares, strict=True):
+        side.estimate.rows = side.x.count
+        with tape.phase(side.use.begins):
+            _record_start(tape, side, parts)
+    for side in sides:
+        side.x.times_transposed(tape, side.estimate.w, side.h)
+    for side in sides:
+        tape.product(side.h.T, side.h, side.estimate.gram)
+    norms = [
+        _record_norms(tape, side.estimate, side.x, parts)
+        for side, parts in zip(sides, squares, strict=True)
+    ]
+    differences = [
+        side.x.squared_differences(tape, side.h, side.estimate.w, is_small)
+        for side, (_, is_small) in zip(sides, norms, strict=True)
+    ]
+    read = [
+        array
+        for side, (after, is_small), each in zip(sides, norms, differences, strict=True)
+        for array in (side.estimate.before, after, is_small, each)
+    ]
+    tape.special(fisher.factor([each.size for each in differences]), tuple(read), (factor,))
+    return factor
+
+
+def _record_start(tape: DeviceTape, side: Side, parts: Array) -> None:
+    """Records that an estimate starts, and sees the first rows a few times."""
+    estimate, x = side.estimate, side.x
+    _record_norms(tape, estimate, x, parts)
+    tape.copy(estimate.start, estimate.w)
+    tape.fill(SMALLEST, estimate.d)
+    tape.fill(SMALLEST, estimate.rho)
+    for _ in range(1 if x.count <= estimate.rank else 3):
+        x.times_transposed(tape, estimate.w, side.h)
+        tape.product(side.h.T, side.h, estimate.gram)
+        x.transposed_times(tape, side.h, estimate.j)
+        record_updates(tape, [estimate], [])
 
 
 def _record_norms(
@@ -197,13 +236,13 @@ def _record_norms(
     return after, is_small
 
 
-def record_update(tape: DeviceTape, estimate: Estimate, use: Use, x: Rows, h: Array) -> None:
+def record_update(tape: DeviceTape, side: Side) -> None:
     """Records that the estimate is moved at the end of the segment, if it is time to."""
-    if estimate.rank == 0:
+    if side.estimate.rank == 0:
         return
-    with tape.phase(use.moves):
-        x.transposed_times(tape, h, estimate.j)
-    tape.update_at_end(estimate, use.moves)
+    with tape.phase(side.use.moves):
+        side.x.transposed_times(tape, side.h, side.estimate.j)
+    tape.update_at_end(side.estimate, side.use.moves)
 
 
 def record_updates(
@@ -257,68 +296,21 @@ def _tables(
     return addresses, tape.host_values.table(known, decisions) if decisions else known
 
 
+def side_of(tape: DeviceTape, natural: OnlineNaturalGradient, x: Rows) -> Side:
+    """One side, whose estimate on the host is `natural`, with memory for h."""
+    estimate, use = tape.estimate(natural, x.dim)
+    return Side(estimate, use, x, tape.scratch(x.count, estimate.rank))
+
+
 def record_precondition(tape: DeviceTape, natural: OnlineNaturalGradient, x: Array) -> Array:
-    """Records that rows are preconditioned in place, but for a scale.
+    """Records that rows are preconditioned in place, but for a factor.
 
     Returns:
-        (1, 1) float64, the scale.
+        (1, 1) float32, the factor.
     """
-    estimate, use = tape.estimate(natural, x.shape[1])
-    if estimate.rank == 0:
-        return np.ones((1, 1))
-    rows = Rows([x], ones=False)
-    h = tape.scratch(len(x), estimate.rank)
-    scale = record_factor(tape, estimate, use, rows, h)
-    record_update(tape, estimate, use, rows, h)
-    tape.product(h, estimate.w, x, addend=x, alpha=-1.0)
-    return scale
-
-
-def record_affine(
-    tape: DeviceTape,
-    sides: AffinePreconditioner,
-    xs: Sequence[Array],
-    dy: Array,
-    linear: Array,
-    bias: Array | None,
-    *,
-    first: bool,
-) -> None:
-    """Records the natural gradient of an affine map; see `AffinePreconditioner.record`."""
-    x, derivative = Rows(xs, ones=bias is not None), Rows([dy], ones=False)
-    inputs, input_use = tape.estimate(sides.input_side, x.dim)
-    outputs, output_use = tape.estimate(sides.output_side, derivative.dim)
-    h_in, h_out = tape.scratch(x.count, inputs.rank), tape.scratch(x.count, outputs.rank)
-    scale, factor = tape.scratch(1, 1, dtype=np.float64), tape.scratch(1, 1)
-    scale_in = record_factor(tape, inputs, input_use, x, h_in)
-    scale_out = record_factor(tape, outputs, output_use, derivative, h_out)
-    tape.multiply(scale_in, scale_out, scale)
-    tape.convert(scale, factor)
-    record_update(tape, inputs, input_use, x, h_in)
-    record_update(tape, outputs, output_use, derivative, h_out)
-    t, s = tape.scratch(outputs.rank, x.dim), tape.scratch(len(linear), inputs.rank)
-    if outputs.rank:
-        x.transposed_times(tape, h_out, t, alpha_at=factor)
-    if inputs.rank:
-        tape.product(dy.T, h_in, s, alpha_at=factor)
-    for block, columns in x.blocks:
-        target = linear[:, columns]
-        tape.product(dy.T, block, target, addend=None if first else target, alpha_at=factor)
-    if bias is not None:
-        total = tape.scratch(1, len(bias))
-        tape.column_sum(dy, total)
-        tape.multiply(total[0], factor[0], total[0] if not first else bias)
-        if not first:
-            tape.add(bias, total[0], bias)
-    # linear -= W'^T (T - (T W^T) W) + S W
-    if outputs.rank and inputs.rank:
-        tw = tape.scratch(outputs.rank, inputs.rank)
-        tape.product(t, inputs.w.T, tw)
-        tape.product(tw, inputs.w, t, addend=t, alpha=-1.0)
-    for rank, left, right in ((outputs.rank, outputs.w.T, t), (inputs.rank, s, inputs.w)):
-        if not rank:
-            continue
-        tape.product(left, right[:, : x.columns], linear, addend=linear, alpha=-1.0)
-        if bias is not None:
-            column = bias[:, None]
-            tape.product(left, right[:, x.columns :], column, addend=column, alpha=-1.0)
+    side = side_of(tape, natural, Rows([x], ones=False))
+    factor = record_factor(tape, [side])
+    record_update(tape, side)
+    if side.estimate.rank:
+        tape.product(side.h, side.estimate.w, x, addend=x, alpha=-1.0)
+    return factor

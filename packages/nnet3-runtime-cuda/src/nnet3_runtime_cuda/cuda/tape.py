@@ -10,14 +10,9 @@ import numpy.typing as npt
 
 from ..errors import DeviceError
 from ..tape import Array, Call, Tape
+from .affine_gradient import record_affine
 from .host_values import HostValues
-from .natural_gradient import (
-    Estimate,
-    Estimates,
-    record_affine,
-    record_precondition,
-    record_updates,
-)
+from .natural_gradient import Estimate, Estimates, record_precondition, record_updates
 from .pending import PendingSegment
 from .program_memory import ProgramMemory
 from .recording import RecordingTape
@@ -129,8 +124,7 @@ class DeviceTape(RecordingTape):
 
     def precondition(self, natural: OnlineNaturalGradient, x: Array) -> Array:
         """Preconditions the rows of x but for a factor, which it returns: (1,)."""
-        factor = self.scratch(1)
-        self.convert(record_precondition(self, natural, x)[0], factor)
+        factor: Array = record_precondition(self, natural, x)[0]
         return factor
 
     def precondition_affine(

@@ -7,6 +7,8 @@ of them, and its numbers (rank, dimension, ...) in another. The formulas are tho
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .chain import check_size
 from .library import THREADS, HandWritten
 
@@ -307,23 +309,23 @@ extern "C" __global__ void __launch_bounds__({THREADS}) @(
 }}
 """
 
-_SCALE = f"""\
-extern "C" __global__ void __launch_bounds__({THREADS}) @(
-    double* before, double* after, double* is_small, double* squares, double* scale) {{
-  double square = 0;
-  if (is_small[0] != 0)
-    for (int k = threadIdx.x; k < COUNT; k += {THREADS}) square += squares[k];
-  square = over_block<Sum, {THREADS}>(square);
-  // Rows of zeros keep their norm whatever the scale is.
-  const double norm = is_small[0] != 0 ? square : after[0];
-  if (threadIdx.x == 0) scale[0] = before[0] > 0 ? sqrt(before[0] / larger(norm, 1e-300)) : 1;
-}}
+_FACTOR = """\
+  {
+    double square = 0;
+    if (is_smallSIDE[0] != 0)
+      for (int k = threadIdx.x; k < COUNT; k += THREADS) square += squaresSIDE[k];
+    square = over_block<Sum, THREADS>(square);
+    // Rows of zeros keep their norm whatever the scale is.
+    const double norm = is_smallSIDE[0] != 0 ? square : afterSIDE[0];
+    if (beforeSIDE[0] > 0) scale *= sqrt(beforeSIDE[0] / larger(norm, 1e-300));
+  }
 """
 
 _DIFFERENCES = f"""\
 extern "C" __global__ void __launch_bounds__({THREADS}) @(
-    float* x, float* h, float* w, double* squares) {{
+    float* x, float* h, float* w, double* is_small, double* squares) {{
   // The squared norm of each row of X - H w, element by element: this is seldom needed.
+  if (is_small[0] == 0) return;
   for (int row = blockIdx.x; row < ROWS; row += gridDim.x) {{
     double square = 0;
     for (int c = threadIdx.x; c < COLUMNS; c += {THREADS}) {{
@@ -368,15 +370,33 @@ def norms(parts: int, ones: int, rank: int) -> HandWritten:
     return HandWritten("norms", text.replace("RANK", str(rank)))
 
 
-def scale(count: int) -> HandWritten:
-    """The scale that keeps the norm; from so many squared differences where they are needed."""
-    return HandWritten("scale", _SCALE.replace("COUNT", str(count)))
+def factor(counts: Sequence[int]) -> HandWritten:
+    """The product of the scales that keep the norms of matrices.
+
+    Arguments are, for each, the norms before and after, whether the latter is inexact, and so many
+    squared differences for that case; then where the factor goes, float32.
+    """
+    names = ("before", "after", "is_small", "squares")
+    parameters = [f"double* {name}{side}" for side in range(len(counts)) for name in names]
+    sides = [
+        _FACTOR.replace("SIDE", str(side)).replace("COUNT", str(count))
+        for side, count in enumerate(counts)
+    ]
+    text = (
+        f'extern "C" __global__ void __launch_bounds__({THREADS}) @('
+        f"{', '.join([*parameters, 'float* factor'])}) {{\n  double scale = 1;\n{''.join(sides)}"
+        "  if (threadIdx.x == 0) factor[0] = (float)scale;\n}\n"
+    )
+    return HandWritten("factor", text.replace("THREADS", str(THREADS)))
 
 
 def squared_differences(
     rows: int, columns: int, rank: int, x_row: int | None, x_column: int, w_row: int
 ) -> HandWritten:
-    """The squared norms of the rows of X - H w; X is all ones if it has no row distance."""
+    """The squared norms of the rows of X - H w, if they are needed.
+
+    X is all ones if it has no row distance.
+    """
     value = "1" if x_row is None else f"x[(long long)row * {x_row} + c * {x_column}]"
     text = _DIFFERENCES.replace("COLUMNS", str(columns)).replace("RANK", str(rank))
     text = text.replace("ROWS", str(rows))

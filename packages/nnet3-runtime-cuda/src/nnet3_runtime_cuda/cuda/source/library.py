@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import attrs
 
 from ..views import View
@@ -25,6 +28,47 @@ class HandWritten:
     source: str
     grid: int = 1
     block: int = THREADS
+
+
+_HEAD = re.compile(
+    r'extern "C" __global__ void __launch_bounds__\((?P<threads>\d+)\) @\((?P<parameters>[^)]*)\) {'
+)
+
+
+def can_go_beside(source: str) -> bool:
+    """Whether a kernel can share a launch with others: nothing but itself is in its text."""
+    return _HEAD.match(source) is not None
+
+
+def beside(kernels: Sequence[HandWritten]) -> HandWritten:
+    """Kernels that do not touch each other, as one: each has blocks of its own.
+
+    Its arguments are those of the kernels, one after another. All have as many threads.
+    """
+    parameters, parts = [], []
+    blocks = 0
+    for number, kernel in enumerate(kernels):
+        head = _HEAD.match(kernel.source)
+        assert head is not None
+        start, blocks = blocks, blocks + kernel.grid
+        own = [each.rsplit(maxsplit=1) for each in head["parameters"].split(",")]
+        parameters += [f"{kind.strip()} a{number}_{k}" for k, (kind, _) in enumerate(own)]
+        names = " ".join(
+            f"{kind.strip()} {name} = a{number}_{k};" for k, (kind, name) in enumerate(own)
+        )
+        body = kernel.source[head.end() :].rstrip().removesuffix("}")
+        body = body.replace("blockIdx.x", "block").replace("gridDim.x", "blocks")
+        parts.append(
+            f"if (blockIdx.x < {blocks}u) {{\n  {names}\n"
+            f"  const unsigned block = blockIdx.x - {start}u, blocks = {kernel.grid}u;"
+            f"{body}  return;\n}}\n"
+        )
+    threads = kernels[0].block
+    source = (
+        f'extern "C" __global__ void __launch_bounds__({threads}) @('
+        f"{', '.join(parameters)}) {{\n{''.join(parts)}}}\n"
+    )
+    return HandWritten(kernels[0].name, source, grid=blocks, block=threads)
 
 
 def elementwise(name: str, parameters: str, size: int, body: str) -> HandWritten:

@@ -1,0 +1,78 @@
+"""The natural gradient as a device computes it, on the processor."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from nnet3_runtime_cuda.cuda.dry_run import DryRun
+from nnet3_runtime_cuda.cuda.host import HostPlatform, compiler
+from nnet3_runtime_cuda.cuda.machine import DeviceMachine
+from nnet3_runtime_cuda.kernels.affine_gradient import AffinePreconditioner
+from nnet3_runtime_cuda.natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
+
+RANKS = 4, 3
+
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+
+
+def rows(count: int, dim: int, seed: int) -> np.ndarray:
+    """Correlated rows."""
+    rng = np.random.default_rng(seed)
+    mixed = rng.normal(size=(count, dim)) @ rng.normal(size=(dim, dim))
+    return mixed.astype(np.float32)
+
+
+def record(tape: object, x: np.ndarray, dy: np.ndarray, out: tuple, *, first: bool) -> None:
+    """Records the natural gradient of an affine map with a splice of two blocks."""
+    options = [NaturalGradientOptions(rank=rank) for rank in RANKS]
+    blocks = [np.ascontiguousarray(part) for part in (x[:, :5], x[:, 5:])]
+    AffinePreconditioner(*options).record(tape, blocks, dy, *out, first=first)
+
+
+@needs_compiler
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("count", [50, 20, 5])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_affine_equals_explicit_product(has_bias: bool, count: int, first: bool) -> None:
+    """What is added to the parameters is the product of the rows preconditioned one by one.
+
+    With many rows it is made of the gradient, with few of products with the rows.
+    """
+    x, dy = rows(count, 12, 0), rows(count, 7, 1)
+    linear, bias = np.ones((7, 12), np.float32), np.ones(7, np.float32)
+    machine = DeviceMachine(HostPlatform(strict=True))
+    tape = machine.tape()
+    record(tape, x, dy, (linear, bias if has_bias else None), first=first)
+    spliced = np.hstack([x, np.ones((count, 1), np.float32)]) if has_bias else x.copy()
+    derivative = dy.copy()
+    scale = 1.0
+    for rank, side in zip(RANKS, (spliced, derivative), strict=True):
+        scale *= OnlineNaturalGradient(NaturalGradientOptions(rank=rank)).precondition(side)
+    expected = (0.0 if first else 1.0) + scale * derivative.T @ spliced
+
+    tape.run()
+
+    machine.pull([linear, bias])
+    actual = np.hstack([linear, bias[:, None]]) if has_bias else linear
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_sides_share_launches() -> None:
+    """What is alike for the blocks of input and output derivative is one kernel for all."""
+    platform = DryRun()
+    machine = DeviceMachine(platform)
+    tape = machine.tape()
+    out = np.ones((7, 12), np.float32), np.ones(7, np.float32)
+    record(tape, rows(50, 12, 0), rows(50, 7, 1), out, first=True)
+
+    tape.run()
+
+    (source,) = platform.sources
+    # The sums of squares of three blocks, and the test whether the exact norms are needed, of four.
+    assert source.count("square += value * value;") == 3
+    assert source.count("if (is_small[0] == 0) return;") == 4
+    squares, differences = (
+        [kernel for kernel in source.split('extern "C"') if text in kernel]
+        for text in ("square += value * value;", "if (is_small[0] == 0) return;")
+    )
+    assert (len(squares), len(differences)) == (1, 1)
