@@ -1,7 +1,10 @@
 """Tests of reading and writing Kaldi's tables, above all of what goes wrong."""
 
+import contextlib
 import gc
 import itertools
+import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +15,7 @@ from nnet3_runtime_cuda.tables import (
     MatrixWriter,
     VectorLookup,
     VectorWriter,
+    native,
     read_matrices,
     read_tokens,
     reading,
@@ -197,6 +201,21 @@ def test_archive_that_breaks_off(archive: Path, capfd: pytest.CaptureFixture[str
         next(entries)
 
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no files in memory")
+def test_no_folder_to_write_in(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are read where no folder for temporary files is writable."""
+
+    def refuse() -> None:
+        raise FileNotFoundError("no usable temporary directory")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    log = native.Log()
+    monkeypatch.setattr(reading, "LOG", log)
+
+    with contextlib.closing(log._file):
+        assert_equal(read_all(f"ark:{archive}"), MATRICES)
 
 
 def test_empty_archive(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -187,6 +190,30 @@ def test_lengths_out_of_range(
     assert isinstance(done.exception, RunError)
     assert message in str(done.exception)
     assert not (folder / "o").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="closes standard streams in a POSIX shell")
+@pytest.mark.parametrize(
+    ("tables", "closed", "status", "message"),
+    [
+        ("ark:feats.ark ark:output.ark", "2>&-", 0, ""),
+        ("ark:feats.ark ark:-", ">&-", 1, "cannot write '-': standard output is closed"),
+        ("ark:- ark:output.ark", "<&-", 1, "cannot read '-': standard input is closed"),
+        ("scp:- ark:output.ark", "<&-", 1, "cannot read '-': standard input is closed"),
+    ],
+)
+def test_closed_streams(folder: Path, tables: str, closed: str, status: int, message: str) -> None:
+    """A standard stream that is closed is missed only where something is to go through it."""
+    program = "from nnet3_runtime_cuda.tools.nnet3_compute import main; main()"
+    shell = f'{sys.executable} -c "{program}" final.raw {tables} {closed}'
+
+    done = subprocess.run(
+        ["/bin/sh", "-c", shell], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, message in done.stderr) == (status, True)
+    if not status:
+        assert list(matrices(folder / "output.ark")) == list(features())
 
 
 def test_help_names_every_option() -> None:

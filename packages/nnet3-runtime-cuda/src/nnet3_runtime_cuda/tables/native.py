@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any
+
+_STANDARD_ERROR = 2
 
 
 class Log:
     """What the library writes to standard error, held in a file instead of being shown."""
 
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the program
+    @functools.cached_property
+    def _file(self) -> IO[bytes]:
+        """The file: in memory if the system has such, so that no folder has to be writable."""
+        if hasattr(os, "memfd_create"):
+            return os.fdopen(os.memfd_create("log"), "w+b")
+        return tempfile.TemporaryFile()
 
     @contextlib.contextmanager
     def capture(self, *, enabled: bool = True) -> Iterator[None]:
@@ -28,20 +35,34 @@ class Log:
         if not enabled:
             yield
             return
-        sys.stderr.flush()
-        saved = os.dup(2)
-        os.dup2(self._file.fileno(), 2)
-        try:
+        with _standard_error_to(self._file.fileno()):
             yield
-        finally:
-            os.dup2(saved, 2)
-            os.close(saved)
 
     @property
     def text(self) -> str:
         """What was held last."""
         self._file.seek(0)
         return self._file.read().decode(errors="replace")
+
+
+@contextlib.contextmanager
+def _standard_error_to(file: int) -> Iterator[None]:
+    """Within, what is written to standard error, if that is open or not, goes to a file."""
+    if sys.stderr is not None:
+        sys.stderr.flush()
+    try:
+        saved = os.dup(_STANDARD_ERROR)
+    except OSError:
+        saved = None
+    os.dup2(file, _STANDARD_ERROR)
+    try:
+        yield
+    finally:
+        if saved is None:
+            os.close(_STANDARD_ERROR)
+        else:
+            os.dup2(saved, _STANDARD_ERROR)
+            os.close(saved)
 
 
 LOG = Log()

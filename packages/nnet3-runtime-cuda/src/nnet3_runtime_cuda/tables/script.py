@@ -134,6 +134,7 @@ def read_script(specifier: Specifier) -> Iterator[ScriptEntry]:
 def _lines(specifier: Specifier) -> Iterator[IO[str]]:
     """The lines of a script file, or of what a command writes."""
     if specifier.target == "-":
+        specifier.check_exists()
         yield sys.stdin
     elif specifier.is_command:
         with output_of(specifier) as stream, io.TextIOWrapper(stream, encoding="utf-8") as file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Self
 
 import attrs
@@ -60,6 +61,8 @@ class Specifier:
         return f"{self.text.partition(':')[0]}:{path}"
 
     def check_exists(self) -> None:
-        """Raises a TableError if it names a file that does not exist."""
+        """Raises a TableError if it names a file that does not exist, or closed standard input."""
+        if self.target == "-" and sys.stdin is None:
+            raise TableError("cannot read '-': standard input is closed")
         if self.target != "-" and not os.path.exists(self.target):
             raise TableError(f"cannot read '{self.target}': there is no such file")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
 from types import TracebackType
 from typing import Any, Self
 
@@ -31,6 +32,8 @@ class TableWriter:
 
     def __init__(self, wspecifier: str) -> None:
         self._specifier = Specifier.parse(wspecifier)
+        if self._specifier.target == "-" and sys.stdout is None:
+            raise TableError("cannot write '-': standard output is closed")
         with LOG.capture(enabled=not self._specifier.is_command):
             try:
                 self._writer = self.writer_class(wspecifier)

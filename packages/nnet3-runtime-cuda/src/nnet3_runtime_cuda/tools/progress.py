@@ -54,8 +54,9 @@ class Progress:
     @contextlib.contextmanager
     def reporting(self, model: Model) -> Iterator[None]:
         """Shows the bar within, and writes the summary behind, whatever happens."""
-        # disable=None: only where standard error is a terminal.
-        self._bar = tqdm(unit=" utterances", disable=None, file=sys.stderr, leave=False)
+        # None: only where standard error is a terminal.
+        disable = True if sys.stderr is None else None
+        self._bar = tqdm(unit=" utterances", disable=disable, file=sys.stderr, leave=False)
         start = time.perf_counter()
         try:
             yield
