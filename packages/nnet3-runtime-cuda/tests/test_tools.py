@@ -106,6 +106,27 @@ def test_manners_of_options(folder: Path) -> None:
     np.testing.assert_array_equal(matrices(folder / "output.ark")["u03"], expected)
 
 
+def test_options_about_how_kaldi_computes(folder: Path) -> None:
+    """They are taken, on the command line and in a config file, and change nothing."""
+    (folder / "kaldi.conf").write_text("--computation.debug\n--optimization.optimize=false\n")
+
+    done = invoke(
+        nnet3_compute.command,
+        f"--config={folder / 'kaldi.conf'}",
+        "--optimization.memory_compression_level=0",
+        "--debug-computation=true",
+        folder / "final.raw",
+        f"ark:{folder / 'feats.ark'}",
+        f"ark:{folder / 'output.ark'}",
+    )
+
+    assert done.return_value == 0
+    np.testing.assert_array_equal(
+        matrices(folder / "output.ark")["u05"],
+        load(folder / "final.raw").compute(features()["u05"]),
+    )
+
+
 def test_model_from_a_command(folder: Path) -> None:
     """The model may come from a command."""
     done = invoke(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import click
 
@@ -17,7 +17,12 @@ class KaldiCommand(click.Command):
 
     A boolean option without a value is true; `--config=FILE` reads options from a file, one on each
     line, and options on the command line go before them.
+
+    Attributes:
+        ignored: How options begin that are taken and change nothing.
     """
+
+    ignored: ClassVar[tuple[str, ...]] = ()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Puts the arguments into the form that click expects, and parses them."""
@@ -49,6 +54,8 @@ class KaldiCommand(click.Command):
             if arg.startswith("--"):
                 name, equals, value = arg.partition("=")
                 name = name.replace("_", "-")
+                if name.startswith(self.ignored):
+                    continue
                 if not equals and name in booleans:
                     equals, value = "=", "true"
                 arg = f"{name}{equals}{value}"

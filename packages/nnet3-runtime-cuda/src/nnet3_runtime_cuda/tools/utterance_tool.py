@@ -24,6 +24,22 @@ from ..work import Work
 from .progress import Progress
 from .utterances import compute_all
 
+
+class UtteranceCommand(KaldiCommand):
+    """A command that takes Kaldi's options for its optimizer, compiler and debugging.
+
+    They say how Kaldi computes, not what.
+    """
+
+    ignored = (
+        "--optimization.",
+        "--computation.",
+        "--debug-computation",
+        "--use-shortcut",
+        "--cached-compiler-",
+    )
+
+
 Option = Callable[[Any], Any]
 Prepare = Callable[[str, FloatArray], Work]
 """From an utterance and its features, what is to be done for what is to be written."""
@@ -35,6 +51,8 @@ Examples:
 Tables are named as in Kaldi: ark:FILE, scp:FILE, ark,t:FILE (text), - for standard input or
 output, 'ark:COMMAND |' and 'scp:COMMAND |' for the output of a command. Commands inside script
 files are not run. With the option p (scp,p:FILE), entries that cannot be read are left out.
+
+Kaldi's options --optimization.*, --computation.* and the like are taken and change nothing.
 
 An utterance that cannot be computed is reported and left out; the others are written. The exit
 status is 0 if all could be computed, else 1."""
@@ -169,7 +187,7 @@ def utterance_tool(
         epilog = EPILOG.format(examples=examples)
         settings = {"max_content_width": 100}
         made: click.Command = click.command(
-            cls=KaldiCommand, epilog=epilog, context_settings=settings
+            cls=UtteranceCommand, epilog=epilog, context_settings=settings
         )(command)
         return made
 

@@ -1,0 +1,58 @@
+"""The pages: the README's Python runs, its command is that of the continuous integration, links."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kaldi_tables import assert_same_archive, read_archive
+from reference_cases import DIGITS_REFERENCE, ROOT
+
+README = (ROOT / "README.md").read_text()
+
+
+def test_python_of_the_readme(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The README's Python, at most six lines, computes Kaldi's log-posteriors."""
+    [code] = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    assert len(code.splitlines()) <= 6
+    monkeypatch.chdir(ROOT)
+    names: dict[str, dict[str, np.ndarray]] = {}
+
+    exec(code, names)  # noqa: S102  the project's own README
+
+    expected = read_archive(DIGITS_REFERENCE / "test.output.ark")
+    assert_same_archive(names["log_posteriors"], expected)
+
+
+def test_ci_runs_the_command_of_the_readme() -> None:
+    """Continuous integration and the README name the same test command."""
+    command = "python3 -m pip install uv && uv run nox"
+
+    assert command in README.splitlines()
+    assert command == (ROOT / ".ci" / "run").read_text().splitlines()[-1]
+
+
+def links(page: Path) -> list[str]:
+    """What a page in Markdown points to within the project."""
+    return re.findall(r"\]\(([^):]+)\)", page.read_text())
+
+
+def anchors(page: Path) -> set[str]:
+    """The names by which a link can point to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("packages/*/*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_of_pages(page: Path) -> None:
+    """Files, folders and headings that a page points to exist."""
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        if anchor:
+            text = target / "README.md" if target.is_dir() else target
+            assert anchor in anchors(text), link
