@@ -10,9 +10,8 @@ from nnet3_compiler.commands import command_table
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.debug_info import MatrixDebugInfo
 from nnet3_compiler.errors import ComputationError
-from nnet3_compiler.storage import FORMAT, VERSION, StoredComputation
+from nnet3_compiler.storage import StoredComputation
 from nnet3_descriptors import parse_config
-from nnet3_descriptors.serialization import from_container, to_container
 
 MATRICES = [[0, 0], [4, 3], [4, 2], [4, 2]]
 SUBMATRICES = [
@@ -234,12 +233,11 @@ class TestDebugInfo:
     )
     def test_bytes_whose_lists_do_not_fit(self, field: str, value: Any, message: str) -> None:
         """Lists whose bounds are none, and tables of another shape, are refused by name."""
-        form: dict[str, Any] = {"format": FORMAT, "version": VERSION}
-        stored = from_container(small_computation().to_bytes(), StoredComputation, **form)
+        stored = StoredComputation.from_bytes(small_computation().to_bytes())
         spoiled = attrs.evolve(stored, **{field: np.array(value, np.int32)})
 
         with pytest.raises(ComputationError, match=message):
-            NnetComputation.from_bytes(to_container(spoiled, **form))
+            NnetComputation.from_bytes(spoiled.to_bytes())
 
     @pytest.mark.parametrize("block", [1, 2, 3, 6])
     def test_some_rows(self, block: int) -> None:

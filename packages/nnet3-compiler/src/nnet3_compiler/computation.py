@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 
 import attrs
 import numpy as np
-from nnet3_descriptors.atomic_write import write_atomically
 from nnet3_descriptors.components.base import PrecomputedIndexes
+from nnet3_descriptors.serialized import Serialized
 
 from nnet3_compiler import validation
 from nnet3_compiler.arrays import (
@@ -33,7 +31,7 @@ from nnet3_compiler.declaration import (
     OperandKind,
 )
 from nnet3_compiler.errors import ComputationError, of_another_network
-from nnet3_compiler.storage import restore, store
+from nnet3_compiler.storage import StoredComputation, restore, store
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
@@ -142,7 +140,7 @@ class CommandSequence(Sequence[Command]):
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
-class NnetComputation:
+class NnetComputation(Serialized):
     """A compiled computation. It is plain data: no device state, no network, nothing mutable.
 
     Matrix 0 and submatrix 0 are the empty ones, and stand for "none". All matrices are row-major
@@ -166,6 +164,9 @@ class NnetComputation:
     Raises:
         ComputationError: A field is no such thing, or the parts contradict each other.
     """
+
+    FORMAT: ClassVar[str] = StoredComputation.FORMAT
+    VERSION: ClassVar[int] = StoredComputation.VERSION
 
     matrices: IntArray = attrs.field(default=EMPTY_MATRICES, converter=matrix_table)
     submatrices: IntArray = attrs.field(default=EMPTY_SUBMATRICES, converter=submatrix_table)
@@ -278,7 +279,7 @@ class NnetComputation:
         )
 
     def to_bytes(self) -> bytes:
-        """Returns the serialized computation: a safetensors container, see the package README."""
+        """Returns the computation as a safetensors container; equal ones give equal bytes."""
         return store(self)
 
     @classmethod
@@ -292,12 +293,3 @@ class NnetComputation:
         for matrix, info in enumerate(computation.matrix_debug_info):
             info.check_rows(matrix, int(computation.matrices[matrix, 0]))
         return computation
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes `to_bytes()` to a file, which is replaced at once or not at all."""
-        write_atomically(path, [self.to_bytes()])
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Reads a file that `save` wrote."""
-        return cls.from_bytes(Path(path).read_bytes())

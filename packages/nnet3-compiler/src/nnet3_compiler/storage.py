@@ -5,12 +5,12 @@ Only the layout is here; the container is that of all serialized values (nnet3_d
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 import numpy as np
 from nnet3_descriptors.components.base import PrecomputedIndexes
-from nnet3_descriptors.serialization import from_container, to_container
+from nnet3_descriptors.serialized import Serialized
 
 from nnet3_compiler.arrays import IntArray, concatenated, split_at
 from nnet3_compiler.debug_info import MatrixDebugInfo
@@ -19,17 +19,17 @@ from nnet3_compiler.errors import ComputationError
 if TYPE_CHECKING:
     from nnet3_compiler.computation import NnetComputation
 
-FORMAT = "nnet3.computation"
-VERSION = 1
-
 
 @attrs.frozen(kw_only=True, eq=False)
-class StoredComputation:
+class StoredComputation(Serialized):
     """The fields of `NnetComputation`, with each list of arrays as one array and its bounds.
 
     List i of `indexes` is indexes[indexes_splits[i]:indexes_splits[i + 1]]; likewise the others.
     debug_info: (matrices, 2), is_deriv and block; empty if there is none.
     """
+
+    FORMAT: ClassVar[str] = "nnet3.computation"
+    VERSION: ClassVar[int] = 1
 
     matrices: IntArray
     submatrices: IntArray
@@ -78,7 +78,7 @@ def store(computation: NnetComputation) -> bytes:
         debug_sequences_splits=sequences_splits,
         steps=computation.steps,
     )
-    return to_container(stored, format=FORMAT, version=VERSION)
+    return stored.to_bytes()
 
 
 def restore(data: bytes) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def restore(data: bytes) -> dict[str, Any]:
     Raises:
         Nnet3Error: The bytes hold no computation.
     """
-    stored = from_container(data, StoredComputation, format=FORMAT, version=VERSION)
+    stored = StoredComputation.from_bytes(data)
     patterns = _split(stored.debug_cindexes, stored.debug_cindexes_splits, "debug_cindexes")
     sequences = _split(stored.debug_sequences, stored.debug_sequences_splits, "debug_sequences")
     if stored.debug_info.ndim != 2 or stored.debug_info.shape[1] != 2:

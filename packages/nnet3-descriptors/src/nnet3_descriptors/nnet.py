@@ -1,18 +1,15 @@
 """The network: components, and the nodes that connect them."""
 
 import math
-import os
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Self
+from typing import ClassVar, Self
 
 import attrs
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nnet3_descriptors.atomic_write import write_atomically
 from nnet3_descriptors.check import check_network
 from nnet3_descriptors.components.base import Component
 from nnet3_descriptors.errors import NetworkError
@@ -26,13 +23,11 @@ from nnet3_descriptors.nodes import (
     Node,
     OutputNode,
 )
-
-FORMAT: Final = "nnet3.nnet"
-VERSION: Final = 1
+from nnet3_descriptors.serialized import Serialized
 
 
 @attrs.frozen(kw_only=True, repr=False)
-class Nnet:
+class Nnet(Serialized):
     """A neural network. Frozen; what changes it returns a new one.
 
     Attributes:
@@ -43,6 +38,9 @@ class Nnet:
     Raises:
         NetworkError: The parts do not make a network; the message names the node.
     """
+
+    FORMAT: ClassVar[str] = "nnet3.nnet"
+    VERSION: ClassVar[int] = 1
 
     component_names: tuple[str, ...]
     components: tuple[Component, ...]
@@ -236,35 +234,3 @@ class Nnet:
     def to_dot(self) -> str:
         """Returns the network as a graph in the language of Graphviz."""
         return format_dot(self)
-
-    # -- serialized form -----------------------------------------------------------------------
-
-    def to_bytes(self) -> bytes:
-        """Returns the network as a safetensors container; the package README describes it."""
-        from nnet3_descriptors.serialization import to_container
-
-        return to_container(self, format=FORMAT, version=VERSION)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Reads what `to_bytes` has written.
-
-        Raises:
-            SerializationError: The bytes are no serialized network.
-        """
-        from nnet3_descriptors.serialization import from_container
-
-        return from_container(data, cls, format=FORMAT, version=VERSION)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes `to_bytes()` to a file, which is replaced at once or not at all."""
-        write_atomically(path, [self.to_bytes()])
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Reads a file that `save` has written.
-
-        Raises:
-            SerializationError: The file is no serialized network.
-        """
-        return cls.from_bytes(Path(path).read_bytes())

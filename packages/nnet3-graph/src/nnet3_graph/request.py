@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import attrs
 import numpy as np
-from nnet3_descriptors.atomic_write import write_atomically
 from nnet3_descriptors.errors import Nnet3Error
 from nnet3_descriptors.indexes import NO_TIME, IndexArray, N, T
-from nnet3_descriptors.serialization import from_container, to_container
+from nnet3_descriptors.serialized import Serialized
 
 from nnet3_graph.errors import RequestError
 from nnet3_graph.indexes import first_duplicate, read_only_indexes
 
-FORMAT = "nnet3.computation-request"
-VERSION = 1
 _LARGEST = 2**31 - 1
 """The largest value of n and t."""
 
@@ -119,7 +114,7 @@ def _as_tuple(specifications: Iterable[IoSpecification]) -> tuple[IoSpecificatio
 
 
 @attrs.frozen(kw_only=True)
-class ComputationRequest:
+class ComputationRequest(Serialized):
     """A computation that is wanted from a network; hashable, and equal by content.
 
     Attributes:
@@ -133,6 +128,9 @@ class ComputationRequest:
         RequestError: no input, no output, a name listed twice, a flag that is no bool, or a
             derivative is wanted while no output has one.
     """
+
+    FORMAT: ClassVar[str] = "nnet3.computation-request"
+    VERSION: ClassVar[int] = 1
 
     inputs: tuple[IoSpecification, ...] = attrs.field(converter=_as_tuple)
     outputs: tuple[IoSpecification, ...] = attrs.field(converter=_as_tuple)
@@ -160,28 +158,6 @@ class ComputationRequest:
     def needs_derivatives(self) -> bool:
         """Whether the computation has a backward part."""
         return self.need_model_derivative or any(io.has_deriv for io in self.inputs)
-
-    def to_bytes(self) -> bytes:
-        """The serialized request: a safetensors container that the package README describes."""
-        return to_container(self, format=FORMAT, version=VERSION)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """The inverse of :meth:`to_bytes`.
-
-        Raises:
-            Nnet3Error: the bytes are no serialized request, or hold an invalid one.
-        """
-        return from_container(data, cls, format=FORMAT, version=VERSION)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes :meth:`to_bytes` to a file, which is replaced at once or not at all."""
-        write_atomically(path, [self.to_bytes()])
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Reads a file that :meth:`save` wrote."""
-        return cls.from_bytes(Path(path).read_bytes())
 
 
 def _check_integer(name: str, what: str, value: int, least: int, most: int) -> None:

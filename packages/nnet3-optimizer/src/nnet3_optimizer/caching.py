@@ -9,25 +9,21 @@ import os
 import threading
 from collections import OrderedDict
 from concurrent.futures import CancelledError, Future
-from pathlib import Path
+from typing import ClassVar
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler import CompilerOptions, NnetComputation, compile_computation
 from nnet3_descriptors import Nnet, node_config_lines
-from nnet3_descriptors.atomic_write import write_atomically
 from nnet3_descriptors.components.kinds import Boolean, Integer, IntegerPairs, Integers
-from nnet3_descriptors.serialization import from_container, to_container
+from nnet3_descriptors.serialized import Serialized
 from nnet3_graph import ComputationRequest
 
 from nnet3_optimizer.checks import check_computation
 from nnet3_optimizer.errors import CacheError
 from nnet3_optimizer.options import OptimizeOptions
 from nnet3_optimizer.pipeline import optimize
-
-FORMAT = "nnet3.computation-cache"
-VERSION = 1
 
 _Bytes = npt.NDArray[np.uint8]
 
@@ -43,7 +39,7 @@ class CachedComputation:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class SavedCache:
+class SavedCache(Serialized):
     """What `CachingCompiler.save` writes.
 
     Attributes:
@@ -52,6 +48,9 @@ class SavedCache:
         optimize_options: The options that they were optimized with.
         entries: The computations; the one that was used last comes last.
     """
+
+    FORMAT: ClassVar[str] = "nnet3.computation-cache"
+    VERSION: ClassVar[int] = 1
 
     structure: str
     compiler_options: CompilerOptions
@@ -174,7 +173,7 @@ class CachingCompiler:
                 for request, computation in ready
             ),
         )
-        write_atomically(path, [to_container(saved, format=FORMAT, version=VERSION)])
+        saved.save(path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Remembers the computations of a file that `save` wrote, besides those already there.
@@ -187,8 +186,7 @@ class CachingCompiler:
             CheckError: A computation in it does not fit the network.
             OSError: The file could not be read.
         """
-        data = Path(path).read_bytes()
-        saved = from_container(data, SavedCache, format=FORMAT, version=VERSION)
+        saved = SavedCache.load(path)
         if saved.structure != structure_digest(self.nnet):
             raise CacheError(f"{os.fspath(path)}: made for a network of another structure")
         for name in ("compiler_options", "optimize_options"):

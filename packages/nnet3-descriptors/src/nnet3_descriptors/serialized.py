@@ -1,0 +1,56 @@
+"""Values that become bytes and files, and come back."""
+
+import os
+from pathlib import Path
+from typing import ClassVar, Self
+
+from nnet3_descriptors.atomic_write import write_atomically
+
+
+class Serialized:
+    """Base of the attrs classes whose instances are exchanged between processes.
+
+    The README of the package that owns the class describes the content of the container.
+    """
+
+    __slots__ = ()
+
+    FORMAT: ClassVar[str]
+    """Name of the format, such as "nnet3.nnet"."""
+    VERSION: ClassVar[int]
+    """Version of the format."""
+
+    def to_bytes(self) -> bytes:
+        """Returns the value as a safetensors container; equal values give equal bytes."""
+        from nnet3_descriptors.serialization import to_container  # takes a while to import
+
+        return to_container(self, format=self.FORMAT, version=self.VERSION)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Reads what `to_bytes` has written.
+
+        Raises:
+            SerializationError: The bytes are no such container, or hold no valid value.
+        """
+        from nnet3_descriptors.serialization import from_container
+
+        return from_container(data, cls, format=cls.FORMAT, version=cls.VERSION)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes `to_bytes()` to a file, which is replaced at once or not at all.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        write_atomically(path, [self.to_bytes()])
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Reads a file that `save` has written.
+
+        Raises:
+            OSError: The file cannot be read.
+            SerializationError: It holds no such value; see `from_bytes`.
+        """
+        return cls.from_bytes(Path(path).read_bytes())
