@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from nnet3_descriptors import Nnet, parse_config, write_nnet
 from nnet3_descriptors.errors import ModelFileError
-from nnet3_runtime_cuda import DeviceError, Model, NnetComputer, RunError, load
+from nnet3_runtime_cuda import DeviceError, Model, NnetComputer, RunError, computer_pool, load
 from nnet3_runtime_cuda.blas_threads import ThreadLimit
 from threadpoolctl import threadpool_info
 
@@ -104,6 +105,27 @@ class TestChunks:
 
         assert model.compile_seconds == seconds > 0
 
+    def test_memory_of_many_shapes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of shapes that come one after the other, no more are kept than there is memory for."""
+        made: list[weakref.ref[NnetComputer]] = []
+        make = NnetComputer.__init__
+
+        def noted(computer: NnetComputer, *arguments: object, **options: object) -> None:
+            make(computer, *arguments, **options)
+            made.append(weakref.ref(computer))
+
+        monkeypatch.setattr(NnetComputer, "__init__", noted)
+        model = Model(network(POOLING))
+        model.xvector(frames(500))
+        monkeypatch.setattr(computer_pool, "MOST_IDLE_BYTES", 3 * made[0]().memory_bytes)
+        for count in range(400, 500):
+            model.xvector(frames(count))
+        kept = [computer for each in made if (computer := each()) is not None]
+
+        assert len(made) == 101
+        assert 2 < len(kept) < 6
+        assert sum(computer.memory_bytes for computer in kept) <= computer_pool.MOST_IDLE_BYTES
+
 
 class TestIvectors:
     """One for the utterance, or a row for each stretch of it."""
@@ -129,6 +151,7 @@ class TestIvectors:
         [
             ({}, "node 'ivector' expects i-vectors of dimension 2, found none"),
             ({"ivector": np.zeros(3)}, "'ivector': expected dimension 2, found 3"),
+            ({"ivector": np.zeros((5, 2))}, r"expected one i-vector, found shape \(5, 2\)"),
             ({"ivector": np.array([0.0, np.inf])}, "'ivector'.*found inf"),
             ({"online_ivectors": np.zeros((1, 2))}, "positive period"),
             (

@@ -15,6 +15,14 @@ from .blas_threads import LIMIT
 from .computer import NnetComputer
 from .device import DeviceNnet
 
+MOST_IDLE_BYTES = 1 << 29
+"""Computers that wait for another run of their request have at most so much memory in all.
+
+Utterances that are computed as a whole have a request for each length, and seldom one that was
+there before. To bind a computation again takes a third of the time to run it (the benchmark's
+x-vectors).
+"""
+
 
 class ComputerPool:
     """Runs requests, for any number of threads at once, each on a computer of its own.
@@ -35,8 +43,8 @@ class ComputerPool:
         Args:
             device_nnet: The network.
             compile: Makes the computation for a request.
-            capacity: The computers for so many requests are kept; those that were not used for
-                longest go first.
+            capacity: The computers for so many requests are kept, if they have not more memory
+                than MOST_IDLE_BYTES; those that were not used for longest go first.
         """
         self.compile_seconds = 0.0
         self._device_nnet = device_nnet
@@ -47,6 +55,7 @@ class ComputerPool:
         self._lock = threading.Lock()
         # Those that no thread is running; by request, and whether they keep to one thread.
         self._idle: OrderedDict[tuple[ComputationRequest, bool], list[NnetComputer]] = OrderedDict()
+        self._idle_bytes = 0
 
     def forward(
         self, request: ComputationRequest, inputs: Mapping[str, FloatArray], *, is_alone: bool
@@ -62,6 +71,8 @@ class ComputerPool:
         with self._lock:
             idle = self._idle.get(kind)
             computer = idle.pop() if idle else None
+            if computer is not None:
+                self._idle_bytes -= computer.memory_bytes
         with LIMIT.at_most(1 if is_alone else self._threads):
             # How parameters are laid out depends on the number of threads.
             if computer is None:
@@ -71,8 +82,12 @@ class ComputerPool:
         with self._lock:
             self._idle.setdefault(kind, []).append(computer)
             self._idle.move_to_end(kind)
-            if len(self._idle) > self._capacity:
-                self._idle.popitem(last=False)
+            self._idle_bytes += computer.memory_bytes
+            while len(self._idle) > 1 and (
+                len(self._idle) > self._capacity or self._idle_bytes > MOST_IDLE_BYTES
+            ):
+                _, dropped = self._idle.popitem(last=False)
+                self._idle_bytes -= sum(each.memory_bytes for each in dropped)
         return outputs
 
     def _computer(self, request: ComputationRequest, *, is_alone: bool) -> NnetComputer:

@@ -99,8 +99,9 @@ class Model:
             priors: (output_dim,) prior of each output.
             device: "cpu", "cuda" (the first one) or "cuda:<number>".
             precision: Of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with MKL).
-            capacity: So many computations, one for each shape of chunk, are kept ready to run;
-                those that were not used for longest go first.
+            capacity: So many computations, one for each shape of chunk, are kept ready to run, as
+                long as their memory is not more than 512 MiB; those that were not used for longest
+                go first.
             threads: How many threads compute; None for as many as the BLAS library uses, but at
                 most 4. An utterance of as many chunks has them computed side by side, each on one
                 thread, with the results of one thread; of fewer chunks, the products have all
@@ -359,5 +360,11 @@ class Model:
             raise RunError("i-vectors were given, but the network has no input node 'ivector'")
         if online is not None and period <= 0:
             raise RunError(f"online i-vectors need a positive period (got {period})")
-        matrix = np.atleast_2d(np.asarray(given)) if online is None else given
-        return as_matrix(matrix, "ivector", "i-vectors", self.ivector_dim)
+        if ivector is not None:
+            given = np.atleast_2d(np.asarray(ivector))
+            if len(given) != 1:
+                raise RunError(
+                    f"node 'ivector': expected one i-vector, found shape {given.shape}; are they "
+                    "online_ivectors?"
+                )
+        return as_matrix(given, "ivector", "i-vectors", self.ivector_dim)
