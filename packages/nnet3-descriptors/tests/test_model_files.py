@@ -4,10 +4,11 @@ import io
 import os
 import threading
 
+import attrs
 import numpy as np
 import pytest
 from nnet3_descriptors.config.reader import parse_config
-from nnet3_descriptors.errors import ModelFileError
+from nnet3_descriptors.errors import ModelFileError, NetworkError
 from nnet3_descriptors.files.arrays import read_matrix, read_vector
 from nnet3_descriptors.files.network import (
     AcousticModel,
@@ -200,6 +201,27 @@ def test_acoustic_model(nnet: Nnet, chain: bool, binary: bool) -> None:
     assert first.getvalue() == second.getvalue()
     assert model(nnet, chain=chain).transition_model == read.transition_model
     assert read_nnet(io.BytesIO(first.getvalue())) == read.nnet
+
+
+def test_probabilities_beyond_single_precision(nnet: Nnet) -> None:
+    """A file may hold numbers of double precision; what is read can be written."""
+    text = io.BytesIO()
+    write_acoustic_model(model(nnet, chain=False), text, binary=False)
+    large = text.getvalue().replace(b"<Transition> 0 0.5 ", b"<Transition> 0 1e300 ", 1)
+    assert large != text.getvalue()
+
+    read = read_acoustic_model(io.BytesIO(large))
+    again = io.BytesIO()
+    write_acoustic_model(read, again)
+    again.seek(0)
+
+    assert read_acoustic_model(again).transition_model == read.transition_model
+
+
+def test_context_of_an_acoustic_model_is_whole(nnet: Nnet) -> None:
+    """A context that a file could not hold is refused."""
+    with pytest.raises(NetworkError, match=r"'left_context' must be an integer \(got 1.5\)"):
+        attrs.evolve(model(nnet, chain=False), left_context=1.5)
 
 
 class TestArrays:

@@ -136,6 +136,17 @@ class TestInfo:
         assert status == 1
         assert errors == "nnet3-info: the command 'cat nnet.raw; exit 3' failed with status 3\n"
 
+    def test_a_command_that_gives_no_model(self, run: Run) -> None:
+        """The command is named; if it failed, that is what is said."""
+        _, _, errors = run("nnet3-info", "yes |")
+        assert errors.startswith("nnet3-info: yes |, byte 0: this is no nnet3 model")
+
+        _, _, errors = run("nnet3-info", "printf 'a\\nb' |")
+        assert errors.endswith("found 'a\\nb'\n")
+
+        _, _, errors = run("nnet3-info", "exit 3 |")
+        assert errors == "nnet3-info: the command 'exit 3' failed with status 3\n"
+
 
 class TestCopy:
     """Tests for nnet3-copy."""

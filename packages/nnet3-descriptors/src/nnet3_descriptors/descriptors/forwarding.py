@@ -18,17 +18,13 @@ import numpy.typing as npt
 from nnet3_descriptors.descriptors.sums import BoolArray, NodeDim, SumDescriptor, to_single
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.indexes import IndexArray, T, X
-from nnet3_descriptors.integers import require_int32
+from nnet3_descriptors.integers import check_int32
 from nnet3_descriptors.text import format_float
 
 if TYPE_CHECKING:
     from nnet3_descriptors.descriptors.sums import Const
 
 Scales = float | npt.NDArray[np.float32]
-
-
-def _check_int32(_: object, attribute: attrs.Attribute[int], value: int) -> None:
-    require_int32(f"'{attribute.name}'", value)
 
 
 class ForwardingDescriptor(SumDescriptor):
@@ -226,8 +222,8 @@ class Offset(_OneSource):
     """Offset(source, t_offset [, x_offset]): the source at t + t_offset, x + x_offset."""
 
     source: ForwardingDescriptor
-    t_offset: int = attrs.field(validator=_check_int32)
-    x_offset: int = attrs.field(default=0, validator=_check_int32)
+    t_offset: int = attrs.field(validator=check_int32)
+    x_offset: int = attrs.field(default=0, validator=check_int32)
 
     def __str__(self) -> str:
         x_part = f", {self.x_offset}" if self.x_offset else ""
@@ -291,7 +287,7 @@ class Round(_OneSource):
     """Round(source, t_modulus): the source at the largest multiple of t_modulus up to t."""
 
     source: ForwardingDescriptor
-    t_modulus: int = attrs.field(validator=_check_int32)
+    t_modulus: int = attrs.field(validator=check_int32)
 
     @t_modulus.validator
     def _check_t_modulus(self, _: object, t_modulus: int) -> None:
@@ -320,7 +316,7 @@ class ReplaceIndex(_OneSource):
 
     source: ForwardingDescriptor
     variable: Literal["t", "x"] = attrs.field()
-    value: int = attrs.field(validator=_check_int32)
+    value: int = attrs.field(validator=check_int32)
 
     @variable.validator
     def _check_variable(self, _: object, variable: str) -> None:

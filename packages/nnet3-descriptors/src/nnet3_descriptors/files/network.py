@@ -23,6 +23,7 @@ from nnet3_descriptors.files.transition_model import (
     write_transition_model,
 )
 from nnet3_descriptors.files.writer import BinaryWriter, TextWriter, Writer
+from nnet3_descriptors.integers import check_int32
 from nnet3_descriptors.nnet import Nnet
 
 _MAX_COMPONENTS: Final = 100_000
@@ -46,8 +47,8 @@ class AcousticModel:
 
     transition_model: TransitionModel
     nnet: Nnet
-    left_context: int
-    right_context: int
+    left_context: int = attrs.field(validator=check_int32)
+    right_context: int = attrs.field(validator=check_int32)
     priors: NDArray[np.float32] = attrs.field(converter=read_only_float32, eq=ArrayKey)
 
     def with_nnet(self, nnet: Nnet) -> Self:

@@ -231,12 +231,13 @@ class Reader(ABC):
 
 
 _BLANKS: Final = frozenset(b" \t\n\r\v\f")
+_PRINTABLE: Final = range(ord(" "), ord("~") + 1)
 
 
 def shown(data: bytes) -> str:
     """Returns bytes in a form that fits in an error message."""
-    text = data.decode("latin-1")
-    return repr(text) if text.isprintable() and text.isascii() else f"bytes {data.hex(' ')}"
+    is_text = all(byte in _PRINTABLE or byte in _BLANKS for byte in data)
+    return repr(data.decode("ascii")) if is_text else f"bytes {data.hex(' ')}"
 
 
 def find(data: memoryview, wanted: bytes, start: int) -> int:

@@ -43,7 +43,8 @@ def open_reader(source: PathOrFile) -> Reader:
             raise ModelFileError(f"cannot be read: {reason}", path=path) from error
         position += offset
         return _reader(data, path, position, 0)
-    path = str(getattr(source, "name", "<stream>"))
+    name = getattr(source, "name", None)
+    path = name if isinstance(name, str) else "<stream>"  # a pipe has its number for a name
     try:
         start = source.tell() if source.seekable() else 0
         data, position = _contents(source, path)

@@ -3,17 +3,26 @@
 Networks are used without it; it is kept so that a model can be written as it was read.
 """
 
+from collections.abc import Iterable
+
 import attrs
 import numpy as np
 from numpy.typing import NDArray
 
 from nnet3_descriptors.components.kinds import ArrayKey, read_only_float32
+from nnet3_descriptors.descriptors.sums import to_single
 from nnet3_descriptors.files.reader import Reader
 from nnet3_descriptors.files.writer import Writer
 
 _MAX_COUNT = 1 << 24
 _MAX_PHONE = 1 << 20
 _NO_PDF = -1
+
+
+def _in_single_precision(
+    transitions: Iterable[tuple[int, float]],
+) -> tuple[tuple[int, float], ...]:
+    return tuple((destination, to_single(each)) for destination, each in transitions)
 
 
 @attrs.frozen(kw_only=True)
@@ -23,12 +32,12 @@ class HmmState:
     Attributes:
         forward_pdf_class: Class of its distribution; -1 for a state that emits nothing.
         self_loop_pdf_class: Class of the distribution of its self-loop.
-        transitions: Destination and probability of each transition.
+        transitions: Destination and probability, rounded to float32, of each transition.
     """
 
     forward_pdf_class: int
     self_loop_pdf_class: int
-    transitions: tuple[tuple[int, float], ...]
+    transitions: tuple[tuple[int, float], ...] = attrs.field(converter=_in_single_precision)
 
 
 @attrs.frozen(kw_only=True)

@@ -4,6 +4,7 @@ Only arguments of a tool are names of this kind. What stands in a file is never 
 """
 
 import contextlib
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,9 +12,12 @@ from typing import IO
 
 import click
 
+from nnet3_descriptors.errors import ModelFileError
 from nnet3_descriptors.files.source import PathOrFile
 
 _STANDARD = ("", "-")
+_CUT_OFF = (-signal.SIGPIPE, 128 + signal.SIGPIPE)
+"""How a command ends, or its shell, whose output is no longer read."""
 
 
 @contextlib.contextmanager
@@ -22,13 +26,21 @@ def readable(name: str) -> Iterator[PathOrFile]:
 
     Raises:
         click.ClickException: The command fails.
+        ModelFileError: What is read is no model; it names the command.
     """
     if name in _STANDARD:
         yield sys.stdin.buffer
     elif name.rstrip().endswith("|"):
         command = name.rstrip().removesuffix("|")
         with subprocess.Popen(_shell(command), stdout=subprocess.PIPE) as process:
-            yield _pipe(process.stdout)
+            try:
+                yield _pipe(process.stdout)
+            except ModelFileError as error:
+                _pipe(process.stdout).close()
+                if process.wait() not in _CUT_OFF:
+                    _check(process, command)  # which may be why there is no model
+                error.path = name
+                raise
         _check(process, command)
     else:
         yield name
