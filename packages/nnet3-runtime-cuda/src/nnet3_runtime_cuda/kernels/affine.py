@@ -59,10 +59,14 @@ class FixedAffineKernel(Kernel):
         if p.known is not None:
             x, linear = p.x[:, p.known.columns :], linear[:, p.known.columns :]
             known = p.known.value[:, p.columns]
-            record_product(self.store, p.tape, x, linear, p.y, plus=known)
+            record_product(self.store, p.tape, x, linear, p.y, plus=known, panels=p.panels)
             return
-        record_product(self.store, p.tape, p.x, linear, p.y)
+        record_product(self.store, p.tape, p.x, linear, p.y, panels=p.panels)
         p.tape.add(p.y, self.bias[p.columns], p.y)
+
+    def factor(self, rows: slice, skipped: int) -> Array:
+        """Some rows of A, without its first columns."""
+        return self.linear[rows, skipped:]
 
     def propagate_known(self, tape: Tape, x: Array, out: Array) -> None:
         """Records out = x A_1^T + b with the first columns A_1 of A."""
@@ -77,7 +81,10 @@ class FixedAffineKernel(Kernel):
         """Records dx (+)= dy A."""
         if b.dx is not None:
             dx, linear = b.dx[:, b.skipped :], self.linear[:, b.skipped :]
-            b.tape.matmul(b.dy, linear, dx, add=b.add)
+            if b.panels is not None:
+                b.panels.record(b.tape, b.dy, dx, add=b.add)
+            else:
+                b.tape.matmul(b.dy, linear, dx, add=b.add)
 
 
 @kernel_for(AffineComponent)

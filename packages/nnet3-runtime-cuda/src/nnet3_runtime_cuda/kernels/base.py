@@ -76,6 +76,8 @@ class Propagation:
         known: What the first columns of x give, if `propagate_known` computed that before; only for
             kernels that can split their input.
         columns: Which columns of the output y has; only for kernels that can split their input.
+        panels: A^T in panels, of the parameters A that these columns and what is not known of x
+            need; only for kernels that can split their input.
         splice: The rows that x is made of, if it is a splice that the kernel said it gains by; then
             x may hold anything.
     """
@@ -88,6 +90,7 @@ class Propagation:
     memo: Memo | None = None
     known: KnownPart | None = None
     columns: slice = slice(None)
+    panels: Panels | None = None
     splice: TimeSplice | None = None
 
 
@@ -112,6 +115,7 @@ class Backpropagation:
             directions hold (only for kernels that set their gradient).
         skipped: So many of the first columns of dx are left to `backprop_known`; only for kernels
             that can split their input.
+        panels: The parameters A in panels, without the columns that are skipped; likewise.
         splice: As in `Propagation`.
         dx_splice: Instead of dx, which then is None, the derivative of the rows that the splice is
             made of, to be set.
@@ -129,6 +133,7 @@ class Backpropagation:
     update: bool = False
     first: bool = False
     skipped: int = 0
+    panels: Panels | None = None
     splice: TimeSplice | None = None
     dx_splice: TimeSplice | None = None
 
@@ -319,6 +324,13 @@ class Kernel:
     def gains_by_splice(self, tape: Tape, num_rows: int, offsets: Sequence[int]) -> bool:
         """Whether `splice` and `dx_splice` are wanted for so many rows at these offsets."""
         return False
+
+    def factor(self, rows: slice, skipped: int) -> Array:
+        """Rows of the parameters (output_dim, input_dim), without the first columns: a view.
+
+        Only for kernels that can split their input.
+        """
+        raise NotImplementedError
 
     def propagate_known(self, tape: Tape, x: Array, out: Array) -> None:
         """Records what the first columns of the input, x, give; see `can_split_input`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..blas import is_mkl
-from ..panels import ROWS, are_faster
+from ..panels import ROWS, Panels, are_faster
 from ..tape import FEW_ROWS, Array, Tape
 from .base import ComponentStore
 
@@ -44,6 +44,7 @@ def record_product(
     *,
     add: bool = False,
     plus: Array | None = None,
+    panels: Panels | None = None,
 ) -> None:
     """Records out = x A^T, or out += x A^T, or out = plus + x A^T, with parameters A of the store.
 
@@ -57,10 +58,13 @@ def record_product(
         out: (rows, output_dim).
         add: Add to what `out` holds.
         plus: (rows, output_dim), added.
+        panels: A^T in panels, if someone keeps it.
     """
     rows = len(out)
-    if store.is_fixed and gains_by_panels(tape, rows):
-        store.panels(parameters).record(tape, x, out, add=add, plus=plus)
+    if panels is None and store.is_fixed and gains_by_panels(tape, rows):
+        panels = store.panels(parameters)
+    if panels is not None:
+        panels.record(tape, x, out, add=add, plus=plus)
         return
     weights = store.transposed(parameters, pays=gains_by_transposing(rows, parameters))
     tape.matmul(x, weights, out, add=add, plus=plus)

@@ -84,9 +84,7 @@ class Lowering:
         self._submatrices = computation.submatrices.tolist()
         self.position = 0
         uses = Uses(computation) if self.tape.gains_by_tiles else None
-        self.steps = StepProducts(
-            computation, lambda component: nnet.kernel(component).can_split_input, uses
-        )
+        self.steps = StepProducts(nnet, self.tape, computation, uses)
         self.splices = (
             SplicePlan() if uses is None else plan_splices(computation, self._gains_by_splice, uses)
         )

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from nnet3_compiler import commands as c
 from nnet3_compiler.computation import NnetComputation
 
+from ..device import DeviceNnet
 from ..kernels import KnownPart, Propagation
+from ..panels import Panels
 from ..tape import Array, Tape
 from .deferred_derivatives import DeferredSteps, plan_deferred_derivatives
 from .deferred_outputs import DeferredOutputs, plan_deferred_outputs
 from .known_inputs import KnownSteps, plan_known_inputs
 from .pending_zeros import Area
 from .regular import Positions, regular_blocks
+from .step_panels import Factor, StepPanels, gains
 from .uses import Place, Uses
 
 if TYPE_CHECKING:
@@ -31,17 +35,22 @@ class StepProducts:
     """
 
     def __init__(
-        self, computation: NnetComputation, can_split: Callable[[int], bool], uses: Uses | None
+        self, nnet: DeviceNnet, tape: Tape, computation: NnetComputation, uses: Uses | None
     ) -> None:
         """Plans them.
 
         Args:
+            nnet: The network on its device.
+            tape: What they are to be recorded on.
             computation: The computation.
-            can_split: Whether the component of a number is an affine map, of which some columns of
-                input or output can be computed at a time.
             uses: Those of the computation; None on a device, where a step takes its time for
                 launches, and no outputs are put off, which costs a copy.
         """
+        self._nnet = nnet
+
+        def can_split(component: int) -> bool:
+            return nnet.kernel(component).can_split_input
+
         self._known = plan_known_inputs(computation, can_split)
         self._derivatives, self._copies = plan_deferred_derivatives(computation, can_split, uses)
         self._outputs = {} if uses is None else plan_deferred_outputs(computation, can_split, uses)
@@ -49,6 +58,12 @@ class StepProducts:
         for steps in {id(steps): steps for steps in self._outputs.values()}.values():
             if steps.later:
                 self._due[steps.due].append(steps)
+        factors = [
+            (position, factor)
+            for position, factor, num_rows in self._factors(computation, can_split)
+            if gains(tape, nnet.kernel(factor.component), num_rows)
+        ]
+        self._panels = StepPanels(factors, self._size)
         self._known_values: dict[int, Array] = {}
         self._kept_inputs: dict[int, Array] = {}
         self._spare_memory: list[Array] = []
@@ -59,6 +74,39 @@ class StepProducts:
             if len(free) >= rows and free.shape[1] == columns:
                 return self._spare_memory.pop(number)
         return tape.persistent(rows, columns)
+
+    # ---- parameters in panels ----
+
+    def _factors(
+        self, computation: NnetComputation, can_split: Callable[[int], bool]
+    ) -> Iterator[tuple[int, Factor, int]]:
+        """Positions of commands that may be steps, what they multiply by, and numbers of rows."""
+        commands, submatrices = list(computation.commands), computation.submatrices.tolist()
+        if any(isinstance(command, c.GotoLabel) for command in commands):
+            return  # what the next round needs would have to be kept
+        for position, command in enumerate(commands):
+            if isinstance(command, c.Propagate) and can_split(command.component):
+                known, outputs = self._known.get(position), self._outputs.get(position)
+                skipped = known.area.column_end - known.area.column if known else 0
+                _, _, num_rows, _, width = submatrices[command.output]
+                rows = (outputs.now.start, outputs.now.stop) if outputs else (0, width)
+                yield position, Factor(command.component, False, skipped, rows), num_rows
+            elif isinstance(command, c.BackpropNoModelUpdate) and can_split(command.component):
+                _, _, num_rows, _, width = submatrices[command.output_deriv]
+                step = self._derivatives.get(position)
+                skipped = step.columns if step else 0
+                yield position, Factor(command.component, True, skipped, (0, width)), num_rows
+
+    def _size(self, factor: Factor) -> int:
+        return factor.of(self._nnet.kernel(factor.component)).size
+
+    def panels(self, low: Lowering) -> Panels | None:
+        """The parameters that the current command multiplies by, if they are in panels."""
+        factor = self._panels.factor_at(low.position)
+        if factor is None:
+            return None
+        kernel = low.nnet.kernel(factor.component)
+        return self._panels.record(low.tape, low.position, kernel)
 
     # ---- what is known before ----
 

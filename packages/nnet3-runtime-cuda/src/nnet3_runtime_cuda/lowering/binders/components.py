@@ -31,6 +31,7 @@ def _propagate(low: Lowering, command: c.Propagate) -> None:
             memo=low.memo(command.memo),
             known=low.steps.known_part(low),
             columns=slice(None) if columns is None else columns,
+            panels=low.steps.panels(low),
             splice=splice,
         )
     )
@@ -87,6 +88,7 @@ def _bind_backprop(
             update=update,
             first=first,
             skipped=low.steps.deferred_columns(low),
+            panels=low.steps.panels(low),
             splice=splice,
             dx_splice=dx_splice,
         )
