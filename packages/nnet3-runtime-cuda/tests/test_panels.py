@@ -81,7 +81,7 @@ def test_products_are_small() -> None:
 @given(rows=st.integers(1, 300), most=st.integers(0, 70))
 def test_heights(rows: int, most: int) -> None:
     """Pieces are no larger than they may be, and have whole groups of rows where they can."""
-    height = panels._height(rows, most)
+    height = panels.piece_height(rows, most)
 
     assert 1 <= height <= min(rows, max(most, 1))
     assert height % panels.ROWS_AT_ONCE == 0 or height == rows or most < panels.ROWS_AT_ONCE

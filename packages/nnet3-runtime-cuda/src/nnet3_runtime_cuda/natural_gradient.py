@@ -96,15 +96,14 @@ class OnlineNaturalGradient:
         """
         if x.dim == 1:
             return np.zeros((0, 1), dtype=h.dtype), 1.0
-        before = x.sum_of_squares()
         if self._w is None:
-            self._initialize(x, h, before)
+            self._initialize(x, h)
         w = self._w
         assert w is not None
         if self._ww is None:
             self._ww = (w @ w.T).astype(np.float64)
         ww = self._ww
-        gram = self._step(x, h, before)
+        gram, before = self._step(x, h)
         self._minibatches += 1
         if before <= 0.0:
             return w, 1.0
@@ -128,7 +127,7 @@ class OnlineNaturalGradient:
         gemm(h, w, x, alpha=-1.0, beta=1.0)
         return scale
 
-    def _initialize(self, x: RowMatrix, h: Array, square_sum: float) -> None:
+    def _initialize(self, x: RowMatrix, h: Array) -> None:
         """Starts from a fixed estimate and lets it see the first minibatch a few times."""
         dim, rank = x.dim, self.rank(x.dim)
         scale = 1.0 / math.sqrt(2.0 + (dim + rank) * self.options.alpha / dim)
@@ -136,7 +135,7 @@ class OnlineNaturalGradient:
         self._d = np.full(rank, SMALLEST)
         self._rho = SMALLEST
         for _ in range(1 if len(h) <= rank else 3):
-            self._step(x, h, square_sum)
+            self._step(x, h)
 
     def _is_updating(self) -> bool:
         since = self._minibatches - INITIAL_UPDATES
@@ -148,19 +147,23 @@ class OnlineNaturalGradient:
             return 1.0 / self.options.num_minibatches_history
         return min(0.9, 1.0 - math.exp(-rows / self.options.num_samples_history))
 
-    def _step(self, x: RowMatrix, h: Array, square_sum: float) -> _Doubles:
-        """Sets h = x w^T, and moves the estimate by one step if it is time to; returns h^T h."""
+    def _step(self, x: RowMatrix, h: Array) -> tuple[_Doubles, float]:
+        """Sets h = x w^T, and moves the estimate by one step if it is time to.
+
+        Returns:
+            h^T h and tr(x x^T).
+        """
         w = self._w
         assert w is not None
         if self._transposed is None:
             self._transposed = np.ascontiguousarray(w.T)
-        x.times(self._transposed, h)
+        square_sum = x.project(self._transposed, h)
         gram = (h.T @ h).astype(np.float64)
         if self._is_updating():
             j = np.empty_like(w)
             x.transposed_times(h, j)
             self._update(j, gram, len(h), square_sum)
-        return gram
+        return gram, square_sum
 
     def _update(self, j: Array, gram: _Doubles, rows: int, square_sum: float) -> None:
         """One step of the estimate, from J = H^T X, H^T H with H = X W^T, and tr(X X^T)."""

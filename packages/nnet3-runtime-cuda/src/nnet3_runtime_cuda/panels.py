@@ -167,7 +167,7 @@ def _stacks(x: Array, panels: Array, out: Array) -> Iterator[tuple[Array, Array,
         (pieces, height, inner), (panels, 1, inner, width), (panels, pieces, height, width)
     """
     count, inner, width = panels.shape
-    height = _height(len(x), MOST_WORK // (inner * width))
+    height = piece_height(len(x), MOST_WORK // (inner * width))
     whole = len(x) - len(x) % height
     group = count if whole == len(x) else max(1, BYTES_AT_ONCE // panels[0].nbytes)
     for first in range(0, count, group):
@@ -180,7 +180,7 @@ def _stacks(x: Array, panels: Array, out: Array) -> Iterator[tuple[Array, Array,
                 yield pieces, some[:, None], target.transpose(2, 0, 1, 3)
 
 
-def _height(rows: int, most: int) -> int:
+def piece_height(rows: int, most: int) -> int:
     """How many rows pieces of about equal size have, if they may have so many."""
     if most < ROWS_AT_ONCE:
         return max(1, min(most, rows))

@@ -16,6 +16,7 @@ import attrs
 import numpy as np
 
 from .blas import Array, gemm
+from .thin_products import ThinProduct
 
 SUM_LENGTH = 1 << 16
 """So many squares are added up in single precision."""
@@ -28,16 +29,16 @@ class RowMatrix(Protocol):
     def dim(self) -> int:
         """Number of columns."""
 
-    def times(self, factor: Array, out: Array) -> None:
-        """Computes out = X factor; factor: (dim, columns), out: (rows, columns), contiguous."""
+    def project(self, factor: Array, out: Array) -> float:
+        """Computes out = X factor, and returns tr(X X^T).
+
+        factor: (dim, columns), out: (rows, columns), both contiguous.
+        """
 
     def transposed_times(
         self, h: Array, out: Array, *, alpha: float = 1.0, beta: float = 0.0
     ) -> None:
         """Computes out = alpha h^T X + beta out; h: (rows, height), out: (height, dim)."""
-
-    def sum_of_squares(self) -> float:
-        """tr(X X^T)."""
 
     def sum_of_squared_differences(self, h: Array, w: Array) -> float:
         """tr(Y Y^T) of Y = X - h w."""
@@ -51,8 +52,16 @@ class ColumnBlocks:
         last: (rows,), the last column; or None, and the last block has it.
     """
 
-    def __init__(self, blocks: Sequence[Array], *, last: Array | None = None) -> None:
-        """Puts blocks, each (rows, some columns), and perhaps a last column side by side."""
+    def __init__(
+        self, blocks: Sequence[Array], *, last: Array | None = None, thin_columns: int = 0
+    ) -> None:
+        """Puts blocks of columns side by side.
+
+        Args:
+            blocks: Each (rows, some columns).
+            last: (rows,), one more column.
+            thin_columns: If not 0, `project` is for so many columns, by a `ThinProduct` if it pays.
+        """
         starts = [0, *itertools.accumulate(block.shape[1] for block in blocks)]
         self._blocks = [
             (block, slice(start, end))
@@ -61,13 +70,23 @@ class ColumnBlocks:
         self.last = last
         self._columns = starts[-1]
         self.dim = self._columns + (last is not None)
+        self._thin = ThinProduct.of(blocks[0], thin_columns) if len(blocks) == 1 else None
 
-    def times(self, factor: Array, out: Array) -> None:
-        """Computes out = X factor; factor: (dim, columns), out: (rows, columns), contiguous."""
-        for number, (block, columns) in enumerate(self._blocks):
-            gemm(block, factor[columns], out, beta=float(number > 0))
+    def project(self, factor: Array, out: Array) -> float:
+        """Computes out = X factor, and returns tr(X X^T).
+
+        factor: (dim, columns), out: (rows, columns), both contiguous.
+        """
+        if self._thin is not None:
+            total = self._thin(factor[: self._columns], out)
+            total += 0.0 if self.last is None else float(np.vdot(self.last, self.last))
+        else:
+            total = self.sum_of_squares()
+            for number, (block, columns) in enumerate(self._blocks):
+                gemm(block, factor[columns], out, beta=float(number > 0))
         if self.last is not None:
             out += self.last[:, None] * factor[-1]
+        return total
 
     def transposed_times(
         self, h: Array, out: Array, *, alpha: float = 1.0, beta: float = 0.0
@@ -138,6 +157,12 @@ class TimeSplice:
         """The blocks of columns: views of x."""
         return [self.x[first : first + self.num_rows] for first in self.offsets]
 
+    @property
+    def left_out(self) -> list[Array]:
+        """The rows of x that an offset does not reach, for each."""
+        x, count = self.x, self.num_rows
+        return [rest for k in self.offsets for rest in (x[:k], x[k + count :]) if len(rest)]
+
     def by_row(self, matrix: Array) -> Array:
         """(height, K d) as (height K, d): a view."""
         return matrix.reshape(-1, self.x.shape[1])
@@ -160,7 +185,12 @@ class SplicedRows(ColumnBlocks):
     """The rows of a time splice as a matrix, where most products are computed with x itself."""
 
     def __init__(
-        self, splice: TimeSplice, memory: Array, *, spread: tuple[Array, Array] | None = None
+        self,
+        splice: TimeSplice,
+        memory: Array,
+        *,
+        spread: tuple[Array, Array] | None = None,
+        thin_columns: int = 0,
     ) -> None:
         """Prepares for products.
 
@@ -169,18 +199,29 @@ class SplicedRows(ColumnBlocks):
             memory: (rows in, at least K times the columns of factors), to work in.
             spread: A matrix h, and memory that holds what it is as S: see `TimeSplice`. The
                 product with h is computed with x itself.
+            thin_columns: See `ColumnBlocks`.
         """
         super().__init__(splice.parts)
         self._splice = splice
         self._memory = memory
         self._spread = spread
+        self._thin = ThinProduct.of(splice.x, thin_columns * len(splice.offsets))
 
-    def times(self, factor: Array, out: Array) -> None:
-        """Computes out = X factor; factor: (dim, columns), out: (rows, columns), contiguous."""
+    def project(self, factor: Array, out: Array) -> float:
+        """Computes out = X factor, and returns tr(X X^T).
+
+        factor: (dim, columns), out: (rows, columns), both contiguous.
+        """
         columns, count = factor.shape[1], len(self._splice.offsets)
         wide = self._memory[:, : columns * count]
-        side_by_side = factor.reshape(count, -1, columns).transpose(1, 0, 2)
-        gemm(self._splice.x, side_by_side.reshape(-1, columns * count), wide)
+        by_offset = factor.reshape(count, -1, columns).transpose(1, 0, 2)
+        side_by_side = by_offset.reshape(-1, columns * count)
+        if self._thin is not None:
+            once = self._thin(side_by_side, wide)
+            total = count * once - sum(sum_of_squares(rest) for rest in self._splice.left_out)
+        else:
+            gemm(self._splice.x, side_by_side, wide)
+            total = self.sum_of_squares()
         terms = [
             wide[first : first + len(out), columns * k : columns * (k + 1)]
             for k, first in enumerate(self._splice.offsets)
@@ -188,6 +229,7 @@ class SplicedRows(ColumnBlocks):
         np.add(terms[0], terms[1], out)
         for term in terms[2:]:
             out += term
+        return total
 
     def spread(self) -> None:
         """Puts h, which has changed, where S has other elements than zeros."""

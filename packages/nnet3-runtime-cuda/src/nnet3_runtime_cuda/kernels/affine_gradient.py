@@ -13,8 +13,10 @@ import numpy as np
 
 from ..blas import gemm
 from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
+from ..panels import ROWS
 from ..row_matrices import ColumnBlocks, RowMatrix, SplicedRows, TimeSplice
 from ..tape import Array, Tape
+from .parameter_products import gains_by_panels
 
 PASSES = 40
 """Writing a preconditioned element takes as long as so many multiplications."""
@@ -151,9 +153,12 @@ class AffinePreconditioner:
     ) -> None:
         """What `record` does with a tape of NumPy calls."""
         rows, ones = len(dy), tape.ones(len(dy))
-        x = ColumnBlocks(xs, last=None if bias is None else ones[0])
-        derivative = ColumnBlocks([dy])
-        rank_in, rank_out = self.input_side.rank(x.dim), self.output_side.rank(derivative.dim)
+        columns_in = sum(part.shape[1] for part in xs) + (bias is not None)
+        rank_in, rank_out = self.input_side.rank(columns_in), self.output_side.rank(dy.shape[1])
+        gains = gains_by_panels(tape, ROWS[-1])
+        thin_in, thin_out = (rank if gains else 0 for rank in (rank_in, rank_out))
+        x = ColumnBlocks(xs, last=None if bias is None else ones[0], thin_columns=thin_in)
+        derivative = ColumnBlocks([dy], thin_columns=thin_out)
         rows_in = rows_out = None
         if precondition_rows_of(rows, derivative.dim, rank_out, other=x.dim):
             rows_out = tape.scratch(rows, derivative.dim)
@@ -161,7 +166,7 @@ class AffinePreconditioner:
             splice, wide = spread
             memory = tape.scratch(len(splice.x), rank_in * len(splice.offsets))
             known = None if wide is None else (dy if rows_out is None else rows_out, wide)
-            x = SplicedRows(splice, memory, spread=known)
+            x = SplicedRows(splice, memory, spread=known, thin_columns=thin_in)
         elif precondition_rows_of(rows, x.dim, rank_in, other=derivative.dim):
             # What is preconditioned is no splice any more, but that is less work than is saved.
             rows_in, product = tape.scratch(rows, x.dim - (bias is not None)), None

@@ -29,7 +29,7 @@ def gains_by_transposing(rows: int, parameters: Array) -> bool:
 
 
 def gains_by_panels(tape: Tape, rows: int) -> bool:
-    """Whether a product with so many rows pays for a copy of fixed parameters as panels."""
+    """Whether a product with so many rows is faster by small ones, with parameters as panels."""
     if is_mkl() or tape.dtype != np.float32 or not tape.takes_panels or tape.threads > 1:
         return False
     return rows in ROWS and are_faster()
