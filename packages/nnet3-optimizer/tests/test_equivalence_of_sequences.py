@@ -280,7 +280,7 @@ def test_many_rows_are_followed_by_labels(
 ) -> None:
     """Where matrices have many rows, labels alone prove that nothing changed."""
     nnet, compiled, optimized = example()
-    for name in ("Pattern", "KindsPattern"):
+    for name in ("Pattern", "FramesState"):
         monkeypatch.delattr(f"nnet3_optimizer.equivalence.verify.{name}")
     monkeypatch.setattr("nnet3_optimizer.equivalence.verify.MANY_ROWS", 1)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nnet3_optimizer.equivalence.behaviour import Behaviour, Contributions, Provided
 from nnet3_optimizer.equivalence.keys import rows_of
-from nnet3_optimizer.equivalence.pattern import all_rows
+from nnet3_optimizer.equivalence.pattern import IrregularError, all_rows
 from nnet3_optimizer.equivalence.stretches import Stretches
 from nnet3_optimizer.errors import EquivalenceError
 
@@ -61,6 +61,8 @@ def compare_behaviour(
 def _compare_provided(
     first: Provided, second: Provided, sequences: int, segment: int, name: str
 ) -> None:
+    if first.block != second.block:
+        raise IrregularError  # rows with the same number are not the same rows
     one, other = (list(rows_of(each.content.keys())) for each in (first, second))
     if one == other:
         return

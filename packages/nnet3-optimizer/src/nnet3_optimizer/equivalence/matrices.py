@@ -164,6 +164,11 @@ class Content:
             columns = self.read(0, len(columns[0]), begin, cols).columns + (self.constants or [])
         return not any(column[row] for column in columns for row in rows)
 
+    def is_undefined(self, begin: int, cols: int) -> bool:
+        """Returns whether nothing has been written to or read from columns."""
+        first, last = bisect_right(self.splits, begin) - 1, bisect_left(self.splits, begin + cols)
+        return not any(self.columns[first:last])
+
     def _rounded(self) -> Content:
         """Returns it with unknowns in the place of rounded elements."""
         self._define(0, len(self.columns))

@@ -9,8 +9,8 @@ from nnet3_compiler.computation import NnetComputation
 
 from nnet3_optimizer.equivalence.behaviour import Behaviour
 from nnet3_optimizer.equivalence.component_kinds import ComponentKind
+from nnet3_optimizer.equivalence.frames_pattern import FramesPattern
 from nnet3_optimizer.equivalence.keys import ABSENT, Column, Keys, key_of_row, num_rows, rows_of
-from nnet3_optimizer.equivalence.kinds import KindsPattern
 from nnet3_optimizer.equivalence.labelled_pattern import LabelledPattern
 from nnet3_optimizer.equivalence.matrices import Content
 from nnet3_optimizer.equivalence.pattern import IrregularError, Pattern
@@ -51,7 +51,7 @@ class State:
         nnet: Nnet,
         computation: NnetComputation,
         unknowns: Unknowns,
-        pattern: Pattern | KindsPattern | LabelledPattern,
+        pattern: Pattern | FramesPattern | LabelledPattern,
         *,
         thorough: bool,
     ) -> None:
@@ -333,10 +333,14 @@ class State:
         if submatrix in self.pattern.parts:
             raise IrregularError
         if submatrix in self._padding and not adds:
-            lacking = [row + each for each in self.pattern.padded_rows(submatrix)]
-            if not content.is_zero(lacking, begin, cols):
-                raise IrregularError
+            self.require_zeros(submatrix, self.pattern.padded_rows(submatrix))
         content.write(row, begin, cols, given, adds=adds, places=places)
+
+    def require_zeros(self, submatrix: int, places: list[int]) -> None:
+        """Raises an IrregularError unless some rows of a submatrix are zero."""
+        _, row, _, begin, cols = self._submatrices[submatrix]
+        if not self.content(submatrix).is_zero([row + each for each in places], begin, cols):
+            raise IrregularError
 
     def call(self, function: Function, *values: Stretches | None) -> Stretches:
         """Returns what a function gives for each row of its arguments, None for missing ones."""

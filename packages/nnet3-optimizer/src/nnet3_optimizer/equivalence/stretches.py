@@ -7,6 +7,7 @@ from typing import Any
 
 from nnet3_optimizer.equivalence.field import PRIME, scaled
 from nnet3_optimizer.equivalence.keys import Column, Keys, keys_of_columns, with_constants
+from nnet3_optimizer.equivalence.mixture import Mixture
 from nnet3_optimizer.equivalence.row import Row, row_of, stretches_of, value_at
 
 
@@ -86,6 +87,8 @@ class Stretches:
 
     def range_sums(self, ranges: Any) -> Stretches:
         """Returns the sums of rows begin <= r < end, given as pairs; zeros where begin is -1."""
+        if isinstance(ranges, Mixture):
+            return self.taken(ranges)
         constants = self.constants
         return Stretches(
             self.starts,
@@ -94,8 +97,10 @@ class Stretches:
         )
 
 
-def rows_taken(column: Column, rows: list[int]) -> Column:
+def rows_taken(column: Column, rows: list[int] | Mixture) -> Column:
     """Returns some rows of a column; row -1 is zero."""
+    if isinstance(rows, Mixture):
+        return rows.taken_from(column)
     source = [*column, 0] if -1 in rows else column
     return [source[row] for row in rows]
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nnet3_compiler.commands import AcceptInput
 from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.debug_info import N
+from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
 
 from nnet3_optimizer.equivalence.behaviour import Behaviour
 from nnet3_optimizer.equivalence.differences import compare_behaviour
 from nnet3_optimizer.equivalence.execution import execute
-from nnet3_optimizer.equivalence.kinds import Kinds, KindsPattern, sequence_kinds
+from nnet3_optimizer.equivalence.frames import KnownFrames
+from nnet3_optimizer.equivalence.frames_state import FramesState
 from nnet3_optimizer.equivalence.labelled_state import LabelledState
 from nnet3_optimizer.equivalence.labels import KnownLabels
 from nnet3_optimizer.equivalence.origins import commands_behind
@@ -23,11 +27,14 @@ from nnet3_optimizer.loops import is_loop
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
 
-_Way = tuple[int | Kinds, int | None, bool]
-"""Sequences, segments and thoroughness of a run."""
+_Way = tuple[int, int | None, bool]
+"""Sequences, or BY_LABELS or BY_FRAMES, segments and thoroughness of a run."""
 
 BY_LABELS = 0
 """Instead of a number of sequences that are treated alike: all rows, by their labels."""
+
+BY_FRAMES = -1
+"""Instead of it: all rows, by frames."""
 
 MANY_ROWS = 400
 """How many rows matrices have on an average where rows are followed by their labels."""
@@ -70,6 +77,7 @@ class Prover:
         self._nnet = nnet
         self._unknowns = Unknowns()
         self._labels = KnownLabels()
+        self._frames = KnownFrames()
         self._last: tuple[NnetComputation, _Way, Behaviour] | None = None
 
     def verify(
@@ -94,7 +102,7 @@ class Prover:
             except IrregularError:
                 continue
             except EquivalenceError:
-                if sequences == BY_LABELS or isinstance(sequences, tuple):
+                if sequences in (BY_FRAMES, BY_LABELS):
                     continue  # all rows are needed to say where
                 raise
             return
@@ -104,7 +112,7 @@ class Prover:
         self,
         before: NnetComputation,
         after: NnetComputation,
-        sequences: int | Kinds,
+        sequences: int,
         segments: int | None = None,
         same_calls: bool = False,
     ) -> None:
@@ -113,8 +121,8 @@ class Prover:
         Args:
             before: A computation.
             after: Another one.
-            sequences: How many sequences are taken to be treated alike, or which; 1 to follow all
-                rows, BY_LABELS to follow classes of them.
+            sequences: How many sequences are taken to be treated alike; 1 to follow all rows,
+                BY_LABELS to follow classes of them, BY_FRAMES to follow frames.
             segments: How many segments to run; None to run all commands once.
             same_calls: See `verify`.
 
@@ -124,7 +132,7 @@ class Prover:
         """
         for thorough in (False, True):
             way = sequences, segments, thorough
-            count = max(sequences, 1) if isinstance(sequences, int) else 1
+            count = max(sequences, 1)
             one = self._last_behaviour(before, way) or self._execute(before, way)
             other = self._execute(after, way)
             self._last = after, way, other
@@ -143,12 +151,12 @@ class Prover:
             state = LabelledState(
                 self._nnet, computation, self._unknowns, self._labels, thorough=thorough
             )
+        elif sequences == BY_FRAMES:
+            state = FramesState(
+                self._nnet, computation, self._unknowns, self._frames, thorough=thorough
+            )
         else:
-            pattern: Pattern | KindsPattern
-            if isinstance(sequences, int):
-                pattern = Pattern(computation, sequences)
-            else:
-                pattern = KindsPattern(computation, sequences, self._unknowns.number)
+            pattern = Pattern(computation, sequences)
             state = State(self._nnet, computation, self._unknowns, pattern, thorough=thorough)
         return execute(state, segments)
 
@@ -159,18 +167,26 @@ class Prover:
         return self._last[2]
 
 
-def _reductions(before: NnetComputation, after: NnetComputation) -> list[int | Kinds]:
-    """Returns how many sequences, or which, may be treated alike by both computations.
+def _reductions(before: NnetComputation, after: NnetComputation) -> list[int]:
+    """Returns in which ways fewer rows than all may be followed, the best first.
 
     Following rows by their labels takes some time for each command, and hardly any for each row. It
-    is for matrices with many rows, not for the steps of a recurrent network.
+    is for matrices with many rows, following frames for those of the steps of a recurrent network.
     """
     sequences = num_sequences(before)
     if sequences > 1:
         return [sequences] if sequences == num_sequences(after) else []
-    kinds = sequence_kinds(before)
-    found: list[int | Kinds] = [] if kinds is None else [kinds]
+    found = [BY_FRAMES] if _has_several_sequences(before) else []
     return [BY_LABELS, *found] if before.matrices[1:, 0].mean() >= MANY_ROWS else found
+
+
+def _has_several_sequences(computation: NnetComputation) -> bool:
+    """Returns whether inputs are of several sequences, as far as the debug info tells."""
+    table, infos = computation.command_table, computation.matrix_debug_info
+    is_input = table[:, OPCODE_COLUMN] == AcceptInput.OPCODE
+    matrices = computation.submatrices[table[is_input, FIRST_OPERAND_COLUMN], 0].tolist()
+    some = [infos[each].cindexes[:, N] for each in matrices if each < len(infos)]
+    return any((each != each[:1]).any() for each in some)
 
 
 def _explained(
