@@ -147,6 +147,17 @@ def test_one_bad_entry(archive: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_command_of_a_reader_that_gives_up(archive: Path, tmp_path: Path) -> None:
+    """A command that would go on is ended when nobody reads on."""
+    entries = read_matrices(f"ark:echo $$ > {tmp_path}/pid; cat {archive}; exec sleep 600 |")
+    next(entries)
+
+    entries.close()
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
 def test_absent_entries(archive: Path, tmp_path: Path) -> None:
     """With the option p, entries that cannot be read are taken as absent."""
     lines = archive.with_suffix(".scp").read_text().splitlines()

@@ -22,13 +22,19 @@ _NOT_READ_TO_THE_END = {-13, 128 + 13}
 def output_of(specifier: Specifier) -> Iterator[IO[bytes]]:
     """The output of the command that a table comes from; within, the command may still run.
 
+    At the end the command is waited for, or ended if the reader was interrupted.
+
     Raises:
         TableError: the command fails.
     """
     command = specifier.target.removesuffix("|").strip()
     with subprocess.Popen(["/bin/sh", "-c", command], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        yield process.stdout
+        try:
+            yield process.stdout
+        except BaseException:
+            process.terminate()  # nobody will read what it may yet write
+            raise
     if process.returncode and process.returncode not in _NOT_READ_TO_THE_END:
         raise TableError(f"the command '{command}' failed with status {process.returncode}")
 
