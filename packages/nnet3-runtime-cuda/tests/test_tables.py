@@ -2,24 +2,30 @@
 
 import contextlib
 import gc
+import io
 import itertools
 import os
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import kaldi_native_io
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from nnet3_runtime_cuda.errors import TableError
 from nnet3_runtime_cuda.tables import (
     MatrixLookup,
     MatrixWriter,
     VectorLookup,
     VectorWriter,
+    lookup,
     native,
     read_matrices,
     read_tokens,
-    reading,
 )
+from nnet3_runtime_cuda.tables.archive import read_archive
 
 MATRICES = {f"utterance{k}": np.arange(12.0, dtype=np.float32).reshape(4, 3) + k for k in range(3)}
 
@@ -175,7 +181,7 @@ def test_key_that_is_no_text(archive: Path) -> None:
     entries = read_matrices(f"ark:{archive}")
 
     next(entries)
-    with pytest.raises(TableError, match="the key after 'utterance0' is not UTF-8"):
+    with pytest.raises(TableError, match=r"after 'utterance0', byte 74: the key .* UTF-8"):
         next(entries)
 
 
@@ -193,9 +199,9 @@ def test_interrupted_opening(archive: Path, monkeypatch: pytest.MonkeyPatch) -> 
             closed.append(self)
             return False
 
-    monkeypatch.setattr(reading._MatrixReader, "implementation", Interrupted)
+    monkeypatch.setattr(lookup._MatrixReader, "implementation", Interrupted)
     with pytest.raises(KeyboardInterrupt):
-        next(read_matrices(f"ark:{archive}"))
+        MatrixLookup(f"ark:{archive}")
     gc.collect()
     assert len(closed) == 1
 
@@ -223,10 +229,118 @@ def test_no_folder_to_write_in(archive: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     log = native.Log()
-    monkeypatch.setattr(reading, "LOG", log)
+    monkeypatch.setattr(lookup, "LOG", log)
 
     with contextlib.closing(log._file):
-        assert_equal(read_all(f"ark:{archive}"), MATRICES)
+        assert MatrixLookup(f"ark:{archive}").get("utterance0") is not None
+
+
+def test_forms_of_matrices(tmp_path: Path) -> None:
+    """Of all forms that Kaldi writes, the values are those that its own reader gives."""
+    table, values = f"ark:{tmp_path}/all.ark", np.linspace(-3.0, 5.0, 60).reshape(12, 5)
+    pieces = []
+    for form, writer, arguments in (
+        ("ark", kaldi_native_io.FloatMatrixWriter, ()),
+        ("ark,t", kaldi_native_io.FloatMatrixWriter, ()),
+        ("ark", kaldi_native_io.DoubleMatrixWriter, ()),
+        *(
+            ("ark", kaldi_native_io.CompressedMatrixWriter, (method,))
+            for method in (
+                kaldi_native_io.CompressionMethod.kSpeechFeature,
+                kaldi_native_io.CompressionMethod.kTwoByteAuto,
+                kaldi_native_io.CompressionMethod.kOneByteAuto,
+            )
+        ),
+    ):
+        is_double = writer is kaldi_native_io.DoubleMatrixWriter
+        array = values if is_double else values.astype(np.float32)
+        with writer(f"{form}:{tmp_path}/one.ark") as one:
+            one.write(f"key{len(pieces)}", array, *arguments)
+            if not arguments:  # Kaldi's compressed ones of no rows are not what it reads
+                one.write(f"none{len(pieces)}", array[:0, :0])
+        pieces.append((tmp_path / "one.ark").read_bytes())
+    (tmp_path / "all.ark").write_bytes(b"".join(pieces))
+
+    with kaldi_native_io.SequentialFloatMatrixReader(table) as reader:
+        expected = {key: np.array(matrix) for key, matrix in reader}
+    assert len(expected) == 9
+    assert_equal(read_all(table), expected)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"key \0BFV \4\1\0\0\0", "byte 6: expected a matrix, found b'FV'"),
+        (b"key \0BFM \4\1\0\0\0\4\xff\xff\xff\xff", "byte 6: .* found one of 1 by -1"),
+        (b"key \0BFM \4\0\0\0\x7f\4\0\0\0\x7f", "byte 19: expected values of .*, found 0"),
+        (b"key \0BFM \4\1", "byte 9: expected a number of rows and columns of 10 bytes, found 2"),
+        (b"key \0BCM3 \0", "byte 10: expected a header of 16 bytes, found 1"),
+        (b"key  [ 1 2\n 3 4", r"byte 15: expected '\]', found the end"),
+        (b"key 1 2 3\n", r"byte 4: expected a matrix, found b'1 '"),
+        (b"k" * 5000, "byte 0: expected a key, found b'k"),
+    ],
+)
+def test_damage(data: bytes, message: str, tmp_path: Path) -> None:
+    """The error has the place, what was expected, and what was found."""
+    (tmp_path / "a.ark").write_bytes(data)
+
+    with pytest.raises(TableError, match=f"^cannot read archive '{tmp_path}/a.ark', {message}"):
+        read_all(f"ark:{tmp_path}/a.ark")
+    (tmp_path / "a.ark").write_bytes(b"first  [ 1 ]\n" + data)
+    with pytest.raises(TableError, match="is damaged or breaks off after 'first', byte"):
+        read_all(f"ark:{tmp_path}/a.ark")
+    assert_equal(read_all(f"ark,p:{tmp_path}/a.ark"), {"first": np.ones((1, 1), np.float32)})
+
+
+WHOLE = (
+    b"a \0BFM \4\2\0\0\0\4\1\0\0\0" + bytes(8)
+    + b"b \0BCM3 " + bytes(8) + b"\2\0\0\0\1\0\0\0" + bytes(2)
+    + b"c  [\n  1 2\n  3 4 ]\n"
+    + b"d \0BDM \4\1\0\0\0\4\1\0\0\0" + bytes(8)
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.binary(max_size=6)), max_size=4))
+@settings(deadline=None)
+def test_any_damage(damage: list[tuple[int, bytes]]) -> None:
+    """Whatever is written over an archive, it is read, or the error is a TableError."""
+    data = bytearray(WHOLE)
+    for start, others in damage:
+        data[start : start + len(others)] = others
+    with contextlib.suppress(TableError):
+        for _, read in read_archive(io.BytesIO(data), "a.ark"):
+            with contextlib.suppress(TableError):
+                assert read().ndim == 2
+
+
+def test_whole() -> None:
+    """What is damaged above has four matrices."""
+    shapes = {key: read().shape for key, read in read_archive(io.BytesIO(WHOLE), "a.ark")}
+
+    assert shapes == {"a": (2, 1), "b": (2, 1), "c": (2, 2), "d": (1, 1)}
+
+
+def test_words_in_a_matrix(tmp_path: Path) -> None:
+    """A matrix in text with something else than numbers is an error of its own."""
+    (tmp_path / "a.ark").write_text("bad  [ 1 x ]\ngood  [ 1 ]\n")
+    (_, bad), (key, good) = read_matrices(f"ark:{tmp_path}/a.ark")
+
+    with pytest.raises(TableError, match=f"^archive '{tmp_path}/a.ark', byte 4, key 'bad': "):
+        bad()
+    assert (key, good().tolist()) == ("good", [[1.0]])
+
+
+def test_others_compute_while_a_command_is_waited_for(archive: Path, tmp_path: Path) -> None:
+    """Other threads run while a reader waits; here the command waits for one of them."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    entries = read_matrices(f"ark:cat {archive}; cat {fifo} |")
+    assert [key for key, _ in itertools.islice(entries, 3)] == list(MATRICES)
+
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(fifo.write_bytes, archive.read_bytes())
+        assert [key for key, _ in entries] == list(MATRICES)
+    assert written.result() > 0
 
 
 def test_empty_archive(tmp_path: Path) -> None:
@@ -242,7 +356,7 @@ def test_empty_archive(tmp_path: Path) -> None:
         ("feats.ark", "is no table"),
         ("ark:", "is no table"),
         ("ark:/nowhere/a.ark", "no such file"),
-        ("scp:/nowhere/a.scp", "No such file"),
+        ("scp:/nowhere/a.scp", "no such file"),
         ("scp:exit 3 |", "the command 'exit 3' failed with status 3"),
         ("ark:exit 3 |", "the command 'exit 3' failed with status 3"),
     ],

@@ -1,8 +1,9 @@
 """Kaldi's tables: archives and script files, read and written with clear errors.
 
-The formats are kaldi_native_io's. What is added here: every failure becomes a TableError, also
-those that the library only logs (an archive that breaks off, a disk that is full); and a script
-file is read here line by line, because a line of data must not be able to run a command.
+Archives and script files are read in their order here: a line of data must not be able to run a
+command, and other threads compute while one waits for what a command writes. What is read by key
+or written goes through kaldi_native_io; every failure becomes a TableError, also those that the
+library only logs (a disk that is full).
 """
 
 from __future__ import annotations

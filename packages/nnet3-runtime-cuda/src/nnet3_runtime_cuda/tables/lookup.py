@@ -12,9 +12,9 @@ from kaldi_native_io import table_types
 
 from ..arrays import FloatArray
 from ..errors import TableError
-from .command import without_command
 from .native import LOG, CheckedReader, reason_of
 from .script import ScriptEntry, read_script
+from .sources import output_of
 from .specifier import Specifier
 
 _FAILED = "Object read failed"
@@ -48,7 +48,12 @@ class _Lookup:
         if self._specifier.is_script:
             self._script = {entry.key: entry for entry in read_script(self._specifier)}
             return
-        text = self._command.enter_context(without_command(self._specifier))
+        self._specifier.check_exists()
+        text = self._specifier.text
+        if self._specifier.is_command:
+            # Not started by the library, which would hold back what it says on standard error.
+            stream = self._command.enter_context(output_of(self._specifier))
+            text = self._specifier.with_target(f"/dev/fd/{stream.fileno()}")
         with LOG.capture():
             try:
                 self._reader = self.reader_class(text)

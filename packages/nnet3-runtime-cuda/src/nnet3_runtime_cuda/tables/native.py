@@ -68,12 +68,6 @@ def _standard_error_to(file: int) -> Iterator[None]:
 LOG = Log()
 
 
-def place_in(log: str) -> str:
-    """The byte offset that the library's log names, if it does."""
-    found = re.search(r"File position at start is (\d+)", log)
-    return f", byte {found[1]}" if found else ""
-
-
 def reason_of(error: BaseException, log: str) -> str:
     """What went wrong first, in the library's own words, without its places in source and file."""
     lines = [line.strip() for line in f"{log}\n{error}".splitlines()]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import re
-import sys
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import Any
 
 import attrs
 import kaldi_native_io as kaldi
@@ -16,8 +13,8 @@ import numpy as np
 
 from ..arrays import FloatArray
 from ..errors import TableError
-from .command import output_of
 from .native import LOG, reason_of
+from .sources import lines
 from .specifier import Specifier
 
 _MISSING_ROWS = 3
@@ -116,33 +113,9 @@ def read_script(specifier: Specifier) -> Iterator[ScriptEntry]:
         TableError: the file cannot be read, the command that writes it fails, or a line has no
             location.
     """
-    path = specifier.target
-    try:
-        with _lines(specifier) as file:
-            for number, line in enumerate(file, 1):
-                words = line.strip().split(maxsplit=1)
-                place = f"{path}, line {number}"
-                if len(words) == 2:
-                    yield ScriptEntry(words[0], words[1], place)
-                elif words:
-                    raise TableError(f"{place}: expected a key and a file, found '{words[0]}'")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TableError(f"cannot read '{path}': {_os_reason(error)}") from error
-
-
-@contextlib.contextmanager
-def _lines(specifier: Specifier) -> Iterator[IO[str]]:
-    """The lines of a script file, or of what a command writes."""
-    if specifier.target == "-":
-        specifier.check_exists()
-        yield sys.stdin
-    elif specifier.is_command:
-        with output_of(specifier) as stream, io.TextIOWrapper(stream, encoding="utf-8") as file:
-            yield file
-    else:
-        with open(specifier.target, encoding="utf-8") as file:
-            yield file
-
-
-def _os_reason(error: OSError | UnicodeDecodeError) -> str:
-    return error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8"
+    for place, line in lines(specifier):
+        words = line.strip().split(maxsplit=1)
+        if len(words) == 2:
+            yield ScriptEntry(words[0], words[1], place)
+        elif words:
+            raise TableError(f"{place}: expected a key and a file, found '{words[0]}'")

@@ -62,7 +62,8 @@ class Specifier:
 
     def check_exists(self) -> None:
         """Raises a TableError if it names a file that does not exist, or closed standard input."""
-        if self.target == "-" and sys.stdin is None:
-            raise TableError("cannot read '-': standard input is closed")
-        if self.target != "-" and not os.path.exists(self.target):
+        if self.target == "-":
+            if sys.stdin is None:
+                raise TableError("cannot read '-': standard input is closed")
+        elif not self.is_command and not os.path.exists(self.target):
             raise TableError(f"cannot read '{self.target}': there is no such file")

@@ -1,0 +1,72 @@
+"""Where tables come from: files, standard input, and commands."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import IO
+
+from ..errors import TableError
+from .specifier import Specifier
+
+_NOT_READ_TO_THE_END = {-13, 128 + 13}
+"""The status of a command, and of a shell, whose output nobody reads any more (SIGPIPE)."""
+
+
+@contextlib.contextmanager
+def opened(specifier: Specifier) -> Iterator[IO[bytes]]:
+    """What a table is read from.
+
+    Raises:
+        TableError: the file cannot be read, or the command fails.
+    """
+    specifier.check_exists()
+    if specifier.is_command:
+        with output_of(specifier) as stream:
+            yield stream
+    elif specifier.target == "-":
+        yield sys.stdin.buffer
+    else:
+        try:
+            with open(specifier.target, "rb") as stream:
+                yield stream
+        except OSError as error:
+            raise TableError(f"cannot read '{specifier.target}': {error.strerror}") from error
+
+
+def lines(specifier: Specifier) -> Iterator[tuple[str, str]]:
+    """The lines of a text, each with its place, for messages.
+
+    Raises:
+        TableError: it cannot be read, or is not UTF-8.
+    """
+    with opened(specifier) as stream:
+        for number, line in enumerate(stream, 1):
+            place = f"{specifier.target}, line {number}"
+            try:
+                yield place, line.decode()
+            except UnicodeDecodeError as error:
+                raise TableError(f"{place}: this is not UTF-8") from error
+
+
+@contextlib.contextmanager
+def output_of(specifier: Specifier) -> Iterator[IO[bytes]]:
+    """The output of the command that a table comes from; within, the command may still run.
+
+    At the end the command is waited for, or ended if the reader was interrupted.
+
+    Raises:
+        TableError: the command fails.
+    """
+    command = specifier.target.removesuffix("|").strip()
+    with subprocess.Popen(["/bin/sh", "-c", command], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout
+        except BaseException:
+            process.terminate()  # nobody will read what it may yet write
+            raise
+    if process.returncode and process.returncode not in _NOT_READ_TO_THE_END:
+        raise TableError(f"the command '{command}' failed with status {process.returncode}")
