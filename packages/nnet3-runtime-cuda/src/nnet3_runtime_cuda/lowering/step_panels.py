@@ -2,7 +2,8 @@
 
 Parameters that are fixed lie in panels once and for all (`panels`). Those that are trained would
 have to be copied for each product; but the steps of a recurrence multiply a few rows each by the
-same parameters, and these do not change during a run. So the first step copies them.
+same parameters, and these do not change during a run. So the first step copies them, forward and
+backward.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from ..kernels import Kernel
 from ..kernels.parameter_products import gains_by_panels
 from ..panels import Panels
 from ..tape import Array, Tape
-from .known_inputs import MOST_ROWS
 
 FEWEST_STEPS = 16
 """A copy takes as long as what seven steps of eight rows save."""
@@ -48,10 +48,11 @@ class Factor:
 
 
 def gains(tape: Tape, kernel: Kernel, num_rows: int) -> bool:
-    """Whether steps of so many rows gain by a copy of the parameters in panels."""
-    if kernel.store.is_fixed or num_rows > MOST_ROWS:
-        return False  # fixed parameters are in panels anyhow
-    return gains_by_panels(tape, num_rows)
+    """Whether steps of so many rows gain by a copy of the parameters in panels.
+
+    Fixed parameters are in panels anyhow.
+    """
+    return not kernel.store.is_fixed and gains_by_panels(tape, num_rows)
 
 
 @attrs.define(eq=False)
