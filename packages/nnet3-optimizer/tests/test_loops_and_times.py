@@ -3,6 +3,8 @@
 import attrs
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from nnet3_compiler import NnetComputation, compile_computation, compile_looped, looped_requests
 from nnet3_compiler.commands import GotoLabel
 from nnet3_compiler.compiler import compile_segments
@@ -21,6 +23,7 @@ from nnet3_optimizer import (
     verify_equivalent,
 )
 from nnet3_optimizer.passes.derivative_times import limit_derivative_times
+from optimizer_networks import examples
 from optimizer_programs import before_and_after, brief, computation, program
 from stand_ins import Machine, same_results
 
@@ -141,6 +144,58 @@ def test_limits_change_the_update() -> None:
     with pytest.raises(EquivalenceError):
         verify_equivalent(RECURRENT, compiled, limited)
     assert not same_results(RECURRENT, compiled, limited)
+
+
+def test_statistics_keep_their_memo() -> None:
+    """A Backprop that is left out does not take the memo along that StoreStats uses."""
+    nnet = parse_config(
+        "input-node name=input dim=4\ncomponent name=norm type=BatchNormComponent dim=4\n"
+        "component-node name=norm component=norm input=input\noutput-node name=output input=norm"
+    )
+    request = ComputationRequest(
+        inputs=[IoSpecification.from_range("input", 0, 8, has_deriv=True)],
+        outputs=[IoSpecification.from_range("output", 0, 8, has_deriv=True)],
+        store_component_stats=True,
+    )
+
+    limited = optimize(
+        nnet, compile_computation(nnet, request), OptimizeOptions(min_deriv_time=9, verify=True)
+    )
+
+    check_computation(nnet, limited)
+    names = [type(command).__name__ for command in limited.commands]
+    assert "StoreStats" in names
+    assert "BackpropNoModelUpdate" not in names
+
+
+@given(
+    examples(),
+    st.none() | st.integers(-3, 8),
+    st.none() | st.integers(0, 8),
+    st.integers(0, 2),
+    st.booleans(),
+)
+@settings(max_examples=60)
+def test_limited_computations_pass_all_checks(
+    example: tuple[Nnet, NnetComputation],
+    low: int | None,
+    length: int | None,
+    level: int,
+    reuses_memory: bool,
+) -> None:
+    """Whatever the range, each pass after the limit is checked and proven, and so is the end."""
+    nnet, compiled = example
+    high = None if length is None else (low or 0) + length
+    options = OptimizeOptions(
+        min_deriv_time=low,
+        max_deriv_time=high,
+        memory_compression_level=level,
+        allocate_from_other=reuses_memory,
+        initialize_undefined=not reuses_memory,
+        verify=True,
+    )
+
+    check_computation(nnet, optimize(nnet, compiled, options))
 
 
 def test_docstring_of_the_pass() -> None:

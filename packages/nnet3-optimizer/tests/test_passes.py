@@ -614,6 +614,51 @@ def test_zeroed_memory_taken_from_another_matrix_is_set_to_zero() -> None:
     )
 
 
+def test_zeros_that_nothing_reads_are_not_set_again() -> None:
+    """Where all of a matrix is written first, taking over memory does not set it to zero."""
+    text = """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m2 = affine.propagate(m1)
+        free m1
+        m3 = zeros
+        m3 = affine2.propagate(m2)
+        free m2
+        provide output = m3
+        segment end
+        """
+
+    after = allocate_from_other(program(text))
+
+    assert "constant" not in brief(after)
+    check_computation(NNET, after.computation())
+
+
+def test_trimming_leaves_no_list_behind() -> None:
+    """A list that nothing names any more may name rows that are cut off."""
+    text = """
+        m1 = 6 x 4
+        m2 = 4 x 4
+        j0 = m1[0, 5, 1, 4]
+        j1 = m1(1:4, :)[0:3]
+        m2 = accept input
+        m1 = zeros
+        m1(1:4, :) = m2
+        m2 = rows(j1)
+        provide output = m2
+        segment end
+        free m1
+        """
+
+    after = trim_matrices(program(text)).computation()
+
+    assert after.matrices[1:].tolist() == [[4, 4], [4, 4]]
+    assert len(after.indexes_multi) == 1
+
+
 @pytest.mark.parametrize(("memory", "is_extended"), [("zeros", True), ("undefined", False)])
 def test_undefined_rows_are_not_copied(memory: str, is_extended: bool) -> None:
     """A matrix is extended by the rows of another only if these are defined."""

@@ -35,6 +35,13 @@ def frees_early(program: Program) -> Program:
     return attrs.evolve(program, table=program.table[order])
 
 
+def names_no_matrix(program: Program) -> Program:
+    """A pass whose commands refer to a submatrix that does not exist."""
+    table = program.table.copy()
+    table[0, FIRST_OPERAND_COLUMN] = len(program.submatrices)
+    return attrs.evolve(program, table=table)
+
+
 def with_faulty_pass(monkeypatch: pytest.MonkeyPatch, faulty: object) -> None:
     """Runs the faulty pass after one that is in order."""
     first = next(each for each in PIPELINE if each.name == "consolidate-io")
@@ -70,3 +77,12 @@ def test_no_program_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
         optimize(NNET, computation(PROGRAM), OptimizeOptions(verify=True))
 
     assert "> c3: m2 = affine.propagate(m1)" in str(caught.value)
+
+
+def test_what_contradicts_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot even be a computation is reported with the pass, too."""
+    with_faulty_pass(monkeypatch, names_no_matrix)
+
+    message = "pass 'faulty', after consolidate-io: commands.0.: AcceptInput.matrix = 3 is out of"
+    with pytest.raises(PassError, match=message):
+        optimize(NNET, computation(PROGRAM), OptimizeOptions(verify=True))

@@ -10,7 +10,7 @@ from nnet3_compiler.computation import NnetComputation
 
 from nnet3_optimizer.checks import check_computation
 from nnet3_optimizer.equivalence import Prover
-from nnet3_optimizer.errors import CheckError, EquivalenceError, PassError
+from nnet3_optimizer.errors import ComputationError, PassError
 from nnet3_optimizer.options import OptimizeOptions
 from nnet3_optimizer.passes.additions import convert_additions, order_additions
 from nnet3_optimizer.passes.allocation_reuse import allocate_from_other
@@ -224,11 +224,11 @@ class _Verification:
         self._done: list[str] = []
 
     def step(self, each: Pass, program: Program, *, changed: bool) -> None:
-        """Raises a PassError unless the result of a pass is well formed and equivalent."""
+        """Raises a PassError unless the result of a pass is valid, well formed and equivalent."""
         if changed:
             try:
                 self._verify(each, program)
-            except (CheckError, EquivalenceError) as error:
+            except ComputationError as error:
                 raise PassError(
                     f"pass '{each.name}', after {', '.join(self._done) or 'no other'}: {error}",
                     name=each.name,

@@ -25,7 +25,8 @@ def allocate_from_other(program: Program) -> Program:
     1. The two matrices have the same number of rows and of columns.
     2. The allocation comes after the deallocation; of several the nearest, so that memory is not
        held for longer than needed.
-    3. The new matrix has undefined elements: SetConst follows if it was allocated with zeros.
+    3. The new matrix has undefined elements: SetConst follows if it was allocated with zeros that
+       something may look at.
     4. Loops, and computations in several segments that are to become loops, stay as they are.
 
     Before::
@@ -74,9 +75,11 @@ def allocate_from_other(program: Program) -> Program:
     if not pairs:
         return program
     edit = Edit(program)
+    needs_zeros = program.analysis.needs_zeros
     for free, take in pairs:
         destination, source = int(whole[take]), int(whole[free])
-        if program.opcodes[take] == AllocMatrixZeroed.OPCODE:
+        is_zeroed = program.opcodes[take] == AllocMatrixZeroed.OPCODE
+        if is_zeroed and needs_zeros[program.submatrices[destination, MATRIX]]:
             zero = SetConst(output=destination, alpha=0.0)
             edit.insert(take + 1, np.array([zero.row], np.int32))
         edit.replace(take, SwapMatrix(destination=destination, source=source))

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
-from nnet3_compiler.commands import (
-    Backprop,
-    NoOperation,
-    Propagate,
-)
-from nnet3_compiler.declaration import OPCODE_COLUMN
+from nnet3_compiler.commands import Backprop, NoOperation
 from nnet3_optimizer.analysis.csr import Bools, ordering, splits_of, where
 from nnet3_optimizer.analysis.flow import Flow
-from nnet3_optimizer.analysis.kinds import memos
-from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.operands import columns
 from nnet3_optimizer.passes.unused_matrices import SIZING, sizing_without_use
+from nnet3_optimizer.passes.unused_memos import drop_unused_memos
 from nnet3_optimizer.program import Program
 
 
@@ -62,9 +56,9 @@ def remove_dead_commands(program: Program) -> Program:
     needed = _needed(program)
     if needed.all():
         return program
-    table = program.table.copy()
-    _drop_unused_memos(table, needed)
-    return attrs.evolve(program, table=table.compress(needed, axis=0))
+    table = program.table.compress(needed, axis=0)
+    drop_unused_memos(table)
+    return attrs.evolve(program, table=table)
 
 
 def _needed(program: Program) -> Bools:
@@ -96,16 +90,6 @@ def _with_what_leads_to(in_vain: list[int], flow: Flow, candidates: Bools) -> li
                 dead.append(each)
         last += 1
     return dead
-
-
-def _drop_unused_memos(table: Table, needed: Bools) -> None:
-    """Lets no Propagate make a memo that only removed commands used."""
-    named = memos(table)
-    makes = table[:, OPCODE_COLUMN] == Propagate.OPCODE
-    is_used = np.zeros(int(named.max(initial=0)) + 1, dtype=np.bool_)
-    is_used[named[~makes & needed]] = True
-    in_vain = where(makes & ~is_used[named])
-    table[in_vain, columns(Propagate)["memo"]] = 0
 
 
 def _without_unused_derivatives(program: Program) -> Program:

@@ -21,7 +21,6 @@ from nnet3_compiler.commands import (
     MatrixAdd,
     MatrixCopy,
     NoOperationMarker,
-    Propagate,
     ProvideOutput,
 )
 from nnet3_compiler.debug_info import T
@@ -33,6 +32,7 @@ from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.errors import ComputationError
 from nnet3_optimizer.operands import columns
 from nnet3_optimizer.passes.unused_matrices import without_unused_matrices
+from nnet3_optimizer.passes.unused_memos import drop_unused_memos
 from nnet3_optimizer.program import Program
 
 _ALL_TIMES = (-(2**31), 2**31 - 1)
@@ -55,7 +55,8 @@ def limit_derivative_times(
        are narrowed to the stretch of rows from the first to the last that is kept; entries of lists
        become -1 where they name a row that is not.
     3. A Backprop is narrowed like its output derivative if the component is simple and has no memo;
-       if nothing is left of the output derivative it is removed, with its memo. Else it stays.
+       if nothing is left of the output derivative it is removed, with its memo if StoreStats does
+       not use that too. Else it stays.
     4. Inputs, outputs and values keep their size; derivative matrices may then be made smaller by
        `trim_matrices`.
 
@@ -149,7 +150,6 @@ class _Limiter:
         self.low, self.high = low, high
         self._kept: dict[int, Bools] = {}
         self._narrowed: dict[tuple[int, _Stretch], int] = {}
-        self.lost_memos: list[int] = []
 
     def run(self) -> Program:
         """Returns the narrowed program."""
@@ -170,10 +170,7 @@ class _Limiter:
             row = self.program.table[at].tolist()
             command = SCHEMA.command(row)
             actions[type(command)](at, command)
-        memo = columns(Propagate)["memo"]
-        makers = self.program.positions(Propagate.OPCODE)
-        lost = makers[np.isin(self.edit.table[makers, memo], self.lost_memos)]
-        self.edit.table[lost, memo] = 0
+        drop_unused_memos(self.edit.table)
         return without_unused_matrices(self.edit.program())
 
     # -- which rows ----------------------------------------------------------------------------
@@ -216,8 +213,6 @@ class _Limiter:
         stretch = self._stretch(command.output_deriv)
         if not len(stretch):
             self.edit.delete(at)
-            if command.memo:
-                self.lost_memos.append(command.memo)
             return
         properties = self.program.nnet.components[command.component].properties
         if properties & Property.SIMPLE and not properties & Property.USES_MEMO:

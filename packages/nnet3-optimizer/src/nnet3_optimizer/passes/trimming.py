@@ -5,11 +5,13 @@ from __future__ import annotations
 import attrs
 import numpy as np
 from nnet3_compiler.commands import AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix
+from nnet3_optimizer.analysis.csr import Bools, Ids
 from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.debug_info import rows_of
 from nnet3_optimizer.loops import is_loop
+from nnet3_optimizer.passes.renumber import renumber
 from nnet3_optimizer.program import Program
 
 _SIZING = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix)
@@ -54,23 +56,18 @@ def trim_matrices(program: Program) -> Program:
         free m1
         free m2
     """
-    if is_loop(program.table):
+    if is_loop(program.table) or not _is_trimmed(program, *_used_rows(program)).any():
         return program
-    matrices = program.matrices
+    program = renumber(program)  # what nothing names any more may refer to rows that go
     begin, end = _used_rows(program)
-    trimmed = (begin < end) & ((begin > 0) | (end < matrices[:, 0]))
-    if not trimmed.any():
-        return program
-    new_matrices = matrices.copy()
+    trimmed = _is_trimmed(program, begin, end)
+    new_matrices = program.matrices.copy()
     new_matrices[trimmed, 0] = (end - begin)[trimmed]
     submatrices = program.submatrices.copy()
     matrix = submatrices[:, MATRIX]
     affected = trimmed[matrix]
     low = np.maximum(submatrices[:, 1], begin[matrix])
     high = np.minimum(submatrices[:, 1] + submatrices[:, 2], end[matrix])
-    # Submatrices beyond the used rows are named by nothing; they become valid ones of one row.
-    outside = affected & (low >= high)
-    low[outside], high[outside] = begin[matrix[outside]], begin[matrix[outside]] + 1
     submatrices[affected, 1] = (low - begin[matrix])[affected]
     submatrices[affected, 2] = (high - low)[affected]
     debug_info = list(program.debug_info)
@@ -84,13 +81,18 @@ def trim_matrices(program: Program) -> Program:
     )
 
 
-def _used_rows(program: Program) -> tuple[np.ndarray, np.ndarray]:
+def _is_trimmed(program: Program, begin: Ids, end: Ids) -> Bools:
+    """Returns which matrices have some used rows, but not all; (M,) bool."""
+    return (begin < end) & ((begin > 0) | (end < program.matrices[:, 0]))
+
+
+def _used_rows(program: Program) -> tuple[Ids, Ids]:
     """Returns the first and one past the last row of each matrix that is used, (M,) each."""
     submatrices = program.submatrices
     sizing = _SIZING.among(program.opcodes)
     named = program.analysis.named_submatrices(~sizing)
     rows = submatrices[named]
-    begin = program.matrices[:, 0].copy()
+    begin = program.matrices[:, 0].astype(np.int64)
     end = np.zeros_like(begin)
     np.minimum.at(begin, rows[:, MATRIX], rows[:, 1])
     np.maximum.at(end, rows[:, MATRIX], rows[:, 1] + rows[:, 2])
