@@ -12,7 +12,7 @@ N, T = 0, 1
 @st.composite
 def requests(draw: st.DrawFn) -> ComputationRequest:
     """Requests for sequences of any lengths and numbers, with rows in any order."""
-    numbers = draw(st.lists(st.integers(-3, 9), min_size=1, max_size=6, unique=True))
+    numbers = draw(st.lists(st.integers(0, 12), min_size=1, max_size=6, unique=True))
     lengths = [draw(st.integers(1, 4)) for _ in numbers]
     rows = [(n, t, 0) for n, length in zip(numbers, lengths, strict=True) for t in range(length)]
     ios = [
