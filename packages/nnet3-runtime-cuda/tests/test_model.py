@@ -13,7 +13,17 @@ import numpy as np
 import pytest
 from nnet3_descriptors import Nnet, parse_config, write_nnet
 from nnet3_descriptors.errors import ModelFileError
-from nnet3_runtime_cuda import DeviceError, Model, NnetComputer, RunError, computer_pool, load
+from nnet3_runtime_cuda import (
+    ChunkOptions,
+    DeviceError,
+    Model,
+    NnetComputer,
+    RunError,
+    ScoreOptions,
+    SegmentOptions,
+    computer_pool,
+    load,
+)
 from nnet3_runtime_cuda.blas_threads import ThreadLimit
 from threadpoolctl import threadpool_info
 
@@ -341,6 +351,29 @@ def test_threads_share_a_model() -> None:
 
     for one, many in zip(expected, actual, strict=True):
         np.testing.assert_array_equal(one, many)
+
+
+def test_tasks_in_any_order() -> None:
+    """The work of an utterance may be done in any order, and on any threads."""
+    model, options = Model(network(TDNN)), {"frames_per_chunk": 7, "frame_subsampling_factor": 3}
+    work = model.compute_work(
+        frames(50), None, None, ChunkOptions(**options), ScoreOptions(apply_exp=True)
+    )
+    pooling = Model(network(POOLING))
+    segments = SegmentOptions(chunk_size=20, min_chunk_size=15)
+    vector_work = pooling.xvector_work(frames(50), segments)
+
+    with ThreadPoolExecutor(3) as pool:
+        for task in reversed([*work.tasks, *vector_work.tasks]):
+            pool.submit(task)
+
+    assert len(work.tasks) == 6
+    np.testing.assert_array_equal(
+        work.finish(), model.compute(frames(50), apply_exp=True, **options)
+    )
+    np.testing.assert_array_equal(
+        vector_work.finish(), pooling.xvector(frames(50), chunk_size=20, min_chunk_size=15)
+    )
 
 
 class TestSeveralThreads:

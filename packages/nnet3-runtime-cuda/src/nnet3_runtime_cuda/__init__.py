@@ -1,5 +1,6 @@
 """Run and train compiled Kaldi nnet3 computations with NumPy or CuPy."""
 
+from nnet3_runtime_cuda.chunks import ChunkOptions
 from nnet3_runtime_cuda.computer import NnetComputer
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.errors import (
@@ -13,6 +14,8 @@ from nnet3_runtime_cuda.errors import (
 )
 from nnet3_runtime_cuda.model import Model, load
 from nnet3_runtime_cuda.parallel import ParallelComputer
+from nnet3_runtime_cuda.scores import ScoreOptions
+from nnet3_runtime_cuda.segments import SegmentOptions
 from nnet3_runtime_cuda.training import (
     DenseTargets,
     ExampleInput,
@@ -26,10 +29,12 @@ from nnet3_runtime_cuda.training import (
     minibatches,
     read_examples,
 )
+from nnet3_runtime_cuda.work import Work
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ChunkOptions",
     "DenseTargets",
     "DeviceError",
     "DeviceMemoryError",
@@ -42,6 +47,8 @@ __all__ = [
     "Objective",
     "ParallelComputer",
     "RunError",
+    "ScoreOptions",
+    "SegmentOptions",
     "SparsePosteriors",
     "TableError",
     "Trainer",
@@ -49,6 +56,7 @@ __all__ = [
     "TrainingError",
     "TrainingExample",
     "UnsupportedComponentError",
+    "Work",
     "load",
     "merge_examples",
     "minibatches",
