@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from nnet3_runtime_cuda import thin_products
 from nnet3_runtime_cuda.row_matrices import ColumnBlocks, RowMatrix, SplicedRows, TimeSplice
 
 ROWS, OFFSETS, WIDTH, HEIGHT = 20, (1, 0, 3), 5, 4
@@ -42,6 +43,12 @@ def blocks(h: np.ndarray) -> tuple[RowMatrix, np.ndarray]:
     return ColumnBlocks(parts, last=np.ones(ROWS, np.float32)), np.hstack(
         [*parts, np.ones((ROWS, 1), np.float32)]
     )
+
+
+@pytest.fixture(autouse=True)
+def short_rows_are_thin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small products are taken for matrices of few columns, too."""
+    monkeypatch.setattr(thin_products, "FEWEST_TERMS", 1)
 
 
 @pytest.mark.parametrize("make", [spliced, thin_splice, blocks, thin])

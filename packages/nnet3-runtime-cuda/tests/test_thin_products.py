@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_runtime_cuda.panels import MOST_WORK
-from nnet3_runtime_cuda.thin_products import MOST_COLUMNS, ThinProduct
+from nnet3_runtime_cuda.thin_products import FEWEST_TERMS, MOST_COLUMNS, ThinProduct
 
 
 @given(
@@ -38,10 +38,11 @@ def test_products_are_small(dim: int, columns: int) -> None:
 
 
 def test_which_pay() -> None:
-    """Rows apart in memory, and many columns, are left to the library."""
-    x = np.zeros((8, 6), np.float32)
+    """Rows apart in memory, short rows, and many columns are left to the library."""
+    x = np.zeros((8, 2 * FEWEST_TERMS), np.float32)
 
     assert ThinProduct.of(x, 2) is not None
     assert ThinProduct.of(x, 0) is None
     assert ThinProduct.of(x, MOST_COLUMNS + 1) is None
-    assert ThinProduct.of(x[:, :3], 2) is None
+    assert ThinProduct.of(x[:, :FEWEST_TERMS], 2) is None
+    assert ThinProduct.of(x.reshape(-1, FEWEST_TERMS // 2), 2) is None

@@ -15,6 +15,9 @@ from .panels import MOST_WORK, piece_height
 MOST_COLUMNS = 80
 """With more columns the library's own product is as fast."""
 
+FEWEST_TERMS = 1024
+"""With fewer, as where convolutions have very many short rows, calls take as long as they save."""
+
 MOST_INNER = 384
 """So many terms at most are summed up in a small product, and fewer with more columns."""
 
@@ -44,8 +47,8 @@ class ThinProduct:
     @classmethod
     def of(cls, x: Array, columns: int) -> ThinProduct | None:
         """The product for matrices of so many columns, or None if the library's is as fast."""
-        pays = 0 < columns <= MOST_COLUMNS and x.flags.c_contiguous
-        return cls(x, columns) if pays else None
+        is_thin = 0 < columns <= MOST_COLUMNS and x.shape[1] >= FEWEST_TERMS
+        return cls(x, columns) if is_thin and x.flags.c_contiguous else None
 
     def __call__(self, factor: Array, out: Array) -> float:
         """Computes out = x W, and returns tr(x x^T).
