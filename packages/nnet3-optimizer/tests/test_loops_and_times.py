@@ -79,6 +79,35 @@ def test_loop_that_hands_over_the_wrong_matrix() -> None:
         verify_equivalent(RECURRENT, segments, broken)
 
 
+@pytest.mark.parametrize("chunk", [1, 2, 3])
+def test_loop_waits_for_what_is_optional(chunk: int) -> None:
+    """A term that joins in after more chunks than are tried first is in the loop nevertheless."""
+    nnet = parse_config(
+        "input-node name=input dim=4\n"
+        "output-node name=output input=Sum(input, IfDefined(Offset(input, -11)))"
+    )
+    requests = looped_requests(nnet, chunk)
+
+    loop = compile_looped(nnet, requests, optimize=lambda each: optimize(nnet, each))
+
+    check_computation(nnet, loop)
+    verify_equivalent(nnet, compile_segments(nnet, extended_requests(requests, 20)), loop)
+
+
+@pytest.mark.parametrize("options", [{"optimize": False}, {"move_sizing_commands": False}])
+def test_loop_of_matrices_that_are_held_for_long(options: dict[str, bool]) -> None:
+    """However long the optimizer leaves matrices allocated, the loop is well formed."""
+    requests = looped_requests(RECURRENT, 4)
+    chosen = OptimizeOptions(**options)
+
+    loop = compile_looped(
+        RECURRENT, requests, optimize=lambda each: optimize(RECURRENT, each, chosen)
+    )
+
+    check_computation(RECURRENT, loop)
+    verify_equivalent(RECURRENT, compile_segments(RECURRENT, extended_requests(requests, 7)), loop)
+
+
 def training(nnet: Nnet, last: int = 8) -> NnetComputation:
     """The computation of a training request over the times 0 to last - 1."""
     request = ComputationRequest(

@@ -17,6 +17,7 @@ import numpy as np
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.indexes import T
 from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_graph.node_rules import node_rules
 
 from nnet3_compiler.compiler import CompilerOptions, compile_segments
 from nnet3_compiler.computation import NnetComputation
@@ -25,6 +26,7 @@ from nnet3_compiler.looped.closing import close_loop
 from nnet3_compiler.looped.lifetimes import with_tight_lifetimes
 
 FIRST_NUM_SEGMENTS = 5
+"""The smallest number of segments that is tried."""
 MAX_NUM_SEGMENTS = 100
 
 
@@ -33,7 +35,7 @@ def compile_looped(
     requests: Sequence[ComputationRequest],
     options: CompilerOptions | None = None,
     *,
-    optimize: Callable[[NnetComputation], NnetComputation] = with_tight_lifetimes,
+    optimize: Callable[[NnetComputation], NnetComputation] | None = None,
 ) -> NnetComputation:
     """Compiles a computation that goes on for as many chunks as it is run for.
 
@@ -42,8 +44,7 @@ def compile_looped(
         requests: The requests for the first three chunks; the third is the second, shifted in time.
             Without derivatives.
         options: See `CompilerOptions`.
-        optimize: Is applied to the computation in segments, before it is closed. It must leave
-            matrices allocated only as long as they are used.
+        optimize: Is applied to the computation in segments, before it is closed.
 
     Raises:
         NotComputableError: An output can't be computed from the inputs so far.
@@ -51,17 +52,33 @@ def compile_looped(
             no repetition was found.
     """
     options = options or CompilerOptions()
-    num_segments = FIRST_NUM_SEGMENTS
+    with_info = attrs.evolve(options, output_debug_info=True)
+    num_segments = _first_num_segments(nnet, requests)
     while num_segments <= MAX_NUM_SEGMENTS:
         segments = extended_requests(requests, num_segments)
-        with_info = attrs.evolve(options, output_debug_info=True)
-        loop = close_loop(optimize(compile_segments(nnet, segments, with_info)))
+        computation = compile_segments(nnet, segments, with_info)
+        if optimize is not None:
+            computation = optimize(computation)
+        loop = close_loop(with_tight_lifetimes(computation))
         if loop is not None:
             return loop if options.output_debug_info else attrs.evolve(loop, matrix_debug_info=())
         num_segments *= 2
     raise CompilationError(
         f"in {num_segments // 2} segments of the looped computation no state was found that repeats"
     )
+
+
+def _first_num_segments(nnet: Nnet, requests: Sequence[ComputationRequest]) -> int:
+    """Returns how many segments are tried first.
+
+    An optional term such as IfDefined(Offset(a, -8)) is left out while there are fewer than eight
+    frames. What comes before it joins in looks as if it repeated, so segments go on long enough
+    for the furthest term, and then as long again, for all that it reads to be seen as needed.
+    """
+    shift = _shift(*extended_requests(requests, 3)[1:])
+    furthest, _ = node_rules(nnet).moves
+    wanted = 2 * -(-furthest // shift) + 3
+    return min(max(wanted, FIRST_NUM_SEGMENTS), MAX_NUM_SEGMENTS)
 
 
 def extended_requests(
@@ -75,13 +92,18 @@ def extended_requests(
     if len(requests) != 3:
         raise CompilationError(f"a looped computation needs three requests (got {len(requests)})")
     second, third = requests[1:]
-    shift = int(third.inputs[0].indexes[0, T]) - int(second.inputs[0].indexes[0, T])
+    shift = _shift(second, third)
     if shift <= 0 or _shifted(second, shift) != third:
         raise CompilationError(
             "the third request of a looped computation must be the second one, shifted in time"
         )
     further = (_shifted(third, shift * number) for number in range(1, count - 2))
     return (*requests, *further)[:count]
+
+
+def _shift(second: ComputationRequest, third: ComputationRequest) -> int:
+    """Returns how many frames the third chunk comes after the second."""
+    return int(third.inputs[0].indexes[0, T]) - int(second.inputs[0].indexes[0, T])
 
 
 def _shifted(request: ComputationRequest, shift: int) -> ComputationRequest:
