@@ -30,8 +30,9 @@ from nnet3_descriptors import parse_config, set_test_mode
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet
 from nnet3_runtime_cuda.cuda.dry_run import DryRun
-from nnet3_runtime_cuda.cuda.fusion import Group, group_operations, later_readers, side_by_side
+from nnet3_runtime_cuda.cuda.fusion import Group, group_operations, side_by_side
 from nnet3_runtime_cuda.cuda.kernels import Plan, plan_steps, stores_of
+from nnet3_runtime_cuda.cuda.liveness import later_readers
 from nnet3_runtime_cuda.cuda.operations import Operation, Product, Special
 from nnet3_runtime_cuda.cuda.pending import PendingSegment
 from nnet3_runtime_cuda.cuda.product_ends import with_epilogues

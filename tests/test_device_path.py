@@ -18,6 +18,7 @@ from nnet3_compiler import NnetComputation, compile_computation
 from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.cuda import liveness
 from nnet3_runtime_cuda.cuda.dry_run import DryRun
 from nnet3_runtime_cuda.cuda.host import HostPlatform, compiler
 from reference_cases import (
@@ -112,6 +113,16 @@ def test_kernels_do_not_race(case: ReferenceCase) -> None:
             computer.backward(case.node_arrays("output_deriv"))
         if trains:
             network.take_step()
+
+
+@needs_compiler
+@parametrize_cases(only=lambda case: case.name in STRICT_CASES)
+def test_values_without_needless_stores(
+    case: ReferenceCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody misses what is not stored, as it is overwritten: here of small matrices, too."""
+    monkeypatch.setattr(liveness, "SMALLEST_STORE", 1)
+    assert_close(results(case, HostPlatform()), results(case, "cpu"), TOLERANCE)
 
 
 def sources(case: ReferenceCase) -> list[str]:

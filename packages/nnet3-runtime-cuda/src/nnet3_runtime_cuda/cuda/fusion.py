@@ -9,7 +9,7 @@ sums of columns one that goes down the columns.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import TypeGuard
 
@@ -33,6 +33,9 @@ MOST_BESIDE = 16
 MOST_PLACES = 400
 """A kernel takes so many pointers at most: devices and compilers of old allow 4096 bytes."""
 
+
+MOST_PASSED = 8
+"""An operation is held against so many groups at most."""
 
 MOST_OF_A_THREAD = 64
 """Operations on so many places share a thread at most: each may need registers until the end."""
@@ -85,7 +88,10 @@ def places_of(operation: Operation) -> set[Place]:
 
 
 def group_operations(operations: Sequence[Operation], *, fuse: bool = True) -> list[Group]:
-    """Puts operations into groups, in order.
+    """Puts operations into groups, in an order that gives the same.
+
+    An operation joins the last group that it can join: where that is, if the operation touches
+    nothing of the groups behind it, or else at the end, if the group touches nothing of them.
 
     Args:
         operations: Of one segment.
@@ -93,11 +99,45 @@ def group_operations(operations: Sequence[Operation], *, fuse: bool = True) -> l
     """
     groups: list[Group] = []
     for number, operation in enumerate(operations):
-        if fuse and groups and _join(groups[-1], operation):
-            groups[-1].add(operation, number)
-        else:
+        if not (fuse and (_joined(operation, number, groups) or _met(operation, number, groups))):
             groups.append(_first(operation, number))
     return groups
+
+
+def _joined(operation: Operation, number: int, groups: Sequence[Group]) -> bool:
+    """Has an operation join a group where that is, if it may be done there."""
+    for group in reversed(groups[-MOST_PASSED:]):
+        if _join(group, operation):
+            group.add(operation, number)
+            return True
+        if _touch([operation], group.operations):
+            return False
+    return False
+
+
+def _met(operation: Operation, number: int, groups: list[Group]) -> bool:
+    """Has an operation join a group that is moved to the end, if it may be done there."""
+    if not isinstance(operation, Map):
+        return False
+    for place in range(len(groups) - 2, max(len(groups) - MOST_PASSED, 0) - 1, -1):
+        group = groups[place]
+        if group.kind is not Kind.MAP or group.operations[0].shape != operation.shape:  # type: ignore[attr-defined]
+            continue
+        if any(_touch(group.operations, other.operations) for other in groups[place + 1 :]):
+            continue
+        if _join(group, operation):
+            del groups[place]
+            group.add(operation, number)
+            groups.append(group)
+            return True
+    return False
+
+
+def _touch(some: Sequence[Operation], others: Sequence[Operation]) -> bool:
+    """Whether the order of some operations and of others matters."""
+    if any(each.is_opaque for each in (*some, *others)):
+        return True
+    return any(_pairs(a, b) for a in some for b in others)
 
 
 def side_by_side(groups: Sequence[Group]) -> list[list[Group]]:
@@ -294,26 +334,3 @@ def _inner_span(view: View, depth: int) -> int:
     return 1 + sum(
         (n - 1) * s for n, s in zip(view.shape[depth:], view.strides[depth:], strict=True)
     )
-
-
-def later_readers(
-    operations: Sequence[Operation], is_scratch: Callable[[View], bool]
-) -> list[list[int] | None]:
-    """For each operation the numbers of those that read its result later.
-
-    None if that cannot be told: only scratch memory is dead at the end of its command.
-    """
-    readers: list[list[int] | None] = []
-    for number, operation in enumerate(operations):
-        if not all(is_scratch(view) for view in operation.writes):
-            readers.append(None)
-            continue
-        found = []
-        for later in range(number + 1, len(operations)):
-            other = operations[later]
-            if other.command != operation.command:
-                break
-            if any(w.overlaps(r) for w in operation.writes for r in other.reads):
-                found.append(later)
-        readers.append(found)
-    return readers

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from .fusion import Group, Kind, group_operations, later_readers, side_by_side
+from .fusion import Group, Kind, group_operations, side_by_side
+from .liveness import later_readers
 from .operations import Operation, Product, RangeSum, Special
 from .platform import Matrix
 from .product_ends import with_epilogues

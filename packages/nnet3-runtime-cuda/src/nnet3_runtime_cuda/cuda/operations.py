@@ -78,6 +78,11 @@ class Operation:
         """The views that are written."""
         raise NotImplementedError
 
+    @property
+    def is_opaque(self) -> bool:
+        """Whether it may touch anything: it finds what it works on by itself."""
+        return False
+
     def _reads(self) -> tuple[View, ...]:
         raise NotImplementedError
 
@@ -236,6 +241,11 @@ class Special(Operation):
     def writes(self) -> tuple[View, ...]:
         """What is written."""
         return self.written
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether it does not say what it writes: then it has a table of addresses."""
+        return not self.written
 
     def _reads(self) -> tuple[View, ...]:
         return self.read + self.written

@@ -1,0 +1,130 @@
+"""Which operations share a kernel of a device, in which order, and what is stored."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from nnet3_runtime_cuda.cuda import liveness
+from nnet3_runtime_cuda.cuda.fusion import group_operations
+from nnet3_runtime_cuda.cuda.liveness import later_readers
+from nnet3_runtime_cuda.cuda.operations import Map, Operation, Special
+from nnet3_runtime_cuda.cuda.views import View
+
+ROWS, COLUMNS = 64, 32
+
+
+def matrix(number: int, *, first: int = 0, rows: int = ROWS) -> View:
+    """Some rows of matrix number so and so."""
+    address = (1 << 20) + number * (1 << 16) + 4 * COLUMNS * first
+    return View(address, (rows, COLUMNS), (COLUMNS, 1), "f4")
+
+
+def add(a: View, b: View, out: View, **conditions: object) -> Map:
+    """out = a + b."""
+    return Map(function="add", operands=(a, b), out=out, shape=out.shape, **conditions)
+
+
+def kernel(read: tuple[View, ...], written: tuple[View, ...]) -> Special:
+    """A kernel by hand."""
+    return Special(name="some", source="", read=read, written=written)
+
+
+def numbers(operations: list[Operation]) -> list[list[int]]:
+    """The numbers of the operations of each group."""
+    return [group.numbers for group in group_operations(operations)]
+
+
+A, B, C, D, E, F = (matrix(number) for number in range(6))
+
+
+def test_operation_goes_back_to_its_group() -> None:
+    """What a kernel in between does not touch can be done before it."""
+    assert numbers([add(A, B, C), kernel((D,), (E,)), add(C, B, F)]) == [[0, 2], [1]]
+
+
+def test_group_comes_to_its_operation() -> None:
+    """Where the kernel in between has to come first, the group can still be done after it."""
+    assert numbers([add(A, B, C), kernel((D,), (E,)), add(C, E, F)]) == [[1], [0, 2]]
+    assert numbers([add(A, B, C), kernel((F,), (E,)), add(C, B, F)]) == [[1], [0, 2]]
+
+
+@pytest.mark.parametrize(
+    "between", [kernel((C,), (E,)), kernel((D,), (B,)), kernel((D,), (A,))], ids=["C", "B", "A"]
+)
+def test_order_is_kept_where_it_matters(between: Special) -> None:
+    """A kernel that reads what the group wrote, and that the operation needs, stays between."""
+    needs = between.written[0]
+    assert numbers([add(A, B, C), between, add(needs, D, F)]) == [[0], [1], [2]]
+
+
+def test_nothing_passes_what_may_touch_anything() -> None:
+    """A kernel with a table of addresses keeps its place."""
+    assert numbers([add(A, B, C), kernel((D,), ()), add(C, B, F)]) == [[0], [1], [2]]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small matrices are asked for, too."""
+    monkeypatch.setattr(liveness, "SMALLEST_STORE", 1)
+
+
+def readers(operations: list[Operation]) -> list[list[int] | None]:
+    """Of each result, none of which is in working memory."""
+    return later_readers(operations, lambda view: False)
+
+
+def test_result_that_is_overwritten_need_not_be_stored(small: None) -> None:
+    """Its readers are known once all of its memory has been written again."""
+    halves = [matrix(2, first=first, rows=ROWS // 2) for first in (0, ROWS // 2)]
+    first = add(A, B, C)
+    assert readers([first])[0] is None
+    assert readers([first, add(C, B, D), add(A, B, C)])[0] == [1]
+    assert readers([first, add(A, B, C)])[0] == []
+    assert readers([first, add(D, B, halves[0])])[0] is None
+    rows = [matrix(n, rows=ROWS // 2) for n in (0, 1)]
+    assert readers([first, *(add(*rows, half) for half in halves)])[0] == []
+
+
+def test_result_may_be_wanted_after_all(small: None) -> None:
+    """What may not write, or writes to other elements, overwrites nothing."""
+    first, guard = add(A, B, C), View(1 << 10, (), (), "f4")
+    for other in (add(A, B, C, guards=(guard,)), add(A, B, C, phase=3)):
+        assert readers([first, other])[0] is None
+    wide = View(C.address, (ROWS, COLUMNS // 2), (COLUMNS, 1), "f4")
+    narrow = [View(v.address, wide.shape, wide.strides, "f4") for v in (A, B)]
+    assert readers([first, add(*narrow, wide)])[0] is None
+    assert readers([first, kernel((D,), ()), add(A, B, C)])[0] is None
+    assert readers([first, kernel((D,), (C,)), add(A, B, C)])[0] == [1]
+
+
+def test_every_reader_counts(small: None) -> None:
+    """Also one of a part of the result, until that part is overwritten."""
+    halves = [matrix(2, first=first, rows=ROWS // 2) for first in (0, ROWS // 2)]
+    parts = [matrix(n, rows=ROWS // 2) for n in range(4)]
+    overwritten = add(parts[0], parts[1], halves[0])
+    for number, half in enumerate(halves):
+        reads = add(half, parts[1], parts[3])
+        found = readers([add(A, B, C), overwritten, reads, add(A, B, C)])[0]
+        assert found == ([] if number == 0 else [2])
+
+
+def test_groups_hold_every_operation_once() -> None:
+    """Whatever is moved, nothing is lost, and what touches the same memory keeps its order."""
+    for sources in itertools.product(range(3), repeat=4):
+        operations: list[Operation] = [
+            add(matrix(k), matrix(n), matrix(3 + n)) for k, n in enumerate(sources)
+        ]
+        operations.insert(2, kernel((matrix(4),), (matrix(0),)))
+        order = list(itertools.chain(*numbers(operations)))
+        assert sorted(order) == list(range(len(operations)))
+        for a, b in itertools.combinations(range(len(operations)), 2):
+            one, two = operations[a], operations[b]
+            touch = any(
+                v.overlaps(w)
+                for v, w in (
+                    *itertools.product(one.writes, (*two.reads, *two.writes)),
+                    *itertools.product(one.reads, two.writes),
+                )
+            )
+            assert not touch or order.index(a) < order.index(b)
