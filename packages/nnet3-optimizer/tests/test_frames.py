@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import NnetComputation, compile_computation
 from nnet3_descriptors import Nnet, parse_config
+from nnet3_descriptors.indexes import NO_TIME
 from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import ComputationError, EquivalenceError, optimize
 from nnet3_optimizer.equivalence import Prover
 from nnet3_optimizer.equivalence.field import PRIME
 from nnet3_optimizer.equivalence.frames import KnownFrames
+from nnet3_optimizer.equivalence.known_arrays import KnownArrays, near_times, without_nodes
 from nnet3_optimizer.equivalence.mixture import Mixture
 from nnet3_optimizer.equivalence.pattern import IrregularError
 from nnet3_optimizer.equivalence.verify import BY_FRAMES
@@ -176,3 +178,33 @@ def test_rows_that_change_their_sequence_are_refused() -> None:
     assert verdict(nnet, compiled, other, BY_FRAMES) == "irregular"
     with pytest.raises(EquivalenceError, match="differs"):
         Prover(nnet).verify(compiled, other)
+
+
+def test_arrays_are_found_by_all_their_rows() -> None:
+    """Arrays that share the rows that are looked at first, but not all, are different."""
+    known, numbers = KnownArrays[int](), iter(range(9))
+    one = np.zeros((5000, 2), dtype=np.int64)
+    other = one.copy()
+    other[4321, 1] = 1
+
+    found = [known.get(each, lambda: next(numbers)) for each in (one, other, one.copy(), other)]
+
+    assert found == [0, 1, 0, 1]
+    assert known.get(one[:4999], lambda: next(numbers)) == 2
+
+
+def test_packed_cindexes_have_no_nodes() -> None:
+    """Cindexes are told apart by n, t and x, negative ones too, not by nodes."""
+    rows = np.array([(5, 1, -3, 2), (6, 1, -3, 2), (5, 1, -3, -2), (5, 0, -3, 2), (5, 1, 3, 2)])
+    packed = without_nodes(rows.astype(np.int32))
+
+    assert packed.shape == (5, 2)
+    assert len(np.unique(packed, axis=0)) == 4
+    assert packed[0].tolist() == packed[1].tolist()
+
+
+def test_no_time_is_next_to_the_others() -> None:
+    """Times stay as they are, and none is one before the first."""
+    assert near_times(np.array([3, NO_TIME, 5])).tolist() == [3, 2, 5]
+    assert near_times(np.array([NO_TIME])).tolist() == [-1]
+    assert near_times(np.array([-4, 7])).tolist() == [-4, 7]

@@ -32,6 +32,7 @@ import numpy.typing as npt
 from nnet3_compiler.debug_info import N
 
 from nnet3_optimizer.equivalence.field import PRIME
+from nnet3_optimizer.equivalence.known_arrays import near_times
 from nnet3_optimizer.equivalence.mixture import Mixture
 from nnet3_optimizer.equivalence.pattern import Indexes, IrregularError, Rows
 
@@ -195,13 +196,14 @@ def _frames(table: Ints) -> tuple[Ints, Ints]:
     """Returns the sequence and the frame of each row.
 
     Args:
-        table: (rows, 3) the n, t and x of each row.
+        table: (rows, 3) the n, t and x of each row; changed.
 
     Raises:
         IrregularError: Numbers are too large.
     """
     if not len(table):
         return table[:, 0], table[:, 0]
+    table[:, 1] = near_times(table[:, 1])
     low = table.min(axis=0)
     sequences, times, xs = (table.max(axis=0) - low + 1).tolist()
     sequence = np.ascontiguousarray(table[:, 0])

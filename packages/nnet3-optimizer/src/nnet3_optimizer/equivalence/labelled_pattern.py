@@ -45,15 +45,11 @@ class LabelledPattern:
         self.matrix_rows = [1] * len(computation.matrices)
         self.matrix_cols: list[int] = computation.matrices[:, 1].tolist()
         self.submatrices = Rectangles(computation.submatrices)
-        found: dict[tuple[int, int, int], Labels] = {}
         self.labels: list[Labels] = []
         for matrix, row, rows in computation.submatrices[:, :3].tolist():
             whole = self.matrix_labels[matrix]
-            key = whole.number, row, rows
-            if key not in found:
-                is_whole = rows == len(whole.table)
-                found[key] = whole if is_whole else known.of_part(whole, row, rows)
-            self.labels.append(found[key])
+            is_whole = rows == len(whole.table)
+            self.labels.append(whole if is_whole else known.of_part(whole, row, rows))
         self.blocks = [labels.number for labels in self.labels]
 
     def _labels_of_matrices(self) -> list[Labels]:
@@ -76,7 +72,9 @@ class LabelledPattern:
 
     def rows(self, number: int, target: int, source: int) -> Moves:
         """Returns `indexes[number]`: for each row of a submatrix one of another, or none."""
-        return self.moves(self._computation.indexes[number].astype(np.int64), target, source)
+        rows = self._computation.indexes[number]
+        known = self._known.moves[self.blocks[source], self.blocks[target]]
+        return known.get(rows, lambda: self.moves(rows.astype(np.int64), target, source))
 
     def moves(self, rows: Ints, target: int, source: int) -> Moves:
         """Returns rows of one submatrix, given for each of another."""

@@ -19,19 +19,23 @@ that do. Wrong labels only make equal rows look different.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.debug_info import MatrixDebugInfo, N, T, X
+from nnet3_compiler.debug_info import MatrixDebugInfo, N
 
 from nnet3_optimizer.equivalence.field import PRIME
+from nnet3_optimizer.equivalence.known_arrays import KnownArrays, near_times, without_nodes
 from nnet3_optimizer.equivalence.pattern import IrregularError
 
 if TYPE_CHECKING:
     from nnet3_compiler.arrays import IntArray
+
+    from nnet3_optimizer.equivalence.moves import Moves
 
 Ints = npt.NDArray[np.int64]
 
@@ -47,6 +51,9 @@ _COPY = 0x082EFA98EC4E6C89452821E638D01377
 _SPAN, _FEW_X = 1 << 20, 1 << 9
 """No n or copy is as large as the one, no x as large as the other."""
 
+
+_PER_ROW = 16
+"""Codes up to so many for each row are looked up in a table, not sorted."""
 
 _LIMB = 32
 """Sums of fewer than 2**20 numbers of so many bits are exact as floats."""
@@ -147,17 +154,29 @@ class KnownLabels:
     """Labels that have been seen so far, in computations to be compared."""
 
     def __init__(self) -> None:
-        self._of_table: dict[bytes, Labels] = {}
-        self._of_cindexes: dict[bytes, Labels] = {}
+        self._count = 0
+        self._of_table = KnownArrays[Labels]()
+        self._of_cindexes = KnownArrays[Labels]()
+        self._of_part: dict[tuple[int, int, int], Labels] = {}
         self._of_info: dict[int, tuple[MatrixDebugInfo, Labels]] = {}
+        self.moves = defaultdict[tuple[int, int], KnownArrays["Moves"]](KnownArrays)
+        """What lists of rows say of rows of some labels that go to rows of others, by numbers."""
 
     def of_table(self, table: Ints) -> Labels:
         """Returns the labels of a table: for equal tables the same ones."""
-        return self._of_table.setdefault(table.tobytes(), Labels(1 + len(self._of_table), table))
+
+        def new() -> Labels:
+            self._count += 1
+            return Labels(self._count, table)
+
+        return self._of_table.get(table, new)
 
     def of_part(self, whole: Labels, row: int, rows: int) -> Labels:
         """Returns some of the labels of a matrix."""
-        return self.of_table(whole.table[row : row + rows])
+        key = whole.number, row, rows
+        if key not in self._of_part:
+            self._of_part[key] = self.of_table(whole.table[row : row + rows])
+        return self._of_part[key]
 
     def of_info(self, info: MatrixDebugInfo) -> Labels:
         """Returns the labels of the rows of a matrix.
@@ -167,10 +186,9 @@ class KnownLabels:
         """
         found = self._of_info.get(id(info))
         if found is None:
-            key = info.cindexes[:, N:].tobytes()
-            labels = self._of_cindexes.get(key)
-            if labels is None:
-                labels = self._of_cindexes[key] = self.of_table(_with_copies(info.cindexes))
+            labels = self._of_cindexes.get(
+                without_nodes(info.cindexes), lambda: self.of_table(_with_copies(info.cindexes))
+            )
             # It is kept, so that its id stays its own.
             found = self._of_info[id(info)] = info, labels
         return found[1]
@@ -182,17 +200,28 @@ def _with_copies(cindexes: IntArray) -> Ints:
     Raises:
         IrregularError: There are too many rows, or numbers that are too large.
     """
-    table = cindexes[:, [N, T, X]].astype(np.int64)
-    n, t, x = table.T
-    copies = np.zeros(len(table), dtype=np.int64)
+    table = np.zeros((len(cindexes), 4), dtype=np.int64)
+    table[:, :3] = cindexes[:, N:]
     if len(table):
+        n, t, x, copies = table.T
         if len(table) >= _SPAN or np.abs(n).max() >= _SPAN or np.abs(x).max() >= _FEW_X:
             raise IrregularError
-        keys = ((n * 2 * _FEW_X + x) << 32) + t
-        ordered = np.sort(keys)
-        if (ordered[1:] == ordered[:-1]).any():
-            order = np.argsort(keys, kind="stable")
-            is_new = np.append(True, np.diff(keys[order]) != 0)
-            places = np.arange(len(table))
-            copies[order] = places - np.maximum.accumulate(np.where(is_new, places, 0))
-    return np.column_stack([table, copies])
+        codes, places = _repeated(n, near_times(t), x)
+        order = np.argsort(codes, kind="stable")
+        is_new = np.append(True, np.diff(codes[order]) != 0)[: len(codes)]
+        ranks = np.arange(len(codes))
+        copies[places[order]] = ranks - np.maximum.accumulate(np.where(is_new, ranks, 0))
+    return table
+
+
+def _repeated(*columns: Ints) -> tuple[Ints, Ints]:
+    """Returns numbers for rows, and which rows these are: those there repeatedly, or all."""
+    codes = np.zeros_like(columns[0])
+    for column in columns:
+        low = column.min()
+        codes = codes * (column.max() - low + 1) + column - low
+    bound = int(codes.max()) + 1
+    if bound > _PER_ROW * len(codes):
+        return codes, np.arange(len(codes))
+    places = np.flatnonzero((np.bincount(codes) > 1)[codes])
+    return codes[places], places
