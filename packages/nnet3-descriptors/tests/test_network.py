@@ -117,9 +117,10 @@ class TestConstruction:
         assert caught.value.node == node
 
     def test_component_names_must_be_tokens_and_distinct(self) -> None:
-        """Names that a file could not hold, or that are ambiguous, are refused."""
-        with pytest.raises(NetworkError, match="printable text without spaces"):
-            make(INPUT, TANH_INPUT, TANH, OUTPUT, component_names=("tanh 1",))
+        """Names that a file could not give back, or that are ambiguous, are refused."""
+        for name in ("tanh 1", "", "tänh", "#tanh", "a=b", '"tanh"', "//tanh", "tanh\n"):
+            with pytest.raises(NetworkError, match="printable text without spaces"):
+                make(INPUT, TANH_INPUT, TANH, OUTPUT, component_names=(name,))
         with pytest.raises(NetworkError, match=r"2 names, 1 components"):
             make(INPUT, TANH_INPUT, TANH, OUTPUT, component_names=("tanh", "tanh"))
 

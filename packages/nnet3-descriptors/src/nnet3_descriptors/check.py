@@ -17,7 +17,7 @@ from nnet3_descriptors.nodes import (
     Node,
     OutputNode,
 )
-from nnet3_descriptors.text import is_token
+from nnet3_descriptors.text import TOKEN_CHARACTERS, is_token
 
 if TYPE_CHECKING:
     from nnet3_descriptors.nnet import Nnet
@@ -36,9 +36,7 @@ def check_network(nnet: Nnet) -> None:
         )
     for name, component in zip(nnet.component_names, nnet.components, strict=True):
         if not isinstance(name, str) or not is_token(name):
-            raise NetworkError(
-                f"component names must be printable text without spaces (got {name!r})"
-            )
+            raise NetworkError(f"component names must be {TOKEN_CHARACTERS} (got {name!r})")
         if not isinstance(component, Component):
             raise NetworkError(f"component '{name}' must be a Component (got {component!r})")
     for node in nnet.nodes:

@@ -11,7 +11,7 @@ import attrs
 from nnet3_descriptors.descriptors import Descriptor
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.integers import require_int32
-from nnet3_descriptors.text import is_token, is_valid_name
+from nnet3_descriptors.text import TOKEN_CHARACTERS, is_token, is_valid_name
 
 INPUT_SUFFIX: Final = "_input"
 """What the name of a component-input node adds to the name of its component node."""
@@ -29,9 +29,7 @@ def _check_name(_: object, attribute: "attrs.Attribute[str]", value: str) -> Non
 
 def _check_token(_: object, attribute: "attrs.Attribute[str]", value: str) -> None:
     if not isinstance(value, str) or not is_token(value):
-        raise NetworkError(
-            f"'{attribute.name}' must be printable text without spaces (got {value!r})"
-        )
+        raise NetworkError(f"'{attribute.name}' must be {TOKEN_CHARACTERS} (got {value!r})")
 
 
 def _check_dim(node: "InputNode | DimRangeNode", _: object, dim: int) -> None:

@@ -8,7 +8,11 @@ import numpy as np
 NAME_PATTERN: Final = r"[A-Za-z_][A-Za-z0-9_.-]*"
 """A valid name of a node or component, as a regular expression."""
 
+TOKEN_CHARACTERS: Final = "printable text without spaces, ASCII, without \"'#= and no comment"
+"""What a token is, for error messages; see `is_token`."""
+
 _NAME = re.compile(NAME_PATTERN)
+_TOKEN = re.compile(r"(?!//)[!$-&(-<>-~]+")
 _INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 
@@ -21,8 +25,12 @@ def is_valid_name(name: str) -> bool:
 
 
 def is_token(text: str) -> bool:
-    """Tells whether `text` is what Kaldi calls a token: not empty, printable, without spaces."""
-    return text.isprintable() and bool(text) and not any(map(str.isspace, text))
+    """Tells whether `text` is a token that files and config lines give back as it is.
+
+    Kaldi takes anything without spaces; what a config line would read otherwise is left out here:
+    quotation marks, "#", "=", and "//" at the beginning.
+    """
+    return _TOKEN.fullmatch(text) is not None
 
 
 def parse_integer(text: str) -> int:
