@@ -170,6 +170,8 @@ class TestFaults:
         ("old", "new", "message"),
         [
             ("nnet3 computation 1", "nnet3 computation 2", r"line 1, column 1: expected 'nnet3 co"),
+            ("node input = 0", "node input = 0\nnode input = 1", r"line 5.*'input', or one with"),
+            ("node input = 0", "node input = 0\nnode in2 = 0", r"line 5.*'in2', or one with that"),
             ("m2 = 4 x 4", "m5 = 4 x 4", r"line 10, column 1: expected m2, got m5"),
             ("m2(:, 2:3)\n", "m9(:, 2:3)\n", r"line 13.*the matrix m9 is not declared above"),
             (

@@ -143,8 +143,12 @@ class _Reader:
         elif "flag" in found:
             self.flags[found["flag"]] = found["flag_value"] == "true"
         elif "name" in found:
-            numbers = self.nodes if found["name_kind"] == "node" else self.components
-            numbers[found["name"]] = parse_number(found["name_number"])
+            kind, name = found["name_kind"], found["name"]
+            numbers = self.nodes if kind == "node" else self.components
+            number = parse_number(found["name_number"])
+            if name in numbers or number in numbers.values():
+                raise ValueError(f"the {kind} '{name}', or one with that number, is declared above")
+            numbers[name] = number
         elif "matrix" in found:
             _expect_number("m", int(found["matrix"]), len(self.matrices))
             rows, cols = parse_number(found["rows"]), parse_number(found["cols"])
