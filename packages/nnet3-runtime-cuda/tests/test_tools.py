@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from nnet3_descriptors import parse_config, write_nnet
 from nnet3_runtime_cuda import RunError, load
+from nnet3_runtime_cuda.tables.archive import read_archive
 from nnet3_runtime_cuda.tools import nnet3_compute, nnet3_xvector_compute
 
 CONFIG = """
@@ -235,6 +236,35 @@ def test_closed_streams(folder: Path, tables: str, closed: str, status: int, mes
     assert (done.returncode, message in done.stderr) == (status, True)
     if not status:
         assert list(matrices(folder / "output.ark")) == list(features())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="reads what a pipe has")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_prompt_output(folder: Path, threads: int) -> None:
+    """With the option f, each utterance is answered before the next one is asked for."""
+    program = "from nnet3_runtime_cuda.tools.nnet3_compute import main; main()"
+    command = [sys.executable, "-c", program, f"--num-threads={threads}"]
+    model, utterances = load(folder / "final.raw"), list(features().items())[:3]
+
+    with subprocess.Popen(
+        [*command, folder / "final.raw", "ark:-", "ark,f:-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        answers = read_archive(process.stdout, "the answers")
+        for key, frames in utterances:
+            write_features(folder / "one.ark", {key: frames})
+            process.stdin.write((folder / "one.ark").read_bytes())
+            process.stdin.flush()
+            answered, read = next(answers)
+            assert answered == key
+            np.testing.assert_array_equal(read(), model.compute(frames))
+        process.stdin.close()
+
+    assert process.returncode == 0
 
 
 def test_help_names_every_option() -> None:

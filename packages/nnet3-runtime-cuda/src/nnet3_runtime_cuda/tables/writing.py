@@ -26,12 +26,17 @@ class _VectorWriter(Checked, kaldi.FloatVectorWriter):  # type: ignore[misc]
 
 
 class TableWriter:
-    """Writes a table; use as a context manager, so that closing can report what went wrong."""
+    """Writes a table; use as a context manager, so that closing can report what went wrong.
+
+    Attributes:
+        is_prompt: Whether each entry is to be handed on at once (the option `f`).
+    """
 
     writer_class: Any
 
     def __init__(self, wspecifier: str) -> None:
         self._specifier = Specifier.parse(wspecifier)
+        self.is_prompt = "f" in self._specifier.options
         if self._specifier.target == "-" and sys.stdout is None:
             raise TableError("cannot write '-': standard output is closed")
         with LOG.capture(enabled=not self._specifier.is_command):

@@ -50,7 +50,8 @@ Examples:
 
 Tables are named as in Kaldi: ark:FILE, scp:FILE, ark,t:FILE (text), - for standard input or
 output, 'ark:COMMAND |' and 'scp:COMMAND |' for the output of a command. Commands inside script
-files are not run. With the option p (scp,p:FILE), entries that cannot be read are left out.
+files are not run. With the option p (scp,p:FILE), entries that cannot be read are left out; with f
+(ark,f:-), each result is handed on before the next utterance is read.
 
 Kaldi's options --optimization.*, --computation.* and the like are taken and change nothing.
 

@@ -41,7 +41,9 @@ def compute_all(
 ) -> None:
     """Writes what is computed for each utterance of a table, in the order of the table.
 
-    Failures of single utterances, and damage of the feature table, are reported and counted.
+    If the output is to be prompt (`ark,f:-`), it is written before the next utterance is read, as
+    for a program that waits for it. Failures of single utterances, and damage of the feature table,
+    are reported and counted.
 
     Args:
         features: The table of features.
@@ -66,7 +68,7 @@ def compute_all(
                 progress.fail(key, one_line(error))
                 continue
             queue.add(key, len(frames), work)
-            while queue.is_full or queue.has_result:
+            while queue.is_full or queue.has_result or (queue and writer.is_prompt):
                 _finish(queue, writer, progress)
         while queue:
             _finish(queue, writer, progress)
