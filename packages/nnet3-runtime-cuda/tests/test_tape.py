@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_runtime_cuda.scratch import Scratch
-from nnet3_runtime_cuda.tape import FEWEST_COLUMNS, Tape
+from nnet3_runtime_cuda.tape import FEWEST_COLUMNS, MOST_COUNTED, Tape
 
 VALUES = np.array([-np.inf, -1.0, -0.0, 0.0, 1e-30, 0.5, 1.0, 3.0, np.inf, np.nan], np.float32)
 
@@ -39,6 +39,18 @@ def test_is_positive(columns: int) -> None:
     tape.run()
 
     np.testing.assert_array_equal(out, (a > 0.0).astype(np.float32))
+
+
+@pytest.mark.parametrize("rows", [1, MOST_COUNTED, 2 * MOST_COUNTED + 1])
+def test_count_positive(rows: int) -> None:
+    """Positive values are counted, also where there are more than a byte can count."""
+    a = np.random.default_rng(rows).choice(VALUES, (rows, 5))
+    a[:, 0] = 1.0
+    tape, out = Tape(), np.full((1, 5), np.nan, np.float32)
+    tape.count_positive(a, out)
+    tape.run()
+
+    np.testing.assert_array_equal(out, (a > 0.0).sum(axis=0, keepdims=True))
 
 
 @given(st.lists(st.lists(st.integers(0, 5000), max_size=6), max_size=6))

@@ -45,6 +45,9 @@ SLOW_WITH_NUMBERS = ("maximum", "minimum")
 """Functions for which NumPy has vector instructions for two arrays, but not for array and number:
 in the cache they take four times longer."""
 
+MOST_COUNTED = 255
+"""A byte counts so far."""
+
 FEWEST_COLUMNS = 64
 """Rows with fewer columns cost as much as they save."""
 
@@ -271,6 +274,22 @@ class Tape(Recorder):
         """out[0, c] = sum over r of a[r, c]; out: (1, cols)."""
         self._has_products = True
         self.calls.append(partial(self.xp.matmul, self.ones(len(a)), a, out))
+
+    def count_positive(self, a: Array, out: Array) -> None:
+        """out[0, c] = how many of a[:, c] are positive; out: (1, cols)."""
+        counts = self.scratch(a.shape[1], dtype=np.uint8)
+        flags = self.scratch(min(len(a), MOST_COUNTED), a.shape[1], dtype=np.bool_)
+        for start in range(0, len(a), MOST_COUNTED):
+            part = a[start : start + MOST_COUNTED]
+            positive = flags[: len(part)]
+            self.greater(part, 0.0, positive)
+            # The sum of bytes as bytes has vector instructions.
+            sum_up = partial(self.xp.add.reduce, positive.view(np.uint8), axis=0, dtype=np.uint8)
+            self.calls.append(partial(sum_up, out=counts))
+            if start:
+                self.add(out[0], counts, out[0])
+            else:
+                self.copy(counts, out[0])
 
     def column_sum_of_products(self, a: Array, b: Array, out: Array) -> None:
         """out[0, c] = sum over r of a[r, c] b[r, c]; out: (1, cols)."""

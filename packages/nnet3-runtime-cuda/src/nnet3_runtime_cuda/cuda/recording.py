@@ -181,6 +181,12 @@ class RecordingTape(Tape):
 
     # ---- products and sums ----
 
+    def count_positive(self, a: Array, out: Array) -> None:
+        """out[0, c] = how many of a[:, c] are positive."""
+        positive = self.scratch(*a.shape)
+        self.is_positive(a, positive)
+        self.column_sum(positive, out)
+
     def add_scaled(self, a: Array, factor: float, out: Array) -> None:
         """out += factor a."""
         term = self.scratch(*out.shape)

@@ -20,6 +20,9 @@ from .base import Backpropagation, Kernel, Propagation, StatsStorage, as_blocks,
 Slope = Callable[[Tape, Array, Array], None]
 """Records the derivative of a function at each value that it gave: tape, values, output."""
 
+SlopeSum = Callable[[Tape, Array, Array], None]
+"""Records the sums over rows of that: tape, values, output, (1, columns)."""
+
 UNSET_THRESHOLD = -1000.0
 """The value of a self-repair threshold that means the default of the type."""
 
@@ -72,21 +75,19 @@ class NonlinearKernel(Kernel):
 
     # ---- statistics of activations ----
 
-    def record_stats(self, tape: Tape, y: Array, slope: Slope | None) -> None:
+    def record_stats(self, tape: Tape, y: Array, slope_sum: SlopeSum | None) -> None:
         """Records the addition of a minibatch to the sums of outputs and of the slopes there."""
         rows, dim = tape.rows_per_sum(y), y.shape[1]
         count = -(-len(y) // rows)
         values, slopes = tape.scratch(count, dim), tape.scratch(count, dim)
         for number, (block,) in enumerate(tape.row_blocks(y, rows=rows)):
             tape.column_sum(block, values[number : number + 1])
-            if slope is not None:
-                derivative = tape.scratch(*block.shape)
-                slope(tape, block, derivative)
-                tape.column_sum(derivative, slopes[number : number + 1])
+            if slope_sum is not None:
+                slope_sum(tape, block, slopes[number : number + 1])
         total = tape.scratch(1, dim)
         tape.column_sum(values, total)
         tape.add(self.value_sum, total[0], self.value_sum)
-        if slope is not None:
+        if slope_sum is not None:
             tape.column_sum(slopes, total)
             tape.add(self.deriv_sum, total[0], self.deriv_sum)
 
@@ -166,6 +167,17 @@ class NonlinearKernel(Kernel):
         return bool(self.count) and self.chance(REPAIR_PROBABILITY)
 
 
+def summed(slope: Slope) -> SlopeSum:
+    """What records the derivative, and its sums over rows."""
+
+    def record(tape: Tape, y: Array, out: Array) -> None:
+        derivative = tape.scratch(*y.shape)
+        slope(tape, y, derivative)
+        tape.column_sum(derivative, out)
+
+    return record
+
+
 def _as_sum(average: Array, count: float, dim: int) -> Array:
     return np.zeros(dim) if average.size == 0 else average.astype(np.float64) * count
 
@@ -198,7 +210,7 @@ class SigmoidKernel(NonlinearKernel):
     def store_stats(self, s: StatsStorage) -> None:
         """Records the statistics."""
         with s.tape.when(self.stats_minibatch(s.tape, len(s.y))):
-            self.record_stats(s.tape, s.y, sigmoid_derivative)
+            self.record_stats(s.tape, s.y, summed(sigmoid_derivative))
 
 
 def sigmoid(tape: Tape, x: Array, y: Array) -> None:
@@ -239,7 +251,7 @@ class TanhKernel(NonlinearKernel):
     def store_stats(self, s: StatsStorage) -> None:
         """Records the statistics."""
         with s.tape.when(self.stats_minibatch(s.tape, len(s.y))):
-            self.record_stats(s.tape, s.y, tanh_derivative)
+            self.record_stats(s.tape, s.y, summed(tanh_derivative))
 
 
 def tanh_derivative(tape: Tape, y: Array, out: Array) -> None:
@@ -251,6 +263,11 @@ def tanh_derivative(tape: Tape, y: Array, out: Array) -> None:
 def rectifier_derivative(tape: Tape, y: Array, out: Array) -> None:
     """Records out = 1 where y > 0, else 0."""
     tape.is_positive(y, out)
+
+
+def count_active(tape: Tape, y: Array, out: Array) -> None:
+    """Records in how many rows y > 0, which is the sum of the derivative of the rectifier."""
+    tape.count_positive(y, out)
 
 
 @kernel_for(RectifiedLinearComponent)
@@ -288,7 +305,7 @@ class RectifiedLinearKernel(NonlinearKernel):
     def store_stats(self, s: StatsStorage) -> None:
         """Records the statistics."""
         with s.tape.when(self.stats_minibatch(s.tape, len(s.y))):
-            self.record_stats(s.tape, s.y, rectifier_derivative)
+            self.record_stats(s.tape, s.y, count_active)
 
     def _record_repair(self, tape: Tape, dx: Array) -> None:
         c = self.component
