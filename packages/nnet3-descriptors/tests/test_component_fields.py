@@ -264,3 +264,11 @@ class TestValues:
         assert first == second
         assert hash(first) == hash(second)
         assert first != BatchNormComponent(dim=2)
+
+    def test_undefined_numbers_equal_themselves(self) -> None:
+        """A component with a number that is none comes back equal, as with one in an array."""
+        component = NoOpComponent(dim=4, backprop_scale=float("nan"))
+
+        assert component == from_binary(binary(component))
+        assert hash(component) == hash(from_binary(binary(component)))
+        assert component != NoOpComponent(dim=4)

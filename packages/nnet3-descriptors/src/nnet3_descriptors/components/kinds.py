@@ -39,6 +39,11 @@ class ArrayKey:
         return hash((self.array.shape, self.array.tobytes()))
 
 
+def _float_key(value: float) -> float | str:
+    """Returns what a number is compared by: one that is undefined equals itself, as in arrays."""
+    return value if value == value else "nan"
+
+
 def read_only(values: ArrayLike, dtype: type[S]) -> NDArray[S]:
     """Returns `values` as a read-only C-contiguous array; copies only if it has to.
 
@@ -125,6 +130,7 @@ class Real(Kind):
     """A number that Kaldi holds in single precision."""
 
     expected = "a number"
+    comparison = staticmethod(_float_key)
 
     def convert(self, value: Any) -> Any:
         """Returns a number rounded to float32; anything else as it is, for `check` to refuse."""
