@@ -57,12 +57,12 @@ def beside(kernels: Sequence[HandWritten]) -> HandWritten:
             f"{kind.strip()} {name} = a{number}_{k};" for k, (kind, name) in enumerate(own)
         )
         body = kernel.source[head.end() :].rstrip().removesuffix("}")
-        body = body.replace("blockIdx.x", "block").replace("gridDim.x", "blocks")
-        parts.append(
-            f"if (blockIdx.x < {blocks}u) {{\n  {names}\n"
-            f"  const unsigned block = blockIdx.x - {start}u, blocks = {kernel.grid}u;"
-            f"{body}  return;\n}}\n"
-        )
+        for known, value in (
+            ("blockIdx.x", f"(blockIdx.x - {start}u)"),
+            ("gridDim.x", f"{kernel.grid}u"),
+        ):
+            body = body.replace(known, value)
+        parts.append(f"if (blockIdx.x < {blocks}u) {{\n  {names}\n{body}  return;\n}}\n")
     threads = kernels[0].block
     source = (
         f'extern "C" __global__ void __launch_bounds__({threads}) @('
