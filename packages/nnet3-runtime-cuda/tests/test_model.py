@@ -215,6 +215,15 @@ class TestResult:
         with pytest.raises(RunError, match=r"priors: expected .* 3, found \(4,\)"):
             Model(network(TDNN), priors=np.ones(4))
 
+    @pytest.mark.parametrize("prior", [0.0, -1.0, np.nan, np.inf])
+    def test_priors_have_logarithms(self, prior: float) -> None:
+        """A prior that is not positive is an error where priors are used, and only there."""
+        model = Model(network(TDNN), priors=[0.5, prior, 0.2])
+
+        assert np.isfinite(model.compute(frames(9))).all()
+        with pytest.raises(RunError, match=r"prior 1 must be a positive number \(got "):
+            model.compute(frames(9), use_priors=True)
+
 
 class TestErrors:
     """What does not fit is named, with what was expected and found."""

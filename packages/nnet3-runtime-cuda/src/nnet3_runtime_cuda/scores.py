@@ -35,9 +35,15 @@ class ScoreOptions:
             raise RunError(f"'acoustic_scale' must be a finite number (got {scale!r})")
 
     def check(self, priors: FloatArray | None) -> None:
-        """Raises a RunError if the priors are wanted and there are none."""
-        if self.use_priors and priors is None:
+        """Raises a RunError if priors are wanted, and there are none or some have no logarithm."""
+        if not self.use_priors:
+            return
+        if priors is None:
             raise RunError("the model has no priors; a .mdl file with priors is needed")
+        without = ~(np.isfinite(priors) & (priors > 0.0))
+        if without.any():
+            number = int(np.flatnonzero(without)[0])
+            raise RunError(f"prior {number} must be a positive number (got {priors[number]})")
 
     def apply(self, outputs: FloatArray, priors: FloatArray | None) -> FloatArray:
         """Makes scores of outputs, in place.

@@ -140,6 +140,7 @@ def command(
         raise RunError(
             f"{run.model_in} has no priors; --use-priors needs a .mdl file that has them"
         )
+    score_options.check(model.priors)
     with IvectorSource.open(ivectors, online_ivectors, utt2spk) as source:
 
         def prepare(utterance: str, frames: FloatArray) -> Work:
