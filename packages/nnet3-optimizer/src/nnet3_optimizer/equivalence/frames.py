@@ -23,6 +23,7 @@ different numbers n. That rows do not change n is looked at for each list of row
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 
@@ -32,7 +33,7 @@ import numpy.typing as npt
 from nnet3_compiler.debug_info import N
 
 from nnet3_optimizer.equivalence.field import PRIME
-from nnet3_optimizer.equivalence.known_arrays import near_times
+from nnet3_optimizer.equivalence.known_arrays import KnownArrays, near_times, without_nodes
 from nnet3_optimizer.equivalence.mixture import Mixture
 from nnet3_optimizer.equivalence.pattern import Indexes, IrregularError, Rows
 
@@ -40,6 +41,9 @@ Ints = npt.NDArray[np.int64]
 ITEM = 8
 """Bytes of a number in an array."""
 
+
+_SMALL = 256
+"""Matrices of no more rows, thousands of them, are told apart by all their rows."""
 
 _FEW_PER_ROW, _FEW = 4, 1024
 """Codes up to so many per row, and up to so many, are looked up in a table, not sorted."""
@@ -63,11 +67,13 @@ class KnownFrames:
 
     def __init__(self) -> None:
         self._layouts: dict[bytes, Layout] = {}
+        self._large_layouts = KnownArrays[Layout]()
+        self._count = 0
         self._parts: dict[tuple[int, int, int], Part] = {}
         self._numbers: dict[tuple[bytes, bytes], int] = {}
         self._weights: dict[bytes, int] = {}
-        self.rows: dict[tuple[bytes, int, int], Rows | Mixture] = {}
-        """Lists of rows: what they say of parts, given by their numbers."""
+        self.rows = defaultdict[tuple[int, int], KnownArrays[Rows | Mixture]](KnownArrays)
+        """What lists of rows say of the frames of two parts, given by their numbers."""
 
     def layout(self, cindexes: Indexes) -> Layout:
         """Returns the frames of a matrix with rows of these cindexes, (rows, 4).
@@ -75,12 +81,19 @@ class KnownFrames:
         Raises:
             IrregularError: Numbers are too large.
         """
-        key = cindexes[:, N:].tobytes()
+        if len(cindexes) > _SMALL:
+            return self._large_layouts.get(
+                without_nodes(cindexes), lambda: self._new_layout(cindexes)
+            )
+        key = cindexes.T[N:].tobytes()
         found = self._layouts.get(key)
         if found is None:
-            sequence, frame = _frames(cindexes[:, N:].astype(np.int64))
-            found = self._layouts[key] = Layout(len(self._layouts), sequence, frame)
+            found = self._layouts[key] = self._new_layout(cindexes)
         return found
+
+    def _new_layout(self, cindexes: Indexes) -> Layout:
+        self._count += 1
+        return Layout(self._count, *_frames(cindexes[:, N:].astype(np.int64)))
 
     def part(self, layout: Layout, row: int, rows: int) -> Part:
         """Returns the frames of some rows of a matrix.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
 
 from nnet3_optimizer.equivalence.field import PRIME
@@ -68,7 +69,6 @@ class FramesPattern:
         self._sequence = np.concatenate([part.sequence for part in parts])
         self._frame = np.concatenate([part.frame for part in parts])
         self._size = np.concatenate([part.sizes for part in parts])
-        self._rows: dict[tuple[int, int, int], Rows | Mixture] = {}
 
     def _layouts_of_matrices(self) -> list[Layout]:
         infos = self._computation.matrix_debug_info
@@ -115,20 +115,15 @@ class FramesPattern:
     def rows(self, number: int, target: int, source: int) -> Rows | Mixture:
         """Returns `indexes[number]`: for each frame of a submatrix one of another, or -1."""
         blocks = self.blocks[target], self.blocks[source]
-        key = number, *blocks
-        if key not in self._rows:
-            rows = self._computation.indexes[number]
-            same = self._known.rows.get((rows.tobytes(), *blocks))
-            if same is None:
-                same = self._reduced(rows.astype(np.int64), target, source)
-                self._known.rows[(rows.tobytes(), *blocks)] = same
-            self._rows[key] = same
-        return self._rows[key]
+        rows = self._computation.indexes[number]
+        return self._known.rows[blocks].get(
+            rows, lambda: self._reduced(rows.astype(np.int64), target, source)
+        )
 
     def _reduced(self, rows: Ints, target: int, source: int) -> Rows | Mixture:
         self._require_rows(rows, target)
-        places = np.flatnonzero(rows >= 0)
-        terms = self._terms(target, places, source, rows[places])
+        places, (rows,) = _where(rows >= 0, rows)
+        terms = self._terms(target, places, source, rows)
         return Mixture.of(len(self.part_of[target].sizes), terms)
 
     def ranges(self, number: int, target: int, source: int) -> Mixture:
@@ -144,30 +139,31 @@ class FramesPattern:
         """Returns `indexes_multi[number]` by submatrix: the frames named, and their places."""
         submatrix, rows = self._computation.indexes_multi[number].T.astype(np.int64)
         self._require_rows(rows, target)
-        places = np.flatnonzero(submatrix > 0)
-        submatrix = submatrix[places]
-        terms = self._terms(target, places, submatrix, rows[places], submatrix)
+        places, (rows, submatrix) = _where(submatrix > 0, rows, submatrix)
+        terms = self._terms(target, places, submatrix, rows, submatrix)
         return _by_key(terms, len(self._size))
 
     def scatters(self, number: int, source: int) -> list[tuple[int, Rows | Mixture, Rows]]:
         """Returns the same list where rows go to submatrices: frames of it, and their places."""
         submatrix, rows = self._computation.indexes_multi[number].T.astype(np.int64)
         self._require_rows(rows, source)
-        places = np.flatnonzero(submatrix > 0)
-        submatrix = submatrix[places]
-        terms = self._terms(submatrix, rows[places], source, places, submatrix)
+        places, (rows, submatrix) = _where(submatrix > 0, rows, submatrix)
+        terms = self._terms(submatrix, rows, source, places, submatrix)
         return _by_key(terms, len(self._size))
 
     def _require_rows(self, values: Ints, submatrix: int) -> None:
         if len(values) != self._height[submatrix]:
             raise IrregularError
 
-    def _rows_of(self, submatrix: int | Ints, rows: Ints) -> tuple[Ints, Ints]:
-        """Returns frame and sequence of rows of submatrices.
+    def _rows_of(self, submatrix: int | Ints, rows: Ints | None) -> tuple[Ints, Ints]:
+        """Returns frame and sequence of rows of submatrices, None for all of one.
 
         Raises:
             IrregularError: There are no such rows.
         """
+        if rows is None:
+            part = self.part_of[submatrix]
+            return part.frame, part.sequence
         if len(rows) and (rows.min() < 0 or (rows >= self._height[submatrix]).any()):
             raise IrregularError
         at = self._first_row[submatrix] + rows
@@ -176,18 +172,18 @@ class FramesPattern:
     def _terms(
         self,
         target: int | Ints,
-        places: Ints,
+        places: Ints | None,
         source: int | Ints,
-        rows: Ints,
+        rows: Ints | None,
         keys: int | Ints = 0,
     ) -> list[Term]:
         """Returns the frames that frames come from.
 
         Args:
             target: The submatrix that rows go to, or the one of each row.
-            places: Where in it each row goes.
+            places: Where in it each row goes; None for all places in their order.
             source: The submatrix that rows come from, or the one of each row.
-            rows: Where in it each row comes from.
+            rows: Where in it each row comes from; None for all rows in their order.
             keys: A number for each row: only those with the same are frames together. That of all
                 frames is added so many times to the frames that they go to.
 
@@ -263,6 +259,14 @@ class FramesPattern:
         """Returns what the frames of a submatrix are made of, given a number for each row."""
         part = self.part_of[target]
         return Mixture.of(len(part.sizes), self._joined(target, part.frame, of, part.sequence))
+
+
+def _where(condition: npt.NDArray[np.bool_], *values: Ints) -> tuple[Ints | None, list[Ints]]:
+    """Returns where a condition holds, None for everywhere, and the values there."""
+    if condition.all():
+        return None, list(values)
+    places = np.flatnonzero(condition)
+    return places, [each[places] for each in values]
 
 
 def _by_key(terms: list[Term], count: int) -> list[tuple[int, Rows | Mixture, Rows]]:

@@ -169,7 +169,7 @@ class KnownLabels:
             self._count += 1
             return Labels(self._count, table)
 
-        return self._of_table.get(table, new)
+        return self._of_table.get(table.T, new)
 
     def of_part(self, whole: Labels, row: int, rows: int) -> Labels:
         """Returns some of the labels of a matrix."""
