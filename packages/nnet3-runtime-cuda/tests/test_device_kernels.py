@@ -13,8 +13,10 @@ from nnet3_runtime_cuda.cuda import memory
 from nnet3_runtime_cuda.cuda.dry_run import DryRun
 from nnet3_runtime_cuda.cuda.fusion import MOST_PLACES
 from nnet3_runtime_cuda.cuda.host import HostPlatform, compiler
+from nnet3_runtime_cuda.cuda.machine import DeviceMachine
 from nnet3_runtime_cuda.cuda.views import View
 from nnet3_runtime_cuda.errors import DeviceError
+from nnet3_runtime_cuda.kernels import parameter_products
 
 TIMES = range(4)
 
@@ -61,6 +63,21 @@ def test_uniform_numbers() -> None:
 
     assert abs(kept.mean() - 0.7) < 0.01
     assert np.abs(kept.mean(axis=0) - 0.7).max() < 0.2
+
+
+def test_panels_are_not_for_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products are the device's, also where the processor gains by small ones in their place."""
+    monkeypatch.setattr(parameter_products, "are_faster", lambda: True)
+    tape = DeviceMachine(DryRun()).tape()
+    assert not any(parameter_products.gains_by_panels(tape, rows) for rows in (1, 8, 64, 256))
+
+
+def test_calls_of_the_processor_are_refused() -> None:
+    """What a tape for devices can't record is not lost in silence."""
+    tape = DeviceMachine(DryRun()).tape()
+    tape.small_products(*(np.zeros((1, 2, 2), np.float32) for _ in range(3)))
+    with pytest.raises(AssertionError, match="nothing is left to the processor"):
+        tape.run()
 
 
 def view(shape: tuple[int, ...], strides: tuple[int, ...], address: int = 1 << 20) -> View:

@@ -49,7 +49,7 @@ def _before_overwritten(operations: Sequence[Operation], number: int) -> list[in
     if not isinstance(operation, Map) or not isinstance(operation.out, View):
         return None
     view = operation.out
-    if not _is_dense(view) or view.size * view.itemsize < SMALLEST_STORE:
+    if not view.is_dense or view.size * view.itemsize < SMALLEST_STORE:
         return None
     left, found = [(view.begin, view.end)], []
     for later in range(number + 1, min(number + LONGEST_SEARCH, len(operations))):
@@ -61,7 +61,7 @@ def _before_overwritten(operations: Sequence[Operation], number: int) -> list[in
         if other.guards or other.phase >= 0 or not isinstance(other, Map | Product | Reduce):
             continue
         for written in other.writes:
-            if _is_dense(written) and not _is_scattered(other):
+            if written.is_dense and not _is_scattered(other):
                 left = _without(left, (written.begin, written.end))
         if not left:
             return found
@@ -70,11 +70,6 @@ def _before_overwritten(operations: Sequence[Operation], number: int) -> list[in
 
 def _is_scattered(operation: Operation) -> bool:
     return isinstance(operation, Map) and not isinstance(operation.out, View)
-
-
-def _is_dense(view: View) -> bool:
-    """Whether a view holds all bytes from its first to its last."""
-    return view.span == view.size
 
 
 def _meets(view: View, stretches: Sequence[Stretch]) -> bool:

@@ -62,16 +62,17 @@ class Operation:
         guards: The operation does nothing unless each of these elements is not 0.
         command: Number of the command it belongs to: scratch memory is dead after that.
         phase: Number of the decision of the host on which it depends; -1 if on none.
+        reads: The views that are read, guards included.
     """
 
     guards: Guards = ()
     command: int = 0
     phase: int = -1
+    reads: tuple[View, ...] = attrs.field(init=False, eq=False, repr=False)
 
-    @property
-    def reads(self) -> tuple[View, ...]:
-        """The views that are read, guards included."""
-        return self.guards + self._reads()
+    def __attrs_post_init__(self) -> None:
+        # They are asked for again and again when operations are grouped.
+        object.__setattr__(self, "reads", self.guards + self._reads())
 
     @property
     def writes(self) -> tuple[View, ...]:

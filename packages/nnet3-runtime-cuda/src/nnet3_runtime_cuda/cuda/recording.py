@@ -31,6 +31,7 @@ class RecordingTape(Tape):
 
     cache_scale = 64
     gains_by_tiles = False
+    takes_panels = False
 
     def __init__(self, memory: ProgramMemory) -> None:
         """Starts a tape for arrays in that memory."""

@@ -58,6 +58,7 @@ class DeviceTape(RecordingTape):
     def take(self) -> tuple[Call, ...]:
         """What was recorded since the last `take`, as one call that is to be bound."""
         self._flush_updates()
+        assert not self.calls, "nothing is left to the processor: calls would be lost"
         operations, self.operations = tuple(self.operations), []
         return (PendingSegment(operations, self.host_values.take_steps(), self.device_scratch),)
 

@@ -88,6 +88,11 @@ class View:
         return math.prod(self.shape)
 
     @property
+    def is_dense(self) -> bool:
+        """Whether it holds all elements from its first to its last."""
+        return self.span == math.prod(self.shape)
+
+    @property
     def distinct_bytes(self) -> int:
         """Bytes of memory that are read when all elements are."""
         sizes = [n for n, s in zip(self.shape, self.strides, strict=True) if s]
@@ -106,9 +111,11 @@ class View:
         )
 
     def overlaps(self, other: View) -> bool:
-        """Whether the two have memory in common."""
+        """Whether the two, neither of which is empty, have memory in common."""
         if self.end <= other.begin or other.end <= self.begin:
             return False
+        if self.address == other.address or (self.is_dense and other.is_dense):
+            return True
         low = min(self.begin, other.begin)
         return _overlap(
             attrs.evolve(self, address=self.address - low),
