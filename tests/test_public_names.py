@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import operator
 
 import pytest
 
@@ -20,6 +21,62 @@ PUBLIC_NAMES = {
     "nnet3_runtime_cuda": """
         Model NnetComputer Trainer load""",
 }
+
+CALLS = """
+    nnet3_descriptors: parse_descriptor(text)
+    nnet3_descriptors: parse_config(text, base, rng=)
+    nnet3_descriptors: read_nnet(source)
+    nnet3_descriptors: write_nnet(nnet, target, binary=)
+    nnet3_descriptors: vectorize(nnet)
+    nnet3_descriptors: unvectorize(nnet, vector)
+    nnet3_descriptors: Nnet.state_dict(self)
+    nnet3_descriptors: Nnet.with_state_dict(self, state)
+    nnet3_descriptors: Nnet.node_dim(self, name)
+    nnet3_descriptors: set_test_mode(nnet, on=)
+    nnet3_graph: ComputationGraphBuilder(nnet, request)
+    nnet3_graph: ComputationGraphBuilder.compute(self)
+    nnet3_graph: ComputationGraphBuilder.all_outputs_are_computable(self)
+    nnet3_graph: ComputationGraphBuilder.prune(self)
+    nnet3_graph: build_computation_graph(nnet, request)
+    nnet3_graph: ComputationGraph.counts_by_node(self, nnet)
+    nnet3_graph: compute_context(nnet)
+    nnet3_compiler: Compiler(nnet, request)
+    nnet3_compiler: Compiler.create_computation(self, options)
+    nnet3_compiler: compile_computation(nnet, request, options=)
+    nnet3_compiler: compile_looped(nnet, requests, options=)
+    nnet3_compiler: NnetComputation.steps_by_node(self, nnet)
+    nnet3_compiler: format_computation(computation, nnet)
+    nnet3_compiler: parse_computation(text, nnet)
+    nnet3_optimizer: analyze(nnet, computation)
+    nnet3_optimizer: check_computation(nnet, computation, check_rewrite=)
+    nnet3_optimizer: optimize(nnet, computation, options)
+    nnet3_optimizer: peak_bytes(computation)
+    nnet3_optimizer: CachingCompiler(nnet)
+    nnet3_optimizer: CachingCompiler.compile(self, request)
+    nnet3_optimizer: verify_equivalent(nnet, before, after)
+    nnet3_runtime_cuda: NnetComputer(nnet, computation, device=)
+    nnet3_runtime_cuda: NnetComputer.forward(self, inputs)
+    nnet3_runtime_cuda: NnetComputer.backward(self, derivatives)
+    nnet3_runtime_cuda: load(path, device=)
+    nnet3_runtime_cuda: Model.compute(self, features, ivector)
+    nnet3_runtime_cuda: Trainer(nnet, options, device=)
+    nnet3_runtime_cuda: Trainer.train_minibatch(self, example)
+"""
+"""How the design says that they are called."""
+
+
+@pytest.mark.parametrize("call", [line.strip() for line in CALLS.strip().splitlines()])
+def test_public_names_are_called_so(call: str) -> None:
+    """What the design names can be called with the arguments that it gives."""
+    module, _, rest = call.partition(": ")
+    names, _, arguments = rest.removesuffix(")").partition("(")
+    words = arguments.split(", ")
+    positional = [word for word in words if not word.endswith("=")]
+    keywords = {word.removesuffix("="): None for word in words if word.endswith("=")}
+
+    called = operator.attrgetter(names)(importlib.import_module(module))
+
+    inspect.signature(called).bind(*positional, **keywords)
 
 
 @pytest.mark.parametrize("module", PUBLIC_NAMES)

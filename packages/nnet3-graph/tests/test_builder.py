@@ -169,7 +169,7 @@ class TestGraph:
         )
 
         expected = {"input": 24, "ivector": 2, "tdnn_input": 6, "tdnn": 6, "part": 6, "output": 6}
-        assert graph.counts_by_node() == expected
+        assert graph.counts_by_node() == graph.counts_by_node(nnet) == expected
 
     def test_equal_rows_are_one_object(self):
         """Nodes with the same rows share their index set, so that work on one can be reused."""

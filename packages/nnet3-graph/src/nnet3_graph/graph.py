@@ -181,8 +181,12 @@ class ComputationGraph:
         start = self._starts[node]
         return positions + np.int32(start) * (positions >= 0) if start else positions.copy()
 
-    def counts_by_node(self) -> dict[str, int]:
-        """Returns the number of cindexes of each node that has any, by name."""
+    def counts_by_node(self, nnet: Nnet | None = None) -> dict[str, int]:
+        """Returns the number of cindexes of each node that has any, by name.
+
+        Args:
+            nnet: Not needed: the graph knows its network.
+        """
         return {
             name: len(index_set)
             for name, index_set in zip(self.nnet.node_names, self.index_sets, strict=True)
