@@ -221,6 +221,20 @@ class TestCopy:
         assert "'shuffle' is no edit directive" in errors
         assert Path("new.raw").read_bytes() == b"precious"
 
+    def test_closed_standard_streams(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A '-' that stands for a closed stream is named in the error."""
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", None)  # as Python has it where a descriptor is closed
+            status, _, errors = run("nnet3-copy", "-", "new.raw")
+        assert status == 1
+        assert errors == "nnet3-copy: cannot use '-': standard input is closed\n"
+
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", None)
+            status, _, errors = run("nnet3-copy", "nnet.raw", "-")
+        assert status == 1
+        assert errors == "nnet3-copy: cannot use '-': standard output is closed\n"
+
     def test_help(self, run: Run) -> None:
         """The help names the options; hidden ones stay hidden."""
         status, output, _ = run("nnet3-copy", "--help")

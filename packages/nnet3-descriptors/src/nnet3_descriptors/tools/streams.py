@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, TextIO
 
 import click
 
@@ -25,11 +25,11 @@ def readable(name: str) -> Iterator[PathOrFile]:
     """Gives what `read_nnet` can read: the path itself, standard input, or a command's output.
 
     Raises:
-        click.ClickException: The command fails.
+        click.ClickException: The command fails, or standard input is closed.
         ModelFileError: What is read is no model; it names the command.
     """
     if name in _STANDARD:
-        yield sys.stdin.buffer
+        yield _open(sys.stdin, "input").buffer
     elif name.rstrip().endswith("|"):
         command = name.rstrip().removesuffix("|")
         with subprocess.Popen(_shell(command), stdout=subprocess.PIPE) as process:
@@ -51,11 +51,12 @@ def writable(name: str) -> Iterator[PathOrFile]:
     """Gives what `write_nnet` can write to: the path itself, standard output, or a command's input.
 
     Raises:
-        click.ClickException: The command fails.
+        click.ClickException: The command fails, or standard output is closed.
     """
     if name in _STANDARD:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        stream = _open(sys.stdout, "output").buffer
+        yield stream
+        stream.flush()
     elif name.lstrip().startswith("|"):
         command = name.lstrip().removeprefix("|")
         with subprocess.Popen(_shell(command), stdin=subprocess.PIPE) as process:
@@ -80,6 +81,12 @@ def read_text(name: str) -> str:
             return source.read().decode()
         except UnicodeDecodeError:
             raise click.ClickException(f"{name}: this is no text") from None
+
+
+def _open(stream: TextIO | None, what: str) -> TextIO:
+    if stream is None:  # which is what Python makes of a descriptor that was closed before
+        raise click.ClickException(f"cannot use '-': standard {what} is closed")
+    return stream
 
 
 def _shell(command: str) -> list[str]:

@@ -206,7 +206,7 @@ class _Trace:
         begin = max(min(other.column for other in touched), area.column)
         end = min(max(other.column_end for other in touched), area.column_end)
         put_off = area.column_end - area.column - (end - begin)
-        if put_off * (source.column_end - source.column) < max(1, FEWEST_PARAMETERS):
+        if put_off * (source.column_end - source.column) < FEWEST_PARAMETERS:
             return None
         return slice(begin - area.column, end - area.column)
 
