@@ -20,7 +20,6 @@ Example = tuple[Nnet, ComputationRequest]
 
 many = settings(
     max_examples=100,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 

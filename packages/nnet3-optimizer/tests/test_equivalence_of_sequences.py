@@ -217,7 +217,7 @@ WAYS = {
 
 @pytest.mark.parametrize(("example", "way"), WAYS.values(), ids=WAYS)
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_verdicts_agree(example: Example, way: int, data: st.DataObject) -> None:
     """Where fewer rows are enough to judge a damaged program, all rows lead to the same."""
     nnet, compiled, optimized = example()

@@ -107,7 +107,7 @@ def test_frames_are_enough(config: str) -> None:
     rng=st.randoms(use_true_random=False),
     is_optimized=st.booleans(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_frames_hide_no_damage(config: str, kind: str, rng: Random, is_optimized: bool) -> None:
     """What is different row by row is not equal by frames."""
     nnet, compiled, optimized = example(config)

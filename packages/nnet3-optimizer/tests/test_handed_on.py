@@ -48,7 +48,7 @@ def comparable(part: Any) -> Any:
 
 
 @given(examples())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_handed_on(example: tuple[Nnet, NnetComputation]) -> None:
     """After each pass, what is known already is what a fresh analysis finds."""
     options = OptimizeOptions()

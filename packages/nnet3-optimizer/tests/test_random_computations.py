@@ -27,7 +27,7 @@ EVERYTHING = OptimizeOptions(verify=True)
 
 
 @given(examples())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_optimized_computation_gives_the_same_results(example: Example) -> None:
     """Every pass is checked and proven, and a run with stand-ins agrees."""
     nnet, computation = example
@@ -41,7 +41,7 @@ def test_optimized_computation_gives_the_same_results(example: Example) -> None:
 
 @pytest.mark.parametrize("switch", SWITCHES)
 @given(example=examples())
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 def test_without_one_option(switch: str, example: Example) -> None:
     """Turning one option off still gives correct results."""
     nnet, computation = example
@@ -52,7 +52,7 @@ def test_without_one_option(switch: str, example: Example) -> None:
 
 
 @given(examples(), st.sets(st.sampled_from(SWITCHES)))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_with_any_options(example: Example, off: set[str]) -> None:
     """Any set of options gives correct results, and optimizing twice changes nothing."""
     nnet, computation = example

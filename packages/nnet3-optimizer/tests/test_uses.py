@@ -43,7 +43,7 @@ def accesses(analysis: Analysis, matrix: int) -> list[tuple[int, int, bool]]:
 
 
 @given(examples())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_uses_of_random_computations(example: Example) -> None:
     """Accesses by matrix, what surrounds a command, and what is not written to again."""
     analysis = analyze(*example)

@@ -99,7 +99,7 @@ def test_unread_columns_are_not_computed() -> None:
     start=st.integers(0, FRAMES - 1),
     rows_at_once=st.integers(1, 100),
 )
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_values_are_the_same(
     columns: tuple[int, int], delay: int, start: int, rows_at_once: int
 ) -> None:

@@ -3,7 +3,7 @@
 import itertools
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_compiler import commands
 from nnet3_runtime_cuda.lowering.hand_over import Move, Place, origins, record_moves
@@ -15,7 +15,6 @@ WIDTH = 3
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), max_size=6))
-@settings(deadline=None)
 def test_origins_are_those_of_one_swap_after_another(pairs: list[tuple[int, int]]) -> None:
     """Whatever is still defined at the end came from the matrix that is named."""
     contents: dict[int, int | None] = {number: number for number in range(1, 7)}
@@ -42,7 +41,6 @@ def moves(draw: st.DrawFn) -> list[tuple[int, int]]:
 
 
 @given(moves())
-@settings(deadline=None)
 def test_moves_happen_at_once(places: list[tuple[int, int]]) -> None:
     """Destinations get what the sources held before any move."""
     memory = np.arange(float(SIZE))

@@ -9,7 +9,7 @@ from nnet3_runtime_cuda.panels import MOST_INNER, WIDTH, Panels
 from nnet3_runtime_cuda.tape import Tape
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     rows=st.integers(1, 60),
     inner=st.sampled_from([1, 7, 512, MOST_INNER, MOST_INNER + 1, 3 * MOST_INNER]),

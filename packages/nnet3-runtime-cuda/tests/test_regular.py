@@ -35,7 +35,7 @@ def row_lists(draw: st.DrawFn) -> np.ndarray:
 
 
 @given(row_lists())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_blocks_cover_the_lists(lists: np.ndarray) -> None:
     """Taken together the blocks are the lists, element by element and in order."""
     result, _ = covered(lists)

@@ -301,7 +301,7 @@ def test_trainable_parameters_need_many_rows(rows: int, gains: tuple[bool, bool]
 
 
 @given(requests(), st.booleans())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_values_are_the_same(case: tuple[Nnet, ComputationRequest], natural: bool) -> None:
     """Whatever the rows, values are those of products with the spliced matrix."""
     with pytest.MonkeyPatch.context() as patch:

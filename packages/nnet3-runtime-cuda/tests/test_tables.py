@@ -12,7 +12,7 @@ from pathlib import Path
 import kaldi_native_io
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_runtime_cuda.errors import TableError
 from nnet3_runtime_cuda.tables import (
@@ -301,7 +301,6 @@ WHOLE = (
 
 
 @given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.binary(max_size=6)), max_size=4))
-@settings(deadline=None)
 def test_any_damage(damage: list[tuple[int, bytes]]) -> None:
     """Whatever is written over an archive, it is read, or the error is a TableError."""
     data = bytearray(WHOLE)

@@ -127,7 +127,7 @@ def convolutions(draw: st.DrawFn) -> Convolution:
 
 
 @given(convolutions(), st.booleans(), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_values_are_those_by_patches(convolution: Convolution, add: bool, trainable: bool) -> None:
     """Output, input derivative and gradient are the same, whether or not tiles overlap."""
     assume(convolution.by_tiles)

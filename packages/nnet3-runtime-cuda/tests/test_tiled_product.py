@@ -117,7 +117,7 @@ def layers(draw: st.DrawFn) -> Layer:
 
 
 @given(layers(), st.booleans(), st.booleans(), st.booleans())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_values_are_those_of_direct_sums(
     layer: Layer, add: bool, first: bool, trainable: bool
 ) -> None:

@@ -202,7 +202,7 @@ def test_scratch_of_loops_within_rounds_is_apart() -> None:
     assert not np.may_share_memory(taken[1], taken[2])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(1, 3), st.sampled_from([(700, 900), (2, 350, 900), (600_000,)]))
 def test_large_operations(threads: int, shape: tuple[int, ...]) -> None:
     """Operations in parts give what they give as a whole, whatever is broadcast."""
