@@ -1,10 +1,11 @@
-"""Products of few rows with parameters that do not change, which lie in narrow panels.
+"""Products of few rows with parameters that lie in narrow panels.
 
 A BLAS library copies the factors of a product to buffers, which for few rows takes longer than the
 arithmetic. For AVX-512, OpenBLAS has functions for small products, of at most MOST_WORK
-multiplications, that read the factors where they are. So the parameters are kept as panels of WIDTH
-columns, one after another in memory, products are cut up into such as are small enough, and one
-call of `numpy.matmul` over stacks computes them all:
+multiplications, that read the factors where they are. So parameters that do not change, or are
+multiplied by often before they do, are laid out in panels of WIDTH columns, one after another in
+memory, products are cut up into such as are small enough, and one call of `numpy.matmul` over
+stacks computes them all:
 
     out[rows of piece p, columns of panel k] = x[rows of piece p] panels[k]
 

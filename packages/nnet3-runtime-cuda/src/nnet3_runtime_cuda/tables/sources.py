@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,8 +12,8 @@ from typing import IO
 from ..errors import TableError
 from .specifier import Specifier
 
-_NOT_READ_TO_THE_END = {-13, 128 + 13}
-"""The status of a command, and of a shell, whose output nobody reads any more (SIGPIPE)."""
+_NOT_READ_TO_THE_END = {-signal.SIGPIPE, 128 + signal.SIGPIPE}
+"""The status of a command, and of a shell, whose output nobody reads any more."""
 
 
 @contextlib.contextmanager
