@@ -26,7 +26,7 @@ from compile_time import best_ms, best_ms_of, network
 from networks import BENCHMARKS
 from nnet3_compiler import NnetComputation, compile_computation
 from nnet3_descriptors import Nnet
-from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_graph import ComputationRequest, IoSpecification, NotComputableError
 from nnet3_optimizer import (
     CachingCompiler,
     OptimizeOptions,
@@ -125,7 +125,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=7, help="runs of which the best counts")
     parser.add_argument("--kinds", type=int, default=1, help="how many lengths sequences have")
     arguments = parser.parse_args()
-    print_table(arguments.networks or list(BENCHMARKS), arguments.runs, arguments.kinds)
+    try:
+        print_table(arguments.networks or list(BENCHMARKS), arguments.runs, arguments.kinds)
+    except NotComputableError as error:
+        reason = str(error).splitlines()[0]
+        parser.error(f"--kinds {arguments.kinds} makes sequences too short: {reason}")
 
 
 if __name__ == "__main__":
