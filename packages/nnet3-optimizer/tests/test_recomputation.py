@@ -71,6 +71,13 @@ def test_part_from_which_the_rest_is_copied_is_kept() -> None:
     ]
 
 
+def test_part_that_is_added_to_begins_with_zeros() -> None:
+    """The matrix for a part is allocated as the whole was, which components may add to."""
+    lines = recomputed(SPLICE.replace("m2 = undefined", "m2 = zeros"))
+
+    assert "m8 = zeros" in lines[: lines.index("m8 = affine.propagate(m1)")]
+
+
 def test_rows_are_copied_back() -> None:
     """What went to the output in another order comes back from there."""
     lines = recomputed(
@@ -176,6 +183,19 @@ def test_terms_that_are_kept(why: str, old: str, new: str) -> None:
     lines = recomputed(text)
 
     assert not any(line.startswith("m8 = ") for line in lines), why
+
+
+@pytest.mark.parametrize(("component", "is_kept"), [("sigmoid", False), ("relu", True)])
+def test_what_a_rectifier_looks_at_is_kept(component: str, is_kept: bool) -> None:
+    """A zero that comes back as a rounding error would switch a rectifier on."""
+    twice = BYPASS.replace(
+        "    free m2\n    m7 += m3\n", "    m7 += m2\n    free m2\n    m7 += m3\n"
+    )
+    assert twice != BYPASS  # signs of m2 do not suffice
+
+    lines = recomputed(twice.replace("sigmoid", component))
+
+    assert ("m8 = m3" not in lines) == is_kept
 
 
 def test_source_that_is_overwritten() -> None:

@@ -45,6 +45,7 @@ from nnet3_optimizer.passes.recomputation.row_mappings import (
     inverted,
     members,
 )
+from nnet3_optimizer.passes.recomputation.sensitive import is_looked_at_closely
 from nnet3_optimizer.program import Program
 
 _COPIES = CommandKinds.of(MatrixCopy, CopyRows, CopyRowsMulti, SetConst)
@@ -149,7 +150,8 @@ class RecipeBook:
         ]
         kinds = program.opcodes[uses.command[reads]]
         self._copied = self._copies(reads[_FROM_ONE_MATRIX.among(kinds)])
-        self._added = self._additions(reads[_TERMS.among(kinds)])
+        may_be_rounded = ~is_looked_at_closely(program)[uses.matrix[reads]]
+        self._added = self._additions(reads[_TERMS.among(kinds) & may_be_rounded])
         totals = {total for added in self._added.values() for _, total in added}
         self._sums = self._writes_to(np.array(sorted(totals), dtype=np.int64))
 

@@ -39,7 +39,8 @@ def recompute_activations(program: Program) -> Program:
     2. All rows of it were copied to a matrix that is kept: they are copied back, bit for bit.
     3. It is a term of a sum, as the output of a layer with a bypass: the sum less the other terms,
        equal but for rounding. Scales of the other terms are at most 1, so that it is rounded no
-       more often than the sum was. A NoOp in place changes nothing.
+       more often than the sum was. A NoOp in place changes nothing. Not so what the backward pass
+       of a rectifier, or another that tells zeros from what is nearly zero, looks at.
 
     Nothing is made again that does not lower the peak, and nothing small; what frees most goes
     first. What it is made of is freed later where needed. Components are not run twice.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from nnet3_compiler.commands import (
     SCHEMA,
-    AllocMatrixUndefined,
     DeallocMatrix,
     MatrixCopy,
 )
@@ -213,7 +212,9 @@ class Rewriting:
         """Makes the part first, in a matrix of its own; it is copied when others are needed."""
         part, uses = self._uses.parts[recipe.part], self._uses
         allocated = int(self.program.analysis.lifetimes.allocate[recipe.matrix])
-        self.edit.insert(allocated, command_rows(AllocMatrixUndefined, 1, matrix=kept))
+        allocation = self.program.table[[allocated]]  # with zeros, if something adds to them
+        allocation[:, FIRST_OPERAND_COLUMN] = kept
+        self.edit.insert(allocated, allocation)
         at = uses.of_matrix(recipe.matrix)
         for command, submatrix in zip(
             uses.command[at].tolist(), uses.submatrix[at].tolist(), strict=True
