@@ -67,6 +67,9 @@ class Component:
     """The declarations of the fields, in file order."""
     PROPERTIES: ClassVar[ComponentProperties] = ComponentProperties(0)
     """The promises of the type, where they do not depend on the configuration."""
+    BACKPROP_NEEDS_EXACT_VALUES: ClassVar[bool] = False
+    """Whether the input derivative jumps where values that the backward computation looks at are
+    exactly 0, or equal: a rounding error there makes it another one."""
     INFO: ClassVar[tuple[InfoEntry, ...]] = ()
     """What `info` shows, in this order; empty: all visible fields in file order."""
     OBSOLETE: ClassVar[tuple[tuple[str, Kind], ...]] = ()

@@ -29,6 +29,7 @@ class PnormComponent(Component):
     """
 
     PROPERTIES = Property.SIMPLE | Property.BACKPROP_NEEDS_INPUT | Property.BACKPROP_NEEDS_OUTPUT
+    BACKPROP_NEEDS_EXACT_VALUES = True  # 0 divided by 0 is taken as 0
 
     input_dim: int = integer(minimum=1)
     output_dim: int = integer(minimum=1)

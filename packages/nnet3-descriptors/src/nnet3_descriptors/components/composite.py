@@ -64,6 +64,8 @@ class CompositeComponent(UpdatableComponent):
         components: The parts, each with the input that the one before has as output.
     """
 
+    BACKPROP_NEEDS_EXACT_VALUES = True  # one of the parts may
+
     max_rows_process: int = integer(default=4096)
     components: tuple[Component, ...] = declare(_Components(), token="<NumComponents>", config=None)
 

@@ -113,6 +113,8 @@ class TanhComponent(NonlinearComponent):
 class RectifiedLinearComponent(NonlinearComponent):
     """y = max(0, x)."""
 
+    BACKPROP_NEEDS_EXACT_VALUES = True  # is the output 0, or not
+
     @property
     def properties(self) -> Property:
         """The promises of this component."""

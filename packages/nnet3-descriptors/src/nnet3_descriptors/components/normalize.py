@@ -87,6 +87,7 @@ class NormalizeComponent(Component):
             mean square of the input.
     """
 
+    BACKPROP_NEEDS_EXACT_VALUES = True  # a row of zeros is divided by the floor of its norm
     INFO = ("input_dim", "output_dim", "target_rms", "add_log_stddev", "block_dim")
     # It once was a nonlinearity, with the statistics of one.
     OBSOLETE = (

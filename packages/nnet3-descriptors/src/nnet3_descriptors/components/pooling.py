@@ -198,6 +198,7 @@ class MaxpoolingComponent(Component):
         | Property.BACKPROP_NEEDS_OUTPUT
         | Property.BACKPROP_ADDS
     )
+    BACKPROP_NEEDS_EXACT_VALUES = True  # which elements are the greatest one
 
     input_x_dim: int = integer(token="<InputXDim>", minimum=1)
     input_y_dim: int = integer(token="<InputYDim>", minimum=1)

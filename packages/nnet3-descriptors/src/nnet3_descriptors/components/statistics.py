@@ -216,6 +216,8 @@ class StatisticsPoolingComponent(StatisticsFamily):
         variance_floor: Least variance.
     """
 
+    BACKPROP_NEEDS_EXACT_VALUES = True  # a variance of 0 is raised to the floor
+
     input_dim: int = integer(minimum=1)
     input_period: int = integer(default=1, minimum=1)
     left_context: int = integer(minimum=0)

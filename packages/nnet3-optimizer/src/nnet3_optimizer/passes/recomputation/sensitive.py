@@ -14,22 +14,11 @@ from nnet3_optimizer.program import Program
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
 
-SENSITIVE = (
-    "RectifiedLinearComponent",  # is the output 0, or not
-    "MaxpoolingComponent",  # which elements are the largest one
-    "PnormComponent",  # 0 divided by 0 is taken as 0
-    "NormalizeComponent",  # a row of zeros is divided by the floor of its norm
-    "StatisticsPoolingComponent",  # and so is a variance of 0
-    "CompositeComponent",  # which may hold one of these
-)
-"""Types whose backward pass is another one where what it looks at is nearly 0, or nearly equal,
-instead of being so. Outputs of rectifiers are 0 half of the time."""
-
 
 def is_looked_at_closely(program: Program) -> Bools:
-    """Which matrices, (matrices,), the backward pass of a component of these types looks at."""
+    """Which matrices, (matrices,), backward passes look at that need exact values."""
     at = program.positions(Backprop.OPCODE, BackpropNoModelUpdate.OPCODE)
-    at = at[_are_sensitive(program.nnet)[operand(program.table, at, Backprop, "component")]]
+    at = at[_need_exact_values(program.nnet)[operand(program.table, at, Backprop, "component")]]
     found = np.zeros(len(program.matrices), dtype=np.bool_)
     for value in ("input_value", "output_value"):
         found[program.layout.matrix_of[operand(program.table, at, Backprop, value)]] = True
@@ -37,6 +26,6 @@ def is_looked_at_closely(program: Program) -> Bools:
 
 
 @remembered
-def _are_sensitive(nnet: Nnet) -> Bools:
-    """Which components, (components,), are of these types."""
-    return np.array([each.type in SENSITIVE for each in nnet.components], dtype=np.bool_)
+def _need_exact_values(nnet: Nnet) -> Bools:
+    """The backward passes of which components, (components,), do."""
+    return np.array([each.BACKPROP_NEEDS_EXACT_VALUES for each in nnet.components], dtype=np.bool_)
