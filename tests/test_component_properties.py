@@ -1,7 +1,12 @@
-"""The promises of every component type are those of Kaldi."""
+"""What every component type says about itself is what Kaldi says, and what its arithmetic does."""
 
+import numpy as np
 import pytest
 from component_forms import CONFIGS, from_config
+from nnet3_compiler import compile_computation
+from nnet3_descriptors import ComponentProperties, Nnet, parse_config, set_test_mode
+from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 
 KALDI = {
     "AffineComponent": 0x0063,
@@ -60,3 +65,58 @@ def test_properties_are_those_of_kaldi(type_name: str) -> None:
     component = from_config(type_name, CONFIGS[type_name])
 
     assert KALDI[type_name] == component.properties
+
+
+LOOKS = ComponentProperties.BACKPROP_NEEDS_INPUT | ComponentProperties.BACKPROP_NEEDS_OUTPUT
+LOOKING = {
+    name: config for name, config in CONFIGS.items() if from_config(name, config).properties & LOOKS
+} | {
+    "CompositeComponent": (
+        "num-components=2 component1='type=RectifiedLinearComponent dim=2' "
+        "component2='type=TanhComponent dim=2'"
+    )
+}
+"""Types whose backward pass looks at input or output; the composite has a part that says so."""
+
+INPUTS = IoSpecification.from_range("input", -9, 14, 2, has_deriv=True)
+OUTPUTS = IoSpecification.from_range("output", 0, 8, 2, t_step=4, has_deriv=True)
+ROUNDING = 1.0e-8
+"""A rounding error, much greater than those of double precision."""
+
+
+def network(type_name: str) -> Nnet:
+    """A network of one component, in test mode if it is random."""
+    component = from_config(type_name, LOOKING[type_name])
+    nnet = parse_config(
+        f"input-node name=input dim={component.input_dim}\n"
+        f"component name=c type={type_name} {LOOKING[type_name]}\n"
+        "component-node name=c component=c input=input\n"
+        "output-node name=output input=c\n"
+    )
+    is_random = bool(component.properties & ComponentProperties.RANDOM)
+    return set_test_mode(nnet, is_random)
+
+
+@pytest.mark.parametrize("type_name", LOOKING)
+def test_types_whose_derivative_jumps_say_so(type_name: str) -> None:
+    """Rounding errors where values are 0 or equal change much for these types, and no others."""
+    nnet = network(type_name)
+    computation = compile_computation(
+        nnet, ComputationRequest(inputs=(INPUTS,), outputs=(OUTPUTS,))
+    )
+    computer = NnetComputer(DeviceNnet(nnet, dtype=np.float64), computation)
+    component, rng = nnet.component("c"), np.random.default_rng(1)
+    errors = rng.uniform(-ROUNDING, ROUNDING, (len(INPUTS.indexes), component.input_dim))
+    derivative = rng.standard_normal((len(OUTPUTS.indexes), component.output_dim))
+
+    def input_derivative(inputs: np.ndarray) -> np.ndarray:
+        computer.forward({"input": inputs})
+        return computer.backward({"output": derivative})["input"]
+
+    # 1 is for statistics, whose first column is a count: of nothing there is no mean.
+    equal = [np.full_like(errors, value) for value in (0.0, 1.0)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        changes = [input_derivative(x + errors) - input_derivative(x) for x in equal]
+
+    jumps = any((np.abs(change) > 1.0e-3).any() for change in changes)
+    assert jumps == component.BACKPROP_NEEDS_EXACT_VALUES

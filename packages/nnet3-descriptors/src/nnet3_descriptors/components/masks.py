@@ -32,6 +32,7 @@ class DropoutComponent(Component):
         | Property.BACKPROP_NEEDS_OUTPUT
         | Property.RANDOM
     )
+    BACKPROP_NEEDS_EXACT_VALUES = True  # 0 divided by 0 is taken as 1
 
     dim: int = integer(minimum=1)
     dropout_proportion: float = real(minimum=0.0, maximum=1.0)
