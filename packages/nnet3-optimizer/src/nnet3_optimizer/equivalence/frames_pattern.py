@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
 
+from nnet3_optimizer.equivalence.described_pattern import DescribedPattern
 from nnet3_optimizer.equivalence.field import PRIME
 from nnet3_optimizer.equivalence.frames import ITEM, Ints, KnownFrames, Layout, Part, inverse
 from nnet3_optimizer.equivalence.mixture import Mixture
@@ -16,22 +17,16 @@ from nnet3_optimizer.equivalence.pattern import Indexes, IrregularError, Rectang
 Term = tuple[int, int, int]
 """A frame that rows go to, the one that they come from, and what its element is multiplied by."""
 
-_NO_ROWS = np.zeros((0, 4), dtype=np.int32)
 
-
-class FramesPattern:
-    """Rows that stand for frames, in the place of a `Pattern`.
+class FramesPattern(DescribedPattern):
+    """Rows that stand for frames.
 
     Attributes:
-        sequences: Any number but 1: the order of rows matters.
-        matrix_rows, matrix_cols: The frames and columns of each matrix.
+        matrix_rows: The frames of each matrix.
         submatrices: The submatrices; the rows are frames.
         blocks: The number of the part of each.
         partial: The submatrices that do not have all rows of their frames.
-        padding, parts: Empty: nothing else is followed than what is in a submatrix.
     """
-
-    sequences = 0
 
     def __init__(self, computation: NnetComputation, known: KnownFrames) -> None:
         """Prepares the rows.
@@ -43,17 +38,15 @@ class FramesPattern:
         Raises:
             IrregularError: The debug info does not say what the rows of all matrices are of.
         """
-        self.padding: dict[int, tuple[int, int]] = {}
-        self.parts: dict[int, tuple[int, int]] = {}
-        self._computation = computation
+        super().__init__(computation)
         self._known = known
-        layouts = self._layouts_of_matrices()
+        layouts = [known.layout(info.cindexes) for info in self._infos()]
+        self._require_rows_of_matrices([len(layout.frame) for layout in layouts])
         self.matrix_rows = [len(layout.sizes) for layout in layouts]
-        self.matrix_cols: list[int] = computation.matrices[:, 1].tolist()
         parts, place = self._different_parts(layouts)
         self.part_of = [parts[each] for each in place.tolist()]
         numbers = np.array([part.number for part in parts])
-        self.blocks: list[int] = numbers[place].tolist()
+        self.blocks = numbers[place].tolist()
         is_partial = np.array([bool(part.lacking) for part in parts])
         self.partial: list[int] = np.flatnonzero(is_partial[place]).tolist()
         submatrices = computation.submatrices.copy()
@@ -69,16 +62,6 @@ class FramesPattern:
         self._sequence = np.concatenate([part.sequence for part in parts])
         self._frame = np.concatenate([part.frame for part in parts])
         self._size = np.concatenate([part.sizes for part in parts])
-
-    def _layouts_of_matrices(self) -> list[Layout]:
-        infos = self._computation.matrix_debug_info
-        layouts = []
-        for matrix, rows in enumerate(self._computation.matrices[:, 0].tolist()):
-            cindexes = infos[matrix].cindexes if matrix < len(infos) else _NO_ROWS
-            if len(cindexes) != rows:
-                raise IrregularError
-            layouts.append(self._known.layout(cindexes))
-        return layouts
 
     def _different_parts(self, layouts: list[Layout]) -> tuple[list[Part], Ints]:
         """Returns the parts that there are, and the place there of that of each submatrix."""
@@ -98,9 +81,6 @@ class FramesPattern:
         blocks[self.partial] = 0
         found: list[int] = blocks.tolist()
         return found
-
-    def require_regular(self, submatrix: int) -> None:
-        """Does nothing: all submatrices are."""
 
     def total(self, contributions: Sequence[int], submatrix: int) -> int:
         """Returns the sum over the rows of all sequences, or the one of all rows together."""
@@ -137,19 +117,22 @@ class FramesPattern:
 
     def gathers(self, number: int, target: int) -> list[tuple[int, Rows | Mixture, Rows]]:
         """Returns `indexes_multi[number]` by submatrix: the frames named, and their places."""
-        submatrix, rows = self._computation.indexes_multi[number].T.astype(np.int64)
-        self._require_rows(rows, target)
-        places, (rows, submatrix) = _where(submatrix > 0, rows, submatrix)
+        places, submatrix, rows = self._pairs(number, target)
         terms = self._terms(target, places, submatrix, rows, submatrix)
         return _by_key(terms, len(self._size))
 
     def scatters(self, number: int, source: int) -> list[tuple[int, Rows | Mixture, Rows]]:
         """Returns the same list where rows go to submatrices: frames of it, and their places."""
-        submatrix, rows = self._computation.indexes_multi[number].T.astype(np.int64)
-        self._require_rows(rows, source)
-        places, (rows, submatrix) = _where(submatrix > 0, rows, submatrix)
+        places, submatrix, rows = self._pairs(number, source)
         terms = self._terms(submatrix, rows, source, places, submatrix)
         return _by_key(terms, len(self._size))
+
+    def _pairs(self, number: int, submatrix: int) -> tuple[Ints | None, Ints, Ints]:
+        """Returns what `indexes_multi[number]` names, and for which rows; None for all of them."""
+        named, rows = self._computation.indexes_multi[number].T.astype(np.int64)
+        self._require_rows(rows, submatrix)
+        places, (named, rows) = _where(named > 0, named, rows)
+        return places, named, rows
 
     def _require_rows(self, values: Ints, submatrix: int) -> None:
         if len(values) != self._height[submatrix]:

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import attrs
-from nnet3_compiler.computation import NnetComputation
 
 from nnet3_optimizer.equivalence.field import PRIME
-from nnet3_optimizer.equivalence.frames import KnownFrames
 from nnet3_optimizer.equivalence.frames_pattern import FramesPattern
 from nnet3_optimizer.equivalence.keys import Column
 from nnet3_optimizer.equivalence.matrices import Content
 from nnet3_optimizer.equivalence.pattern import IrregularError
 from nnet3_optimizer.equivalence.state import State
 from nnet3_optimizer.equivalence.stretches import Stretches
-from nnet3_optimizer.equivalence.unknowns import Unknowns
-
-if TYPE_CHECKING:
-    from nnet3_descriptors import Nnet
 
 
 @attrs.frozen(eq=False)
@@ -49,23 +42,8 @@ class FramesState(State):
 
     pattern: FramesPattern
 
-    def __init__(
-        self,
-        nnet: Nnet,
-        computation: NnetComputation,
-        unknowns: Unknowns,
-        known: KnownFrames,
-        *,
-        thorough: bool,
-    ) -> None:
-        """Prepares a run; see `State` and `FramesPattern`.
-
-        Raises:
-            IrregularError: The debug info does not say what rows are of.
-        """
-        pattern = FramesPattern(computation, known)
-        super().__init__(nnet, computation, unknowns, pattern, thorough=thorough)
-        self._is_special = frozenset(pattern.partial)
+    def _prepare(self) -> None:
+        self._is_special = frozenset(self.pattern.partial)
         self._in_parts = frozenset(self._matrix_of[each] for each in self._is_special)
         self._parts: dict[int, _Parts] = {}
 
@@ -90,11 +68,7 @@ class FramesState(State):
             raise IrregularError
         return super().content(submatrix)
 
-    def write_listed(
-        self, submatrix: int, given: Stretches, *, adds: bool, places: list[int] | None = None
-    ) -> None:
-        """Sets or adds to the elements of a submatrix: one like any other."""
-        self.write(submatrix, given, adds=adds, places=places)
+    write_listed = State.write  # a submatrix is one like any other
 
     def _write_part(
         self, submatrix: int, given: Stretches, *, adds: bool, places: list[int] | None

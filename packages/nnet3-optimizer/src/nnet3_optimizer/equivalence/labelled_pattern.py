@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.debug_info import MatrixDebugInfo
 
+from nnet3_optimizer.equivalence.described_pattern import DescribedPattern
 from nnet3_optimizer.equivalence.labels import Ints, KnownLabels, Labels
 from nnet3_optimizer.equivalence.moves import Moves, Windows
 from nnet3_optimizer.equivalence.pattern import IrregularError, Rectangles
 
-_NO_INFO = MatrixDebugInfo(pattern=np.zeros((0, 4), dtype=np.int32))
 
-
-class LabelledPattern:
-    """The rows of all sequences, by their labels, in the place of a `Pattern`.
+class LabelledPattern(DescribedPattern):
+    """The rows of all sequences, by their labels.
 
     Attributes:
-        sequences: Any number but 1: the order of rows matters.
         matrix_rows: 1 for each matrix: at first all its rows are of one class.
-        matrix_cols: The columns of each matrix.
-        submatrices: The submatrices.
-        blocks: The number of the labels of each.
-        padding, parts: Empty: whatever rows a submatrix has are followed.
+        matrix_labels: The labels of each matrix.
+        labels: The labels of each submatrix.
+        blocks: The number of these.
     """
-
-    sequences = 0
 
     def __init__(self, computation: NnetComputation, known: KnownLabels) -> None:
         """Prepares the rows.
@@ -37,13 +31,11 @@ class LabelledPattern:
         Raises:
             IrregularError: The debug info does not say what the rows of all matrices are of.
         """
-        self.padding: dict[int, tuple[int, int]] = {}
-        self.parts: dict[int, tuple[int, int]] = {}
-        self._computation = computation
+        super().__init__(computation)
         self._known = known
-        self.matrix_labels = self._labels_of_matrices()
+        self.matrix_labels = [known.of_info(info) for info in self._infos()]
+        self._require_rows_of_matrices([len(labels.table) for labels in self.matrix_labels])
         self.matrix_rows = [1] * len(computation.matrices)
-        self.matrix_cols: list[int] = computation.matrices[:, 1].tolist()
         self.submatrices = Rectangles(computation.submatrices)
         self.labels: list[Labels] = []
         for matrix, row, rows in computation.submatrices[:, :3].tolist():
@@ -51,24 +43,6 @@ class LabelledPattern:
             is_whole = rows == len(whole.table)
             self.labels.append(whole if is_whole else known.of_part(whole, row, rows))
         self.blocks = [labels.number for labels in self.labels]
-
-    def _labels_of_matrices(self) -> list[Labels]:
-        infos = self._computation.matrix_debug_info
-        result = []
-        for matrix, rows in enumerate(self._computation.matrices[:, 0].tolist()):
-            info = infos[matrix] if matrix < len(infos) else _NO_INFO
-            found = self._known.of_info(info)
-            if len(found.table) != rows:
-                raise IrregularError
-            result.append(found)
-        return result
-
-    def blocks_of_single_rows(self) -> list[int]:
-        """Returns 0 for each submatrix: none is known to be of one class for good."""
-        return [0] * len(self.blocks)
-
-    def require_regular(self, submatrix: int) -> None:
-        """Does nothing: all submatrices are."""
 
     def rows(self, number: int, target: int, source: int) -> Moves:
         """Returns `indexes[number]`: for each row of a submatrix one of another, or none."""

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
-from nnet3_compiler.computation import NnetComputation
 
 from nnet3_optimizer.equivalence.classes import ClassRows, joint
 from nnet3_optimizer.equivalence.field import PRIME
 from nnet3_optimizer.equivalence.keys import ABSENT, Column, rows_of
 from nnet3_optimizer.equivalence.labelled_pattern import LabelledPattern
-from nnet3_optimizer.equivalence.labels import Ints, KnownLabels
+from nnet3_optimizer.equivalence.labels import Ints
 from nnet3_optimizer.equivalence.matrices import Content
 from nnet3_optimizer.equivalence.moves import Windows, steps_between
 from nnet3_optimizer.equivalence.pattern import IrregularError
 from nnet3_optimizer.equivalence.state import State
 from nnet3_optimizer.equivalence.stretches import Stretches
-from nnet3_optimizer.equivalence.unknowns import Function, Unknowns
-
-if TYPE_CHECKING:
-    from nnet3_descriptors import Nnet
+from nnet3_optimizer.equivalence.unknowns import Function
 
 
 class LabelledState(State):
@@ -33,22 +29,7 @@ class LabelledState(State):
 
     pattern: LabelledPattern
 
-    def __init__(
-        self,
-        nnet: Nnet,
-        computation: NnetComputation,
-        unknowns: Unknowns,
-        labels: KnownLabels,
-        *,
-        thorough: bool,
-    ) -> None:
-        """Prepares a run; see `State` and `LabelledPattern`.
-
-        Raises:
-            IrregularError: The debug info does not say what rows are of.
-        """
-        pattern = LabelledPattern(computation, labels)
-        super().__init__(nnet, computation, unknowns, pattern, thorough=thorough)
+    def _prepare(self) -> None:
         self._classes: dict[int, Ints | None] = {}
         self._absolute: dict[int, list[tuple[int, int]]] = {}
 
@@ -162,6 +143,8 @@ class LabelledState(State):
         some = given.of_classes([news[place] - 1 for place in at], None)
         content.write(0, begin, cols, some, adds=adds, places=at)
 
+    write_listed = write  # submatrices are made of rows like any others
+
     def _class_of_rows(self, content: Content, matrix: int, row: int, rows: int) -> int | None:
         """Returns the class of some rows, and of no others; None if they are of several."""
         classes = self._classes[matrix]
@@ -177,17 +160,6 @@ class LabelledState(State):
             classes[row : row + rows] = found
             self._classes[matrix] = classes
         return found
-
-    def write_listed(
-        self,
-        submatrix: int,
-        given: Stretches,
-        *,
-        adds: bool,
-        places: Ints | None = None,
-    ) -> None:
-        """The same: submatrices are made of rows like any others."""
-        self.write(submatrix, given, adds=adds, places=places)
 
     def _mark_absolute(self, submatrix: int, given: ClassRows, *, replaces: bool) -> None:
         """Notes which columns hold absolute coefficients.

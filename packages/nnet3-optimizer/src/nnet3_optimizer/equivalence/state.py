@@ -9,9 +9,8 @@ from nnet3_compiler.computation import NnetComputation
 
 from nnet3_optimizer.equivalence.behaviour import Behaviour
 from nnet3_optimizer.equivalence.component_kinds import ComponentKind
-from nnet3_optimizer.equivalence.frames_pattern import FramesPattern
+from nnet3_optimizer.equivalence.described_pattern import DescribedPattern
 from nnet3_optimizer.equivalence.keys import ABSENT, Column, Keys, key_of_row, num_rows, rows_of
-from nnet3_optimizer.equivalence.labelled_pattern import LabelledPattern
 from nnet3_optimizer.equivalence.matrices import Content
 from nnet3_optimizer.equivalence.pattern import IrregularError, Pattern
 from nnet3_optimizer.equivalence.row import Row, columns_of, row_of, row_sum, with_columns
@@ -51,7 +50,7 @@ class State:
         nnet: Nnet,
         computation: NnetComputation,
         unknowns: Unknowns,
-        pattern: Pattern | FramesPattern | LabelledPattern,
+        pattern: Pattern | DescribedPattern,
         *,
         thorough: bool,
     ) -> None:
@@ -95,6 +94,10 @@ class State:
         self._first_sequence: dict[int, int] = {}
         self._written: dict[int, Written] = {}
         self._precomputed: dict[int, int] = {}
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Prepares what a kind of state keeps besides."""
 
     def rows_of(self, submatrix: int) -> int:
         """Returns how many rows of the pattern a submatrix has."""

@@ -10,10 +10,13 @@ from nnet3_compiler.debug_info import N
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
 
 from nnet3_optimizer.equivalence.behaviour import Behaviour
+from nnet3_optimizer.equivalence.described_pattern import DescribedPattern
 from nnet3_optimizer.equivalence.differences import compare_behaviour
 from nnet3_optimizer.equivalence.execution import execute
 from nnet3_optimizer.equivalence.frames import KnownFrames
+from nnet3_optimizer.equivalence.frames_pattern import FramesPattern
 from nnet3_optimizer.equivalence.frames_state import FramesState
+from nnet3_optimizer.equivalence.labelled_pattern import LabelledPattern
 from nnet3_optimizer.equivalence.labelled_state import LabelledState
 from nnet3_optimizer.equivalence.labels import KnownLabels
 from nnet3_optimizer.equivalence.origins import commands_behind
@@ -146,18 +149,15 @@ class Prover:
 
     def _execute(self, computation: NnetComputation, way: _Way) -> Behaviour:
         sequences, segments, thorough = way
-        state: State
+        kind: type[State] = State
+        pattern: Pattern | DescribedPattern
         if sequences == BY_LABELS:
-            state = LabelledState(
-                self._nnet, computation, self._unknowns, self._labels, thorough=thorough
-            )
+            kind, pattern = LabelledState, LabelledPattern(computation, self._labels)
         elif sequences == BY_FRAMES:
-            state = FramesState(
-                self._nnet, computation, self._unknowns, self._frames, thorough=thorough
-            )
+            kind, pattern = FramesState, FramesPattern(computation, self._frames)
         else:
             pattern = Pattern(computation, sequences)
-            state = State(self._nnet, computation, self._unknowns, pattern, thorough=thorough)
+        state = kind(self._nnet, computation, self._unknowns, pattern, thorough=thorough)
         return execute(state, segments)
 
     def _last_behaviour(self, computation: NnetComputation, way: _Way) -> Behaviour | None:
