@@ -115,16 +115,8 @@ class FramesState(State):
 
 def _times(given: Stretches, factors: Sequence[int]) -> Stretches:
     """Returns rows, each times a factor."""
-
-    def of_columns(columns: list[Column]) -> list[Column]:
-        return [
-            [value * factor % PRIME for value, factor in zip(column, factors, strict=True)]
-            for column in columns
+    return given.mapped(
+        lambda column: [
+            value * factor % PRIME for value, factor in zip(column, factors, strict=True)
         ]
-
-    constants = given.constants
-    return Stretches(
-        given.starts,
-        of_columns(given.columns),
-        None if constants is None else of_columns(constants),
     )

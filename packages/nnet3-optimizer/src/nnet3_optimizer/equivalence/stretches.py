@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import Any
 
 from nnet3_optimizer.equivalence.field import PRIME, scaled
@@ -38,12 +39,12 @@ class Stretches:
 
     def copy(self) -> Stretches:
         """Returns a copy that may be kept."""
-        constants = self.constants
-        return Stretches(
-            self.starts,
-            [list(column) for column in self.columns],
-            None if constants is None else [list(column) for column in constants],
-        )
+        return self.mapped(list)
+
+    def mapped(self, change: Callable[[Column], Column]) -> Stretches:
+        """Returns what a linear function of columns makes of each, of constants too."""
+        constants = None if self.constants is None else list(map(change, self.constants))
+        return Stretches(self.starts, list(map(change, self.columns)), constants)
 
     def is_same(self, other: Stretches) -> bool:
         """Returns whether the other is the same, split at the same columns."""
@@ -67,34 +68,19 @@ class Stretches:
 
     def taken(self, rows: Any) -> Stretches:
         """Returns some rows, a list of them; row -1 is a row of zeros."""
-        constants = self.constants
-        return Stretches(
-            self.starts,
-            [rows_taken(column, rows) for column in self.columns],
-            None if constants is None else [rows_taken(column, rows) for column in constants],
-        )
+        return self.mapped(lambda column: rows_taken(column, rows))
 
     def scaled(self, factor: int) -> Stretches:
         """Returns all elements times a factor."""
         if factor == 1:
             return self
-        constants = self.constants
-        return Stretches(
-            self.starts,
-            [scaled(column, factor) for column in self.columns],
-            None if constants is None else [scaled(column, factor) for column in constants],
-        )
+        return self.mapped(lambda column: scaled(column, factor))
 
     def range_sums(self, ranges: Any) -> Stretches:
         """Returns the sums of rows begin <= r < end, given as pairs; zeros where begin is -1."""
         if isinstance(ranges, Mixture):
             return self.taken(ranges)
-        constants = self.constants
-        return Stretches(
-            self.starts,
-            [_range_sums(column, ranges) for column in self.columns],
-            None if constants is None else [_range_sums(column, ranges) for column in constants],
-        )
+        return self.mapped(lambda column: _range_sums(column, ranges))
 
 
 def rows_taken(column: Column, rows: list[int] | Mixture) -> Column:
