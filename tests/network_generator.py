@@ -249,32 +249,27 @@ def add_clockwork(writer: NetworkWriter, name: str) -> None:
 
 def add_lstm(writer: NetworkWriter, name: str) -> None:
     """A long short-term memory."""
-    delay = writer.rng.randint(1, 3)
-    gates = writer.layer(
-        f"{name}.gates",
-        "Affine",
-        "input-dim=8 output-dim=16",
-        f"Append({writer.sum()}, IfDefined(Offset({name}.m, -{delay})))",
-    )
-    cell = writer.layer(
-        f"{name}.cell",
-        "LstmNonlinearity",
-        "cell-dim=4 self-repair-scale=0",
-        f"Append({gates}, IfDefined(Offset({name}.c, -{delay})))",
-    )
-    writer.columns(f"{name}.c", cell, 0)
-    writer.sources.append(writer.columns(f"{name}.m", cell, DIM))
-    writer.states.append(cell)
+    writer.sources.append(_lstm(writer, name, f"{name}.m"))
 
 
 def add_projected_lstm(writer: NetworkWriter, name: str) -> None:
     """A long short-term memory whose output is projected; a part of that goes back."""
+    output = _lstm(writer, name, f"{name}.r")
+    projection = writer.layer(f"{name}.rp", "Affine", "input-dim=4 output-dim=12", output)
+    for part, offset in zip("rpq", writer.rng.sample([0, DIM, 2 * DIM], 3), strict=True):
+        writer.columns(f"{name}.{part}", projection, offset)
+    writer.sources += [f"{name}.p", f"{name}.q"]
+    writer.states.append(projection)
+
+
+def _lstm(writer: NetworkWriter, name: str, past: str) -> str:
+    """Adds gates and cell, the gates fed by the past of a node; returns the node of the output."""
     delay = writer.rng.randint(1, 3)
     gates = writer.layer(
         f"{name}.gates",
         "Affine",
         "input-dim=8 output-dim=16",
-        f"Append({writer.sum()}, IfDefined(Offset({name}.r, -{delay})))",
+        f"Append({writer.sum()}, IfDefined(Offset({past}, -{delay})))",
     )
     cell = writer.layer(
         f"{name}.cell",
@@ -283,12 +278,8 @@ def add_projected_lstm(writer: NetworkWriter, name: str) -> None:
         f"Append({gates}, IfDefined(Offset({name}.c, -{delay})))",
     )
     writer.columns(f"{name}.c", cell, 0)
-    output = writer.columns(f"{name}.m", cell, DIM)
-    projection = writer.layer(f"{name}.rp", "Affine", "input-dim=4 output-dim=12", output)
-    for part, offset in zip("rpq", writer.rng.sample([0, DIM, 2 * DIM], 3), strict=True):
-        writer.columns(f"{name}.{part}", projection, offset)
-    writer.sources += [f"{name}.p", f"{name}.q"]
-    writer.states += [cell, projection]
+    writer.states.append(cell)
+    return writer.columns(f"{name}.m", cell, DIM)
 
 
 def add_distribution(writer: NetworkWriter, name: str) -> None:
