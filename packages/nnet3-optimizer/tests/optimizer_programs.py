@@ -1,7 +1,7 @@
 """Small computations in a short form of their text, and the network that they are for.
 
-A program is the lines of `format_computation` that matter: sizes of matrices, lists, precomputed
-indexes, and commands without their numbers.
+A program is the lines of `format_computation` that matter: sizes of matrices other than 4 x 4,
+lists, precomputed indexes, and commands without their numbers.
 """
 
 from __future__ import annotations
@@ -55,12 +55,14 @@ NNET: Nnet = parse_config(CONFIG)
 def computation(text: str, *, need_model_derivative: bool = True) -> NnetComputation:
     """Returns the computation of a program."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
-    declared = [line for line in lines if re.match(r"(m\d+ = \d+ x |[ijrp]\d+ =)", line)]
-    commands = [line for line in lines if line not in declared]
-    matrices = [line.split(" =")[0] for line in declared if line.startswith("m")]
-    named = re.findall(SUBMATRIX, "\n".join([*declared, *commands]))
-    submatrices = list(dict.fromkeys([*matrices, *named]))
-    has_debug_info = any(" of " in line for line in declared)
+    sizes = [line for line in lines if re.match(r"m\d+ = \d+ x ", line)]
+    lists = [line for line in lines if re.match(r"[ijrp]\d+ =", line)]
+    commands = [line for line in lines if line not in sizes and line not in lists]
+    sized = {line.split(" =")[0]: line for line in sizes}
+    count = max(int(number) for number in re.findall(r"\bm(\d+)", text))
+    matrices = [f"m{number}" for number in range(1, count + 1)]
+    named = re.findall(SUBMATRIX, "\n".join([*lists, *commands]))
+    has_debug_info = any(" of " in line for line in [*sizes, *lists])
     header = [
         "nnet3 computation 1",
         f"debug_info = {str(has_debug_info).lower()}",
@@ -68,11 +70,10 @@ def computation(text: str, *, need_model_derivative: bool = True) -> NnetComputa
         *(f"node {node.name} = {number}" for number, node in enumerate(NNET.nodes)),
         *(f"component {name} = {n}" for n, name in enumerate(NNET.component_names)),
     ]
-    sizes = [line for line in declared if line.startswith("m")]
-    lists = [line for line in declared if not line.startswith("m")]
+    header += [sized.get(matrix, f"{matrix} = 4 x 4") for matrix in matrices]
+    header += [f"submatrices: {name}" for name in dict.fromkeys([*matrices, *named])]
     numbered = [f"c{number}: {line}" for number, line in enumerate(commands)]
-    names = [f"submatrices: {name}" for name in submatrices]
-    return parse_computation("\n".join([*header, *sizes, *names, *lists, *numbered]), NNET)
+    return parse_computation("\n".join([*header, *lists, *numbered]), NNET)
 
 
 def program(text: str) -> Program:

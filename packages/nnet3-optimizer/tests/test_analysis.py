@@ -17,7 +17,6 @@ from optimizer_programs import NNET, computation
 TEXT = """
 m1 = 10 x 4
 m2 = 6 x 4
-m3 = 4 x 4
 i0 = 0, -1, 2, 3
 j0 = m2(0:2, :)[0, 1], -, m1[9]
 m1 = accept input
@@ -102,7 +101,6 @@ def test_components_that_add() -> None:
     """Whether a component sets or adds to its output decides what the access is."""
     text = """
     m1 = 4 x 8
-    m2 = 4 x 4
     m1 = zeros
     m2 = zeros
     m2 = {}.propagate(m1)

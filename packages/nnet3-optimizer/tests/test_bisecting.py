@@ -20,10 +20,6 @@ from nnet3_optimizer.program import Program
 from optimizer_programs import NNET, computation
 
 COMPILED = computation("""
-m1 = 4 x 4
-m2 = 4 x 4
-m3 = 4 x 4
-m4 = 4 x 4
 m1 = accept input
 m2 = zeros
 m3 = zeros

@@ -13,8 +13,6 @@ from nnet3_optimizer.operands import columns
 from optimizer_programs import NNET, computation
 
 FORWARD = """
-m1 = 4 x 4
-m2 = 4 x 4
 m1 = accept input
 m2 = zeros
 m2 = affine.propagate(m1)
@@ -23,10 +21,6 @@ segment end
 free m1
 """
 TRAINING = """
-m1 = 4 x 4
-m2 = 4 x 4
-m3 = 4 x 4
-m4 = 4 x 4
 m1 = accept input
 m2 = undefined
 m2 = norm.propagate(m1, memo 1)
@@ -41,8 +35,6 @@ free m1
 free m3
 """
 ROWS = """
-m1 = 4 x 4
-m2 = 4 x 4
 m3 = 2 x 4
 i0 = 0, 1, 2, -1
 j0 = m1[0, 1], m3[1], -
@@ -60,12 +52,6 @@ free m1
 free m3
 """
 BACKWARD = """
-m1 = 4 x 4
-m2 = 4 x 4
-m3 = 4 x 4
-m4 = 4 x 4
-m5 = 4 x 4
-m6 = 4 x 4
 m7 = 2 x 4
 i0 = 1, 3
 r0 = 0..2, 2..4
@@ -134,13 +120,13 @@ CASES = [
     # -- components
     (
         FORWARD,
-        [("m2 = 4 x 4", "m2 = 4 x 3")],
+        [("m2 = zeros", "m2 = 4 x 3\nm2 = zeros")],
         "components",
         "output = m2 has 3 columns, expected 4",
     ),
     (
         FORWARD,
-        [("m1 = 4 x 4", "m1 = 5 x 4")],
+        [("m1 = accept input", "m1 = 5 x 4\nm1 = accept input")],
         "components",
         "output = m2 has 4 rows, expected 5 (the rows of input: the component is simple)",
     ),
@@ -195,7 +181,7 @@ CASES = [
     (
         TRAINING,
         [
-            ("m2 = 4 x 4", "m2 = 4 x 8"),
+            ("m2 = undefined", "m2 = 4 x 8\nm2 = undefined"),
             ("m2 = norm.propagate(m1, memo 1)", "m2(:, 0:3) = conv.propagate(m1)"),
         ],
         "components",
@@ -495,13 +481,12 @@ def test_rewrite_is_only_looked_for_on_demand() -> None:
 def test_result_that_nothing_reads() -> None:
     """A command that computes in vain is refused, unless that is allowed."""
     change = ("m2 = zeros", "m3 = zeros\nm3 = affine.propagate(m1)\nfree m3\nm2 = zeros")
-    text = "m1 = 4 x 4\nm2 = 4 x 4\nm3 = 4 x 4\n" + "\n".join(FORWARD.strip().splitlines()[2:])
 
-    error = refused(text, change)
+    error = refused(FORWARD, change)
 
     assert (error.check, error.command) == ("unused", 2)
     assert error.message == "Propagate: nothing reads the result"
-    check_computation(NNET, computation(text.replace(*change)), check_unused=False)
+    check_computation(NNET, computation(FORWARD.replace(*change)), check_unused=False)
 
 
 def test_result_that_is_overwritten() -> None:
@@ -583,10 +568,6 @@ def test_precomputed_indexes_of_another_component(damaged: type, message: str) -
 
 
 LOOP = """
-m1 = 4 x 4
-m2 = 4 x 4
-m3 = 4 x 4
-m4 = 4 x 4
 m1 = accept input
 m2 = undefined
 m2 = affine.propagate(m1)

@@ -8,12 +8,8 @@ from nnet3_optimizer.passes.renumber import renumber
 from optimizer_programs import NNET, before_and_after, brief, computation, program
 
 GATHERED = """
-    m1 = 4 x 4
     m2 = 2 x 8
     m3 = 2 x 8
-    m4 = 4 x 4
-    m5 = 4 x 4
-    m6 = 4 x 4
     m1 = accept input
     m2 = zeros
     m2 = widen.propagate(m1(0:1, :))

@@ -11,9 +11,7 @@ from nnet3_optimizer.equivalence import Prover
 from optimizer_programs import NNET, computation
 
 PROGRAM = """
-m1 = 4 x 4
 m2 = 4 x 8
-m3 = 4 x 4
 i0 = 3, 0, -1, 1
 m1 = accept input
 m2 = zeros
@@ -173,9 +171,6 @@ def test_use_after_free() -> None:
 
 
 TRAINING = """
-m1 = 4 x 4
-m2 = 4 x 4
-m3 = 4 x 4
 m1 = accept input
 m2 = undefined
 m2 = affine.propagate(m1)

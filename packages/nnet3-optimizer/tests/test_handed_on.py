@@ -72,7 +72,7 @@ def test_handed_on(example: tuple[Nnet, NnetComputation]) -> None:
 
 def test_known() -> None:
     """Nothing is made by asking what is known."""
-    analysis = program("m1 = 4 x 4\nm1 = accept input\nprovide output = m1").analysis
+    analysis = program("m1 = accept input\nprovide output = m1").analysis
 
     assert not analysis.known("lifetimes", "uses")
     lifetimes = analysis.lifetimes
@@ -82,10 +82,6 @@ def test_known() -> None:
 def test_merging_knows_whose_zeros_are_looked_at() -> None:
     """What is set before it is copied needs no zeros, what is added to does."""
     text = """
-        m1 = 4 x 4
-        m2 = 4 x 4
-        m3 = 4 x 4
-        m4 = 4 x 4
         m1 = accept input
         m2 = zeros
         m3 = zeros

@@ -21,9 +21,7 @@ from optimizer_networks import examples
 from optimizer_programs import computation
 
 PROGRAM = """
-m1 = 4 x 4
 m2 = 4 x 8
-m3 = 4 x 4
 m1 = accept input
 m2 = undefined
 m2(:, 0:3) = m1
@@ -47,7 +45,6 @@ def test_live_bytes_follow_the_commands() -> None:
 def test_compressed_matrices_count_at_their_compressed_size(kind: int, kept: int) -> None:
     """Between compression and decompression a matrix holds two bytes, one, or a bit an element."""
     text = f"""
-    m1 = 4 x 4
     m1 = accept input
     compress m1 (type {kind}, truncate 1)
     segment end
@@ -78,8 +75,6 @@ def test_compressed_form_lies_apart_from_the_elements() -> None:
 def test_compressed_form_has_a_place_of_its_own() -> None:
     """A compressed matrix has an offset for its elements and one for its compressed form."""
     text = """
-    m1 = 4 x 4
-    m2 = 4 x 4
     m1 = accept input
     compress m1 (type 1, truncate 1)
     m2 = zeros

@@ -102,8 +102,6 @@ def test_what_is_provided_before_it_changes_stays_where_it_is() -> None:
     assert unchanged(
         consolidate_io,
         """
-        m1 = 4 x 4
-        m2 = 4 x 4
         m1 = accept input
         m2 = undefined
         m2 = affine.propagate(m1)
@@ -120,8 +118,6 @@ def test_zeroing_stays_where_zeros_are_added_to() -> None:
     assert unchanged(
         remove_needless_zeroing,
         """
-        m1 = 4 x 4
-        m2 = 4 x 4
         m1 = accept input
         m2 = zeros
         m2(0:1, :) = m1(0:1, :)
@@ -138,8 +134,6 @@ def test_zeroing_stays_where_the_user_sees_zeros() -> None:
     assert unchanged(
         remove_needless_zeroing,
         """
-        m1 = 4 x 4
-        m2 = 4 x 4
         m1 = accept input
         m2 = zeros
         m2(0:1, :) = m1(0:1, :)
@@ -153,8 +147,6 @@ def test_zeroing_stays_where_the_user_sees_zeros() -> None:
 def test_addition_stays_where_something_was_written() -> None:
     """An addition becomes a copy where nothing wrote yet, not where something did."""
     text = """
-        m1 = 4 x 4
-        m2 = 4 x 4
         m1 = accept input
         m2 = zeros
         m2(0:1, :) += m1(0:1, :)
@@ -177,8 +169,6 @@ def test_addition_to_undefined_memory_stays() -> None:
     assert unchanged(
         convert_additions,
         """
-        m1 = 4 x 4
-        m2 = 4 x 4
         m1 = accept input
         m2 = undefined
         m2 = constant 1.0
@@ -196,7 +186,6 @@ def test_rows_set_to_zero_are_not_snipped(command: str) -> None:
     assert unchanged(
         snip_row_operations,
         f"""
-        m1 = 4 x 4
         m2 = 5 x 4
         i0 = -1, 1, 3, 0, -1
         j0 = -, m1[1, 3, 0], -
@@ -214,7 +203,6 @@ def test_rows_set_to_zero_are_not_snipped(command: str) -> None:
 def test_command_for_no_row_is_removed() -> None:
     """A command whose list names no row at all goes away."""
     text = """
-        m1 = 4 x 4
         m2 = 2 x 4
         r0 = 0..0, 3..3
         m1 = accept input
@@ -238,8 +226,6 @@ def test_command_for_no_row_is_removed() -> None:
 def test_splitting_commands_that_write_to_rows_of_others(command: str, expected: list[str]) -> None:
     """Commands that write to listed rows become commands on each matrix, with the list inverted."""
     text = f"""
-        m1 = 4 x 4
-        m2 = 4 x 4
         m3 = 2 x 4
         j0 = m2[3, 1], m3[0, 1]
         j1 = m2[2, 1], m3[0, 1]
@@ -270,8 +256,6 @@ def test_lists_that_are_not_split(pairs: str) -> None:
         split_row_operations,
         f"""
         m1 = 9 x 4
-        m2 = 4 x 4
-        m3 = 4 x 4
         j0 = {pairs.replace("3", "8")}
         m1 = accept input
         m2 = accept ivector
@@ -286,9 +270,6 @@ def test_lists_that_are_not_split(pairs: str) -> None:
 
 
 MERGING = """
-    m1 = 4 x 4
-    m2 = 4 x 4
-    m3 = 4 x 4
     m1 = accept input
     m2 = zeros
     m3 = zeros
@@ -325,9 +306,6 @@ def test_matrices_that_are_not_merged(lines: tuple[str, str, str]) -> None:
 def test_scaled_copy_scales_in_place() -> None:
     """A copy with a scale stays, with one matrix as both operands."""
     text = """
-        m1 = 4 x 4
-        m2 = 4 x 4
-        m3 = 4 x 4
         m1 = accept input
         m2 = zeros
         m3 = zeros
@@ -348,8 +326,6 @@ def test_scaled_copy_scales_in_place() -> None:
 def test_input_can_become_output() -> None:
     """An input that is only copied to an output is the output."""
     text = """
-        m1 = 4 x 4
-        m2 = 4 x 4
         m1 = accept input
         m2 = zeros
         m2 = m1
@@ -371,11 +347,7 @@ def test_input_can_become_output() -> None:
 def test_parts_move_into_the_columns_of_another_matrix() -> None:
     """Two matrices that are copied side by side are computed side by side."""
     text = """
-        m1 = 4 x 4
-        m2 = 4 x 4
-        m3 = 4 x 4
         m4 = 4 x 8
-        m5 = 4 x 4
         m1 = accept input
         m2 = zeros
         m3 = zeros
@@ -404,9 +376,6 @@ def test_parts_move_into_the_columns_of_another_matrix() -> None:
 def test_rows_without_gaps_stay_without_gaps() -> None:
     """The output of a convolution does not move into some columns of a wider matrix."""
     text = """
-        m1 = 4 x 4
-        m2 = 4 x 4
-        m3 = 4 x 4
         m4 = 4 x 8
         p1 = {"_type": "TimeHeightConvolutionPrecomputedIndexes"}
         m1 = accept input
@@ -430,9 +399,6 @@ def test_rows_without_gaps_stay_without_gaps() -> None:
 def test_backprop_is_not_in_place_of_a_value_that_it_reads() -> None:
     """A derivative stays out of a matrix whose value the same command reads."""
     text = """
-        m1 = 4 x 4
-        m2 = 4 x 4
-        m3 = 4 x 4
         m1 = accept input
         m2 = zeros
         m2 = sigmoid.propagate(m1)
@@ -451,10 +417,6 @@ def test_backprop_is_not_in_place_of_a_value_that_it_reads() -> None:
 def test_unneeded_input_derivative() -> None:
     """A backward pass that is there for the update alone computes no input derivative."""
     text = """
-        m1 = 4 x 4
-        m2 = 4 x 4
-        m3 = 4 x 4
-        m4 = 4 x 4
         m1 = accept input
         m2 = zeros
         m2 = affine.propagate(m1)
@@ -477,10 +439,6 @@ def test_unneeded_input_derivative() -> None:
 def test_memo_of_a_removed_backward_pass() -> None:
     """A Propagate makes no memo when its backward pass is removed."""
     text = """
-        m1 = 4 x 4
-        m2 = 4 x 4
-        m3 = 4 x 4
-        m4 = 4 x 4
         m1 = accept input
         m2 = zeros
         m2 = norm.propagate(m1, memo 1)
@@ -503,10 +461,6 @@ def test_memo_of_a_removed_backward_pass() -> None:
 def test_chain_of_dead_commands() -> None:
     """What only dead commands read is dead."""
     text = """
-        m1 = 4 x 4
-        m2 = 4 x 4
-        m3 = 4 x 4
-        m4 = 4 x 4
         m1 = accept input
         m2 = zeros
         m3 = zeros
@@ -539,10 +493,6 @@ def test_chain_of_dead_commands() -> None:
 def test_output_of_relu_that_is_needed_is_not_compressed_to_signs() -> None:
     """The output of a rectified linear unit that another backward pass needs is kept as it is."""
     text = """
-        m1 = 4 x 4
-        m2 = 4 x 4
-        m3 = 4 x 4
-        m4 = 4 x 4
         m1 = accept input
         m1 = relu.propagate(m1)
         m2 = undefined
@@ -564,10 +514,6 @@ def test_output_of_relu_that_is_needed_is_not_compressed_to_signs() -> None:
 def test_lossy_compression_is_not_equivalent() -> None:
     """16-bit values are an option, and the proof says that they change something."""
     text = """
-        m1 = 4 x 4
-        m2 = 4 x 4
-        m3 = 4 x 4
-        m4 = 4 x 4
         m1 = accept input
         m2 = undefined
         m2 = affine.propagate(m1)
@@ -592,8 +538,6 @@ def test_lossy_compression_is_not_equivalent() -> None:
 def test_zeroed_memory_taken_from_another_matrix_is_set_to_zero() -> None:
     """A matrix that takes over memory has to be set to zero if it was allocated with zeros."""
     text = """
-        m1 = 4 x 4
-        m2 = 4 x 4
         m1 = accept input
         free m1
         m2 = zeros
@@ -617,9 +561,6 @@ def test_zeroed_memory_taken_from_another_matrix_is_set_to_zero() -> None:
 def test_zeros_that_nothing_reads_are_not_set_again() -> None:
     """Where all of a matrix is written first, taking over memory does not set it to zero."""
     text = """
-        m1 = 4 x 4
-        m2 = 4 x 4
-        m3 = 4 x 4
         m1 = accept input
         m2 = zeros
         m2 = affine.propagate(m1)
@@ -641,7 +582,6 @@ def test_trimming_leaves_no_list_behind() -> None:
     """A list that nothing names any more may name rows that are cut off."""
     text = """
         m1 = 6 x 4
-        m2 = 4 x 4
         j0 = m1[0, 5, 1, 4]
         j1 = m1(1:4, :)[0:3]
         m2 = accept input

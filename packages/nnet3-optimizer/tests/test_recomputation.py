@@ -21,10 +21,6 @@ def recomputed(text: str) -> list[str]:
 SPLICE = """
     m1 = 6 x 4
     m2 = 6 x 8
-    m3 = 4 x 4
-    m4 = 4 x 4
-    m5 = 4 x 4
-    m6 = 4 x 4
     m1 = accept input
     m2 = undefined
     m2(:, 0:3) = affine.propagate(m1)
@@ -82,12 +78,6 @@ def test_rows_are_copied_back() -> None:
     """What went to the output in another order comes back from there."""
     lines = recomputed(
         """
-        m1 = 4 x 4
-        m2 = 4 x 4
-        m3 = 4 x 4
-        m4 = 4 x 4
-        m5 = 4 x 4
-        m6 = 4 x 4
         i0 = 2, 0, 3, 1
         i1 = 1, 3, 0, 2
         m1 = accept input
@@ -115,13 +105,6 @@ def test_rows_are_copied_back() -> None:
 
 
 BYPASS = """
-    m1 = 4 x 4
-    m2 = 4 x 4
-    m3 = 4 x 4
-    m4 = 4 x 4
-    m5 = 4 x 4
-    m6 = 4 x 4
-    m7 = 4 x 4
     m1 = accept input
     m2 = undefined
     m2 = sigmoid.propagate(m1)

@@ -7,14 +7,10 @@ from nnet3_optimizer.passes.row_order import order_rows_early
 from optimizer_programs import NNET, brief, computation, program
 
 TRAINING = """
-    m1 = 4 x 4
-    m2 = 4 x 4
     m3 = 4 x 8
     m4 = 4 x 8
     m5 = 4 x 8
     m6 = 4 x 8
-    m7 = 4 x 4
-    m8 = 4 x 4
     i0 = 1, 2, 0, 3
     i1 = 2, 0, 1, 3
     i2 = 3, -1, 0, 0

@@ -14,7 +14,6 @@ from optimizer_programs import NNET, computation
 Example = tuple[Nnet, NnetComputation]
 
 PARTS = """
-m1 = 4 x 4
 m2 = 6 x 8
 m1 = accept input
 m2 = undefined

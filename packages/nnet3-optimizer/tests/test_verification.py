@@ -10,8 +10,6 @@ from nnet3_optimizer.program import Program
 from optimizer_programs import NNET, computation
 
 PROGRAM = """
-m1 = 4 x 4
-m2 = 4 x 4
 m1 = accept input
 m2 = undefined
 m2 = affine.propagate(m1)
