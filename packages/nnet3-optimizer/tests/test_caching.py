@@ -73,6 +73,27 @@ def test_a_failure_is_not_remembered() -> None:
     assert len(compiler) == 0
 
 
+def compile_in_threads(
+    compiler: CachingCompiler, count: int, begun: threading.Event, go_on: threading.Event
+) -> list[object]:
+    """What threads get that want the same; all come before the first goes on compiling."""
+    results: list[object] = []
+
+    def compile_and_keep() -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            results.append(compiler.compile(request_of(5)))
+
+    threads = [threading.Thread(target=compile_and_keep) for _ in range(count)]
+    threads[0].start()
+    assert begun.wait(10)
+    for thread in threads[1:]:
+        thread.start()
+    go_on.set()
+    for thread in threads:
+        thread.join(10)
+    return results
+
+
 def test_threads_that_want_the_same_compile_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other threads wait for a compilation that has begun, and get its result."""
     begun, go_on = threading.Event(), threading.Event()
@@ -87,18 +108,8 @@ def test_threads_that_want_the_same_compile_it_once(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(caching, "compile_computation", compile_slowly)
     compiler = CachingCompiler(network())
-    results: list[object] = []
-    threads = [
-        threading.Thread(target=lambda: results.append(compiler.compile(request_of(5))))
-        for _ in range(4)
-    ]
-    threads[0].start()
-    assert begun.wait(10)
-    for thread in threads[1:]:
-        thread.start()
-    go_on.set()
-    for thread in threads:
-        thread.join(10)
+
+    results = compile_in_threads(compiler, 4, begun, go_on)
 
     assert len(calls) == 1
     assert len(results) == 4
@@ -123,20 +134,8 @@ def test_an_interrupted_thread_stops_no_other(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(caching, "compile_computation", interrupted_at_first)
     compiler = CachingCompiler(network())
-    results: list[object] = []
 
-    def compile_and_keep() -> None:
-        with contextlib.suppress(KeyboardInterrupt):
-            results.append(compiler.compile(request_of(5)))
-
-    threads = [threading.Thread(target=compile_and_keep) for _ in range(3)]
-    threads[0].start()
-    assert begun.wait(10)
-    for thread in threads[1:]:
-        thread.start()
-    go_on.set()
-    for thread in threads:
-        thread.join(10)
+    results = compile_in_threads(compiler, 3, begun, go_on)
 
     assert len(calls) == 2
     assert len(results) == 2

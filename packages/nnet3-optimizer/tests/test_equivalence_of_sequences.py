@@ -8,20 +8,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_compiler import NnetComputation, compile_computation
-from nnet3_compiler.commands import SCHEMA, CopyRows
+from nnet3_compiler import NnetComputation
+from nnet3_compiler.commands import SCHEMA, AddRows
 from nnet3_compiler.declaration import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
     alpha_bits,
 )
-from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification
-from nnet3_optimizer import EquivalenceError, optimize
+from nnet3_optimizer import EquivalenceError
 from nnet3_optimizer.equivalence import Prover
-from nnet3_optimizer.equivalence.pattern import IrregularError
 from nnet3_optimizer.equivalence.verify import BY_LABELS
+from proof_examples import Example, assert_is_seen, example_of, verdict, with_rows_exchanged
 
 SEQUENCES = 4
 
@@ -76,19 +75,15 @@ def request(*, ivector: bool, times: range) -> ComputationRequest:
 
 
 @functools.cache
-def tdnn() -> tuple[Nnet, NnetComputation, NnetComputation]:
-    """A network, what the compiler makes of it, and what the optimizer does."""
-    nnet = parse_config(TDNN)
-    compiled = compile_computation(nnet, request(ivector=True, times=range(0, 9, 3)))
-    return nnet, compiled, optimize(nnet, compiled)
+def tdnn() -> Example:
+    """A network whose layers read several times."""
+    return example_of(TDNN, request(ivector=True, times=range(0, 9, 3)))
 
 
 @functools.cache
-def statistics() -> tuple[Nnet, NnetComputation, NnetComputation]:
-    """The same for statistics, which are so large that each sequence is a part."""
-    nnet = parse_config(STATISTICS)
-    compiled = compile_computation(nnet, request(ivector=False, times=range(1)))
-    return nnet, compiled, optimize(nnet, compiled)
+def statistics() -> Example:
+    """Statistics, which are so large that each sequence is a part."""
+    return example_of(STATISTICS, request(ivector=False, times=range(1)))
 
 
 def cut(io: IoSpecification) -> IoSpecification:
@@ -105,25 +100,21 @@ def cut_inside(io: IoSpecification) -> IoSpecification:
 
 
 @functools.cache
-def two_kinds() -> tuple[Nnet, NnetComputation, NnetComputation]:
+def two_kinds() -> Example:
     """The first again, with sequences of two lengths."""
-    nnet = parse_config(TDNN)
     alike = request(ivector=True, times=range(0, 9, 3))
     ragged = attrs.evolve(
         alike, inputs=tuple(map(cut, alike.inputs)), outputs=tuple(map(cut, alike.outputs))
     )
-    compiled = compile_computation(nnet, ragged)
-    return nnet, compiled, optimize(nnet, compiled)
+    return example_of(TDNN, ragged)
 
 
 @functools.cache
-def ragged_statistics() -> tuple[Nnet, NnetComputation, NnetComputation]:
+def ragged_statistics() -> Example:
     """Statistics over sequences of two lengths, in parts that hold both."""
-    nnet = parse_config(STATISTICS)
     alike = request(ivector=False, times=range(1))
     ragged = attrs.evolve(alike, inputs=tuple(map(cut_inside, alike.inputs)))
-    compiled = compile_computation(nnet, ragged)
-    return nnet, compiled, optimize(nnet, compiled)
+    return example_of(STATISTICS, ragged)
 
 
 RAGGED = two_kinds, ragged_statistics
@@ -133,22 +124,11 @@ EXAMPLES = {
     "two kinds": two_kinds,
     "ragged statistics": ragged_statistics,
 }
-Example = Callable[[], tuple[Nnet, NnetComputation, NnetComputation]]
-
-
-def verdict(nnet: Nnet, one: NnetComputation, other: NnetComputation, sequences: int) -> str:
-    """Whether the proof finds two computations equal, different, or irregular."""
-    try:
-        Prover(nnet).compare(one, other, sequences)
-    except EquivalenceError:
-        return "different"
-    except IrregularError:
-        return "irregular"
-    return "equal"
+MakeExample = Callable[[], Example]
 
 
 @pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)
-def test_one_sequence_is_enough(example: Example) -> None:
+def test_one_sequence_is_enough(example: MakeExample) -> None:
     """Compiled and optimized programs treat all sequences alike, and are equal."""
     nnet, compiled, optimized = example()
 
@@ -218,7 +198,7 @@ WAYS = {
 @pytest.mark.parametrize(("example", "way"), WAYS.values(), ids=WAYS)
 @given(data=st.data())
 @settings(max_examples=150)
-def test_verdicts_agree(example: Example, way: int, data: st.DataObject) -> None:
+def test_verdicts_agree(example: MakeExample, way: int, data: st.DataObject) -> None:
     """Where fewer rows are enough to judge a damaged program, all rows lead to the same."""
     nnet, compiled, optimized = example()
     try:
@@ -230,33 +210,29 @@ def test_verdicts_agree(example: Example, way: int, data: st.DataObject) -> None
     assert found in ("irregular", verdict(nnet, compiled, other, 1))
 
 
+def first_list(computation: NnetComputation) -> int:
+    """The list of the first command that adds rows."""
+    is_sum = computation.command_table[:, OPCODE_COLUMN] == AddRows.OPCODE
+    return int(computation.command_table[is_sum][0, FIRST_OPERAND_COLUMN + 2])
+
+
 def test_sequences_that_are_mixed_up() -> None:
     """Two sequences that change places are seen, in a list of rows that is regular otherwise."""
     nnet, compiled, _ = tdnn()
-    indexes = [rows.copy() for rows in compiled.indexes]
-    is_copy = compiled.command_table[:, OPCODE_COLUMN] == CopyRows.OPCODE + 1
-    rows = indexes[int(compiled.command_table[is_copy][0, FIRST_OPERAND_COLUMN + 2])]
-    rows[[0, 1]] = rows[[1, 0]]
-    other = attrs.evolve(compiled, indexes=tuple(indexes))
 
-    assert verdict(nnet, compiled, other, SEQUENCES) == "irregular"
-    with pytest.raises(EquivalenceError, match="'output' in segment 0 differs in"):
-        Prover(nnet).verify(compiled, other)
+    other = with_rows_exchanged(compiled, first_list(compiled), [0, 1])
+
+    assert_is_seen(nnet, compiled, other, SEQUENCES)
 
 
 def test_sequences_of_two_kinds_that_are_mixed_up() -> None:
     """Rows of another sequence, of the same kind or not, are seen, and named by all rows."""
     nnet, compiled, _ = two_kinds()
-    is_list = compiled.command_table[:, OPCODE_COLUMN] == CopyRows.OPCODE + 1
-    number = int(compiled.command_table[is_list][0, FIRST_OPERAND_COLUMN + 2])
-    for places in ([0, 1], [0, 2]):
-        indexes = [rows.copy() for rows in compiled.indexes]
-        indexes[number][places] = indexes[number][places[::-1]]
-        other = attrs.evolve(compiled, indexes=tuple(indexes))
 
-        assert verdict(nnet, compiled, other, BY_LABELS) == "irregular"
-        with pytest.raises(EquivalenceError, match="'output' in segment 0 differs in"):
-            Prover(nnet).verify(compiled, other)
+    for places in ([0, 1], [0, 2]):
+        other = with_rows_exchanged(compiled, first_list(compiled), places)
+
+        assert_is_seen(nnet, compiled, other, BY_LABELS)
 
 
 def test_the_command_at_fault_is_named() -> None:
@@ -276,7 +252,7 @@ def test_the_command_at_fault_is_named() -> None:
 
 @pytest.mark.parametrize("example", RAGGED)
 def test_many_rows_are_followed_by_labels(
-    example: Example, monkeypatch: pytest.MonkeyPatch
+    example: MakeExample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where matrices have many rows, labels alone prove that nothing changed."""
     nnet, compiled, optimized = example()
