@@ -7,7 +7,14 @@ import pytest
 from nnet3_compiler import CompilerOptions
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification, NotComputableError
-from nnet3_optimizer import CacheError, CachingCompiler, OptimizeOptions, caching, check_computation
+from nnet3_optimizer import (
+    CacheError,
+    CachingCompiler,
+    OptimizeOptions,
+    OptionError,
+    caching,
+    check_computation,
+)
 
 CONFIG = """
 input-node name=input dim=3
@@ -59,7 +66,7 @@ def test_the_least_recently_used_goes_first() -> None:
 
 def test_capacity_must_be_positive() -> None:
     """A cache without room is refused."""
-    with pytest.raises(ValueError, match=r"capacity must be at least 1 \(got 0\)"):
+    with pytest.raises(OptionError, match=r"capacity must be at least 1 \(got 0\)"):
         CachingCompiler(network(), capacity=0)
 
 

@@ -16,6 +16,7 @@ from nnet3_optimizer import (
     ComputationError,
     EquivalenceError,
     OptimizeOptions,
+    OptionError,
     check_computation,
     optimize,
     peak_bytes,
@@ -254,5 +255,5 @@ def test_limits_need_debug_info() -> None:
 
 def test_memory_compression_level_must_exist() -> None:
     """There are three levels."""
-    with pytest.raises(ValueError, match="memory_compression_level must be 0, 1 or 2"):
+    with pytest.raises(OptionError, match="memory_compression_level must be 0, 1 or 2"):
         OptimizeOptions(memory_compression_level=3)

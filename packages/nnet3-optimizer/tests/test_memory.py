@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nnet3_compiler import NnetComputation
 from nnet3_compiler.commands import CompressMatrix, DecompressMatrix
 from nnet3_descriptors import Nnet
-from nnet3_optimizer import live_bytes, optimize, peak_bytes, plan_memory
+from nnet3_optimizer import OptionError, live_bytes, optimize, peak_bytes, plan_memory
 from nnet3_optimizer.memory.blocks import Blocks, Packing
 from nnet3_optimizer.memory.gaps import Gaps
 from nnet3_optimizer.memory.live import compressed_bytes, holdings
@@ -128,7 +128,7 @@ def test_nothing_needs_no_memory() -> None:
 
 def test_alignment_must_be_positive() -> None:
     """There is no alignment of zero bytes."""
-    with pytest.raises(ValueError, match=r"alignment must be at least 1 byte \(got 0\)"):
+    with pytest.raises(OptionError, match=r"alignment must be at least 1 byte \(got 0\)"):
         plan_memory(computation(PROGRAM), alignment=0)
 
 

@@ -10,6 +10,7 @@ from nnet3_optimizer.errors import (
     CheckError,
     ComputationError,
     EquivalenceError,
+    OptionError,
     PassError,
 )
 from nnet3_optimizer.memory import MemoryPlan, live_bytes, peak_bytes, plan_memory
@@ -28,6 +29,7 @@ __all__ = [
     "FaultyOption",
     "MemoryPlan",
     "OptimizeOptions",
+    "OptionError",
     "PassError",
     "analyze",
     "check_computation",

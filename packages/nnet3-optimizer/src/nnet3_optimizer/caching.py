@@ -21,7 +21,7 @@ from nnet3_descriptors.serialized import Serialized
 from nnet3_graph import ComputationRequest
 
 from nnet3_optimizer.checks import check_computation
-from nnet3_optimizer.errors import CacheError
+from nnet3_optimizer.errors import CacheError, OptionError
 from nnet3_optimizer.options import OptimizeOptions
 from nnet3_optimizer.pipeline import optimize
 
@@ -69,6 +69,9 @@ class CachingCompiler:
         compiler_options: How computations are compiled.
         optimize_options: How they are optimized.
         capacity: So many computations are remembered; those not used for longest go first.
+
+    Raises:
+        OptionError: The capacity is not positive.
     """
 
     def __init__(
@@ -80,7 +83,7 @@ class CachingCompiler:
         capacity: int = 64,
     ) -> None:
         if capacity < 1:
-            raise ValueError(f"capacity must be at least 1 (got {capacity})")
+            raise OptionError(f"capacity must be at least 1 (got {capacity})")
         self.nnet = nnet
         self.compiler_options = compiler_options or CompilerOptions()
         self.optimize_options = optimize_options or OptimizeOptions()

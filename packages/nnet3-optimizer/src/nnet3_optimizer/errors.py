@@ -78,4 +78,15 @@ class CacheError(Nnet3Error):
     """A saved cache that was made for another network, or with other options."""
 
 
-__all__ = ["CacheError", "CheckError", "ComputationError", "EquivalenceError", "PassError"]
+class OptionError(Nnet3Error):
+    """An option that has no such value."""
+
+
+__all__ = [
+    "CacheError",
+    "CheckError",
+    "ComputationError",
+    "EquivalenceError",
+    "OptionError",
+    "PassError",
+]

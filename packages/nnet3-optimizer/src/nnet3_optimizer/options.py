@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import attrs
 
+from nnet3_optimizer.errors import OptionError
+
 
 @attrs.frozen(kw_only=True)
 class OptimizeOptions:
@@ -40,6 +42,9 @@ class OptimizeOptions:
         recompute_activations: See `passes.recomputation`.
         verify: Check the computation after each pass, and prove that it still does the same, where
             the pass is meant to change nothing.
+
+    Raises:
+        OptionError: There is no such memory compression level.
     """
 
     optimize: bool = True
@@ -72,4 +77,4 @@ class OptimizeOptions:
     @memory_compression_level.validator
     def _check_level(self, attribute: object, value: int) -> None:
         if value not in (0, 1, 2):
-            raise ValueError(f"memory_compression_level must be 0, 1 or 2 (got {value!r})")
+            raise OptionError(f"memory_compression_level must be 0, 1 or 2 (got {value!r})")

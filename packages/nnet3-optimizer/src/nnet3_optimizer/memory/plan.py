@@ -6,6 +6,7 @@ import attrs
 import numpy as np
 from nnet3_compiler.computation import NnetComputation
 
+from nnet3_optimizer.errors import OptionError
 from nnet3_optimizer.memory.blocks import Blocks
 from nnet3_optimizer.memory.live import Bytes, holdings
 from nnet3_optimizer.memory.packing import pack
@@ -47,10 +48,10 @@ def plan_memory(computation: NnetComputation, *, alignment: int = 64) -> MemoryP
         The plan, whose arena is hardly ever larger than the lower bound.
 
     Raises:
-        ValueError: The alignment is not positive.
+        OptionError: The alignment is not positive.
     """
     if alignment < 1:
-        raise ValueError(f"alignment must be at least 1 byte (got {alignment})")
+        raise OptionError(f"alignment must be at least 1 byte (got {alignment})")
     held = holdings(computation)
     sizes = -(-held.bytes // alignment) * alignment
     blocks = Blocks(sizes=sizes, block=held.block, begin=held.begin, end=held.end)
