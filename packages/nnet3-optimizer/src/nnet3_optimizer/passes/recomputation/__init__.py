@@ -1,7 +1,8 @@
 """Recomputation: less is kept from the forward to the backward part.
 
-`recipes` finds how a matrix can be made again, `selection` chooses what lowers the peak,
-`rewriting` changes the program, and `recomputation` is the pass with its rules.
+`recipes` finds how a matrix can be made again, in three ways (`repeated_copies`,
+`copies_elsewhere`, `terms_of_sums`) from what `kept` knows of it, `selection` chooses what lowers
+the peak, `rewriting` changes the program, and `recomputation` is the pass with its rules.
 """
 
 from nnet3_optimizer.passes.recomputation.recomputation import recompute_activations

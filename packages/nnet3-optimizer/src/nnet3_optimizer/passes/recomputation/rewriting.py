@@ -24,7 +24,7 @@ from nnet3_optimizer.analysis.variables import (
     overlap,
 )
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.passes.recomputation.recipes import Recipe
+from nnet3_optimizer.passes.recomputation.kept import Recipe
 from nnet3_optimizer.program import Program
 
 

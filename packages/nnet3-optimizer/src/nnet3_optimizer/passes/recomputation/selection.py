@@ -9,7 +9,8 @@ from nnet3_optimizer.analysis.variables import NUM_COLS, NUM_ROWS
 from nnet3_optimizer.compression import ONE_BIT
 from nnet3_optimizer.memory.live import FLOAT_BYTES, compressed_bytes, matrix_bytes
 from nnet3_optimizer.passes.compression_of_activations import Gaps
-from nnet3_optimizer.passes.recomputation.recipes import Recipe, RecipeBook
+from nnet3_optimizer.passes.recomputation.kept import Recipe
+from nnet3_optimizer.passes.recomputation.recipes import RecipeBook
 from nnet3_optimizer.program import Program
 
 WORTH_RECOMPUTING = 1 / 250
