@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from nnet3_descriptors import Nnet3Error
-from nnet3_descriptors.indexes import as_indexes, cindex_order, index_order, make_indexes
+from nnet3_descriptors.indexes import as_indexes, index_order, make_indexes
 
 
 class TestAsIndexes:
@@ -45,9 +45,7 @@ def test_make_indexes_broadcasts() -> None:
 
 
 def test_order() -> None:
-    """Indexes are ordered by t, then x, then n; cindexes by node first."""
+    """Indexes are ordered by t, then x, then n."""
     indexes = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0], [2, -1, 5]], dtype=np.int32)
-    nodes = np.array([[1], [0], [0], [1], [1]], dtype=np.int32)
 
     assert index_order(indexes).tolist() == [4, 3, 0, 2, 1]
-    assert cindex_order(np.hstack([nodes, indexes])).tolist() == [2, 1, 4, 3, 0]

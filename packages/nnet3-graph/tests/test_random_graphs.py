@@ -8,7 +8,7 @@ from example_generator import example_of_seed
 from graph_one_by_one import build_one_by_one, might_read
 from graph_strategies import MARGIN, STEP, networks_and_requests, networks_and_two_requests
 from hypothesis import HealthCheck, assume, event, given, settings
-from nnet3_descriptors.indexes import as_indexes, cindex_order
+from nnet3_descriptors.indexes import as_indexes
 from nnet3_descriptors.nodes import ComponentInputNode, OutputNode
 from nnet3_graph import (
     ComputableInfo,
@@ -81,10 +81,14 @@ def test_networks_of_all_kinds(seed):
 
 
 def check_graph(nnet, graph, expected):
-    """Cindexes are in order, and they, what is given and dependencies are what is expected."""
+    """Cindexes are in order, and they, what is given and dependencies are what is expected.
+
+    The order is by node, t, x and n.
+    """
     cindexes = named(nnet, graph.cindexes)
     assert set(cindexes) == expected.cindexes
-    assert (np.diff(cindex_order(graph.cindexes)) == 1).all()
+    node, n, t, x = graph.cindexes.T
+    assert (np.diff(np.lexsort((n, x, t, node))) == 1).all()
     assert [cindex in expected.given for cindex in cindexes] == graph.is_input.tolist()
     for cindex, read in zip(
         cindexes, rows_of(graph.dependency_splits, graph.dependencies), strict=True

@@ -73,11 +73,6 @@ def index_order(indexes: IndexArray) -> npt.NDArray[np.intp]:
     return np.lexsort((indexes[:, N], indexes[:, X], indexes[:, T]))
 
 
-def cindex_order(cindexes: IndexArray) -> npt.NDArray[np.intp]:
-    """Returns the (N,) stable permutation that sorts (N, 4) cindexes by node, t, x, n."""
-    return np.lexsort((cindexes[:, 1], cindexes[:, 3], cindexes[:, 2], cindexes[:, 0]))
-
-
 def index_keys(*arrays: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], ...]:
     """Returns one number for each index; they are ordered as the indexes are by n, x, t.
 

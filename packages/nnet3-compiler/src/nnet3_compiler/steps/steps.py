@@ -21,7 +21,6 @@ from itertools import pairwise
 
 import attrs
 import numpy as np
-from nnet3_descriptors import Nnet
 from nnet3_descriptors.components.properties import ComponentProperties
 from nnet3_descriptors.indexes import distinct
 from nnet3_graph import ComputationRequest, IoSpecification
@@ -89,14 +88,6 @@ class Steps:
     def rows_of(self, step: int) -> slice:
         """Returns the rows of a step."""
         return slice(int(self.begin[step]), int(self.begin[step] + self.count[step]))
-
-    def counts_by_node(self, nnet: Nnet) -> dict[str, int]:
-        """Returns how many different cindexes the steps of each node have, by name."""
-        node = np.repeat(self.node[self.by_node], self.count[self.by_node])
-        rows = np.unique(np.column_stack([node, self.indexes]), axis=0)
-        counts = np.bincount(rows[:, 0], minlength=len(nnet.nodes)).tolist()
-        names = nnet.node_names
-        return {name: count for name, count in zip(names, counts, strict=True) if count}
 
 
 @attrs.frozen(kw_only=True, eq=False)
