@@ -1,7 +1,7 @@
 """The examples of the package's README run and print what it shows."""
 
 import doctest
-import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,17 +13,14 @@ EXAMPLE = PACKAGE.parents[1] / "examples" / "digits"
 
 
 def test_examples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """All examples are run in order, in one session, in the folder of the example model."""
-    text = (PACKAGE / "README.md").read_text().replace("/tmp/", f"{tmp_path}/")
-    blocks = re.findall(r"```pycon\n(.*?)```", text, flags=re.DOTALL)
-    example = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "README.md", None, 0)
-    monkeypatch.chdir(EXAMPLE)
-    report: list[str] = []
+    """All examples are run in order, in one session, in a folder with the example model."""
+    shutil.copy(EXAMPLE / "final.raw", tmp_path)
+    monkeypatch.chdir(tmp_path)
 
-    results = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, out=report.append)
+    results = doctest.testfile(str(PACKAGE / "README.md"), module_relative=False)
 
     assert results.attempted > 10
-    assert "".join(report) == ""
+    assert results.failed == 0
 
 
 def component_table() -> str:
