@@ -10,6 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.debug_info import MatrixDebugInfo
+from nnet3_compiler.declaration import (
+    ALPHA_COLUMN,
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
+    alpha_bits,
+)
 from nnet3_compiler.steps.network import component_properties
 
 from nnet3_optimizer.analysis.analysis import Analysis
@@ -21,6 +27,8 @@ from nnet3_optimizer.analysis.variables import Table
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
     from nnet3_descriptors.components import PrecomputedIndexes
+
+_ONE = alpha_bits(1.0)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -138,6 +146,25 @@ class Program:
     def positions(self, *opcodes: int) -> Ids:
         """Returns the positions of the commands of these kinds, ascending."""
         return self.analysis.positions(*opcodes)
+
+    def row(self, command: int) -> list[int]:
+        """Returns a row of the table of commands, as numbers of Python."""
+        row: list[int] = self.table[command].tolist()
+        return row
+
+    def copies_whole(self, command: int, opcode: int) -> bool:
+        """Returns whether a command of a kind copies one whole matrix to another, times 1.
+
+        Args:
+            command: The command.
+            opcode: The kind: that of MatrixCopy or of CopyRows.
+        """
+        row = self.row(command)
+        return (
+            row[OPCODE_COLUMN] == opcode
+            and row[ALPHA_COLUMN] == _ONE
+            and self.layout.are_whole(*row[FIRST_OPERAND_COLUMN:][:2])
+        )
 
     def computation(self) -> NnetComputation:
         """Returns the program as a computation.

@@ -127,6 +127,10 @@ class Uses:
         last[used] = self.command.take(self.splits.take(used + 1) - 1)
         return first, last
 
+    def matrix_of(self, submatrix: int) -> int:
+        """Returns the matrix that a submatrix is a part of."""
+        return self.parts[submatrix].matrix
+
     def of_matrix(self, matrix: int) -> slice:
         """Returns the accesses to a matrix, in the order of the commands."""
         return slice(int(self.splits[matrix]), int(self.splits[matrix + 1]))
@@ -186,7 +190,7 @@ class Uses:
 
     def is_unchanged(self, submatrix: int, after: int, before: int) -> bool:
         """Returns whether no command between two others writes to a submatrix."""
-        matrix = self.parts[submatrix].matrix
+        matrix = self.matrix_of(submatrix)
         if int(self.last_write[matrix]) <= after:
             return True
         key = matrix << _COMMAND_BITS

@@ -95,7 +95,7 @@ class TermsOfSums:
             step[OPCODE_COLUMN] = _ADDITIONS[row[OPCODE_COLUMN]]
             step[ALPHA_COLUMN], step[OUTPUT] = alpha_bits(-alpha), whole
             steps.append(step)
-            sources.add(uses.parts[row[INPUT]].matrix)
+            sources.add(uses.matrix_of(row[INPUT]))
         return None if matrix in sources else (np.array(steps, np.int32), sources)
 
     def _is_identity(self, row: list[int]) -> bool:

@@ -21,7 +21,7 @@ from nnet3_compiler.commands import (
     Propagate,
     StoreStats,
 )
-from nnet3_compiler.declaration import ALPHA_COLUMN, FIRST_OPERAND_COLUMN, OPCODE_COLUMN, alpha_bits
+from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 from nnet3_optimizer.analysis.uses import Uses
 from nnet3_optimizer.operands import operands_of
@@ -30,7 +30,6 @@ from nnet3_optimizer.program import Program
 FIRST, SECOND, THIRD = range(FIRST_OPERAND_COLUMN, FIRST_OPERAND_COLUMN + 3)
 """Columns of the operands of copies."""
 
-_ONE = alpha_bits(1.0)
 _BACKWARD = (Backprop.OPCODE, BackpropNoModelUpdate.OPCODE)
 GATHERING = {
     MatrixCopy.OPCODE: CopyRows.OPCODE,
@@ -87,26 +86,6 @@ class Path:
         self.matrices: list[int] = []
         self.start = Stage(columns=0, sources=(), targets=(), steps=0)
 
-    # -- looking at commands -------------------------------------------------------------------
-
-    def _row(self, command: int) -> list[int]:
-        row: list[int] = self.program.table[command].tolist()
-        return row
-
-    def _matrix(self, submatrix: int) -> int:
-        return self.uses.parts[submatrix].matrix
-
-    def _copies_whole(self, command: int, opcode: int) -> bool:
-        """Whether a command copies one whole matrix to another, as it is."""
-        row = self._row(command)
-        return (
-            row[OPCODE_COLUMN] == opcode
-            and row[ALPHA_COLUMN] == _ONE
-            and self.program.layout.are_whole(row[FIRST], row[SECOND])
-        )
-
-    # -- following the path --------------------------------------------------------------------
-
     def find(self) -> bool:
         """Follows the path back from the output; returns whether the order can change early."""
         value, deriv = self._ends()
@@ -130,15 +109,15 @@ class Path:
         The second one is NONE as well if there is no derivative.
         """
         nothing = NONE, NONE
-        provided, node = self._row(self._output)[FIRST:THIRD]
-        writers = self.uses.users_of(self._matrix(provided), writing=True)
-        if len(writers) != 1 or not self._copies_whole(writers[0], CopyRows.OPCODE):
+        provided, node = self.program.row(self._output)[FIRST:THIRD]
+        writers = self.uses.users_of(self.uses.matrix_of(provided), writing=True)
+        if len(writers) != 1 or not self.program.copies_whole(writers[0], CopyRows.OPCODE):
             return nothing
-        row = self._row(writers[0])
+        row = self.program.row(writers[0])
         self.order = self.program.indexes[row[THIRD]]
         self.last_copy = writers[0]
         count = len(self.order)
-        value = self._matrix(row[SECOND])
+        value = self.uses.matrix_of(row[SECOND])
         if count != int(self.program.matrices[value, 0]) or self.order.min(initial=0) < 0:
             return nothing
         self.places = np.full(count, -1, np.int32)
@@ -149,21 +128,21 @@ class Path:
         if accepted == NONE:
             return value, NONE
         readers = self.uses.users_of(accepted, writing=False)
-        if len(readers) != 1 or not self._copies_whole(readers[0], CopyRows.OPCODE):
+        if len(readers) != 1 or not self.program.copies_whole(readers[0], CopyRows.OPCODE):
             return nothing
-        row = self._row(readers[0])
+        row = self.program.row(readers[0])
         if not np.array_equal(self.program.indexes[row[THIRD]], self.places):
             return nothing
         self.first_copy = readers[0]
-        deriv = self._matrix(row[FIRST])
+        deriv = self.uses.matrix_of(row[FIRST])
         return (value, deriv) if self.uses.users_of(deriv, writing=True) == readers else nothing
 
     def _accepted(self, node: int) -> int:
         """The matrix of the derivative of an output; NONE if there is none."""
         for command in self.program.positions(AcceptInput.OPCODE).tolist():
-            row = self._row(command)
+            row = self.program.row(command)
             if command > self.marker and row[SECOND] == node:
-                return self._matrix(row[FIRST])
+                return self.uses.matrix_of(row[FIRST])
         return NONE
 
     def _stages(self, value: int, deriv: int) -> Iterator[tuple[Stage, list[int]]]:
@@ -191,44 +170,46 @@ class Path:
                 matrices,
             )
             # On to what is copied here as a whole.
-            if len(sources) != 1 or not self._copies_whole(sources[0], MatrixCopy.OPCODE):
+            if len(sources) != 1 or not self.program.copies_whole(sources[0], MatrixCopy.OPCODE):
                 return
-            value, deriv = self._matrix(self._row(sources[0])[SECOND]), NONE
+            value, deriv = self.uses.matrix_of(self.program.row(sources[0])[SECOND]), NONE
             next_reader = sources[0]
             if given_deriv != NONE:
-                if len(targets) != 1 or not self._copies_whole(targets[0], MatrixCopy.OPCODE):
+                if len(targets) != 1 or not self.program.copies_whole(
+                    targets[0], MatrixCopy.OPCODE
+                ):
                     return
-                deriv = self._matrix(self._row(targets[0])[FIRST])
+                deriv = self.uses.matrix_of(self.program.row(targets[0])[FIRST])
                 if self.uses.users_of(deriv, writing=True) != targets:
                     return
 
     def _component(self, value: int, deriv: int, reader: int) -> tuple[int, int] | None:
         """The input and input derivative of the component that makes a value; None for rule 2."""
         writers = self.uses.users_of(value, writing=True)
-        if len(writers) != 1 or self._row(writers[0])[OPCODE_COLUMN] != Propagate.OPCODE:
+        if len(writers) != 1 or self.program.row(writers[0])[OPCODE_COLUMN] != Propagate.OPCODE:
             return None
-        forward = operands_of(self._row(writers[0]))
+        forward = operands_of(self.program.row(writers[0]))
         properties = int(self._properties[forward.component])
         wrong = int(Property.USES_MEMO | Property.RANDOM)
         if not properties & Property.SIMPLE or properties & wrong:
             return None
-        given = self._matrix(forward.input)
+        given = self.uses.matrix_of(forward.input)
         if given == value or not self.program.layout.are_whole(forward.input, forward.output):
             return None
         backward = [] if deriv == NONE else self.uses.users_of(deriv, writing=False)
         given_deriv = NONE
         if deriv != NONE:
-            if len(backward) != 1 or self._row(backward[0])[OPCODE_COLUMN] not in _BACKWARD:
+            if len(backward) != 1 or self.program.row(backward[0])[OPCODE_COLUMN] not in _BACKWARD:
                 return None
-            row = operands_of(self._row(backward[0]))
-            given_deriv = self._matrix(row.input_deriv)
+            row = operands_of(self.program.row(backward[0]))
+            given_deriv = self.uses.matrix_of(row.input_deriv)
             named = row.output_deriv, row.input_deriv, row.input_value, row.output_value
             fits = [
                 row.component == forward.component,
                 self.program.layout.are_whole(*(each for each in named if each)),
-                self._matrix(row.output_deriv) == deriv,
-                self._matrix(row.input_value) in (NONE, given),
-                self._matrix(row.output_value) in (NONE, value),
+                self.uses.matrix_of(row.output_deriv) == deriv,
+                self.uses.matrix_of(row.input_value) in (NONE, given),
+                self.uses.matrix_of(row.output_value) in (NONE, value),
                 given_deriv not in (deriv, value, given),
                 given_deriv == NONE or self.uses.users_of(given_deriv, writing=True) == backward,
             ]
@@ -244,13 +225,13 @@ class Path:
         return given, given_deriv
 
     def _stores_stats_of(self, command: int, value: int, given: int) -> bool:
-        row = self._row(command)
+        row = self.program.row(command)
         if row[OPCODE_COLUMN] != StoreStats.OPCODE:
             return False
         stored = operands_of(row)
         return (
-            self._matrix(stored.output) == value
-            and self._matrix(stored.input) in (NONE, given)
+            self.uses.matrix_of(stored.output) == value
+            and self.uses.matrix_of(stored.input) in (NONE, given)
             and self.program.layout.are_whole(
                 *(each for each in (stored.output, stored.input) if each)
             )
@@ -262,19 +243,19 @@ class Path:
 
     def _can_gather(self, command: int, given: int) -> bool:
         """Whether a command copies to all rows of a matrix from others."""
-        row = self._row(command)
+        row = self.program.row(command)
         if row[OPCODE_COLUMN] not in (MatrixCopy.OPCODE, CopyRows.OPCODE, CopyRowsMulti.OPCODE):
             return False
         if not self._all_rows(row[FIRST]):
             return False
         if row[OPCODE_COLUMN] != CopyRowsMulti.OPCODE:
-            return self._matrix(row[SECOND]) != given
+            return self.uses.matrix_of(row[SECOND]) != given
         read = self.program.pair_lists.named[row[SECOND]]
         return not (self.program.layout.matrix_of.take(read) == given).any()
 
     def _can_take(self, command: int, deriv: int) -> bool:
         """Whether a command takes rows of a derivative elsewhere, one by one."""
-        row = self._row(command)
+        row = self.program.row(command)
         if row[OPCODE_COLUMN] in GATHERING:
-            return self._all_rows(row[SECOND]) and self._matrix(row[SECOND]) == deriv
+            return self._all_rows(row[SECOND]) and self.uses.matrix_of(row[SECOND]) == deriv
         return row[OPCODE_COLUMN] in _SCATTERING and self._all_rows(row[FIRST])

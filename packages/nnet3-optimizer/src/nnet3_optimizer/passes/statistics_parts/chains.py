@@ -6,18 +6,12 @@ from typing import Any
 
 import attrs
 from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, MatrixCopy, Propagate
-from nnet3_compiler.declaration import (
-    ALPHA_COLUMN,
-    FIRST_OPERAND_COLUMN,
-    OPCODE_COLUMN,
-    alpha_bits,
-)
+from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
 from nnet3_optimizer.analysis.uses import Uses
 from nnet3_optimizer.operands import operands_of
 from nnet3_optimizer.program import Program
 
 _OUTPUT, _INPUT = FIRST_OPERAND_COLUMN, FIRST_OPERAND_COLUMN + 1
-_ONE = alpha_bits(1.0)
 _BACKWARD = (Backprop.OPCODE, BackpropNoModelUpdate.OPCODE)
 
 
@@ -67,19 +61,19 @@ class Finder:
 
     def chain(self, pool_at: int) -> Chain | None:
         """Returns the chain that ends with a pooling, or None."""
-        pool = operands_of(self._row(pool_at))
+        pool = operands_of(self.program.row(pool_at))
         copies: list[int] = []
-        given = self._matrix(pool.input)
+        given = self.uses.matrix_of(pool.input)
         made = self.uses.users_of(given, writing=True)
         readers = {*self.uses.users_of(given, writing=False)}
-        if len(made) == 1 and self._copies_whole(made[0]):
+        if len(made) == 1 and self.program.copies_whole(made[0], MatrixCopy.OPCODE):
             copies.append(made[0])
-            given = self._matrix(self._row(made[0])[_INPUT])
+            given = self.uses.matrix_of(self.program.row(made[0])[_INPUT])
             made = self.uses.users_of(given, writing=True)
             readers.update(self.uses.users_of(given, writing=False))
-        if len(made) != 1 or self._row(made[0])[OPCODE_COLUMN] != Propagate.OPCODE:
+        if len(made) != 1 or self.program.row(made[0])[OPCODE_COLUMN] != Propagate.OPCODE:
             return None
-        extract = operands_of(self._row(made[0]))
+        extract = operands_of(self.program.row(made[0]))
         component = self.program.nnet.components[extract.component]
         whole = (pool.input, pool.output, extract.input, extract.output)
         if component.type != "StatisticsExtractionComponent" or not self._are_whole(*whole):
@@ -100,23 +94,23 @@ class Finder:
 
     def _with_backward(self, chain: Chain, pool_back_at: int) -> Chain | None:
         """Adds the backward commands; None if rule 1 fails."""
-        row = self._row(pool_back_at)
+        row = self.program.row(pool_back_at)
         if row[OPCODE_COLUMN] not in _BACKWARD or row[_OUTPUT] != chain.pool.component:
             return None
         pool_back = operands_of(row)
-        deriv, copies = self._matrix(pool_back.input_deriv), list(chain.copies)
+        deriv, copies = self.uses.matrix_of(pool_back.input_deriv), list(chain.copies)
         used = self.uses.users_of(deriv, writing=False)
         if not deriv or not self._is_written_once(pool_back.input_deriv, pool_back_at):
             return None
-        if len(used) == 1 and self._copies_whole(used[0]):
+        if len(used) == 1 and self.program.copies_whole(used[0], MatrixCopy.OPCODE):
             copies.append(used[0])
-            copied = self._row(used[0])[_OUTPUT]
+            copied = self.program.row(used[0])[_OUTPUT]
             if not self._is_written_once(copied, used[0]):
                 return None
-            used = self.uses.users_of(self._matrix(copied), writing=False)
-        if len(used) != 1 or self._row(used[0])[OPCODE_COLUMN] not in _BACKWARD:
+            used = self.uses.users_of(self.uses.matrix_of(copied), writing=False)
+        if len(used) != 1 or self.program.row(used[0])[OPCODE_COLUMN] not in _BACKWARD:
             return None
-        extract_back = operands_of(self._row(used[0]))
+        extract_back = operands_of(self.program.row(used[0]))
         fits = (
             extract_back.component == chain.extract.component
             and extract_back.input_deriv > 0
@@ -125,7 +119,8 @@ class Finder:
             and self._are_whole(pool_back.output_deriv, pool_back.input_deriv)
             and self._are_whole(extract_back.output_deriv, extract_back.input_deriv)
             and self._are_whole(*filter(None, (pool_back.input_value, pool_back.output_value)))
-            and self._matrix(extract_back.input_value) in (0, self._matrix(chain.extract.input))
+            and self.uses.matrix_of(extract_back.input_value)
+            in (0, self.uses.matrix_of(chain.extract.input))
             and self.uses.is_unchanged(chain.extract.input, chain.extract_at, used[0])
             and self._is_written_once(extract_back.input_deriv, used[0])
         )
@@ -140,23 +135,8 @@ class Finder:
             copies=tuple(copies),
         )
 
-    def _row(self, command: int) -> list[int]:
-        row: list[int] = self.program.table[command].tolist()
-        return row
-
-    def _matrix(self, submatrix: int) -> int:
-        return self.uses.parts[submatrix].matrix
-
     def _are_whole(self, *submatrices: int) -> bool:
         return self.program.layout.are_whole(*submatrices)
 
     def _is_written_once(self, submatrix: int, command: int) -> bool:
-        return self.uses.users_of(self._matrix(submatrix), writing=True) == [command]
-
-    def _copies_whole(self, command: int) -> bool:
-        row = self._row(command)
-        return (
-            row[OPCODE_COLUMN] == MatrixCopy.OPCODE
-            and row[ALPHA_COLUMN] == _ONE
-            and self._are_whole(row[_OUTPUT], row[_INPUT])
-        )
+        return self.uses.users_of(self.uses.matrix_of(submatrix), writing=True) == [command]
