@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import attrs
+
 from ..tape import Array
 from .natural_gradient import Rows, Side, record_factor, record_update, side_of
 
@@ -32,32 +34,35 @@ def record_affine(
     rows, (height, width) = len(dy), (len(linear), given.x.dim)
     rank_in, rank_out = given.estimate.rank, wanted.estimate.rank
     of_gradient = (rank_in + rank_out) * height * width
-    if of_gradient <= rows * (rank_in * height + rank_out * width):
-        _precondition_gradient(tape, given, wanted, factor, linear, bias, first=first)
-    else:
-        _precondition_products(tape, given, wanted, factor, linear, bias, first=first)
+    is_cheaper = of_gradient <= rows * (rank_in * height + rank_out * width)
+    record = _precondition_gradient if is_cheaper else _precondition_products
+    record(tape, given, wanted, factor, _Sum(linear, bias, first))
+
+
+@attrs.frozen(eq=False)
+class _Sum:
+    """What a gradient is added to.
+
+    Attributes:
+        linear: (outputs, inputs).
+        bias: (outputs,); None if the map has none.
+        is_empty: Whether the gradient replaces what is there.
+    """
+
+    linear: Array
+    bias: Array | None
+    is_empty: bool
 
 
 def _precondition_gradient(
-    tape: DeviceTape,
-    given: Side,
-    wanted: Side,
-    factor: Array,
-    linear: Array,
-    bias: Array | None,
-    *,
-    first: bool,
+    tape: DeviceTape, given: Side, wanted: Side, factor: Array, total: _Sum
 ) -> None:
     """Records linear and bias (+)= (I - W'^T W') G (I - W^T W), from G: for many rows."""
     x, dy = given.x, wanted.x.blocks[0][0]
     w_in, w_out = given.estimate.w, wanted.estimate.w
-    gradient = linear if bias is None and first else _aligned(tape, len(linear), x.dim)
-    for block, columns in x.blocks:
-        tape.product(dy.T, block, gradient[:, columns], alpha_at=factor)
-    if bias is not None:
-        total = tape.scratch(1, len(bias))
-        tape.column_sum(dy, total)
-        tape.multiply(total[0], factor[0], gradient[:, x.columns])
+    linear, bias = total.linear, total.bias
+    gradient = linear if bias is None and total.is_empty else _aligned(tape, len(linear), x.dim)
+    x.transposed_times(tape, dy, gradient, alpha_at=factor)
     if given.estimate.rank:
         s = _aligned(tape, len(linear), given.estimate.rank)
         tape.product(gradient, w_in.T, s)
@@ -68,7 +73,7 @@ def _precondition_gradient(
         tape.product(w_out.T, t, gradient, addend=gradient, alpha=-1.0)
     if gradient is linear:
         return
-    record = tape.copy if first else lambda part, out: tape.add(out, part, out)
+    record = tape.copy if total.is_empty else lambda part, out: tape.add(out, part, out)
     record(gradient[:, : x.columns], linear)
     if bias is not None:
         record(gradient[:, x.columns], bias)
@@ -80,19 +85,13 @@ def _aligned(tape: DeviceTape, rows: int, columns: int) -> Array:
 
 
 def _precondition_products(
-    tape: DeviceTape,
-    given: Side,
-    wanted: Side,
-    factor: Array,
-    linear: Array,
-    bias: Array | None,
-    *,
-    first: bool,
+    tape: DeviceTape, given: Side, wanted: Side, factor: Array, total: _Sum
 ) -> None:
     """Records linear and bias (+)= G - W'^T (T - (T W^T) W) - S W, T = H'^T X, S = D^T H."""
     x, dy = given.x, wanted.x.blocks[0][0]
     w_in, w_out = given.estimate.w, wanted.estimate.w
     rank_in, rank_out = given.estimate.rank, wanted.estimate.rank
+    linear, bias = total.linear, total.bias
     t, s = tape.scratch(rank_out, x.dim), tape.scratch(len(linear), rank_in)
     if rank_out:
         x.transposed_times(tape, wanted.h, t, alpha_at=factor)
@@ -100,13 +99,15 @@ def _precondition_products(
         tape.product(dy.T, given.h, s, alpha_at=factor)
     for block, columns in x.blocks:
         target = linear[:, columns]
-        tape.product(dy.T, block, target, addend=None if first else target, alpha_at=factor)
+        tape.product(
+            dy.T, block, target, addend=None if total.is_empty else target, alpha_at=factor
+        )
     if bias is not None:
-        total = tape.scratch(1, len(bias))
-        tape.column_sum(dy, total)
-        tape.multiply(total[0], factor[0], total[0] if not first else bias)
-        if not first:
-            tape.add(bias, total[0], bias)
+        sums = tape.scratch(1, len(bias))
+        tape.column_sum(dy, sums)
+        tape.multiply(sums[0], factor[0], bias if total.is_empty else sums[0])
+        if not total.is_empty:
+            tape.add(bias, sums[0], bias)
     if rank_out and rank_in:
         tw = tape.scratch(rank_out, rank_in)
         tape.product(t, w_in.T, tw)
