@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from types import TracebackType
 from typing import Any, Self
 
 import kaldi_native_io as kaldi
@@ -97,17 +96,12 @@ class _Lookup:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         """Closes the table; raises a TableError if a command failed."""
         if self._reader is not None:
             with LOG.capture():
                 self._reader.finish()
-        self._command.__exit__(kind, error, traceback)
+        self._command.__exit__(*raised)
 
 
 class MatrixLookup(_Lookup):
