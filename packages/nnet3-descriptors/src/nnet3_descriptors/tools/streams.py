@@ -4,7 +4,6 @@ Only arguments of a tool are names of this kind. What stands in a file is never 
 """
 
 import contextlib
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,10 +13,9 @@ import click
 
 from nnet3_descriptors.errors import ModelFileError
 from nnet3_descriptors.files.source import PathOrFile
+from nnet3_descriptors.tools.commands import is_cut_off, shell
 
 _STANDARD = ("", "-")
-_CUT_OFF = (-signal.SIGPIPE, 128 + signal.SIGPIPE)
-"""How a command ends, or its shell, whose output is no longer read."""
 
 
 @contextlib.contextmanager
@@ -32,12 +30,12 @@ def readable(name: str) -> Iterator[PathOrFile]:
         yield _open(sys.stdin, "input").buffer
     elif name.rstrip().endswith("|"):
         command = name.rstrip().removesuffix("|")
-        with subprocess.Popen(_shell(command), stdout=subprocess.PIPE) as process:
+        with subprocess.Popen(shell(command), stdout=subprocess.PIPE) as process:
             try:
                 yield _pipe(process.stdout)
             except ModelFileError as error:
                 _pipe(process.stdout).close()
-                if process.wait() not in _CUT_OFF:
+                if not is_cut_off(process.wait()):
                     _check(process, command)  # which may be why there is no model
                 error.path = name
                 raise
@@ -59,7 +57,7 @@ def writable(name: str) -> Iterator[PathOrFile]:
         stream.flush()
     elif name.lstrip().startswith("|"):
         command = name.lstrip().removeprefix("|")
-        with subprocess.Popen(_shell(command), stdin=subprocess.PIPE) as process:
+        with subprocess.Popen(shell(command), stdin=subprocess.PIPE) as process:
             yield _pipe(process.stdin)
         _check(process, command)
     else:
@@ -87,10 +85,6 @@ def _open(stream: TextIO | None, what: str) -> TextIO:
     if stream is None:  # which is what Python makes of a descriptor that was closed before
         raise click.ClickException(f"cannot use '-': standard {what} is closed")
     return stream
-
-
-def _shell(command: str) -> list[str]:
-    return ["/bin/sh", "-c", command]
 
 
 def _pipe(stream: IO[bytes] | None) -> IO[bytes]:

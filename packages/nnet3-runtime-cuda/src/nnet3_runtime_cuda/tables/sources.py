@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from typing import IO
 
+from nnet3_descriptors.tools.commands import is_cut_off, shell
+
 from ..errors import TableError
 from .specifier import Specifier
-
-_NOT_READ_TO_THE_END = {-signal.SIGPIPE, 128 + signal.SIGPIPE}
-"""The status of a command, and of a shell, whose output nobody reads any more."""
 
 
 @contextlib.contextmanager
@@ -62,12 +60,12 @@ def output_of(specifier: Specifier) -> Iterator[IO[bytes]]:
         TableError: the command fails.
     """
     command = specifier.target.removesuffix("|").strip()
-    with subprocess.Popen(["/bin/sh", "-c", command], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(shell(command), stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
             yield process.stdout
         except BaseException:
             process.terminate()  # nobody will read what it may yet write
             raise
-    if process.returncode and process.returncode not in _NOT_READ_TO_THE_END:
+    if process.returncode and not is_cut_off(process.returncode):
         raise TableError(f"the command '{command}' failed with status {process.returncode}")
