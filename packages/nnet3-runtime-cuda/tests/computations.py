@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
-from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_compiler import NnetComputation, compile_computation, compile_looped
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification
 
@@ -12,6 +12,15 @@ NODES = """
 component-node name=c component=c input={descriptor}
 output-node name=output input=c
 """
+
+WITH_IVECTOR = """
+input-node name=input dim=4
+input-node name=ivector dim=2
+component name=affine type=AffineComponent input-dim=6 output-dim=3
+component-node name=affine component=affine input=Append(input, ReplaceIndex(ivector, t, 0))
+output-node name=output input=affine
+"""
+"""Config lines of a network with an i-vector for each sequence."""
 
 
 def single(component: str, *, dim: int, descriptor: str = "input", seed: int = 0) -> Nnet:
@@ -43,6 +52,13 @@ def request(
         need_model_derivative=training,
         store_component_stats=training,
     )
+
+
+def loop(nnet: Nnet, frames: int, *, sequences: int = 1) -> NnetComputation:
+    """A loop over chunks of so many frames of 'input', with as many of 'output'."""
+    chunks = [range(start, start + frames) for start in range(0, 3 * frames, frames)]
+    requests = [request(each, each, sequences=sequences, training=False) for each in chunks]
+    return compile_looped(nnet, requests)
 
 
 @attrs.frozen

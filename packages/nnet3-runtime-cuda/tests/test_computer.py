@@ -6,10 +6,9 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from computations import request, single
-from nnet3_compiler import compile_computation, compile_looped
+from computations import loop, request, single
+from nnet3_compiler import compile_computation
 from nnet3_descriptors import Nnet, parse_config, vectorize
-from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, RunError
 
@@ -106,14 +105,7 @@ def test_bad_output_derivative() -> None:
 def test_refused_chunks_can_be_given_again() -> None:
     """A chunk that a looped computation refuses does not count: the next one is what it wanted."""
     nnet = parse_config(RECURRENT, rng=np.random.default_rng(0))
-    requests = [
-        ComputationRequest(
-            inputs=(IoSpecification.from_range("input", start, start + 6),),
-            outputs=(IoSpecification.from_range("output", start, start + 6),),
-        )
-        for start in (0, 6, 12)
-    ]
-    computation = compile_looped(nnet, requests)
+    computation = loop(nnet, 6)
     careful, careless = (NnetComputer(nnet, computation) for _ in range(2))
 
     for chunk in np.split(random(36, 3), 6):

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from computations import loop
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_compiler import NnetComputation, compile_looped
+from nnet3_compiler import NnetComputation
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import CachingCompiler
@@ -51,6 +52,20 @@ def planned(nnet: Nnet, computation: NnetComputation) -> list[DeferredOutputs]:
     projection = nnet.component_index("projection")
     plan = plan_deferred_outputs(computation, lambda component: component == projection)
     return list({id(steps): steps for steps in plan.values()}.values())
+
+
+def training_results(nnet: Nnet) -> list[np.ndarray]:
+    """Outputs, input derivatives and gradients of two training steps on random numbers."""
+    rng = np.random.default_rng(1)
+    x, dy = (rng.standard_normal((FRAMES * SEQUENCES, dim), dtype=np.float32) for dim in (5, 3))
+    device = DeviceNnet(nnet, trainable=True)
+    computer, results = NnetComputer(device, program(nnet, derivatives=True)), []
+    for _ in range(2):
+        results.append(computer.forward({"input": x})["output"])
+        results.append(computer.backward({"output": dy})["input"])
+        results.append(device.direction.copy())
+        device.take_step()
+    return results
 
 
 @pytest.fixture
@@ -122,20 +137,11 @@ def test_values_are_the_same(
 def test_training_is_the_same(begin: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Outputs, input derivatives and gradient are those of steps that put nothing off."""
     nnet = network(begin)
-    computation = program(nnet, derivatives=True)
-    rng = np.random.default_rng(1)
-    x, dy = (rng.standard_normal((FRAMES * SEQUENCES, dim), dtype=np.float32) for dim in (5, 3))
 
-    def results() -> list[np.ndarray]:
-        device = DeviceNnet(nnet, trainable=True)
-        computer = NnetComputer(device, computation)
-        output = computer.forward({"input": x})["output"]
-        return [output, computer.backward({"output": dy})["input"], device.direction]
-
-    found = results()
+    found = training_results(nnet)
     monkeypatch.undo()
 
-    for ours, expected in zip(found, results(), strict=True):
+    for ours, expected in zip(found, training_results(nnet), strict=True):
         np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-4)
 
 
@@ -143,14 +149,7 @@ def test_training_is_the_same(begin: int, monkeypatch: pytest.MonkeyPatch) -> No
 def test_looped_computation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Within each chunk columns are put off, and the next chunk goes on from the state."""
     nnet = network()
-    requests = [
-        ComputationRequest(
-            inputs=(IoSpecification.from_range("input", start, start + 8),),
-            outputs=(IoSpecification.from_range("output", start, start + 8),),
-        )
-        for start in (0, 8, 16)
-    ]
-    computation = compile_looped(nnet, requests)
+    computation = loop(nnet, 8)
     assert [steps.num_rows for steps in planned(nnet, computation)] == [8, 8]
     chunks = np.random.default_rng(1).standard_normal((6, 8, 5), dtype=np.float32)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from nnet3_compiler import compile_looped
+from computations import loop
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_runtime_cuda import Model, NnetComputer
 from nnet3_runtime_cuda.cuda.host import HostPlatform, compiler
 
@@ -30,14 +29,7 @@ def network() -> Nnet:
 def test_state_is_handed_over() -> None:
     """Chunk after chunk is as on the processor, and so is the start after a reset."""
     nnet = network()
-    requests = [
-        ComputationRequest(
-            inputs=(IoSpecification.from_range("input", start, start + 6),),
-            outputs=(IoSpecification.from_range("output", start, start + 6),),
-        )
-        for start in (0, 6, 12)
-    ]
-    computation = compile_looped(nnet, requests)
+    computation = loop(nnet, 6)
     given = np.random.default_rng(1).standard_normal((36, 3), dtype=np.float32)
     computers = [NnetComputer(nnet, computation, each) for each in (HostPlatform(), "cpu")]
     for _ in range(2):

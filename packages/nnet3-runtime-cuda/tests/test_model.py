@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from computations import WITH_IVECTOR
 from nnet3_descriptors import Nnet, parse_config, write_nnet
 from nnet3_descriptors.errors import ModelFileError
 from nnet3_runtime_cuda import (
@@ -36,14 +37,6 @@ component-node name=affine component=affine input=Append(Offset(input, -2), inpu
 component-node name=relu component=relu input=affine
 component-node name=last component=last input=Append(relu, Offset(relu, 3))
 output-node name=output input=last
-"""
-
-WITH_IVECTOR = """
-input-node name=input dim=4
-input-node name=ivector dim=2
-component name=affine type=AffineComponent input-dim=6 output-dim=3
-component-node name=affine component=affine input=Append(input, ReplaceIndex(ivector, t, 0))
-output-node name=output input=affine
 """
 
 KALDI_MEAN = [-1.193738, 1.820539, -0.256609]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from computations import request
+from computations import WITH_IVECTOR, request
 from nnet3_descriptors import parse_config, read_nnet, vectorize, write_nnet
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
@@ -21,14 +21,6 @@ component-node name=affine component=affine input=Append(Offset(input, -1), inpu
 component name=softmax type=LogSoftmaxComponent dim=3
 component-node name=softmax component=softmax input=affine
 output-node name=output input=softmax
-"""
-
-WITH_IVECTOR = """
-input-node name=input dim=4
-input-node name=ivector dim=2
-component name=affine type=AffineComponent input-dim=6 output-dim=3
-component-node name=affine component=affine input=Append(input, ReplaceIndex(ivector, t, 0))
-output-node name=output input=affine
 """
 
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import test_known_inputs
-from nnet3_compiler import NnetComputation, compile_looped
-from nnet3_graph import ComputationRequest, IoSpecification
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from computations import loop
+from nnet3_compiler import NnetComputation
+from nnet3_runtime_cuda import DeviceNnet
 from nnet3_runtime_cuda.lowering import step_panels
 from nnet3_runtime_cuda.lowering.lowering import Lowering
 from nnet3_runtime_cuda.lowering.step_panels import Factor, StepPanels
-from test_deferred_outputs import FRAMES, SEQUENCES, network, program
+from test_deferred_outputs import FRAMES, SEQUENCES, network, program, training_results
 
 
 @pytest.fixture(autouse=True)
@@ -65,24 +65,11 @@ def _size(factor: Factor) -> int:
 def test_training_is_the_same(begin: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Outputs, derivatives and gradient are those of steps without, also with other parameters."""
     nnet = network(begin)
-    computation = program(nnet, derivatives=True)
-    rng = np.random.default_rng(1)
-    x, dy = (rng.standard_normal((FRAMES * SEQUENCES, dim), dtype=np.float32) for dim in (5, 3))
 
-    def results() -> list[np.ndarray]:
-        device = DeviceNnet(nnet, trainable=True)
-        computer, found = NnetComputer(device, computation), []
-        for _ in range(2):
-            found.append(computer.forward({"input": x})["output"])
-            found.append(computer.backward({"output": dy})["input"])
-            found.append(device.direction.copy())
-            device.take_step()
-        return found
-
-    ours = results()
+    ours = training_results(nnet)
     monkeypatch.setattr(step_panels, "FEWEST_STEPS", 10**6)
 
-    for found, expected in zip(ours, results(), strict=True):
+    for found, expected in zip(ours, training_results(nnet), strict=True):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
 
 
@@ -99,14 +86,7 @@ def test_fixed_parameters_are_left_alone() -> None:
 def test_loops_are_left_alone() -> None:
     """In a loop, memory that is shared would be needed again in the next round."""
     nnet = network()
-    requests = [
-        ComputationRequest(
-            inputs=(IoSpecification.from_range("input", start, start + FRAMES, SEQUENCES),),
-            outputs=(IoSpecification.from_range("output", start, start + FRAMES, SEQUENCES),),
-        )
-        for start in (0, FRAMES, 2 * FRAMES)
-    ]
-    computation = compile_looped(nnet, requests)
+    computation = loop(nnet, FRAMES, sequences=SEQUENCES)
 
     plan = panels_of(computation, DeviceNnet(nnet, trainable=True))
 

@@ -64,16 +64,16 @@ def invoke(command: click.Command, *arguments: object) -> Result:
     return CliRunner().invoke(command, [str(a) for a in arguments], standalone_mode=False)
 
 
+def compute(folder: Path, *options: str, features: str = "feats.ark") -> Result:
+    """Runs nnet3-compute within this process, from features in a folder to output.ark there."""
+    tables = f"ark:{folder / features}", f"ark:{folder / 'output.ark'}"
+    return invoke(nnet3_compute.command, *options, folder / "final.raw", *tables)
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_compute(folder: Path, threads: int) -> None:
     """All utterances in their order, however many are computed at a time."""
-    done = invoke(
-        nnet3_compute.command,
-        f"--num-threads={threads}",
-        folder / "final.raw",
-        f"ark:{folder / 'feats.ark'}",
-        f"ark:{folder / 'output.ark'}",
-    )
+    done = compute(folder, f"--num-threads={threads}")
 
     assert done.return_value == 0
     assert "12 utterances, 522 frames" in done.stderr
@@ -88,15 +88,12 @@ def test_manners_of_options(folder: Path) -> None:
     """Underscores, a boolean without a value, a config file; the command line wins."""
     (folder / "compute.conf").write_text("--frames-per-chunk=9  # few\n--acoustic_scale=0.5\n")
 
-    done = invoke(
-        nnet3_compute.command,
+    done = compute(
+        folder,
         f"--config={folder / 'compute.conf'}",
         "--apply_exp",
         "--acoustic-scale=2.0",
         "--verbose=2",
-        folder / "final.raw",
-        f"ark:{folder / 'feats.ark'}",
-        f"ark:{folder / 'output.ark'}",
     )
 
     assert done.return_value == 0
@@ -111,14 +108,11 @@ def test_options_about_how_kaldi_computes(folder: Path) -> None:
     """They are taken, on the command line and in a config file, and change nothing."""
     (folder / "kaldi.conf").write_text("--computation.debug\n--optimization.optimize=false\n")
 
-    done = invoke(
-        nnet3_compute.command,
+    done = compute(
+        folder,
         f"--config={folder / 'kaldi.conf'}",
         "--optimization.memory_compression_level=0",
         "--debug-computation=true",
-        folder / "final.raw",
-        f"ark:{folder / 'feats.ark'}",
-        f"ark:{folder / 'output.ark'}",
     )
 
     assert done.return_value == 0
@@ -149,13 +143,7 @@ def test_failures_are_counted(folder: Path) -> None:
     }
     write_features(folder / "wrong.ark", wrong)
 
-    done = invoke(
-        nnet3_compute.command,
-        "--num-threads=2",
-        folder / "final.raw",
-        f"ark:{folder / 'wrong.ark'}",
-        f"ark:{folder / 'output.ark'}",
-    )
+    done = compute(folder, "--num-threads=2", features="wrong.ark")
 
     assert done.return_value == 1
     lines = done.stderr.splitlines()
