@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NoReturn
 
 import click
+from nnet3_tools import INTERRUPTED
 
 from nnet3_descriptors.errors import Nnet3Error
 
@@ -112,7 +113,7 @@ def run_tool(command: click.Command, name: str) -> NoReturn:
         status = 1
     except (KeyboardInterrupt, click.Abort):
         click.echo(f"{name}: interrupted", err=True)
-        status = 130
+        status = INTERRUPTED
     except Exception as error:
         click.echo(f"{name}: internal error: {type(error).__name__}: {one_line(error)}", err=True)
         status = 1
