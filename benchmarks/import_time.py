@@ -5,6 +5,7 @@
 Modules must have been compiled (`python -m compileall`), as those of an installed wheel are.
 """
 
+import argparse
 import os
 import sys
 
@@ -31,7 +32,11 @@ def seconds(statement: str) -> float:
 
 def main() -> None:
     """Prints the least and the middle of some repetitions."""
-    repetitions = int(sys.argv[1]) if len(sys.argv) > 1 else 21
+    parser = argparse.ArgumentParser(description="Time imports of the packages in new processes.")
+    parser.add_argument(
+        "repetitions", type=int, nargs="?", default=21, help="%(default)s if left out"
+    )
+    repetitions = parser.parse_args().repetitions
     for name, statement in STATEMENTS.items():
         times = sorted(seconds(statement) for _ in range(repetitions))
         print(f"{name:40} {times[0] * 1e3:6.1f} ms, median {times[len(times) // 2] * 1e3:6.1f} ms")
