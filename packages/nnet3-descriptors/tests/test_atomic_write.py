@@ -62,8 +62,10 @@ def test_a_failure_leaves_the_old_file(
     if fails != "write":
         monkeypatch.setattr(os, fails, fail)
 
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as caught:
         write_atomically(path, chunks())
+
+    assert caught.value.filename == str(path)
 
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]

@@ -147,9 +147,54 @@ class TestInfo:
         _, _, errors = run("nnet3-info", "exit 3 |")
         assert errors == "nnet3-info: the command 'exit 3' failed with status 3\n"
 
+    @pytest.mark.usefixtures("model")
+    @pytest.mark.parametrize("tool", ["nnet3-info", "nnet3-am-info"])
+    def test_closed_standard_output(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch, tool: str
+    ) -> None:
+        """A description that nobody gets is an error."""
+        monkeypatch.setattr(sys, "stdout", None)  # as Python has it where a descriptor is closed
+
+        assert run(tool, "final.mdl") == (
+            1,
+            "",
+            f"{tool}: cannot use '-': standard output is closed\n",
+        )
+
 
 class TestCopy:
     """Tests for nnet3-copy."""
+
+    def test_what_cannot_be_written_is_named(self, run: Run) -> None:
+        """The error names the file, or the command and how it ended, and nothing else."""
+        assert run("nnet3-copy", "nnet.raw", "none/new.raw") == (
+            1,
+            "",
+            "nnet3-copy: none/new.raw: No such file or directory\n",
+        )
+        assert run("nnet3-copy", "nnet.raw", "| exit 3") == (
+            1,
+            "",
+            "nnet3-copy: the command 'exit 3' failed with status 3\n",
+        )
+
+    def test_a_command_that_leaves_something_unread(self, run: Run) -> None:
+        """What is written to a command that does not want it is lost, which is said."""
+        wide = CONFIG.replace("dim=8", "dim=8000")
+        write_nnet(parse_config(wide), "wide.raw")  # more than a pipe holds
+
+        assert run("nnet3-copy", "wide.raw", "| head -c 10 > new.raw") == (
+            1,
+            "",
+            "nnet3-copy: the command 'head -c 10 > new.raw' ended before it had read everything\n",
+        )
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+    def test_a_full_disk(self, run: Run) -> None:
+        """The error names what is full."""
+        _, _, errors = run("nnet3-copy", "nnet.raw", "/dev/full")
+
+        assert errors == "nnet3-copy: /dev/full: No space left on device\n"
 
     def test_changes_in_order(self, run: Run) -> None:
         """Learning rate and scale come before the edits."""

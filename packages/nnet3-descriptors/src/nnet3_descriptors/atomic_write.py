@@ -25,8 +25,11 @@ def write_atomically(path: str | os.PathLike[str], chunks: Iterable[bytes | memo
         OSError: It could not be written; names `path`.
     """
     if os.path.exists(path) and not os.path.isfile(path):
-        with open(path, "wb") as file:
-            file.writelines(chunks)
+        try:
+            with open(path, "wb") as file:
+                file.writelines(chunks)
+        except OSError as error:
+            raise _named(error, path) from error
         return
     target = Path(os.path.realpath(path))  # a link stays, and what it refers to is replaced
     # Cut, because folders limit the length of names.
@@ -42,10 +45,15 @@ def write_atomically(path: str | os.PathLike[str], chunks: Iterable[bytes | memo
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        if isinstance(error, OSError) and error.filename is not None:  # that of the temporary file
-            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+        if isinstance(error, OSError):
+            raise _named(error, path) from error
         raise
     _sync_folder(target.parent)
+
+
+def _named(error: OSError, path: str | os.PathLike[str]) -> OSError:
+    """The error with the name of what is written: it has that of the temporary file, or none."""
+    return OSError(error.errno, error.strerror, os.fspath(path))
 
 
 def _sync_folder(folder: Path) -> None:

@@ -92,7 +92,10 @@ def log(tool: str, message: str) -> None:
 
 def one_line(error: BaseException) -> str:
     """The message of an error without line breaks, and without the marks below an excerpt."""
-    lines = [line.strip() for line in str(error).splitlines()]
+    message = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    lines = [line.strip() for line in message.splitlines()]
     text = "; ".join(line for line in lines if line.strip("^"))
     return text or type(error).__name__
 

@@ -4,7 +4,7 @@ import click
 
 from nnet3_descriptors.files.network import read_acoustic_model
 from nnet3_descriptors.tools.kaldi_command import KaldiCommand, common_options, run_tool
-from nnet3_descriptors.tools.streams import readable
+from nnet3_descriptors.tools.streams import print_text, readable
 
 NAME = "nnet3-am-info"
 
@@ -16,7 +16,7 @@ def command(model_in: str) -> None:
     """Print dimensions, priors and the network of the acoustic model MODEL-IN, a .mdl file."""
     with readable(model_in) as source:
         model = read_acoustic_model(source)
-    click.echo(model.info(), nl=False)
+    print_text(model.info())
 
 
 def main() -> None:

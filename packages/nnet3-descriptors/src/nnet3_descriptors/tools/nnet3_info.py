@@ -4,7 +4,7 @@ import click
 
 from nnet3_descriptors.files.network import read_nnet
 from nnet3_descriptors.tools.kaldi_command import KaldiCommand, common_options, run_tool
-from nnet3_descriptors.tools.streams import readable
+from nnet3_descriptors.tools.streams import print_text, readable
 
 NAME = "nnet3-info"
 
@@ -16,7 +16,7 @@ def command(nnet_in: str) -> None:
     """Print the context, nodes and components of the network in NNET-IN, .raw or .mdl."""
     with readable(nnet_in) as source:
         nnet = read_nnet(source)
-    click.echo(nnet.info(), nl=False)
+    print_text(nnet.info())
 
 
 def main() -> None:

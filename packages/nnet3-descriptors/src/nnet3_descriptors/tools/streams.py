@@ -49,19 +49,47 @@ def writable(name: str) -> Iterator[PathOrFile]:
     """Gives what `write_nnet` can write to: the path itself, standard output, or a command's input.
 
     Raises:
-        click.ClickException: The command fails, or standard output is closed.
+        click.ClickException: The command fails or leaves something unread, or standard output
+            cannot be written to.
     """
     if name in _STANDARD:
-        stream = _open(sys.stdout, "output").buffer
-        yield stream
-        stream.flush()
+        with _standard_output() as stream:
+            yield stream
     elif name.lstrip().startswith("|"):
         command = name.lstrip().removeprefix("|")
-        with subprocess.Popen(shell(command), stdin=subprocess.PIPE) as process:
-            yield _pipe(process.stdin)
+        try:
+            with subprocess.Popen(shell(command), stdin=subprocess.PIPE) as process:
+                yield _pipe(process.stdin)
+        except BrokenPipeError as error:
+            _check(process, command)  # which may be why it did not read on
+            raise click.ClickException(
+                f"the command '{command.strip()}' ended before it had read everything"
+            ) from error
         _check(process, command)
     else:
         yield name
+
+
+def print_text(text: str) -> None:
+    """Writes text to standard output.
+
+    Raises:
+        click.ClickException: Standard output cannot be written to.
+    """
+    with _standard_output() as stream:
+        stream.write(text.encode())
+
+
+@contextlib.contextmanager
+def _standard_output() -> Iterator[IO[bytes]]:
+    stream = _open(sys.stdout, "output").buffer
+    try:
+        yield stream
+        stream.flush()
+    except BrokenPipeError:  # as under `head`: the reader has what it wanted
+        raise
+    except OSError as error:
+        raise click.ClickException(f"cannot write '-': {error.strerror}") from error
 
 
 def read_text(name: str) -> str:
