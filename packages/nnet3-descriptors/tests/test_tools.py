@@ -226,6 +226,17 @@ class TestCopy:
         assert run("nnet3-copy", "--scale=1e60", "nnet.raw", "new.raw")[0] == 0
         assert np.isinf(read_nnet("new.raw").component("affine").linear_params).all()
 
+    @pytest.mark.filterwarnings("default")
+    def test_warnings_of_libraries(self, run: Run) -> None:
+        """A warning is one line that names the tool, not a place in the source."""
+        status, _, errors = run("nnet3-copy", "--learning-rate=1e300", "nnet.raw", "new.raw")
+
+        assert status == 0
+        assert errors == (
+            "WARNING (nnet3-copy) overflow encountered in cast\n"
+            "LOG (nnet3-copy) Copied raw neural net from nnet.raw to new.raw\n"
+        )
+
     def test_batchnorm_test_mode(self, run: Run) -> None:
         """Copying sets the test mode of batch-norm to false unless it is asked for."""
         run("nnet3-copy", "nnet.raw", "off.raw")

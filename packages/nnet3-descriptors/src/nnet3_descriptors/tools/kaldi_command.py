@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NoReturn
 
 import click
@@ -100,10 +102,23 @@ def one_line(error: BaseException) -> str:
     return text or type(error).__name__
 
 
+@contextlib.contextmanager
+def _warnings_as_lines(tool: str) -> Iterator[None]:
+    """Within, a warning of Python is a line like others, without a place in the source."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        click.echo(f"WARNING ({tool}) {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
 def run_tool(command: click.Command, name: str) -> NoReturn:
     """Runs a command as a program: any failure is one line on standard error and exit status 1."""
     try:
-        status = command.main(prog_name=name, standalone_mode=False)
+        with _warnings_as_lines(name):
+            status = command.main(prog_name=name, standalone_mode=False)
     except click.UsageError as error:
         # Shows the usage line too, as Kaldi's tools do.
         error.show()
