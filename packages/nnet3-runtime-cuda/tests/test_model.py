@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -246,10 +247,22 @@ class TestErrors:
         with pytest.raises(RunError, match=f"'{name}' must be an integer >= 1 .got {value!r}"):
             Model(network(TDNN)).compute(frames(5), **{name: value})
 
-    @pytest.mark.parametrize("scale", [None, np.nan, "1"])
+    @pytest.mark.parametrize("value", [2**31, None])
+    @pytest.mark.parametrize(
+        "name",
+        ["frame_subsampling_factor", "extra_left_context", "extra_right_context_final"],
+    )
+    def test_sizes_that_no_utterance_has(self, name: str, value: object) -> None:
+        """Sizes must be integers of 32 bits, as in Kaldi; but a chunk may have any size."""
+        with pytest.raises(RunError, match=f"'{name}' must be an integer .* .got {value!r}"):
+            Model(network(TDNN)).compute(frames(5), **{name: value})
+
+        assert len(Model(network(TDNN)).compute(frames(5), frames_per_chunk=10**30)) == 5
+
+    @pytest.mark.parametrize("scale", [None, np.nan, "1", 1e39, -(10**400)])
     def test_scale(self, scale: object) -> None:
-        """The scale must be a finite number."""
-        with pytest.raises(RunError, match=f"'acoustic_scale' must be .* {scale!r}"):
+        """The scale must be a finite number in single precision."""
+        with pytest.raises(RunError, match=f"'acoustic_scale' must be .* {re.escape(repr(scale))}"):
             Model(network(TDNN)).compute(frames(5), acoustic_scale=scale)
 
     def test_nodes(self) -> None:

@@ -181,6 +181,11 @@ def test_usage(folder: Path, options: list[str], message: str) -> None:
         (nnet3_compute.command, "--frames-per-chunk=0", "'frames_per_chunk' must be"),
         (
             nnet3_xvector_compute.command,
+            "--min-chunk-size=2147483648",
+            "'min_chunk_size' must be",
+        ),
+        (
+            nnet3_xvector_compute.command,
             "--chunk-size=0",
             "'chunk_size' must be",
         ),

@@ -9,11 +9,36 @@ from numbers import Integral
 import attrs
 import numpy as np
 import numpy.typing as npt
+from nnet3_descriptors.integers import INT32_MAX, INT32_MIN
 
 from .errors import RunError
 
 MAX_ONLINE_MARGIN = 50
 """A chunk may lie this many frames beyond the last online i-vector, which then serves it."""
+
+
+def check_frames(
+    name: str, value: object, least: int, *others: int, most: float = INT32_MAX
+) -> None:
+    """Checks an option that is a number of frames.
+
+    Args:
+        name: Of the option.
+        value: What it is set to.
+        least: The smallest number of frames.
+        others: Smaller values with a meaning of their own.
+        most: The largest number; by default what Kaldi's options can hold.
+
+    Raises:
+        RunError: it is no such number.
+    """
+    wanted = f"an integer >= {least}" + "".join(f", or {other}" for other in others)
+    if isinstance(value, Integral):
+        if least <= int(value) <= most or int(value) in others:
+            return
+        if int(value) > most:
+            wanted = f"an integer <= {most}"
+    raise RunError(f"'{name}' must be {wanted} (got {value!r})")
 
 
 @attrs.frozen(kw_only=True)
@@ -43,15 +68,17 @@ class ChunkOptions:
 
     def __attrs_post_init__(self) -> None:
         """Checks the ranges."""
+        # Chunks of any length are those of the whole utterance; they may be rounded up, too.
+        check_frames("frames_per_chunk", self.frames_per_chunk, 1, most=math.inf)
         for name, least in (
-            ("frames_per_chunk", 1),
             ("frame_subsampling_factor", 1),
             ("extra_left_context", 0),
             ("extra_right_context", 0),
+            ("extra_left_context_initial", INT32_MIN),
+            ("extra_right_context_final", INT32_MIN),
+            ("online_ivector_period", INT32_MIN),
         ):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or value < least:
-                raise RunError(f"'{name}' must be an integer >= {least} (got {value!r})")
+            check_frames(name, getattr(self, name), least)
 
     def rounded(self, modulus: int) -> ChunkOptions:
         """These options with frames_per_chunk rounded up so that chunks look alike.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import attrs
 import numpy as np
 
@@ -31,8 +29,9 @@ class ScoreOptions:
     def __attrs_post_init__(self) -> None:
         """Checks the scale."""
         scale: object = self.acoustic_scale
-        if not isinstance(scale, int | float | np.floating) or not math.isfinite(scale):
-            raise RunError(f"'acoustic_scale' must be a finite number (got {scale!r})")
+        most = float(np.finfo(np.float32).max)
+        if not isinstance(scale, int | float | np.floating) or not -most <= scale <= most:
+            raise RunError(f"'acoustic_scale' must be a finite number of float32 (got {scale!r})")
 
     def check(self, priors: FloatArray | None) -> None:
         """Raises a RunError if priors are wanted, and there are none or some have no logarithm."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from numbers import Integral
-
 import attrs
 import numpy as np
 
 from .arrays import FloatArray
+from .chunks import check_frames
 from .errors import RunError
 
 
@@ -31,11 +30,8 @@ class SegmentOptions:
 
     def __attrs_post_init__(self) -> None:
         """Checks the ranges."""
-        for name, others in (("chunk_size", (-1,)), ("min_chunk_size", ())):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or (value < 1 and value not in others):
-                allowed = "an integer >= 1" + "".join(f", or {other}" for other in others)
-                raise RunError(f"'{name}' must be {allowed} (got {value!r})")
+        check_frames("chunk_size", self.chunk_size, 1, -1)
+        check_frames("min_chunk_size", self.min_chunk_size, 1)
 
     def cut(self, frames: FloatArray) -> list[FloatArray]:
         """The segments of an utterance that count, before they are padded.
