@@ -5,6 +5,8 @@ import gc
 import io
 import itertools
 import os
+import re
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -354,6 +356,7 @@ def test_empty_archive(tmp_path: Path) -> None:
     [
         ("feats.ark", "is no table"),
         ("ark:", "is no table"),
+        ("ark,q:feats.ark", "'ark,q:feats.ark' has the option 'q'; expected one of b, bg, cs"),
         ("ark:/nowhere/a.ark", "no such file"),
         ("scp:/nowhere/a.scp", "no such file"),
         ("scp:exit 3 |", "the command 'exit 3' failed with status 3"),
@@ -428,6 +431,59 @@ def test_output_in_a_missing_folder(tmp_path: Path) -> None:
     """The error names the file and the system's reason."""
     with pytest.raises(TableError, match=r"none/a\.ark': No such file or directory"):
         MatrixWriter(f"ark:{tmp_path}/none/a.ark")
+
+
+@pytest.mark.parametrize(
+    ("wspecifier", "message"),
+    [
+        ("a.ark", "is no table"),
+        ("ark,cs:a.ark", "'ark,cs:a.ark' has the option 'cs'; expected one of b, f, nf, p, t"),
+        ("ark,scp:a.ark", "is no table to write; expected 'ark,scp:ARCHIVE,SCRIPT'"),
+        ("scp,ark:a.scp,a.ark", "is no table to write; expected 'ark,scp:ARCHIVE,SCRIPT'"),
+        ("ark,scp:-,a.scp", "is no table to write; expected 'ark,scp:ARCHIVE,SCRIPT'"),
+        ("ark,scp:| cat > a.ark,a.scp", "is no table to write"),
+    ],
+)
+def test_tables_that_cannot_be_written(wspecifier: str, message: str) -> None:
+    """Each is an error that says what is wrong."""
+    with pytest.raises(TableError, match=re.escape(message)):
+        MatrixWriter(wspecifier)
+
+
+def test_archive_and_script(tmp_path: Path) -> None:
+    """Both are written at once; the script finds what is in the archive."""
+    with MatrixWriter(f"ark,scp:{tmp_path}/a.ark,{tmp_path}/a.scp") as writer:
+        for key, matrix in MATRICES.items():
+            writer.write(key, matrix)
+
+    assert read_all(f"scp:{tmp_path}/a.scp").keys() == MATRICES.keys()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+def test_names_that_are_no_utf8(tmp_path: Path) -> None:
+    """Files have the names that the system gives them, whatever their encoding."""
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    with pytest.raises(TableError, match="No such file or directory"):
+        MatrixWriter(f"ark:{folder}/a.ark")
+    Path(folder).mkdir()
+
+    with VectorWriter(f"ark:{folder}/v.ark") as writer:
+        writer.write("speaker", np.arange(3.0))
+
+    np.testing.assert_array_equal(VectorLookup(f"ark:{folder}/v.ark").get("speaker"), range(3))
+
+
+def test_output_command_that_reads_nothing() -> None:
+    """A command that fails is named, also where that is noticed while something is written."""
+    matrix = np.zeros((100, 1000))
+
+    def write() -> None:
+        with MatrixWriter("ark:| exit 3") as writer:
+            while True:
+                writer.write("utterance", matrix)
+
+    with pytest.raises(TableError, match="the command 'exit 3' failed"):
+        write()
 
 
 def test_output_command_that_fails() -> None:

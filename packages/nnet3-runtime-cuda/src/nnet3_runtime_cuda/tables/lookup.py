@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import Any, Self
 
 import kaldi_native_io as kaldi
@@ -11,7 +12,7 @@ from kaldi_native_io import table_types
 
 from ..arrays import FloatArray
 from ..errors import TableError
-from .native import LOG, CheckedReader, reason_of
+from .native import FAILURES, LOG, CheckedReader, reason_of
 from .script import ScriptEntry, read_script
 from .sources import output_of
 from .specifier import Specifier
@@ -39,7 +40,7 @@ class _Lookup:
     script_method: str
 
     def __init__(self, rspecifier: str) -> None:
-        self._specifier = Specifier.parse(rspecifier)
+        self._specifier = Specifier.to_read(rspecifier)
         self._script: dict[str, ScriptEntry] | None = None
         self._reader: Any = None
         self._damage = ""
@@ -55,8 +56,8 @@ class _Lookup:
             text = self._specifier.with_target(f"/dev/fd/{stream.fileno()}")
         with LOG.capture():
             try:
-                self._reader = self.reader_class(text)
-            except RuntimeError as error:
+                self._reader = self.reader_class(os.fsencode(text))
+            except FAILURES as error:
                 raise self._error(reason_of(error, LOG.text)) from error
 
     def _error(self, reason: str) -> TableError:
@@ -74,7 +75,7 @@ class _Lookup:
             try:
                 if key in self._reader:
                     return np.array(self._reader[key])
-            except RuntimeError as error:
+            except FAILURES as error:
                 raise self._error(f"key '{key}': {reason_of(error, LOG.text)}") from error
         if _FAILED in LOG.text:
             self._damage = reason_of(RuntimeError(_FAILED), LOG.text)

@@ -67,16 +67,27 @@ def _standard_error_to(file: int) -> Iterator[None]:
 
 LOG = Log()
 
+FAILURES = (RuntimeError, UnicodeDecodeError)
+"""What the library raises when something fails: its message may hold a name that is not UTF-8."""
+
+
+def message_of(error: BaseException) -> str:
+    """What the library says of a failure."""
+    if isinstance(error, UnicodeDecodeError):
+        return error.object.decode(errors="replace")
+    return str(error).strip() or type(error).__name__
+
 
 def reason_of(error: BaseException, log: str) -> str:
     """What went wrong first, in the library's own words, without its places in source and file."""
-    lines = [line.strip() for line in f"{log}\n{error}".splitlines()]
+    message = message_of(error)
+    lines = [line.strip() for line in f"{log}\n{message}".splitlines()]
     for mark in ("[E] ", "[W] "):
         for line in lines:
             if line.startswith(mark):
                 words = re.sub(r"[ :]*(File position at start .*)?$", "", line[len(mark) :])
                 return words.replace(".  : ", ": ")
-    return str(error).strip() or type(error).__name__
+    return message
 
 
 class Checked:

@@ -31,7 +31,7 @@ def read_matrices(rspecifier: str) -> Entries:
             matrix that cannot be read otherwise raises from its function instead.) With the option
             `p`, what cannot be read is left out.
     """
-    specifier = Specifier.parse(rspecifier)
+    specifier = Specifier.to_read(rspecifier)
     entries = _script(specifier) if specifier.is_script else _archive(specifier)
     return _readable(entries) if specifier.is_permissive else entries
 
@@ -65,7 +65,7 @@ def read_tokens(rspecifier: str) -> Mapping[str, str]:
         TableError: it cannot be read, or a line has not two words.
     """
     tokens: dict[str, str] = {}
-    for place, line in lines(Specifier.parse(rspecifier)):
+    for place, line in lines(Specifier.to_read(rspecifier)):
         words = line.split()
         if len(words) != 2:
             raise TableError(f"{place}: expected two words, found {len(words)}")

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..arrays import FloatArray
 from ..errors import TableError
-from .native import LOG, reason_of
+from .native import FAILURES, LOG, reason_of
 from .sources import lines
 from .specifier import Specifier
 
@@ -75,7 +75,7 @@ class ScriptEntry:
         with LOG.capture():
             try:
                 return np.array(kind.read(file).numpy(), dtype=np.float32)
-            except RuntimeError as error:
+            except FAILURES as error:
                 path = re.sub(r":\d+$", "", file)
                 what = (
                     "there is no such file"

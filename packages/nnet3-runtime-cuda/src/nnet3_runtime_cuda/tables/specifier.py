@@ -10,6 +10,9 @@ import attrs
 
 from ..errors import TableError
 
+_READ_OPTIONS = frozenset({"b", "bg", "cs", "ncs", "no", "np", "ns", "o", "p", "s", "t"})
+_WRITE_OPTIONS = frozenset({"b", "f", "nf", "p", "t"})
+
 
 @attrs.frozen
 class Specifier:
@@ -28,23 +31,61 @@ class Specifier:
     target: str
 
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """Reads `ark,t:file`, `scp:file`, `ark:command |` and the like.
+    def to_read(cls, text: str) -> Self:
+        """Parses `ark:file`, `scp,p:file`, `ark:command |` and the like.
 
         Raises:
-            TableError: there is no "ark" or "scp" before a colon.
+            TableError: there is no "ark" or "scp" before a colon, or an unknown option.
         """
+        return cls._parse(text, _READ_OPTIONS)
+
+    @classmethod
+    def to_write(cls, text: str) -> Self:
+        """Parses `ark,t:file`, `ark,scp:archive,script`, `ark:| command` and the like.
+
+        Raises:
+            TableError: there is no "ark" or "scp" before a colon, or an unknown option; or it
+                does not name a file for the archive and then one for the script, if it is both.
+        """
+        specifier = cls._parse(text, _WRITE_OPTIONS)
+        if not specifier.writes_both:
+            return specifier
+        archive, _, script = specifier.target.partition(",")
+        # A script file refers to places in an archive, so that is a file.
+        is_file = archive not in ("", "-") and not specifier.is_command
+        if not (is_file and script and text.index("ark") < text.index("scp")):
+            raise TableError(f"'{text}' is no table to write; expected 'ark,scp:ARCHIVE,SCRIPT'")
+        return specifier
+
+    @classmethod
+    def _parse(cls, text: str, known: frozenset[str]) -> Self:
         words, colon, target = text.partition(":")
         parts = words.strip().split(",")
         kinds = frozenset(parts) & {"ark", "scp"}
         if not colon or not kinds or not target.strip():
             raise TableError(f"'{text}' is no table; expected 'ark:FILE', 'scp:FILE' or the like")
-        return cls(text, kinds, frozenset(parts) - kinds, target.strip())
+        options = frozenset(parts) - kinds
+        for option in sorted(options - known):
+            raise TableError(
+                f"'{text}' has the option '{option}'; expected one of {', '.join(sorted(known))}"
+            )
+        return cls(text, kinds, options, target.strip())
 
     @property
     def is_script(self) -> bool:
         """Whether it names a script file only."""
         return self.kinds == {"scp"}
+
+    @property
+    def writes_both(self) -> bool:
+        """Whether it names an archive and a script file that refers to it."""
+        return len(self.kinds) > 1
+
+    @property
+    def files(self) -> list[str]:
+        """The names of files; none of standard input or output, or of a command."""
+        names = self.target.split(",", 1) if self.writes_both else [self.target]
+        return [] if self.is_command else [name for name in names if name != "-"]
 
     @property
     def is_permissive(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
 from typing import Any, Self
@@ -12,7 +13,7 @@ import numpy as np
 
 from ..arrays import FloatArray
 from ..errors import TableError
-from .native import LOG, Checked, reason_of
+from .native import FAILURES, LOG, Checked, message_of, reason_of
 from .specifier import Specifier
 
 
@@ -34,16 +35,17 @@ class TableWriter:
     writer_class: Any
 
     def __init__(self, wspecifier: str) -> None:
-        self._specifier = Specifier.parse(wspecifier)
+        self._specifier = Specifier.to_write(wspecifier)
         self.is_prompt = "f" in self._specifier.options
         if self._specifier.target == "-" and sys.stdout is None:
             raise TableError("cannot write '-': standard output is closed")
         with LOG.capture(enabled=not self._specifier.is_command):
             try:
-                self._writer = self.writer_class(wspecifier)
-            except RuntimeError as error:
+                self._writer = self.writer_class(os.fsencode(wspecifier))
+            except FAILURES as error:
                 log = LOG.text
-                found = re.search(r"errno \(in case it's relevant\) is: (.+)", f"{error}\n{log}")
+                text = f"{message_of(error)}\n{log}"
+                found = re.search(r"errno \(in case it's relevant\) is: (.+)", text)
                 reason = found[1].strip() if found else reason_of(error, log)
                 raise TableError(f"cannot write '{self._specifier.target}': {reason}") from error
 
@@ -59,11 +61,12 @@ class TableWriter:
         Raises:
             TableError: it cannot be written.
         """
-        with LOG.capture():
-            try:
+        try:
+            with LOG.capture():
                 self._writer.write(key, np.ascontiguousarray(array, dtype=np.float32))
-            except RuntimeError as error:
-                raise self._incomplete() from error
+        except FAILURES as error:
+            self.close()  # which knows whether a command has failed
+            raise self._incomplete() from error
 
     def close(self) -> None:
         """Finishes the table.
@@ -73,9 +76,9 @@ class TableWriter:
         """
         with LOG.capture():
             complete = self._writer.finish()
-        failed = re.search(r"Pipe (.*) had nonzero return status", LOG.text)
-        if failed:
-            raise TableError(f"the command '{failed[1].strip()}' failed")
+        if re.search(r"Pipe .* had nonzero return status", LOG.text):
+            command = self._specifier.target.removeprefix("|").strip()
+            raise TableError(f"the command '{command}' failed")
         if not complete:
             raise self._incomplete()
 
