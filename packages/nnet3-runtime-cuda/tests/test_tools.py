@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from nnet3_descriptors import parse_config, write_nnet
 from nnet3_runtime_cuda import RunError, load
+from nnet3_runtime_cuda.errors import TableError
 from nnet3_runtime_cuda.tables.archive import read_archive
 from nnet3_runtime_cuda.tools import nnet3_compute, nnet3_xvector_compute
 
@@ -154,6 +155,22 @@ def test_failures_are_counted(folder: Path) -> None:
     assert list(matrices(folder / "output.ark")) == [
         k for k in features() if k not in ("u02", "u05")
     ]
+
+
+@pytest.mark.parametrize("table", ["ark:feats.ark", "ark,scp:new.ark,link.ark", "ark:final.raw"])
+def test_what_is_read_is_not_overwritten(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    """An output that is also the model or the features is refused; both stay as they are."""
+    monkeypatch.chdir(folder)
+    Path("link.ark").symlink_to("feats.ark")
+    before = [Path(name).read_bytes() for name in ("final.raw", "feats.ark")]
+
+    done = invoke(nnet3_compute.command, "final.raw", "ark:feats.ark", table)
+
+    assert isinstance(done.exception, TableError)
+    assert "it is read at the same time" in str(done.exception)
+    assert [Path(name).read_bytes() for name in ("final.raw", "feats.ark")] == before
 
 
 @pytest.mark.parametrize(

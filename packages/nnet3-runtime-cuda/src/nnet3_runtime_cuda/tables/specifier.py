@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
+from collections.abc import Iterable
 from typing import Self
 
 import attrs
@@ -100,6 +102,13 @@ class Specifier:
     def with_target(self, path: str) -> str:
         """The text with another target."""
         return f"{self.text.partition(':')[0]}:{path}"
+
+    def check_overwrites_none(self, paths: Iterable[str]) -> None:
+        """Raises a TableError if a file that it names is one of some that are read."""
+        for name, path in itertools.product(self.files, paths):
+            # What is no file of its own, such as a terminal, can be read and written to.
+            if os.path.isfile(name) and os.path.isfile(path) and os.path.samefile(name, path):
+                raise TableError(f"cannot write '{name}': it is read at the same time")
 
     def check_exists(self) -> None:
         """Raises a TableError if it names a file that does not exist, or closed standard input."""

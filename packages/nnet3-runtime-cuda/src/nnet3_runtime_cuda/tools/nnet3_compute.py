@@ -147,7 +147,8 @@ def command(
             ivector, online = source.of(utterance)
             return model.compute_work(frames, ivector, online, chunk_options, score_options)
 
-        return run.write(model, MatrixWriter, prepare)
+        tables = filter(None, (ivectors, utt2spk, online_ivectors))
+        return run.write(model, MatrixWriter, prepare, tables=tables)
 
 
 def main() -> None:

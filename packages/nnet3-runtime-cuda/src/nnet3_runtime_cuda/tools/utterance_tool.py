@@ -7,7 +7,7 @@ rest (arguments, devices, threads, progress, exit status) is here.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -20,6 +20,7 @@ from ..device import machine_for
 from ..errors import DeviceError
 from ..model import Model, load
 from ..tables import TableWriter
+from ..tables.specifier import Specifier
 from ..work import Work
 from .progress import Progress
 from .utterances import compute_all
@@ -124,17 +125,33 @@ class UtteranceRun:
                 return False
         return self.use_gpu != "no"
 
-    def write(self, model: Model, writer: Callable[[str], TableWriter], prepare: Prepare) -> int:
+    def write(
+        self,
+        model: Model,
+        writer: Callable[[str], TableWriter],
+        prepare: Prepare,
+        *,
+        tables: Iterable[str] = (),
+    ) -> int:
         """Computes all utterances and writes the results.
 
         Args:
             model: The model, for the report of the time spent compiling.
             writer: Opens a table to write.
             prepare: What is to be computed for an utterance.
+            tables: What else is read meanwhile.
 
         Returns:
             The exit status.
+
+        Raises:
+            TableError: the features cannot be opened, or the output cannot be written or is one of
+                the files that are read.
         """
+        read = [
+            name for table in (self.features, *tables) for name in Specifier.to_read(table).files
+        ]
+        Specifier.to_write(self.output).check_overwrites_none([self.model_in, *read])
         with self.progress.reporting(model):
             compute_all(
                 self.features,
