@@ -157,16 +157,18 @@ def test_failures_are_counted(folder: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("features", ["ark:feats.ark", "scp:feats.scp"])
 @pytest.mark.parametrize("table", ["ark:feats.ark", "ark,scp:new.ark,link.ark", "ark:final.raw"])
 def test_what_is_read_is_not_overwritten(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, table: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, features: str, table: str
 ) -> None:
     """An output that is also the model or the features is refused; both stay as they are."""
     monkeypatch.chdir(folder)
     Path("link.ark").symlink_to("feats.ark")
+    Path("feats.scp").write_text("u00 feats.ark:4[0:2]\n")
     before = [Path(name).read_bytes() for name in ("final.raw", "feats.ark")]
 
-    done = invoke(nnet3_compute.command, "final.raw", "ark:feats.ark", table)
+    done = invoke(nnet3_compute.command, "final.raw", features, table)
 
     assert isinstance(done.exception, TableError)
     assert "it is read at the same time" in str(done.exception)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -35,6 +36,11 @@ class ScriptEntry:
     key: str
     location: str
     place: str
+
+    @property
+    def file(self) -> str:
+        """The name of the file, without offset and range."""
+        return re.sub(r"(:\d+)?(\[[^\[]*\])?$", "", self.location)
 
     def matrix(self) -> FloatArray:
         """Reads the value as a matrix.
@@ -76,10 +82,9 @@ class ScriptEntry:
             try:
                 return np.array(kind.read(file).numpy(), dtype=np.float32)
             except FAILURES as error:
-                path = re.sub(r":\d+$", "", file)
                 what = (
                     "there is no such file"
-                    if not os.path.exists(path)
+                    if not os.path.exists(self.file)
                     else reason_of(error, LOG.text)
                 )
                 raise TableError(f"{self.place}: '{self.key}' at {file}: {what}") from error
@@ -104,6 +109,20 @@ class ScriptEntry:
             f"{self.place}: '{self.key}': expected a range like [0:9] or [0:9,0:12] within "
             f"{shape}, found [{ranges}]"
         )
+
+
+def files_of(rspecifier: str) -> list[str]:
+    """The files that a table is read from, as far as its name or a script file says.
+
+    Raises:
+        TableError: it is no name of a table.
+    """
+    specifier = Specifier.to_read(rspecifier)
+    files = specifier.files
+    if specifier.is_script and files and os.path.isfile(files[0]):
+        with contextlib.suppress(TableError):  # is said when the table is read
+            files += sorted({entry.file for entry in read_script(specifier)})
+    return files
 
 
 def read_script(specifier: Specifier) -> Iterator[ScriptEntry]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 from collections.abc import Iterable
@@ -105,10 +104,14 @@ class Specifier:
 
     def check_overwrites_none(self, paths: Iterable[str]) -> None:
         """Raises a TableError if a file that it names is one of some that are read."""
-        for name, path in itertools.product(self.files, paths):
-            # What is no file of its own, such as a terminal, can be read and written to.
-            if os.path.isfile(name) and os.path.isfile(path) and os.path.samefile(name, path):
-                raise TableError(f"cannot write '{name}': it is read at the same time")
+        # What is no file of its own, such as a terminal, can be read and written to.
+        there = [name for name in self.files if os.path.isfile(name)]
+        if not there:
+            return
+        for path in filter(os.path.isfile, paths):
+            for name in there:
+                if os.path.samefile(name, path):
+                    raise TableError(f"cannot write '{name}': it is read at the same time")
 
     def check_exists(self) -> None:
         """Raises a TableError if it names a file that does not exist, or closed standard input."""

@@ -7,6 +7,7 @@ rest (arguments, devices, threads, progress, exit status) is here.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from ..device import machine_for
 from ..errors import DeviceError
 from ..model import Model, load
 from ..tables import TableWriter
+from ..tables.script import files_of
 from ..tables.specifier import Specifier
 from ..work import Work
 from .progress import Progress
@@ -148,10 +150,10 @@ class UtteranceRun:
             TableError: the features cannot be opened, or the output cannot be written or is one of
                 the files that are read.
         """
-        read = [
-            name for table in (self.features, *tables) for name in Specifier.to_read(table).files
-        ]
-        Specifier.to_write(self.output).check_overwrites_none([self.model_in, *read])
+        read = itertools.chain.from_iterable(map(files_of, (self.features, *tables)))
+        Specifier.to_write(self.output).check_overwrites_none(
+            itertools.chain([self.model_in], read)
+        )
         with self.progress.reporting(model):
             compute_all(
                 self.features,
