@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_runtime_cuda import blas, panels
+from nnet3_runtime_cuda import RunError, blas, panels
 from nnet3_runtime_cuda.blas import Library, bound_gemm, gemm
 from nnet3_runtime_cuda.tape import Tape
 
@@ -133,7 +133,7 @@ def test_another_library_cannot_be_chosen(monkeypatch: pytest.MonkeyPatch) -> No
     forget_choices()
 
     message = "NNET3_BLAS: expected 'openblas', 'mkl' or 'numpy', found 'atlas'"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(RunError, match=message):
         blas.library_name()
     forget_choices()
 

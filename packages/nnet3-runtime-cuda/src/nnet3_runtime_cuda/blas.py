@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import panels
+from .errors import RunError
 from .timing import fastest
 
 Array = npt.NDArray[Any]
@@ -77,7 +78,7 @@ def library() -> Library | None:
     wanted = os.environ.get(CHOICE)
     if wanted:
         if wanted not in (OPENBLAS, MKL, NUMPY):
-            raise ValueError(
+            raise RunError(
                 f"{CHOICE}: expected '{OPENBLAS}', '{MKL}' or '{NUMPY}', found '{wanted}'"
             )
         return found.get(wanted)
@@ -107,7 +108,7 @@ def library_name() -> str:
     """The library that products are computed by: "openblas", "mkl" or "numpy".
 
     Raises:
-        ValueError: the environment variable NNET3_BLAS names another one.
+        RunError: the environment variable NNET3_BLAS names another one.
     """
     found = library()
     return NUMPY if found is None else found.name
