@@ -2,11 +2,11 @@
 
     python benchmarks/sharing.py
 
-First eight sequences of the benchmark networks: on one thread, in one computation with two threads,
-and side by side. Then the time to hand a call over to a thread that waits and to be told that it
-ran, by kind of hand-over; then a chain of four operations over a matrix by row blocks, alone and
-shared, by size of blocks. Least times of many, by the clock: the second thread needs a processor of
-its own.
+First one sequence of the benchmark networks and eight, and a training step of eight: in one
+computation with two threads, and side by side, relative to the processor time of one thread. Then
+the time to hand a call over to a thread that waits and to be told that it ran, by kind of
+hand-over; then a chain of four operations over a matrix by row blocks, alone and shared, by size of
+blocks. Least times of many, by the clock: the second thread needs a processor of its own.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from functools import partial
 
 import numpy as np
 from networks import BENCHMARKS
+from nnet3_compiler import NnetComputation
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, ParallelComputer
 from nnet3_runtime_cuda.blas_threads import LIMIT
@@ -28,7 +29,7 @@ from nnet3_runtime_cuda.running import running
 from nnet3_runtime_cuda.scratch import Scratch
 from nnet3_runtime_cuda.tape import Tape
 from nnet3_runtime_cuda.workers import Workers
-from workload import Workload, flat
+from workload import FIRST_STEPS, Workload, flat
 
 ROWS, COLUMNS = 1600, 1536
 Call = Callable[[], object]
@@ -109,24 +110,58 @@ def chain(rows: int, workers: Workers | None) -> float:
 
 
 def print_sequences(name: str) -> None:
-    """Prints what eight sequences take on two threads, relative to one."""
-    work, half = Workload.make(name, "infer", 8), Workload.make(name, "infer", 4)
-    compiler, inputs = CachingCompiler(work.nnet), flat(work.inputs)
-    nnet = DeviceNnet(work.nnet, threads=2)
-    computation = compiler.compile(work.request)
-    shared = NnetComputer(nnet, computation)
-    parallel = ParallelComputer(nnet, compiler.compile, work.request)
-    with LIMIT.at_most(1):
+    """Prints what one and eight sequences take on two threads, relative to one."""
+    for sequences in (1, 8):
+        work = Workload.make(name, "infer", sequences)
+        compiler, inputs = CachingCompiler(work.nnet), flat(work.inputs)
+        nnet = DeviceNnet(work.nnet, threads=2)
+        computation = compiler.compile(work.request)
         alone = NnetComputer(nnet, computation, threads=1)
-        group = partial(parallel.computers[0].forward, flat(half.inputs))
-        clock = time.thread_time
-        part = least(group, 10, clock) / least(partial(alone.forward, inputs), 10, clock)
-        one = least(partial(alone.forward, inputs), 20)
-    two, side_by_side = (least(partial(c.forward, inputs), 20) for c in (shared, parallel))
-    print(
-        f"{name}: one computation {two / one:.2f}, side by side {side_by_side / one:.2f} of the "
-        f"time of one thread; processor time of a half {part:.2f} of that of all"
+        shared = NnetComputer(nnet, computation)
+        parallel = ParallelComputer(nnet, compiler.compile, work.request)
+        runs = (
+            least_alone(partial(alone.forward, inputs)),
+            *(least(partial(c.forward, inputs), 20) for c in (shared, parallel)),
+        )
+        print_ratios(f"{name}, infer {sequences}", *runs)
+    work = Workload.make(name, "train", 8)
+    computation = CachingCompiler(work.nnet).compile(work.request)
+    runs = (
+        least(training_step(work, computation, threads=1), 8, time.thread_time),
+        least(training_step(work, computation, threads=2), 8),
     )
+    print_ratios(f"{name}, train 8", *runs)
+
+
+def least_alone(call: Call) -> float:
+    """Microseconds on one thread, also of the BLAS library."""
+    with LIMIT.at_most(1):
+        return least(call, 20, time.thread_time)
+
+
+def training_step(work: Workload, computation: NnetComputation, *, threads: int) -> Call:
+    """A step, after those of which each updates the estimates of the natural gradient."""
+    nnet = DeviceNnet(work.nnet, trainable=True, natural_gradient=True, threads=threads)
+    computer = NnetComputer(nnet, computation)
+    inputs, derivatives = flat(work.inputs), flat(work.derivatives)
+
+    def run() -> None:
+        with LIMIT.at_most(threads):
+            computer.forward(inputs)
+            computer.backward(derivatives)
+            nnet.take_step()
+
+    for _ in range(FIRST_STEPS):
+        run()
+    return run
+
+
+def print_ratios(name: str, alone: float, shared: float, side_by_side: float | None = None) -> None:
+    """Prints what two threads take, relative to one."""
+    line = f"{name}: one computation {shared / alone:.2f}"
+    if side_by_side is not None:
+        line += f", side by side {side_by_side / alone:.2f}"
+    print(f"{line} of the time of one thread", flush=True)
 
 
 def main() -> None:

@@ -39,7 +39,7 @@ LARGEST = 8192
 @pytest.fixture(params=[1, 2])
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """A number of threads, which share even the small operations of these tests."""
-    monkeypatch.setattr(recorder, "SHARED_BLOCK_ELEMENTS", 1 << 12)
+    monkeypatch.setattr(recorder, "FEWEST_SHARED", 1 << 4)
     return int(request.param)
 
 

@@ -13,31 +13,31 @@ def random(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def spliced(h: np.ndarray, *, thin_columns: int = 0) -> tuple[RowMatrix, np.ndarray]:
-    """A time splice, prepared for products with h, and the same as one matrix."""
-    splice = TimeSplice(random(ROWS + 3, WIDTH), OFFSETS, ROWS)
-    wide = np.zeros((ROWS + 3, HEIGHT, len(OFFSETS)), np.float32)
-    for k, first in enumerate(OFFSETS):
-        wide[first : first + ROWS, :, k] = h
+def time_splice() -> TimeSplice:
+    """Three rows of a matrix side by side."""
+    return TimeSplice(random(ROWS + 3, WIDTH), OFFSETS, ROWS)
+
+
+def spliced(*, thin_columns: int = 0) -> tuple[RowMatrix, np.ndarray]:
+    """A time splice, and the same as one matrix."""
+    splice = time_splice()
     memory = np.full((ROWS + 3, HEIGHT * len(OFFSETS)), np.nan, np.float32)
-    known = h, wide.reshape(ROWS + 3, -1)
-    rows = SplicedRows(splice, memory, spread=known, thin_columns=thin_columns)
-    return rows, np.hstack(splice.parts)
+    return SplicedRows(splice, memory, thin_columns=thin_columns), np.hstack(splice.parts)
 
 
-def thin_splice(h: np.ndarray) -> tuple[RowMatrix, np.ndarray]:
+def thin_splice() -> tuple[RowMatrix, np.ndarray]:
     """The same, with small products."""
-    return spliced(h, thin_columns=HEIGHT)
+    return spliced(thin_columns=HEIGHT)
 
 
-def thin(h: np.ndarray) -> tuple[RowMatrix, np.ndarray]:
+def thin() -> tuple[RowMatrix, np.ndarray]:
     """A matrix in one piece and a column of ones, with small products."""
     matrix, ones = random(ROWS, 11), np.ones(ROWS, np.float32)
     rows = ColumnBlocks([matrix], last=ones, thin_columns=HEIGHT)
     return rows, np.hstack([matrix, ones[:, None]])
 
 
-def blocks(h: np.ndarray) -> tuple[RowMatrix, np.ndarray]:
+def blocks() -> tuple[RowMatrix, np.ndarray]:
     """Blocks of columns and a column of ones, and the same as one matrix."""
     parts = [random(ROWS, 3), random(ROWS, 2, seed=1)]
     return ColumnBlocks(parts, last=np.ones(ROWS, np.float32)), np.hstack(
@@ -52,11 +52,10 @@ def short_rows_are_thin(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("make", [spliced, thin_splice, blocks, thin])
-@pytest.mark.parametrize("is_known", [False, True])
-def test_products(make, is_known: bool) -> None:
+def test_products(make) -> None:
     """Products and norms are those of the matrix in one piece."""
     h = random(ROWS, HEIGHT, seed=2)
-    rows, matrix = make(h if is_known else random(ROWS, HEIGHT, seed=3))
+    rows, matrix = make()
     w, out = random(HEIGHT, rows.dim, seed=4), random(HEIGHT, rows.dim, seed=5)
     expected = 2.0 * h.T @ matrix + 0.5 * out
     projected = np.empty((ROWS, HEIGHT), np.float32)
@@ -70,3 +69,43 @@ def test_products(make, is_known: bool) -> None:
     assert square_sum == pytest.approx(float((matrix**2).sum()), rel=1e-5)
     difference = rows.sum_of_squared_differences(h, w)
     assert difference == pytest.approx(float(((matrix - h @ w) ** 2).sum()), rel=1e-4)
+
+
+@pytest.mark.parametrize("make", [blocks, thin])
+def test_rows_of_blocks(make) -> None:
+    """Some rows of a matrix are a matrix; less a product, it is what it is less a product."""
+    h, part = random(ROWS, HEIGHT, seed=2), slice(5, 12)
+    rows, matrix = make()
+    w = random(HEIGHT, rows.dim, seed=4)
+    columns = rows.dim - 1
+    difference = ColumnBlocks([np.empty((7, columns), np.float32)], last=np.empty(7, np.float32))
+
+    rows.rows(part).subtract(h[part], w, difference)
+    actual = np.empty((HEIGHT, rows.dim), np.float32)
+    difference.transposed_times(h[part], actual)
+
+    expected = h[part].T @ (matrix - h @ w)[part]
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_of_a_splice() -> None:
+    """Some rows of a splice are a splice."""
+    whole = time_splice()
+    np.testing.assert_array_equal(
+        np.hstack(whole.rows(slice(5, 12)).parts), np.hstack(whole.parts)[5:12]
+    )
+
+
+@pytest.mark.parametrize("part", [slice(0, HEIGHT), slice(1, 3)])
+def test_products_with_what_is_spread(part: slice) -> None:
+    """The product with some columns of a matrix that is spread over the rows of the splice."""
+    splice, h = time_splice(), random(ROWS, HEIGHT, seed=2)
+    wide = np.zeros((ROWS + 3, HEIGHT * len(OFFSETS)), np.float32)
+    for view in splice.products(wide):
+        view[:] = h
+    out = random(HEIGHT, 3 * WIDTH, seed=5)[part]
+    expected = 2.0 * h[:, part].T @ np.hstack(splice.parts) + 0.5 * out
+
+    splice.transposed_times(wide, part, out, alpha=2.0, beta=0.5)
+
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)

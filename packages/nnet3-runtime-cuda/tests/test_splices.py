@@ -283,7 +283,7 @@ def results(nnet: Nnet, request: ComputationRequest, *, natural: bool) -> list[n
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets small products be computed by tiles."""
-    for name in ("FEWEST_COLUMNS", "FEWEST_ROWS", "MANY_ROWS", "MOST_ROWS"):
+    for name in ("FEWEST_COLUMNS", "FEWEST_ROWS", "MANY_ROWS"):
         monkeypatch.setattr(tiled_product, name, 1)
 
 

@@ -91,7 +91,6 @@ def always_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (
         ("FEWEST_ROWS", 1),
         ("MANY_ROWS", 1),
-        ("MOST_ROWS", 1),
         ("FEWEST_COLUMNS", 1),
         ("PART_COLUMNS", 3),
         ("CHANGING_PART_COLUMNS", 3),
@@ -203,21 +202,6 @@ def test_no_tiles_where_they_do_not_pay(offsets: tuple[int, ...], rows: int) -> 
     linear = np.ones((2, 2 * len(offsets)), np.float32)
 
     assert TiledProduct.around(Tape(), store, linear, offsets, rows) is None
-
-
-def test_few_rows_on_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With few rows there are tiles on one thread only."""
-    monkeypatch.undo()
-    device = DeviceNnet(single("type=TdnnComponent input-dim=2 output-dim=2 time-offsets=0", dim=2))
-    linear = np.ones((64, 128), np.float32)
-
-    def has_tiles(tape: Tape, rows: int) -> bool:
-        return TiledProduct.around(tape, device.kernel(0).store, linear, (0, 1), rows) is not None
-
-    alone, shared = Tape(), Tape(workers=Workers(2))
-    assert has_tiles(alone, 150)
-    assert not has_tiles(shared, 150)
-    assert has_tiles(shared, 300)
 
 
 def test_training_forward_is_precise() -> None:

@@ -250,11 +250,13 @@ def trained(nnet: Nnet, threads: int) -> list[np.ndarray]:
     return [output, computer.device_nnet.direction, statistics]
 
 
-def test_results_do_not_depend_on_threads() -> None:
-    """A network gives the same numbers on one, two and three threads."""
+def test_results_on_several_threads() -> None:
+    """Two and three threads give what one gives but for rounding, and the same bits each time."""
     nnet = parse_config(CONFIG, rng=np.random.default_rng(0))
     expected = trained(nnet, 1)
 
     for threads in (2, 3):
-        for found, wanted in zip(trained(nnet, threads), expected, strict=True):
-            np.testing.assert_array_equal(found, wanted)
+        found = trained(nnet, threads)
+        for first, again, wanted in zip(found, trained(nnet, threads), expected, strict=True):
+            np.testing.assert_array_equal(again, first)
+            np.testing.assert_allclose(first, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())

@@ -79,33 +79,28 @@ class Bf16Tape(Tape):
         super().__init__(np, dtype, Scratch(np), workers)
         self._machine = machine
 
-    def matmul(
-        self, a: Array, b: Array, out: Array, *, add: bool = False, plus: Array | None = None
-    ) -> None:
-        """out = a b, or out += a b, or out = plus + a b.
-
-        Fixed parameters are known by being read-only.
-        """
-        plus = out if add else plus
+    def _product(self, a: Array, b: Array, out: Array, plus: Array | None) -> None:
+        """Records out = a b, or out = plus + a b; fixed parameters are known by being read-only."""
         if b.flags.writeable or len(a) < FEWEST_ROWS or not _has_float_rows(a):
-            super().matmul(a, b, out, plus=plus)
+            super()._product(a, b, out, plus)
             return
         rounded = self.scratch(*a.shape, dtype=np.uint16)
         call = bound_bf16_gemm(rounded, self._machine.rounded(b), out, beta=float(plus is not None))
         if call is None:
-            super().matmul(a, b, out, plus=plus)
+            super()._product(a, b, out, plus)
             return
         self._round(a, rounded)
         if plus is not None:
             self.copy(plus, out)
-        self.calls.append(call)
+        self.record(call, reads=(rounded, b), writes=(out,))
 
     def _round(self, a: Array, out: Array) -> None:
         """Records out = the bits of a in bfloat16; both (rows, columns), out uint16."""
         for values, upper in self.row_blocks(a, out):
             part = self.scratch(*values.shape, dtype=np.uint32)
-            self.calls.append(partial(np.add, values.view(np.uint32), _HALF, part))
-            self.calls.append(partial(np.copyto, upper, part.view(np.uint16)[:, 1::2]))
+            bits, rounded = values.view(np.uint32), part.view(np.uint16)[:, 1::2]
+            self.record(partial(np.add, bits, _HALF, part), reads=(bits,), writes=(part,))
+            self.record(partial(np.copyto, upper, rounded), reads=(rounded,), writes=(upper,))
 
 
 def _has_float_rows(a: Array) -> bool:

@@ -29,7 +29,7 @@ from .machine import Machine
 from .tape import Array, Tape
 
 STEP_BLOCK = 1 << 18
-"""So many parameters are changed at a time: see `recorder.SHARED_BLOCK_ELEMENTS`."""
+"""So many parameters are changed at a time: see `recorder.BLOCK_ELEMENTS`."""
 
 MOST_THREADS = 4
 """Element-wise work runs on no more threads unless asked to: they wait for the interpreter."""
@@ -44,7 +44,7 @@ def machine_for(
         device: "cpu", "cuda" (the first one), "cuda:<number>", or a platform that is open.
         precision: How the factors of matrix products are rounded: "fp32" (not at all), "tf32" (on
             a CUDA device) or "bf16".
-        threads: How many threads element-wise work runs on, on the processor; None for as many as
+        threads: How many threads share the work of a program, on the processor; None for as many as
             the BLAS library uses, but at most 4.
 
     Raises:
@@ -107,8 +107,8 @@ class DeviceNnet:
             natural_gradient: Whether backward passes compute the natural gradient.
             seed: Of masks, and of the choice of minibatches whose statistics are recorded.
             dtype: Of parameters and values.
-            threads: How many threads element-wise work runs on, on the processor; None for as many
-                as the BLAS library uses when the network is put there, but at most 4.
+            threads: How many threads share the work, on the processor; None for as many as the
+                BLAS library uses when the network is put there, but at most 4.
 
         Raises:
             DeviceError: there is no such device or precision, or what drives the device is missing.

@@ -29,7 +29,7 @@ class Machine:
     is_device: ClassVar[bool] = False
 
     def __init__(self, threads: int = 1) -> None:
-        """Runs element-wise work on so many threads."""
+        """Runs programs on so many threads."""
         self.workers = Workers(threads) if threads > 1 else None
 
     def tape(self, dtype: npt.DTypeLike = np.float32, *, is_alone: bool = False) -> Tape:

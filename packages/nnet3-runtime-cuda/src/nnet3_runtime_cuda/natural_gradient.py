@@ -65,10 +65,15 @@ class OnlineNaturalGradient:
     """Multiplies rows of matrices by the inverse of a Fisher matrix estimated from them.
 
     One object serves one side of one parameter matrix, over the minibatches of a training run.
+
+    Attributes:
+        options: How the Fisher matrix is estimated.
+        token: An array that stands for the estimate where it is said what calls read and write.
     """
 
     def __init__(self, options: NaturalGradientOptions) -> None:
         self.options = options
+        self.token = np.zeros(1)
         self._minibatches = 0
         self._w: Array | None = None  # (rank, dim)
         self._transposed: Array | None = None  # W^T, contiguous, once it was asked for
@@ -94,24 +99,46 @@ class OnlineNaturalGradient:
             w, (rank(dim), dim), not to be changed; and the scale, by which the Frobenius norm of
             the preconditioned rows is that of x.
         """
-        if x.dim == 1:
-            return np.zeros((0, 1), dtype=h.dtype), 1.0
+        self.begin(x, h)
+        return self.move(x, h, x.project(self.transposed, h) if h.shape[1] else 0.0)
+
+    def begin(self, x: RowMatrix, h: Array) -> None:
+        """Makes the first estimate, if there is none; see `factor`. h is overwritten."""
         if self._w is None:
             self._initialize(x, h)
+
+    @property
+    def transposed(self) -> Array:
+        """w^T, (dim, rank(dim)), contiguous, of the estimate that there is."""
+        if self._transposed is None:
+            assert self._w is not None
+            self._transposed = np.ascontiguousarray(self._w.T)
+        return self._transposed
+
+    def move(self, x: RowMatrix, h: Array, square_sum: float) -> tuple[Array, float]:
+        """The second half of `factor`, whose results it returns, and of which it does all but h.
+
+        Args:
+            x: See `factor`.
+            h: x `transposed`.
+            square_sum: tr(x x^T).
+        """
         w = self._w
         assert w is not None
+        if not len(w):
+            return w, 1.0
         if self._ww is None:
             self._ww = (w @ w.T).astype(np.float64)
         ww = self._ww
-        gram, before = self._step(x, h)
+        gram = self._advance(x, h, square_sum)
         self._minibatches += 1
-        if before <= 0.0:
+        if square_sum <= 0.0:
             return w, 1.0
         # |x - h w|^2 = |x|^2 - 2 |h|^2 + tr(h w w^T h^T)
-        after = before - 2.0 * float(np.trace(gram)) + float(np.vdot(gram, ww))
-        if after < SMALLEST_DIFFERENCE * before:
+        after = square_sum - 2.0 * float(np.trace(gram)) + float(np.vdot(gram, ww))
+        if after < SMALLEST_DIFFERENCE * square_sum:
             after = x.sum_of_squared_differences(h, w)
-        return w, math.sqrt(before / after)
+        return w, math.sqrt(square_sum / after)
 
     def precondition(self, x: Array) -> float:
         """Replaces the rows of x by preconditioned ones, and updates the estimate when it is time.
@@ -130,12 +157,15 @@ class OnlineNaturalGradient:
     def _initialize(self, x: RowMatrix, h: Array) -> None:
         """Starts from a fixed estimate and lets it see the first minibatch a few times."""
         dim, rank = x.dim, self.rank(x.dim)
+        if not rank:
+            self._w = np.zeros((0, dim), dtype=h.dtype)
+            return
         scale = 1.0 / math.sqrt(2.0 + (dim + rank) * self.options.alpha / dim)
         self._w = (scale * _spread_rows(rank, dim)).astype(h.dtype)
         self._d = np.full(rank, SMALLEST)
         self._rho = SMALLEST
         for _ in range(1 if len(h) <= rank else 3):
-            self._step(x, h)
+            self._advance(x, h, x.project(self.transposed, h))
 
     def _is_updating(self) -> bool:
         since = self._minibatches - INITIAL_UPDATES
@@ -147,23 +177,20 @@ class OnlineNaturalGradient:
             return 1.0 / self.options.num_minibatches_history
         return min(0.9, 1.0 - math.exp(-rows / self.options.num_samples_history))
 
-    def _step(self, x: RowMatrix, h: Array) -> tuple[_Doubles, float]:
-        """Sets h = x w^T, and moves the estimate by one step if it is time to.
+    def _advance(self, x: RowMatrix, h: Array, square_sum: float) -> _Doubles:
+        """Moves the estimate by one step if it is time to; h = x w^T, tr(x x^T) is given.
 
         Returns:
-            h^T h and tr(x x^T).
+            h^T h.
         """
         w = self._w
         assert w is not None
-        if self._transposed is None:
-            self._transposed = np.ascontiguousarray(w.T)
-        square_sum = x.project(self._transposed, h)
         gram = (h.T @ h).astype(np.float64)
         if self._is_updating():
             j = np.empty_like(w)
             x.transposed_times(h, j)
             self._update(j, gram, len(h), square_sum)
-        return gram, square_sum
+        return gram
 
     def _update(self, j: Array, gram: _Doubles, rows: int, square_sum: float) -> None:
         """One step of the estimate, from J = H^T X, H^T H with H = X W^T, and tr(X X^T)."""

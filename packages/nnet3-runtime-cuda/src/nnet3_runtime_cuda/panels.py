@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from .recorder import PRODUCT_WORK, part_of
 from .timing import fastest
 
 if TYPE_CHECKING:
@@ -52,8 +53,7 @@ BYTES_AT_ONCE = 1 << 20
 find it in a cache, which few networks fit as a whole."""
 
 ROWS = range(2, 385)
-"""Products with so many rows gain by panels on one thread. On several they lose: NumPy computes
-stacks on one, and sharing them costs more than the BLAS library loses by copying."""
+"""Products with so many rows gain by panels."""
 
 TRIAL_ROWS = (8, 64)
 TRIAL_SHAPE = (512, 256)
@@ -134,11 +134,21 @@ class Panels:
             plus: (rows, columns), added.
         """
         plus = out if add else plus
+        work = out.size * x.shape[1] // PRODUCT_WORK
+        for rows in tape.shared(len(out), work):
+            target = out[rows]
+            added: Array | None = target
+            if plus is not out:
+                added = None if plus is None else part_of(plus, rows, -2, out.shape)
+            self._record_rows(tape, x[rows], target, added)
+
+    def _record_rows(self, tape: Tape, x: Array, out: Array, plus: Array | None) -> None:
+        """The same for the rows of a thread."""
         for first, parts in self.groups:
             count, _, width = parts[0][1].shape
             columns = slice(first, first + count * width)
             target = out[:, columns]
-            product = tape.scratch(*target.shape) if add else target
+            product = tape.scratch(*target.shape) if plus is out else target
             for terms, panels in parts:
                 into = tape.scratch(*target.shape) if terms.start else product
                 for stack in _stacks(x[:, terms], panels, into):

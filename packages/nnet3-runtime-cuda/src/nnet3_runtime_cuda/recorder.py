@@ -12,22 +12,30 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from .lanes import Lanes, Op, Round
 from .parts import even_parts
 from .running import running
 from .scratch import Array as Array
 from .scratch import Scratch
-from .workers import Job, Workers
+from .workers import Workers
 
 Call = Callable[[], object]
 Operand = Array | float
+Recorded = Call | Op | Round
 _T = TypeVar("_T")
+_O = TypeVar("_O", bound=Operand)
 
 BLOCK_ELEMENTS = 1 << 16
 """Chains of operations run over so many elements at a time, 256 KiB, to stay in the cache."""
 
-SHARED_BLOCK_ELEMENTS = 1 << 18
-"""The same where threads share a chain, as they hinder one another if calls are short; and where
-columns are summed up, so that sums are the same whatever the number of threads."""
+SUM_ELEMENTS = 1 << 18
+"""The same where columns are summed up: sums of more rows at a time have smaller errors."""
+
+PRODUCT_WORK = 32
+"""So many multiplications take as long as one element of other operations."""
+
+FEWEST_SHARED = 1 << 12
+"""Threads share what computes so many elements or more."""
 
 
 class Recorder:
@@ -58,13 +66,14 @@ class Recorder:
     ) -> None:
         self.xp = xp
         self.dtype: np.dtype[Any] = np.dtype(dtype)
-        self.calls: list[Call] = []
+        self.calls: list[Recorded] = []
         self.persistent_bytes = 0
         self._scratch = Scratch(xp) if scratch is None else scratch
         self._rows: dict[float, Array] = {}
         self._workers = workers
-        self._is_sharing = False
-        self._has_products = False
+        self._looked_at: tuple[Array, ...] = ()
+        self._is_sharing = workers is None
+        self._ready: tuple[int, tuple[Call, ...]] = 0, ()
 
     @property
     def threads(self) -> int:
@@ -81,16 +90,43 @@ class Recorder:
         """Whether nothing was recorded since the last `take`."""
         return not self.calls
 
+    def record(
+        self, call: Call, *, reads: Sequence[Operand] = (), writes: Sequence[Array] = ()
+    ) -> None:
+        """Records a call; a tape for a device refuses it.
+
+        Args:
+            call: Takes no arguments.
+            reads: The arrays that it reads; numbers among them do not count.
+            writes: The arrays that it writes, and may read.
+        """
+        if self._workers is None:
+            self.calls.append(call)
+            return
+        arrays = tuple(operand for operand in reads if isinstance(operand, np.ndarray))
+        if self._looked_at:
+            call, arrays = partial(_call_if, self._looked_at, call), (*self._looked_at, *arrays)
+        self.calls.append(Op(call, arrays, tuple(writes)))
+
     def take(self) -> tuple[Call, ...]:
         """What was recorded since the last `take`."""
-        taken, self.calls = tuple(self.calls), []
+        taken, self.calls = self._bound(), []
         return taken
 
     def run(self) -> None:
         """Runs what was recorded."""
+        if self._ready[0] != len(self.calls):
+            self._ready = len(self.calls), self._bound()
         with running():
-            for call in self.calls:
+            for call in self._ready[1]:
                 call()
+
+    def _bound(self) -> tuple[Call, ...]:
+        """What was recorded, ready to be called."""
+        if self._workers is None or not any(isinstance(one, Round) for one in self.calls):
+            return tuple(_plain(self.calls))
+        rounds = [one if isinstance(one, Round) else Round((_ops([one]),)) for one in self.calls]
+        return (Lanes(self._workers, rounds),)
 
     # ---- memory ----
 
@@ -145,29 +181,52 @@ class Recorder:
 
         What is recorded in a round must neither read nor write what another one writes. Scratch
         arrays taken in a round are for that round. Each thread runs rounds that follow one another,
-        in order, and products on one thread of the BLAS library.
+        in order.
         """
-        mark, outer = self._scratch.mark, self.calls
-        if self._workers is None or self._is_sharing or len(items) < 2:
-            for item in items:
-                self._scratch.mark = mark
-                yield item
-            self._scratch.mark = mark
+        if self._is_sharing or len(items) < 2:
+            yield from self._in_turn(items)
             return
-        shares, end = [], mark
-        self._is_sharing, self._has_products = True, False
+        parts = even_parts(len(items), self.threads)
+        yield from self._in_lanes([items[part] for part in parts])
+
+    def shared(self, length: int, work: int) -> Iterator[slice]:
+        """Slices that cover a range, for a loop whose rounds may run at the same time.
+
+        See `independent`. There is one slice if there is one thread, or if there is little work.
+
+        Args:
+            length: Of the range.
+            work: Number of elements that are computed.
+        """
+        if self._is_sharing or work < FEWEST_SHARED:
+            yield from self._in_turn([slice(0, length)])
+            return
+        yield from self._in_lanes([[part] for part in even_parts(length, self.threads)])
+
+    def _in_turn(self, items: Sequence[_T]) -> Iterator[_T]:
+        mark = self._scratch.mark
+        for item in items:
+            self._scratch.mark = mark
+            yield item
+        self._scratch.mark = mark
+
+    def _in_lanes(self, groups: Sequence[Sequence[_T]]) -> Iterator[_T]:
+        """The items of all groups; what is recorded meanwhile becomes a round."""
+        mark, outer = self._scratch.mark, self.calls
+        shares: list[tuple[Op, ...]] = []
+        end, self._is_sharing = mark, True
         try:
-            for part in even_parts(len(items), self.threads):
+            for group in groups:
                 self.calls, self._scratch.farthest = [], end
-                for item in items[part]:
+                for item in group:
                     self._scratch.mark = end
                     yield item
                 # Loops within a round have given back what they took, but not to other threads.
                 end = self._scratch.farthest
-                shares.append(tuple(self.calls))
+                shares.append(_ops(self.calls))
         finally:
             self.calls, self._is_sharing, self._scratch.mark = outer, False, mark
-        self.calls.append(Job(self._workers, shares, has_products=self._has_products))
+        self.calls.append(Round(tuple(shares)))
 
     def rows_per_sum(self, array: Array, *, arrays: int = 1) -> int:
         """Of how many rows sums are to be taken at a time, if blocks of rows are summed up.
@@ -176,7 +235,7 @@ class Recorder:
             array: What is summed up.
             arrays: How many arrays as large as that are in use meanwhile.
         """
-        return _block_rows(array, SHARED_BLOCK_ELEMENTS // arrays)
+        return _block_rows(array, SUM_ELEMENTS // arrays)
 
     def row_blocks(self, *arrays: Array, rows: int | None = None) -> Iterator[tuple[Array, ...]]:
         """The same rows of several arrays at a time, so few that they stay in the cache.
@@ -187,37 +246,31 @@ class Recorder:
             *arrays: With as many rows each.
             rows: How many rows at a time.
         """
-        if rows is None:
-            elements = BLOCK_ELEMENTS if self._workers is None else SHARED_BLOCK_ELEMENTS
-            rows = _block_rows(arrays[0], elements)
-        for start in self.independent(range(0, len(arrays[0]), rows)):
-            yield tuple(array[start : start + rows] for array in arrays)
-
-    def _parts(self, length: int) -> list[slice]:
-        return even_parts(length, 1 if self._is_sharing else self.threads)
+        if rows is not None:
+            for start in self.independent(range(0, len(arrays[0]), rows)):
+                yield tuple(array[start : start + rows] for array in arrays)
+            return
+        rows = _block_rows(arrays[0], BLOCK_ELEMENTS)
+        for part in self.shared(len(arrays[0]), arrays[0].size):
+            for start in range(part.start, part.stop, rows):
+                with self.passing():
+                    yield tuple(array[start : min(start + rows, part.stop)] for array in arrays)
 
     def _shares(self, *arrays: Array) -> Iterator[tuple[Array, ...]]:
         """Arrays of as many rows: all, or by rows in as many parts as pay."""
-        if arrays[0].size < SHARED_BLOCK_ELEMENTS or self.threads == 1:
-            yield arrays
-            return
-        for rows in self.independent(self._parts(len(arrays[0]))):
+        for rows in self.shared(len(arrays[0]), arrays[0].size):
             yield tuple(array[rows] for array in arrays)
 
     def _broadcast_shares(self, out: Array, *operands: Operand) -> Iterator[tuple[Any, ...]]:
         """An output and operands that are broadcast to it, in as many parts as pay."""
-        if out.size < SHARED_BLOCK_ELEMENTS or self.threads == 1:
+        if out.size < FEWEST_SHARED or self._is_sharing:
             yield out, *operands
             return
         axis = int(np.argmax(out.shape[:-1])) if out.ndim > 1 else 0
-        for part in self.independent(self._parts(out.shape[axis])):
-            yield tuple(_part(a, part, axis - out.ndim, out.shape) for a in (out, *operands))
+        for part in self.shared(out.shape[axis], out.size):
+            yield tuple(part_of(a, part, axis - out.ndim, out.shape) for a in (out, *operands))
 
     # ---- what the host decides, and what depends on it ----
-
-    def call(self, function: Callable[..., object], *arguments: object, **keywords: object) -> None:
-        """Records a call of any function; a tape for a device refuses it."""
-        self.calls.append(partial(function, *arguments, **keywords))
 
     def host(
         self, fill: Callable[[Array], object], *shape: int, dtype: npt.DTypeLike | None = None
@@ -231,12 +284,12 @@ class Recorder:
             dtype: Of the array; that of the values if None.
         """
         array: Array = self.xp.zeros(shape, dtype=self.dtype if dtype is None else dtype)
-        self.calls.append(partial(fill, array))
+        self.record(partial(fill, array), writes=(array,))
         return array
 
     def note(self, function: Callable[[], object]) -> None:
         """Has the host call a function in each run; like that of `host` it sees no arrays."""
-        self.calls.append(function)
+        self.record(function)
 
     def value(self, function: Callable[[], float]) -> Array:
         """(1,) float64: what the function returns in each run; see `host`."""
@@ -252,6 +305,14 @@ class Recorder:
 
         Only element-wise operations, sums and gathers may be recorded within.
         """
+        if self._workers is not None:
+            # Each thread looks for itself.
+            before, self._looked_at = self._looked_at, (*self._looked_at, condition)
+            try:
+                yield
+            finally:
+                self._looked_at = before
+            return
         with self.apart() as inner:
             yield
 
@@ -260,16 +321,40 @@ class Recorder:
                 for call in inner:
                     call()
 
-        self.calls.append(run_when)
+        self.record(run_when, reads=(condition,))
 
     @contextmanager
     def apart(self) -> Iterator[list[Call]]:
-        """Keeps what is recorded within out of the tape: the list is for others to run."""
+        """Keeps what is recorded within out of the tape: the list, then, is for others to run."""
         outer, self.calls = self.calls, []
+        was_sharing, self._is_sharing = self._is_sharing, True
+        kept: list[Call] = []
         try:
-            yield self.calls
+            yield kept
         finally:
-            self.calls = outer
+            kept += _plain(self.calls)
+            self.calls, self._is_sharing = outer, was_sharing
+
+
+def _ops(recorded: Sequence[Recorded]) -> tuple[Op, ...]:
+    """What was recorded for one of several threads."""
+    ops = tuple(one for one in recorded if isinstance(one, Op))
+    assert len(ops) == len(recorded)
+    return ops
+
+
+def _plain(recorded: Sequence[Recorded]) -> list[Call]:
+    """What was recorded for one thread, as calls."""
+    calls = []
+    for one in recorded:
+        assert not isinstance(one, Round)
+        calls.append(one.call if isinstance(one, Op) else one)
+    return calls
+
+
+def _call_if(conditions: Sequence[Array], call: Call) -> None:
+    if all(condition.item() for condition in conditions):
+        call()
 
 
 def _block_rows(array: Array, elements: int) -> int:
@@ -280,7 +365,7 @@ def _block_rows(array: Array, elements: int) -> int:
     return -(-len(array) // (count + count % 2)) if count > 1 else max(len(array), 1)
 
 
-def _part(operand: Operand, part: slice, axis: int, shape: tuple[int, ...]) -> Operand:
+def part_of(operand: _O, part: slice, axis: int, shape: tuple[int, ...]) -> _O:
     """A part of an operand that is broadcast to a shape; the axis counts from the end."""
     if not isinstance(operand, np.ndarray) or operand.ndim < -axis:
         return operand
@@ -288,4 +373,4 @@ def _part(operand: Operand, part: slice, axis: int, shape: tuple[int, ...]) -> O
         return operand
     index = [slice(None)] * operand.ndim
     index[axis] = part
-    return operand[tuple(index)]
+    return operand[tuple(index)]  # type: ignore[return-value]

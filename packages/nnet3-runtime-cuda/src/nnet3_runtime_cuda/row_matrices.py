@@ -68,6 +68,7 @@ class ColumnBlocks:
             for block, start, end in zip(blocks, starts, starts[1:], strict=False)
         ]
         self.last = last
+        self._thin_columns = thin_columns
         self._columns = starts[-1]
         self.dim = self._columns + (last is not None)
         self._thin = ThinProduct.of(blocks[0], thin_columns) if len(blocks) == 1 else None
@@ -102,23 +103,34 @@ class ColumnBlocks:
         total = sum(sum_of_squares(block) for block, _ in self._blocks)
         return total if self.last is None else total + float(np.vdot(self.last, self.last))
 
-    def subtract(self, h: Array, w: Array, out: Array) -> ColumnBlocks:
-        """X - h w, of which all but the last column that is apart is written to `out`.
+    def subtract(self, h: Array, w: Array, out: ColumnBlocks) -> None:
+        """Computes out = X - h w.
 
         Args:
             h: (rows, rank).
             w: (rank, dim).
-            out: (rows, dim), or one column less if the last one is apart.
+            out: One block, and the last column apart if it is here.
         """
+        ((target, _),) = out._blocks
         for block, columns in self._blocks:
-            part = out[:, columns]
+            part = target[:, columns]
             np.copyto(part, block)
             gemm(h, w[:, columns], part, alpha=-1.0, beta=1.0)
-        return ColumnBlocks([out], last=None if self.last is None else self.last - h @ w[:, -1])
+        if self.last is not None and out.last is not None:
+            np.subtract(self.last, h @ w[:, -1], out.last)
+
+    def rows(self, part: slice) -> ColumnBlocks:
+        """Some of the rows."""
+        last = None if self.last is None else self.last[part]
+        blocks = [block[part] for block, _ in self._blocks]
+        return ColumnBlocks(blocks, last=last, thin_columns=self._thin_columns)
 
     def sum_of_squared_differences(self, h: Array, w: Array) -> float:
         """tr(Y Y^T) of Y = X - h w."""
-        return self.subtract(h, w, np.empty((len(h), self._columns), h.dtype)).sum_of_squares()
+        memory = np.empty((len(h), self._columns), h.dtype)
+        difference = ColumnBlocks([memory], last=None if self.last is None else np.empty(len(h)))
+        self.subtract(h, w, difference)
+        return difference.sum_of_squares()
 
 
 def sum_of_squares(matrix: Array) -> float:
@@ -163,6 +175,27 @@ class TimeSplice:
         x, count = self.x, self.num_rows
         return [rest for k in self.offsets for rest in (x[:k], x[k + count :]) if len(rest)]
 
+    def rows(self, part: slice) -> TimeSplice:
+        """Some of the rows."""
+        end = part.stop + max(self.offsets)
+        return TimeSplice(self.x[part.start : end], self.offsets, part.stop - part.start)
+
+    def transposed_times(
+        self, wide: Array, part: slice, out: Array, *, alpha: float = 1.0, beta: float = 0.0
+    ) -> None:
+        """Computes out = alpha h^T X + beta out, with some columns of an h that is spread as S.
+
+        Args:
+            wide: (rows in, height K), S.
+            part: The columns of h.
+            out: (columns of h in the part, K d), contiguous.
+            alpha: Factor of the product.
+            beta: Factor of what is in `out`.
+        """
+        count = len(self.offsets)
+        columns = wide[:, part.start * count : part.stop * count]
+        gemm(columns.T, self.x, self.by_row(out), alpha=alpha, beta=beta)
+
     def by_row(self, matrix: Array) -> Array:
         """(height, K d) as (height K, d): a view."""
         return matrix.reshape(-1, self.x.shape[1])
@@ -189,7 +222,6 @@ class SplicedRows(ColumnBlocks):
         splice: TimeSplice,
         memory: Array,
         *,
-        spread: tuple[Array, Array] | None = None,
         thin_columns: int = 0,
     ) -> None:
         """Prepares for products.
@@ -197,14 +229,12 @@ class SplicedRows(ColumnBlocks):
         Args:
             splice: The rows.
             memory: (rows in, at least K times the columns of factors), to work in.
-            spread: A matrix h, and memory that holds what it is as S: see `TimeSplice`. The
-                product with h is computed with x itself.
             thin_columns: See `ColumnBlocks`.
         """
         super().__init__(splice.parts)
+        self._thin_columns = thin_columns
         self._splice = splice
         self._memory = memory
-        self._spread = spread
         self._thin = ThinProduct.of(splice.x, thin_columns * len(splice.offsets))
 
     def project(self, factor: Array, out: Array) -> float:
@@ -230,24 +260,6 @@ class SplicedRows(ColumnBlocks):
         for term in terms[2:]:
             out += term
         return total
-
-    def spread(self) -> None:
-        """Puts h, which has changed, where S has other elements than zeros."""
-        if self._spread is None:
-            return
-        h, wide = self._spread
-        for view in self._splice.products(wide):
-            view[:] = h
-
-    def transposed_times(
-        self, h: Array, out: Array, *, alpha: float = 1.0, beta: float = 0.0
-    ) -> None:
-        """Computes out = alpha h^T X + beta out; out: (height, dim), contiguous."""
-        if self._spread is not None and h is self._spread[0]:
-            wide = self._spread[1]
-            gemm(wide.T, self._splice.x, self._splice.by_row(out), alpha=alpha, beta=beta)
-        else:
-            super().transposed_times(h, out, alpha=alpha, beta=beta)
 
     def sum_of_squares(self) -> float:
         """tr(X X^T)."""

@@ -28,8 +28,8 @@ def record_pack_signs(tape: Tape, a: Array, out: Array) -> None:
         tape.greater(values, 0.0, flags[:, :columns])
         words = flags.view(np.uint64)
         # Each of the eight bytes, 0 or 1, is shifted to its bit of the highest byte.
-        tape.call(partial(np.multiply, words, GATHER_BITS, words))
-        tape.call(partial(np.right_shift, words, np.uint64(56), words))
+        tape.record(partial(np.multiply, words, GATHER_BITS, words), writes=(words,))
+        tape.record(partial(np.right_shift, words, np.uint64(56), words), writes=(words,))
         tape.copy(words, packed)
     tape.copy(apart, out)
 

@@ -10,28 +10,29 @@ which code for a device is made (`cuda.tape`); what runs there has no step on th
 that a kernel records may look at values except through these operations. What does not depend on
 values (which minibatches record statistics) is decided on the host, by `host` and `value`.
 
-With `Workers`, large operations and chains of them (`row_blocks`, `independent`) run on several
-threads. The boundaries of blocks do not depend on how many, so neither do the results, but for
-those of the BLAS library (products, and sums of columns outside of blocks).
+With `Workers`, all but the smallest operations and chains of them (`row_blocks`, `independent`) are
+shared by several threads: what is recorded becomes `Lanes`. For that it is kept of each call what
+it reads and writes. The same number of threads gives the same results each time; with another one,
+products and sums of columns may be rounded otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .blas import bound_axpy, bound_gemm, is_mkl
+from .recorder import PRODUCT_WORK, Recorder, part_of
 from .recorder import Array as Array
 from .recorder import Call as Call
 from .recorder import Operand as Operand
-from .recorder import Recorder
 from .sign_bits import record_pack_signs, record_unpack_signs
 
 if TYPE_CHECKING:
-    from .kernels.affine_gradient import AffinePreconditioner, ProductMaker
+    from .kernels.affine_gradient import AffinePreconditioner, Product
     from .natural_gradient import OnlineNaturalGradient
     from .row_matrices import TimeSplice
 
@@ -40,6 +41,12 @@ FEW_ROWS = 48
 
 FEWEST_ROWS = 8
 """Products of MKL with fewer rows are not."""
+
+FEWEST_ROWS_SHARED = 2
+"""Products with fewer rows for each thread are cut up by columns."""
+
+WAITS_COST = 64
+"""Cutting up by columns pays from so many times the work on."""
 
 SLOW_WITH_NUMBERS = ("maximum", "minimum")
 """Functions for which NumPy has vector instructions for two arrays, but not for array and number:
@@ -66,11 +73,13 @@ class Tape(Recorder):
         if function in SLOW_WITH_NUMBERS:
             operands = tuple(self._as_row(operand, out) for operand in operands)
             for target, *parts in self._broadcast_shares(out, *operands):
-                self.calls.append(partial(getattr(self.xp, function), *parts, out=target))
+                call = partial(getattr(self.xp, function), *parts, out=target)
+                self.record(call, reads=parts, writes=(target,))
             return
         for target, *parts in self._broadcast_shares(out, *self._as_arrays(operands)):
             # By position: a call with a keyword takes 0.2 microseconds more.
-            self.calls.append(partial(getattr(self.xp, function), *parts, target))
+            call = partial(getattr(self.xp, function), *parts, target)
+            self.record(call, reads=parts, writes=(target,))
 
     def _as_row(self, operand: Operand, out: Array) -> Operand:
         """A number as a row of that number, where that pays; else the operand."""
@@ -94,7 +103,8 @@ class Tape(Recorder):
     def convert(self, source: Array, out: Array) -> None:
         """out = source as another type; fractions are cut off."""
         for target, part in self._broadcast_shares(out, source):
-            self.calls.append(partial(self.xp.copyto, target, part, casting="unsafe"))
+            call = partial(self.xp.copyto, target, part, casting="unsafe")
+            self.record(call, reads=(part,), writes=(target,))
 
     def copy(self, source: Operand, out: Array) -> None:
         """out = source (broadcast)."""
@@ -103,18 +113,19 @@ class Tape(Recorder):
         if not (isinstance(source, np.ndarray) and np.may_share_memory(source, out)):
             for target, part in self._broadcast_shares(out, source):
                 # Takes half as long as `copyto` where rows are few.
-                self.calls.append(partial(target.__setitem__, ..., part))
+                call = partial(target.__setitem__, ..., part)
+                self.record(call, reads=(part,), writes=(target,))
         elif source.dtype == out.dtype == self.dtype:
             # Columns of the same rows: copyto would take care, with a temporary copy. The product
             # has vector instructions, "positive" has none.
             self.multiply(source, 1.0, out)
         else:
-            self.calls.append(partial(self.xp.copyto, out, source))
+            self.record(partial(self.xp.copyto, out, source), reads=(source,), writes=(out,))
 
     def fill(self, value: float, out: Array) -> None:
         """out = value."""
         for (target,) in self._broadcast_shares(out):
-            self.calls.append(partial(target.fill, value))
+            self.record(partial(target.fill, value), writes=(target,))
 
     def add(self, a: Operand, b: Operand, out: Array) -> None:
         """out = a + b."""
@@ -131,10 +142,9 @@ class Tape(Recorder):
     def add_scaled(self, a: Array, factor: float, out: Array) -> None:
         """out += factor a, in one pass over both where they are contiguous."""
         for values, target in self.row_blocks(a, out):
-            self._has_products = True
             call = bound_axpy(factor, values, target)
             if call is not None:
-                self.calls.append(call)
+                self.record(call, reads=(values,), writes=(target,))
                 continue
             term = self.scratch(*target.shape)
             self.multiply(values, factor, term)
@@ -218,13 +228,41 @@ class Tape(Recorder):
         self, a: Array, b: Array, out: Array, *, add: bool = False, plus: Array | None = None
     ) -> None:
         """out = a b, or out += a b, or out = plus + a b."""
-        self._has_products = True
         if add:
             plus = out
+        for operands in self._product_shares(a, b, out, plus):
+            self._product(*operands)
+
+    def _product_shares(
+        self, a: Array, b: Array, out: Array, plus: Array | None
+    ) -> Iterator[tuple[Array, Array, Array, Array | None]]:
+        """Operands of a product, cut up for the threads: by rows, or if these are few, by columns.
+
+        Stacks of matrices are cut up as stacks.
+        """
+        work = out.size * a.shape[-1] // PRODUCT_WORK
+        axis = -2 if out.shape[-2] >= FEWEST_ROWS_SHARED * self.threads else -1
+        if out.ndim > 2 and max(out.shape[:-2]) >= self.threads:
+            axis = int(np.argmax(out.shape[:-2])) - out.ndim
+        elif axis == -1:
+            # Threads would have to wait for one another, before and after.
+            work //= WAITS_COST
+        for part in self.shared(out.shape[axis], work):
+            target = part_of(out, part, axis, out.shape)
+            added: Array | None = target
+            if plus is not out:
+                added = None if plus is None else part_of(plus, part, axis, out.shape)
+            left = a if axis == -1 else part_of(a, part, axis, (*out.shape[:-1], a.shape[-1]))
+            right = b if axis == -2 else part_of(b, part, axis, (*out.shape[:-2], *b.shape[-2:]))
+            yield left, right, target, added
+
+    def _product(self, a: Array, b: Array, out: Array, plus: Array | None) -> None:
+        """Records out = a b, or out = plus + a b, with `plus` perhaps the same as `out`."""
         if out.ndim == 2 and self._is_faster_transposed(len(out), b):
             product = self.scratch(out.shape[1], len(out))
             call = bound_gemm(b.T, a.T, product) if is_mkl() else None
-            self.calls.append(call or partial(self.xp.matmul, b.T, a.T, product))
+            call = call or partial(self.xp.matmul, b.T, a.T, product)
+            self.record(call, reads=(a, b), writes=(product,))
             if plus is not None:
                 self.add(plus, product.T, out)
             else:
@@ -236,13 +274,13 @@ class Tape(Recorder):
         if call is not None:
             if plus is not None:
                 self.copy(plus, out)
-            self.calls.append(call)
+            self.record(call, reads=(a, b), writes=(out,))
             return
         if plus is None:
-            self.calls.append(partial(self.xp.matmul, a, b, out))
+            self.record(partial(self.xp.matmul, a, b, out), reads=(a, b), writes=(out,))
             return
         product = self.scratch(*out.shape)
-        self.calls.append(partial(self.xp.matmul, a, b, product))
+        self.record(partial(self.xp.matmul, a, b, product), reads=(a, b), writes=(product,))
         self.add(plus, product, out)
 
     @staticmethod
@@ -257,23 +295,26 @@ class Tape(Recorder):
 
     def small_products(self, a: Array, b: Array, out: Array) -> None:
         """out[i] = a[i] b[i] for stacks of matrices (broadcast), each too small for threads."""
-        # In the order of the axes: NumPy's own order reads all of b for each piece of a.
-        if a.ndim > 2:
-            self.calls.append(partial(self.xp.matmul, a, b, out, order="C"))
-            return
-        for part, target in self._shares(b, out):
-            self.calls.append(partial(self.xp.matmul, a, part, target, order="C"))
+        axis = -1 if out.ndim == 2 else int(np.argmax(out.shape[:-2])) - out.ndim
+        for part in self.shared(out.shape[axis], out.size):
+            target = part_of(out, part, axis, out.shape)
+            left = a if axis == -1 else part_of(a, part, axis, (*out.shape[:-2], *a.shape[-2:]))
+            right = part_of(b, part, axis, (*out.shape[:-2], *b.shape[-2:-1], out.shape[-1]))
+            # In the order of the axes: NumPy's own order reads all of b for each piece of a.
+            call = partial(self.xp.matmul, left, right, target, order="C")
+            self.record(call, reads=(left, right), writes=(target,))
 
     def row_dot(self, a: Array, b: Array, out: Array) -> None:
         """out[r] = sum over c of a[r, c] b[r, c]; out: (rows,)."""
-        self._has_products = True
         for x, y, target in self._shares(a, b, out):
-            self.calls.append(partial(self.xp.vecdot, x, y, target))
+            self.record(partial(self.xp.vecdot, x, y, target), reads=(x, y), writes=(target,))
 
     def column_sum(self, a: Array, out: Array) -> None:
         """out[0, c] = sum over r of a[r, c]; out: (1, cols)."""
-        self._has_products = True
-        self.calls.append(partial(self.xp.matmul, self.ones(len(a)), a, out))
+        for columns in self.shared(a.shape[1], a.size):
+            part, target = a[:, columns], out[:, columns]
+            call = partial(self.xp.matmul, self.ones(len(a)), part, target)
+            self.record(call, reads=(part,), writes=(target,))
 
     def count_positive(self, a: Array, out: Array) -> None:
         """out[0, c] = how many of a[:, c] are positive; out: (1, cols)."""
@@ -285,7 +326,7 @@ class Tape(Recorder):
             self.greater(part, 0.0, positive)
             # The sum of bytes as bytes has vector instructions.
             sum_up = partial(self.xp.add.reduce, positive.view(np.uint8), axis=0, dtype=np.uint8)
-            self.calls.append(partial(sum_up, out=counts))
+            self.record(partial(sum_up, out=counts), reads=(positive,), writes=(counts,))
             if start:
                 self.add(out[0], counts, out[0])
             else:
@@ -298,26 +339,29 @@ class Tape(Recorder):
         sums = out if count == 1 else self.scratch(count, a.shape[1])
         for number, (x, y) in enumerate(self.row_blocks(a, b, rows=rows)):
             # One pass over x and y, which does not write the products.
-            self.calls.append(partial(self.xp.einsum, "rc,rc->c", x, y, out=sums[number]))
+            call = partial(self.xp.einsum, "rc,rc->c", x, y, out=sums[number])
+            self.record(call, reads=(x, y), writes=(sums[number],))
         if count > 1:
             self.column_sum(sums, out)
 
     def row_sum(self, a: Array, out: Array) -> None:
         """out[r, 0] = sum over c of a[r, c]; out: (rows, 1)."""
         for part, target in self._shares(a, out):
-            self.calls.append(partial(self.xp.add.reduce, part, axis=1, out=target, keepdims=True))
+            call = partial(self.xp.add.reduce, part, axis=1, out=target, keepdims=True)
+            self.record(call, reads=(part,), writes=(target,))
 
     def sum(self, a: Array, axis: int, out: Array) -> None:
         """out = sum of a along an axis."""
         shares = self._shares(a, out) if axis else [(a, out)]
         for part, target in shares:
-            self.calls.append(partial(self.xp.add.reduce, part, axis=axis, out=target))
+            call = partial(self.xp.add.reduce, part, axis=axis, out=target)
+            self.record(call, reads=(part,), writes=(target,))
 
     def row_maximum(self, a: Array, out: Array) -> None:
         """out[r, 0] = max over c of a[r, c]; out: (rows, 1)."""
         for part, target in self._shares(a, out):
             call = partial(self.xp.maximum.reduce, part, axis=1, out=target, keepdims=True)
-            self.calls.append(call)
+            self.record(call, reads=(part,), writes=(target,))
 
     # ---- natural gradient ----
 
@@ -328,7 +372,7 @@ class Tape(Recorder):
         def precondition() -> None:
             factor[0] = natural.precondition(x)
 
-        self.calls.append(precondition)
+        self.record(precondition, writes=(x, factor))
         return factor
 
     def precondition_affine(
@@ -341,7 +385,7 @@ class Tape(Recorder):
         *,
         first: bool,
         spread: tuple[TimeSplice, Array | None] | None = None,
-        product: ProductMaker | None = None,
+        product: Product | None = None,
     ) -> None:
         """Adds the natural gradient of an affine map; see `AffinePreconditioner.record`."""
         sides.record_calls(self, xs, dy, linear, bias, first=first, spread=spread, product=product)
@@ -350,7 +394,7 @@ class Tape(Recorder):
 
     def random_uniform(self, rng: np.random.Generator, out: Array) -> None:
         """out = numbers that are uniform in [0, 1), others in each run; out: float32."""
-        self.calls.append(partial(_fill_uniform, rng, out))
+        self.record(partial(_fill_uniform, rng, out), writes=(out,))
 
     # ---- gathering ----
 
@@ -358,7 +402,8 @@ class Tape(Recorder):
         """out[i] = source[rows[i]]; rows: int64 within range; out contiguous."""
         # mode="clip" because the default buffers the output.
         for target, part in self._shares(out, rows):
-            self.calls.append(partial(source.take, part, 0, target, "clip"))
+            call = partial(source.take, part, 0, target, "clip")
+            self.record(call, reads=(source, part), writes=(target,))
 
     def range_sum(self, source: Array, ranges: Array, out: Array) -> bool:
         """Records out[i] = sum of source[r], begin <= r < end, with (begin, end) = ranges[i].
@@ -371,11 +416,12 @@ class Tape(Recorder):
     def take_columns(self, source: Array, columns: Array, out: Array) -> None:
         """out[:, i] = source[:, columns[i]]; columns: int64 within range; out contiguous."""
         for target, part in self._shares(out, source):
-            self.calls.append(partial(part.take, columns, 1, target, "clip"))
+            call = partial(part.take, columns, 1, target, "clip")
+            self.record(call, reads=(part, columns), writes=(target,))
 
     def put_rows(self, values: Array, rows: Array, out: Array) -> None:
         """out[rows[i]] = values[i]; rows: int64 within range, none twice."""
-        self.calls.append(partial(out.__setitem__, rows, values))
+        self.record(partial(out.__setitem__, rows, values), reads=(rows, values), writes=(out,))
 
 
 def _fill_uniform(rng: np.random.Generator, out: Array) -> None:

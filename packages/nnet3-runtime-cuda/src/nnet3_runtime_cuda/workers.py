@@ -1,11 +1,10 @@
 """Threads that share the work of a program, or run whole programs side by side.
 
-Within a program products have the threads of the BLAS library, all else NumPy computes on the
-thread that asks for it. NumPy releases the interpreter lock in its loops, so parts of an operation
-can run on several threads, and parts of a whole chain of them. Programs that do not depend on one
+NumPy and BLAS libraries release the interpreter lock while they compute, so calls of theirs can run
+on several threads. Of one program each runs a lane (`lanes`). Programs that do not depend on one
 another gain more: one thread computes each from beginning to end.
 
-Handing a part over costs 6 microseconds there and back with a pair of locks; with
+Handing a job over costs 6 microseconds there and back with a pair of locks; with
 `queue.SimpleQueue` as much, `threading.Event` 8, and `concurrent.futures` 13.
 """
 
@@ -43,18 +42,20 @@ class Workers:
         self._lock = threading.Lock()
         self._crew: _Crew | None = None
 
-    def run(self, shares: Sequence[Calls]) -> None:
+    def run(self, shares: Sequence[Calls], *, in_order: Calls | None = None) -> None:
         """Runs the calls of each share in order, and different shares at the same time.
 
         Args:
             shares: At most `threads`; the first runs in this thread.
+            in_order: What this thread runs instead if it does not get the workers; None for one
+                share after another.
 
         Raises:
             BaseException: what a call raised. The calls of the same share behind it did not run;
                 all others did.
         """
         if not self._lock.acquire(blocking=False):
-            for calls in shares:
+            for calls in shares if in_order is None else [in_order]:
                 for call in calls:
                     call()
             return
@@ -189,25 +190,3 @@ def _dismiss(workers: Sequence[_Worker]) -> None:
     for worker in workers:
         worker.is_dismissed = True
         worker.wake()
-
-
-class Job:
-    """A call that has workers run shares.
-
-    Products within run on one thread each: the threads of the BLAS library would have to wait for
-    processors that are at work.
-    """
-
-    def __init__(self, workers: Workers, shares: Sequence[Calls], *, has_products: bool) -> None:
-        self._workers = workers
-        self._shares = shares
-        self._limit = 1 if has_products else None
-
-    def __call__(self) -> None:
-        """Runs the job."""
-        with LIMIT.at_most(self._limit):
-            self._workers.run(self._shares)
-
-    def __len__(self) -> int:
-        """The number of calls of all shares."""
-        return sum(map(len, self._shares))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DeviceError
-from ..tape import Array, Call, Tape
+from ..tape import Array, Call, Operand, Tape
 from .affine_gradient import record_affine
 from .host_values import HostValues
 from .natural_gradient import Estimate, Estimates, record_precondition, record_updates
@@ -64,13 +64,15 @@ class DeviceTape(RecordingTape):
 
     # ---- what the host does ----
 
-    def call(self, function: Callable[..., object], *arguments: object, **keywords: object) -> None:
+    def record(
+        self, call: Call, *, reads: Sequence[Operand] = (), writes: Sequence[Array] = ()
+    ) -> None:
         """Refused: on a device nothing runs on the host in between.
 
         Raises:
             DeviceError: always.
         """
-        raise DeviceError(f"{function!r} cannot run on a device")
+        raise DeviceError(f"{call!r} cannot run on a device")
 
     def host(
         self, fill: Callable[[Array], object], *shape: int, dtype: npt.DTypeLike | None = None

@@ -7,6 +7,7 @@ and the sum of the rows of dy for b.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from nnet3_descriptors.components import (
     AffineComponent,
@@ -23,7 +24,7 @@ from ..row_matrices import TimeSplice
 from ..tape import Array, Tape
 from .affine_gradient import (
     AffinePreconditioner,
-    ProductMaker,
+    Product,
     add_affine_gradient,
     add_column_sum,
     in_out_options,
@@ -137,7 +138,7 @@ class AffineKernel(FixedAffineKernel):
             tiled = self._tiled(b.tape, b.dx_splice)
             tiled.record_input_derivative(b.tape, b.dy, b.dx_splice.x, add=False)
         if b.update and b.splice is not None:
-            maker = self._tiled(b.tape, b.splice).gradient_maker(b.splice.x)
+            maker = partial(self._tiled(b.tape, b.splice).record_gradient, b.splice.x)
             self.update(b.tape, b.splice.parts, b.dy, first=b.first, product=maker)
         elif b.update:
             self.update(b.tape, [b.x], b.dy, first=b.first)
@@ -149,7 +150,7 @@ class AffineKernel(FixedAffineKernel):
         dy: Array,
         *,
         first: bool,
-        product: ProductMaker | None = None,
+        product: Product | None = None,
     ) -> None:
         """Records the addition of the plain gradient.
 
@@ -180,7 +181,7 @@ class NaturalGradientAffineKernel(AffineKernel):
         dy: Array,
         *,
         first: bool,
-        product: ProductMaker | None = None,
+        product: Product | None = None,
     ) -> None:
         """Records the addition of the natural or the plain gradient."""
         if not self.store.natural_gradient:
@@ -276,7 +277,7 @@ class NaturalGradientRepeatedAffineKernel(RepeatedAffineKernel):
         dy: Array,
         *,
         first: bool,
-        product: ProductMaker | None = None,
+        product: Product | None = None,
     ) -> None:
         """Records the addition of the natural or the plain gradient."""
         if not self.store.natural_gradient:

@@ -5,7 +5,8 @@ For y = x A^T + b the gradient is dy^T x for A, and the sum of the rows of dy fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 import attrs
@@ -14,6 +15,8 @@ import numpy as np
 from ..blas import gemm
 from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
 from ..panels import ROWS
+from ..parts import even_parts
+from ..recorder import FEWEST_SHARED, PRODUCT_WORK
 from ..row_matrices import ColumnBlocks, RowMatrix, SplicedRows, TimeSplice
 from ..tape import Array, Tape
 from .parameter_products import gains_by_panels
@@ -23,14 +26,15 @@ PASSES = 40
 
 
 class Product(Protocol):
-    """A product with some X."""
+    """Records a product with some X in a way that takes less work than others."""
 
-    def __call__(self, dy: Array, out: Array, /, *, alpha: float, beta: float) -> None:
-        """Computes out = alpha dy^T X + beta out; dy: (rows, output_dim)."""
+    def __call__(
+        self, tape: Tape, dy: Array, out: Array, /, *, scale: Array | None, add: bool
+    ) -> None:
+        """Records out = scale dy^T X, or out += that.
 
-
-ProductMaker = Callable[[Tape, Array], Product]
-"""Prepares a product, given a tape that has memory and the dy that it will be called with."""
+        dy: (rows, output_dim); out: (output_dim, input_dim); scale: (1,) float64, None for 1.
+        """
 
 
 def add_column_sum(tape: Tape, a: Array, out: Array) -> None:
@@ -60,7 +64,7 @@ def record_affine_gradient(
     bias: Array | None,
     *,
     first: bool,
-    product: ProductMaker | None = None,
+    product: Product | None = None,
 ) -> None:
     """Records that the gradient is added to linear and bias, or replaces what they hold.
 
@@ -75,7 +79,7 @@ def record_affine_gradient(
     """
     start = 0
     if product is not None:
-        tape.call(product(tape, dy), dy, linear, alpha=1.0, beta=0.0 if first else 1.0)
+        product(tape, dy, linear, scale=None, add=not first)
         xs = ()
     for x in xs:
         columns = linear[:, start : start + x.shape[1]]
@@ -110,7 +114,7 @@ class AffinePreconditioner:
         *,
         first: bool = False,
         spread: tuple[TimeSplice, Array | None] | None = None,
-        product: ProductMaker | None = None,
+        product: Product | None = None,
     ) -> None:
         """Records that the natural gradient is added to linear and bias, or replaces them.
 
@@ -149,123 +153,281 @@ class AffinePreconditioner:
         *,
         first: bool,
         spread: tuple[TimeSplice, Array | None] | None,
-        product: ProductMaker | None,
+        product: Product | None,
     ) -> None:
         """What `record` does with a tape of NumPy calls."""
-        rows, ones = len(dy), tape.ones(len(dy))
-        columns_in = sum(part.shape[1] for part in xs) + (bias is not None)
+        rows, columns_in = len(dy), sum(part.shape[1] for part in xs) + (bias is not None)
         rank_in, rank_out = self.input_side.rank(columns_in), self.output_side.rank(dy.shape[1])
+        writes_dy = precondition_rows_of(rows, dy.shape[1], rank_out, other=columns_in)
+        writes_x = spread is None and precondition_rows_of(
+            rows, columns_in, rank_in, other=dy.shape[1]
+        )
+        # The largest memory first, so that all components find room in the same.
+        new_dy = tape.scratch(rows, dy.shape[1]) if writes_dy else None
+        new_x = tape.scratch(rows, columns_in - (bias is not None)) if writes_x else None
         gains = gains_by_panels(tape, ROWS[-1])
-        thin_in, thin_out = (rank if gains else 0 for rank in (rank_in, rank_out))
-        x = ColumnBlocks(xs, last=None if bias is None else ones[0], thin_columns=thin_in)
-        derivative = ColumnBlocks([dy], thin_columns=thin_out)
-        rows_in = rows_out = None
-        if precondition_rows_of(rows, derivative.dim, rank_out, other=x.dim):
-            rows_out = tape.scratch(rows, derivative.dim)
-        if spread is not None:
-            splice, wide = spread
-            memory = tape.scratch(len(splice.x), rank_in * len(splice.offsets))
-            known = None if wide is None else (dy if rows_out is None else rows_out, wide)
-            x = SplicedRows(splice, memory, spread=known, thin_columns=thin_in)
-        elif precondition_rows_of(rows, x.dim, rank_in, other=derivative.dim):
+        x = _Side.of(
+            tape, self.input_side, xs, None if bias is None else tape.ones(rows)[0], is_thin=gains
+        )
+        derivative = _Side.of(tape, self.output_side, [dy], None, is_thin=gains)
+        splice, wide = (None, None) if spread is None else spread
+        _record_factors(tape, x, derivative, splice)
+        scale = np.ones(1)
+        tape.record(
+            partial(np.multiply, x.scale, derivative.scale, scale),
+            reads=(x.scale, derivative.scale),
+            writes=(scale,),
+        )
+        if new_x is not None:
             # What is preconditioned is no splice any more, but that is less work than is saved.
-            rows_in, product = tape.scratch(rows, x.dim - (bias is not None)), None
-        rank = (rank_in if rows_in is None else 0) + (rank_out if rows_out is None else 0)
-        operands = _Operands(
+            x.record_subtraction(tape, new_x)
+            product = None
+        if new_dy is not None:
+            derivative.record_subtraction(tape, new_dy)
+            if splice is not None and wide is not None:
+                for view in splice.products(wide):
+                    tape.copy(derivative.arrays[0], view)
+        gradient = _Gradient(
             x=x,
             derivative=derivative,
-            dy=dy,
-            h_in=tape.scratch(rows, rank_in),
-            h_out=tape.scratch(rows, rank_out),
-            rows_in=rows_in,
-            rows_out=rows_out,
-            left=tape.scratch(rank, derivative.dim),
-            right=tape.scratch(rank, x.dim),
+            dy=derivative.arrays[0],
             linear=linear,
             bias=bias,
             first=first,
-            product=None
-            if product is None
-            else product(tape, dy if rows_out is None else rows_out),
+            scale=scale,
+            left=tape.scratch(x.rank + derivative.rank, len(linear)),
+            right=tape.scratch(x.rank + derivative.rank, columns_in),
+            splice=None if wide is None else splice,
+            wide=wide,
         )
-        tape.call(self._run, operands)
+        gradient.record(tape, product)
 
-    def _run(self, o: _Operands) -> None:
-        w_in, scale = self.input_side.factor(o.x, o.h_in)
-        w_out, scale_out = self.output_side.factor(o.derivative, o.h_out)
-        scale *= scale_out
-        x, dy = o.x, o.dy
-        if o.rows_in is not None:
-            x, w_in = x.subtract(o.h_in, w_in, o.rows_in), w_in[:0]
-        if o.rows_out is not None:
-            o.derivative.subtract(o.h_out, w_out, o.rows_out)
-            dy, w_out = o.rows_out, w_out[:0]
-            if isinstance(x, SplicedRows):
-                x.spread()
-        beta = 0.0 if o.first else 1.0
-        compute = x.transposed_times if o.product is None else o.product
-        compute(dy, o.linear, alpha=scale, beta=beta)
-        if o.bias is not None:
-            assert x.last is not None
-            total = scale * (x.last @ dy)
-            o.bias[:] = total if o.first else o.bias + total
-        if not len(o.right):
-            return
-        # The rows of right are T - (T W^T) W and W, those of left are W' and S^T.
-        split, columns = len(w_out), o.linear.shape[1]
-        t, s = o.right[:split], o.left[split:]
-        if len(t):
-            self._set_t(o, x, w_out, scale, t)
-        if len(s):
-            self._set_s(o, dy, w_in, scale, s)
-        if len(t) and len(s):
-            gemm(t @ w_in.T, w_in, t, alpha=-1.0, beta=1.0)
-        o.right[split:], o.left[:split] = w_in, w_out
-        gemm(o.left.T, o.right[:, :columns], o.linear, alpha=-1.0, beta=1.0)
-        if o.bias is not None:
-            np.subtract(o.bias, o.right[:, -1] @ o.left, o.bias)
 
-    def _set_t(self, o: _Operands, x: RowMatrix, w_out: Array, scale: float, t: Array) -> None:
-        """Sets T: (rank on the output side, columns of X)."""
-        if not (o.first and len(o.linear) < len(o.dy)):
-            x.transposed_times(o.h_out, t, alpha=scale)
-            return
-        gemm(w_out, o.linear, t[:, : o.linear.shape[1]])
-        if o.bias is not None:
-            t[:, -1] = w_out @ o.bias
+def _record_factors(tape: Tape, x: _Side, derivative: _Side, splice: TimeSplice | None) -> None:
+    """Records H = X W^T of both sides, and what else the natural gradient needs of X."""
+    sides = x, derivative
+    for side in sides:
+        begin = partial(side.natural.begin, side.matrix, side.h)
+        tape.record(begin, reads=side.used, writes=(side.h, side.natural.token))
+    rows = len(x.h)
+    work = rows * sum(side.h.shape[1] * side.matrix.dim for side in sides) // PRODUCT_WORK
+    parts = [slice(0, rows)] if work < FEWEST_SHARED else even_parts(rows, tape.threads)
+    squares = np.zeros((2, len(parts)))
+    for number, part in enumerate(tape.independent(parts)):
+        for side, square in zip(sides, squares[:, number : number + 1], strict=True):
+            matrix: RowMatrix = side.matrix.rows(part)
+            if side is x and splice is not None:
+                own = splice.rows(part)
+                memory = tape.scratch(len(own.x), side.h.shape[1] * len(own.offsets))
+                matrix = SplicedRows(own, memory, thin_columns=side.thin_columns)
+            tape.record(
+                partial(side.project, matrix, side.h[part], square),
+                reads=(*side.used, side.natural.token),
+                writes=(side.h[part], square),
+            )
+    for side, square in zip(tape.independent(sides), squares, strict=True):
+        tape.record(
+            partial(side.move, side.matrix, square),
+            reads=(*side.used, side.h, square),
+            writes=(side.natural.token, side.scale),
+        )
 
-    def _set_s(self, o: _Operands, dy: Array, w_in: Array, scale: float, s: Array) -> None:
-        """Sets S^T: (rank on the input side, output_dim)."""
-        columns = o.linear.shape[1]
-        if not (o.first and columns < len(o.dy)):
-            gemm(o.h_in.T, dy, s, alpha=scale)
-            return
-        gemm(w_in[:, :columns], o.linear.T, s)
-        if o.bias is not None:
-            s += np.outer(w_in[:, -1], o.bias)
+
+@attrs.define(eq=False)
+class _Side:
+    """One side of a gradient: X, or the output derivative D.
+
+    Attributes:
+        natural: Its natural gradient.
+        matrix: X.
+        used: The arrays that X is made of.
+        h: (rows, rank), X W^T.
+        scale: (1,), s: rows are preconditioned as s (X - H W).
+        thin_columns: See `ColumnBlocks`.
+        w: W of the current run; no rows once the rows of X are preconditioned.
+        rank: Of what is left to be done to the gradient: that of W, or 0.
+    """
+
+    natural: OnlineNaturalGradient
+    matrix: ColumnBlocks
+    used: tuple[Array, ...]
+    h: Array
+    scale: Array
+    thin_columns: int
+    w: Array
+    rank: int
+
+    @classmethod
+    def of(
+        cls,
+        tape: Tape,
+        natural: OnlineNaturalGradient,
+        blocks: Sequence[Array],
+        last: Array | None,
+        *,
+        is_thin: bool,
+    ) -> _Side:
+        """A side with X in blocks of columns, and perhaps a last column."""
+        dim = sum(block.shape[1] for block in blocks) + (last is not None)
+        rank, rows = natural.rank(dim), len(blocks[0])
+        return cls(
+            natural=natural,
+            matrix=ColumnBlocks(blocks, last=last, thin_columns=rank if is_thin else 0),
+            used=(*blocks, *(() if last is None else (last,))),
+            h=tape.scratch(rows, rank),
+            scale=np.ones(1),
+            thin_columns=rank if is_thin else 0,
+            w=np.zeros((0, dim), tape.dtype),
+            rank=rank,
+        )
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """The blocks of columns that X is made of."""
+        return self.used if self.matrix.last is None else self.used[:-1]
+
+    def project(self, rows: RowMatrix, h: Array, square: Array) -> None:
+        """Sets some rows of H, and the sum of their squares."""
+        square[0] = rows.project(self.natural.transposed, h) if h.shape[1] else 0.0
+
+    def move(self, matrix: ColumnBlocks, squares: Array) -> None:
+        """Finds W and s, and moves the estimate."""
+        self.w, self.scale[0] = self.natural.move(matrix, self.h, float(squares.sum()))
+
+    def record_subtraction(self, tape: Tape, memory: Array) -> None:
+        """Records that X becomes X - H W; all but its last column, if that is apart, in memory."""
+        rows, before = len(self.h), self.matrix
+        last = None if before.last is None else tape.scratch(rows)
+        after = ColumnBlocks([memory], last=last)
+        used = (memory, *(() if last is None else (last,)))
+        for part in tape.shared(rows, rows * before.dim * self.h.shape[1] // PRODUCT_WORK):
+            source, target = before.rows(part), after.rows(part)
+            tape.record(
+                partial(self._subtract, source, self.h[part], target),
+                reads=(*self.used, self.h[part], self.scale),
+                writes=[array[part] for array in used],
+            )
+        self.matrix, self.used, self.rank = after, used, 0
+
+    def _subtract(self, source: ColumnBlocks, h: Array, target: ColumnBlocks) -> None:
+        source.subtract(h, self.w, target)
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class _Operands:
-    """What a preconditioner works on and with; the names are those of `record`.
+class _Gradient:
+    """G = s s' D^T X, from which the natural gradient is subtracted what it is not.
 
-    `rows_in` and `rows_out` are memory for preconditioned rows, or None where the gradient is
-    preconditioned from that side.
+    Attributes:
+        x, derivative: The sides.
+        dy: D, perhaps preconditioned.
+        linear: (output_dim, input_dim).
+        bias: (output_dim,) or None.
+        first: Replace what linear and bias hold.
+        scale: (1,), s s'.
+        left: Rows of W', then of S^T.
+        right: Rows of T - (T W^T) W, then of W.
+        splice: The splice that X is, if D is spread over its rows.
+        wide: D as that; see `TimeSplice`.
     """
 
-    x: ColumnBlocks
-    derivative: ColumnBlocks
+    x: _Side
+    derivative: _Side
     dy: Array
-    h_in: Array
-    h_out: Array
-    rows_in: Array | None
-    rows_out: Array | None
-    left: Array
-    right: Array
     linear: Array
     bias: Array | None
     first: bool
-    product: Product | None
+    scale: Array
+    left: Array
+    right: Array
+    splice: TimeSplice | None
+    wide: Array | None
+
+    def record(self, tape: Tape, product: Product | None) -> None:
+        """Records the whole; the product in the way that is given."""
+        x, derivative, linear = self.x, self.derivative, self.linear
+        height = len(linear)
+        used = (*x.used, self.dy, self.scale)
+        if product is not None:
+            product(tape, self.dy, linear, scale=self.scale, add=not self.first)
+        else:
+            reads = used if self.wide is None else (*used, self.wide)
+            for part in tape.shared(height, len(self.dy) * linear.size // PRODUCT_WORK):
+                call = partial(self._multiply, part)
+                tape.record(call, reads=reads, writes=(linear[part],))
+        if self.bias is not None:
+            tape.record(self._add_bias, reads=used, writes=(self.bias,))
+        split = derivative.rank
+        t, s = self.right[:split], self.left[split:]
+        if len(t):
+            reads = (*used, derivative.h, *self._results(slice(0, height)))
+            for part in tape.shared(len(t), len(t) * linear.size // PRODUCT_WORK):
+                tape.record(partial(self._set_t, part), reads=reads, writes=(t[part],))
+        if len(s):
+            for part in tape.shared(height, len(s) * linear.size // PRODUCT_WORK):
+                reads = (self.dy, x.h, self.scale, *self._results(part))
+                tape.record(partial(self._set_s, part), reads=reads, writes=(s[:, part],))
+            tape.record(self._copy_w, reads=(x.scale,), writes=(self.right[split:],))
+        if len(self.right):
+            reads = (self.right, self.left, derivative.scale)
+            for part in tape.shared(height, len(self.right) * linear.size // PRODUCT_WORK):
+                writes = (*self._results(part), self.left[:split, part])
+                tape.record(partial(self._subtract, part), reads=reads, writes=writes)
+
+    def _results(self, part: slice) -> tuple[Array, ...]:
+        """Some rows of linear and bias."""
+        bias = () if self.bias is None else (self.bias[part],)
+        return self.linear[part], *bias
+
+    def _multiply(self, part: slice) -> None:
+        """Adds some rows of G to linear."""
+        scale, beta, linear = float(self.scale[0]), 0.0 if self.first else 1.0, self.linear[part]
+        if self.splice is not None and self.wide is not None:
+            self.splice.transposed_times(self.wide, part, linear, alpha=scale, beta=beta)
+        else:
+            self.x.matrix.transposed_times(self.dy[:, part], linear, alpha=scale, beta=beta)
+
+    def _add_bias(self) -> None:
+        """Adds the column of G that belongs to the bias."""
+        last = self.x.matrix.last
+        assert last is not None
+        assert self.bias is not None
+        total = float(self.scale[0]) * (last @ self.dy)
+        self.bias[:] = total if self.first else self.bias + total
+
+    def _set_t(self, part: slice) -> None:
+        """Sets some rows of T - (T W^T) W: (rank on the output side, columns of X)."""
+        t, w, scale = self.right[part], self.derivative.w[part], float(self.scale[0])
+        if not (self.first and len(self.linear) < len(self.dy)):
+            self.x.matrix.transposed_times(self.derivative.h[:, part], t, alpha=scale)
+        else:
+            gemm(w, self.linear, t[:, : self.linear.shape[1]])
+            if self.bias is not None:
+                t[:, -1] = w @ self.bias
+        if self.x.rank:
+            gemm(t @ self.x.w.T, self.x.w, t, alpha=-1.0, beta=1.0)
+
+    def _set_s(self, part: slice) -> None:
+        """Sets some columns of S^T: (rank on the input side, output_dim)."""
+        s, w, columns = self.left[self.derivative.rank :, part], self.x.w, self.linear.shape[1]
+        if not (self.first and columns < len(self.dy)):
+            gemm(self.x.h.T, self.dy[:, part], s, alpha=float(self.scale[0]))
+            return
+        gemm(w[:, :columns], self.linear[part].T, s)
+        if self.bias is not None:
+            s += np.outer(w[:, -1], self.bias[part])
+
+    def _copy_w(self) -> None:
+        self.right[self.derivative.rank :] = self.x.w
+
+    def _subtract(self, part: slice) -> None:
+        """Subtracts from some rows of linear and bias."""
+        split, columns = self.derivative.rank, self.linear.shape[1]
+        left = self.left[:, part]
+        if split:
+            left[:split] = self.derivative.w[:, part]
+        gemm(left.T, self.right[:, :columns], self.linear[part], alpha=-1.0, beta=1.0)
+        if self.bias is not None:
+            self.bias[part] -= self.right[:, -1] @ left
 
 
 def precondition_rows_of(rows: int, dim: int, rank: int, *, other: int) -> bool:

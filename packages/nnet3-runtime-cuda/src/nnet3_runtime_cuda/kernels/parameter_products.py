@@ -30,7 +30,7 @@ def gains_by_transposing(rows: int, parameters: Array) -> bool:
 
 def gains_by_panels(tape: Tape, rows: int) -> bool:
     """Whether a product with so many rows is faster by small ones, with parameters as panels."""
-    if is_mkl() or tape.dtype != np.float32 or not tape.takes_panels or tape.threads > 1:
+    if is_mkl() or tape.dtype != np.float32 or not tape.takes_panels:
         return False
     return rows in ROWS and are_faster()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from nnet3_descriptors.components import (
     PrecomputedIndexes,
     TdnnComponent,
@@ -12,7 +14,7 @@ from ..row_matrices import TimeSplice
 from ..tape import Array, Tape
 from .affine_gradient import (
     AffinePreconditioner,
-    ProductMaker,
+    Product,
     in_out_options,
     record_affine_gradient,
 )
@@ -130,7 +132,7 @@ class TdnnKernel(Kernel):
                 parts = rows_at_offsets(b.x, b.indexes, num_rows)
                 splice = self._splice(b.x, b.indexes, num_rows)
                 spread = None if splice is None else (splice, None)
-                product = tiled.gradient_maker(b.x)
+                product = partial(tiled.record_gradient, b.x)
                 self._update(b, parts, spread=spread, product=product)
             return
         splice = self._splice(b.x, b.indexes, num_rows)
@@ -180,7 +182,7 @@ class TdnnKernel(Kernel):
         parts: list[Array],
         *,
         spread: tuple[TimeSplice, Array | None] | None = None,
-        product: ProductMaker | None = None,
+        product: Product | None = None,
     ) -> None:
         directions = self.store.directions
         linear = directions["linear_params"]

@@ -77,9 +77,9 @@ class TileFactors:
         """(output_dim, taps * input_dim) as (output_dim, taps, input_dim): a view."""
         return matrix.reshape(len(matrix), self._taps.shape[1], -1)
 
-    def memory(self, tape: Tape, count: int, *, more: int = 0) -> Array:
-        """Scratch memory for so many factors of any part, and for some elements more."""
-        return tape.scratch(count * max(math.prod(part.shape) for part in self._parts) + more)
+    def memory(self, tape: Tape, count: int) -> Array:
+        """Scratch memory for so many factors of any part."""
+        return tape.scratch(count * max(math.prod(part.shape) for part in self._parts))
 
     def of_part(self, memory: Array, part: Part, count: int) -> Array:
         """Some of that memory: (factors, outputs, inputs) of the part."""
@@ -115,12 +115,8 @@ class TileFactors:
 
     def _changing(self, tape: Tape, *, transposed: bool) -> FactorsOf:
         if self._in_panels:
-            rows, columns = self._transposed_shape if transposed else (0, 0)
-            # As much for all layers, if they do with that: so they share memory.
-            more = max(rows * columns, TRANSPOSED_ELEMENTS)
-            memory = self.memory(tape, self._num_sums + self._taps.shape[1], more=more)
-            spread = memory[len(memory) - rows * columns :].reshape(rows, columns)
-            return lambda part: self._panels(tape, part, memory, spread)
+            memory = self.memory(tape, self._num_sums + self._taps.shape[1])
+            return lambda part: self._panels(tape, part, memory, transposed=transposed)
         memory = self.memory(tape, self._num_sums)
 
         def whole(part: Part) -> list[Array]:
@@ -142,27 +138,31 @@ class TileFactors:
         columns = max(part.shape[1] for part in self._parts) + PADDING
         return max(TRANSPOSED_ELEMENTS // (columns * WIDTH), 1) * WIDTH, columns
 
-    def _panels(self, tape: Tape, part: Part, memory: Array, spread: Array) -> Sequence[Panels]:
+    def _panels(
+        self, tape: Tape, part: Part, memory: Array, *, transposed: bool
+    ) -> Sequence[Panels]:
         """Records G w in panels: copies of parameters, and sums of the panels.
 
         Args:
             tape: Records the arithmetic.
             part: The columns.
             memory: For all taps and sums.
-            spread: `_transposed_shape`; empty if factors are to be (outputs, inputs).
+            transposed: Whether factors are to be (inputs, outputs), not (outputs, inputs).
         """
         count, of_taps = self._taps.shape[1], self._of_taps(part)
         rows = self.of_part(memory, part, count + self._num_sums).reshape(-1, math.prod(part.shape))
         outputs, inputs = part.shape
-        if not len(spread):
+        if not transposed:
             panels = [Panels.within(row, (outputs, inputs)) for row in rows]
-            for tap in range(count):
+            for tap in tape.independent(range(count)):
                 panels[tap].record_copy(tape, of_taps[:, tap])
         else:
             panels = [Panels.within(row, (inputs, outputs)) for row in rows]
-            for tap, start in itertools.product(range(count), range(0, outputs, len(spread))):
-                source = of_taps[start : start + len(spread), tap]
-                copy = spread[: len(source), :inputs]
+            height, width = self._transposed_shape
+            starts = itertools.product(range(count), range(0, outputs, height))
+            for tap, start in tape.independent(list(starts)):
+                source = of_taps[start : start + height, tap]
+                copy = tape.scratch(height, width)[: len(source), :inputs]
                 tape.copy(source, copy)
                 panels[tap].record_copy(tape, copy.T, start)
         tape.small_products(self._taps[1:-1], rows[:count], rows[count:])

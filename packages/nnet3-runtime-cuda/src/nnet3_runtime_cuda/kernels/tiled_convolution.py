@@ -29,10 +29,7 @@ from .time_rows import TimeRows
 from .time_tiles import TileBlock, TimeTiles
 
 BLOCK_ROWS = 96
-"""So many rows of the input, for all products over time, are computed with at a time."""
-
-BLOCK_ROWS_OF_THREADS = 192
-"""The same if the BLAS library has several threads: they gain more by larger products."""
+"""So many rows of the input, for all products over time, a thread computes with at a time."""
 
 KeptFilters = dict[tuple[int, int, bool], list[list[Array | Panels]]]
 """Factors of products over time and, within them, over height: by the numbers of these products,
@@ -159,8 +156,7 @@ class TiledConvolution:
     def _blocks(self, tape: Tape) -> list[TileBlock]:
         """What is computed at a time."""
         times = self._times
-        block_rows = BLOCK_ROWS if tape.threads == 1 else BLOCK_ROWS_OF_THREADS
-        return times.blocks(block_rows // (times.num_products * times.num_parts))
+        return times.blocks(tape.threads * BLOCK_ROWS // (times.num_products * times.num_parts))
 
     def _input_memory(self, tape: Tape, rows: int, *, is_set: bool) -> tuple[Array, Array]:
         """Scratch memory for rows of the input, and for the products of one of them over time."""

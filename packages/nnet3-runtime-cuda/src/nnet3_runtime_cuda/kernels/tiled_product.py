@@ -20,12 +20,10 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 import attrs
-import numpy as np
 
 from ..panels import ROWS, Panels
 from ..parts import even_parts
-from ..tape import Array, Call, Tape
-from .affine_gradient import Product, ProductMaker
+from ..tape import Array, Tape
 from .base import ComponentStore
 from .parameter_products import gains_by_panels
 from .tile_factors import Part, TileFactors
@@ -42,7 +40,8 @@ CHANGING_PART_COLUMNS = 384
 products are to sum up no more terms at a time than the library's, as longer sums round more."""
 
 BLOCK_ROWS = 288
-"""So many rows of each product: with fewer, products are slower, with more, transforms are."""
+"""So many rows of each product for a thread: with fewer, products are slower, with more,
+transforms are."""
 
 PANEL_BLOCK_BYTES = 6 << 20
 """With parameters in panels, which lose less with fewer rows, a block takes so much memory if both
@@ -62,11 +61,7 @@ FEWEST_ROWS = 100
 from memory."""
 
 MANY_ROWS = 256
-"""Nor are those with fewer rows if parameters may change, and have to be transformed each time, or
-products run on several threads, to which those of tiles leave too little."""
-
-MOST_ROWS = 1024
-"""Nor are those with fewer rows if both is so."""
+"""Nor are those with fewer rows if parameters may change, and have to be transformed each time."""
 
 
 @attrs.frozen(kw_only=True)
@@ -93,7 +88,13 @@ class TiledProduct:
     """
 
     def __init__(
-        self, store: ComponentStore, linear: Array, tiles: TimeTiles, *, in_panels: bool
+        self,
+        store: ComponentStore,
+        linear: Array,
+        tiles: TimeTiles,
+        *,
+        in_panels: bool,
+        threads: int = 1,
     ) -> None:
         """Lays out parts and blocks.
 
@@ -102,6 +103,7 @@ class TiledProduct:
             linear: (output_dim, taps * input_dim), A; perhaps some columns of a larger matrix.
             tiles: The rows.
             in_panels: Whether parameters are laid out in panels.
+            threads: How many share the rows of a block.
         """
         self._linear, self._tiles = linear, tiles
         self._output_dim = len(linear)
@@ -124,7 +126,7 @@ class TiledProduct:
             for number, part in enumerate(columns)
         ]
         self._factors = TileFactors(store, linear, tiles.taps, self._parts, in_panels=in_panels)
-        most_rows = self._whole_block_rows() if is_whole else BLOCK_ROWS
+        most_rows = threads * (self._whole_block_rows() if is_whole else BLOCK_ROWS)
         # The last block may have a tile more.
         blocks = tiles.blocks(most_rows - tiles.distance if is_whole else most_rows)
         self._memory_rows = max(block.rows for block in blocks)
@@ -161,14 +163,15 @@ class TiledProduct:
         fewest_columns = min(len(linear), linear.shape[1] // len(offsets))
         if not are_wanted(tape) or fewest_columns < FEWEST_COLUMNS:
             return None
-        burdens = (not store.is_fixed) + (tape.threads > 1)
-        if rows < (FEWEST_ROWS, MANY_ROWS, MOST_ROWS)[burdens]:
+        if rows < (FEWEST_ROWS if store.is_fixed else MANY_ROWS):
             return None
         tiles = TimeTiles.at(offsets, rows, store.dtype, is_precise=is_precise)
         # Panels serve any number of rows, as parts of so few lie in the cache.
         in_panels = gains_by_panels(tape, ROWS[-1])
         in_panels &= store.is_fixed or len(offsets) <= MOST_CHANGING_TAPS
-        return None if tiles is None else cls(store, linear, tiles, in_panels=in_panels)
+        if tiles is None:
+            return None
+        return cls(store, linear, tiles, in_panels=in_panels, threads=tape.threads)
 
     def _whole_block_rows(self) -> int:
         """How many rows of each product are computed with at a time, with all columns."""
@@ -260,55 +263,31 @@ class TiledProduct:
                             tape, place.block, dxs[:, None], sums, dx[:, part.inputs], add=add
                         )
 
-    def gradient_maker(self, x: Array) -> ProductMaker:
-        """How the gradient with this x, (rows in, input_dim), is computed by tiles."""
-
-        def prepare(tape: Tape, dy: Array) -> Product:
-            parts = self._record_gradients(tape, x, dy)
-            taps = self._tiles.taps.T
-            # For what is to be added, as a run allocates nothing.
-            memory = self._factors.memory(tape, len(taps))
-
-            def compute(_: Array, out: Array, *, alpha: float, beta: float) -> None:
-                matrix = (alpha * taps).astype(taps.dtype)
-                for part, calls, products in parts:
-                    for call in calls:
-                        call()
-                    total = self._factors.by_tap(out)[part.outputs, :, part.inputs]
-                    if beta == 0.0:
-                        np.matmul(matrix, products, total)
-                    else:
-                        term = self._factors.of_part(memory, part, len(taps))
-                        term = term.reshape(total.shape)
-                        np.matmul(matrix, products, term)
-                        np.multiply(total, beta, total)
-                        np.add(total, term, total)
-
-            return compute
-
-        return prepare
-
-    def _record_gradients(
-        self, tape: Tape, x: Array, dy: Array
-    ) -> list[tuple[Part, list[Call], Array]]:
-        """Records, apart from the tape, what computes the gradients of the factors.
+    def record_gradient(
+        self, x: Array, tape: Tape, dy: Array, out: Array, /, *, scale: Array | None, add: bool
+    ) -> None:
+        """Records out = scale dy^T X, or out += that, with the splice X of the rows of x.
 
         Args:
-            tape: Gives scratch memory.
             x: (rows in, input_dim).
+            tape: Records the arithmetic.
             dy: (rows, output_dim).
-
-        Returns:
-            For each part calls, and where they put the gradients: (outputs, products, inputs), the
-            same memory for all parts.
+            out: (output_dim, taps * input_dim).
+            scale: (1,) float64; None for 1.
+            add: Add to what `out` holds.
         """
-        tiles, is_wide_input = self._tiles, self._is_wide_input
-        inputs, derivatives = self._memories(tape)
-        memory = self._factors.memory(tape, tiles.num_products)
-        parts = []
-        for part in self._parts:
-            gradients = self._factors.of_part(memory, part, tiles.num_products)
-            with tape.apart() as calls:
+        tiles, is_wide_input, taps = self._tiles, self._is_wide_input, self._tiles.taps.T
+        with tape.passing():
+            inputs, derivatives = self._memories(tape)
+            memory = self._factors.memory(tape, tiles.num_products)
+            terms = self._factors.memory(tape, len(taps)) if add else None
+            matrix = taps
+            if scale is not None:
+                matrix, factor = tape.scratch(*taps.shape), tape.scratch(1)
+                tape.copy(scale, factor)
+                tape.multiply(taps, factor, matrix)
+            for part in self._parts:
+                gradients = self._factors.of_part(memory, part, tiles.num_products)
                 for place in self._places:
                     dys, xs = derivatives(place, part.outputs), inputs(place, part.inputs)
                     if not is_wide_input or part.is_first:
@@ -318,9 +297,16 @@ class TiledProduct:
                         tiles.record_inputs(tape, place.block, x[:, part.inputs], xs[:, None])
                     is_sum = place is not self._places[0]
                     for each_dy, each_x, gradient in zip(dys, xs, gradients, strict=True):
-                        tape.matmul(each_dy.T, each_x, gradient, add=is_sum)
-            parts.append((part, calls, gradients.transpose(1, 0, 2)))
-        return parts
+                        with tape.passing():
+                            tape.matmul(each_dy.T, each_x, gradient, add=is_sum)
+                total = self._factors.by_tap(out)[part.outputs, :, part.inputs]
+                products = gradients.transpose(1, 0, 2)
+                if terms is None:
+                    tape.small_products(matrix, products, total)
+                    continue
+                term = self._factors.of_part(terms, part, len(taps)).reshape(total.shape)
+                tape.small_products(matrix, products, term)
+                tape.add(total, term, total)
 
     # ---- memory ----
 
