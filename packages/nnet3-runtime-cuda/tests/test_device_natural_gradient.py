@@ -7,7 +7,7 @@ import pytest
 from nnet3_runtime_cuda.cuda.dry_run import DryRun
 from nnet3_runtime_cuda.cuda.host import HostPlatform, compiler
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
-from nnet3_runtime_cuda.kernels.affine_gradient import AffinePreconditioner
+from nnet3_runtime_cuda.kernels.natural_affine import AffinePreconditioner
 from nnet3_runtime_cuda.natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
 
 RANKS = 4, 3

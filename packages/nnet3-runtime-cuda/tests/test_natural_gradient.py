@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from nnet3_runtime_cuda.kernels import affine_gradient
-from nnet3_runtime_cuda.kernels.affine_gradient import AffinePreconditioner, precondition_rows_of
+from nnet3_runtime_cuda.kernels import natural_affine
+from nnet3_runtime_cuda.kernels.natural_affine import AffinePreconditioner, precondition_rows_of
 from nnet3_runtime_cuda.natural_gradient import (
     NaturalGradientOptions,
     OnlineNaturalGradient,
@@ -108,7 +108,7 @@ def choose(monkeypatch: pytest.MonkeyPatch, dims: tuple[int, ...]) -> None:
     def is_chosen(rows: int, dim: int, rank: int, *, other: int) -> bool:
         return dim in dims
 
-    monkeypatch.setattr(affine_gradient, "precondition_rows_of", is_chosen)
+    monkeypatch.setattr(natural_affine, "precondition_rows_of", is_chosen)
 
 
 @pytest.mark.parametrize("first", [True, False])

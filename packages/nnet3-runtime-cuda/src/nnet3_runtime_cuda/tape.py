@@ -32,7 +32,8 @@ from .recorder import Operand as Operand
 from .sign_bits import record_pack_signs, record_unpack_signs
 
 if TYPE_CHECKING:
-    from .kernels.affine_gradient import AffinePreconditioner, Product
+    from .kernels.affine_gradient import Product
+    from .kernels.natural_affine import AffinePreconditioner
     from .natural_gradient import OnlineNaturalGradient
     from .row_matrices import TimeSplice
 

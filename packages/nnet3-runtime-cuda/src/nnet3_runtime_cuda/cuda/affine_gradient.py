@@ -11,7 +11,7 @@ from ..tape import Array
 from .natural_gradient import Rows, Side, record_factor, record_update, side_of
 
 if TYPE_CHECKING:
-    from ..kernels.affine_gradient import AffinePreconditioner
+    from ..kernels.natural_affine import AffinePreconditioner
     from .tape import DeviceTape
 
 

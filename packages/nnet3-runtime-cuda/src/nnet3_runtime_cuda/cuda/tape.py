@@ -19,7 +19,7 @@ from .recording import RecordingTape
 from .schedule import Use
 
 if TYPE_CHECKING:
-    from ..kernels.affine_gradient import AffinePreconditioner
+    from ..kernels.natural_affine import AffinePreconditioner
     from ..natural_gradient import OnlineNaturalGradient
 
 

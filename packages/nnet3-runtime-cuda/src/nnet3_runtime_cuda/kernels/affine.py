@@ -22,14 +22,7 @@ from nnet3_descriptors.components import (
 from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
 from ..row_matrices import TimeSplice
 from ..tape import Array, Tape
-from .affine_gradient import (
-    AffinePreconditioner,
-    Product,
-    add_affine_gradient,
-    add_column_sum,
-    in_out_options,
-    record_affine_gradient,
-)
+from .affine_gradient import Product, add_affine_gradient, add_column_sum, record_affine_gradient
 from .base import (
     Backpropagation,
     Kernel,
@@ -37,6 +30,7 @@ from .base import (
     as_blocks,
     kernel_for,
 )
+from .natural_affine import AffinePreconditioner, in_out_options
 from .parameter_products import record_product
 from .tiled_product import TiledProduct
 

@@ -14,9 +14,10 @@ from nnet3_descriptors.components import (
 
 from ..natural_gradient import NaturalGradientOptions
 from ..tape import Array, Tape
-from .affine_gradient import AffinePreconditioner, add_affine_gradient
+from .affine_gradient import add_affine_gradient
 from .base import Backpropagation, Kernel, Propagation, kernel_for
 from .counts import add_total
+from .natural_affine import AffinePreconditioner
 from .nonlinear import tanh_derivative
 from .parameter_products import record_product
 from .vector_gradient import RowPreconditioner, record_vector_update

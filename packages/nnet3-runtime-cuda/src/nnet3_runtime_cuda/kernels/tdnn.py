@@ -12,13 +12,9 @@ from nnet3_descriptors.components import (
 
 from ..row_matrices import TimeSplice
 from ..tape import Array, Tape
-from .affine_gradient import (
-    AffinePreconditioner,
-    Product,
-    in_out_options,
-    record_affine_gradient,
-)
+from .affine_gradient import Product, record_affine_gradient
 from .base import Backpropagation, Kernel, Propagation, kernel_for
+from .natural_affine import AffinePreconditioner, in_out_options
 from .parameter_products import record_product
 from .tiled_product import TiledProduct
 from .time_offsets import rows_at_offsets

@@ -1,0 +1,393 @@
+"""The natural gradient of affine maps, from products of low rank.
+
+It is recorded as a few operations that threads share: projections of rows, the step of the estimate
+of either side, rows of the gradient, and rows of what is subtracted from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import attrs
+import numpy as np
+
+from ..blas import gemm
+from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
+from ..panels import ROWS
+from ..parts import even_parts
+from ..recorder import FEWEST_SHARED, PRODUCT_WORK
+from ..row_matrices import ColumnBlocks, RowMatrix, SplicedRows, TimeSplice
+from ..tape import Array, Tape
+from .affine_gradient import Product
+from .parameter_products import gains_by_panels
+
+PASSES = 40
+"""Writing a preconditioned element takes as long as so many multiplications."""
+
+
+class AffinePreconditioner:
+    """The natural gradient of an affine map: rows of input and output derivative preconditioned.
+
+    The bias counts as the weight of a constant input of one, so the input side has one column
+    more than the map.
+    """
+
+    def __init__(
+        self, input_options: NaturalGradientOptions, output_options: NaturalGradientOptions
+    ) -> None:
+        self.input_side = OnlineNaturalGradient(input_options)
+        self.output_side = OnlineNaturalGradient(output_options)
+
+    def record(
+        self,
+        tape: Tape,
+        xs: Sequence[Array],
+        dy: Array,
+        linear: Array,
+        bias: Array | None,
+        *,
+        first: bool = False,
+        spread: tuple[TimeSplice, Array | None] | None = None,
+        product: Product | None = None,
+    ) -> None:
+        """Records that the natural gradient is added to linear and bias, or replaces them.
+
+        With the preconditioned input s (X - H W) and output derivative s' (D - H' W'), where
+        H = X W^T and H' = D W'^T, it is
+
+            (I - W'^T W') G (I - W^T W) = G - W'^T (T - (T W^T) W) - S W
+            G = s s' D^T X      T = W' G = s s' H'^T X      S = G W^T = s s' D^T H
+
+        so that only the products that lead to G have many rows and many columns; T and S are
+        computed in the way that is less work. Where X or D is narrow, it is less work yet to
+        precondition its rows: `precondition_rows_of` decides for each of them.
+
+        Args:
+            tape: Records the arithmetic.
+            xs: The input, as blocks of columns: each (rows, some of the columns).
+            dy: (rows, output_dim).
+            linear: (output_dim, input_dim).
+            bias: (output_dim,) or None.
+            first: Replace what linear and bias hold.
+            spread: The time splice that xs are the parts of, and the matrix S for dy, or None
+                with a product; only without bias. It saves work.
+            product: Records how dy^T X is computed with less work.
+        """
+        tape.precondition_affine(
+            self, xs, dy, linear, bias, first=first, spread=spread, product=product
+        )
+
+    def record_calls(
+        self,
+        tape: Tape,
+        xs: Sequence[Array],
+        dy: Array,
+        linear: Array,
+        bias: Array | None,
+        *,
+        first: bool,
+        spread: tuple[TimeSplice, Array | None] | None,
+        product: Product | None,
+    ) -> None:
+        """What `record` does with a tape of NumPy calls."""
+        rows, columns_in = len(dy), sum(part.shape[1] for part in xs) + (bias is not None)
+        rank_in, rank_out = self.input_side.rank(columns_in), self.output_side.rank(dy.shape[1])
+        writes_dy = precondition_rows_of(rows, dy.shape[1], rank_out, other=columns_in)
+        writes_x = spread is None and precondition_rows_of(
+            rows, columns_in, rank_in, other=dy.shape[1]
+        )
+        # The largest memory first, so that all components find room in the same.
+        new_dy = tape.scratch(rows, dy.shape[1]) if writes_dy else None
+        new_x = tape.scratch(rows, columns_in - (bias is not None)) if writes_x else None
+        gains = gains_by_panels(tape, ROWS[-1])
+        x = _Side.of(
+            tape, self.input_side, xs, None if bias is None else tape.ones(rows)[0], is_thin=gains
+        )
+        derivative = _Side.of(tape, self.output_side, [dy], None, is_thin=gains)
+        splice, wide = (None, None) if spread is None else spread
+        _record_factors(tape, x, derivative, splice)
+        scale = np.ones(1)
+        tape.record(
+            partial(np.multiply, x.scale, derivative.scale, scale),
+            reads=(x.scale, derivative.scale),
+            writes=(scale,),
+        )
+        if new_x is not None:
+            # What is preconditioned is no splice any more, but that is less work than is saved.
+            x.record_subtraction(tape, new_x)
+            product = None
+        if new_dy is not None:
+            derivative.record_subtraction(tape, new_dy)
+            if splice is not None and wide is not None:
+                for view in splice.products(wide):
+                    tape.copy(derivative.arrays[0], view)
+        gradient = _Gradient(
+            x=x,
+            derivative=derivative,
+            dy=derivative.arrays[0],
+            linear=linear,
+            bias=bias,
+            first=first,
+            scale=scale,
+            left=tape.scratch(x.rank + derivative.rank, len(linear)),
+            right=tape.scratch(x.rank + derivative.rank, columns_in),
+            splice=None if wide is None else splice,
+            wide=wide,
+        )
+        gradient.record(tape, product)
+
+
+def _record_factors(tape: Tape, x: _Side, derivative: _Side, splice: TimeSplice | None) -> None:
+    """Records H = X W^T of both sides, and what else the natural gradient needs of X."""
+    sides = x, derivative
+    for side in sides:
+        begin = partial(side.natural.begin, side.matrix, side.h)
+        tape.record(begin, reads=side.used, writes=(side.h, side.natural.token))
+    rows = len(x.h)
+    work = rows * sum(side.h.shape[1] * side.matrix.dim for side in sides) // PRODUCT_WORK
+    parts = [slice(0, rows)] if work < FEWEST_SHARED else even_parts(rows, tape.threads)
+    squares = np.zeros((2, len(parts)))
+    for number, part in enumerate(tape.independent(parts)):
+        for side, square in zip(sides, squares[:, number : number + 1], strict=True):
+            matrix: RowMatrix = side.matrix.rows(part)
+            if side is x and splice is not None:
+                own = splice.rows(part)
+                memory = tape.scratch(len(own.x), side.h.shape[1] * len(own.offsets))
+                matrix = SplicedRows(own, memory, thin_columns=side.thin_columns)
+            tape.record(
+                partial(side.project, matrix, side.h[part], square),
+                reads=(*side.used, side.natural.token),
+                writes=(side.h[part], square),
+            )
+    for side, square in zip(tape.independent(sides), squares, strict=True):
+        tape.record(
+            partial(side.move, side.matrix, square),
+            reads=(*side.used, side.h, square),
+            writes=(side.natural.token, side.scale),
+        )
+
+
+@attrs.define(eq=False)
+class _Side:
+    """One side of a gradient: X, or the output derivative D.
+
+    Attributes:
+        natural: Its natural gradient.
+        matrix: X.
+        used: The arrays that X is made of.
+        h: (rows, rank), X W^T.
+        scale: (1,), s: rows are preconditioned as s (X - H W).
+        thin_columns: See `ColumnBlocks`.
+        w: W, (rank, columns of X), set by each run.
+        rank: That of W, or 0 if the rows of X are preconditioned, so that the gradient need not be.
+    """
+
+    natural: OnlineNaturalGradient
+    matrix: ColumnBlocks
+    used: tuple[Array, ...]
+    h: Array
+    scale: Array
+    thin_columns: int
+    w: Array
+    rank: int
+
+    @classmethod
+    def of(
+        cls,
+        tape: Tape,
+        natural: OnlineNaturalGradient,
+        blocks: Sequence[Array],
+        last: Array | None,
+        *,
+        is_thin: bool,
+    ) -> _Side:
+        """A side with X in blocks of columns, and perhaps a last column."""
+        dim = sum(block.shape[1] for block in blocks) + (last is not None)
+        rank, rows = natural.rank(dim), len(blocks[0])
+        return cls(
+            natural=natural,
+            matrix=ColumnBlocks(blocks, last=last, thin_columns=rank if is_thin else 0),
+            used=(*blocks, *(() if last is None else (last,))),
+            h=tape.scratch(rows, rank),
+            scale=np.ones(1),
+            thin_columns=rank if is_thin else 0,
+            w=np.zeros((0, dim), tape.dtype),
+            rank=rank,
+        )
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """The blocks of columns that X is made of."""
+        return self.used if self.matrix.last is None else self.used[:-1]
+
+    def project(self, rows: RowMatrix, h: Array, square: Array) -> None:
+        """Sets some rows of H, and the sum of their squares."""
+        square[0] = rows.project(self.natural.transposed, h) if h.shape[1] else 0.0
+
+    def move(self, matrix: ColumnBlocks, squares: Array) -> None:
+        """Finds W and s, and moves the estimate."""
+        self.w, self.scale[0] = self.natural.move(matrix, self.h, float(squares.sum()))
+
+    def record_subtraction(self, tape: Tape, memory: Array) -> None:
+        """Records that X becomes X - H W; all but its last column, if that is apart, in memory."""
+        rows, before = len(self.h), self.matrix
+        last = None if before.last is None else tape.scratch(rows)
+        after = ColumnBlocks([memory], last=last)
+        used = (memory, *(() if last is None else (last,)))
+        for part in tape.shared(rows, rows * before.dim * self.h.shape[1] // PRODUCT_WORK):
+            source, target = before.rows(part), after.rows(part)
+            tape.record(
+                partial(self._subtract, source, self.h[part], target),
+                reads=(*self.used, self.h[part], self.scale),
+                writes=[array[part] for array in used],
+            )
+        self.matrix, self.used, self.rank = after, used, 0
+
+    def _subtract(self, source: ColumnBlocks, h: Array, target: ColumnBlocks) -> None:
+        source.subtract(h, self.w, target)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _Gradient:
+    """G = s s' D^T X, and what is subtracted from it; see `AffinePreconditioner.record`.
+
+    Attributes:
+        x, derivative: The sides.
+        dy: D, perhaps preconditioned.
+        linear: (output_dim, input_dim).
+        bias: (output_dim,) or None.
+        first: Replace what linear and bias hold.
+        scale: (1,), s s'.
+        left: Rows of W', then of S^T.
+        right: Rows of T - (T W^T) W, then of W.
+        splice: The splice that X is, if D is spread over its rows.
+        wide: D as that; see `TimeSplice`.
+    """
+
+    x: _Side
+    derivative: _Side
+    dy: Array
+    linear: Array
+    bias: Array | None
+    first: bool
+    scale: Array
+    left: Array
+    right: Array
+    splice: TimeSplice | None
+    wide: Array | None
+
+    def record(self, tape: Tape, product: Product | None) -> None:
+        """Records the whole; the product in the way that is given."""
+        x, derivative, linear = self.x, self.derivative, self.linear
+        height = len(linear)
+        used = (*x.used, self.dy, self.scale)
+        if product is not None:
+            product(tape, self.dy, linear, scale=self.scale, add=not self.first)
+        else:
+            reads = used if self.wide is None else (*used, self.wide)
+            for part in tape.shared(height, len(self.dy) * linear.size // PRODUCT_WORK):
+                call = partial(self._multiply, part)
+                tape.record(call, reads=reads, writes=(linear[part],))
+        if self.bias is not None:
+            for part in tape.shared(height, self.dy.size):
+                tape.record(partial(self._add_bias, part), reads=used, writes=(self.bias[part],))
+        split = derivative.rank
+        t, s = self.right[:split], self.left[split:]
+        if len(t):
+            reads = (*used, derivative.h, *self._results(slice(0, height)))
+            for part in tape.shared(len(t), len(t) * linear.size // PRODUCT_WORK):
+                tape.record(partial(self._set_t, part), reads=reads, writes=(t[part],))
+        if len(s):
+            for part in tape.shared(height, len(s) * linear.size // PRODUCT_WORK):
+                reads = (self.dy, x.h, self.scale, *self._results(part))
+                tape.record(partial(self._set_s, part), reads=reads, writes=(s[:, part],))
+            tape.record(self._copy_w, reads=(x.scale,), writes=(self.right[split:],))
+        if len(self.right):
+            reads = (self.right, self.left, derivative.scale)
+            for part in tape.shared(height, len(self.right) * linear.size // PRODUCT_WORK):
+                writes = (*self._results(part), self.left[:split, part])
+                tape.record(partial(self._subtract, part), reads=reads, writes=writes)
+
+    def _results(self, part: slice) -> tuple[Array, ...]:
+        """Some rows of linear and bias."""
+        bias = () if self.bias is None else (self.bias[part],)
+        return self.linear[part], *bias
+
+    def _multiply(self, part: slice) -> None:
+        """Adds some rows of G to linear."""
+        scale, beta, linear = float(self.scale[0]), 0.0 if self.first else 1.0, self.linear[part]
+        if self.splice is not None and self.wide is not None:
+            self.splice.transposed_times(self.wide, part, linear, alpha=scale, beta=beta)
+        else:
+            self.x.matrix.transposed_times(self.dy[:, part], linear, alpha=scale, beta=beta)
+
+    def _add_bias(self, part: slice) -> None:
+        """Adds a part of the column of G that belongs to the bias."""
+        last = self.x.matrix.last
+        assert last is not None
+        assert self.bias is not None
+        total, bias = float(self.scale[0]) * (last @ self.dy[:, part]), self.bias[part]
+        bias[:] = total if self.first else bias + total
+
+    def _set_t(self, part: slice) -> None:
+        """Sets some rows of T - (T W^T) W: (rank on the output side, columns of X)."""
+        t, w, scale = self.right[part], self.derivative.w[part], float(self.scale[0])
+        if not (self.first and len(self.linear) < len(self.dy)):
+            self.x.matrix.transposed_times(self.derivative.h[:, part], t, alpha=scale)
+        else:
+            gemm(w, self.linear, t[:, : self.linear.shape[1]])
+            if self.bias is not None:
+                t[:, -1] = w @ self.bias
+        if self.x.rank:
+            gemm(t @ self.x.w.T, self.x.w, t, alpha=-1.0, beta=1.0)
+
+    def _set_s(self, part: slice) -> None:
+        """Sets some columns of S^T: (rank on the input side, output_dim)."""
+        s, w, columns = self.left[self.derivative.rank :, part], self.x.w, self.linear.shape[1]
+        if not (self.first and columns < len(self.dy)):
+            gemm(self.x.h.T, self.dy[:, part], s, alpha=float(self.scale[0]))
+            return
+        gemm(w[:, :columns], self.linear[part].T, s)
+        if self.bias is not None:
+            s += np.outer(w[:, -1], self.bias[part])
+
+    def _copy_w(self) -> None:
+        self.right[self.derivative.rank :] = self.x.w
+
+    def _subtract(self, part: slice) -> None:
+        """Subtracts from some rows of linear and bias."""
+        split, columns = self.derivative.rank, self.linear.shape[1]
+        left = self.left[:, part]
+        if split:
+            left[:split] = self.derivative.w[:, part]
+        gemm(left.T, self.right[:, :columns], self.linear[part], alpha=-1.0, beta=1.0)
+        if self.bias is not None:
+            self.bias[part] -= self.right[:, -1] @ left
+
+
+def precondition_rows_of(rows: int, dim: int, rank: int, *, other: int) -> bool:
+    """Whether preconditioning rows is less work than preconditioning the gradient.
+
+    Args:
+        rows: How many rows there are.
+        dim: Columns of the matrix that is to be preconditioned.
+        rank: Of the estimate of its Fisher matrix.
+        other: Columns of the matrix on the other side, so that the gradient is (dim, other).
+    """
+    return rows * dim * (rank + PASSES) < rank * other * (min(rows, dim) + dim)
+
+
+def in_out_options(component: object) -> tuple[NaturalGradientOptions, NaturalGradientOptions]:
+    """The options for the input and the output side that the fields of a component give."""
+    ranks = getattr(component, "rank_in"), getattr(component, "rank_out")  # noqa: B009
+    first, second = (
+        NaturalGradientOptions(
+            rank=rank,
+            update_period=getattr(component, "update_period", 4),
+            num_samples_history=getattr(component, "num_samples_history", 2000.0),
+            alpha=getattr(component, f"alpha_{side}", getattr(component, "alpha", 4.0)),
+        )
+        for rank, side in zip(ranks, ("in", "out"), strict=True)
+    )
+    return first, second
