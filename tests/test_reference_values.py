@@ -8,7 +8,7 @@ from nnet3_compiler import NnetComputation, compile_computation
 from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
 from nnet3_graph import ComputationRequest
 from nnet3_optimizer import check_computation, optimize
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer, recorder
 from reference_cases import ReferenceCase, assert_close, computation_request, parametrize_cases
 
 Compile = Callable[[Nnet, ComputationRequest], NnetComputation]
@@ -64,15 +64,31 @@ def test_derivatives(case: ReferenceCase, compile_program: Compile) -> None:
         assert_close(gradient, {"gradient": case.arrays["gradient"]}, 1e-4)
 
 
+@parametrize_cases()
+def test_threads_that_share_all_work(case: ReferenceCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three threads that share even the smallest operations compute the same."""
+    monkeypatch.setattr(recorder, "FEWEST_SHARED", 1)
+    nnet = network(case)
+    computation = compile_optimized(nnet, computation_request(case))
+    computer = NnetComputer(nnet, computation, threads=3)
+
+    assert_close(computer.forward(case.node_arrays("input")), case.node_arrays("output"), 1e-5)
+    if any(io.has_deriv for io in case.request.outputs):
+        derivatives = computer.backward(case.node_arrays("output_deriv"))
+        assert_close(derivatives, case.node_arrays("input_deriv"), 1e-4)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
 @parametrize_cases(only=lambda case: "params_after4" in case.arrays)
-def test_training_steps(case: ReferenceCase) -> None:
+def test_training_steps(case: ReferenceCase, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four steps along the natural gradient end at Kaldi's parameters, within 1e-3.
 
     Only optimized programs do: a component that is used at many times then has one update for all
     of them, and the natural gradient depends on how the rows are grouped.
     """
+    monkeypatch.setattr(recorder, "FEWEST_SHARED", 1)
     nnet = network(case)
-    trained = DeviceNnet(nnet, trainable=True, natural_gradient=True)
+    trained = DeviceNnet(nnet, trainable=True, natural_gradient=True, threads=threads)
     computer = NnetComputer(trained, compile_optimized(nnet, computation_request(case)))
     before = trained.parameters.copy()
     for step in range(4):

@@ -7,7 +7,7 @@ writes what b has used. For that a lock is released behind the last such call of
 before the call of a; it is known beforehand, from where the operands lie, which calls these are.
 Where threads have the same rows in one operation after another, they hardly ever wait.
 
-A wait takes a thread about as long as 15 microseconds of work, once it has gone to sleep.
+A thread that has gone to sleep takes 15 to 45 microseconds to wake up.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .workers import Workers
 Array = npt.NDArray[Any]
 Call = Callable[[], object]
 Span = tuple[int, int, int, int]
-"""Addresses: first byte, and the one behind the last; distance and size of rows, the latter being
-what lies within the largest distance of elements."""
+"""Where bytes lie that are rows of a matrix, or within some: the address of the first and of the
+one behind the last, the distance of rows, and how many bytes of a row there are."""
 
 MOST_REMEMBERED = 16
 """Of so many shares of a lane it is known in detail what memory they use; of older ones, in sum."""

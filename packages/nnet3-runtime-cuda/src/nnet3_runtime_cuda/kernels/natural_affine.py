@@ -15,8 +15,7 @@ import numpy as np
 from ..blas import gemm
 from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
 from ..panels import ROWS
-from ..parts import even_parts
-from ..recorder import FEWEST_SHARED, PRODUCT_WORK
+from ..recorder import PRODUCT_WORK
 from ..row_matrices import ColumnBlocks, RowMatrix, SplicedRows, TimeSplice
 from ..tape import Array, Tape
 from .affine_gradient import Product
@@ -146,9 +145,8 @@ def _record_factors(tape: Tape, x: _Side, derivative: _Side, splice: TimeSplice 
         tape.record(begin, reads=side.used, writes=(side.h, side.natural.token))
     rows = len(x.h)
     work = rows * sum(side.h.shape[1] * side.matrix.dim for side in sides) // PRODUCT_WORK
-    parts = [slice(0, rows)] if work < FEWEST_SHARED else even_parts(rows, tape.threads)
-    squares = np.zeros((2, len(parts)))
-    for number, part in enumerate(tape.independent(parts)):
+    squares = np.zeros((2, tape.threads))
+    for number, part in enumerate(tape.shared(rows, work)):
         for side, square in zip(sides, squares[:, number : number + 1], strict=True):
             matrix: RowMatrix = side.matrix.rows(part)
             if side is x and splice is not None:
