@@ -21,6 +21,7 @@ OLDEST_PYTHON = nox.project.load_toml()["project"]["requires-python"].removepref
 CUDA_PACKAGE = "nnet3-runtime-cuda"
 WHEELS = Path(".nox/wheels").absolute()
 GPU_TESTS = "tests/test_gpu.py"
+TWO_PROCESSES = "--numprocesses=2"
 FROM_WHEELS = f"--constraint={WHEELS / 'constraints.txt'}"
 
 
@@ -49,7 +50,7 @@ def package(session: nox.Session, package: str) -> None:
 def integration(session: nox.Session) -> None:
     """Run the tests across packages: reference cases, separate processes, tools, examples."""
     session.install(FROM_WHEELS, *PACKAGES, "--group=integration")
-    session.run("pytest", "tests", *session.posargs)
+    session.run("pytest", "tests", TWO_PROCESSES, *session.posargs)
 
 
 @nox.session(requires=["wheels"], default=False)
@@ -68,7 +69,7 @@ def lowest(session: nox.Session) -> None:
     declared = [f"--requirement={path}" for path in PROJECTS]
     oldest = ["--resolution=lowest-direct", "--no-sources"]
     session.install(FROM_WHEELS, *oldest, *declared, *PACKAGES, "--group=test")
-    session.run("pytest", "packages", *session.posargs)
+    session.run("pytest", "packages", TWO_PROCESSES, *session.posargs)
 
 
 @nox.session
@@ -93,7 +94,8 @@ def kernels(session: nox.Session) -> None:
     No device is needed. With NVRTC_ALL=1 in the environment, all are compiled for all three.
     """
     session.install(FROM_WHEELS, *PACKAGES, "--group=integration", "nvidia-cuda-nvrtc>=13,<14")
-    session.run("pytest", "tests/test_device_path.py", "-k", "compile", *session.posargs)
+    tests = "tests/test_device_path.py", "-k", "compile"
+    session.run("pytest", *tests, TWO_PROCESSES, *session.posargs)
 
 
 @nox.session(python=["3.12", "3.13"], requires=["wheels"], default=False)
@@ -122,7 +124,6 @@ def install_for_gpu(session: nox.Session) -> None:
         session.skip("nvidia-smi names no version of CUDA: the driver cannot be used")
     extra = "cuda13" if int(found[1]) >= 13 else "cuda12"
     session.install(FROM_WHEELS, *PACKAGES, f"{CUDA_PACKAGE}[{extra}]", "--group=test")
-    session.install("pytest-xdist>=3.6")
 
 
 @nox.session(requires=["wheels"])
