@@ -100,13 +100,13 @@ class Recorder:
             reads: The arrays that it reads; numbers among them do not count.
             writes: The arrays that it writes, and may read.
         """
+        if self._looked_at:
+            call = partial(_call_if, self._looked_at, call)
         if self._workers is None:
             self.calls.append(call)
             return
         arrays = tuple(operand for operand in reads if isinstance(operand, np.ndarray))
-        if self._looked_at:
-            call, arrays = partial(_call_if, self._looked_at, call), (*self._looked_at, *arrays)
-        self.calls.append(Op(call, arrays, tuple(writes)))
+        self.calls.append(Op(call, (*self._looked_at, *arrays), tuple(writes)))
 
     def take(self) -> tuple[Call, ...]:
         """What was recorded since the last `take`."""
@@ -305,35 +305,12 @@ class Recorder:
 
         Only element-wise operations, sums and gathers may be recorded within.
         """
-        if self._workers is not None:
-            # Each thread looks for itself.
-            before, self._looked_at = self._looked_at, (*self._looked_at, condition)
-            try:
-                yield
-            finally:
-                self._looked_at = before
-            return
-        with self.apart() as inner:
-            yield
-
-        def run_when() -> None:
-            if condition.item():
-                for call in inner:
-                    call()
-
-        self.record(run_when, reads=(condition,))
-
-    @contextmanager
-    def apart(self) -> Iterator[list[Call]]:
-        """Keeps what is recorded within out of the tape: the list, then, is for others to run."""
-        outer, self.calls = self.calls, []
-        was_sharing, self._is_sharing = self._is_sharing, True
-        kept: list[Call] = []
+        # Each call looks for itself, as threads share them.
+        before, self._looked_at = self._looked_at, (*self._looked_at, condition)
         try:
-            yield kept
+            yield
         finally:
-            kept += _plain(self.calls)
-            self.calls, self._is_sharing = outer, was_sharing
+            self._looked_at = before
 
 
 def _ops(recorded: Sequence[Recorded]) -> tuple[Op, ...]:

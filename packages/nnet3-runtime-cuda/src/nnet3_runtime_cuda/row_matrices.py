@@ -128,7 +128,8 @@ class ColumnBlocks:
     def sum_of_squared_differences(self, h: Array, w: Array) -> float:
         """tr(Y Y^T) of Y = X - h w."""
         memory = np.empty((len(h), self._columns), h.dtype)
-        difference = ColumnBlocks([memory], last=None if self.last is None else np.empty(len(h)))
+        last = None if self.last is None else np.empty(len(h), h.dtype)
+        difference = ColumnBlocks([memory], last=last)
         self.subtract(h, w, difference)
         return difference.sum_of_squares()
 
