@@ -33,8 +33,8 @@ def test_decisions_are_those_of_the_processor(segments: list[list[int]], runs: l
         for estimate, use in zip(estimates, uses, strict=True):
             natural = slow[estimate]
             assert flags[use.begins] == (natural._minibatches == 0)
-            assert flags[use.moves] == natural._is_updating()
-            moved.append(natural._is_updating())
+            assert flags[use.moves] == natural.is_updating
+            moved.append(natural.is_updating)
             natural._minibatches += 1
         assert flags[union] == any(moved)
         assert decisions.starts == {use.begins for use in uses}

@@ -42,6 +42,9 @@ SMALLEST_DIFFERENCE = 1.0e-2
 """A squared norm that shrinks below this part of itself is not had by subtraction."""
 
 
+EVERYTHING = slice(None)
+
+
 @attrs.frozen(kw_only=True)
 class NaturalGradientOptions:
     """How the Fisher matrix is estimated.
@@ -61,10 +64,42 @@ class NaturalGradientOptions:
     alpha: float = attrs.field(default=4.0, validator=attrs.validators.ge(0))
 
 
+@attrs.frozen(kw_only=True, eq=False)
+class _Minibatch:
+    """What an update needs to know of a minibatch X, beside J = H^T X.
+
+    Attributes:
+        gram: H^T H with H = X W^T.
+        rows: Number of rows.
+        square_sum: tr(X X^T).
+    """
+
+    gram: _Doubles
+    rows: int
+    square_sum: float
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _Turn:
+    """The new W is left (J + old W), with the rows of the old one scaled.
+
+    Attributes:
+        left: (rank, rank).
+        old: (rank, 1), the scale of the rows of the old W.
+    """
+
+    left: Array
+    old: Array
+
+
 class OnlineNaturalGradient:
     """Multiplies rows of matrices by the inverse of a Fisher matrix estimated from them.
 
     One object serves one side of one parameter matrix, over the minibatches of a training run.
+    `precondition` is all that it does; its steps are public for those who share them among threads,
+    or who do not want the rows themselves: `begin`, H = X `transposed`, `scale`, and, once nobody
+    needs `w` any more, the update of the estimate: `project_back`, `turn`, `move`. The update is
+    nothing if it is not time.
 
     Attributes:
         options: How the Fisher matrix is estimated.
@@ -80,65 +115,32 @@ class OnlineNaturalGradient:
         self._ww: _Doubles | None = None  # W W^T, likewise
         self._d: _Doubles = np.zeros(0)  # (rank,)
         self._rho = 0.0
+        self._minibatch: _Minibatch | None = None  # if the estimate is to be updated by it
+        self._turn: _Turn | None = None  # how, once that is known
+        self._renewed: _Doubles | None = None  # E^(1/2) if R may have lost its orthogonality
 
     def rank(self, dim: int) -> int:
         """The rank of the estimate for rows of so many columns; 0 if they are left alone."""
         return min(self.options.rank, dim - 1)
 
-    def factor(self, x: RowMatrix, h: Array) -> tuple[Array, float]:
-        """Finds what preconditioning does to the rows of x, and updates the estimate if it is time.
-
-        The preconditioned rows are scale (x - h w). They are seldom needed themselves: products
-        with them follow from products with x and h, which is less work where x is wide.
-
-        Args:
-            x: (rows, dim), one row for each sample.
-            h: (rows, rank(dim)), set to x w^T.
-
-        Returns:
-            w, (rank(dim), dim), not to be changed; and the scale, by which the Frobenius norm of
-            the preconditioned rows is that of x.
-        """
-        self.begin(x, h)
-        return self.move(x, h, x.project(self.transposed, h) if h.shape[1] else 0.0)
-
-    def begin(self, x: RowMatrix, h: Array) -> None:
-        """Makes the first estimate, if there is none; see `factor`. h is overwritten."""
-        if self._w is None:
-            self._initialize(x, h)
+    @property
+    def w(self) -> Array:
+        """W, (rank(dim), dim), of the estimate that there is; the update changes it in place."""
+        assert self._w is not None
+        return self._w
 
     @property
     def transposed(self) -> Array:
-        """w^T, (dim, rank(dim)), contiguous, of the estimate that there is."""
+        """W^T, (dim, rank(dim)), contiguous, likewise."""
         if self._transposed is None:
-            assert self._w is not None
-            self._transposed = np.ascontiguousarray(self._w.T)
+            self._transposed = np.ascontiguousarray(self.w.T)
         return self._transposed
 
-    def move(self, x: RowMatrix, h: Array, square_sum: float) -> tuple[Array, float]:
-        """The second half of `factor`, whose results it returns, and of which it does all but h.
-
-        Args:
-            x: See `factor`.
-            h: x `transposed`.
-            square_sum: tr(x x^T).
-        """
-        w = self._w
-        assert w is not None
-        if not len(w):
-            return w, 1.0
-        if self._ww is None:
-            self._ww = (w @ w.T).astype(np.float64)
-        ww = self._ww
-        gram = self._advance(x, h, square_sum)
-        self._minibatches += 1
-        if square_sum <= 0.0:
-            return w, 1.0
-        # |x - h w|^2 = |x|^2 - 2 |h|^2 + tr(h w w^T h^T)
-        after = square_sum - 2.0 * float(np.trace(gram)) + float(np.vdot(gram, ww))
-        if after < SMALLEST_DIFFERENCE * square_sum:
-            after = x.sum_of_squared_differences(h, w)
-        return w, math.sqrt(square_sum / after)
+    @property
+    def is_updating(self) -> bool:
+        """Whether the next minibatch is to update the estimate."""
+        since = self._minibatches - INITIAL_UPDATES
+        return since <= 0 or since % self.options.update_period == 0
 
     def precondition(self, x: Array) -> float:
         """Replaces the rows of x by preconditioned ones, and updates the estimate when it is time.
@@ -149,10 +151,89 @@ class OnlineNaturalGradient:
         Returns:
             The factor by which x must be multiplied for its Frobenius norm to stay as it was.
         """
+        matrix = ColumnBlocks([x])
         h = np.empty((len(x), self.rank(x.shape[1])), dtype=x.dtype)
-        w, scale = self.factor(ColumnBlocks([x]), h)
-        gemm(h, w, x, alpha=-1.0, beta=1.0)
+        self.begin(matrix, h)
+        square_sum = matrix.project(self.transposed, h) if h.shape[1] else 0.0
+        scale = self.scale(matrix, h, square_sum)
+        j = np.empty_like(self.w)
+        self.project_back(matrix, h, j)
+        gemm(h, self.w, x, alpha=-1.0, beta=1.0)
+        self.turn(j)
+        self.move(j)
         return scale
+
+    def begin(self, x: RowMatrix, h: Array) -> None:
+        """Makes the first estimate, if there is none.
+
+        Args:
+            x: (rows, dim), one row for each sample.
+            h: (rows, rank(dim)), overwritten.
+        """
+        if self._w is None:
+            self._initialize(x, h)
+        self._renew()
+
+    def scale(self, x: RowMatrix, h: Array, square_sum: float) -> float:
+        """The factor for which the Frobenius norm of scale (x - h w) is that of x.
+
+        The preconditioned rows are seldom needed themselves: products with them follow from
+        products with x and h, which is less work where x is wide.
+
+        Args:
+            x: See `begin`.
+            h: x `transposed`.
+            square_sum: tr(x x^T).
+        """
+        self._minibatch = self._turn = None
+        w = self.w
+        if not len(w):
+            return 1.0
+        if self._ww is None:
+            self._ww = (w @ w.T).astype(np.float64)
+        gram = self._look_at(h, square_sum)
+        self._minibatches += 1
+        if square_sum <= 0.0:
+            return 1.0
+        # |x - h w|^2 = |x|^2 - 2 |h|^2 + tr(h w w^T h^T)
+        after = square_sum - 2.0 * float(np.trace(gram)) + float(np.vdot(gram, self._ww))
+        if after < SMALLEST_DIFFERENCE * square_sum:
+            after = x.sum_of_squared_differences(h, w)
+        return math.sqrt(square_sum / after)
+
+    def _look_at(self, h: Array, square_sum: float) -> _Doubles:
+        """Remembers what an update needs if it is time for one; returns H^T H."""
+        gram = (h.T @ h).astype(np.float64)
+        if self.is_updating:
+            self._minibatch = _Minibatch(gram=gram, rows=len(h), square_sum=square_sum)
+        return gram
+
+    def project_back(self, x: RowMatrix, h: Array, j: Array, part: slice = EVERYTHING) -> None:
+        """Sets some rows of J = H^T X if the estimate is to be updated.
+
+        Args:
+            x: See `begin`.
+            h: See `scale`.
+            j: (rank(dim), dim).
+            part: The rows of J.
+        """
+        if self._minibatch is not None:
+            x.transposed_times(h[:, part], j[part])
+
+    def turn(self, j: Array) -> None:
+        """Finds the new eigenvalues, and how W is to change; j: J."""
+        if self._minibatch is not None:
+            self._turn, self._minibatch = self._turned(j, self._minibatch), None
+
+    def move(self, j: Array, part: slice = EVERYTHING) -> None:
+        """Changes some columns of W; j: J, of which these columns are overwritten."""
+        if self._turn is None:
+            return
+        w, columns = self.w[:, part], j[:, part]
+        columns += self._turn.old * w
+        gemm(self._turn.left, columns, w)
+        if self._transposed is not None:
+            self._transposed[part] = w.T
 
     def _initialize(self, x: RowMatrix, h: Array) -> None:
         """Starts from a fixed estimate and lets it see the first minibatch a few times."""
@@ -164,12 +245,13 @@ class OnlineNaturalGradient:
         self._w = (scale * _spread_rows(rank, dim)).astype(h.dtype)
         self._d = np.full(rank, SMALLEST)
         self._rho = SMALLEST
+        j = np.empty_like(self._w)
         for _ in range(1 if len(h) <= rank else 3):
-            self._advance(x, h, x.project(self.transposed, h))
-
-    def _is_updating(self) -> bool:
-        since = self._minibatches - INITIAL_UPDATES
-        return since <= 0 or since % self.options.update_period == 0
+            self._look_at(h, x.project(self.transposed, h))
+            self.project_back(x, h, j)
+            self.turn(j)
+            self.move(j)
+            self._renew()
 
     def _forgetting(self, rows: int) -> float:
         """The weight of the current minibatch in the running estimate (eta)."""
@@ -177,35 +259,21 @@ class OnlineNaturalGradient:
             return 1.0 / self.options.num_minibatches_history
         return min(0.9, 1.0 - math.exp(-rows / self.options.num_samples_history))
 
-    def _advance(self, x: RowMatrix, h: Array, square_sum: float) -> _Doubles:
-        """Moves the estimate by one step if it is time to; h = x w^T, tr(x x^T) is given.
-
-        Returns:
-            h^T h.
-        """
-        w = self._w
-        assert w is not None
-        gram = (h.T @ h).astype(np.float64)
-        if self._is_updating():
-            j = np.empty_like(w)
-            x.transposed_times(h, j)
-            self._update(j, gram, len(h), square_sum)
-        return gram
-
-    def _update(self, j: Array, gram: _Doubles, rows: int, square_sum: float) -> None:
-        """One step of the estimate, from J = H^T X, H^T H with H = X W^T, and tr(X X^T)."""
-        w, d, rho = self._w, self._d, self._rho
-        assert w is not None
+    def _turned(self, j: Array, minibatch: _Minibatch) -> _Turn:
+        """Moves D and rho by one step, and tells how W follows."""
+        w, d, rho = self.w, self._d, self._rho
         rank, dim = w.shape
-        eta = self._forgetting(rows)
+        eta = self._forgetting(minibatch.rows)
+        eta_rows = eta / minibatch.rows
         inverse_root_e = 1.0 / np.sqrt(self._e(d, rho, dim))
-        eigenvalues, vectors = _sorted_eigh(_z(j, gram, d + rho, inverse_root_e, eta, eta / rows))
+        z = _z(j, minibatch.gram, d + rho, inverse_root_e, eta, eta_rows)
+        eigenvalues, vectors = _sorted_eigh(z)
         floor = (rho * (1.0 - eta)) ** 2
         ill_conditioned = bool(eigenvalues[0] > LARGEST_CONDITION * eigenvalues[-1])
         floored = bool((eigenvalues < floor).any())
         root_c = np.sqrt(np.maximum(eigenvalues, floor))
 
-        mass = eta / rows * square_sum + (1.0 - eta) * (dim * rho + float(d.sum()))
+        mass = eta_rows * minibatch.square_sum + (1.0 - eta) * (dim * rho + float(d.sum()))
         new_rho = (mass - float(root_c.sum())) / (dim - rank)
         smallest = max(SMALLEST, RELATIVE_FLOOR * float(root_c.max()))
         new_d = np.maximum(root_c - new_rho, smallest)
@@ -213,13 +281,17 @@ class OnlineNaturalGradient:
 
         # W' = (eta/rows) E'^(1/2) C^(-1/2) U^T E^(-1/2) (J + (1-eta)/(eta/rows) (D + rho I) W)
         root_e = np.sqrt(self._e(new_d, new_rho, dim))
-        b = j + ((1.0 - eta) / (eta / rows) * (d + rho)).astype(w.dtype)[:, None] * w
-        a = (eta / rows) * (root_e / root_c)[:, None] * vectors.T * inverse_root_e
-        new_w: Array = a.astype(w.dtype) @ b
-        if ill_conditioned or floored:
-            new_w = _orthogonalized(new_w, root_e)
-        self._w, self._d, self._rho = new_w, new_d, new_rho
-        self._transposed = self._ww = None
+        left = eta_rows * (root_e / root_c)[:, None] * vectors.T * inverse_root_e
+        old = ((1.0 - eta) / eta_rows * (d + rho))[:, None]
+        self._d, self._rho, self._ww = new_d, new_rho, None
+        self._renewed = root_e if ill_conditioned or floored else None
+        return _Turn(left=left.astype(w.dtype), old=old.astype(w.dtype))
+
+    def _renew(self) -> None:
+        """Makes the rows of R orthonormal again if the last update may have spoilt that."""
+        if self._renewed is not None:
+            self._w, self._renewed = _orthogonalized(self.w, self._renewed), None
+            self._transposed = self._ww = None
 
     def _e(self, d: _Doubles, rho: float, dim: int) -> _Doubles:
         alpha = self.options.alpha

@@ -1,7 +1,7 @@
 """The natural gradient of affine maps, from products of low rank.
 
-It is recorded as a few operations that threads share: projections of rows, the step of the estimate
-of either side, rows of the gradient, and rows of what is subtracted from it.
+It is recorded as a few operations that threads share: projections of rows, the scale of each side,
+rows of the gradient, rows of what is subtracted from it, and the update of the estimates.
 """
 
 from __future__ import annotations
@@ -105,6 +105,8 @@ class AffinePreconditioner:
         )
         derivative = _Side.of(tape, self.output_side, [dy], None, is_thin=gains)
         splice, wide = (None, None) if spread is None else spread
+        sides = x, derivative
+        updates = [_Update(natural=s.natural, x=s.matrix, used=s.used, h=s.h) for s in sides]
         _record_factors(tape, x, derivative, splice)
         scale = np.ones(1)
         tape.record(
@@ -121,20 +123,22 @@ class AffinePreconditioner:
             if splice is not None and wide is not None:
                 for view in splice.products(wide):
                     tape.copy(derivative.arrays[0], view)
-        gradient = _Gradient(
-            x=x,
-            derivative=derivative,
-            dy=derivative.arrays[0],
-            linear=linear,
-            bias=bias,
-            first=first,
-            scale=scale,
-            left=tape.scratch(x.rank + derivative.rank, len(linear)),
-            right=tape.scratch(x.rank + derivative.rank, columns_in),
-            splice=None if wide is None else splice,
-            wide=wide,
-        )
-        gradient.record(tape, product)
+        with tape.passing():
+            gradient = _Gradient(
+                x=x,
+                derivative=derivative,
+                dy=derivative.arrays[0],
+                linear=linear,
+                bias=bias,
+                first=first,
+                scale=scale,
+                left=tape.scratch(x.rank + derivative.rank, len(linear)),
+                right=tape.scratch(x.rank + derivative.rank, columns_in),
+                splice=None if wide is None else splice,
+                wide=wide,
+            )
+            gradient.record(tape, product)
+        _record_updates(tape, updates)
 
 
 def _record_factors(tape: Tape, x: _Side, derivative: _Side, splice: TimeSplice | None) -> None:
@@ -160,10 +164,46 @@ def _record_factors(tape: Tape, x: _Side, derivative: _Side, splice: TimeSplice 
             )
     for side, square in zip(tape.independent(sides), squares, strict=True):
         tape.record(
-            partial(side.move, side.matrix, square),
+            partial(side.set_scale, side.matrix, square),
             reads=(*side.used, side.h, square),
             writes=(side.natural.token, side.scale),
         )
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _Update:
+    """The update of the estimate of one side.
+
+    Attributes:
+        natural: The natural gradient of the side.
+        x: The rows.
+        used: The arrays that they are made of.
+        h: (rows, rank), X W^T.
+    """
+
+    natural: OnlineNaturalGradient
+    x: RowMatrix
+    used: tuple[Array, ...]
+    h: Array
+
+
+def _record_updates(tape: Tape, updates: Sequence[_Update]) -> None:
+    """Records the updates of the estimates, when nothing needs the old ones any more.
+
+    Threads share what is work; the new eigenvalues are found by one of them for each estimate.
+    """
+    updates = [each for each in updates if each.h.shape[1]]
+    js = [tape.scratch(each.h.shape[1], each.x.dim) for each in updates]
+    for each, j in zip(updates, js, strict=True):
+        for part in tape.shared(len(j), len(each.h) * j.size // PRODUCT_WORK):
+            call = partial(each.natural.project_back, each.x, each.h, j, part)
+            tape.record(call, reads=(*each.used, each.h, each.natural.token), writes=(j[part],))
+    for each, j in tape.independent(list(zip(updates, js, strict=True))):
+        tape.record(partial(each.natural.turn, j), reads=(j,), writes=(each.natural.token,))
+    for each, j in zip(updates, js, strict=True):
+        for part in tape.shared(j.shape[1], len(j) * j.size // PRODUCT_WORK):
+            call = partial(each.natural.move, j, part)
+            tape.record(call, writes=(j[:, part], each.natural.token))
 
 
 @attrs.define(eq=False)
@@ -177,7 +217,6 @@ class _Side:
         h: (rows, rank), X W^T.
         scale: (1,), s: rows are preconditioned as s (X - H W).
         thin_columns: See `ColumnBlocks`.
-        w: W, (rank, columns of X), set by each run.
         rank: That of W, or 0 if the rows of X are preconditioned, so that the gradient need not be.
     """
 
@@ -187,7 +226,6 @@ class _Side:
     h: Array
     scale: Array
     thin_columns: int
-    w: Array
     rank: int
 
     @classmethod
@@ -210,7 +248,6 @@ class _Side:
             h=tape.scratch(rows, rank),
             scale=np.ones(1),
             thin_columns=rank if is_thin else 0,
-            w=np.zeros((0, dim), tape.dtype),
             rank=rank,
         )
 
@@ -223,9 +260,14 @@ class _Side:
         """Sets some rows of H, and the sum of their squares."""
         square[0] = rows.project(self.natural.transposed, h) if h.shape[1] else 0.0
 
-    def move(self, matrix: ColumnBlocks, squares: Array) -> None:
-        """Finds W and s, and moves the estimate."""
-        self.w, self.scale[0] = self.natural.move(matrix, self.h, float(squares.sum()))
+    @property
+    def w(self) -> Array:
+        """W, (rank, columns of X), until the estimate is updated."""
+        return self.natural.w
+
+    def set_scale(self, matrix: ColumnBlocks, squares: Array) -> None:
+        """Sets s."""
+        self.scale[0] = self.natural.scale(matrix, self.h, float(squares.sum()))
 
     def record_subtraction(self, tape: Tape, memory: Array) -> None:
         """Records that X becomes X - H W; all but its last column, if that is apart, in memory."""
@@ -237,7 +279,7 @@ class _Side:
             source, target = before.rows(part), after.rows(part)
             tape.record(
                 partial(self._subtract, source, self.h[part], target),
-                reads=(*self.used, self.h[part], self.scale),
+                reads=(*self.used, self.h[part], self.scale, self.natural.token),
                 writes=[array[part] for array in used],
             )
         self.matrix, self.used, self.rank = after, used, 0
@@ -279,7 +321,7 @@ class _Gradient:
         """Records the whole; the product in the way that is given."""
         x, derivative, linear = self.x, self.derivative, self.linear
         height = len(linear)
-        used = (*x.used, self.dy, self.scale)
+        used, tokens = (*x.used, self.dy, self.scale), (x.natural.token, derivative.natural.token)
         if product is not None:
             product(tape, self.dy, linear, scale=self.scale, add=not self.first)
         else:
@@ -293,16 +335,17 @@ class _Gradient:
         split = derivative.rank
         t, s = self.right[:split], self.left[split:]
         if len(t):
-            reads = (*used, derivative.h, *self._results(slice(0, height)))
+            reads = (*used, *tokens, derivative.h, *self._results(slice(0, height)))
             for part in tape.shared(len(t), len(t) * linear.size // PRODUCT_WORK):
                 tape.record(partial(self._set_t, part), reads=reads, writes=(t[part],))
         if len(s):
             for part in tape.shared(height, len(s) * linear.size // PRODUCT_WORK):
-                reads = (self.dy, x.h, self.scale, *self._results(part))
+                reads = (self.dy, x.h, self.scale, *tokens, *self._results(part))
                 tape.record(partial(self._set_s, part), reads=reads, writes=(s[:, part],))
-            tape.record(self._copy_w, reads=(x.scale,), writes=(self.right[split:],))
+            reads = (x.scale, x.natural.token)
+            tape.record(self._copy_w, reads=reads, writes=(self.right[split:],))
         if len(self.right):
-            reads = (self.right, self.left, derivative.scale)
+            reads = (self.right, self.left, derivative.scale, *tokens)
             for part in tape.shared(height, len(self.right) * linear.size // PRODUCT_WORK):
                 writes = (*self._results(part), self.left[:split, part])
                 tape.record(partial(self._subtract, part), reads=reads, writes=writes)
