@@ -16,7 +16,8 @@ faster.
 
 The peers (`--peer`, any number of times) are PyTorch, torch.compile and ONNX Runtime, where they
 are installed, on the same networks as written in `peers/`, trained by plain gradient descent. Their
-outputs are compared with ours before they are timed.
+outputs are compared with ours before they are timed. Beside our time for a training step stands
+that without the natural gradient, which is the same work as theirs.
 """
 
 from __future__ import annotations
@@ -38,9 +39,11 @@ from nnet3_runtime_cuda import DeviceNnet, NnetComputer, ParallelComputer
 from peers.runners import PEERS, missing
 from workload import CLOCKS, Workload, flat
 
+OF_PEERS = "of best peer", "without natural gradient"
+
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
-OURS, CALIBRATION = "ours", "calibration"
+OURS, PLAIN, CALIBRATION = "ours", "plain", "calibration"
 
 TOLERANCES = {"infer": 1e-4, "train": 5e-3}
 """How far outputs may be apart, relative to the largest. In training the batch-norm of PyTorch's
@@ -60,9 +63,14 @@ class Case:
 # ---- in a process of its own ----
 
 
-def measure_ours(work: Workload, clock: Callable[[], float]) -> list[float]:
+def measure_ours(
+    work: Workload, clock: Callable[[], float], *, natural_gradient: bool = True
+) -> list[float]:
     """Milliseconds, number of calls of a run, and megabytes of matrices and scratch."""
-    run, computer = training_step(work) if work.is_training else inference(work)
+    if work.is_training:
+        run, computer = training_step(work, natural_gradient=natural_gradient)
+    else:
+        run, computer = inference(work)
     milliseconds = work.time(run, clock)
     return [milliseconds, computer.num_calls, computer.memory_bytes / 1e6]
 
@@ -73,9 +81,11 @@ def inference(work: Workload) -> tuple[Callable[[], object], ParallelComputer]:
     return partial(computer.forward, flat(work.inputs)), computer
 
 
-def training_step(work: Workload) -> tuple[Callable[[], object], NnetComputer]:
+def training_step(
+    work: Workload, *, natural_gradient: bool = True
+) -> tuple[Callable[[], object], NnetComputer]:
     """A step, and what runs."""
-    device, computer = make_computer(work)
+    device, computer = make_computer(work, natural_gradient=natural_gradient)
     inputs, derivatives = flat(work.inputs), flat(work.derivatives)
 
     def run() -> None:
@@ -86,9 +96,12 @@ def training_step(work: Workload) -> tuple[Callable[[], object], NnetComputer]:
     return run, computer
 
 
-def make_computer(work: Workload) -> tuple[DeviceNnet, NnetComputer]:
+def make_computer(
+    work: Workload, *, natural_gradient: bool = True
+) -> tuple[DeviceNnet, NnetComputer]:
     """The network on the device, and its computation."""
-    device = DeviceNnet(work.nnet, trainable=work.is_training, natural_gradient=work.is_training)
+    natural_gradient &= work.is_training
+    device = DeviceNnet(work.nnet, trainable=work.is_training, natural_gradient=natural_gradient)
     return device, NnetComputer(device, CachingCompiler(work.nnet).compile(work.request))
 
 
@@ -118,8 +131,8 @@ def child(arguments: list[str], clock: Callable[[], float]) -> list[float]:
         return [product_gflops(clock)]
     network, mode, sequences = case
     work = Workload.make(network, mode, int(sequences))
-    if what == OURS:
-        return measure_ours(work, clock)
+    if what in (OURS, PLAIN):
+        return measure_ours(work, clock, natural_gradient=what == OURS)
     return measure_peer(what, work, clock)
 
 
@@ -143,9 +156,11 @@ def print_line(case: Case, peers: list[str], clock: str) -> None:
     arguments = case.network, case.mode, str(case.sequences)
     gflops = in_child(1, clock, CALIBRATION)
     milliseconds, calls, megabytes = in_child(case.threads, clock, OURS, *arguments)
+    is_training = case.mode == "train"
+    plain = in_child(case.threads, clock, PLAIN, *arguments) if peers and is_training else []
     others = []
     for peer in peers:
-        is_possible = not (peer == "ONNX Runtime" and case.mode == "train")
+        is_possible = not (peer == "ONNX Runtime" and is_training)
         others.append(in_child(case.threads, clock, peer, *arguments) if is_possible else [])
     gflops += in_child(1, clock, CALIBRATION)
     request = case.network, case.mode, case.sequences
@@ -155,7 +170,8 @@ def print_line(case: Case, peers: list[str], clock: str) -> None:
     cells += [f"{figures[0]:.1f}" if figures else "" for figures in others]
     if peers:
         known = [figures[0] for figures in others if figures]
-        cells.append(f"{milliseconds / min(known):.2f}" if known else "")
+        for figures in ([milliseconds], plain):
+            cells.append(f"{figures[0] / min(known):.2f}" if known and figures else "")
     cells += [f"{calls:.0f}", f"{megabytes:.1f}"]
     print(f"| {' | '.join(cells)} |", flush=True)
 
@@ -163,7 +179,7 @@ def print_line(case: Case, peers: list[str], clock: str) -> None:
 def print_table(cases: list[Case], peers: list[str], clock: str) -> None:
     """Measures and prints line by line."""
     titles = ["network", "case", "threads", "ms", "calibration, GFLOP/s", "of Kaldi"]
-    titles += [*(f"{peer}, ms" for peer in peers), *(["of best peer"] if peers else [])]
+    titles += [*(f"{peer}, ms" for peer in peers), *(OF_PEERS if peers else [])]
     titles += ["calls", "MB"]
     print(f"| {' | '.join(titles)} |")
     print("|---" * len(titles) + "|")

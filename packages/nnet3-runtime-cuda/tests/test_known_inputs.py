@@ -7,7 +7,7 @@ from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import NnetComputer
-from nnet3_runtime_cuda.lowering import known_inputs
+from nnet3_runtime_cuda.lowering import known_inputs, step_products
 from nnet3_runtime_cuda.lowering.known_inputs import plan_known_inputs
 
 FRAMES, SEQUENCES = 40, 2
@@ -68,7 +68,8 @@ def test_values_are_the_same(
     nnet = network(delay)
     computation = program(nnet, derivatives=False)
     x = np.random.default_rng(1).standard_normal((FRAMES * SEQUENCES, 5)).astype(np.float32)
-    monkeypatch.setattr(known_inputs, "ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(step_products, "CHANGING_ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(step_products, "ROWS_AT_ONCE", rows_at_once)
     outputs = NnetComputer(nnet, computation).forward({"input": x})
     monkeypatch.setattr(known_inputs, "FEWEST_STEPS", 10**6)
 

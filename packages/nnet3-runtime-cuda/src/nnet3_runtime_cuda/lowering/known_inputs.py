@@ -26,6 +26,9 @@ from .pending_zeros import Area
 ROWS_AT_ONCE = 256
 """The input's part is computed for so many rows at a time: enough for the product to be fast."""
 
+CHANGING_ROWS_AT_ONCE = 640
+"""The same with parameters that may change, which the library copies for each product."""
+
 MOST_ROWS = 48
 """A step with more rows than this is left as it is: its own product is fast."""
 
@@ -83,7 +86,9 @@ class KnownSteps:
 
 
 def plan_known_inputs(
-    computation: NnetComputation, can_split: Callable[[int], bool]
+    computation: NnetComputation,
+    can_split: Callable[[int], bool],
+    rows_at_once: Callable[[int], int] = lambda _: ROWS_AT_ONCE,
 ) -> dict[int, KnownSteps]:
     """Finds all steps whose input is partly known before the recurrence.
 
@@ -91,6 +96,7 @@ def plan_known_inputs(
         computation: The computation; only its forward commands are looked at.
         can_split: Whether the component of a number is an affine map, which can be computed for
             some columns of its input at a time.
+        rows_at_once: Of about how many rows the component's input part is to be computed at a time.
 
     Returns:
         For the position of each such Propagate, the steps that it is computed with.
@@ -99,19 +105,19 @@ def plan_known_inputs(
     series: dict[tuple[int, int], list[KnownStep]] = {}
     for step in _Trace(computation, can_split).steps():
         series.setdefault((step.component, step.source), []).append(step)
-    for steps in series.values():
-        for chunk in _chunks(steps):
+    for (component, _), steps in series.items():
+        for chunk in _chunks(steps, rows_at_once(component)):
             if len(chunk.steps) >= FEWEST_STEPS:
                 plan.update((step.position, chunk) for step in chunk.steps)
     return plan
 
 
-def _chunks(steps: Sequence[KnownStep]) -> Iterator[KnownSteps]:
-    """Consecutive steps that follow one another in the source, about ROWS_AT_ONCE at a time."""
+def _chunks(steps: Sequence[KnownStep], rows_at_once: int) -> Iterator[KnownSteps]:
+    """Consecutive steps that follow one another in the source, about so many rows at a time."""
     chunk: list[KnownStep] = []
     for step in steps:
         rows = sum(s.area.row_end - s.area.row for s in chunk)
-        if chunk and (rows >= ROWS_AT_ONCE or not _continues(chunk, step)):
+        if chunk and (rows >= rows_at_once or not _continues(chunk, step)):
             yield _joined(chunk)
             chunk = []
         if chunk or not step.is_freed:

@@ -16,7 +16,7 @@ from ..panels import Panels
 from ..tape import Array, Tape
 from .deferred_derivatives import DeferredSteps, plan_deferred_derivatives
 from .deferred_outputs import DeferredOutputs, plan_deferred_outputs
-from .known_inputs import KnownSteps, plan_known_inputs
+from .known_inputs import CHANGING_ROWS_AT_ONCE, ROWS_AT_ONCE, KnownSteps, plan_known_inputs
 from .pending_zeros import Area
 from .regular import Positions, regular_blocks
 from .step_panels import Factor, StepPanels, gains
@@ -51,7 +51,11 @@ class StepProducts:
         def can_split(component: int) -> bool:
             return nnet.kernel(component).can_split_input
 
-        self._known = plan_known_inputs(computation, can_split)
+        def rows_at_once(component: int) -> int:
+            is_changing = uses is not None and not nnet.kernel(component).store.is_fixed
+            return CHANGING_ROWS_AT_ONCE if is_changing else ROWS_AT_ONCE
+
+        self._known = plan_known_inputs(computation, can_split, rows_at_once)
         self._derivatives, self._copies = plan_deferred_derivatives(computation, can_split, uses)
         self._outputs = {} if uses is None else plan_deferred_outputs(computation, can_split, uses)
         self._due: dict[int, list[DeferredOutputs]] = defaultdict(list)
