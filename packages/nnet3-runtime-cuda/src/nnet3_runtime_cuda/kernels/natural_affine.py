@@ -106,7 +106,6 @@ class AffinePreconditioner:
         derivative = _Side.of(tape, self.output_side, [dy], None, is_thin=gains)
         splice, wide = (None, None) if spread is None else spread
         sides = x, derivative
-        updates = [_Update(natural=s.natural, x=s.matrix, used=s.used, h=s.h) for s in sides]
         _record_factors(tape, x, derivative, splice)
         scale = np.ones(1)
         tape.record(
@@ -116,10 +115,10 @@ class AffinePreconditioner:
         )
         if new_x is not None:
             # What is preconditioned is no splice any more, but that is less work than is saved.
-            x.record_subtraction(tape, new_x)
+            x = x.subtracted(tape, new_x)
             product = None
         if new_dy is not None:
-            derivative.record_subtraction(tape, new_dy)
+            derivative = derivative.subtracted(tape, new_dy)
             if splice is not None and wide is not None:
                 for view in splice.products(wide):
                     tape.copy(derivative.arrays[0], view)
@@ -138,7 +137,7 @@ class AffinePreconditioner:
                 wide=wide,
             )
             gradient.record(tape, product)
-        _record_updates(tape, updates)
+        _record_updates(tape, sides)
 
 
 def _record_factors(tape: Tape, x: _Side, derivative: _Side, splice: TimeSplice | None) -> None:
@@ -170,43 +169,26 @@ def _record_factors(tape: Tape, x: _Side, derivative: _Side, splice: TimeSplice 
         )
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class _Update:
-    """The update of the estimate of one side.
-
-    Attributes:
-        natural: The natural gradient of the side.
-        x: The rows.
-        used: The arrays that they are made of.
-        h: (rows, rank), X W^T.
-    """
-
-    natural: OnlineNaturalGradient
-    x: RowMatrix
-    used: tuple[Array, ...]
-    h: Array
-
-
-def _record_updates(tape: Tape, updates: Sequence[_Update]) -> None:
+def _record_updates(tape: Tape, sides: Sequence[_Side]) -> None:
     """Records the updates of the estimates, when nothing needs the old ones any more.
 
-    Threads share what is work; the new eigenvalues are found by one of them for each estimate.
+    Threads share what is work; the new eigenvalues are found by one of them for each side.
     """
-    updates = [each for each in updates if each.h.shape[1]]
-    js = [tape.scratch(each.h.shape[1], each.x.dim) for each in updates]
-    for each, j in zip(updates, js, strict=True):
-        for part in tape.shared(len(j), len(each.h) * j.size // PRODUCT_WORK):
-            call = partial(each.natural.project_back, each.x, each.h, j, part)
-            tape.record(call, reads=(*each.used, each.h, each.natural.token), writes=(j[part],))
-    for each, j in tape.independent(list(zip(updates, js, strict=True))):
-        tape.record(partial(each.natural.turn, j), reads=(j,), writes=(each.natural.token,))
-    for each, j in zip(updates, js, strict=True):
+    sides = [side for side in sides if side.rank]
+    js = [tape.scratch(side.rank, side.matrix.dim) for side in sides]
+    for side, j in zip(sides, js, strict=True):
+        for part in tape.shared(side.rank, len(side.h) * j.size // PRODUCT_WORK):
+            call = partial(side.natural.project_back, side.matrix, side.h, j, part)
+            tape.record(call, reads=(*side.used, side.h, side.natural.token), writes=(j[part],))
+    for side, j in tape.independent(list(zip(sides, js, strict=True))):
+        tape.record(partial(side.natural.turn, j), reads=(j,), writes=(side.natural.token,))
+    for side, j in zip(sides, js, strict=True):
         for part in tape.shared(j.shape[1], len(j) * j.size // PRODUCT_WORK):
-            call = partial(each.natural.move, j, part)
-            tape.record(call, writes=(j[:, part], each.natural.token))
+            call = partial(side.natural.move, j, part)
+            tape.record(call, writes=(j[:, part], side.natural.token))
 
 
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
 class _Side:
     """One side of a gradient: X, or the output derivative D.
 
@@ -269,8 +251,11 @@ class _Side:
         """Sets s."""
         self.scale[0] = self.natural.scale(matrix, self.h, float(squares.sum()))
 
-    def record_subtraction(self, tape: Tape, memory: Array) -> None:
-        """Records that X becomes X - H W; all but its last column, if that is apart, in memory."""
+    def subtracted(self, tape: Tape, memory: Array) -> _Side:
+        """Records X - H W, and returns the side with that, of rank 0.
+
+        All but its last column, if that is apart, is in memory.
+        """
         rows, before = len(self.h), self.matrix
         last = None if before.last is None else tape.scratch(rows)
         after = ColumnBlocks([memory], last=last)
@@ -282,7 +267,7 @@ class _Side:
                 reads=(*self.used, self.h[part], self.scale, self.natural.token),
                 writes=[array[part] for array in used],
             )
-        self.matrix, self.used, self.rank = after, used, 0
+        return attrs.evolve(self, matrix=after, used=used, rank=0)
 
     def _subtract(self, source: ColumnBlocks, h: Array, target: ColumnBlocks) -> None:
         source.subtract(h, self.w, target)
