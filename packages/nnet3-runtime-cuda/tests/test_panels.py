@@ -59,6 +59,30 @@ def test_copies(inner: int, columns: int, step: int) -> None:
     np.testing.assert_array_equal(memory[1], memory[0])
 
 
+@given(
+    inner=st.sampled_from([1, 7, MOST_INNER + 1]),
+    first=st.integers(0, 3),
+    count=st.integers(1, 3),
+    more=st.integers(1, 4 * WIDTH),
+)
+def test_places(inner: int, first: int, count: int, more: int) -> None:
+    """The places of some columns are those that a copy of the columns writes, each once."""
+    start = first * WIDTH
+    columns = start + more
+    end = min(start + count * WIDTH, columns)
+    memory = np.zeros(inner * columns, np.float32)
+    panels = Panels.within(memory, (inner, columns))
+    tape = Tape()
+
+    panels.record_copy(tape, np.ones((inner, end - start), np.float32), start)
+    tape.run()
+    for place in panels.places(start, end):
+        memory[place] += 1
+
+    assert memory.sum() == 2 * inner * (end - start)
+    assert set(memory) <= {0, 2}
+
+
 def test_products_are_small() -> None:
     """No product of a stack is larger than the library's functions for small products take."""
     matrix = np.ones((3 * MOST_INNER, 200), np.float32)

@@ -101,14 +101,32 @@ class Panels:
         """Columns of a matrix as stacks, and the stacks that hold them, from a column on."""
         for first, parts in self.groups:
             for terms, stack in parts:
-                count, inner, width = stack.shape
-                ends = start - first, start + matrix.shape[1] - first
-                begin, end = (min(max(column // width, 0), count) for column in ends)
-                if begin == end:
+                _, inner, width = stack.shape
+                some = _panels_of(stack, start - first, start + matrix.shape[1] - first)
+                if some.start == some.stop:
                     continue
-                place = first - start + begin * width
-                source = matrix[terms, place : place + (end - begin) * width]
-                yield source.reshape(inner, -1, width).transpose(1, 0, 2), stack[begin:end]
+                place = first - start + some.start * width
+                source = matrix[terms, place : place + (some.stop - some.start) * width]
+                yield source.reshape(inner, -1, width).transpose(1, 0, 2), stack[some]
+
+    def places(self, start: int, end: int) -> Iterator[slice]:
+        """Where some columns lie in the memory that the panels are within.
+
+        Args:
+            start: A multiple of WIDTH.
+            end: The same, or the number of columns.
+
+        Yields:
+            Elements of that memory: of each stack that has some of the columns.
+        """
+        place = 0
+        for first, parts in self.groups:
+            for _, stack in parts:
+                some = _panels_of(stack, start - first, end - first)
+                if some.start < some.stop:
+                    size = stack[0].size
+                    yield slice(place + some.start * size, place + some.stop * size)
+                place += stack.size
 
     def record_copy(self, tape: Tape, matrix: Array, start: int = 0) -> None:
         """Records that panels within memory become those of a matrix, from a column on.
@@ -157,6 +175,12 @@ class Panels:
                     tape.add(product, into, product)
             if plus is not None:
                 tape.add(plus[:, columns], product, target)
+
+
+def _panels_of(stack: Array, start: int, end: int) -> slice:
+    """The panels of a stack that hold columns, counted from its first, as far as it has them."""
+    count, _, width = stack.shape
+    return slice(*(min(max(column // width, 0), count) for column in (start, end)))
 
 
 def _even_slices(size: int, most: int) -> Iterator[slice]:

@@ -5,7 +5,6 @@ G w, with the matrix G of `MinimalFiltering`: the first and the last factor are 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -151,22 +150,30 @@ class TileFactors:
         """
         count, of_taps = self._taps.shape[1], self._of_taps(part)
         rows = self.of_part(memory, part, count + self._num_sums).reshape(-1, math.prod(part.shape))
-        outputs, inputs = part.shape
-        if not transposed:
-            panels = [Panels.within(row, (outputs, inputs)) for row in rows]
-            for tap in tape.independent(range(count)):
-                panels[tap].record_copy(tape, of_taps[:, tap])
-        else:
-            panels = [Panels.within(row, (inputs, outputs)) for row in rows]
-            height, width = self._transposed_shape
-            starts = itertools.product(range(count), range(0, outputs, height))
-            for tap, start in tape.independent(list(starts)):
-                source = of_taps[start : start + height, tap]
-                copy = tape.scratch(height, width)[: len(source), :inputs]
-                tape.copy(source, copy)
-                panels[tap].record_copy(tape, copy.T, start)
-        tape.small_products(self._taps[1:-1], rows[:count], rows[count:])
+        inner, columns = part.shape[::-1] if transposed else part.shape
+        panels = [Panels.within(row, (inner, columns)) for row in rows]
+        # A thread sums up the panels that it has copied, and need not wait for those of others.
+        for share in tape.shared(-(-columns // WIDTH), rows.size):
+            start, end = share.start * WIDTH, min(share.stop * WIDTH, columns)
+            for tap in range(count):
+                if transposed:
+                    self._record_transposed(tape, of_taps[start:end, tap], panels[tap], start)
+                else:
+                    panels[tap].record_copy(tape, of_taps[:, tap, start:end], start)
+            for place in panels[0].places(start, end):
+                tape.small_products(self._taps[1:-1], rows[:count, place], rows[count:, place])
         return [panels[0], *panels[count:], panels[count - 1]]
+
+    def _record_transposed(self, tape: Tape, source: Array, panels: Panels, start: int) -> None:
+        """Records that panels become the columns, from one on, that are the rows of the source."""
+        height, width = self._transposed_shape
+        with tape.passing():
+            memory = tape.scratch(height, width)
+            for first in range(0, len(source), height):
+                rows = source[first : first + height]
+                copy = memory[: len(rows), : rows.shape[1]]
+                tape.copy(rows, copy)
+                panels.record_copy(tape, copy.T, start + first)
 
     def _of_taps(self, part: Part) -> Array:
         return self.by_tap(self._linear)[part.outputs, :, part.inputs]
