@@ -1,6 +1,6 @@
-"""What Kaldi's C++ needs for the benchmark networks, as measured on two machines.
+"""What Kaldi's C++ needs for the benchmark networks, as measured on three machines.
 
-Both are 2-core x86-64 virtual machines with AVX-512; Kaldi is built with -O2, without CUDA, and
+All are 2-core x86-64 virtual machines with AVX-512; Kaldi is built with -O2, without CUDA, and
 with OpenBLAS. Beside Kaldi's times stand those of two pieces of work in Python in the same minutes:
 a product of NumPy's, and a loop. By these the times are scaled to where a benchmark runs, from the
 machine that is more like it. So a ratio of 1 means as fast as Kaldi on the same machine, as far as
@@ -114,7 +114,46 @@ AMD = Measurement(
 )
 """2026-11-22, best of two processes. The loop and the product ran beside Kaldi, in turns."""
 
-MEASUREMENTS = (INTEL, AMD)
+GENOA = Measurement(
+    gflops=102.0,
+    loop_seconds=0.89,
+    compile_ms={
+        ("tdnnf", "train", 64): 44.9,
+        ("tdnnf", "train", 8): 33.4,
+        ("tdnnf", "infer", 8): 24.4,
+        ("tdnnf", "infer", 1): 11.5,
+        ("tdnn-lstm", "train", 64): 67.3,
+        ("tdnn-lstm", "train", 8): 68.3,
+        ("tdnn-lstm", "infer", 8): 34.9,
+        ("tdnn-lstm", "infer", 1): 28.0,
+        ("xvector", "train", 64): 336.6,
+        ("xvector", "train", 8): 326.9,
+        ("xvector", "infer", 8): 260.6,
+        ("xvector", "infer", 1): 113.0,
+        ("cnn-tdnnf", "train", 64): 60.4,
+        ("cnn-tdnnf", "train", 8): 39.1,
+        ("cnn-tdnnf", "infer", 8): 33.3,
+        ("cnn-tdnnf", "infer", 1): 15.4,
+    },
+    execute_ms={
+        ("tdnnf", "infer", 1): {1: 37.0, 2: 22.7},
+        ("tdnnf", "infer", 8): {1: 250.1, 2: 157.2},
+        ("tdnnf", "train", 8): {1: 1178.1, 2: 1059.0},
+        ("tdnn-lstm", "infer", 1): {1: 461.0, 2: 207.5},
+        ("tdnn-lstm", "infer", 8): {1: 967.3, 2: 619.1},
+        ("tdnn-lstm", "train", 8): {1: 2689.1, 2: 2054.8},
+        ("xvector", "infer", 1): {1: 26.9, 2: 18.6},
+        ("xvector", "infer", 8): {1: 212.6, 2: 144.7},
+        ("xvector", "train", 8): {1: 706.7, 2: 548.7},
+        ("cnn-tdnnf", "infer", 1): {1: 75.8, 2: 52.5},
+        ("cnn-tdnnf", "infer", 8): {1: 692.2, 2: 546.8},
+        ("cnn-tdnnf", "train", 8): {1: 2394.6, 2: 2028.9},
+    },
+)
+"""2026-11-22, an AMD EPYC of family 25, model 17: medians of runs with the kernels of OpenBLAS
+0.3.21 for AVX2 or for AVX-512, whichever were faster; one thread in processor time."""
+
+MEASUREMENTS = (INTEL, AMD, GENOA)
 
 REQUESTS = tuple(AMD.execute_ms)
 """What is run; compiled is the training of 64 sequences too."""
