@@ -43,6 +43,7 @@ SMALLEST_DIFFERENCE = 1.0e-2
 
 
 EVERYTHING = slice(None)
+"""All rows or columns."""
 
 
 @attrs.frozen(kw_only=True)

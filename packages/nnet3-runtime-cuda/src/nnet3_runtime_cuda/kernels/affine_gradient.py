@@ -1,4 +1,4 @@
-"""The gradient of affine maps, plain and natural.
+"""The plain gradient of affine maps.
 
 For y = x A^T + b the gradient is dy^T x for A, and the sum of the rows of dy for b.
 """

@@ -163,7 +163,7 @@ def _record_factors(tape: Tape, x: _Side, derivative: _Side, splice: TimeSplice 
             )
     for side, square in zip(tape.independent(sides), squares, strict=True):
         tape.record(
-            partial(side.set_scale, side.matrix, square),
+            partial(side.set_scale, square),
             reads=(*side.used, side.h, square),
             writes=(side.natural.token, side.scale),
         )
@@ -247,9 +247,9 @@ class _Side:
         """W, (rank, columns of X), until the estimate is updated."""
         return self.natural.w
 
-    def set_scale(self, matrix: ColumnBlocks, squares: Array) -> None:
-        """Sets s."""
-        self.scale[0] = self.natural.scale(matrix, self.h, float(squares.sum()))
+    def set_scale(self, squares: Array) -> None:
+        """Sets s, from the sums of squares of parts of X."""
+        self.scale[0] = self.natural.scale(self.matrix, self.h, float(squares.sum()))
 
     def subtracted(self, tape: Tape, memory: Array) -> _Side:
         """Records X - H W, and returns the side with that, of rank 0.
