@@ -31,7 +31,7 @@ def test_sums_of_panels(inputs: int, outputs: int, threads: int) -> None:
     tape = Tape(workers=Workers(threads) if threads > 1 else None)
     factors = TileFactors(store, linear, TAPS, [part], in_panels=True)
 
-    forward, backward = factors.forward(tape)(part), factors.backward(tape)(part)
+    forward, backward = factors.forward(tape, part), factors.backward(tape, part)
     tape.run()
 
     for k, sums in enumerate(np.tensordot(TAPS, linear.reshape(outputs, 2, inputs), (1, 1))):

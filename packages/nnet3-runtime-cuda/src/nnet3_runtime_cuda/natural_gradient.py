@@ -98,9 +98,9 @@ class OnlineNaturalGradient:
 
     One object serves one side of one parameter matrix, over the minibatches of a training run.
     `precondition` is all that it does; its steps are public for those who share them among threads,
-    or who do not want the rows themselves: `begin`, H = X `transposed`, `scale`, and, once nobody
-    needs `w` any more, the update of the estimate: `project_back`, `turn`, `move`. The update is
-    nothing if it is not time.
+    or who do not want the rows themselves: `begin`, H = X `transposed` and its `gram_matrix`,
+    `scale`, and, once nobody needs `w` any more, the update of the estimate: `project_back`,
+    `turn`, `move`. The update is nothing if it is not time.
 
     Attributes:
         options: How the Fisher matrix is estimated.
@@ -156,7 +156,7 @@ class OnlineNaturalGradient:
         h = np.empty((len(x), self.rank(x.shape[1])), dtype=x.dtype)
         self.begin(matrix, h)
         square_sum = matrix.project(self.transposed, h) if h.shape[1] else 0.0
-        scale = self.scale(matrix, h, square_sum)
+        scale = self.scale(matrix, h, square_sum, gram_matrix(h))
         j = np.empty_like(self.w)
         self.project_back(matrix, h, j)
         gemm(h, self.w, x, alpha=-1.0, beta=1.0)
@@ -175,7 +175,7 @@ class OnlineNaturalGradient:
             self._initialize(x, h)
         self._renew()
 
-    def scale(self, x: RowMatrix, h: Array, square_sum: float) -> float:
+    def scale(self, x: RowMatrix, h: Array, square_sum: float, gram: _Doubles) -> float:
         """The factor for which the Frobenius norm of scale (x - h w) is that of x.
 
         The preconditioned rows are seldom needed themselves: products with them follow from
@@ -185,6 +185,7 @@ class OnlineNaturalGradient:
             x: See `begin`.
             h: x `transposed`.
             square_sum: tr(x x^T).
+            gram: h^T h.
         """
         self._minibatch = self._turn = None
         w = self.w
@@ -192,7 +193,7 @@ class OnlineNaturalGradient:
             return 1.0
         if self._ww is None:
             self._ww = (w @ w.T).astype(np.float64)
-        gram = self._look_at(h, square_sum)
+        self._look_at(len(h), square_sum, gram)
         self._minibatches += 1
         if square_sum <= 0.0:
             return 1.0
@@ -202,12 +203,10 @@ class OnlineNaturalGradient:
             after = x.sum_of_squared_differences(h, w)
         return math.sqrt(square_sum / after)
 
-    def _look_at(self, h: Array, square_sum: float) -> _Doubles:
-        """Remembers what an update needs if it is time for one; returns H^T H."""
-        gram = (h.T @ h).astype(np.float64)
+    def _look_at(self, rows: int, square_sum: float, gram: _Doubles) -> None:
+        """Remembers what an update needs if it is time for one."""
         if self.is_updating:
-            self._minibatch = _Minibatch(gram=gram, rows=len(h), square_sum=square_sum)
-        return gram
+            self._minibatch = _Minibatch(gram=gram, rows=rows, square_sum=square_sum)
 
     def project_back(self, x: RowMatrix, h: Array, j: Array, part: slice = EVERYTHING) -> None:
         """Sets some rows of J = H^T X if the estimate is to be updated.
@@ -248,7 +247,8 @@ class OnlineNaturalGradient:
         self._rho = SMALLEST
         j = np.empty_like(self._w)
         for _ in range(1 if len(h) <= rank else 3):
-            self._look_at(h, x.project(self.transposed, h))
+            square_sum = x.project(self.transposed, h)
+            self._look_at(len(h), square_sum, gram_matrix(h))
             self.project_back(x, h, j)
             self.turn(j)
             self.move(j)
@@ -298,6 +298,11 @@ class OnlineNaturalGradient:
         alpha = self.options.alpha
         beta = rho * (1.0 + alpha) + alpha * float(d.sum()) / dim
         return 1.0 / (beta / d + 1.0)
+
+
+def gram_matrix(h: Array) -> _Doubles:
+    """h^T h."""
+    return (h.T @ h).astype(np.float64)
 
 
 def _spread_rows(rank: int, dim: int) -> _Doubles:

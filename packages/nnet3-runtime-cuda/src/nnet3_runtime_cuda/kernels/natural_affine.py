@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 
 from ..blas import gemm
-from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
+from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient, gram_matrix
 from ..panels import ROWS
 from ..recorder import PRODUCT_WORK
 from ..row_matrices import ColumnBlocks, RowMatrix, SplicedRows, TimeSplice
@@ -106,13 +106,8 @@ class AffinePreconditioner:
         derivative = _Side.of(tape, self.output_side, [dy], None, is_thin=gains)
         splice, wide = (None, None) if spread is None else spread
         sides = x, derivative
-        _record_factors(tape, x, derivative, splice)
         scale = np.ones(1)
-        tape.record(
-            partial(np.multiply, x.scale, derivative.scale, scale),
-            reads=(x.scale, derivative.scale),
-            writes=(scale,),
-        )
+        _record_factors(tape, x, derivative, splice, scale)
         if new_x is not None:
             # What is preconditioned is no splice any more, but that is less work than is saved.
             x = x.subtracted(tape, new_x)
@@ -140,8 +135,10 @@ class AffinePreconditioner:
         _record_updates(tape, sides)
 
 
-def _record_factors(tape: Tape, x: _Side, derivative: _Side, splice: TimeSplice | None) -> None:
-    """Records H = X W^T of both sides, and what else the natural gradient needs of X."""
+def _record_factors(
+    tape: Tape, x: _Side, derivative: _Side, splice: TimeSplice | None, scale: Array
+) -> None:
+    """Records H = X W^T and the scales of both sides; scale: (1,), the product of these."""
     sides = x, derivative
     for side in sides:
         begin = partial(side.natural.begin, side.matrix, side.h)
@@ -149,24 +146,36 @@ def _record_factors(tape: Tape, x: _Side, derivative: _Side, splice: TimeSplice 
     rows = len(x.h)
     work = rows * sum(side.h.shape[1] * side.matrix.dim for side in sides) // PRODUCT_WORK
     squares = np.zeros((2, tape.threads))
+    grams = [np.zeros((tape.threads, side.rank, side.rank)) for side in sides]
     for number, part in enumerate(tape.shared(rows, work)):
-        for side, square in zip(sides, squares[:, number : number + 1], strict=True):
+        for side, square, gram in zip(sides, squares, grams, strict=True):
             matrix: RowMatrix = side.matrix.rows(part)
             if side is x and splice is not None:
                 own = splice.rows(part)
                 memory = tape.scratch(len(own.x), side.h.shape[1] * len(own.offsets))
                 matrix = SplicedRows(own, memory, thin_columns=side.thin_columns)
+            results = side.h[part], square[number : number + 1], gram[number]
             tape.record(
-                partial(side.project, matrix, side.h[part], square),
+                partial(side.project, matrix, *results),
                 reads=(*side.used, side.natural.token),
-                writes=(side.h[part], square),
+                writes=results,
             )
-    for side, square in zip(tape.independent(sides), squares, strict=True):
-        tape.record(
-            partial(side.set_scale, square),
-            reads=(*side.used, side.h, square),
-            writes=(side.natural.token, side.scale),
-        )
+    tape.record(
+        partial(_set_scales, sides, squares, grams, scale),
+        reads=[array for side in sides for array in (*side.used, side.h)] + [squares, *grams],
+        writes=[array for side in sides for array in (side.natural.token, side.scale)] + [scale],
+    )
+
+
+def _set_scales(
+    sides: Sequence[_Side], squares: Array, grams: Sequence[Array], scale: Array
+) -> None:
+    """Sets s and s' from parts of tr(X X^T) and of H^T H, and their product."""
+    scale[0] = 1.0
+    for side, square, gram in zip(sides, squares, grams, strict=True):
+        total = float(square.sum())
+        side.scale[0] = side.natural.scale(side.matrix, side.h, total, gram.sum(axis=0))
+        scale *= side.scale
 
 
 def _record_updates(tape: Tape, sides: Sequence[_Side]) -> None:
@@ -238,18 +247,16 @@ class _Side:
         """The blocks of columns that X is made of."""
         return self.used if self.matrix.last is None else self.used[:-1]
 
-    def project(self, rows: RowMatrix, h: Array, square: Array) -> None:
-        """Sets some rows of H, and the sum of their squares."""
-        square[0] = rows.project(self.natural.transposed, h) if h.shape[1] else 0.0
+    def project(self, rows: RowMatrix, h: Array, square: Array, gram: Array) -> None:
+        """Sets some rows of H, the sum of the squares of those of X, and their part of H^T H."""
+        if h.shape[1]:
+            square[0] = rows.project(self.natural.transposed, h)
+            gram[:] = gram_matrix(h)
 
     @property
     def w(self) -> Array:
         """W, (rank, columns of X), until the estimate is updated."""
         return self.natural.w
-
-    def set_scale(self, squares: Array) -> None:
-        """Sets s, from the sums of squares of parts of X."""
-        self.scale[0] = self.natural.scale(self.matrix, self.h, float(squares.sum()))
 
     def subtracted(self, tape: Tape, memory: Array) -> _Side:
         """Records X - H W, and returns the side with that, of rank 0.

@@ -6,7 +6,7 @@ G w, with the matrix G of `MinimalFiltering`: the first and the last factor are 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import attrs
 import numpy as np
@@ -42,10 +42,6 @@ class Part:
     def shape(self) -> tuple[int, int]:
         """Outputs and inputs."""
         return self.outputs.stop - self.outputs.start, self.inputs.stop - self.inputs.start
-
-
-FactorsOf = Callable[[Part], Sequence[Array | Panels]]
-"""Gives the factors for a part, and records what makes them."""
 
 
 class TileFactors:
@@ -84,16 +80,15 @@ class TileFactors:
         """Some of that memory: (factors, outputs, inputs) of the part."""
         return memory[: count * math.prod(part.shape)].reshape(count, *part.shape)
 
-    def forward(self, tape: Tape) -> FactorsOf:
-        """Factors for x A^T, each (inputs, outputs)."""
+    def forward(self, tape: Tape, part: Part) -> Sequence[Array | Panels]:
+        """Records what makes the factors for x A^T, each (inputs, outputs)."""
         if self._store.is_fixed:
-            kept = self._fixed(tape)
-            return lambda part: kept[part.number]
-        return self._changing(tape, transposed=True)
+            return self._fixed(tape)[part.number]
+        return self._changing(tape, part, transposed=True)
 
-    def backward(self, tape: Tape) -> FactorsOf:
-        """Factors for dy A, each (outputs, inputs)."""
-        return self._changing(tape, transposed=False)
+    def backward(self, tape: Tape, part: Part) -> Sequence[Array | Panels]:
+        """Records what makes the factors for dy A, each (outputs, inputs)."""
+        return self._changing(tape, part, transposed=False)
 
     def _fixed(self, tape: Tape) -> list[list[Array | Panels]]:
         form = Panels.of if self._in_panels else np.ascontiguousarray
@@ -112,17 +107,12 @@ class TileFactors:
         kept: list[list[Array | Panels]] = self._store.kept(self._linear, key, make)
         return kept
 
-    def _changing(self, tape: Tape, *, transposed: bool) -> FactorsOf:
+    def _changing(self, tape: Tape, part: Part, *, transposed: bool) -> Sequence[Array | Panels]:
         if self._in_panels:
             memory = self.memory(tape, self._num_sums + self._taps.shape[1])
-            return lambda part: self._panels(tape, part, memory, transposed=transposed)
-        memory = self.memory(tape, self._num_sums)
-
-        def whole(part: Part) -> list[Array]:
-            factors = self._whole(tape, part, memory)
-            return [factor.T for factor in factors] if transposed else factors
-
-        return whole
+            return self._panels(tape, part, memory, transposed=transposed)
+        factors = self._whole(tape, part, self.memory(tape, self._num_sums))
+        return [factor.T for factor in factors] if transposed else factors
 
     def _whole(self, tape: Tape, part: Part, memory: Array) -> list[Array]:
         """Records G w, each (outputs, inputs): parameters where they are, and sums."""

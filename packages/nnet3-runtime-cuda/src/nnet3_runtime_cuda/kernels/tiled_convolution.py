@@ -16,9 +16,12 @@ side by side (`TimeRows`), or of patches of heights (`PatchedHeights`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..panels import ROWS, Panels
+from ..parts import even_parts
 from ..tape import Array, Tape
 from .affine_gradient import add_affine_gradient
 from .base import Backpropagation, ComponentStore, Propagation
@@ -30,6 +33,8 @@ from .time_tiles import TileBlock, TimeTiles
 
 BLOCK_ROWS = 96
 """So many rows of the input, for all products over time, a thread computes with at a time."""
+
+_Run = Sequence[TileBlock]
 
 KeptFilters = dict[tuple[int, int, bool], list[list[Array | Panels]]]
 """Factors of products over time and, within them, over height: by the numbers of these products,
@@ -65,12 +70,19 @@ class TiledConvolution:
 
     def record_forward(self, p: Propagation) -> None:
         """Records the forward pass."""
+        tape, filters = p.tape, self._forward_filters(p.tape)
+        for run in tape.independent(self._runs(tape, are_apart=True)):
+            self._record_run_forward(p, run, filters)
+
+    def _record_run_forward(
+        self, p: Propagation, run: _Run, filters: list[list[Array | Panels]]
+    ) -> None:
+        """Records what a thread does."""
         tape, times, heights = p.tape, self._times, self._heights
-        filters, blocks = self._forward_filters(tape), self._blocks(tape)
-        most_rows = max(block.rows for block in blocks)
+        most_rows = max(block.rows for block in run)
         input_memory = self._input_memory(tape, most_rows, is_set=True)
         output_memory = self._output_memory(tape, most_rows, p.y.shape[1])
-        for block in blocks:
+        for block in run:
             rows = slice(block.rows)
             outputs, memory = output_memory[0][:, rows], output_memory[1]
             frames, inputs = input_memory[0][:, :, rows], input_memory[1][:, rows]
@@ -95,33 +107,60 @@ class TiledConvolution:
             gradient: In the shape of linear_params: what the gradient is added to. None if it is
                 not wanted.
         """
-        tape, gradients, filters = b.tape, None, None
+        tape, heights, times = b.tape, self._heights, self._times
+        apart = times if isinstance(times, TimeTiles) and times.reaches_next_only else None
+        runs = self._runs(tape, are_apart=b.dx is None or apart is not None)
+        filters, gradients, borders = None, None, []
         if gradient is not None:
-            gradients = self._filter_memory(tape)
-            tape.fill(0.0, gradients)
+            gradients = self._filter_memory(tape, len(runs))
         if b.dx is not None:
             filters = self._filters(tape)
+            if apart is not None:
+                columns = b.dx[:, heights.used].shape[1]
+                borders = [apart.border_memory(tape, columns) for _ in runs[1:]]
             if not b.add:
                 tape.fill(0.0, b.dx)
-        self._record_blocks(b, gradients, filters)
+        for number, run in enumerate(tape.independent(runs)):
+            own = None if gradients is None else gradients[:, number]
+            border = borders[number] if number < len(borders) else None
+            self._record_run_backward(b, run, own, filters, border)
+        if b.dx is not None and apart is not None:
+            for run, memory in zip(runs, borders, strict=False):
+                apart.record_border(tape, run[-1], memory, b.dx[:, heights.used])
         if gradient is not None and gradients is not None:
+            # The sum over the threads is part of the transform.
+            taps = np.tile(self._taps.T, len(runs))
             total = tape.scratch(*self._by_offset.shape)
-            tape.matmul(self._taps.T, self._by_part(gradients), total)
+            tape.matmul(taps, self._by_part(gradients), total)
             tape.add(gradient, total.reshape(gradient.shape), gradient)
 
-    def _record_blocks(
-        self, b: Backpropagation, gradients: Array | None, filters: Array | None
+    def _record_run_backward(
+        self,
+        b: Backpropagation,
+        run: _Run,
+        gradients: Array | None,
+        filters: Array | None,
+        border: Array | None,
     ) -> None:
-        """Records what each block adds to the gradients of the filters, and to dx with filters."""
+        """Records what a thread does.
+
+        Args:
+            b: The operands.
+            run: Its blocks.
+            gradients: As of `_filter_memory`; None if they are not wanted.
+            filters: The factors of the products; None if dx is not wanted.
+            border: For what belongs to rows of the next run, if another thread has that.
+        """
         tape, times, heights = b.tape, self._times, self._heights
-        blocks = self._blocks(tape)
-        most_rows = max(block.rows for block in blocks)
+        most_rows = max(block.rows for block in run)
         output_memory = self._output_memory(tape, most_rows, b.dy.shape[1])
         input_memory = self._input_memory(tape, most_rows, is_set=True)
         if filters is not None:
             derivative_memory = self._input_memory(tape, most_rows, is_set=False)
             sums = times.sum_memory(tape, heights.inside(derivative_memory[0]))
-        for block in blocks:
+        if gradients is not None:
+            tape.fill(0.0, gradients)
+        for block in run:
             rows = slice(block.rows)
             outputs, memory = output_memory[0][:, rows], output_memory[1]
             frames, inputs = input_memory[0][:, :, rows], input_memory[1][:, rows]
@@ -149,14 +188,23 @@ class TiledConvolution:
                     heights.record_input_derivatives(tape, dx, spare, frame)
             if filters is not None and b.dx is not None:
                 used = heights.inside(derivative_memory[0][:, :, rows])
-                times.record_input_derivatives(tape, block, used, sums, b.dx[:, heights.used])
+                target = b.dx[:, heights.used]
+                times.record_input_derivatives(
+                    tape, block, used, sums, target, border=border if block is run[-1] else None
+                )
 
     # ---- memory ----
 
-    def _blocks(self, tape: Tape) -> list[TileBlock]:
-        """What is computed at a time."""
+    def _runs(self, tape: Tape, *, are_apart: bool) -> list[_Run]:
+        """Blocks that follow one another, which a thread computes in turn.
+
+        If they cannot be computed apart, there is one run of blocks that threads share.
+        """
         times = self._times
-        return times.blocks(tape.threads * BLOCK_ROWS // (times.num_products * times.num_parts))
+        count, shared_by = (tape.threads, 1) if are_apart else (1, tape.threads)
+        most_rows = shared_by * BLOCK_ROWS // (times.num_products * times.num_parts)
+        blocks = times.blocks(most_rows, multiple_of=count)
+        return [blocks[part] for part in even_parts(len(blocks), count)]
 
     def _input_memory(self, tape: Tape, rows: int, *, is_set: bool) -> tuple[Array, Array]:
         """Scratch memory for rows of the input, and for the products of one of them over time."""
@@ -179,20 +227,21 @@ class TiledConvolution:
 
     def _by_part(self, filters: Array) -> Array:
         """What `_filter_memory` gives in the order of `_by_offset`, products for offsets."""
-        shape = self._filters_out, len(self._taps), self._times.num_parts, -1
+        products = filters.shape[1] * len(self._taps)
+        shape = self._filters_out, products, self._times.num_parts, -1
         return filters.reshape(shape).transpose(0, 2, 1, 3)
 
-    def _filter_memory(self, tape: Tape) -> Array:
-        """Scratch memory: (num_filters_out, products over time, over height, columns)."""
+    def _filter_memory(self, tape: Tape, count: int) -> Array:
+        """Scratch memory: (num_filters_out, count, products over time, over height, columns)."""
         products = self._times.num_products, self._heights.num_products
         columns = self._linear.shape[1] // self._taps.shape[1]
-        return tape.scratch(self._filters_out, *products, columns)
+        return tape.scratch(self._filters_out, count, *products, columns)
 
     def _filters(self, tape: Tape) -> Array:
-        """Records G w, the factors of the products, in the shape of `_filter_memory`."""
-        filters = self._filter_memory(tape)
+        """Records G w, the factors of the products: `_filter_memory` without the count."""
+        filters = self._filter_memory(tape, 1)
         tape.matmul(self._taps, self._by_offset, self._by_part(filters))
-        return filters
+        return filters[:, 0]
 
     def _forward_filters(self, tape: Tape) -> list[list[Array | Panels]]:
         """The factors of the products, each as (columns, num_filters_out)."""

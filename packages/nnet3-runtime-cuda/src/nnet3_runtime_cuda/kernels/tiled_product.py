@@ -10,16 +10,19 @@ what the transposed products give, and that of w is G^T times the gradients of t
 
 The side with more columns, input or output, is computed with by parts of its columns, and by blocks
 of rows, so that what is transformed stays in the cache; the other side is transformed once.
+
+Threads have blocks of their own, which they compute from end to end, and lay out parameters that
+may change each for itself: that takes no longer than to get them from the cache of another one.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from typing import Self
 
 import attrs
+import numpy as np
 
 from ..panels import ROWS, Panels
 from ..parts import even_parts
@@ -40,8 +43,7 @@ CHANGING_PART_COLUMNS = 384
 products are to sum up no more terms at a time than the library's, as longer sums round more."""
 
 BLOCK_ROWS = 288
-"""So many rows of each product for a thread: with fewer, products are slower, with more,
-transforms are."""
+"""So many rows of each product: with fewer, products are slower, with more, transforms are."""
 
 PANEL_BLOCK_BYTES = 6 << 20
 """With parameters in panels, which lose less with fewer rows, a block takes so much memory if both
@@ -78,6 +80,8 @@ class _Place:
 
 
 _Memory = Callable[[_Place, slice], Array]
+_Run = Sequence[_Place]
+"""Places that follow one another, which a thread computes in turn."""
 
 
 class TiledProduct:
@@ -103,7 +107,7 @@ class TiledProduct:
             linear: (output_dim, taps * input_dim), A; perhaps some columns of a larger matrix.
             tiles: The rows.
             in_panels: Whether parameters are laid out in panels.
-            threads: How many share the rows of a block.
+            threads: How many share the blocks.
         """
         self._linear, self._tiles = linear, tiles
         self._output_dim = len(linear)
@@ -126,18 +130,22 @@ class TiledProduct:
             for number, part in enumerate(columns)
         ]
         self._factors = TileFactors(store, linear, tiles.taps, self._parts, in_panels=in_panels)
-        most_rows = threads * (self._whole_block_rows() if is_whole else BLOCK_ROWS)
+        most_rows = self._whole_block_rows() if is_whole else BLOCK_ROWS
         # The last block may have a tile more.
-        blocks = tiles.blocks(most_rows - tiles.distance if is_whole else most_rows)
+        fitting_rows = most_rows - tiles.distance if is_whole else most_rows
+        blocks = tiles.blocks(fitting_rows, multiple_of=threads)
         self._memory_rows = max(block.rows for block in blocks)
         if is_whole and len(blocks) > 1:
             # As much for all rows and distances: scratch arrays of the same size share memory.
             self._memory_rows = max(self._memory_rows, most_rows)
         ends = list(itertools.accumulate(block.rows for block in blocks))
-        self._places = [
+        places = [
             _Place(block=block, rows=slice(end - block.rows, end))
             for block, end in zip(blocks, ends, strict=True)
         ]
+        self._rows = ends[-1]
+        self._runs = [places[part] for part in even_parts(len(places), threads)]
+        self._derivative_runs = self._runs if tiles.reaches_next_only else [places]
 
     @classmethod
     def around(
@@ -193,26 +201,41 @@ class TiledProduct:
             bias: (output_dim,).
             add: Add to what `y` holds.
         """
-        tiles, is_narrow = self._tiles, not self._is_wide_input
         with tape.passing():
-            inputs, outputs = self._memories(tape)
-            factors_of = self._factors.forward(tape)
+            kept = self._kept_memory(tape)
             for part in self._parts:
-                factors = factors_of(part)
-                for place in self._places:
-                    frames = inputs(place, part.inputs)
-                    products = outputs(place, part.outputs)
-                    if not is_narrow or part.is_first:
-                        tiles.record_inputs(tape, place.block, x[:, part.inputs], frames[:, None])
-                    is_sum = not is_narrow and not part.is_first
-                    for k, frame in enumerate(frames):
-                        plus = None
-                        if bias is not None and k == tiles.in_all_outputs and not is_sum:
-                            plus = bias[None, part.outputs]
-                        _record_product(tape, frame, factors[k], products[k], add=is_sum, plus=plus)
-                    if is_narrow or part.is_last:
-                        target = y[:, part.outputs]
-                        self._record_outputs(tape, place.block, products, target, add=add)
+                for run in tape.independent(self._runs):
+                    self._record_run_forward(tape, run, part, kept, x, y, bias=bias, add=add)
+
+    def _record_run_forward(
+        self,
+        tape: Tape,
+        run: _Run,
+        part: Part,
+        kept: Array | None,
+        x: Array,
+        y: Array,
+        *,
+        bias: Array | None,
+        add: bool,
+    ) -> None:
+        """Records what a thread does for a part."""
+        tiles, is_narrow = self._tiles, not self._is_wide_input
+        inputs, outputs = self._memories(tape, kept)
+        factors = self._factors.forward(tape, part)
+        for place in run:
+            frames, products = inputs(place, part.inputs), outputs(place, part.outputs)
+            if not is_narrow or part.is_first:
+                tiles.record_inputs(tape, place.block, x[:, part.inputs], frames[:, None])
+            is_sum = not is_narrow and not part.is_first
+            for k, frame in enumerate(frames):
+                plus = None
+                if bias is not None and k == tiles.in_all_outputs and not is_sum:
+                    plus = bias[None, part.outputs]
+                _record_product(tape, frame, factors[k], products[k], add=is_sum, plus=plus)
+            if is_narrow or part.is_last:
+                target = y[:, part.outputs]
+                self._record_outputs(tape, place.block, products, target, add=add)
 
     def _record_outputs(
         self, tape: Tape, block: TileBlock, products: Array, y: Array, *, add: bool
@@ -239,29 +262,57 @@ class TiledProduct:
             dx: (rows in, input_dim).
             add: Add to what `dx` holds.
         """
-        tiles, is_narrow = self._tiles, not self._is_wide_input
+        tiles, runs = self._tiles, self._derivative_runs
         with tape.passing():
-            inputs, derivatives = self._memories(tape)
-            factors_of = self._factors.backward(tape)
-            rows = max(self._places, key=lambda place: place.block.rows)
-            columns = max(self._parts, key=lambda part: math.prod(part.shape)).inputs
-            sums = tiles.sum_memory(tape, inputs(rows, columns), add=add)
+            kept = self._kept_memory(tape)
             tiles.begin_input_derivatives(tape, dx, add=add)
             for part in self._parts:
-                factors = factors_of(part)
-                # The last block first: see `TimeTiles.record_input_derivatives`.
-                for place in self._places[::-1]:
-                    dys, dxs = derivatives(place, part.outputs), inputs(place, part.inputs)
-                    if is_narrow or part.is_first:
-                        source = dy[:, part.outputs]
-                        tiles.record_output_derivatives(tape, place.block, source, dys)
-                    is_sum = is_narrow and not part.is_first
-                    for frame, factor, product in zip(dys, factors, dxs, strict=True):
-                        _record_product(tape, frame, factor, product, add=is_sum)
-                    if not is_narrow or part.is_last:
-                        tiles.record_input_derivatives(
-                            tape, place.block, dxs[:, None], sums, dx[:, part.inputs], add=add
-                        )
+                target = dx[:, part.inputs]
+                borders = [tiles.border_memory(tape, target.shape[1]) for _ in runs[1:]]
+                for run, border in zip(tape.independent(runs), [*borders, None], strict=True):
+                    self._record_run_backward(
+                        tape, run, part, kept, dy[:, part.outputs], target, border, add=add
+                    )
+                if self._is_wide_input or part.is_last:
+                    for run, memory in zip(runs, borders, strict=False):
+                        tiles.record_border(tape, run[-1].block, memory, target)
+
+    def _record_run_backward(
+        self,
+        tape: Tape,
+        run: _Run,
+        part: Part,
+        kept: Array | None,
+        dy: Array,
+        dx: Array,
+        border: Array | None,
+        *,
+        add: bool,
+    ) -> None:
+        """Records what a thread does for a part, but for what goes to the rows of another one."""
+        tiles, is_narrow = self._tiles, not self._is_wide_input
+        inputs, derivatives = self._memories(tape, kept)
+        factors = self._factors.backward(tape, part)
+        largest = max(run, key=lambda place: place.block.rows)
+        sums = tiles.sum_memory(tape, inputs(largest, part.inputs), add=add)
+        # The last block first: see `TimeTiles.record_input_derivatives`.
+        for place in run[::-1]:
+            dys, dxs = derivatives(place, part.outputs), inputs(place, part.inputs)
+            if is_narrow or part.is_first:
+                tiles.record_output_derivatives(tape, place.block, dy, dys)
+            is_sum = is_narrow and not part.is_first
+            for frame, factor, product in zip(dys, factors, dxs, strict=True):
+                _record_product(tape, frame, factor, product, add=is_sum)
+            if not is_narrow or part.is_last:
+                tiles.record_input_derivatives(
+                    tape,
+                    place.block,
+                    dxs[:, None],
+                    sums,
+                    dx,
+                    add=add,
+                    border=border if place is run[-1] else None,
+                )
 
     def record_gradient(
         self, x: Array, tape: Tape, dy: Array, out: Array, /, *, scale: Array | None, add: bool
@@ -276,62 +327,80 @@ class TiledProduct:
             scale: (1,) float64; None for 1.
             add: Add to what `out` holds.
         """
-        tiles, is_wide_input, taps = self._tiles, self._is_wide_input, self._tiles.taps.T
+        tiles, taps, runs = self._tiles, self._tiles.taps.T, self._runs
         with tape.passing():
-            inputs, derivatives = self._memories(tape)
-            memory = self._factors.memory(tape, tiles.num_products)
+            kept = self._kept_memory(tape)
+            count = len(runs) * tiles.num_products
+            memory = self._factors.memory(tape, count)
             terms = self._factors.memory(tape, len(taps)) if add else None
-            matrix = taps
+            # The sum over the threads is part of the transform.
+            matrix = np.tile(taps, len(runs))
             if scale is not None:
-                matrix, factor = tape.scratch(*taps.shape), tape.scratch(1)
+                taps, matrix = matrix, tape.scratch(*matrix.shape)
+                factor = tape.scratch(1)
                 tape.copy(scale, factor)
                 tape.multiply(taps, factor, matrix)
             for part in self._parts:
-                gradients = self._factors.of_part(memory, part, tiles.num_products)
-                for place in self._places:
-                    dys, xs = derivatives(place, part.outputs), inputs(place, part.inputs)
-                    if not is_wide_input or part.is_first:
-                        source = dy[:, part.outputs]
-                        tiles.record_output_derivatives(tape, place.block, source, dys)
-                    if is_wide_input or part.is_first:
-                        tiles.record_inputs(tape, place.block, x[:, part.inputs], xs[:, None])
-                    is_sum = place is not self._places[0]
-                    for each_dy, each_x, gradient in zip(dys, xs, gradients, strict=True):
-                        with tape.passing():
-                            tape.matmul(each_dy.T, each_x, gradient, add=is_sum)
+                gradients = self._factors.of_part(memory, part, count)
+                each = gradients.reshape(len(runs), tiles.num_products, *part.shape)
+                for number, run in enumerate(tape.independent(runs)):
+                    self._record_run_gradient(tape, run, part, kept, x, dy, each[number])
                 total = self._factors.by_tap(out)[part.outputs, :, part.inputs]
                 products = gradients.transpose(1, 0, 2)
                 if terms is None:
                     tape.small_products(matrix, products, total)
                     continue
-                term = self._factors.of_part(terms, part, len(taps)).reshape(total.shape)
+                term = self._factors.of_part(terms, part, total.shape[1]).reshape(total.shape)
                 tape.small_products(matrix, products, term)
                 tape.add(total, term, total)
 
+    def _record_run_gradient(
+        self,
+        tape: Tape,
+        run: _Run,
+        part: Part,
+        kept: Array | None,
+        x: Array,
+        dy: Array,
+        gradients: Array,
+    ) -> None:
+        """Records what a thread does for a part; gradients: (products, outputs, inputs)."""
+        tiles, is_narrow = self._tiles, not self._is_wide_input
+        inputs, derivatives = self._memories(tape, kept)
+        for place in run:
+            dys, xs = derivatives(place, part.outputs), inputs(place, part.inputs)
+            if is_narrow or part.is_first:
+                tiles.record_output_derivatives(tape, place.block, dy[:, part.outputs], dys)
+            if not is_narrow or part.is_first:
+                tiles.record_inputs(tape, place.block, x[:, part.inputs], xs[:, None])
+            for each_dy, each_x, gradient in zip(dys, xs, gradients, strict=True):
+                with tape.passing():
+                    tape.matmul(each_dy.T, each_x, gradient, add=place is not run[0])
+
     # ---- memory ----
 
-    def _memories(self, tape: Tape) -> tuple[_Memory, _Memory]:
-        """Scratch memory for input and output, each as `_memory` gives it."""
-        # The larger one first: so all layers find room in the same memory.
-        if self._is_wide_input:
-            inputs = self._memory(tape, self._input_dim, is_wide=True)
-            return inputs, self._memory(tape, self._output_dim, is_wide=False)
-        outputs = self._memory(tape, self._output_dim, is_wide=True)
-        return self._memory(tape, self._input_dim, is_wide=False), outputs
+    def _kept_memory(self, tape: Tape) -> Array | None:
+        """Scratch memory for all rows of the narrow side, if it is computed with more than once."""
+        if len(self._parts) == 1:
+            return None
+        columns = min(self._input_dim, self._output_dim)
+        return tape.scratch(self._tiles.num_products, self._rows, columns)
 
-    def _memory(self, tape: Tape, columns: int, *, is_wide: bool) -> _Memory:
-        """Scratch memory for one side: gives (products, rows, columns) for a place and a part.
+    def _memories(self, tape: Tape, kept: Array | None) -> tuple[_Memory, _Memory]:
+        """Memory for input and output: (products, rows, columns) for a place and a part.
 
-        On the wide side all places and parts use the same; on the other one all parts do.
+        All places and parts use the same, unless it is kept.
         """
-        count = self._tiles.num_products
-        if not is_wide and len(self._parts) > 1:
-            memory = tape.scratch(count, self._places[-1].rows.stop, columns)
-            return lambda place, part: memory[:, place.rows]
-        rows = self._memory_rows
         spans = [part.inputs if self._is_wide_input else part.outputs for part in self._parts]
-        width = max(span.stop - span.start for span in spans) if is_wide else columns
-        memory = tape.scratch(count, rows, width)
+        # The larger one first: so all layers find room in the same memory.
+        wide = self._memory(tape, max(span.stop - span.start for span in spans))
+        narrow = self._memory(tape, min(self._input_dim, self._output_dim), kept)
+        return (wide, narrow) if self._is_wide_input else (narrow, wide)
+
+    def _memory(self, tape: Tape, columns: int, kept: Array | None = None) -> _Memory:
+        if kept is not None:
+            return lambda place, part: kept[:, place.rows]
+        memory = tape.scratch(self._tiles.num_products, self._memory_rows, columns)
         return lambda place, part: memory[:, : place.block.rows, : part.stop - part.start]
 
 

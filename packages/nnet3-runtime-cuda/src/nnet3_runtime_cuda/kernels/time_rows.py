@@ -41,13 +41,15 @@ class TimeRows:
         num_parts, taps = len(indexes.row_offsets), np.ones((1, 1), dtype)
         return cls(indexes=indexes, rows=rows, num_parts=num_parts, taps=taps)
 
-    def blocks(self, most_rows: int) -> list[TileBlock]:
+    def blocks(self, most_rows: int, *, multiple_of: int = 1) -> list[TileBlock]:
         """The rows in blocks of nearly the same size.
 
         Args:
             most_rows: Of a block, which has one row at least.
+            multiple_of: The number of blocks is a multiple, if there are as many rows.
         """
         count = -(-self.rows // max(1, most_rows))
+        count = min(-(-count // multiple_of) * multiple_of, self.rows)
         starts = [k * self.rows // count for k in range(count + 1)]
         return [
             TileBlock(pieces=(Tiles(start=start, count=end - start, place=0),), rows=end - start)
@@ -80,9 +82,20 @@ class TimeRows:
         return tape.scratch(0)
 
     def record_input_derivatives(
-        self, tape: Tape, block: TileBlock, products: Array, memory: Array, dx: Array
+        self,
+        tape: Tape,
+        block: TileBlock,
+        products: Array,
+        memory: Array,
+        dx: Array,
+        *,
+        border: Array | None = None,
     ) -> None:
-        """Records the addition of the products to dx at each time offset."""
+        """Records the addition of the products to dx at each time offset.
+
+        border: None: different blocks add to the same rows, so that none are recorded apart.
+        """
+        assert border is None
         parts = rows_at_offsets(dx, self.indexes, self.rows)
         for part, source in zip(parts, products[0], strict=True):
             target = part[self.output_rows(block)]

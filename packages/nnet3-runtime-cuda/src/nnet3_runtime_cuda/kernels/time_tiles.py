@@ -172,15 +172,22 @@ class TimeTiles:
         """Number of tiles."""
         return -(-self.rows // self.tile_rows)
 
-    def blocks(self, most_rows: int) -> list[TileBlock]:
+    @property
+    def reaches_next_only(self) -> bool:
+        """Whether a tile has no input frames in common with the next but one."""
+        return self.filtering.num_products <= 2 * self.filtering.num_outputs
+
+    def blocks(self, most_rows: int, *, multiple_of: int = 1) -> list[TileBlock]:
         """The tiles in blocks of nearly the same size, which have no output rows in common.
 
         Args:
             most_rows: Of one product of a block; but a block has a tile at least, and the last one
                 also that which overlaps another.
+            multiple_of: The number of blocks is a multiple, if there are as many tiles.
         """
         whole, blocks = self.rows // self.tile_rows, []
         count = -(-whole // max(1, most_rows // self.distance))
+        count = min(-(-count // multiple_of) * multiple_of, whole)
         for number in range(count):
             start, end = (k * whole // count for k in (number, number + 1))
             pieces = [Tiles(start=start * self.tile_rows, count=end - start, place=0)]
@@ -260,6 +267,7 @@ class TimeTiles:
         dx: Array,
         *,
         add: bool = True,
+        border: Array | None = None,
     ) -> None:
         """Records dx += B times the derivatives of what went into the products.
 
@@ -272,6 +280,8 @@ class TimeTiles:
             add: If not, rows that belong to one tile are set, without regard to what they hold;
                 blocks have to be recorded from the last one to the first, after
                 `begin_input_derivatives`.
+            border: Set to what belongs to the rows of the block behind, which is not added: see
+                `border_memory`.
         """
         matrix, products = self.filtering.inputs.T, products[:, 0]
         own, columns, dx = self.filtering.num_outputs, products.shape[2], dx[self.first :]
@@ -291,15 +301,34 @@ class TimeTiles:
                 tape.small_products(matrix[:own], source, frames[:, :, :own])
             if len(matrix) == first + 1:
                 # The last frame takes part in the product at infinity only.
-                target = frames[:, :, -1]
-                tape.add(target, source[:, :, -1], target)
-                continue
-            shape = piece.count, self.distance, len(matrix) - first, columns
-            sums = memory[: math.prod(shape)].reshape(shape)
-            tape.small_products(matrix[first:], source, sums)
+                sums = source[:, :, -1:]
+            else:
+                shape = piece.count, self.distance, len(matrix) - first, columns
+                sums = memory[: math.prod(shape)].reshape(shape)
+                tape.small_products(matrix[first:], source, sums)
             for k in range(first, len(matrix), own):
-                target = frames[:, :, k : k + own]
-                tape.add(target, sums[:, :, k - first : k - first + own], target)
+                target, terms = frames[:, :, k : k + own], sums[:, :, k - first : k - first + own]
+                if border is not None and k:
+                    tape.copy(terms[-1], border)
+                    target, terms = target[:-1], terms[:-1]
+                tape.add(target, terms, target)
+
+    def border_memory(self, tape: Tape, columns: int) -> Array:
+        """Scratch memory for what the last tile of a block adds to the rows of the next block.
+
+        Threads that record neighboring blocks at the same time keep it until both are done. Only
+        where a tile `reaches_next_only`.
+        """
+        overlap = self.filtering.num_products - self.filtering.num_outputs
+        return tape.scratch(self.distance, overlap, columns)
+
+    def record_border(self, tape: Tape, block: TileBlock, border: Array, dx: Array) -> None:
+        """Records that what a block adds to the rows of the next one is added to dx."""
+        (piece,) = block.pieces
+        start = piece.start + (piece.count - 1) * self.tile_rows
+        frames = self._frames(dx[self.first :], start, 1, self.num_products)
+        target = frames[0, :, self.filtering.num_outputs :]
+        tape.add(target, border, target)
 
     @property
     def _whole_rows(self) -> int:
