@@ -166,20 +166,23 @@ def test_values_in_single_precision(
             np.testing.assert_allclose(value, theirs, rtol=0, atol=limit * abs(theirs).max())
 
 
-@pytest.mark.parametrize("row_stride", [1, 2])
-def test_values_do_not_depend_on_threads(row_stride: int) -> None:
-    """Two threads give what one gives."""
-    convolution = Convolution(
-        taps=3, distance=5, first=1, rows=203, row_stride=row_stride, height_out=4
+@given(convolutions(), st.booleans(), st.booleans())
+@settings(max_examples=30)
+def test_values_do_not_depend_on_threads(
+    convolution: Convolution, add: bool, trainable: bool
+) -> None:
+    """Two and three threads, each with blocks of its own, give what one gives."""
+    assume(convolution.by_tiles)
+
+    values, *all_shared = (
+        convolution.run(Tape(dtype=DOUBLE, workers=workers), add=add, trainable=trainable)
+        for workers in (None, Workers(2), Workers(3))
     )
 
-    values, shared = (
-        convolution.run(Tape(dtype=DOUBLE, workers=workers)) for workers in (None, Workers(2))
-    )
-
-    for ours, theirs in zip(shared, values, strict=True):
-        assert theirs is not None
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12 * abs(theirs).max())
+    for shared in all_shared:
+        for ours, theirs in zip(shared, values, strict=True):
+            if theirs is not None:
+                np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12 * abs(theirs).max())
 
 
 def test_tiles_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

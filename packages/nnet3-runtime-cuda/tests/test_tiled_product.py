@@ -152,17 +152,27 @@ def test_values_in_single_precision(
                 np.testing.assert_allclose(ours[name], values, rtol=0, atol=limit, err_msg=name)
 
 
-def test_values_do_not_depend_on_threads() -> None:
-    """Two threads give what one gives."""
-    layer = Layer(distance=5, rows=203)
+@given(layers(), st.booleans(), st.booleans(), st.booleans(), st.booleans())
+@settings(max_examples=40)
+def test_values_do_not_depend_on_threads(
+    layer: Layer, add: bool, first: bool, trainable: bool, in_panels: bool
+) -> None:
+    """Two and three threads give what one gives, with blocks of their own or in common."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiled_product, "gains_by_panels", lambda *_: in_panels)
+        patch.setattr(tiled_product, "MOST_CHANGING_TAPS", layer.taps)
 
-    values, shared = (
-        layer.run(Tape(dtype=DOUBLE, workers=workers)) for workers in (None, Workers(2))
-    )
+        values, *all_shared = (
+            layer.run(
+                Tape(dtype=DOUBLE, workers=workers), add=add, first=first, trainable=trainable
+            )
+            for workers in (None, Workers(2), Workers(3))
+        )
 
-    for name, ours in values.items():
-        limit = 1e-12 * abs(ours).max()
-        np.testing.assert_allclose(shared[name], ours, rtol=0, atol=limit, err_msg=name)
+    for shared in all_shared:
+        for name, ours in values.items():
+            limit = 1e-12 * abs(ours).max()
+            np.testing.assert_allclose(shared[name], ours, rtol=0, atol=limit, err_msg=name)
 
 
 @pytest.mark.parametrize("first", [False, True])

@@ -11,8 +11,9 @@ what the transposed products give, and that of w is G^T times the gradients of t
 The side with more columns, input or output, is computed with by parts of its columns, and by blocks
 of rows, so that what is transformed stays in the cache; the other side is transformed once.
 
-Threads have blocks of their own, which they compute from end to end, and lay out parameters that
-may change each for itself: that takes no longer than to get them from the cache of another one.
+With parameters in panels threads have blocks of their own, which they compute from end to end, and
+lay out parameters that may change each for itself: that takes no longer than to get them from the
+cache of another one. Without, that would be too much memory, and threads share the blocks.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class TiledProduct:
             linear: (output_dim, taps * input_dim), A; perhaps some columns of a larger matrix.
             tiles: The rows.
             in_panels: Whether parameters are laid out in panels.
-            threads: How many share the blocks.
+            threads: How many there are.
         """
         self._linear, self._tiles = linear, tiles
         self._output_dim = len(linear)
@@ -130,10 +131,11 @@ class TiledProduct:
             for number, part in enumerate(columns)
         ]
         self._factors = TileFactors(store, linear, tiles.taps, self._parts, in_panels=in_panels)
-        most_rows = self._whole_block_rows() if is_whole else BLOCK_ROWS
+        count, shared_by = (threads, 1) if in_panels else (1, threads)
+        most_rows = shared_by * (self._whole_block_rows() if is_whole else BLOCK_ROWS)
         # The last block may have a tile more.
         fitting_rows = most_rows - tiles.distance if is_whole else most_rows
-        blocks = tiles.blocks(fitting_rows, multiple_of=threads)
+        blocks = tiles.blocks(fitting_rows, multiple_of=count)
         self._memory_rows = max(block.rows for block in blocks)
         if is_whole and len(blocks) > 1:
             # As much for all rows and distances: scratch arrays of the same size share memory.
@@ -144,7 +146,7 @@ class TiledProduct:
             for block, end in zip(blocks, ends, strict=True)
         ]
         self._rows = ends[-1]
-        self._runs = [places[part] for part in even_parts(len(places), threads)]
+        self._runs = [places[part] for part in even_parts(len(places), count)]
         self._derivative_runs = self._runs if tiles.reaches_next_only else [places]
 
     @classmethod
