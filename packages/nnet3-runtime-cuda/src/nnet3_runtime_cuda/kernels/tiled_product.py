@@ -134,10 +134,9 @@ class TiledProduct:
         count, shared_by = (threads, 1) if in_panels else (1, threads)
         most_rows = shared_by * (self._whole_block_rows() if is_whole else BLOCK_ROWS)
         # The last block may have a tile more.
-        fitting_rows = most_rows - tiles.distance if is_whole else most_rows
-        blocks = tiles.blocks(fitting_rows, multiple_of=count)
+        blocks = tiles.blocks(most_rows - tiles.distance, multiple_of=count)
         self._memory_rows = max(block.rows for block in blocks)
-        if is_whole and len(blocks) > 1:
+        if len(blocks) > count:
             # As much for all rows and distances: scratch arrays of the same size share memory.
             self._memory_rows = max(self._memory_rows, most_rows)
         ends = list(itertools.accumulate(block.rows for block in blocks))
@@ -331,9 +330,9 @@ class TiledProduct:
         """
         tiles, taps, runs = self._tiles, self._tiles.taps.T, self._runs
         with tape.passing():
-            kept = self._kept_memory(tape)
             count = len(runs) * tiles.num_products
             memory = self._factors.memory(tape, count)
+            kept = self._kept_memory(tape)
             terms = self._factors.memory(tape, len(taps)) if add else None
             # The sum over the threads is part of the transform.
             matrix = np.tile(taps, len(runs))
