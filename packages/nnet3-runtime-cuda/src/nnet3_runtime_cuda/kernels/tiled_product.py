@@ -269,14 +269,15 @@ class TiledProduct:
             tiles.begin_input_derivatives(tape, dx, add=add)
             for part in self._parts:
                 target = dx[:, part.inputs]
-                borders = [tiles.border_memory(tape, target.shape[1]) for _ in runs[1:]]
-                for run, border in zip(tape.independent(runs), [*borders, None], strict=True):
-                    self._record_run_backward(
-                        tape, run, part, kept, dy[:, part.outputs], target, border, add=add
-                    )
-                if self._is_wide_input or part.is_last:
-                    for run, memory in zip(runs, borders, strict=False):
-                        tiles.record_border(tape, run[-1].block, memory, target)
+                with tape.passing():
+                    borders = [tiles.border_memory(tape, target.shape[1]) for _ in runs[1:]]
+                    for run, border in zip(tape.independent(runs), [*borders, None], strict=True):
+                        self._record_run_backward(
+                            tape, run, part, kept, dy[:, part.outputs], target, border, add=add
+                        )
+                    if self._is_wide_input or part.is_last:
+                        for run, memory in zip(runs, borders, strict=False):
+                            tiles.record_border(tape, run[-1].block, memory, target)
 
     def _record_run_backward(
         self,
