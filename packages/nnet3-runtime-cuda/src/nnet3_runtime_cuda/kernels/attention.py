@@ -117,7 +117,9 @@ class RestrictedAttentionKernel(Kernel):
             for j, values in enumerate(head.values):
                 _record_scaled(tape, values, weight[:, j : j + 1], y, term, add=add)
                 add = True
-            if y_context is not None:
+            if y_context is not None and p.add:
+                tape.add(y_context, weight, y_context)
+            elif y_context is not None:
                 tape.copy(weight, y_context)
 
     def backprop(self, b: Backpropagation) -> None:

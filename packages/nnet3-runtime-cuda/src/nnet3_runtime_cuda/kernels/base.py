@@ -406,3 +406,12 @@ def as_blocks(a: Array, dim: int) -> Array:
     if a.flags.c_contiguous:
         return a.reshape(rows * (cols // dim), dim)
     return a.reshape(rows, cols // dim, dim)
+
+
+def same_blocks(a: Array, b: Array, dim: int) -> tuple[Array, Array]:
+    """Views of two matrices of one shape by `as_blocks`, of one shape too."""
+    blocks = as_blocks(a, dim), as_blocks(b, dim)
+    if blocks[0].ndim == blocks[1].ndim:
+        return blocks
+    rows, cols = a.shape
+    return a.reshape(rows, cols // dim, dim), b.reshape(rows, cols // dim, dim)

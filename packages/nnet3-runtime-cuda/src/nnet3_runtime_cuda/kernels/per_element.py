@@ -14,7 +14,15 @@ from nnet3_descriptors.components import (
 
 from ..natural_gradient import NaturalGradientOptions
 from ..tape import Array, Tape
-from .base import Backpropagation, Kernel, Propagation, as_blocks, kernel_for, same_array
+from .base import (
+    Backpropagation,
+    Kernel,
+    Propagation,
+    as_blocks,
+    kernel_for,
+    same_array,
+    same_blocks,
+)
 from .elementwise import FixedScaleKernel
 from .vector_gradient import RowPreconditioner, record_vector_update
 
@@ -70,8 +78,8 @@ class PerElementOffsetKernel(Kernel):
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
-        dim = self.offsets.size
-        p.tape.add(as_blocks(p.x, dim), self.offsets, as_blocks(p.y, dim))
+        x, y = same_blocks(p.x, p.y, self.offsets.size)
+        p.tape.add(x, self.offsets, y)
 
     def backprop(self, b: Backpropagation) -> None:
         """Records the backward pass."""

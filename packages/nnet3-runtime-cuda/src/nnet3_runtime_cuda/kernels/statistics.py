@@ -27,13 +27,16 @@ class StatisticsExtractionKernel(Kernel):
         indexes, dim = p.indexes, self.component.input_dim
         assert isinstance(indexes, StatisticsExtractionPrecomputedIndexes)
         tape = p.tape
-        tape.copy(self.store.constant(indexes.counts), p.y[:, 0])
-        ranges = indexes.forward_indexes
-        record_row_range_sums(tape, p.x, ranges, p.y[:, 1 : dim + 1], add=False)
+        counts, ranges = self.store.constant(indexes.counts), indexes.forward_indexes
+        if p.add:
+            tape.add(p.y[:, 0], counts, p.y[:, 0])
+        else:
+            tape.copy(counts, p.y[:, 0])
+        record_row_range_sums(tape, p.x, ranges, p.y[:, 1 : dim + 1], add=p.add)
         if self.component.include_variance:
             squares = tape.scratch(*p.x.shape)
             tape.square(p.x, squares)
-            record_row_range_sums(tape, squares, ranges, p.y[:, dim + 1 :], add=False)
+            record_row_range_sums(tape, squares, ranges, p.y[:, dim + 1 :], add=p.add)
 
     def backprop(self, b: Backpropagation) -> None:
         """Records the backward pass."""
