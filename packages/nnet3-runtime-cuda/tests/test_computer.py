@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from nnet3_compiler import compile_computation
 from nnet3_descriptors import Nnet, parse_config, vectorize
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, RunError
+from nnet3_runtime_cuda.kernels.nonlinear import TanhKernel
 
 TIMES = range(4)
 ROWS = 2 * len(TIMES)
@@ -132,6 +135,78 @@ def test_refused_derivatives_change_nothing() -> None:
     np.testing.assert_array_equal(vectorize(computer.gradient), expected)
     computer.backward({"output": random(ROWS, 3)})
     np.testing.assert_array_equal(vectorize(computer.gradient), expected)
+
+
+@pytest.fixture
+def interruption(monkeypatch: pytest.MonkeyPatch) -> Interruption:
+    """Comes in the middle of passes of computers with a tanh, which are bound while it is here."""
+    interruption = Interruption()
+    for name in ("propagate", "backprop"):
+        record = getattr(TanhKernel, name)
+
+        def and_interrupt(kernel: TanhKernel, operands: Any, record: Any = record) -> None:
+            record(kernel, operands)
+            operands.tape.note(interruption)
+
+        monkeypatch.setattr(TanhKernel, name, and_interrupt)
+    return interruption
+
+
+class Interruption:
+    """A call that interrupts, when it is to."""
+
+    def __init__(self) -> None:
+        self._is_due = False
+
+    def __call__(self) -> None:
+        """Is called in each pass."""
+        if self._is_due:
+            raise KeyboardInterrupt
+
+    def of(self, run: Callable[[], object]) -> None:
+        """Interrupts what is to be run."""
+        self._is_due = True
+        with pytest.raises(KeyboardInterrupt):
+            run()
+        self._is_due = False
+
+
+def test_interrupted_passes(interruption: Interruption) -> None:
+    """There is no backward pass of a half pass; the next forward pass is as if it had not been."""
+    nnet = parse_config(RECURRENT, rng=np.random.default_rng(0))
+    computation = compile_computation(nnet, request(TIMES, TIMES))
+    computer, other = (NnetComputer(nnet, computation) for _ in range(2))
+    inputs, derivatives = {"input": random(ROWS, 3)}, {"output": random(ROWS, 4)}
+    computer.forward(inputs)
+
+    interruption.of(lambda: computer.forward(inputs))
+    with pytest.raises(RunError, match="needs a forward"):
+        computer.backward(derivatives)
+    computer.forward(inputs)
+    interruption.of(lambda: computer.backward(derivatives))
+    with pytest.raises(RunError, match="needs a forward"):
+        computer.backward(derivatives)
+
+    for each in (computer, other):
+        each.forward(inputs)
+        each.backward(derivatives)
+    np.testing.assert_array_equal(vectorize(computer.gradient), vectorize(other.gradient))
+
+
+def test_interrupted_chunks(interruption: Interruption) -> None:
+    """What a chunk was to hand on is lost: the computation begins anew, or not at all."""
+    nnet = parse_config(RECURRENT, rng=np.random.default_rng(0))
+    computer = NnetComputer(nnet, loop(nnet, 6))
+    chunks = [{"input": chunk} for chunk in np.split(random(24, 3), 4)]
+    expected = [computer.forward(chunk)["output"] for chunk in chunks]
+
+    interruption.of(lambda: computer.forward(chunks[0]))
+    with pytest.raises(RunError, match=r"interrupted.*reset"):
+        computer.forward(chunks[0])
+
+    computer.reset()
+    found = [computer.forward(chunk)["output"] for chunk in chunks]
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_sums_that_overflow_are_no_error() -> None:

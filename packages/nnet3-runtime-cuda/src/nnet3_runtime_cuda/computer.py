@@ -61,6 +61,7 @@ class NnetComputer:
         self._program = lower(self.device_nnet, computation, is_alone=threads == 1)
         self._next = 0
         self._ran_forward = False
+        self._was_interrupted = False
         self.memory_bytes = self._program.memory_bytes
         self.num_calls = self._program.num_calls
 
@@ -80,16 +81,24 @@ class NnetComputer:
 
         Raises:
             RunError: an input is missing, unknown, of another shape, or not finite (of which the
-                values of arrays on a device are not examined).
+                values of arrays on a device are not examined); or a chunk before was interrupted.
         """
         forward = self._program.forward
+        if self._was_interrupted:
+            if self._program.loop_to is not None:
+                raise RunError(
+                    "a chunk was interrupted, and what it was to hand on is lost: reset() begins "
+                    "with the first chunk"
+                )
+            self.reset()
         if self._next == len(forward):
             self._next = self._program.loop_to or 0
         arrays = self._checked(forward[self._next], inputs, "input")
+        self._ran_forward, self._was_interrupted = False, True
         outputs = self._run_next(arrays)
         while self._has_silent_segment():
             self._run_next([])
-        self._ran_forward = True
+        self._ran_forward, self._was_interrupted = True, False
         return outputs
 
     def backward(self, output_derivatives: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
@@ -114,14 +123,13 @@ class NnetComputer:
         arrays = self._checked(segment, output_derivatives, "output derivative")
         if self._program.updated:
             self.device_nnet.clear_direction(kept=self._program.replaced)
-        derivatives = self._run(segment, arrays)
         self._ran_forward = False
-        return derivatives
+        return self._run(segment, arrays)
 
     def reset(self) -> None:
         """Starts a looped computation anew, from its first chunk."""
         self._next = 0
-        self._ran_forward = False
+        self._ran_forward = self._was_interrupted = False
 
     @property
     def gradient(self) -> Nnet:
