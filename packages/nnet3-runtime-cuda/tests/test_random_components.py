@@ -113,3 +113,15 @@ def test_derivatives(kind: str, seed: int) -> None:
 
         assert_slope(moved, gradient * direction)
         objective.parameters[:] = original
+
+
+def test_small_groups_have_small_derivatives() -> None:
+    """Where squares underflow, the derivative of a norm is no larger than that of a longer row."""
+    case = random_case("Pnorm", Random(0))
+    nnet = case.nnet()
+    computer = NnetComputer(nnet, compile_computation(nnet, request(case.inputs, case.outputs)))
+    for size in (1e-18, 1e-20, 1e-22, 1e-24, 1e-30, 1e-40, 0.0):
+        inputs = np.full((2 * len(case.inputs), case.dim), size, dtype=np.float32)
+        outputs = computer.forward({"input": inputs})["output"]
+        derivatives = computer.backward({"output": np.ones_like(outputs)})["input"]
+        assert (np.abs(derivatives) <= 1.0).all()

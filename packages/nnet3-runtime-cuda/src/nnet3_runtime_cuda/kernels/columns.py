@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from nnet3_descriptors.components import (
     PermuteComponent,
@@ -28,7 +30,7 @@ def record_gather_columns(tape: Tape, source: Array, columns: Array, out: Array)
 
 @kernel_for(PnormComponent)
 class PnormKernel(Kernel):
-    """y_j = Euclidean norm of group j of consecutive columns; dx = dy x / y, 0 where y is 0."""
+    """y_j = Euclidean norm of group j of consecutive columns; dx = dy x / y."""
 
     def _groups(self, x: Array) -> Array:
         """View of x as (rows, groups, size of a group)."""
@@ -45,8 +47,8 @@ class PnormKernel(Kernel):
         if b.dx is None:
             return
         tape, ratio = b.tape, b.tape.scratch(*b.y.shape)
-        # x is 0 wherever y is, so any finite quotient serves there.
-        tape.maximum(b.y, float(np.finfo(tape.dtype).tiny), ratio)
+        # Squares of smaller numbers lose their digits, until y is 0 where x is not.
+        tape.maximum(b.y, math.sqrt(np.finfo(tape.dtype).tiny), ratio)
         tape.divide(b.dy, ratio, ratio)
         tape.multiply(self._groups(b.x), ratio[..., None], self._groups(b.dx))
 
