@@ -74,6 +74,29 @@ def test_zeros_stay_zeros() -> None:
     assert np.isfinite(x).all()
 
 
+@pytest.mark.parametrize("spoilt", [0, 3, 13])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
+def test_rows_that_are_not_finite_are_forgotten(spoilt: int, value: float) -> None:
+    """Where squares of rows overflow, the estimate stays as it was before this minibatch."""
+    one, other = (OnlineNaturalGradient(NaturalGradientOptions(update_period=4)) for _ in range(2))
+    for number in range(16):
+        if number == spoilt:
+            bad = rows(50, 12)
+            bad[7, 3] = value
+            with np.errstate(all="ignore"):
+                assert np.isnan(one.precondition(bad))
+        found, expected = (rows(50, 12, number) for _ in range(2))
+        assert one.precondition(found) == other.precondition(expected)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_rows_whose_squares_vanish() -> None:
+    """Of rows so small that all but a few squares underflow, the scale is a number."""
+    for size in (1e-21, 1e-22, 3e-23, 1e-23, 1e-30):
+        natural = OnlineNaturalGradient(NaturalGradientOptions(rank=4))
+        assert np.isfinite(natural.precondition(rows(1, 6) * np.float32(size)))
+
+
 def test_estimate_rests_between_updates() -> None:
     """After the first minibatches the estimate changes only once in a period."""
     natural = OnlineNaturalGradient(NaturalGradientOptions(rank=4, update_period=4))

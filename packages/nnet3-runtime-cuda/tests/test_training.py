@@ -261,6 +261,26 @@ def test_step_that_is_not_finite(caplog: pytest.LogCaptureFixture) -> None:
     np.testing.assert_allclose(change, 0.05 * gradient(nnet, example()), rtol=1e-4)
 
 
+@pytest.mark.parametrize("spoilt", [0, 2, 12])
+def test_natural_gradient_goes_on_after_a_step_that_is_not_finite(spoilt: int) -> None:
+    """Derivatives whose squares overflow are no error, and later steps find the solution."""
+    nnet = network(AFFINE.replace("Affine", "NaturalGradientAffine"))
+
+    def objective(
+        outputs: Mapping[str, np.ndarray], example: TrainingExample
+    ) -> dict[str, Objective]:
+        output, target = outputs["output"], example.outputs[0].supervision.values
+        size = 1e30 if trainer.num_minibatches == spoilt else 1.0
+        return {"output": Objective(total=0.0, weight=1.0, derivative=size * (target - output))}
+
+    trainer = Trainer(nnet, TrainerOptions(learning_rate=0.01), objective=objective)
+    for number in range(60):
+        trainer.train_minibatch(example(seed=number))
+
+    assert trainer.num_skipped == 1
+    assert np.abs(gradient(trainer.nnet, example())).max() < 1e-2
+
+
 def test_objective_of_the_user() -> None:
     """A function of all outputs replaces those of the nodes, with any kind of supervision."""
     seen: list[object] = []

@@ -119,6 +119,7 @@ class OnlineNaturalGradient:
         self._minibatch: _Minibatch | None = None  # if the estimate is to be updated by it
         self._turn: _Turn | None = None  # how, once that is known
         self._renewed: _Doubles | None = None  # E^(1/2) if R may have lost its orthogonality
+        self._has_turned = False  # has any minibatch changed the estimate yet?
 
     def rank(self, dim: int) -> int:
         """The rank of the estimate for rows of so many columns; 0 if they are left alone."""
@@ -165,13 +166,13 @@ class OnlineNaturalGradient:
         return scale
 
     def begin(self, x: RowMatrix, h: Array) -> None:
-        """Makes the first estimate, if there is none.
+        """Makes the first estimate, if there is none of a finite minibatch.
 
         Args:
             x: (rows, dim), one row for each sample.
             h: (rows, rank(dim)), overwritten.
         """
-        if self._w is None:
+        if not self._has_turned:
             self._initialize(x, h)
         self._renew()
 
@@ -186,6 +187,9 @@ class OnlineNaturalGradient:
             h: x `transposed`.
             square_sum: tr(x x^T).
             gram: h^T h.
+
+        Returns:
+            The factor; not a number if x is not finite, which then does not count.
         """
         self._minibatch = self._turn = None
         w = self.w
@@ -193,6 +197,8 @@ class OnlineNaturalGradient:
             return 1.0
         if self._ww is None:
             self._ww = (w @ w.T).astype(np.float64)
+        if not math.isfinite(square_sum):
+            return math.nan
         self._look_at(len(h), square_sum, gram)
         self._minibatches += 1
         if square_sum <= 0.0:
@@ -201,7 +207,7 @@ class OnlineNaturalGradient:
         after = square_sum - 2.0 * float(np.trace(gram)) + float(np.vdot(gram, self._ww))
         if after < SMALLEST_DIFFERENCE * square_sum:
             after = x.sum_of_squared_differences(h, w)
-        return math.sqrt(square_sum / after)
+        return math.sqrt(square_sum / after) if after != 0.0 else 1.0
 
     def _look_at(self, rows: int, square_sum: float, gram: _Doubles) -> None:
         """Remembers what an update needs if it is time for one."""
@@ -224,6 +230,7 @@ class OnlineNaturalGradient:
         """Finds the new eigenvalues, and how W is to change; j: J."""
         if self._minibatch is not None:
             self._turn, self._minibatch = self._turned(j, self._minibatch), None
+            self._has_turned |= self._turn is not None
 
     def move(self, j: Array, part: slice = EVERYTHING) -> None:
         """Changes some columns of W; j: J, of which these columns are overwritten."""
@@ -243,12 +250,14 @@ class OnlineNaturalGradient:
             return
         scale = 1.0 / math.sqrt(2.0 + (dim + rank) * self.options.alpha / dim)
         self._w = (scale * _spread_rows(rank, dim)).astype(h.dtype)
+        self._transposed = self._ww = None
         self._d = np.full(rank, SMALLEST)
         self._rho = SMALLEST
         j = np.empty_like(self._w)
         for _ in range(1 if len(h) <= rank else 3):
             square_sum = x.project(self.transposed, h)
-            self._look_at(len(h), square_sum, gram_matrix(h))
+            if math.isfinite(square_sum):
+                self._look_at(len(h), square_sum, gram_matrix(h))
             self.project_back(x, h, j)
             self.turn(j)
             self.move(j)
@@ -260,14 +269,19 @@ class OnlineNaturalGradient:
             return 1.0 / self.options.num_minibatches_history
         return min(0.9, 1.0 - math.exp(-rows / self.options.num_samples_history))
 
-    def _turned(self, j: Array, minibatch: _Minibatch) -> _Turn:
-        """Moves D and rho by one step, and tells how W follows."""
+    def _turned(self, j: Array, minibatch: _Minibatch) -> _Turn | None:
+        """Moves D and rho by one step, and tells how W follows.
+
+        A minibatch with products that overflow changes nothing.
+        """
         w, d, rho = self.w, self._d, self._rho
         rank, dim = w.shape
         eta = self._forgetting(minibatch.rows)
         eta_rows = eta / minibatch.rows
         inverse_root_e = 1.0 / np.sqrt(self._e(d, rho, dim))
         z = _z(j, minibatch.gram, d + rho, inverse_root_e, eta, eta_rows)
+        if not np.isfinite(z).all():
+            return None
         eigenvalues, vectors = _sorted_eigh(z)
         floor = (rho * (1.0 - eta)) ** 2
         ill_conditioned = bool(eigenvalues[0] > LARGEST_CONDITION * eigenvalues[-1])
