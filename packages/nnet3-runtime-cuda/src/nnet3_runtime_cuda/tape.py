@@ -18,7 +18,7 @@ products and sums of columns may be rounded otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -231,31 +231,27 @@ class Tape(Recorder):
         """out = a b, or out += a b, or out = plus + a b."""
         if add:
             plus = out
-        for operands in self._product_shares(a, b, out, plus):
-            self._product(*operands)
-
-    def _product_shares(
-        self, a: Array, b: Array, out: Array, plus: Array | None
-    ) -> Iterator[tuple[Array, Array, Array, Array | None]]:
-        """Operands of a product, cut up for the threads: by rows, or if these are few, by columns.
-
-        Stacks of matrices are cut up as stacks.
-        """
-        work = out.size * a.shape[-1] // PRODUCT_WORK
-        axis = -2 if out.shape[-2] >= FEWEST_ROWS_SHARED * self.threads else -1
-        if out.ndim > 2 and max(out.shape[:-2]) >= self.threads:
-            axis = int(np.argmax(out.shape[:-2])) - out.ndim
-        elif axis == -1:
-            # Threads would have to wait for one another, before and after.
-            work //= WAITS_COST
+        axis, work = self._product_cut(a, out)
         for part in self.shared(out.shape[axis], work):
-            target = part_of(out, part, axis, out.shape)
+            left, right, target = _part_of_product(a, b, out, part, axis)
             added: Array | None = target
             if plus is not out:
                 added = None if plus is None else part_of(plus, part, axis, out.shape)
-            left = a if axis == -1 else part_of(a, part, axis, (*out.shape[:-1], a.shape[-1]))
-            right = b if axis == -2 else part_of(b, part, axis, (*out.shape[:-2], *b.shape[-2:]))
-            yield left, right, target, added
+            self._product(left, right, target, added)
+
+    def _product_cut(self, a: Array, out: Array) -> tuple[int, int]:
+        """Along which axis of its output a product is cut up for the threads, and how much it is.
+
+        It is cut up by rows, or if these are few, by columns; stacks of matrices as stacks. The
+        axis counts from the end; the work is as `shared` takes it.
+        """
+        work = out.size * a.shape[-1] // PRODUCT_WORK
+        if out.ndim > 2 and max(out.shape[:-2]) >= self.threads:
+            return _longest_of_stack(out), work
+        if out.shape[-2] >= FEWEST_ROWS_SHARED * self.threads:
+            return -2, work
+        # Threads would have to wait for one another, before and after.
+        return -1, work // WAITS_COST
 
     def _product(self, a: Array, b: Array, out: Array, plus: Array | None) -> None:
         """Records out = a b, or out = plus + a b, with `plus` perhaps the same as `out`."""
@@ -296,11 +292,9 @@ class Tape(Recorder):
 
     def small_products(self, a: Array, b: Array, out: Array) -> None:
         """out[i] = a[i] b[i] for stacks of matrices (broadcast), each too small for threads."""
-        axis = -1 if out.ndim == 2 else int(np.argmax(out.shape[:-2])) - out.ndim
+        axis = -1 if out.ndim == 2 else _longest_of_stack(out)
         for part in self.shared(out.shape[axis], out.size):
-            target = part_of(out, part, axis, out.shape)
-            left = a if axis == -1 else part_of(a, part, axis, (*out.shape[:-2], *a.shape[-2:]))
-            right = part_of(b, part, axis, (*out.shape[:-2], *b.shape[-2:-1], out.shape[-1]))
+            left, right, target = _part_of_product(a, b, out, part, axis)
             # In the order of the axes: NumPy's own order reads all of b for each piece of a.
             call = partial(self.xp.matmul, left, right, target, order="C")
             self.record(call, reads=(left, right), writes=(target,))
@@ -423,6 +417,29 @@ class Tape(Recorder):
     def put_rows(self, values: Array, rows: Array, out: Array) -> None:
         """out[rows[i]] = values[i]; rows: int64 within range, none twice."""
         self.record(partial(out.__setitem__, rows, values), reads=(rows, values), writes=(out,))
+
+
+def _longest_of_stack(out: Array) -> int:
+    """The longest axis of a stack of matrices, the rows and columns of which do not count."""
+    return int(np.argmax(out.shape[:-2])) - out.ndim
+
+
+def _part_of_product(
+    a: Array, b: Array, out: Array, part: slice, axis: int
+) -> tuple[Array, Array, Array]:
+    """The parts of a and b that make a part of out = a b, and that part.
+
+    Args:
+        a: (..., rows, inner), broadcast to the stack.
+        b: (..., inner, columns), likewise.
+        out: (..., rows, columns).
+        part: Of the indexes of an axis.
+        axis: Of `out`, counted from the end.
+    """
+    stack = out.shape[:-2]
+    left = a if axis == -1 else part_of(a, part, axis, (*stack, *a.shape[-2:]))
+    right = b if axis == -2 else part_of(b, part, axis, (*stack, *b.shape[-2:]))
+    return left, right, part_of(out, part, axis, out.shape)
 
 
 def _fill_uniform(rng: np.random.Generator, out: Array) -> None:
