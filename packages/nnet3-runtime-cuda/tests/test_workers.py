@@ -15,7 +15,7 @@ from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.errors import DeviceError
-from nnet3_runtime_cuda.parts import even_parts
+from nnet3_runtime_cuda.parts import even_parts, parts_of_at_most
 from nnet3_runtime_cuda.scratch import Scratch
 from nnet3_runtime_cuda.tape import Tape
 from nnet3_runtime_cuda.workers import Workers
@@ -178,6 +178,19 @@ def test_even_parts(length: int, count: int) -> None:
     sizes = [part.stop - part.start for part in parts]
     assert len(parts) == max(1, min(length, count))
     assert max(sizes) - min(sizes) <= 1
+
+
+@given(st.integers(0, 50), st.integers(0, 60), st.integers(1, 4))
+def test_parts_of_at_most(length: int, most: int, multiple_of: int) -> None:
+    """Parts cover all, are no longer than they may be, and fewer would have to be longer."""
+    parts = parts_of_at_most(length, most, multiple_of=multiple_of)
+
+    assert [k for part in parts for k in range(length)[part]] == list(range(length))
+    sizes = [part.stop - part.start for part in parts]
+    assert max(sizes) - min(sizes) <= 1
+    assert max(sizes) <= max(most, 1)
+    assert len(parts) % multiple_of == 0 or len(parts) == max(length, 1)
+    assert length == 0 or (len(parts) - multiple_of) * max(most, 1) < length
 
 
 def test_scratch_of_rounds_is_apart() -> None:

@@ -10,3 +10,15 @@ def even_parts(length: int, count: int) -> list[slice]:
     count = max(1, min(count, length))
     bounds = [length * k // count for k in range(count + 1)]
     return [slice(begin, end) for begin, end in itertools.pairwise(bounds)]
+
+
+def parts_of_at_most(length: int, most: int, *, multiple_of: int = 1) -> list[slice]:
+    """As few slices of `range(length)` as can be, none empty unless it is, of nearly equal size.
+
+    Args:
+        length: Of the range.
+        most: No slice is longer, but each may have one element.
+        multiple_of: The number of slices is a multiple, if there are as many elements.
+    """
+    count = -(-length // max(1, most))
+    return even_parts(length, -(-count // multiple_of) * multiple_of)

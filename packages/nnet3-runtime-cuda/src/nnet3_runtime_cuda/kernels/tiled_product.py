@@ -26,7 +26,7 @@ import attrs
 import numpy as np
 
 from ..panels import ROWS, Panels
-from ..parts import even_parts
+from ..parts import even_parts, parts_of_at_most
 from ..tape import Array, Tape
 from .base import ComponentStore
 from .parameter_products import gains_by_panels
@@ -118,7 +118,7 @@ class TiledProduct:
         is_whole = in_panels and store.is_fixed and wide < ABOUT_AS_WIDE * narrow
         is_changing = in_panels and not store.is_fixed
         most_columns = CHANGING_PART_COLUMNS if is_changing else PART_COLUMNS
-        columns = even_parts(wide, 1 if is_whole else -(-wide // most_columns))
+        columns = parts_of_at_most(wide, wide if is_whole else most_columns)
         everything = slice(0, narrow)
         self._parts = [
             Part(

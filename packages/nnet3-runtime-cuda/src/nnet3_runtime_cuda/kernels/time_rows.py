@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import ClassVar, Self
 
 import attrs
 import numpy as np
 from nnet3_descriptors.components import PrecomputedIndexes, TimeOffsetPrecomputedIndexes
 
+from ..parts import parts_of_at_most
 from ..tape import Array, Tape
 from .time_offsets import rows_at_offsets
 from .time_tiles import TileBlock, Tiles
@@ -48,13 +48,9 @@ class TimeRows:
             most_rows: Of a block, which has one row at least.
             multiple_of: The number of blocks is a multiple, if there are as many rows.
         """
-        count = -(-self.rows // max(1, most_rows))
-        count = min(-(-count // multiple_of) * multiple_of, self.rows)
-        starts = [k * self.rows // count for k in range(count + 1)]
-        return [
-            TileBlock(pieces=(Tiles(start=start, count=end - start, place=0),), rows=end - start)
-            for start, end in itertools.pairwise(starts)
-        ]
+        parts = parts_of_at_most(self.rows, most_rows, multiple_of=multiple_of)
+        pieces = [Tiles(start=part.start, count=part.stop - part.start, place=0) for part in parts]
+        return [TileBlock(pieces=(piece,), rows=piece.count) for piece in pieces]
 
     def output_rows(self, block: TileBlock) -> slice:
         """The output rows of a block."""

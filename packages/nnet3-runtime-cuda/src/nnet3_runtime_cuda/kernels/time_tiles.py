@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 from nnet3_descriptors.components import PrecomputedIndexes, TimeOffsetPrecomputedIndexes
 
+from ..parts import parts_of_at_most
 from ..tape import Array, Tape
 from .minimal_filtering import FEW_POINTS, POINTS, MinimalFiltering, minimal_filtering
 
@@ -186,13 +187,11 @@ class TimeTiles:
             multiple_of: The number of blocks is a multiple, if there are as many tiles.
         """
         whole, blocks = self.rows // self.tile_rows, []
-        count = -(-whole // max(1, most_rows // self.distance))
-        count = min(-(-count // multiple_of) * multiple_of, whole)
-        for number in range(count):
-            start, end = (k * whole // count for k in (number, number + 1))
-            pieces = [Tiles(start=start * self.tile_rows, count=end - start, place=0)]
-            if number == count - 1 and whole < self.count:
-                place = (end - start) * self.distance
+        for part in parts_of_at_most(whole, most_rows // self.distance, multiple_of=multiple_of):
+            count = part.stop - part.start
+            pieces = [Tiles(start=part.start * self.tile_rows, count=count, place=0)]
+            if part.stop == whole < self.count:
+                place = count * self.distance
                 pieces.append(Tiles(start=self.rows - self.tile_rows, count=1, place=place))
             rows = sum(piece.count for piece in pieces) * self.distance
             blocks.append(TileBlock(pieces=tuple(pieces), rows=rows))
