@@ -29,7 +29,7 @@ from .height_tiles import HeightTiles
 from .parameter_products import gains_by_panels
 from .patched_heights import PatchedHeights
 from .time_rows import TimeRows
-from .time_tiles import TileBlock, TimeTiles
+from .time_tiles import TileBlock, TileBorder, TimeTiles
 
 BLOCK_ROWS = 96
 """So many rows of the input, for all products over time, a thread computes with at a time."""
@@ -110,23 +110,24 @@ class TiledConvolution:
         tape, heights, times = b.tape, self._heights, self._times
         apart = times if isinstance(times, TimeTiles) and times.reaches_next_only else None
         runs = self._runs(tape, are_apart=b.dx is None or apart is not None)
-        filters, gradients, borders = None, None, []
+        filters, gradients = None, None
+        borders: list[TileBorder] = []
         if gradient is not None:
             gradients = self._filter_memory(tape, len(runs))
         if b.dx is not None:
             filters = self._filters(tape)
             if apart is not None:
                 columns = b.dx[:, heights.used].shape[1]
-                borders = [apart.border_memory(tape, columns) for _ in runs[1:]]
+                borders = [apart.border(tape, run[-1], columns) for run in runs[:-1]]
             if not b.add:
                 tape.fill(0.0, b.dx)
         for number, run in enumerate(tape.independent(runs)):
             own = None if gradients is None else gradients[:, number]
             border = borders[number] if number < len(borders) else None
             self._record_run_backward(b, run, own, filters, border)
-        if b.dx is not None and apart is not None:
-            for run, memory in zip(runs, borders, strict=False):
-                apart.record_border(tape, run[-1], memory, b.dx[:, heights.used])
+        if b.dx is not None:
+            for border in borders:
+                border.record_sum(tape, b.dx[:, heights.used])
         if gradient is not None and gradients is not None:
             # The sum over the threads is part of the transform.
             taps = np.tile(self._taps.T, len(runs))
@@ -140,7 +141,7 @@ class TiledConvolution:
         run: _Run,
         gradients: Array | None,
         filters: Array | None,
-        border: Array | None,
+        border: TileBorder | None,
     ) -> None:
         """Records what a thread does.
 
@@ -149,7 +150,7 @@ class TiledConvolution:
             run: Its blocks.
             gradients: As of `_filter_memory`; None if they are not wanted.
             filters: The factors of the products; None if dx is not wanted.
-            border: For what belongs to rows of the next run, if another thread has that.
+            border: That of its last block, if another thread has the next run.
         """
         tape, times, heights = b.tape, self._times, self._heights
         most_rows = max(block.rows for block in run)
@@ -189,9 +190,10 @@ class TiledConvolution:
             if filters is not None and b.dx is not None:
                 used = heights.inside(derivative_memory[0][:, :, rows])
                 target = b.dx[:, heights.used]
-                times.record_input_derivatives(
-                    tape, block, used, sums, target, border=border if block is run[-1] else None
-                )
+                if border is not None and block is border.block:
+                    border.record_input_derivatives(tape, used, sums, target)
+                else:
+                    times.record_input_derivatives(tape, block, used, sums, target)
 
     # ---- memory ----
 

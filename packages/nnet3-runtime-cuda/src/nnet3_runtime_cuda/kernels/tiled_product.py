@@ -31,7 +31,7 @@ from ..tape import Array, Tape
 from .base import ComponentStore
 from .parameter_products import gains_by_panels
 from .tile_factors import Part, TileFactors
-from .time_tiles import TileBlock, TimeTiles, are_wanted
+from .time_tiles import TileBlock, TileBorder, TimeTiles, are_wanted
 
 PART_COLUMNS = 768
 """So many columns of the wider side are computed with at a time."""
@@ -270,14 +270,16 @@ class TiledProduct:
             for part in self._parts:
                 target = dx[:, part.inputs]
                 with tape.passing():
-                    borders = [tiles.border_memory(tape, target.shape[1]) for _ in runs[1:]]
+                    borders = [
+                        tiles.border(tape, run[-1].block, target.shape[1]) for run in runs[:-1]
+                    ]
                     for run, border in zip(tape.independent(runs), [*borders, None], strict=True):
                         self._record_run_backward(
                             tape, run, part, kept, dy[:, part.outputs], target, border, add=add
                         )
                     if self._is_wide_input or part.is_last:
-                        for run, memory in zip(runs, borders, strict=False):
-                            tiles.record_border(tape, run[-1].block, memory, target)
+                        for border in borders:
+                            border.record_sum(tape, target)
 
     def _record_run_backward(
         self,
@@ -287,7 +289,7 @@ class TiledProduct:
         kept: Array | None,
         dy: Array,
         dx: Array,
-        border: Array | None,
+        border: TileBorder | None,
         *,
         add: bool,
     ) -> None:
@@ -306,15 +308,11 @@ class TiledProduct:
             for frame, factor, product in zip(dys, factors, dxs, strict=True):
                 _record_product(tape, frame, factor, product, add=is_sum)
             if not is_narrow or part.is_last:
-                tiles.record_input_derivatives(
-                    tape,
-                    place.block,
-                    dxs[:, None],
-                    sums,
-                    dx,
-                    add=add,
-                    border=border if place is run[-1] else None,
-                )
+                products = dxs[:, None]
+                if border is not None and place.block is border.block:
+                    border.record_input_derivatives(tape, products, sums, dx, add=add)
+                else:
+                    tiles.record_input_derivatives(tape, place.block, products, sums, dx, add=add)
 
     def record_gradient(
         self, x: Array, tape: Tape, dy: Array, out: Array, /, *, scale: Array | None, add: bool

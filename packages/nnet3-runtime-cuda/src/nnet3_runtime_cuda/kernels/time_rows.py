@@ -78,20 +78,9 @@ class TimeRows:
         return tape.scratch(0)
 
     def record_input_derivatives(
-        self,
-        tape: Tape,
-        block: TileBlock,
-        products: Array,
-        memory: Array,
-        dx: Array,
-        *,
-        border: Array | None = None,
+        self, tape: Tape, block: TileBlock, products: Array, memory: Array, dx: Array
     ) -> None:
-        """Records the addition of the products to dx at each time offset.
-
-        border: None: different blocks add to the same rows, so that none are recorded apart.
-        """
-        assert border is None
+        """Records the addition of the products to dx at each time offset."""
         parts = rows_at_offsets(dx, self.indexes, self.rows)
         for part, source in zip(parts, products[0], strict=True):
             target = part[self.output_rows(block)]

@@ -279,8 +279,8 @@ class TimeTiles:
             add: If not, rows that belong to one tile are set, without regard to what they hold;
                 blocks have to be recorded from the last one to the first, after
                 `begin_input_derivatives`.
-            border: Set to what belongs to the rows of the block behind, which is not added: see
-                `border_memory`.
+            border: Set to what belongs to the rows of the block behind, which then is not added:
+                see `TileBorder`.
         """
         matrix, products = self.filtering.inputs.T, products[:, 0]
         own, columns, dx = self.filtering.num_outputs, products.shape[2], dx[self.first :]
@@ -312,17 +312,17 @@ class TimeTiles:
                     target, terms = target[:-1], terms[:-1]
                 tape.add(target, terms, target)
 
-    def border_memory(self, tape: Tape, columns: int) -> Array:
-        """Scratch memory for what the last tile of a block adds to the rows of the next block.
+    def border(self, tape: Tape, block: TileBlock, columns: int) -> TileBorder:
+        """Scratch memory for what a block adds to the rows of the one behind.
 
-        Threads that record neighboring blocks at the same time keep it until both are done. Only
-        where a tile `reaches_next_only`.
+        Only where a tile `reaches_next_only`.
         """
         overlap = self.filtering.num_products - self.filtering.num_outputs
-        return tape.scratch(self.distance, overlap, columns)
+        memory = tape.scratch(self.distance, overlap, columns)
+        return TileBorder(tiles=self, block=block, memory=memory)
 
     def record_border(self, tape: Tape, block: TileBlock, border: Array, dx: Array) -> None:
-        """Records that what a block adds to the rows of the next one is added to dx."""
+        """Records dx += a border that `record_input_derivatives` of a block has set."""
         (piece,) = block.pieces
         start = piece.start + (piece.count - 1) * self.tile_rows
         frames = self._frames(dx[self.first :], start, 1, self.num_products)
@@ -348,3 +348,33 @@ class TimeTiles:
         rows = products[:, piece.place : piece.place + piece.count * self.distance]
         shape = len(products), piece.count, self.distance, products.shape[2]
         return rows.reshape(shape).transpose(1, 2, 0, 3)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class TileBorder:
+    """Rows of the input that the last tile of a block has in common with the block behind.
+
+    Threads that record the two blocks at the same time cannot both add to these rows. What the
+    first one adds is kept until both are done.
+
+    Attributes:
+        tiles: All tiles.
+        block: The first block.
+        memory: What it adds, (rows of a frame, frames, cols).
+    """
+
+    tiles: TimeTiles
+    block: TileBlock
+    memory: Array
+
+    def record_input_derivatives(
+        self, tape: Tape, products: Array, memory: Array, dx: Array, *, add: bool = True
+    ) -> None:
+        """Records the same as `TimeTiles` for the block, but for these rows of dx."""
+        self.tiles.record_input_derivatives(
+            tape, self.block, products, memory, dx, add=add, border=self.memory
+        )
+
+    def record_sum(self, tape: Tape, dx: Array) -> None:
+        """Records the addition to these rows of dx, when both blocks are done."""
+        self.tiles.record_border(tape, self.block, self.memory, dx)
