@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from computations import single
 from nnet3_runtime_cuda import DeviceNnet
-from nnet3_runtime_cuda.kernels.tile_factors import Part, TileFactors
+from nnet3_runtime_cuda.kernels.tile_blocking import Columns, Part
+from nnet3_runtime_cuda.kernels.tile_factors import TileFactors
 from nnet3_runtime_cuda.panels import MOST_INNER, WIDTH, Panels
 from nnet3_runtime_cuda.tape import Tape
 from nnet3_runtime_cuda.workers import Workers
@@ -23,10 +24,8 @@ def test_sums_of_panels(inputs: int, outputs: int, threads: int) -> None:
     linear = rng.integers(-99, 99, (outputs, 2 * inputs)).astype(np.float32)
     part = Part(
         number=0,
-        inputs=slice(0, inputs),
-        outputs=slice(0, outputs),
-        is_first=True,
-        is_last=True,
+        inputs=Columns(span=slice(0, inputs)),
+        outputs=Columns(span=slice(0, outputs)),
     )
     tape = Tape(workers=Workers(threads) if threads > 1 else None)
     factors = TileFactors(store, linear, TAPS, [part], in_panels=True)

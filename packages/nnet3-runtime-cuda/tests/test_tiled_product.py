@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nnet3_compiler import compile_computation
 from nnet3_descriptors.components import TimeOffsetPrecomputedIndexes
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.kernels import Backpropagation, Propagation, tiled_product
+from nnet3_runtime_cuda.kernels import Backpropagation, Propagation, tile_blocking, tiled_product
 from nnet3_runtime_cuda.kernels.tiled_product import TiledProduct
 from nnet3_runtime_cuda.tape import Tape
 from nnet3_runtime_cuda.workers import Workers
@@ -88,15 +88,15 @@ class Layer:
 @pytest.fixture(autouse=True)
 def always_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small products are computed by tiles, too, and in several parts and blocks."""
-    for name, value in (
-        ("FEWEST_ROWS", 1),
-        ("MANY_ROWS", 1),
-        ("FEWEST_COLUMNS", 1),
-        ("PART_COLUMNS", 3),
-        ("CHANGING_PART_COLUMNS", 3),
-        ("BLOCK_ROWS", 8),
+    for module, name, value in (
+        (tiled_product, "FEWEST_ROWS", 1),
+        (tiled_product, "MANY_ROWS", 1),
+        (tiled_product, "FEWEST_COLUMNS", 1),
+        (tile_blocking, "PART_COLUMNS", 3),
+        (tile_blocking, "CHANGING_PART_COLUMNS", 3),
+        (tile_blocking, "BLOCK_ROWS", 8),
     ):
-        monkeypatch.setattr(tiled_product, name, value)
+        monkeypatch.setattr(module, name, value)
 
 
 @st.composite

@@ -8,40 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import attrs
 import numpy as np
 
 from ..panels import WIDTH, Panels
 from ..tape import Array, Tape
 from .base import ComponentStore
+from .tile_blocking import Part
 
 PADDING = 16
 """Rows that are read across lie so many elements farther apart: in no one set of the cache."""
 
 TRANSPOSED_ELEMENTS = 1 << 16
 """About so many elements are transposed at a time, 256 KiB, to stay in the cache."""
-
-
-@attrs.frozen(kw_only=True)
-class Part:
-    """Columns that are computed with at a time.
-
-    Attributes:
-        number: Counts parts.
-        inputs, outputs: Of one of the taps' parameters; all of them on one of the two sides.
-        is_first, is_last: Whether there is no part before or after.
-    """
-
-    number: int
-    inputs: slice
-    outputs: slice
-    is_first: bool
-    is_last: bool
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Outputs and inputs."""
-        return self.outputs.stop - self.outputs.start, self.inputs.stop - self.inputs.start
 
 
 class TileFactors:
@@ -68,9 +46,10 @@ class TileFactors:
         self._store, self._linear, self._taps, self._parts = store, linear, taps, parts
         self._in_panels = in_panels
 
-    def by_tap(self, matrix: Array) -> Array:
-        """(output_dim, taps * input_dim) as (output_dim, taps, input_dim): a view."""
-        return matrix.reshape(len(matrix), self._taps.shape[1], -1)
+    def by_tap(self, matrix: Array, part: Part) -> Array:
+        """What a part has of (output_dim, taps * input_dim): (outputs, taps, inputs), a view."""
+        by_tap = matrix.reshape(len(matrix), self._taps.shape[1], -1)
+        return by_tap[part.outputs.span, :, part.inputs.span]
 
     def memory(self, tape: Tape, count: int) -> Array:
         """Scratch memory for so many factors of any part."""
@@ -116,7 +95,7 @@ class TileFactors:
 
     def _whole(self, tape: Tape, part: Part, memory: Array) -> list[Array]:
         """Records G w, each (outputs, inputs): parameters where they are, and sums."""
-        of_taps = self._of_taps(part)
+        of_taps = self.by_tap(self._linear, part)
         sums = self.of_part(memory, part, self._num_sums)
         tape.small_products(self._taps[1:-1], of_taps, sums.transpose(1, 0, 2))
         return [of_taps[:, 0], *sums, of_taps[:, -1]]
@@ -138,7 +117,7 @@ class TileFactors:
             memory: For all taps and sums.
             transposed: Whether factors are to be (inputs, outputs), not (outputs, inputs).
         """
-        count, of_taps = self._taps.shape[1], self._of_taps(part)
+        count, of_taps = self._taps.shape[1], self.by_tap(self._linear, part)
         rows = self.of_part(memory, part, count + self._num_sums).reshape(-1, math.prod(part.shape))
         inner, columns = part.shape[::-1] if transposed else part.shape
         panels = [Panels.within(row, (inner, columns)) for row in rows]
@@ -164,9 +143,6 @@ class TileFactors:
                 copy = memory[: len(rows), : rows.shape[1]]
                 tape.copy(rows, copy)
                 panels.record_copy(tape, copy.T, start + first)
-
-    def _of_taps(self, part: Part) -> Array:
-        return self.by_tap(self._linear)[part.outputs, :, part.inputs]
 
     @property
     def _num_sums(self) -> int:
