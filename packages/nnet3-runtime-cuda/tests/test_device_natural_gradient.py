@@ -7,6 +7,7 @@ import pytest
 from nnet3_runtime_cuda.cuda.dry_run import DryRun
 from nnet3_runtime_cuda.cuda.host import HostPlatform, compiler
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
+from nnet3_runtime_cuda.kernels.affine_gradient import AffineGradient
 from nnet3_runtime_cuda.kernels.natural_affine import AffinePreconditioner
 from nnet3_runtime_cuda.natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
 
@@ -26,7 +27,9 @@ def record(tape: object, x: np.ndarray, dy: np.ndarray, out: tuple, *, first: bo
     """Records the natural gradient of an affine map with a splice of two blocks."""
     options = [NaturalGradientOptions(rank=rank) for rank in RANKS]
     blocks = [np.ascontiguousarray(part) for part in (x[:, :5], x[:, 5:])]
-    AffinePreconditioner(*options).record(tape, blocks, dy, *out, first=first)
+    linear, bias = out
+    gradient = AffineGradient(xs=blocks, dy=dy, linear=linear, bias=bias, first=first)
+    AffinePreconditioner(*options).record(tape, gradient)
 
 
 @needs_compiler

@@ -1,8 +1,10 @@
 """Tests of the online natural gradient."""
 
+import attrs
 import numpy as np
 import pytest
 from nnet3_runtime_cuda.kernels import natural_affine
+from nnet3_runtime_cuda.kernels.affine_gradient import AffineGradient
 from nnet3_runtime_cuda.kernels.natural_affine import AffinePreconditioner, precondition_rows_of
 from nnet3_runtime_cuda.natural_gradient import (
     NaturalGradientOptions,
@@ -154,9 +156,14 @@ def test_affine_equals_explicit_product(
     options = NaturalGradientOptions(rank=4), NaturalGradientOptions(rank=3)
     linear, bias = np.ones((7, 12), np.float32), np.ones(7, np.float32)
     tape = Tape()
-    AffinePreconditioner(*options).record(
-        tape, [x[:, :5], x[:, 5:]], dy, linear, bias if has_bias else None, first=first
+    gradient = AffineGradient(
+        xs=[x[:, :5], x[:, 5:]],
+        dy=dy,
+        linear=linear,
+        bias=bias if has_bias else None,
+        first=first,
     )
+    AffinePreconditioner(*options).record(tape, gradient)
     spliced = np.hstack([x, np.ones((count, 1), np.float32)]) if has_bias else x.copy()
     derivative = dy.copy()
     scale = OnlineNaturalGradient(options[0]).precondition(spliced)
@@ -182,10 +189,12 @@ def test_time_splice_equals_its_parts(
         view[:] = dy
     expected, actual = np.zeros((2, 4, 12), np.float32)
 
-    for linear, spread in ((expected, None), (actual, (splice, wide))):
+    of_parts = AffineGradient(xs=splice.parts, dy=dy, linear=expected, first=True)
+    of_splice = attrs.evolve(of_parts, linear=actual, splice=splice, wide=wide)
+    for gradient in (of_parts, of_splice):
         sides = AffinePreconditioner(NaturalGradientOptions(rank=3), NaturalGradientOptions(rank=2))
         tape = Tape()
-        sides.record(tape, splice.parts, dy, linear, None, first=True, spread=spread)
+        sides.record(tape, gradient)
         tape.run()
 
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * np.abs(expected).max())

@@ -18,7 +18,6 @@ products and sums of columns may be rounded otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,10 +31,9 @@ from .recorder import Operand as Operand
 from .sign_bits import record_pack_signs, record_unpack_signs
 
 if TYPE_CHECKING:
-    from .kernels.affine_gradient import Product
+    from .kernels.affine_gradient import AffineGradient
     from .kernels.natural_affine import AffinePreconditioner
     from .natural_gradient import OnlineNaturalGradient
-    from .row_matrices import TimeSplice
 
 FEW_ROWS = 48
 """Products with at most so many rows are computed transposed."""
@@ -370,20 +368,9 @@ class Tape(Recorder):
         self.record(precondition, writes=(x, factor))
         return factor
 
-    def precondition_affine(
-        self,
-        sides: AffinePreconditioner,
-        xs: Sequence[Array],
-        dy: Array,
-        linear: Array,
-        bias: Array | None,
-        *,
-        first: bool,
-        spread: tuple[TimeSplice, Array | None] | None = None,
-        product: Product | None = None,
-    ) -> None:
+    def precondition_affine(self, sides: AffinePreconditioner, gradient: AffineGradient) -> None:
         """Adds the natural gradient of an affine map; see `AffinePreconditioner.record`."""
-        sides.record_calls(self, xs, dy, linear, bias, first=first, spread=spread, product=product)
+        sides.record_calls(self, gradient)
 
     # ---- random numbers ----
 

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
-
-import attrs
 
 from ..tape import Array
 from .natural_gradient import Rows, Side, record_factor, record_update, side_of
 
 if TYPE_CHECKING:
+    from ..kernels.affine_gradient import AffineGradient
     from ..kernels.natural_affine import AffinePreconditioner
     from .tape import DeviceTape
 
 
-def record_affine(
-    tape: DeviceTape,
-    sides: AffinePreconditioner,
-    xs: Sequence[Array],
-    dy: Array,
-    linear: Array,
-    bias: Array | None,
-    *,
-    first: bool,
-) -> None:
-    """Records the natural gradient of an affine map; see `AffinePreconditioner.record`."""
-    given = side_of(tape, sides.input_side, Rows(xs, ones=bias is not None))
+def record_affine(tape: DeviceTape, sides: AffinePreconditioner, gradient: AffineGradient) -> None:
+    """Records the natural gradient of an affine map; see `AffinePreconditioner.record`.
+
+    It is made of the blocks of columns: what saves work on a processor is left alone.
+    """
+    dy, linear = gradient.dy, gradient.linear
+    given = side_of(tape, sides.input_side, Rows(gradient.xs, ones=gradient.bias is not None))
     wanted = side_of(tape, sides.output_side, Rows([dy], ones=False))
     factor = record_factor(tape, [given, wanted])
     for side in (given, wanted):
@@ -36,32 +29,17 @@ def record_affine(
     of_gradient = (rank_in + rank_out) * height * width
     is_cheaper = of_gradient <= rows * (rank_in * height + rank_out * width)
     record = _precondition_gradient if is_cheaper else _precondition_products
-    record(tape, given, wanted, factor, _Sum(linear, bias, first))
-
-
-@attrs.frozen(eq=False)
-class _Sum:
-    """What a gradient is added to.
-
-    Attributes:
-        linear: (outputs, inputs).
-        bias: (outputs,); None if the map has none.
-        is_empty: Whether the gradient replaces what is there.
-    """
-
-    linear: Array
-    bias: Array | None
-    is_empty: bool
+    record(tape, given, wanted, factor, gradient)
 
 
 def _precondition_gradient(
-    tape: DeviceTape, given: Side, wanted: Side, factor: Array, total: _Sum
+    tape: DeviceTape, given: Side, wanted: Side, factor: Array, total: AffineGradient
 ) -> None:
     """Records linear and bias (+)= (I - W'^T W') G (I - W^T W), from G: for many rows."""
     x, dy = given.x, wanted.x.blocks[0][0]
     w_in, w_out = given.estimate.w, wanted.estimate.w
     linear, bias = total.linear, total.bias
-    gradient = linear if bias is None and total.is_empty else _aligned(tape, len(linear), x.dim)
+    gradient = linear if bias is None and total.first else _aligned(tape, len(linear), x.dim)
     x.transposed_times(tape, dy, gradient, alpha_at=factor)
     if given.estimate.rank:
         s = _aligned(tape, len(linear), given.estimate.rank)
@@ -73,7 +51,7 @@ def _precondition_gradient(
         tape.product(w_out.T, t, gradient, addend=gradient, alpha=-1.0)
     if gradient is linear:
         return
-    record = tape.copy if total.is_empty else lambda part, out: tape.add(out, part, out)
+    record = tape.copy if total.first else lambda part, out: tape.add(out, part, out)
     record(gradient[:, : x.columns], linear)
     if bias is not None:
         record(gradient[:, x.columns], bias)
@@ -85,7 +63,7 @@ def _aligned(tape: DeviceTape, rows: int, columns: int) -> Array:
 
 
 def _precondition_products(
-    tape: DeviceTape, given: Side, wanted: Side, factor: Array, total: _Sum
+    tape: DeviceTape, given: Side, wanted: Side, factor: Array, total: AffineGradient
 ) -> None:
     """Records linear and bias (+)= G - W'^T (T - (T W^T) W) - S W, T = H'^T X, S = D^T H."""
     x, dy = given.x, wanted.x.blocks[0][0]
@@ -99,14 +77,12 @@ def _precondition_products(
         tape.product(dy.T, given.h, s, alpha_at=factor)
     for block, columns in x.blocks:
         target = linear[:, columns]
-        tape.product(
-            dy.T, block, target, addend=None if total.is_empty else target, alpha_at=factor
-        )
+        tape.product(dy.T, block, target, addend=None if total.first else target, alpha_at=factor)
     if bias is not None:
         sums = tape.scratch(1, len(bias))
         tape.column_sum(dy, sums)
-        tape.multiply(sums[0], factor[0], bias if total.is_empty else sums[0])
-        if not total.is_empty:
+        tape.multiply(sums[0], factor[0], bias if total.first else sums[0])
+        if not total.first:
             tape.add(bias, sums[0], bias)
     if rank_out and rank_in:
         tw = tape.scratch(rank_out, rank_in)

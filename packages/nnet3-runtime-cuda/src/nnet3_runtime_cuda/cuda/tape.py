@@ -19,6 +19,7 @@ from .recording import RecordingTape
 from .schedule import Use
 
 if TYPE_CHECKING:
+    from ..kernels.affine_gradient import AffineGradient
     from ..kernels.natural_affine import AffinePreconditioner
     from ..natural_gradient import OnlineNaturalGradient
 
@@ -130,17 +131,6 @@ class DeviceTape(RecordingTape):
         factor: Array = record_precondition(self, natural, x)[0]
         return factor
 
-    def precondition_affine(
-        self,
-        sides: AffinePreconditioner,
-        xs: Sequence[Array],
-        dy: Array,
-        linear: Array,
-        bias: Array | None,
-        *,
-        first: bool,
-        spread: object = None,
-        product: object = None,
-    ) -> None:
+    def precondition_affine(self, sides: AffinePreconditioner, gradient: AffineGradient) -> None:
         """Adds the natural gradient of an affine map; see `AffinePreconditioner.record`."""
-        record_affine(self, sides, xs, dy, linear, bias, first=first)
+        record_affine(self, sides, gradient)

@@ -22,7 +22,13 @@ from nnet3_descriptors.components import (
 from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
 from ..row_matrices import TimeSplice
 from ..tape import Array, Tape
-from .affine_gradient import Product, add_affine_gradient, add_column_sum, record_affine_gradient
+from .affine_gradient import (
+    AffineGradient,
+    Product,
+    add_affine_gradient,
+    add_column_sum,
+    record_affine_gradient,
+)
 from .base import (
     Backpropagation,
     Kernel,
@@ -146,7 +152,7 @@ class AffineKernel(FixedAffineKernel):
         first: bool,
         product: Product | None = None,
     ) -> None:
-        """Records the addition of the plain gradient.
+        """Records the addition of the gradient.
 
         Args:
             tape: Records the arithmetic.
@@ -156,7 +162,14 @@ class AffineKernel(FixedAffineKernel):
             product: Records how dy^T x is computed with less work.
         """
         linear, bias = (self.store.directions[name] for name in ("linear_params", "bias_params"))
-        record_affine_gradient(tape, xs, dy, linear, bias, first=first, product=product)
+        gradient = AffineGradient(
+            xs=xs, dy=dy, linear=linear, bias=bias, first=first, product=product
+        )
+        self.record_gradient(tape, gradient)
+
+    def record_gradient(self, tape: Tape, gradient: AffineGradient) -> None:
+        """Records the plain gradient."""
+        record_affine_gradient(tape, gradient)
 
 
 @kernel_for(NaturalGradientAffineComponent)
@@ -168,21 +181,12 @@ class NaturalGradientAffineKernel(AffineKernel):
         super().prepare()
         self.preconditioner = AffinePreconditioner(*in_out_options(self.component))
 
-    def update(
-        self,
-        tape: Tape,
-        xs: Sequence[Array],
-        dy: Array,
-        *,
-        first: bool,
-        product: Product | None = None,
-    ) -> None:
-        """Records the addition of the natural or the plain gradient."""
-        if not self.store.natural_gradient:
-            super().update(tape, xs, dy, first=first, product=product)
-            return
-        linear, bias = (self.store.directions[name] for name in ("linear_params", "bias_params"))
-        self.preconditioner.record(tape, xs, dy, linear, bias, first=first, product=product)
+    def record_gradient(self, tape: Tape, gradient: AffineGradient) -> None:
+        """Records the natural or the plain gradient."""
+        if self.store.natural_gradient:
+            self.preconditioner.record(tape, gradient)
+        else:
+            super().record_gradient(tape, gradient)
 
 
 @kernel_for(LinearComponent)
@@ -210,10 +214,11 @@ class LinearKernel(Kernel):
         if not b.update:
             return
         direction = self.store.directions["params"]
+        gradient = AffineGradient(xs=[b.x], dy=b.dy, linear=direction, first=b.first)
         if self.store.natural_gradient:
-            self.preconditioner.record(b.tape, [b.x], b.dy, direction, None, first=b.first)
+            self.preconditioner.record(b.tape, gradient)
         else:
-            record_affine_gradient(b.tape, [b.x], b.dy, direction, None, first=b.first)
+            record_affine_gradient(b.tape, gradient)
 
 
 @kernel_for(RepeatedAffineComponent)
@@ -264,30 +269,22 @@ class NaturalGradientRepeatedAffineKernel(RepeatedAffineKernel):
             NaturalGradientOptions(rank=rank, update_period=4)
         )
 
-    def update(
-        self,
-        tape: Tape,
-        xs: Sequence[Array],
-        dy: Array,
-        *,
-        first: bool,
-        product: Product | None = None,
-    ) -> None:
+    def record_gradient(self, tape: Tape, gradient: AffineGradient) -> None:
         """Records the addition of the natural or the plain gradient."""
         if not self.store.natural_gradient:
-            super().update(tape, xs, dy, first=False)
+            super().record_gradient(tape, gradient)
             return
-        (x,), (rows, cols) = xs, self.linear.shape
-        gradient = tape.scratch(rows, cols + 1)
+        (x,), dy, (rows, cols) = gradient.xs, gradient.dy, self.linear.shape
+        whole = tape.scratch(rows, cols + 1)
         bias = tape.scratch(1, rows)
-        tape.matmul(dy.T, x, gradient[:, :cols])
+        tape.matmul(dy.T, x, whole[:, :cols])
         tape.column_sum(dy, bias)
-        tape.copy(bias[0], gradient[:, cols])
-        scale = tape.precondition(self.preconditioner, gradient)
-        tape.multiply(gradient, scale, gradient)
-        linear, total = (self.store.directions[name] for name in ("linear_params", "bias_params"))
-        tape.add(linear, gradient[:, :-1], linear)
-        tape.add(total, gradient[:, -1], total)
+        tape.copy(bias[0], whole[:, cols])
+        scale = tape.precondition(self.preconditioner, whole)
+        tape.multiply(whole, scale, whole)
+        tape.add(gradient.linear, whole[:, :-1], gradient.linear)
+        assert gradient.bias is not None
+        tape.add(gradient.bias, whole[:, -1], gradient.bias)
 
 
 @kernel_for(BlockAffineComponent)

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import attrs
+
+from ..row_matrices import TimeSplice
 from ..tape import Array, Tape
 
 
@@ -21,6 +24,36 @@ class Product(Protocol):
 
         dy: (rows, output_dim); out: (output_dim, input_dim); scale: (1,) float64, None for 1.
         """
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class AffineGradient:
+    """The gradient of an affine map: what it is made of, and what it is added to.
+
+    Attributes:
+        xs: The input X, as blocks of columns: each (rows, some of the columns).
+        dy: The output derivative D, (rows, output_dim).
+        linear: (output_dim, input_dim), for D^T X.
+        bias: (output_dim,), for the sum of the rows of D; or None.
+        first: The gradient replaces what linear and bias hold.
+        splice: The time splice that xs are the parts of, if that is to save work; only without
+            bias.
+        wide: The matrix S for D, see `TimeSplice`; only with a splice.
+        product: Records how D^T X is computed with less work; only without S.
+    """
+
+    xs: Sequence[Array]
+    dy: Array
+    linear: Array
+    bias: Array | None = None
+    first: bool = False
+    splice: TimeSplice | None = None
+    wide: Array | None = None
+    product: Product | None = None
+
+    def __attrs_post_init__(self) -> None:
+        assert self.splice is None or self.bias is None
+        assert self.wide is None or (self.splice is not None and self.product is None)
 
 
 def add_column_sum(tape: Tape, a: Array, out: Array) -> None:
@@ -42,36 +75,24 @@ def add_affine_gradient(
         add_column_sum(tape, dy, bias)
 
 
-def record_affine_gradient(
-    tape: Tape,
-    xs: Sequence[Array],
-    dy: Array,
-    linear: Array,
-    bias: Array | None,
-    *,
-    first: bool,
-    product: Product | None = None,
-) -> None:
-    """Records that the gradient is added to linear and bias, or replaces what they hold.
-
-    Args:
-        tape: Records the arithmetic.
-        xs: The input, as blocks of columns: each (rows, some of the columns).
-        dy: (rows, output_dim).
-        linear: (output_dim, input_dim).
-        bias: (output_dim,) or None.
-        first: Replace.
-        product: Records how dy^T X is computed with less work.
-    """
-    start = 0
-    if product is not None:
-        product(tape, dy, linear, scale=None, add=not first)
-        xs = ()
-    for x in xs:
-        columns = linear[:, start : start + x.shape[1]]
-        tape.matmul(dy.T, x, columns, add=not first)
-        start += x.shape[1]
-    if bias is not None and first:
+def record_affine_gradient(tape: Tape, gradient: AffineGradient) -> None:
+    """Records that the plain gradient is added to linear and bias, or replaces what they hold."""
+    dy, linear, bias = gradient.dy, gradient.linear, gradient.bias
+    add = not gradient.first
+    if gradient.product is not None:
+        gradient.product(tape, dy, linear, scale=None, add=add)
+    elif gradient.splice is not None and gradient.wide is not None:
+        splice = gradient.splice
+        tape.matmul(gradient.wide.T, splice.x, splice.by_row(linear), add=add)
+    else:
+        start = 0
+        for x in gradient.xs:
+            columns = linear[:, start : start + x.shape[1]]
+            tape.matmul(dy.T, x, columns, add=add)
+            start += x.shape[1]
+    if bias is None:
+        return
+    if gradient.first:
         tape.column_sum(dy, bias[None])
-    elif bias is not None:
+    else:
         add_column_sum(tape, dy, bias)

@@ -14,7 +14,7 @@ from nnet3_descriptors.components import (
 
 from ..natural_gradient import NaturalGradientOptions
 from ..tape import Array, Tape
-from .affine_gradient import add_affine_gradient
+from .affine_gradient import AffineGradient, add_affine_gradient
 from .base import Backpropagation, Kernel, Propagation, kernel_for
 from .counts import add_total
 from .natural_affine import AffinePreconditioner
@@ -158,7 +158,8 @@ class GruNonlinearityKernel(_GruKernel):
             tape.multiply(r, s_prev, gated)
             direction = self.store.directions["w_h"]
             if self.store.natural_gradient:
-                self.preconditioner.record(tape, [gated], da, direction, None)
+                gradient = AffineGradient(xs=[gated], dy=da, linear=direction)
+                self.preconditioner.record(tape, gradient)
             else:
                 add_affine_gradient(tape, gated, da, direction)
         if b.dx is None:

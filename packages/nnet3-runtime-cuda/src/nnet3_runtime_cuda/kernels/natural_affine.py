@@ -18,7 +18,7 @@ from ..panels import ROWS
 from ..recorder import PRODUCT_WORK
 from ..row_matrices import ColumnBlocks, RowMatrix, SplicedRows, TimeSplice
 from ..tape import Array, Tape
-from .affine_gradient import Product
+from .affine_gradient import AffineGradient
 from .parameter_products import gains_by_panels
 
 PASSES = 40
@@ -38,18 +38,7 @@ class AffinePreconditioner:
         self.input_side = OnlineNaturalGradient(input_options)
         self.output_side = OnlineNaturalGradient(output_options)
 
-    def record(
-        self,
-        tape: Tape,
-        xs: Sequence[Array],
-        dy: Array,
-        linear: Array,
-        bias: Array | None,
-        *,
-        first: bool = False,
-        spread: tuple[TimeSplice, Array | None] | None = None,
-        product: Product | None = None,
-    ) -> None:
+    def record(self, tape: Tape, gradient: AffineGradient) -> None:
         """Records that the natural gradient is added to linear and bias, or replaces them.
 
         With the preconditioned input s (X - H W) and output derivative s' (D - H' W'), where
@@ -61,39 +50,16 @@ class AffinePreconditioner:
         so that only the products that lead to G have many rows and many columns; T and S are
         computed in the way that is less work. Where X or D is narrow, it is less work yet to
         precondition its rows: `precondition_rows_of` decides for each of them.
-
-        Args:
-            tape: Records the arithmetic.
-            xs: The input, as blocks of columns: each (rows, some of the columns).
-            dy: (rows, output_dim).
-            linear: (output_dim, input_dim).
-            bias: (output_dim,) or None.
-            first: Replace what linear and bias hold.
-            spread: The time splice that xs are the parts of, and the matrix S for dy, or None
-                with a product; only without bias. It saves work.
-            product: Records how dy^T X is computed with less work.
         """
-        tape.precondition_affine(
-            self, xs, dy, linear, bias, first=first, spread=spread, product=product
-        )
+        tape.precondition_affine(self, gradient)
 
-    def record_calls(
-        self,
-        tape: Tape,
-        xs: Sequence[Array],
-        dy: Array,
-        linear: Array,
-        bias: Array | None,
-        *,
-        first: bool,
-        spread: tuple[TimeSplice, Array | None] | None,
-        product: Product | None,
-    ) -> None:
+    def record_calls(self, tape: Tape, gradient: AffineGradient) -> None:
         """What `record` does with a tape of NumPy calls."""
+        xs, dy, bias, splice = gradient.xs, gradient.dy, gradient.bias, gradient.splice
         rows, columns_in = len(dy), sum(part.shape[1] for part in xs) + (bias is not None)
         rank_in, rank_out = self.input_side.rank(columns_in), self.output_side.rank(dy.shape[1])
         writes_dy = precondition_rows_of(rows, dy.shape[1], rank_out, other=columns_in)
-        writes_x = spread is None and precondition_rows_of(
+        writes_x = splice is None and precondition_rows_of(
             rows, columns_in, rank_in, other=dy.shape[1]
         )
         # The largest memory first, so that all components find room in the same.
@@ -104,34 +70,29 @@ class AffinePreconditioner:
             tape, self.input_side, xs, None if bias is None else tape.ones(rows)[0], is_thin=gains
         )
         derivative = _Side.of(tape, self.output_side, [dy], None, is_thin=gains)
-        splice, wide = (None, None) if spread is None else spread
         sides = x, derivative
         scale = np.ones(1)
         _record_factors(tape, x, derivative, splice, scale)
         if new_x is not None:
             # What is preconditioned is no splice any more, but that is less work than is saved.
             x = x.subtracted(tape, new_x)
-            product = None
+            gradient = attrs.evolve(gradient, xs=x.arrays, product=None)
         if new_dy is not None:
             derivative = derivative.subtracted(tape, new_dy)
-            if splice is not None and wide is not None:
-                for view in splice.products(wide):
-                    tape.copy(derivative.arrays[0], view)
+            gradient = attrs.evolve(gradient, dy=new_dy)
+            if splice is not None and gradient.wide is not None:
+                for view in splice.products(gradient.wide):
+                    tape.copy(new_dy, view)
         with tape.passing():
-            gradient = _Gradient(
+            natural = _NaturalGradient(
+                plain=gradient,
                 x=x,
                 derivative=derivative,
-                dy=derivative.arrays[0],
-                linear=linear,
-                bias=bias,
-                first=first,
                 scale=scale,
-                left=tape.scratch(x.rank + derivative.rank, len(linear)),
+                left=tape.scratch(x.rank + derivative.rank, len(gradient.linear)),
                 right=tape.scratch(x.rank + derivative.rank, columns_in),
-                splice=None if wide is None else splice,
-                wide=wide,
             )
-            gradient.record(tape, product)
+            natural.record(tape)
         _record_updates(tape, sides)
 
 
@@ -281,49 +242,40 @@ class _Side:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class _Gradient:
+class _NaturalGradient:
     """G = s s' D^T X, and what is subtracted from it; see `AffinePreconditioner.record`.
 
     Attributes:
+        plain: D^T X, with X and D preconditioned where their rows are.
         x, derivative: The sides.
-        dy: D, perhaps preconditioned.
-        linear: (output_dim, input_dim).
-        bias: (output_dim,) or None.
-        first: Replace what linear and bias hold.
         scale: (1,), s s'.
         left: Rows of W', then of S^T.
         right: Rows of T - (T W^T) W, then of W.
-        splice: The splice that X is, if D is spread over its rows.
-        wide: D as that; see `TimeSplice`.
     """
 
+    plain: AffineGradient
     x: _Side
     derivative: _Side
-    dy: Array
-    linear: Array
-    bias: Array | None
-    first: bool
     scale: Array
     left: Array
     right: Array
-    splice: TimeSplice | None
-    wide: Array | None
 
-    def record(self, tape: Tape, product: Product | None) -> None:
-        """Records the whole; the product in the way that is given."""
-        x, derivative, linear = self.x, self.derivative, self.linear
+    def record(self, tape: Tape) -> None:
+        """Records the whole."""
+        x, derivative, plain = self.x, self.derivative, self.plain
+        dy, linear, bias, wide = plain.dy, plain.linear, plain.bias, plain.wide
         height = len(linear)
-        used, tokens = (*x.used, self.dy, self.scale), (x.natural.token, derivative.natural.token)
-        if product is not None:
-            product(tape, self.dy, linear, scale=self.scale, add=not self.first)
+        used, tokens = (*x.used, dy, self.scale), (x.natural.token, derivative.natural.token)
+        if plain.product is not None:
+            plain.product(tape, dy, linear, scale=self.scale, add=not plain.first)
         else:
-            reads = used if self.wide is None else (*used, self.wide)
-            for part in tape.shared(height, len(self.dy) * linear.size // PRODUCT_WORK):
+            reads = used if wide is None else (*used, wide)
+            for part in tape.shared(height, len(dy) * linear.size // PRODUCT_WORK):
                 call = partial(self._multiply, part)
                 tape.record(call, reads=reads, writes=(linear[part],))
-        if self.bias is not None:
-            for part in tape.shared(height, self.dy.size):
-                tape.record(partial(self._add_bias, part), reads=used, writes=(self.bias[part],))
+        if bias is not None:
+            for part in tape.shared(height, dy.size):
+                tape.record(partial(self._add_bias, part), reads=used, writes=(bias[part],))
         split = derivative.rank
         t, s = self.right[:split], self.left[split:]
         if len(t):
@@ -332,7 +284,7 @@ class _Gradient:
                 tape.record(partial(self._set_t, part), reads=reads, writes=(t[part],))
         if len(s):
             for part in tape.shared(height, len(s) * linear.size // PRODUCT_WORK):
-                reads = (self.dy, x.h, self.scale, *tokens, *self._results(part))
+                reads = (dy, x.h, self.scale, *tokens, *self._results(part))
                 tape.record(partial(self._set_s, part), reads=reads, writes=(s[:, part],))
             reads = (x.scale, x.natural.token)
             tape.record(self._copy_w, reads=reads, writes=(self.right[split:],))
@@ -344,59 +296,63 @@ class _Gradient:
 
     def _results(self, part: slice) -> tuple[Array, ...]:
         """Some rows of linear and bias."""
-        bias = () if self.bias is None else (self.bias[part],)
-        return self.linear[part], *bias
+        bias = () if self.plain.bias is None else (self.plain.bias[part],)
+        return self.plain.linear[part], *bias
 
     def _multiply(self, part: slice) -> None:
         """Adds some rows of G to linear."""
-        scale, beta, linear = float(self.scale[0]), 0.0 if self.first else 1.0, self.linear[part]
-        if self.splice is not None and self.wide is not None:
-            self.splice.transposed_times(self.wide, part, linear, alpha=scale, beta=beta)
+        plain, scale, linear = self.plain, float(self.scale[0]), self.plain.linear[part]
+        beta = 0.0 if plain.first else 1.0
+        if plain.splice is not None and plain.wide is not None:
+            plain.splice.transposed_times(plain.wide, part, linear, alpha=scale, beta=beta)
         else:
-            self.x.matrix.transposed_times(self.dy[:, part], linear, alpha=scale, beta=beta)
+            self.x.matrix.transposed_times(plain.dy[:, part], linear, alpha=scale, beta=beta)
 
     def _add_bias(self, part: slice) -> None:
         """Adds a part of the column of G that belongs to the bias."""
         last = self.x.matrix.last
         assert last is not None
-        assert self.bias is not None
-        total, bias = float(self.scale[0]) * (last @ self.dy[:, part]), self.bias[part]
-        bias[:] = total if self.first else bias + total
+        assert self.plain.bias is not None
+        total = float(self.scale[0]) * (last @ self.plain.dy[:, part])
+        bias = self.plain.bias[part]
+        bias[:] = total if self.plain.first else bias + total
 
     def _set_t(self, part: slice) -> None:
         """Sets some rows of T - (T W^T) W: (rank on the output side, columns of X)."""
         t, w, scale = self.right[part], self.derivative.w[part], float(self.scale[0])
-        if not (self.first and len(self.linear) < len(self.dy)):
+        linear, bias = self.plain.linear, self.plain.bias
+        if not (self.plain.first and len(linear) < len(self.plain.dy)):
             self.x.matrix.transposed_times(self.derivative.h[:, part], t, alpha=scale)
         else:
-            gemm(w, self.linear, t[:, : self.linear.shape[1]])
-            if self.bias is not None:
-                t[:, -1] = w @ self.bias
+            gemm(w, linear, t[:, : linear.shape[1]])
+            if bias is not None:
+                t[:, -1] = w @ bias
         if self.x.rank:
             gemm(t @ self.x.w.T, self.x.w, t, alpha=-1.0, beta=1.0)
 
     def _set_s(self, part: slice) -> None:
         """Sets some columns of S^T: (rank on the input side, output_dim)."""
-        s, w, columns = self.left[self.derivative.rank :, part], self.x.w, self.linear.shape[1]
-        if not (self.first and columns < len(self.dy)):
-            gemm(self.x.h.T, self.dy[:, part], s, alpha=float(self.scale[0]))
+        s, w, plain = self.left[self.derivative.rank :, part], self.x.w, self.plain
+        columns = plain.linear.shape[1]
+        if not (plain.first and columns < len(plain.dy)):
+            gemm(self.x.h.T, plain.dy[:, part], s, alpha=float(self.scale[0]))
             return
-        gemm(w[:, :columns], self.linear[part].T, s)
-        if self.bias is not None:
-            s += np.outer(w[:, -1], self.bias[part])
+        gemm(w[:, :columns], plain.linear[part].T, s)
+        if plain.bias is not None:
+            s += np.outer(w[:, -1], plain.bias[part])
 
     def _copy_w(self) -> None:
         self.right[self.derivative.rank :] = self.x.w
 
     def _subtract(self, part: slice) -> None:
         """Subtracts from some rows of linear and bias."""
-        split, columns = self.derivative.rank, self.linear.shape[1]
-        left = self.left[:, part]
+        linear, bias, split = self.plain.linear, self.plain.bias, self.derivative.rank
+        columns, left = linear.shape[1], self.left[:, part]
         if split:
             left[:split] = self.derivative.w[:, part]
-        gemm(left.T, self.right[:, :columns], self.linear[part], alpha=-1.0, beta=1.0)
-        if self.bias is not None:
-            self.bias[part] -= self.right[:, -1] @ left
+        gemm(left.T, self.right[:, :columns], linear[part], alpha=-1.0, beta=1.0)
+        if bias is not None:
+            bias[part] -= self.right[:, -1] @ left
 
 
 def precondition_rows_of(rows: int, dim: int, rank: int, *, other: int) -> bool:

@@ -12,7 +12,7 @@ from nnet3_descriptors.components import (
 
 from ..row_matrices import TimeSplice
 from ..tape import Array, Tape
-from .affine_gradient import Product, record_affine_gradient
+from .affine_gradient import AffineGradient, Product, record_affine_gradient
 from .base import Backpropagation, Kernel, Propagation, kernel_for
 from .natural_affine import AffinePreconditioner, in_out_options
 from .parameter_products import record_product
@@ -127,9 +127,8 @@ class TdnnKernel(Kernel):
             if b.update:
                 parts = rows_at_offsets(b.x, b.indexes, num_rows)
                 splice = self._splice(b.x, b.indexes, num_rows)
-                spread = None if splice is None else (splice, None)
                 product = partial(tiled.record_gradient, b.x)
-                self._update(b, parts, spread=spread, product=product)
+                self._update(b, parts, splice=splice, product=product)
             return
         splice = self._splice(b.x, b.indexes, num_rows)
         if splice is not None:
@@ -170,35 +169,34 @@ class TdnnKernel(Kernel):
                 if len(rest):
                     tape.fill(0.0, rest)
         if b.update:
-            self._update(b, splice.parts, spread=(splice, wide))
+            self._update(b, splice.parts, splice=splice, wide=wide)
 
     def _update(
         self,
         b: Backpropagation,
         parts: list[Array],
         *,
-        spread: tuple[TimeSplice, Array | None] | None = None,
+        splice: TimeSplice | None = None,
+        wide: Array | None = None,
         product: Product | None = None,
     ) -> None:
+        """Records the gradient.
+
+        splice, wide, product: See `AffineGradient`; a splice is used as its parts if there is a
+            bias.
+        """
         directions = self.store.directions
-        linear = directions["linear_params"]
-        bias = directions["bias_params"] if self.has_bias else None
-        spread = spread if bias is None else None
+        gradient = AffineGradient(
+            xs=parts,
+            dy=b.dy,
+            linear=directions["linear_params"],
+            bias=directions["bias_params"] if self.has_bias else None,
+            first=b.first,
+            splice=None if self.has_bias else splice,
+            wide=None if self.has_bias else wide,
+            product=product,
+        )
         if self.store.natural_gradient and self.component.use_natural_gradient:
-            self.preconditioner.record(
-                b.tape,
-                parts,
-                b.dy,
-                linear,
-                bias,
-                first=b.first,
-                spread=spread,
-                product=product,
-            )
-        elif spread is not None and (wide := spread[1]) is not None:
-            splice = spread[0]
-            b.tape.matmul(wide.T, splice.x, splice.by_row(linear), add=not b.first)
+            self.preconditioner.record(b.tape, gradient)
         else:
-            record_affine_gradient(
-                b.tape, parts, b.dy, linear, bias, first=b.first, product=product
-            )
+            record_affine_gradient(b.tape, gradient)
