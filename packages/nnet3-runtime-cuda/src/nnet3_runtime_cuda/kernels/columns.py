@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from nnet3_descriptors.components import (
     PermuteComponent,
@@ -30,7 +28,7 @@ def record_gather_columns(tape: Tape, source: Array, columns: Array, out: Array)
 
 @kernel_for(PnormComponent)
 class PnormKernel(Kernel):
-    """y_j = Euclidean norm of group j of consecutive columns; dx = dy x / y."""
+    """y_j = Euclidean norm of group j of consecutive columns; dx = dy x / y, 0 where y is 0."""
 
     def _groups(self, x: Array) -> Array:
         """View of x as (rows, groups, size of a group)."""
@@ -47,9 +45,12 @@ class PnormKernel(Kernel):
         if b.dx is None:
             return
         tape, ratio = b.tape, b.tape.scratch(*b.y.shape)
-        # Squares of smaller numbers lose their digits, until y is 0 where x is not.
-        tape.maximum(b.y, math.sqrt(np.finfo(tape.dtype).tiny), ratio)
+        # Where all squares vanish, y is 0 and x need not be.
+        is_positive = tape.scratch(*b.y.shape, dtype=np.bool_)
+        tape.greater(b.y, 0.0, is_positive)
+        tape.maximum(b.y, float(np.finfo(tape.dtype).tiny), ratio)
         tape.divide(b.dy, ratio, ratio)
+        tape.multiply(ratio, is_positive, ratio)
         tape.multiply(self._groups(b.x), ratio[..., None], self._groups(b.dx))
 
 
