@@ -1,0 +1,81 @@
+"""Values whose exponentials or squares overflow, or vanish, against double precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from computations import request, single
+from nnet3_compiler import compile_computation
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+
+TIMES = range(8)
+DIM = 20
+
+COMPONENTS = {
+    "softmax": "type=SoftmaxComponent dim=20",
+    "log-softmax": "type=LogSoftmaxComponent dim=20",
+    "sigmoid": "type=SigmoidComponent dim=20",
+    "tanh": "type=TanhComponent dim=20",
+    "lstm": "type=LstmNonlinearityComponent cell-dim=4",
+    "output gru": "type=OutputGruNonlinearityComponent cell-dim=4 param-mean=1",
+    "attention": (
+        "type=RestrictedAttentionComponent key-dim=5 value-dim=7 num-left-inputs=1 "
+        "num-right-inputs=1 num-left-inputs-required=0 num-right-inputs-required=0"
+    ),
+    "normalize": "type=NormalizeComponent dim=20",
+    "batch-norm": "type=BatchNormComponent dim=20",
+}
+
+
+def passes(component: str, x: np.ndarray, dtype: type) -> tuple[np.ndarray, np.ndarray]:
+    """Output and input derivative, without self-repair."""
+    nnet = single(component, dim=x.shape[1])
+    computation = compile_computation(nnet, request(TIMES, TIMES))
+    computer = NnetComputer(DeviceNnet(nnet, dtype=dtype), computation)
+    outputs = computer.forward({"input": x})["output"]
+    derivative = np.random.default_rng(1).standard_normal(outputs.shape).astype(np.float32)
+    return outputs, computer.backward({"output": derivative})["input"]
+
+
+@pytest.mark.parametrize("mean", [0.0, 100.0, -1e4])
+def test_batch_norm_of_small_variances(mean: float) -> None:
+    """The variance does not get lost beside a mean that is thousands of times larger."""
+    deviations = np.random.default_rng(0).standard_normal((2 * len(TIMES), DIM))
+    x = (mean + deviations).astype(np.float32)
+    outputs, _ = passes(COMPONENTS["batch-norm"], x, np.float32)
+
+    exact = x.astype(np.float64)
+    variance = exact.var(axis=0) + 1e-3
+    np.testing.assert_allclose(
+        outputs, (exact - exact.mean(axis=0)) / np.sqrt(variance), rtol=1e-4, atol=2e-3
+    )
+
+
+@pytest.mark.parametrize("name", ["softmax", "sigmoid", "tanh"])
+def test_largest_numbers(name: str) -> None:
+    """Outputs and derivatives are finite for all finite inputs."""
+    x = np.random.default_rng(0).standard_normal((2 * len(TIMES), DIM)).astype(np.float32)
+    x[:, ::2] *= np.float32(1e30)
+    x[:, 1] = np.finfo(np.float32).max
+    x[:, 3] = -np.finfo(np.float32).max
+    outputs, derivatives = passes(COMPONENTS[name], x, np.float32)
+
+    assert np.isfinite(outputs).all()
+    assert np.isfinite(derivatives).all()
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-40, 1e-20, 1e-5, 10.0, 100.0, 1e4, 1e12])
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_outputs_and_derivatives(name: str, size: float) -> None:
+    """They are finite, and those of double precision up to rounding."""
+    dim = {"output gru": 12}.get(name, DIM)
+    x = np.random.default_rng(0).standard_normal((2 * len(TIMES), dim)) * size
+    x = x.astype(np.float32)
+
+    for single_precision, double in zip(
+        passes(COMPONENTS[name], x, np.float32),
+        passes(COMPONENTS[name], x, np.float64),
+        strict=True,
+    ):
+        scale = max(float(np.abs(double).max()), 1e-30)
+        np.testing.assert_allclose(single_precision / scale, double / scale, rtol=0, atol=1e-4)
