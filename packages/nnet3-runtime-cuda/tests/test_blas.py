@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_runtime_cuda import RunError, blas, panels
 from nnet3_runtime_cuda.blas import Library, bound_gemm, gemm
+from nnet3_runtime_cuda.switches import BLAS
 from nnet3_runtime_cuda.tape import Tape
 
 SIZES = st.integers(1, 9)
@@ -85,7 +86,7 @@ def forget_choices() -> None:
 @pytest.fixture(params=["mkl", "openblas", "numpy"])
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Products are computed by this library, if it is installed."""
-    monkeypatch.setenv(blas.CHOICE, request.param)
+    monkeypatch.setenv(BLAS.variable, request.param)
     forget_choices()
     if blas.library_name() != request.param:
         forget_choices()
@@ -112,7 +113,7 @@ def test_libraries(library: str, beta: float) -> None:
 def test_the_faster_library_is_chosen(quicker: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there are two, both are timed, and what is faster serves all products."""
     found = {name: Library(name, print, print) for name in (blas.OPENBLAS, blas.MKL)}
-    monkeypatch.delenv(blas.CHOICE, raising=False)
+    monkeypatch.delenv(BLAS.variable, raising=False)
     monkeypatch.setattr(blas, "_found", lambda: found)
     monkeypatch.setattr(blas, "_trial_by_openblas", lambda rows: (blas.OPENBLAS, rows))
     monkeypatch.setattr(blas, "_trial_by_mkl", lambda mkl, rows: (mkl.name, rows))
@@ -129,7 +130,7 @@ def test_the_faster_library_is_chosen(quicker: str, monkeypatch: pytest.MonkeyPa
 
 def test_another_library_cannot_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the variable, what it may be, and what it is."""
-    monkeypatch.setenv(blas.CHOICE, "atlas")
+    monkeypatch.setenv(BLAS.variable, "atlas")
     forget_choices()
 
     message = "NNET3_BLAS: expected 'openblas', 'mkl' or 'numpy', found 'atlas'"

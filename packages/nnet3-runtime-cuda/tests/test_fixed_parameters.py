@@ -6,6 +6,7 @@ from computations import request, single
 from nnet3_compiler import compile_computation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, panels
 from nnet3_runtime_cuda.kernels.parameter_products import TRANSPOSED_ROWS
+from nnet3_runtime_cuda.switches import PANELS
 
 CONVOLUTION = (
     "type=TimeHeightConvolutionComponent num-filters-in=2 num-filters-out=3 height-in=4 "
@@ -28,7 +29,7 @@ def test_values_are_the_same(
     component: str, frames: int, in_panels: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A network that is only used gives the outputs of one that could be trained."""
-    monkeypatch.setenv(panels.SWITCH, in_panels)
+    monkeypatch.setenv(PANELS.variable, in_panels)
     panels.are_faster.cache_clear()
     nnet = single(component, dim=8)
     computation = compile_computation(

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_runtime_cuda import panels
 from nnet3_runtime_cuda.panels import MOST_INNER, WIDTH, Panels
+from nnet3_runtime_cuda.switches import PANELS
 from nnet3_runtime_cuda.tape import Tape
 
 
@@ -114,7 +115,7 @@ def test_heights(rows: int, most: int) -> None:
 @pytest.mark.parametrize("value", ["0", "1"])
 def test_the_environment_decides(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is timed if the variable says whether to use panels."""
-    monkeypatch.setenv(panels.SWITCH, value)
+    monkeypatch.setenv(PANELS.variable, value)
     monkeypatch.delattr(panels, "fastest")
     panels.are_faster.cache_clear()
 
@@ -126,7 +127,7 @@ def test_the_environment_decides(value: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_one_of_two_ways_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the variable it is the faster one, whichever that is."""
-    monkeypatch.delenv(panels.SWITCH, raising=False)
+    monkeypatch.delenv(PANELS.variable, raising=False)
     panels.are_faster.cache_clear()
 
     assert panels.are_faster() in (False, True)

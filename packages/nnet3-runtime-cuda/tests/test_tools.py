@@ -226,6 +226,17 @@ def test_lengths_out_of_range(
     assert not (folder / "o").exists()
 
 
+def test_unknown_switches(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable that has no such value is one error, and not one for each utterance."""
+    monkeypatch.setenv("NNET3_PANELS", "foo")
+
+    done = compute(folder)
+
+    assert isinstance(done.exception, RunError)
+    assert "NNET3_PANELS: expected '1' or '0', found 'foo'" in str(done.exception)
+    assert not (folder / "output.ark").exists()
+
+
 @pytest.mark.skipif(os.name != "posix", reason="closes standard streams in a POSIX shell")
 @pytest.mark.parametrize(
     ("tables", "closed", "status", "message"),

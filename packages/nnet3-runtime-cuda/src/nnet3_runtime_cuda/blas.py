@@ -16,7 +16,6 @@ import ctypes
 import fnmatch
 import functools
 import importlib.metadata
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,18 +24,12 @@ import numpy as np
 import numpy.typing as npt
 
 from . import panels
-from .errors import RunError
+from .switches import BLAS
 from .timing import fastest
 
 Array = npt.NDArray[Any]
 
-CHOICE = "NNET3_BLAS"
-"""Set this environment variable to "openblas", "mkl" or "numpy" to choose the library.
-
-"numpy" does without `cblas_sgemm`. What is not there cannot be chosen: products are NumPy's then.
-"""
-
-OPENBLAS, MKL, NUMPY = "openblas", "mkl", "numpy"
+OPENBLAS, MKL, NUMPY = BLAS.values
 
 TRIAL_ROWS = (8, 64, 256)
 """Products with so many rows are timed to choose a library."""
@@ -75,12 +68,8 @@ class Library(NamedTuple):
 def library() -> Library | None:
     """The library that products are computed by, or None if NumPy does them."""
     found = _found()
-    wanted = os.environ.get(CHOICE)
-    if wanted:
-        if wanted not in (OPENBLAS, MKL, NUMPY):
-            raise RunError(
-                f"{CHOICE}: expected '{OPENBLAS}', '{MKL}' or '{NUMPY}', found '{wanted}'"
-            )
+    wanted = BLAS.chosen()
+    if wanted is not None:
         return found.get(wanted)
     if len(found) < 2:
         return next(iter(found.values()), None)
@@ -233,7 +222,7 @@ def has_bf16() -> bool:
 @functools.cache
 def _bf16() -> Callable[..., None] | None:
     """MKL's product of bfloat16 matrices, whatever the other products are computed by."""
-    if os.environ.get(CHOICE, MKL) != MKL:
+    if (BLAS.chosen() or MKL) != MKL:
         return None
     return _first(_mkl_paths(), _BF16_SYMBOL, _GEMM_TYPES)
 

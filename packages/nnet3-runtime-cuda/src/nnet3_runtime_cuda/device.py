@@ -26,6 +26,7 @@ from .kernels import ComponentStore, Kernel, kernel_class
 from .kernels.base import draws
 from .kernels.normalize import BatchNormKernel
 from .machine import Machine
+from .switches import check_switches
 from .tape import Array, Tape
 
 STEP_BLOCK = 1 << 18
@@ -50,7 +51,9 @@ def machine_for(
     Raises:
         DeviceError: there is no such device, precision or number of threads, or what drives the
             device is missing.
+        RunError: an environment variable that says how products are computed has no such value.
     """
+    check_switches()
     # Imported here: most programs need no device.
     from .cuda.devices import as_precision, cuda_ordinal, open_platform
     from .cuda.machine import DeviceMachine

@@ -15,7 +15,6 @@ Libraries without such functions are slower that way; so it is tried before it i
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,15 +25,13 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from .recorder import PRODUCT_WORK, part_of
+from .switches import PANELS
 from .timing import fastest
 
 if TYPE_CHECKING:
     from .tape import Tape
 
 Array = npt.NDArray[Any]
-
-SWITCH = "NNET3_PANELS"
-"""Set this environment variable to 1 or 0 to have panels or not, whatever is faster."""
 
 WIDTH = 64
 """Columns of a panel: four vectors of AVX-512."""
@@ -226,8 +223,9 @@ def piece_height(rows: int, most: int) -> int:
 @functools.cache
 def are_faster() -> bool:
     """Whether NumPy's matrix library gains by panels on this machine; tried once, on one thread."""
-    if SWITCH in os.environ:
-        return os.environ[SWITCH] == "1"
+    wanted = PANELS.chosen()
+    if wanted is not None:
+        return wanted == "1"
     ways = {
         name: [trial(rows, in_panels=name == "panels") for rows in TRIAL_ROWS]
         for name in ("whole", "panels")

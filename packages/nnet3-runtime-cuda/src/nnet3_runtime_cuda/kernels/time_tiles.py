@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
@@ -12,11 +11,9 @@ import numpy as np
 from nnet3_descriptors.components import PrecomputedIndexes, TimeOffsetPrecomputedIndexes
 
 from ..parts import parts_of_at_most
+from ..switches import TILES
 from ..tape import Array, Tape
 from .minimal_filtering import FEW_POINTS, POINTS, MinimalFiltering, minimal_filtering
-
-SWITCH = "NNET3_TILES"
-"""Set this environment variable to 0 to have direct sums, which are slower and round less."""
 
 MOST_PRODUCTS = 0.75
 """Tiles have at most so many products, relative to those of rows with taps."""
@@ -24,7 +21,7 @@ MOST_PRODUCTS = 0.75
 
 def are_wanted(tape: Tape) -> bool:
     """Whether there are to be tiles, where they save products."""
-    return tape.gains_by_tiles and os.environ.get(SWITCH) != "0"
+    return tape.gains_by_tiles and TILES.chosen() != "0"
 
 
 @attrs.frozen(kw_only=True)

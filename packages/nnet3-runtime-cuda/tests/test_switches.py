@@ -1,0 +1,56 @@
+"""The environment variables that decide how products are computed."""
+
+from pathlib import Path
+
+import pytest
+from computations import single
+from nnet3_runtime_cuda import DeviceNnet, Model, RunError, Trainer, switches
+from nnet3_runtime_cuda.kernels import time_tiles
+from nnet3_runtime_cuda.switches import BLAS, PANELS, TILES, Switch
+from nnet3_runtime_cuda.tape import Tape
+
+SWITCHES = (BLAS, PANELS, TILES)
+each_switch = pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.variable)
+
+
+@each_switch
+def test_values(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a variable may be is what is chosen; without it, or if it is empty, nothing is."""
+    monkeypatch.delenv(switch.variable, raising=False)
+    assert switch.chosen() is None
+    for value in ("", *switch.values):
+        monkeypatch.setenv(switch.variable, value)
+        assert switch.chosen() == (value or None)
+
+
+@each_switch
+@pytest.mark.parametrize("kind", [Model, DeviceNnet, Trainer])
+def test_unknown_values(
+    switch: Switch, kind: type[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are refused at once: the variable, what it may be, and what it is."""
+    nnet = single("type=AffineComponent input-dim=2 output-dim=3", dim=2)
+    monkeypatch.setenv(switch.variable, "foo")
+
+    *others, last = map(repr, switch.values)
+    message = f"^{switch.variable}: expected {', '.join(others)} or {last}, found 'foo'$"
+    with pytest.raises(RunError, match=message):
+        kind(nnet)
+
+
+@pytest.mark.parametrize(("value", "wanted"), [("0", False), ("1", True), ("", True)])
+def test_tiles(value: str, wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are tiles unless the variable is 0."""
+    monkeypatch.setenv(TILES.variable, value)
+
+    assert time_tiles.are_wanted(Tape()) is wanted
+
+
+def test_all_are_described() -> None:
+    """The README names every variable, with its values."""
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+
+    assert {each for each in vars(switches).values() if isinstance(each, Switch)} == set(SWITCHES)
+    for switch in SWITCHES:
+        values = ", ".join(f"`{value}`" for value in switch.values)
+        assert f"| `{switch.variable}` | {values} |" in readme
