@@ -64,10 +64,12 @@ def test_the_least_recently_used_goes_first() -> None:
     assert len(compiler) == 2
 
 
-def test_capacity_must_be_positive() -> None:
-    """A cache without room is refused."""
-    with pytest.raises(OptionError, match=r"capacity must be at least 1 \(got 0\)"):
-        CachingCompiler(network(), capacity=0)
+@pytest.mark.parametrize("capacity", [0, 1.5, float("nan")])
+def test_capacity_must_be_positive(capacity: float) -> None:
+    """A cache without room, or with room for what is no number, is refused."""
+    message = rf"capacity must be an integer of at least 1 \(got {capacity}\)"
+    with pytest.raises(OptionError, match=message):
+        CachingCompiler(network(), capacity=capacity)
 
 
 def test_a_failure_is_not_remembered() -> None:

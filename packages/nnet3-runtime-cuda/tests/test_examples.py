@@ -70,6 +70,13 @@ def test_minibatches_have_one_shape() -> None:
     assert sizes == [(3, 2), (2, 2), (3, 2), (2, 1)]
 
 
+@pytest.mark.parametrize("size", [0, 1.5, float("nan")])
+def test_size_of_minibatches(size: float) -> None:
+    """A minibatch has a positive number of examples, which is an integer."""
+    with pytest.raises(ExampleError, match=rf"must be a positive integer \(got {size}\)"):
+        next(minibatches([labelled(2, 0)], size))
+
+
 def test_examples_that_cannot_be_merged() -> None:
     """Several sequences, other nodes, and supervision of unknown kind are refused."""
     two = merge_examples([labelled(2, 0), labelled(2, 1)])

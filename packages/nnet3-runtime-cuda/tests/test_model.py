@@ -539,7 +539,7 @@ def test_products_of_a_model_use_so_many_threads(
 
 def test_number_of_threads_must_be_positive() -> None:
     """The error says what was given."""
-    with pytest.raises(RunError, match=r"positive, or None \(got 0\)"):
+    with pytest.raises(RunError, match=r"positive integer, or None \(got 0\)"):
         Model(network(TDNN), threads=0)
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
+import attrs
 import numpy as np
 import pytest
 from nnet3_descriptors import Nnet, parse_config, vectorize
+from nnet3_descriptors.editing import set_learning_rate
 from nnet3_runtime_cuda import (
     DenseTargets,
     DeviceError,
+    DeviceNnet,
     ExampleError,
     ExampleInput,
     ExampleOutput,
@@ -385,6 +389,50 @@ def test_options_out_of_range(name: str, value: float) -> None:
     """The error names the option and its value."""
     with pytest.raises(TrainingError, match=rf"{name} must be .*got {value}"):
         TrainerOptions(**{name: value})
+
+
+NUMBERS = {
+    field.name: field.type
+    for field in attrs.fields(TrainerOptions)
+    if field.type in ("float", "float | None", "int")
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_options_that_are_no_numbers(name: str) -> None:
+    """A number is one that single precision has; what is counted is an integer."""
+    wrong: list[object] = [float("nan"), float("inf"), "1"]
+    wrong += [1.5, -1] if NUMBERS[name] == "int" else [1e39, 10**400]
+    for value in wrong:
+        message = f"^{name} must be .* {re.escape(f'(got {value!r})')}$"
+        with pytest.raises(TrainingError, match=message):
+            TrainerOptions(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "message"),
+    [
+        ("learning-rate=inf", plain(), "'c': the learning rate must be finite"),
+        ("learning-rate=1e39", plain(), "'c': the learning rate must be finite"),
+        ("learning-rate-factor=inf", plain(learning_rate=0.1), "the learning rate must be finite"),
+        ("l2-regularize=inf", plain(), "'c': l2-regularize must be finite"),
+    ],
+)
+def test_infinite_rates_of_components(line: str, options: TrainerOptions, message: str) -> None:
+    """A component that could take no finite step is named before the first one."""
+    nnet = network(f"type=AffineComponent input-dim=3 output-dim=2 {line}")
+
+    with pytest.raises(TrainingError, match=message):
+        Trainer(nnet, options)
+
+
+def test_infinite_rates_of_plain_steps() -> None:
+    """A network whose parameters are changed by `take_step` needs finite rates."""
+    nnet = set_learning_rate(network(), float("inf"))
+
+    with pytest.raises(TrainingError, match=r"'c': the learning rate must be finite \(got inf\)"):
+        DeviceNnet(nnet, trainable=True)
+    DeviceNnet(nnet)
 
 
 @pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")

@@ -238,11 +238,13 @@ def test_large_operations(threads: int, shape: tuple[int, ...]) -> None:
 
 
 def test_number_of_threads() -> None:
-    """A number of threads that is not positive is refused; one thread needs no workers."""
+    """A number of threads is a positive integer; one thread needs no workers."""
     nnet = parse_config(CONFIG, rng=np.random.default_rng(0))
 
-    with pytest.raises(DeviceError, match=r"threads must be positive, or None \(got 0\)"):
-        DeviceNnet(nnet, threads=0)
+    for threads in (0, 1.5, float("nan"), "2"):
+        message = rf"threads must be a positive integer, or None \(got {threads!r}\)"
+        with pytest.raises(DeviceError, match=message):
+            DeviceNnet(nnet, threads=threads)
     assert DeviceNnet(nnet, threads=1).machine.workers is None
 
 

@@ -71,7 +71,7 @@ class CachingCompiler:
         capacity: So many computations are remembered; those not used for longest go first.
 
     Raises:
-        OptionError: The capacity is not positive.
+        OptionError: The capacity is no positive integer.
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class CachingCompiler:
         optimize_options: OptimizeOptions | None = None,
         capacity: int = 64,
     ) -> None:
-        if capacity < 1:
-            raise OptionError(f"capacity must be at least 1 (got {capacity})")
+        if not isinstance(capacity, int | np.integer) or capacity < 1:
+            raise OptionError(f"capacity must be an integer of at least 1 (got {capacity!r})")
         self.nnet = nnet
         self.compiler_options = compiler_options or CompilerOptions()
         self.optimize_options = optimize_options or OptimizeOptions()

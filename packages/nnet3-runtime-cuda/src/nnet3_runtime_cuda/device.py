@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import weakref
 from collections.abc import Callable, Collection
 from functools import cached_property, partial
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from nnet3_descriptors.components import (
 
 from . import blas_threads
 from .cuda.platform import Platform
-from .errors import DeviceError, RunError
+from .errors import DeviceError, RunError, TrainingError
 from .kernels import ComponentStore, Kernel, kernel_class
 from .kernels.base import draws
 from .kernels.normalize import BatchNormKernel
@@ -62,8 +64,10 @@ def machine_for(
         return DeviceMachine(device)
     if cuda_ordinal(device) is not None:
         return DeviceMachine(open_platform(device, precision))
-    if threads is not None and threads < 1:
-        raise DeviceError(f"the number of threads must be positive, or None (got {threads})")
+    if not is_number_of_threads(threads):
+        raise DeviceError(
+            f"the number of threads must be a positive integer, or None (got {threads!r})"
+        )
     if threads is None:
         threads = min(blas_threads.count(), MOST_THREADS)
     if as_precision(precision).value == "bf16":
@@ -73,6 +77,11 @@ def machine_for(
     if as_precision(precision).value != "fp32":
         raise DeviceError(f"device '{device}' computes in 'fp32', not in '{precision}'")
     return Machine(threads)
+
+
+def is_number_of_threads(value: object) -> bool:
+    """Whether a value is a positive integer, or None."""
+    return value is None or (isinstance(value, Integral) and int(value) >= 1)
 
 
 class DeviceNnet:
@@ -115,6 +124,7 @@ class DeviceNnet:
 
         Raises:
             DeviceError: there is no such device or precision, or what drives the device is missing.
+            TrainingError: a learning rate is infinite, and the network is trainable.
         """
         self.nnet = nnet
         self.machine = machine_for(device, precision, threads)
@@ -130,6 +140,7 @@ class DeviceNnet:
         self._starts: list[int] = [0, *itertools.accumulate(sizes)]
         self._parameters: Array | None = None
         if trainable:
+            _check_learning_rates(nnet)
             self._parameters = self.machine.zeros((self._starts[-1],), self.dtype)
             for number, named in enumerate(self._arrays):
                 for name, view in self._views(self._parameters, number).items():
@@ -304,6 +315,16 @@ def _directions(owner: weakref.ref[DeviceNnet], number: int) -> dict[str, Array]
     nnet = owner()
     assert nnet is not None, "kernels serve a network that exists"
     return nnet.directions(number)
+
+
+def _check_learning_rates(nnet: Nnet) -> None:
+    """Raises a TrainingError that names a component with an infinite one."""
+    for name, component in zip(nnet.component_names, nnet.components, strict=True):
+        for _, rate in learning_rates(component):
+            if not math.isfinite(rate):
+                raise TrainingError(
+                    f"component '{name}': the learning rate must be finite (got {rate})"
+                )
 
 
 def learning_rates(component: Component) -> list[tuple[int, float]]:

@@ -17,7 +17,7 @@ from .arrays import FloatArray, as_matrix, as_vector
 from .chunks import Chunk, ChunkOptions, chunks, online_ivector_row
 from .computer_pool import ComputerPool
 from .cuda.platform import Platform
-from .device import DeviceNnet
+from .device import DeviceNnet, is_number_of_threads
 from .errors import RunError
 from .scores import ScoreOptions
 from .segments import SegmentOptions
@@ -110,12 +110,14 @@ class Model:
 
         Raises:
             RunError: the network has no node 'input' or 'output', or there is not one prior for
-                each output, or the number of threads is not positive.
+                each output, or the number of threads is no positive integer.
             UnsupportedComponentError: the network holds a type that cannot be computed.
             DeviceError: there is no such device, or what drives it is missing.
         """
-        if threads is not None and threads < 1:
-            raise RunError(f"the number of threads must be positive, or None (got {threads})")
+        if not is_number_of_threads(threads):
+            raise RunError(
+                f"the number of threads must be a positive integer, or None (got {threads!r})"
+            )
         inputs = {node.name: node.dim for node in nnet.input_nodes}
         outputs = {node.name for node in nnet.output_nodes}
         for name, names in (("input", set(inputs)), ("output", outputs)):

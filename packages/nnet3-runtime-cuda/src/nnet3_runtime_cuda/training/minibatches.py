@@ -85,10 +85,10 @@ def minibatches(examples: Iterable[TrainingExample], size: int) -> Iterator[Trai
         size: Number of examples in a minibatch.
 
     Raises:
-        ExampleError: see `merge_examples`; or the size is not positive.
+        ExampleError: see `merge_examples`; or the size is no positive integer.
     """
-    if size < 1:
-        raise ExampleError(f"the size of minibatches must be positive (got {size})")
+    if not isinstance(size, int | np.integer) or size < 1:
+        raise ExampleError(f"the size of minibatches must be a positive integer (got {size!r})")
     waiting: dict[tuple[tuple[str, bytes], ...], list[TrainingExample]] = {}
     for example in examples:
         shape = tuple((io.name, io.indexes.tobytes()) for io in example.ios)

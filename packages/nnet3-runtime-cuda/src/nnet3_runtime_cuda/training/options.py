@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from numbers import Integral
 from typing import Any
 
 import attrs
@@ -12,23 +12,39 @@ from nnet3_optimizer import OptimizeOptions
 
 from ..errors import TrainingError
 
+_LARGEST = float(np.finfo(np.float32).max)
+"""Steps are computed in single precision, where larger numbers are infinite."""
 
-def _number(
-    default: float | None, *, above: float | None = None, least: float = 0.0, most: float = math.inf
-) -> Any:
-    """A field for a number within bounds; `above` is a bound that it must not reach."""
+
+def _number(default: float | None, *, above: float | None = None, most: float | None = None) -> Any:
+    """A field for a number of at least 0; `above` is a bound that it must not reach."""
+    if above is not None:
+        expected = f"0.0 below {above}"
+    elif most is not None:
+        expected = f"0.0 to {most}"
+    else:
+        expected = "at least 0.0, and finite in single precision"
 
     def check(_: object, field: attrs.Attribute[Any], value: float | None) -> None:
         if value is None and default is None:
             return
         inside = (
             isinstance(value, int | float | np.number)
-            and least <= value <= most
+            and 0.0 <= value <= (_LARGEST if most is None else most)
             and (above is None or value < above)
         )
-        if not inside or not math.isfinite(value or 0.0):
-            bound = f"below {above}" if above is not None else f"to {most}"
-            raise TrainingError(f"{field.name} must be {least} {bound} (got {value!r})")
+        if not inside:
+            raise TrainingError(f"{field.name} must be {expected} (got {value!r})")
+
+    return attrs.field(default=default, validator=check)
+
+
+def _integer(default: int, *, least: int) -> Any:
+    """A field for an integer."""
+
+    def check(_: object, field: attrs.Attribute[Any], value: object) -> None:
+        if not isinstance(value, Integral) or int(value) < least:
+            raise TrainingError(f"{field.name} must be an integer >= {least} (got {value!r})")
 
     return attrs.field(default=default, validator=check)
 
@@ -74,9 +90,9 @@ class TrainerOptions:
     natural_gradient: bool = True
     store_component_stats: bool = True
     zero_component_stats: bool = True
-    orthonormal_period: int = _number(4, least=1)
-    print_interval: int = _number(100, least=1)
-    seed: int = 0
-    max_computations: int = _number(8, least=1)
+    orthonormal_period: int = _integer(4, least=1)
+    print_interval: int = _integer(100, least=1)
+    seed: int = _integer(0, least=0)
+    max_computations: int = _integer(8, least=1)
     compiler_options: CompilerOptions = attrs.field(factory=CompilerOptions)
     optimize_options: OptimizeOptions = attrs.field(factory=OptimizeOptions)

@@ -58,6 +58,7 @@ class Trainer:
         Raises:
             UnsupportedComponentError: the network holds a type that cannot be computed.
             DeviceError: there is no such device or precision, or what drives the device is missing.
+            TrainingError: the learning rate or l2 term of a component is infinite.
         """
         self.options = options or TrainerOptions()
         if self.options.learning_rate is not None:

@@ -10,6 +10,7 @@ from nnet3_descriptors import Nnet
 from nnet3_descriptors.components import UpdatableComponent
 
 from ..device import STEP_BLOCK, DeviceNnet, learning_rates
+from ..errors import TrainingError
 from ..tape import Array
 
 
@@ -39,12 +40,21 @@ class ParameterGroup:
 
 
 def parameter_groups(nnet: Nnet) -> tuple[ParameterGroup, ...]:
-    """The groups of all parameters, in order."""
+    """The groups of all parameters, in order.
+
+    Raises:
+        TrainingError: the l2 term of a component is infinite.
+    """
     groups: list[ParameterGroup] = []
     start = 0
     for number, component in enumerate(nnet.components):
         decay = 0.0
         if isinstance(component, UpdatableComponent):
+            if not math.isfinite(component.l2_regularize):
+                raise TrainingError(
+                    f"component '{nnet.component_names[number]}': l2-regularize must be finite "
+                    f"(got {component.l2_regularize})"
+                )
             decay = 2.0 * component.l2_regularize * component.learning_rate
         for size, rate in learning_rates(component):
             groups.append(
@@ -121,6 +131,9 @@ class ParameterUpdate:
         Args:
             device_nnet: The network, trainable.
             momentum: What is kept of the running sum for the next minibatch.
+
+        Raises:
+            TrainingError: the l2 term of a component is infinite.
         """
         self.groups = parameter_groups(device_nnet.nnet)
         self.max_changes: dict[int, float] = {}
