@@ -1,7 +1,6 @@
 """Tests of reading and writing Kaldi's tables, above all of what goes wrong."""
 
 import contextlib
-import gc
 import io
 import itertools
 import os
@@ -22,10 +21,10 @@ from nnet3_runtime_cuda.tables import (
     MatrixWriter,
     VectorLookup,
     VectorWriter,
-    lookup,
     native,
     read_matrices,
     read_tokens,
+    writing,
 )
 from nnet3_runtime_cuda.tables.archive import read_archive
 
@@ -104,9 +103,8 @@ def test_command_as_input(archive: Path) -> None:
     assert_equal(read_all(f"ark,s,cs:cat {archive}|"), MATRICES)
     script = archive.with_suffix(".scp")
     assert_equal(read_all(f"scp:head -n 2 {script} |"), dict(list(MATRICES.items())[:2]))
-    np.testing.assert_array_equal(
-        MatrixLookup(f"ark:cat {archive} |").get("utterance1"), MATRICES["utterance1"]
-    )
+    with MatrixLookup(f"ark:cat {archive} |") as lookup:
+        np.testing.assert_array_equal(lookup.get("utterance1"), MATRICES["utterance1"])
 
 
 def test_command_that_fails(archive: Path) -> None:
@@ -187,27 +185,6 @@ def test_key_that_is_no_text(archive: Path) -> None:
         next(entries)
 
 
-def test_interrupted_opening(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that is interrupted while it opens is closed: deleted open, it ends the program."""
-    closed = []
-
-    class Interrupted:
-        is_open = True
-
-        def open(self, specifier: str) -> bool:
-            raise KeyboardInterrupt
-
-        def close(self) -> bool:
-            closed.append(self)
-            return False
-
-    monkeypatch.setattr(lookup._MatrixReader, "implementation", Interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        MatrixLookup(f"ark:{archive}")
-    gc.collect()
-    assert len(closed) == 1
-
-
 def test_archive_that_breaks_off(archive: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """What comes before the damage is read; the damage is an error, and nothing else is printed."""
     archive.write_bytes(archive.read_bytes()[:-10])
@@ -223,18 +200,20 @@ def test_archive_that_breaks_off(archive: Path, capfd: pytest.CaptureFixture[str
 
 
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no files in memory")
-def test_no_folder_to_write_in(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables are read where no folder for temporary files is writable."""
+def test_no_folder_to_write_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are written where no folder for temporary files is writable."""
 
     def refuse() -> None:
         raise FileNotFoundError("no usable temporary directory")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     log = native.Log()
-    monkeypatch.setattr(lookup, "LOG", log)
+    monkeypatch.setattr(writing, "LOG", log)
 
-    with contextlib.closing(log._file):
-        assert MatrixLookup(f"ark:{archive}").get("utterance0") is not None
+    with contextlib.closing(log._file), VectorWriter(f"ark:{tmp_path}/v.ark") as writer:
+        writer.write("speaker", np.arange(3.0))
+    with VectorLookup(f"ark:{tmp_path}/v.ark") as lookup:
+        np.testing.assert_array_equal(lookup.get("speaker"), range(3))
 
 
 def test_forms_of_matrices(tmp_path: Path) -> None:
@@ -380,20 +359,20 @@ def test_foreign_file(tmp_path: Path) -> None:
 def test_lookup(archive: Path) -> None:
     """Matrices can be had by key, from archives and script files; unknown keys give None."""
     for rspecifier in (f"ark:{archive}", f"scp:{archive.with_suffix('.scp')}"):
-        lookup = MatrixLookup(rspecifier)
-
-        np.testing.assert_array_equal(lookup.get("utterance2"), MATRICES["utterance2"])
-        np.testing.assert_array_equal(lookup.get("utterance0"), MATRICES["utterance0"])
-        assert lookup.get("nobody") is None
+        with MatrixLookup(rspecifier) as lookup:
+            np.testing.assert_array_equal(lookup.get("utterance2"), MATRICES["utterance2"])
+            np.testing.assert_array_equal(lookup.get("utterance0"), MATRICES["utterance0"])
+            assert lookup.get("nobody") is None
 
 
 def test_lookup_of_another_kind(archive: Path) -> None:
     """An archive of something else is an error for each key, not a table without them."""
-    lookup = VectorLookup(f"ark:{archive}")
+    message = f"cannot read archive '{archive}', byte 13: expected a vector, found b'FM'"
 
-    for key in ("utterance0", "utterance1"):
-        with pytest.raises(TableError, match=f"cannot read archive '{archive}': .* FV, got FM"):
-            lookup.get(key)
+    with VectorLookup(f"ark:{archive}") as lookup:
+        for key in ("utterance0", "utterance1"):
+            with pytest.raises(TableError, match=message):
+                lookup.get(key)
 
 
 def test_vectors(tmp_path: Path) -> None:
@@ -401,7 +380,164 @@ def test_vectors(tmp_path: Path) -> None:
     with VectorWriter(f"ark:{tmp_path}/v.ark") as writer:
         writer.write("speaker", np.array([1.0, 2.0], dtype=np.float32))
 
-    np.testing.assert_array_equal(VectorLookup(f"ark:{tmp_path}/v.ark").get("speaker"), [1, 2])
+    with VectorLookup(f"ark:{tmp_path}/v.ark") as lookup:
+        np.testing.assert_array_equal(lookup.get("speaker"), [1, 2])
+
+
+def test_forms_of_vectors(tmp_path: Path) -> None:
+    """Of all forms that Kaldi writes, the values are those that its own reader gives."""
+    pieces, values = [], np.linspace(-3.0, 5.0, 7)
+    for form, writer in itertools.product(
+        ("ark", "ark,t"), (kaldi_native_io.FloatVectorWriter, kaldi_native_io.DoubleVectorWriter)
+    ):
+        is_double = writer is kaldi_native_io.DoubleVectorWriter
+        array = values if is_double else values.astype(np.float32)
+        with writer(f"{form}:{tmp_path}/one.ark") as one:
+            one.write(f"key{len(pieces)}", array)
+            one.write(f"none{len(pieces)}", array[:0])
+        pieces.append((tmp_path / "one.ark").read_bytes())
+    (tmp_path / "all.ark").write_bytes(b"".join(pieces))
+
+    with kaldi_native_io.SequentialFloatVectorReader(f"ark:{tmp_path}/all.ark") as reader:
+        expected = {key: np.array(vector) for key, vector in reader}
+    assert len(expected) == 8
+    with VectorLookup(f"ark:{tmp_path}/all.ark") as lookup:
+        assert_equal({key: lookup.get(key) for key in expected}, expected)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"key \0BFM \4\1\0\0\0", "byte 6: expected a vector, found b'FM'"),
+        (b"key \0BCM3 ", "byte 6: expected a vector, found b'CM3'"),
+        (b"key \0BFV \4\xff\xff\xff\xff", "byte 6: expected a vector, found one of -1"),
+        (b"key \0BFV \4\0\0\0\x7f", "byte 14: expected values of .*, found 0"),
+        (b"key \0BFV \4\1", "byte 9: expected a size of 5 bytes, found 2"),
+        (b"key 1 2 3\n", r"byte 4: expected a vector, found b'1 '"),
+        (b"key ", "byte 4: expected a vector, found the end"),
+    ],
+)
+def test_damage_of_vectors(data: bytes, message: str, tmp_path: Path) -> None:
+    """What is damaged is an error for each key that was not found before."""
+    (tmp_path / "a.ark").write_bytes(b"first  [ 1 2 ]\n" + data)
+    start = len(b"first  [ 1 2 ]\n")
+    message = re.sub(r"(?<=^byte )\d+", lambda found: str(int(found[0]) + start), message)
+
+    with VectorLookup(f"ark:{tmp_path}/a.ark") as lookup:
+        for key in ("key", "first", "nobody"):
+            if key == "first":
+                np.testing.assert_array_equal(lookup.get("first"), [1, 2])
+                continue
+            with pytest.raises(TableError, match=f"breaks off after 'first', {message}"):
+                lookup.get(key)
+    with VectorLookup(f"ark,p:{tmp_path}/a.ark") as lookup:
+        assert lookup.get("key") is None
+
+
+ORDERED = {f"k{n}": np.full((1, 1), n, np.float32) for n in range(0, 8, 2)}
+
+
+@pytest.mark.parametrize("options", ["", ",s", ",o", ",s,cs", ",cs", ",o,s,cs", ",p"])
+def test_options_of_archives(options: str, tmp_path: Path) -> None:
+    """Whatever options say about the order, each key gives what Kaldi's reader gives."""
+    table = f"ark{options}:{tmp_path}/a.ark"
+    with MatrixWriter(f"ark:{tmp_path}/a.ark") as writer:
+        for key, matrix in ORDERED.items():
+            writer.write(key, matrix)
+
+    with (
+        kaldi_native_io.RandomAccessFloatMatrixReader(table) as reader,
+        MatrixLookup(table) as lookup,
+    ):
+        for key in (f"k{n}" for n in range(9)):
+            expected = np.array(reader[key]) if key in reader else None
+            np.testing.assert_array_equal(lookup.get(key), expected)
+
+
+def test_keys_that_are_asked_for_once(tmp_path: Path) -> None:
+    """With the option o, a value is forgotten when it was given; else it is kept."""
+    (tmp_path / "a.ark").write_text("b  [ 1 ]\na  [ 2 ]\n")
+
+    for options, again in (("o", None), ("no", 2.0), ("p", 2.0)):
+        with MatrixLookup(f"ark,{options}:{tmp_path}/a.ark") as lookup:
+            assert lookup.get("a") == 2.0
+            assert lookup.get("b") == 1.0
+            assert lookup.get("a") == again
+
+
+def test_sorted_archives(tmp_path: Path) -> None:
+    """A key that a sorted archive lacks is looked for only up to where it would be."""
+    (tmp_path / "a.ark").write_text("a  [ 1 ]\nc  [ 2 ]\ndamaged")
+
+    with MatrixLookup(f"ark,s:{tmp_path}/a.ark") as lookup:
+        assert lookup.get("b") is None
+        assert lookup.get("a") == 1.0
+        assert lookup.get("c") == 2.0
+        with pytest.raises(TableError, match="breaks off after 'c'"):
+            lookup.get("d")
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "keys", "message"),
+    [
+        ("s", "b  [ 1 ]\na  [ 1 ]\n", "c", "'a' comes after 'b', out of the order that the opt"),
+        ("s", "a  [ 1 ]\na  [ 1 ]\n", "c", "the key 'a' comes twice"),
+        ("b", "a  [ 1 ]\nb  [ 1 ]\na  [ 1 ]\n", "c", "the key 'a' comes twice"),
+        ("s,cs", "a  [ 1 ]\nb  [ 1 ]\n", "ba", "'a' is asked for after 'b', out of the order"),
+    ],
+)
+def test_promises_that_are_broken(
+    options: str, text: str, keys: str, message: str, tmp_path: Path
+) -> None:
+    """An archive or a use of it that is not as its options say is an error, as in Kaldi."""
+    (tmp_path / "a.ark").write_text(text)
+    table = f"ark,{options}:{tmp_path}/a.ark"
+
+    with (
+        kaldi_native_io.RandomAccessFloatMatrixReader(table) as reader,
+        MatrixLookup(table) as lookup,
+    ):
+        for key in keys[:-1]:
+            assert (lookup.get(key) is not None) == (key in reader)
+        with pytest.raises(RuntimeError):
+            _ = keys[-1] in reader
+        with pytest.raises(TableError, match=f"^archive '{tmp_path}/a.ark': {message}"):
+            lookup.get(keys[-1])
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        ("a.ark", "expected a vector, found b'ut'"),
+        ("a.ark:11", "expected a vector, found b'FM'"),
+        ("a.ark:100000", "expected a vector, found the end"),
+        (f"a.ark:{10**30}", "there is no such file"),
+        ("none.ark:3", "there is no such file"),
+        (".", "Is a directory"),
+        ("word.txt", "this is no number"),
+    ],
+)
+def test_locations_of_nothing(location: str, message: str, archive: Path, tmp_path: Path) -> None:
+    """A line of a script file at whose place no vector can be read is an error that says so."""
+    (tmp_path / "word.txt").write_text(" [ 1 x ]\n")
+    (tmp_path / "v.scp").write_text(f"key {tmp_path}/{location}\n")
+
+    with (
+        VectorLookup(f"scp:{tmp_path}/v.scp") as lookup,
+        pytest.raises(TableError, match=f"v.scp, line 1: 'key' at {tmp_path}/.*: .*{message}"),
+    ):
+        lookup.get("key")
+
+
+def test_locations(archive: Path, tmp_path: Path) -> None:
+    """A line may name a file of one value, or a place in an archive, binary or text."""
+    (tmp_path / "one.txt").write_text(" [ 1 2\n 3 4 ]\n")
+    (tmp_path / "some.ark").write_text("a  [ 1 ]\nb  [ 2 ]\n")
+    lines = f"one {tmp_path}/one.txt", f"b {tmp_path}/some.ark:11", f"u {archive}:11"
+    (tmp_path / "m.scp").write_text("\n".join(lines))
+
+    expected = {"one": [[1, 2], [3, 4]], "b": [[2]], "u": MATRICES["utterance0"]}
+    assert_equal(read_all(f"scp:{tmp_path}/m.scp"), expected)
 
 
 def test_tokens(tmp_path: Path) -> None:
@@ -470,7 +606,8 @@ def test_names_that_are_no_utf8(tmp_path: Path) -> None:
     with VectorWriter(f"ark:{folder}/v.ark") as writer:
         writer.write("speaker", np.arange(3.0))
 
-    np.testing.assert_array_equal(VectorLookup(f"ark:{folder}/v.ark").get("speaker"), range(3))
+    with VectorLookup(f"ark:{folder}/v.ark") as lookup:
+        np.testing.assert_array_equal(lookup.get("speaker"), range(3))
 
 
 def test_output_command_that_reads_nothing() -> None:

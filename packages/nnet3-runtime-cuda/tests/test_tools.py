@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,6 +15,7 @@ import kaldi_native_io
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from computations import WITH_IVECTOR
 from nnet3_descriptors import parse_config, write_nnet
 from nnet3_runtime_cuda import RunError, load
 from nnet3_runtime_cuda.errors import TableError
@@ -288,6 +291,62 @@ def test_prompt_output(folder: Path, threads: int) -> None:
         process.stdin.close()
 
     assert process.returncode == 0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends a signal of POSIX")
+@pytest.mark.parametrize(
+    ("ivectors", "features"),
+    [
+        ("ark:fifo", "ark:feats.ark"),
+        ("ark:exec cat fifo |", "ark:feats.ark"),
+        ("scp:ivectors.scp", "ark:feats.ark"),
+        ("ark:ivectors.ark", "scp:feats.scp"),
+    ],
+)
+def test_interrupted_reading(folder: Path, ivectors: str, features: str) -> None:
+    """Ctrl-C ends a tool that waits for what a table does not give; what it wrote is whole."""
+    write_nnet(parse_config(WITH_IVECTOR, rng=np.random.default_rng(0)), folder / "final.raw")
+    utterances = {f"u{n}": np.full((9, 4), n, np.float32) for n in range(3)}
+    vectors = {key: frames[0, :2].copy() for key, frames in utterances.items()}
+    for name, writer, table in (
+        ("feats", kaldi_native_io.FloatMatrixWriter, utterances),
+        ("ivectors", kaldi_native_io.FloatVectorWriter, vectors),
+    ):
+        with writer(f"ark,scp:{folder / name}.ark,{folder / name}.scp") as writing:
+            for key, array in table.items():
+                writing.write(key, array)
+        script = folder / f"{name}.scp"
+        *lines, _ = script.read_text().splitlines()
+        script.write_text("\n".join([*lines, f"u2 {folder / 'fifo'}"]))
+    os.mkfifo(folder / "fifo")
+    # Open for both, so that nobody waits for another to open it, and none finds its end.
+    fifo = os.open(folder / "fifo", os.O_RDWR)
+    if "fifo" in ivectors:
+        whole = (folder / "ivectors.ark").read_bytes()
+        os.write(fifo, whole[: whole.index(b"u2 ") + 8])
+    program = "from signal import *; signal(SIGINT, default_int_handler)\n"
+    program += "from nnet3_runtime_cuda.tools.nnet3_compute import main; main()"
+    arguments = f"--ivectors={ivectors}", "final.raw", features, "ark,f:-"
+
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+    ) as process:
+        answers = read_archive(process.stdout, "the answers")
+        keys = [key for key, _ in itertools.islice(answers, 2)]
+        process.send_signal(signal.SIGINT)
+        try:
+            rest, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    os.close(fifo)
+
+    assert (keys, rest, process.returncode) == (["u0", "u1"], b"", 130)
+    assert said.decode().splitlines()[-1] == "nnet3-compute: interrupted"
+    assert b"Traceback" not in said
 
 
 def test_help_names_every_option() -> None:

@@ -1,9 +1,9 @@
 """Kaldi's tables: archives and script files, read and written with clear errors.
 
-Archives and script files are read in their order here: a line of data must not be able to run a
-command, and other threads compute while one waits for what a command writes. What is read by key
-or written goes through kaldi_native_io; every failure becomes a TableError, also those that the
-library only logs (a disk that is full).
+Tables are read by Python's own streams: a line of data must not be able to run a command, other
+threads compute while one waits for what a command writes, and Ctrl-C ends that. What is written
+goes through kaldi_native_io; every failure becomes a TableError, also those that the library only
+logs (a disk that is full).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Archives of matrices, read one after the other as they come.
+"""Archives of matrices or vectors, read one after the other as they come.
 
-Format (`Table` and `Matrix` in Kaldi): a key, a blank, and a matrix. A binary one begins with the
-bytes 0 and "B"; then "FM " or "DM " (single or double precision), rows and columns (each a byte 4
-and four bytes), and the values; or "CM ", "CM2 " or "CM3 ", a header, and the compressed values. A
-text one is "[", lines of numbers, and "]".
+Format (`Table`, `Matrix` and `Vector` in Kaldi): a key, a blank, and a value. A binary one begins
+with the bytes 0 and "B". A matrix then has "FM " or "DM " (single or double precision), rows and
+columns (each a byte 4 and four bytes), and the values; or "CM ", "CM2 " or "CM3 ", a header, and
+the compressed values. A vector has "FV " or "DV ", its size, and the values. In text both are "[",
+numbers, those of a matrix in lines, and "]".
 
 Reading is done by Python's own streams: while it waits for a command, other threads compute, and it
 can be interrupted.
@@ -11,11 +12,13 @@ can be interrupted.
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import IO
 
+import attrs
 from nnet3_descriptors.errors import ModelFileError
 from nnet3_descriptors.files import compressed
 from nnet3_descriptors.files.binary_reader import BinaryReader
@@ -30,26 +33,65 @@ _BLANKS = b" \t\r\n"
 _LONGEST_KEY = 4096
 _LONGEST_TOKEN = 4
 _BLANKS_BEFORE = 64
-"""Blanks before the bracket of a matrix in text: one, as Kaldi writes them."""
+"""Blanks before the bracket of a value in text: one, as Kaldi writes them."""
 _PIECE = 1 << 24
 """Bytes that are read at a time, as a damaged header may name any number."""
 
-_VALUE_SIZES = {b"FM": 4, b"DM": 8}
-_SHAPE = struct.Struct("<bibi")
+
+@attrs.frozen(eq=False)
+class Kind:
+    """What the values of a table are.
+
+    Attributes:
+        name: One of them, for messages.
+        value_sizes: By the token that a binary value begins with, the bytes of a number.
+        layout: Of its shape: for each axis the byte 4, and the length.
+        shape: What the shape is called.
+        decode: Takes a value from a reader.
+        is_compressible: Whether there are compressed ones.
+    """
+
+    name: str
+    value_sizes: Mapping[bytes, int]
+    layout: struct.Struct
+    shape: str
+    decode: Callable[[Reader], FloatArray]
+    is_compressible: bool
 
 
-def read_archive(stream: IO[bytes], path: str) -> Iterator[tuple[str, Callable[[], FloatArray]]]:
-    """The matrices of an archive, in order: for each its key and a function that decodes it.
+MATRIX = Kind(
+    name="matrix",
+    value_sizes={b"FM": 4, b"DM": 8},
+    layout=struct.Struct("<bibi"),
+    shape="a number of rows and columns",
+    decode=Reader.matrix,
+    is_compressible=True,
+)
+VECTOR = Kind(
+    name="vector",
+    value_sizes={b"FV": 4, b"DV": 8},
+    layout=struct.Struct("<bi"),
+    shape="a size",
+    decode=Reader.vector,
+    is_compressible=False,
+)
+
+
+def read_archive(
+    stream: IO[bytes], path: str, kind: Kind = MATRIX
+) -> Iterator[tuple[str, Callable[[], FloatArray]]]:
+    """The values of an archive, in order: for each its key and a function that decodes it.
 
     Args:
         stream: The archive.
         path: Its name, for messages.
+        kind: What the values are.
 
     Raises:
-        TableError: it is no archive of matrices, is damaged or breaks off; a key is not UTF-8. (The
-            numbers of a matrix in text raise from its function instead.)
+        TableError: it is no archive of such values, is damaged or breaks off; a key is not UTF-8.
+            (The numbers of a value in text raise from its function instead.)
     """
-    archive = _Archive(stream)
+    archive = _Archive(stream, kind)
     previous = None
     while True:
         try:
@@ -57,7 +99,7 @@ def read_archive(stream: IO[bytes], path: str) -> Iterator[tuple[str, Callable[[
             if key is None:
                 return
             start = archive.offset
-            decode = archive.matrix(path)
+            reader = archive.value(path)
         except _DamageError as error:
             if previous is None:
                 message = f"cannot read archive '{path}', byte {error.offset}: {error}"
@@ -68,17 +110,36 @@ def read_archive(stream: IO[bytes], path: str) -> Iterator[tuple[str, Callable[[
                 )
             raise TableError(message) from error
         previous = key
-        yield key, partial(_decoded, decode, f"archive '{path}', byte {start}, key '{key}'")
+        yield key, partial(_decoded, reader, f"archive '{path}', byte {start}, key '{key}'", kind)
 
 
-def _decoded(reader: Reader, place: str) -> FloatArray:
-    """The matrix that is next in a reader.
+def read_value(stream: IO[bytes], place: str, kind: Kind) -> FloatArray:
+    """The value that a stream goes on with.
+
+    Args:
+        stream: Where it is read from.
+        place: What messages begin with.
+        kind: What it is.
+
+    Raises:
+        TableError: there is no such value, or it is damaged or breaks off.
+    """
+    try:
+        reader = _Archive(stream, kind).value(place)
+    except _DamageError as error:
+        raise TableError(f"{place}: {error}") from error
+    return _decoded(reader, place, kind)
+
+
+def _decoded(reader: Reader, place: str, kind: Kind) -> FloatArray:
+    """The value that a reader holds.
 
     Raises:
         TableError: it makes no sense.
     """
+    reader.position = 0
     try:
-        return reader.matrix()
+        return kind.decode(reader)
     except ModelFileError as error:
         raise TableError(f"{place}: {error.message}") from error
 
@@ -98,8 +159,9 @@ class _Archive:
         offset: Bytes that were taken.
     """
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes], kind: Kind) -> None:
         self._stream = stream
+        self._kind = kind
         self.offset = 0
 
     def _take(self, size: int) -> bytearray:
@@ -146,44 +208,48 @@ class _Archive:
         except UnicodeDecodeError as error:
             raise _DamageError(f"the key {bytes(word)!r} is not UTF-8", start) from error
 
-    def matrix(self, path: str) -> Reader:
-        """A reader of the matrix that is next, whose bytes are taken.
+    def value(self, path: str) -> Reader:
+        """A reader of the value that is next, whose bytes are taken.
 
         Raises:
-            _DamageError: it is no matrix, or breaks off.
+            _DamageError: it is of another kind, or breaks off.
         """
         start = self.offset
         mark = self._take(len(_BINARY))
+        if not mark:
+            raise _DamageError(f"expected a {self._kind.name}, found the end", start)
         if mark == _BINARY:
             return BinaryReader(memoryview(self._binary()), path, origin=start + len(_BINARY))
         return TextReader(memoryview(self._text(mark)), path, origin=start)
 
     def _binary(self) -> bytearray:
-        """A matrix behind the mark of binary data."""
-        start = self.offset
-        token = self._word(_LONGEST_TOKEN, "a matrix")
-        if bytes(token) in _VALUE_SIZES:
-            header = self._exactly(_SHAPE.size, "a number of rows and columns")
-            _, rows, _, columns = _SHAPE.unpack(header)
-            size = rows * columns * _VALUE_SIZES[bytes(token)]
-        elif token.decode(errors="replace") in compressed.FORMATS:
+        """A value behind the mark of binary data."""
+        kind, start = self._kind, self.offset
+        token = self._word(_LONGEST_TOKEN, f"a {kind.name}")
+        if bytes(token) in kind.value_sizes:
+            header = self._exactly(kind.layout.size, kind.shape)
+            lengths = kind.layout.unpack(header)[1::2]
+            size = math.prod(lengths) * kind.value_sizes[bytes(token)]
+        elif kind.is_compressible and token.decode(errors="replace") in compressed.FORMATS:
             header = self._exactly(compressed.HEADER_SIZE, "a header")
             unpacked = compressed.Header.unpack(memoryview(header))
-            rows, columns = unpacked.rows, unpacked.cols
+            lengths = unpacked.rows, unpacked.cols
             size = compressed.body_size(token.decode(), unpacked)
         else:
-            raise _DamageError(f"expected a matrix, found {bytes(token)!r}", start)
-        if rows < 0 or columns < 0:
-            raise _DamageError(f"expected a matrix, found one of {rows} by {columns}", start)
+            raise _DamageError(f"expected a {kind.name}, found {bytes(token)!r}", start)
+        if min(lengths) < 0:
+            found = " by ".join(map(str, lengths))
+            raise _DamageError(f"expected a {kind.name}, found one of {found}", start)
         return token + b" " + header + self._exactly(size, "values")
 
     def _text(self, beginning: bytearray) -> bytearray:
-        """A matrix in text that begins so, up to the end of the line of its bracket."""
+        """A value in text that begins so, up to the end of the line of its bracket."""
         start, text = self.offset - len(beginning), beginning
         line = bytes(beginning)
         while b"]" not in line:
             if bytes(text[:_BLANKS_BEFORE]).strip()[:1] not in (b"", b"["):
-                raise _DamageError(f"expected a matrix, found {bytes(text[:24])!r}", start)
+                found = bytes(text[:24])
+                raise _DamageError(f"expected a {self._kind.name}, found {found!r}", start)
             line = self._stream.readline(_PIECE)
             if not line:
                 raise _DamageError("expected ']', found the end", self.offset)

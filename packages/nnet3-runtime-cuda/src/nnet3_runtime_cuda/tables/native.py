@@ -1,4 +1,4 @@
-"""What kaldi_native_io leaves to be done: its log, and its ways of opening and closing."""
+"""What kaldi_native_io leaves to be done: its log, and its way of closing."""
 
 from __future__ import annotations
 
@@ -96,33 +96,10 @@ class Checked:
     _impl: Any
 
     def finish(self) -> bool:
-        """Closes, and returns whether everything was read or written."""
+        """Closes, and returns whether everything was written."""
         return not self._impl.is_open or bool(self._impl.close())
 
     def __del__(self) -> None:
         if self._impl is not None and self._impl.is_open:
             with LOG.capture():
                 self.finish()
-
-
-class CheckedReader(Checked):
-    """Adds an end that does not end the program.
-
-    That is what the library's readers do when they are deleted while they are open and something
-    has failed. So they are made first and opened then: whatever interrupts that, they are closed.
-
-    Attributes:
-        implementation: The library's own class.
-    """
-
-    implementation: Any
-
-    def open(self, specifier: str) -> None:
-        """Opens a table.
-
-        Raises:
-            RuntimeError: it cannot be opened; the library's log may say why.
-        """
-        self._impl = self.implementation()
-        if not self._impl.open(specifier):
-            raise RuntimeError("it cannot be opened")

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays import FloatArray
 from ..errors import TableError
-from .archive import read_archive
+from .archive import MATRIX, read_archive
 from .script import read_script
 from .sources import lines, opened
 from .specifier import Specifier
@@ -38,7 +38,7 @@ def read_matrices(rspecifier: str) -> Entries:
 
 def _script(specifier: Specifier) -> Entries:
     for entry in read_script(specifier):
-        yield entry.key, entry.matrix
+        yield entry.key, partial(entry.read, MATRIX)
 
 
 def _archive(specifier: Specifier) -> Entries:

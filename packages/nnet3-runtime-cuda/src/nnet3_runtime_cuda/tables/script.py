@@ -6,16 +6,13 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import attrs
-import kaldi_native_io as kaldi
-import numpy as np
 
 from ..arrays import FloatArray
 from ..errors import TableError
-from .native import FAILURES, LOG, reason_of
-from .sources import lines
+from .archive import Kind, read_value
+from .sources import lines, opened_at
 from .specifier import Specifier
 
 _MISSING_ROWS = 3
@@ -42,24 +39,12 @@ class ScriptEntry:
         """The name of the file, without offset and range."""
         return re.sub(r"(:\d+)?(\[[^\[]*\])?$", "", self.location)
 
-    def matrix(self) -> FloatArray:
-        """Reads the value as a matrix.
+    def read(self, kind: Kind) -> FloatArray:
+        """Reads the value, and takes the range of it that is asked for.
 
         Raises:
-            TableError: it cannot be read.
+            TableError: it cannot be read, or is of another kind.
         """
-        return self._read(kaldi.FloatMatrix)
-
-    def vector(self) -> FloatArray:
-        """Reads the value as a vector.
-
-        Raises:
-            TableError: it cannot be read.
-        """
-        return self._read(kaldi.FloatVector)
-
-    def _read(self, kind: Any) -> FloatArray:
-        """Reads the value, and takes the range of it that is asked for."""
         file, ranges = self.location, ""
         if file.endswith("]"):
             file, _, ranges = file[:-1].rpartition("[")
@@ -72,22 +57,15 @@ class ScriptEntry:
         slices = [self._slice(part, array, axis, ranges) for axis, part in enumerate(parts)]
         return array[tuple(slices)]
 
-    def _read_file(self, kind: Any, file: str) -> FloatArray:
+    def _read_file(self, kind: Kind, file: str) -> FloatArray:
         if file.endswith("|"):
             raise TableError(
                 f"{self.place}: '{self.key}' is a command, and data does not run commands; write "
                 "the command in the table's own name instead (ark:command |)"
             )
-        with LOG.capture():
-            try:
-                return np.array(kind.read(file).numpy(), dtype=np.float32)
-            except FAILURES as error:
-                what = (
-                    "there is no such file"
-                    if not os.path.exists(self.file)
-                    else reason_of(error, LOG.text)
-                )
-                raise TableError(f"{self.place}: '{self.key}' at {file}: {what}") from error
+        place = f"{self.place}: '{self.key}' at {file}"
+        with opened_at(file, place) as stream:
+            return read_value(stream, place, kind)
 
     def _slice(self, text: str, array: FloatArray, axis: int, ranges: str) -> slice:
         """The slice for `first:last`, last included, as Kaldi writes ranges; `:` is all."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -33,6 +34,35 @@ def opened(specifier: Specifier) -> Iterator[IO[bytes]]:
                 yield stream
         except OSError as error:
             raise TableError(f"cannot read '{specifier.target}': {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def opened_at(location: str, place: str) -> Iterator[IO[bytes]]:
+    """What a line of a script file refers to, from there on.
+
+    Args:
+        location: A file, perhaps with an offset in bytes (`a.ark:11`); or "-", standard input.
+        place: What messages begin with.
+
+    Raises:
+        TableError: it cannot be read there.
+    """
+    if location == "-" and sys.stdin is not None:
+        yield sys.stdin.buffer
+        return
+    name, offset = location, 0
+    found = re.fullmatch(r"(.*):(\d{1,18})", location)
+    if found is not None:
+        name, offset = found[1], int(found[2])
+    try:
+        with open(name, "rb") as stream:
+            if offset:
+                stream.seek(offset)
+            yield stream
+    except FileNotFoundError as error:
+        raise TableError(f"{place}: there is no such file") from error
+    except OSError as error:
+        raise TableError(f"{place}: {error.strerror or error}") from error
 
 
 def lines(specifier: Specifier) -> Iterator[tuple[str, str]]:

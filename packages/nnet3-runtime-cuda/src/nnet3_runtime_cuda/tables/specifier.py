@@ -98,10 +98,6 @@ class Specifier:
         """Whether its target is a command, to read from or to write to."""
         return self.target.endswith("|") or self.target.startswith("|")
 
-    def with_target(self, path: str) -> str:
-        """The text with another target."""
-        return f"{self.text.partition(':')[0]}:{path}"
-
     def check_overwrites_none(self, paths: Iterable[str]) -> None:
         """Raises a TableError if a file that it names is one of some that are read."""
         # What is no file of its own, such as a terminal, can be read and written to.
