@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import math
+import os
 import pickle
 import re
 import weakref
@@ -23,6 +25,7 @@ from nnet3_runtime_cuda import (
     RunError,
     ScoreOptions,
     SegmentOptions,
+    chunks,
     computer_pool,
     load,
 )
@@ -535,6 +538,42 @@ def test_products_of_a_model_use_so_many_threads(
     Model(network(TDNN), threads=threads).compute(frames(10))
 
     assert seen == [expected]
+
+
+@pytest.mark.parametrize(
+    ("compute", "message"),
+    [
+        (
+            lambda model: model.compute(frames(60), extra_left_context=10**8),
+            r"^1000000\d\d frames at a time, with the context that is asked for, need 4\.4 GB at "
+            r"least, of 4\.0 GB of memory$",
+        ),
+        (
+            lambda model: model.compute(frames(60), extra_right_context_final=2**31 - 1),
+            r"^21474836\d\d frames at a time",
+        ),
+        (lambda model: model.xvector(frames(60), min_chunk_size=10**8), "^100000000 frames"),
+    ],
+)
+def test_more_than_the_memory(
+    compute: Callable[[Model], object], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the memory cannot hold is refused before any of it is taken; what fits is computed."""
+    monkeypatch.setattr(chunks, "memory_of_machine", lambda: 4e9)
+    model = Model(network(POOLING if "xvector" in compute.__code__.co_names else TDNN))
+
+    with pytest.raises(RunError, match=message):
+        compute(model)
+    model.compute(frames(60), extra_left_context=100)
+
+
+def test_memory_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is what the system says, and without limit where that says nothing."""
+    assert chunks.memory_of_machine() > 1e8
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": -1, "SC_PAGE_SIZE": 4096}.get)
+    assert chunks.memory_of_machine() == math.inf
+    monkeypatch.delattr(os, "sysconf")
+    assert chunks.memory_of_machine() == math.inf
 
 
 def test_number_of_threads_must_be_positive() -> None:

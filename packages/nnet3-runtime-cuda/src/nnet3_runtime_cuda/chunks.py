@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from numbers import Integral
 
@@ -12,6 +13,9 @@ import numpy.typing as npt
 from nnet3_descriptors.integers import INT32_MAX, INT32_MIN
 
 from .errors import RunError
+
+_INDEX_BYTES = 3 * np.dtype(np.int32).itemsize
+"""Of the index (n, t, x) of a frame."""
 
 MAX_ONLINE_MARGIN = 50
 """A chunk may lie this many frames beyond the last online i-vector, which then serves it."""
@@ -39,6 +43,37 @@ def check_frames(
         if int(value) > most:
             wanted = f"an integer <= {most}"
     raise RunError(f"'{name}' must be {wanted} (got {value!r})")
+
+
+def memory_of_machine() -> float:
+    """Its size in bytes; infinite where that is not known."""
+    try:
+        size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # there is no such system call, or name
+        return math.inf
+    return size if size > 0 else math.inf
+
+
+def check_memory(num_frames: int, dim: int) -> None:
+    """Checks that the memory of the machine can hold the input of a run of the network.
+
+    That is the least that a run takes: the frames, their indexes, and the matrix that they are put
+    in. Systems promise more memory than they have, and end who uses it.
+
+    Args:
+        num_frames: Frames of the input, with those that repeat the first or last one.
+        dim: Columns of the input.
+
+    Raises:
+        RunError: it cannot.
+    """
+    needed = num_frames * (2 * dim * np.dtype(np.float32).itemsize + _INDEX_BYTES)
+    there = memory_of_machine()
+    if needed > there:
+        raise RunError(
+            f"{num_frames} frames at a time, with the context that is asked for, need "
+            f"{needed / 1e9:.1f} GB at least, of {there / 1e9:.1f} GB of memory"
+        )
 
 
 @attrs.frozen(kw_only=True)

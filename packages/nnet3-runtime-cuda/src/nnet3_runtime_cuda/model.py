@@ -14,7 +14,7 @@ from nnet3_graph import ComputationRequest, IoSpecification, compute_context
 from nnet3_optimizer import CachingCompiler
 
 from .arrays import FloatArray, as_matrix, as_vector
-from .chunks import Chunk, ChunkOptions, chunks, online_ivector_row
+from .chunks import Chunk, ChunkOptions, check_memory, chunks, online_ivector_row
 from .computer_pool import ComputerPool
 from .cuda.platform import Platform
 from .device import DeviceNnet, is_number_of_threads
@@ -272,6 +272,7 @@ class Model:
         ivectors = self._ivectors(ivector, online_ivectors, period)
         result = np.empty((-(-len(frames) // step), self.output_dim), dtype=np.float32)
         parts = list(chunks(len(frames), options, self.left_context, self.right_context))
+        check_memory(max(part.num_inputs for part in parts), self.input_dim)
         is_alone = self._are_side_by_side(len(parts))
 
         def run(chunk: Chunk) -> None:
@@ -301,6 +302,7 @@ class Model:
         frames = as_matrix(features, "input", "features", self.input_dim)
         parts = options.cut(frames)
         vectors = np.empty((len(parts), self.output_dim), dtype=np.float32)
+        check_memory(max(options.padded_length(len(part)) for part in parts), self.input_dim)
         is_alone = self._are_side_by_side(len(parts))
 
         def run(number: int) -> None:

@@ -54,8 +54,12 @@ class SegmentOptions:
             raise RunError(f"chunks of {size} frames are shorter than the least of {least}")
         return [part for part in parts if len(part) >= least]
 
+    def padded_length(self, length: int) -> int:
+        """Frames of a segment of that length when it is padded."""
+        return max(self.min_chunk_size, length)
+
     def padded(self, segment: FloatArray) -> FloatArray:
         """A segment, its first and last frame repeated, half of the missing ones at each end."""
-        missing = max(0, self.min_chunk_size - len(segment))
+        missing = self.padded_length(len(segment)) - len(segment)
         left = missing // 2
         return np.pad(segment, ((left, missing - left), (0, 0)), mode="edge")
