@@ -112,7 +112,10 @@ def as_vector(values: npt.ArrayLike, what: str, dim: int) -> FloatArray:
     Raises:
         RunError: they are no vector of that dimension.
     """
-    vector = np.asarray(values, dtype=np.float32)
+    try:
+        vector = np.asarray(values, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise RunError(f"{what}: expected a vector of dimension {dim}: {error}") from error
     if vector.shape != (dim,):
         raise RunError(f"{what}: expected a vector of dimension {dim}, found {vector.shape}")
     return vector

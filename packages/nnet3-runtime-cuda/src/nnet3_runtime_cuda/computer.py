@@ -29,9 +29,11 @@ class NnetComputer:
         num_calls: Number of array operations that the forward and backward pass make.
 
     Raises:
+        ComputationError: the computation names what the network lacks.
         UnsupportedComponentError: a component type has no arithmetic here.
-        DeviceError: there is no such device.
+        DeviceError: there is no such device or number of threads.
         DeviceMemoryError: it has not the memory; the message says what would fit.
+        RunError: an environment variable that says how products are computed has no such value.
     """
 
     def __init__(
@@ -136,6 +138,9 @@ class NnetComputer:
         """The gradient of the objective, from the last backward pass, as a network.
 
         Its parameters are the plain gradient (no learning rate, no natural gradient).
+
+        Raises:
+            RunError: the request did not ask for it.
         """
         if not self._computation.need_model_derivative:
             raise RunError("the request did not ask for the derivative of the model")

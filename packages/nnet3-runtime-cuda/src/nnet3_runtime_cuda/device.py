@@ -123,7 +123,9 @@ class DeviceNnet:
                 BLAS library uses when the network is put there, but at most 4.
 
         Raises:
-            DeviceError: there is no such device or precision, or what drives the device is missing.
+            DeviceError: there is no such device, precision or number of threads, or what drives the
+                device is missing.
+            RunError: an environment variable that says how products are computed has no such value.
             TrainingError: a learning rate is infinite, and the network is trainable.
         """
         self.nnet = nnet

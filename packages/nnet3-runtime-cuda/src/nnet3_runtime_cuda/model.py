@@ -45,9 +45,10 @@ def load(
 
     Raises:
         ModelFileError: the file cannot be read, or holds no nnet3 model.
-        UnsupportedComponentError: the network holds a component type that cannot be computed.
-        DeviceError: there is no such device, or what drives it is missing.
-        RunError: the network has no node 'input' or no node 'output'.
+        RunError: see `Model`, as for the errors below.
+        ContextError: the network has other inputs than 'input' and 'ivector', or no context.
+        OptionError: the capacity is no positive integer.
+        DeviceError: there is no such device or precision, or what drives it is missing.
     """
     model = read_model(path_or_file)
     if isinstance(model, AcousticModel):
@@ -110,9 +111,11 @@ class Model:
 
         Raises:
             RunError: the network has no node 'input' or 'output', or there is not one prior for
-                each output, or the number of threads is no positive integer.
-            UnsupportedComponentError: the network holds a type that cannot be computed.
-            DeviceError: there is no such device, or what drives it is missing.
+                each output, or the number of threads is no positive integer; or an environment
+                variable that says how products are computed has no such value.
+            ContextError: the network has other inputs than 'input' and 'ivector', or no context.
+            OptionError: the capacity is no positive integer.
+            DeviceError: there is no such device or precision, or what drives it is missing.
         """
         if not is_number_of_threads(threads):
             raise RunError(
@@ -194,7 +197,12 @@ class Model:
             (frames / frame_subsampling_factor, rounded up, output_dim) float32.
 
         Raises:
-            RunError: features or i-vectors are missing, empty, of another dimension, or not finite.
+            RunError: features or i-vectors are missing, empty, of another dimension, or not finite;
+                online i-vectors end too soon; an option is out of range, or needs more memory than
+                there is; priors are wanted that are not there, or have no logarithm.
+            UnsupportedComponentError: the network holds a type that cannot be computed.
+            NotComputableError, CompilationError: the network gives no output for these frames.
+            DeviceMemoryError: the device has not the memory.
         """
         work = self.compute_work(
             features,
@@ -235,7 +243,8 @@ class Model:
             (output_dim,) float32.
 
         Raises:
-            RunError: see `compute`; or the utterance is too short.
+            RunError: see `compute`, as for other errors; or the utterance is too short.
+            NotComputableError: the network needs frames before the first one.
         """
         options = SegmentOptions(
             chunk_size=chunk_size, min_chunk_size=min_chunk_size, pad_input=pad_input
@@ -262,7 +271,7 @@ class Model:
             score_options: What becomes of the output.
 
         Raises:
-            RunError: see `compute`.
+            RunError: see `compute`, whose other errors are those of tasks.
         """
         options = chunk_options.rounded(self.nnet.modulus)
         step = options.frame_subsampling_factor
@@ -297,7 +306,7 @@ class Model:
             options: How the utterance is cut.
 
         Raises:
-            RunError: see `xvector`.
+            RunError: see `xvector`, whose other errors are those of tasks.
         """
         frames = as_matrix(features, "input", "features", self.input_dim)
         parts = options.cut(frames)

@@ -45,10 +45,12 @@ class ParallelComputer:
         num_calls: Number of array operations that a run makes.
 
     Raises:
-        UnsupportedComponentError: a component type has no arithmetic here.
-        DeviceError: there is no such device.
-        DeviceMemoryError: it has not the memory; the message says what would fit.
+        NetworkError: the request names a node that the network has not.
         Nnet3Error: what `compile` raised.
+        UnsupportedComponentError: a component type has no arithmetic here.
+        DeviceError: there is no such device or number of threads.
+        DeviceMemoryError: it has not the memory; the message says what would fit.
+        RunError: an environment variable that says how products are computed has no such value.
     """
 
     def __init__(

@@ -19,9 +19,11 @@ def lower(nnet: DeviceNnet, computation: NnetComputation, *, is_alone: bool = Fa
         is_alone: Whether it is to run on one thread, though the network has more.
 
     Raises:
+        ComputationError: the computation is of another network.
         UnsupportedComponentError: a component type has no arithmetic here.
         DeviceMemoryError: the device has not as much memory; the message says what would fit.
     """
+    computation.check_network(nnet.nnet)
     with nnet.lowering:
         lowering = Lowering(nnet, computation, is_alone=is_alone)
         return nnet.machine.bind(lowering.run(), lowering.tape, computation)

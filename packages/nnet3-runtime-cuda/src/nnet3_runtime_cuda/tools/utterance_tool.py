@@ -106,7 +106,7 @@ class UtteranceRun:
 
         Raises:
             ModelFileError: the file cannot be read, or holds no nnet3 model.
-            RunError, UnsupportedComponentError: the network cannot be run.
+            RunError, ContextError: the network cannot be run.
             DeviceError: there is no GPU that can be used, and it was asked for.
         """
         device = "cuda" if self._wants_gpu() else "cpu"

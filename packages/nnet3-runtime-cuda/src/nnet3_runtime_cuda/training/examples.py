@@ -23,13 +23,27 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return view
 
 
+def _array(
+    values: npt.ArrayLike, what: str, dtype: npt.DTypeLike | None = None
+) -> npt.NDArray[Any]:
+    """The values as an array.
+
+    Raises:
+        ExampleError: they are none.
+    """
+    try:
+        return np.asarray(values, dtype=dtype)
+    except (OverflowError, TypeError, ValueError) as error:  # such as rows of different lengths
+        raise ExampleError(f"expected {what}: {error}") from error
+
+
 def _matrix(values: npt.ArrayLike) -> FloatArray:
     """The values as a read-only float32 matrix.
 
     Raises:
         ExampleError: they are no matrix of numbers.
     """
-    array = np.asarray(values)
+    array = _array(values, "a matrix (rows, columns)")
     if array.ndim != 2 or array.dtype.kind not in "fiu":
         raise ExampleError(
             f"expected a matrix (rows, columns), found shape {array.shape} of {array.dtype}"
@@ -38,10 +52,24 @@ def _matrix(values: npt.ArrayLike) -> FloatArray:
 
 
 def _indexes(values: npt.ArrayLike) -> IndexArray:
-    array = np.asarray(values, dtype=np.int32)
+    array = _whole_numbers(values, "indexes (rows, 3)", np.int32)
     if array.ndim != 2 or array.shape[1] != 3:
         raise ExampleError(f"expected indexes (rows, 3), found the shape {array.shape}")
     return _read_only(array)
+
+
+def _whole_numbers(
+    values: npt.ArrayLike, what: str, dtype: type[np.integer[Any]]
+) -> npt.NDArray[Any]:
+    """The values as an array of integers.
+
+    Raises:
+        ExampleError: they are something else.
+    """
+    array = _array(values, what)
+    if array.size and array.dtype.kind not in "iu":  # an empty list is an array of floats
+        raise ExampleError(f"expected {what}, integers, found {array.dtype}")
+    return _array(values, what, dtype)
 
 
 def _brief(array: npt.NDArray[Any]) -> str:
@@ -50,7 +78,7 @@ def _brief(array: npt.NDArray[Any]) -> str:
 
 
 def _integers(values: npt.ArrayLike) -> _Integers:
-    return _read_only(np.asarray(values, dtype=np.int64))
+    return _read_only(_whole_numbers(values, "splits and classes", np.int64))
 
 
 def _labels(values: npt.ArrayLike) -> _Integers:
@@ -59,7 +87,7 @@ def _labels(values: npt.ArrayLike) -> _Integers:
     Raises:
         ExampleError: they are something else.
     """
-    array = np.asarray(values)
+    array = _array(values, "labels (frames,)")
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ExampleError(
             f"expected labels (frames,), integers, found shape {array.shape} of {array.dtype}"
@@ -82,7 +110,7 @@ def _joined(name: str, arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 
 
 def _floats(values: npt.ArrayLike) -> FloatArray:
-    return _read_only(np.asarray(values, dtype=np.float32))
+    return _read_only(_array(values, "weights", np.float32))
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -91,6 +119,9 @@ class DenseTargets:
 
     Attributes:
         values: (rows, dim) float32.
+
+    Raises:
+        ExampleError: the values are no matrix of numbers.
     """
 
     values: FloatArray = attrs.field(converter=_matrix, repr=_brief)
@@ -117,7 +148,7 @@ class SparsePosteriors:
         weights: (entries,) float32.
 
     Raises:
-        ExampleError: the arrays do not fit each other.
+        ExampleError: the arrays are no such numbers, or do not fit each other.
     """
 
     dim: int
@@ -199,7 +230,7 @@ class ExampleInput:
         values: (rows, dim) float32.
 
     Raises:
-        ExampleError: there is not one index for each row.
+        ExampleError: the values are no matrix of numbers, or there is not one index for each row.
     """
 
     name: str
@@ -216,7 +247,11 @@ class ExampleInput:
     def from_sequences(
         cls, name: str, sequences: Sequence[npt.ArrayLike], *, t_start: int = 0, t_step: int = 1
     ) -> Self:
-        """The frames of sequences, each (frames, dim), the first of each at t_start."""
+        """The frames of sequences, each (frames, dim), the first of each at t_start.
+
+        Raises:
+            ExampleError: there are no sequences, or they are no matrices of the same dimension.
+        """
         arrays = [_matrix(sequence) for sequence in sequences]
         values = _joined(name, arrays)
         indexes = _sequence_indexes(map(len, arrays), t_start, t_step)
@@ -234,7 +269,8 @@ class ExampleOutput:
             the trainer was given makes use of.
 
     Raises:
-        ExampleError: there is not one index for each row of the supervision.
+        ExampleError: there is not one index for each row of the supervision, if it is dense or
+            sparse.
     """
 
     name: str
@@ -256,7 +292,11 @@ class ExampleOutput:
     def from_targets(
         cls, name: str, sequences: Sequence[npt.ArrayLike], *, t_start: int = 0, t_step: int = 1
     ) -> Self:
-        """Targets for the frames of sequences, each (frames, dim), every t_step from t_start."""
+        """Targets for the frames of sequences, each (frames, dim), every t_step from t_start.
+
+        Raises:
+            ExampleError: there are no sequences, or they are no matrices of the same dimension.
+        """
         arrays = [_matrix(sequence) for sequence in sequences]
         supervision = DenseTargets(values=_joined(name, arrays))
         indexes = _sequence_indexes(map(len, arrays), t_start, t_step)
@@ -272,7 +312,11 @@ class ExampleOutput:
         t_start: int = 0,
         t_step: int = 1,
     ) -> Self:
-        """A class for each frame of sequences, each (frames,) integers; negative: not known."""
+        """A class for each frame of sequences, each (frames,) integers; negative: not known.
+
+        Raises:
+            ExampleError: there are no sequences, or the labels are not integers below dim.
+        """
         labels = [_labels(sequence) for sequence in sequences]
         supervision = SparsePosteriors.from_labels(_joined(name, labels), dim)
         indexes = _sequence_indexes(map(len, labels), t_start, t_step)
@@ -308,11 +352,15 @@ class TrainingExample:
 
     @property
     def num_sequences(self) -> int:
-        """One more than the largest n of all outputs."""
-        return 1 + max(int(output.indexes[:, N].max()) for output in self.outputs)
+        """One more than the largest n of all outputs; 1 if there are none."""
+        return 1 + max((int(io.indexes[:, N].max(initial=0)) for io in self.outputs), default=0)
 
     def request(self, *, store_component_stats: bool = True) -> ComputationRequest:
-        """The computation that a training step needs."""
+        """The computation that a training step needs.
+
+        Raises:
+            RequestError: there is no input or no output, or one has no rows or the same one twice.
+        """
         return ComputationRequest(
             inputs=tuple(IoSpecification(name=io.name, indexes=io.indexes) for io in self.inputs),
             outputs=tuple(

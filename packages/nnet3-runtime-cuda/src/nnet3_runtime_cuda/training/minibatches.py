@@ -30,7 +30,8 @@ def merge_examples(examples: Sequence[TrainingExample]) -> TrainingExample:
         The sequences as n = 0, 1, ..., their rows one after the other.
 
     Raises:
-        ExampleError: they differ in their inputs or outputs, or have several sequences.
+        ExampleError: they differ in their inputs or outputs, or the dimension of one, or have
+            several sequences.
     """
     names = {tuple(io.name for io in example.ios) for example in examples}
     if len(names) != 1 or any(example.num_sequences != 1 for example in examples):
@@ -55,21 +56,29 @@ def _merged_indexes(ios: Sequence[ExampleInput | ExampleOutput]) -> IndexArray:
 
 
 def _merged_inputs(ios: Sequence[ExampleInput]) -> ExampleInput:
+    _check_dims(f"input '{ios[0].name}'", [io.values.shape[1] for io in ios])
     values = np.concatenate([io.values for io in ios])
     return ExampleInput(name=ios[0].name, indexes=_merged_indexes(ios), values=values)
+
+
+def _check_dims(what: str, dims: Sequence[int]) -> None:
+    """Raises an ExampleError unless all are the same."""
+    if len(set(dims)) > 1:
+        raise ExampleError(f"{what}: examples differ in their dimension: {sorted(set(dims))}")
 
 
 def _merged_outputs(ios: Sequence[ExampleOutput]) -> ExampleOutput:
     """Merges the supervision too.
 
     Raises:
-        ExampleError: it is not all of one kind, or of a kind that cannot be merged.
+        ExampleError: it is not all of one kind and dimension, or of a kind that cannot be merged.
     """
     kind, name = type(ios[0].supervision), ios[0].name
     if kind not in (DenseTargets, SparsePosteriors) or any(
         type(io.supervision) is not kind for io in ios
     ):
         raise ExampleError(f"output '{name}': cannot merge supervision of type {kind.__name__}")
+    _check_dims(f"output '{name}'", [io.supervision.shape[1] for io in ios])
     supervision = kind.merged([io.supervision for io in ios])
     return ExampleOutput(name=name, indexes=_merged_indexes(ios), supervision=supervision)
 

@@ -56,8 +56,8 @@ class Trainer:
                 `NodeObjectives`.
 
         Raises:
-            UnsupportedComponentError: the network holds a type that cannot be computed.
             DeviceError: there is no such device or precision, or what drives the device is missing.
+            RunError: an environment variable that says how products are computed has no such value.
             TrainingError: the learning rate or l2 term of a component is infinite.
         """
         self.options = options or TrainerOptions()
@@ -107,8 +107,11 @@ class Trainer:
 
         Raises:
             ExampleError: the supervision does not fit the network.
-            RunError: inputs do not fit it, or are not finite.
-            RequestError, NotComputableError: the outputs cannot be computed from the inputs.
+            RunError: inputs, or derivatives of the objective, do not fit it, or are not finite.
+            RequestError, NotComputableError, CompilationError: the outputs cannot be computed from
+                the inputs.
+            UnsupportedComponentError: the network holds a type that cannot be computed.
+            DeviceMemoryError: the device has not the memory.
         """
         computer = self._computer(example)
         objectives = self._forward_and_backward(computer, example)

@@ -1,0 +1,245 @@
+"""What public functions raise is what their docstrings name."""
+
+from __future__ import annotations
+
+import inspect
+import io
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from computations import request, single
+from nnet3_compiler import compile_computation
+from nnet3_compiler.errors import ComputationError
+from nnet3_descriptors import Nnet, parse_config, write_nnet
+from nnet3_descriptors.components import AffineComponent
+from nnet3_descriptors.errors import NetworkError
+from nnet3_graph import ContextError, NotComputableError, RequestError
+from nnet3_optimizer import CachingCompiler, OptionError
+from nnet3_runtime_cuda import (
+    DenseTargets,
+    DeviceError,
+    DeviceNnet,
+    ExampleError,
+    ExampleInput,
+    ExampleOutput,
+    Model,
+    NnetComputer,
+    ParallelComputer,
+    RunError,
+    SparsePosteriors,
+    Trainer,
+    TrainingError,
+    TrainingExample,
+    UnsupportedComponentError,
+    load,
+    merge_examples,
+)
+from nnet3_runtime_cuda.kernels import base
+
+AFFINE = "type=AffineComponent input-dim=4 output-dim=3"
+ANOTHER = """
+input-node name=another dim=4
+component-node name=d component=c input=another
+output-node name=more input=d
+"""
+OTHER = "input-node name=i dim=4\noutput-node name=o input=i"
+LABELS = ExampleOutput.from_labels("output", [[0, 1, 2]], 3)
+FRAMES = ExampleInput.from_sequences("input", [np.ones((3, 4))])
+
+
+def nnet(line: str = "", *, descriptor: str = "input", more: str = "") -> Nnet:
+    """An affine map of what a descriptor says, with more fields, and more nodes."""
+    text = (
+        f"input-node name=input dim=4\ncomponent name=c {AFFINE} {line}\n"
+        f"component-node name=c component=c input={descriptor}\noutput-node name=output input=c\n"
+    )
+    return parse_config(text + more, rng=np.random.default_rng(0))
+
+
+def file() -> io.BytesIO:
+    """The network in a file."""
+    written = io.BytesIO()
+    write_nnet(nnet(), written)
+    return io.BytesIO(written.getvalue())
+
+
+def run(nnet: Nnet, **options: object) -> NnetComputer:
+    """A computer for a network, of three frames of an affine map."""
+    frames = request(range(3), range(3), sequences=1, training=False)
+    computation = compile_computation(single(AFFINE, dim=4), frames)
+    return NnetComputer(nnet, computation, **options)
+
+
+def side_by_side(nnet: Nnet, **options: object) -> ParallelComputer:
+    """A computer for two sequences of three frames."""
+    asked = request(range(3), range(3), training=False)
+    return ParallelComputer(nnet, CachingCompiler(nnet).compile, asked, **options)
+
+
+def example(**changes: tuple[object, ...]) -> TrainingExample:
+    """One sequence with labels."""
+    return TrainingExample(**({"inputs": [FRAMES], "outputs": [LABELS]} | changes))
+
+
+def inputs(dim: int) -> tuple[ExampleInput, ...]:
+    """The same frames with another dimension."""
+    return (ExampleInput.from_sequences("input", [np.ones((3, dim))]),)
+
+
+@pytest.mark.parametrize(
+    ("documented", "call", "error"),
+    [
+        (load, lambda: load(file(), capacity=0), OptionError),
+        (load, lambda: load(file(), threads=0), RunError),
+        (load, lambda: load(file(), precision="tf32"), DeviceError),
+        (Model.__init__, lambda: Model(nnet(), capacity=0), OptionError),
+        (Model.__init__, lambda: Model(nnet(more=ANOTHER)), ContextError),
+        (Model.__init__, lambda: Model(nnet(), priors=["a", "b", "c"]), RunError),
+        (Model.compute, lambda: Model(nnet()).compute(np.ones((3, 4)), use_priors=True), RunError),
+        (
+            Model.xvector,
+            lambda: Model(nnet(descriptor="Offset(input, -1)")).xvector(np.ones((200, 4))),
+            NotComputableError,
+        ),
+        (DeviceNnet.__init__, lambda: DeviceNnet(nnet(), threads=0), DeviceError),
+        (
+            DeviceNnet.__init__,
+            lambda: DeviceNnet(nnet("learning-rate=inf"), trainable=True),
+            TrainingError,
+        ),
+        (NnetComputer, lambda: run(nnet(), threads=0), DeviceError),
+        (
+            NnetComputer,
+            lambda: run(parse_config(OTHER)),
+            ComputationError,
+        ),
+        (NnetComputer.gradient, lambda: run(nnet()).gradient, RunError),
+        (
+            ParallelComputer,
+            lambda: side_by_side(parse_config(OTHER)),
+            NetworkError,
+        ),
+        (
+            ParallelComputer,
+            lambda: side_by_side(nnet(), threads=0),
+            DeviceError,
+        ),
+        (Trainer.__init__, lambda: Trainer(nnet("learning-rate=inf")), TrainingError),
+        (Trainer.__init__, lambda: Trainer(nnet(), precision="tf32"), DeviceError),
+        (
+            Trainer.train_minibatch,
+            lambda: Trainer(nnet()).train_minibatch(example(outputs=())),
+            RequestError,
+        ),
+        (
+            Trainer.train_minibatch,
+            lambda: Trainer(nnet()).train_minibatch(example(inputs=inputs(5))),
+            RunError,
+        ),
+        (
+            Trainer.train_minibatch,
+            lambda: Trainer(nnet(), objective=lambda outputs, example: {}).train_minibatch(
+                example()
+            ),
+            RunError,
+        ),
+        (TrainingExample.request, lambda: example(inputs=()).request(), RequestError),
+        (ExampleInput, lambda: ExampleInput(name="i", indexes=[], values=["a"]), ExampleError),
+        (
+            ExampleInput,
+            lambda: ExampleInput(name="i", indexes=[[0, 0.5, 0]], values=[[1.0]]),
+            ExampleError,
+        ),
+        (
+            ExampleInput.from_sequences,
+            lambda: ExampleInput.from_sequences("i", [[[1.0], [1.0, 2.0]]]),
+            ExampleError,
+        ),
+        (
+            ExampleOutput.from_targets,
+            lambda: ExampleOutput.from_targets("o", [[1.0]]),
+            ExampleError,
+        ),
+        (
+            ExampleOutput.from_labels,
+            lambda: ExampleOutput.from_labels("o", [[0, [1]]], 3),
+            ExampleError,
+        ),
+        (DenseTargets, lambda: DenseTargets(values="a"), ExampleError),
+        (
+            SparsePosteriors,
+            lambda: SparsePosteriors(dim=1, splits=[0, 1], classes=["a"], weights=[1.0]),
+            ExampleError,
+        ),
+        (
+            SparsePosteriors,
+            lambda: SparsePosteriors(dim=1, splits=[0, 1], classes=[0], weights=["a"]),
+            ExampleError,
+        ),
+        (
+            merge_examples,
+            lambda: merge_examples([example(), example(inputs=inputs(5))]),
+            ExampleError,
+        ),
+        (
+            merge_examples,
+            lambda: merge_examples(
+                [example(), example(outputs=[ExampleOutput.from_labels("output", [[0] * 3], 4)])]
+            ),
+            ExampleError,
+        ),
+    ],
+)
+def test_errors(documented: object, call: Callable[[], object], error: type[Exception]) -> None:
+    """A wrong argument raises an error of the kind that the docstring names, and no other."""
+    assert error.__name__ in inspect.getdoc(documented).partition("Raises:")[2]
+
+    with pytest.raises(error) as raised:
+        call()
+
+    assert raised.type is error
+
+
+@pytest.mark.parametrize(
+    ("documented", "call"),
+    [
+        (load, lambda: load(file())),
+        (Model.__init__, lambda: Model(nnet())),
+        (DeviceNnet.__init__, lambda: DeviceNnet(nnet())),
+        (NnetComputer, lambda: run(nnet())),
+        (ParallelComputer, lambda: side_by_side(nnet())),
+        (Trainer.__init__, lambda: Trainer(nnet())),
+    ],
+)
+def test_environment(
+    documented: object, call: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever puts a network on a device names the error of the environment."""
+    monkeypatch.setenv("NNET3_TILES", "foo")
+
+    assert "RunError" in inspect.getdoc(documented)
+    with pytest.raises(RunError, match="NNET3_TILES"):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("documented", "call"),
+    [
+        (Model.compute, lambda: Model(nnet()).compute(np.ones((3, 4)))),
+        (NnetComputer, lambda: run(nnet())),
+        (ParallelComputer, lambda: side_by_side(nnet())),
+        (Trainer.train_minibatch, lambda: Trainer(nnet()).train_minibatch(example())),
+    ],
+)
+def test_components_without_arithmetic(
+    documented: object, call: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A component is looked up where it is to be computed; there its error is named."""
+    monkeypatch.delitem(base._KERNELS, AffineComponent)
+    Model(nnet())
+    Trainer(nnet())
+
+    assert "UnsupportedComponentError" in inspect.getdoc(documented)
+    with pytest.raises(UnsupportedComponentError, match="component 'c' has the type"):
+        call()
