@@ -2,7 +2,9 @@
 
 import gc
 import os
+import signal
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -124,6 +126,26 @@ def test_interruption_side_by_side() -> None:
     done: list[int] = []
     workers.side_by_side([partial(done.append, 0)])
     assert done == [0]
+
+
+def test_interruption_of_who_waits() -> None:
+    """A thread that is interrupted while it waits for others leaves when they are done."""
+    workers, begun, done = Workers(2), threading.Event(), []
+    this_thread = threading.get_ident()
+
+    def interrupt() -> None:
+        begun.set()
+        time.sleep(0.1)  # by now the other one waits
+        signal.pthread_kill(this_thread, signal.SIGINT)
+        time.sleep(0.1)
+        done.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        workers.run([[begun.wait], [interrupt]])
+    assert done
+
+    workers.run([[int], [partial(done.append, False)]])
+    assert done == [True, False]
 
 
 def test_threads_end_with_their_owner() -> None:

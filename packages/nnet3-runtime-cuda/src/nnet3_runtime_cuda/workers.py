@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 
@@ -20,6 +21,9 @@ from .running import running
 from .shared_tasks import SharedTasks, Task
 
 Calls = Sequence[Callable[[], object]]
+
+PATIENCE = 1.0
+"""So many seconds, at most, a thread that is interrupted waits for those that work beside it."""
 
 
 class Workers:
@@ -159,7 +163,16 @@ class _Crew:
         busy = self._workers[: len(shares) - 1]
         for worker, calls in zip(busy, shares[1:], strict=True):
             worker.offer(calls)
-        errors = [_error_of(shares[0]), *(worker.finish() for worker in busy)]
+        errors = [_error_of(shares[0])]
+        try:
+            for worker in busy:
+                errors.append(worker.finish())
+        except BaseException:
+            # Interrupted while it waits: the others still use memory that the next job may use.
+            deadline = time.monotonic() + PATIENCE
+            for worker in busy[len(errors) - 1 :]:
+                worker.done.acquire(timeout=max(deadline - time.monotonic(), 0.0))
+            raise
         return next((error for error in errors if error is not None), None)
 
 
