@@ -27,8 +27,8 @@ class Way:
     """How operands are given.
 
     Attributes:
-        apart: There are columns of others between the rows of input and output, where the type does
-            not forbid it.
+        input_apart, output_apart: There are columns of others between the rows, where the type
+            does not forbid it.
         forward_in_place, backward_in_place: Both are the same memory.
         forward_adds, backward_adds: What is computed is added to something.
         needless: What the backward pass is given of values that the type does not need.
