@@ -43,7 +43,7 @@ def package(session: nox.Session, package: str) -> None:
     session.install(FROM_WHEELS, package, "--group=test")
     # So many damaged files and computations, as against a tenth when pytest is run by hand.
     many = {"DAMAGED_FILES": "20000", "DAMAGED_COMPUTATIONS": "4320"}
-    session.run("pytest", f"packages/{package}/tests", *session.posargs, env=many)
+    session.run("pytest", f"packages/{package}/tests", TWO_PROCESSES, *session.posargs, env=many)
 
 
 @nox.session(requires=["wheels"])
