@@ -6,7 +6,6 @@ import re
 
 import numpy as np
 import pytest
-from computations import single
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import NnetComputation, parse_computation
@@ -19,7 +18,6 @@ from nnet3_runtime_cuda.kernels import tiled_product
 from nnet3_runtime_cuda.lowering import splices
 from nnet3_runtime_cuda.lowering.pending_zeros import Area
 from nnet3_runtime_cuda.lowering.splices import SplicePlan, Taps, plan_splices
-from nnet3_runtime_cuda.tape import Tape
 
 CONFIG = """
 input-node name=input dim=4
@@ -285,19 +283,6 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets small products be computed by tiles."""
     for name in ("FEWEST_COLUMNS", "FEWEST_ROWS", "MANY_ROWS"):
         monkeypatch.setattr(tiled_product, name, 1)
-
-
-@pytest.mark.parametrize(
-    ("rows", "gains"), [(3, (False, False)), (19, (True, False)), (20, (True, True))]
-)
-def test_trainable_parameters_need_many_rows(rows: int, gains: tuple[bool, bool]) -> None:
-    """Parameters that may change are not transformed for fewer rows than they give columns."""
-    nnet = single("type=NaturalGradientAffineComponent input-dim=12 output-dim=20", dim=12)
-
-    assert gains == tuple(
-        DeviceNnet(nnet, trainable=trainable).kernel(0).gains_by_splice(Tape(), rows, range(3))
-        for trainable in (False, True)
-    )
 
 
 @given(requests(), st.booleans())

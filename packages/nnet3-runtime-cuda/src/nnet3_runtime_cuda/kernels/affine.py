@@ -105,14 +105,9 @@ class AffineKernel(FixedAffineKernel):
 
     def gains_by_splice(self, tape: Tape, num_rows: int, offsets: Sequence[int]) -> bool:
         """Whether products with such a splice are computed by tiles."""
-        if not self.can_split_input or num_rows < self._fewest_spliced_rows:
+        if not self.can_split_input:
             return False
         return TiledProduct.around(tape, self.store, self.linear, offsets, num_rows) is not None
-
-    @property
-    def _fewest_spliced_rows(self) -> int:
-        """With fewer rows, transformed parameters need more memory than the splice had."""
-        return 0 if self.store.is_fixed else len(self.linear)
 
     def _tiled(self, tape: Tape, splice: TimeSplice, *, is_precise: bool = False) -> TiledProduct:
         """The product with a splice that it gains by."""

@@ -183,6 +183,10 @@ class TileBlocking:
         most_columns, most_rows = PART_COLUMNS, BLOCK_ROWS
         if in_panels and not is_fixed:
             most_columns = CHANGING_PART_COLUMNS
+        elif not is_fixed:
+            # Their factors then take no more scratch memory than a splice of these rows would.
+            num_taps = tiles.taps.shape[1]
+            most_columns = min(most_columns, tiles.rows * num_taps // tiles.num_products)
         elif in_panels and wide < ABOUT_AS_WIDE * narrow:
             row_bytes = tiles.num_products * (narrow + wide) * itemsize
             most_columns = wide
