@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import attrs
 import numpy as np
-from nnet3_compiler import NnetComputation, compile_computation, compile_looped
+from nnet3_compiler import (
+    NnetComputation,
+    compile_computation,
+    compile_looped,
+    parse_computation,
+)
+from nnet3_compiler.text.operands import SUBMATRIX
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification
 
@@ -51,6 +59,32 @@ def request(
         outputs=(specifications[1],),
         need_model_derivative=training,
         store_component_stats=training,
+    )
+
+
+def program(nnet: Nnet, text: str) -> NnetComputation:
+    """A computation, given as its matrices, lists of rows and commands, one on each line."""
+    lines = [line.strip() for line in text.strip().splitlines()]
+    sizes = [line for line in lines if re.match(r"m\d+ = \d+ x ", line)]
+    lists = [line for line in lines if re.match(r"j\d+ = ", line)]
+    commands = [line for line in lines if line not in (*sizes, *lists)]
+    matrices = [line.split(" =")[0] for line in sizes]
+    named = re.findall(SUBMATRIX, "\n".join(commands))
+    return parse_computation(
+        "\n".join(
+            [
+                "nnet3 computation 1",
+                "debug_info = false",
+                "need_model_derivative = true",
+                *(f"node {node.name} = {number}" for number, node in enumerate(nnet.nodes)),
+                *(f"component {name} = {n}" for n, name in enumerate(nnet.component_names)),
+                *sizes,
+                *(f"submatrices: {name}" for name in dict.fromkeys([*matrices, *named])),
+                *lists,
+                *(f"c{number}: {line}" for number, line in enumerate(commands)),
+            ]
+        ),
+        nnet,
     )
 
 

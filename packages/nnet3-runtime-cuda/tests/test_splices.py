@@ -6,10 +6,9 @@ import re
 
 import numpy as np
 import pytest
+from computations import program
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_compiler import NnetComputation, parse_computation
-from nnet3_compiler.text.operands import SUBMATRIX
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import CachingCompiler
@@ -42,31 +41,7 @@ NNET = network()
 
 def plan(text: str, *, gains: bool = True) -> SplicePlan:
     """The plan for a program, given as its matrices and commands."""
-    return plan_splices(computation(text), lambda component, taps: gains and component == 1)
-
-
-def computation(text: str) -> NnetComputation:
-    """A program, given as its matrices and commands."""
-    lines = [line.strip() for line in text.strip().splitlines()]
-    sizes = [line for line in lines if re.match(r"m\d+ = \d+ x ", line)]
-    commands = [line for line in lines if line not in sizes]
-    matrices = [line.split(" =")[0] for line in sizes]
-    named = re.findall(SUBMATRIX, "\n".join(commands))
-    return parse_computation(
-        "\n".join(
-            [
-                "nnet3 computation 1",
-                "debug_info = false",
-                "need_model_derivative = true",
-                *(f"node {node.name} = {number}" for number, node in enumerate(NNET.nodes)),
-                *(f"component {name} = {n}" for n, name in enumerate(NNET.component_names)),
-                *sizes,
-                *(f"submatrices: {name}" for name in dict.fromkeys([*matrices, *named])),
-                *(f"c{number}: {line}" for number, line in enumerate(commands)),
-            ]
-        ),
-        NNET,
-    )
+    return plan_splices(program(NNET, text), lambda component, taps: gains and component == 1)
 
 
 IN_PLACE = """

@@ -25,8 +25,9 @@ from .hand_over import Place
 from .pending_zeros import Area, PendingZeros
 from .regular import Positions
 from .rows import record_scaled
-from .splices import SplicedDerivative, SplicePlan, Taps, plan_splices
+from .splices import SplicedDerivative, SplicePlan, plan_splices
 from .step_products import StepProducts
+from .taps import Taps
 from .uses import Uses
 
 Flags = npt.NDArray[np.bool_]
@@ -238,6 +239,10 @@ class Lowering:
         taps = self.splices.inputs.get(self.position)
         if taps is None:
             return None
+        if taps.is_packed:
+            x, rest = self.packed(taps.matrix, taps.area)
+            self.tape.lend(rest)
+            return TimeSplice(x, taps.offsets, taps.rows)
         if self.position in self.splices.idle:
             self.tape.lend(self._flat(self.splices.idle[self.position]))
         return TimeSplice(self.read_area(taps.matrix, taps.area), taps.offsets, taps.rows)
@@ -248,15 +253,15 @@ class Lowering:
         if derivative is None:
             return None
         self.zeros.forget(derivative.matrix)
-        total = self._summed(derivative)
-        self.tape.lend(self._flat(derivative.matrix)[total.size :])
+        total, rest = self.packed(derivative.matrix, derivative.taps.area)
+        self.tape.lend(rest)
         return TimeSplice(total, derivative.taps.offsets, derivative.taps.rows)
 
-    def _summed(self, derivative: SplicedDerivative) -> Array:
-        """The memory of a derivative's matrix, as the sum of its blocks."""
-        area = derivative.taps.area
+    def packed(self, matrix: int, area: Area) -> tuple[Array, Array]:
+        """The first memory of a matrix as (rows, columns) of an area; and the rest, flat."""
         rows, columns = area.row_end - area.row, area.column_end - area.column
-        return self._flat(derivative.matrix)[: rows * columns].reshape(rows, columns)
+        memory = self._flat(matrix)
+        return memory[: rows * columns].reshape(rows, columns), memory[rows * columns :]
 
     def _flat(self, matrix: int) -> Array:
         """The memory of a matrix: one-dimensional."""
@@ -273,7 +278,8 @@ class Lowering:
     def _record_added(self, derivative: SplicedDerivative) -> None:
         """Records that the sum of the blocks is added to, or replaces, what the target holds."""
         command, taps = self.computation.commands[self.position], derivative.taps
-        total, matrix, split = self._summed(derivative), taps.matrix, taps.area.row + taps.rows
+        total, _ = self.packed(derivative.matrix, taps.area)
+        matrix, split = taps.matrix, taps.area.row + taps.rows
         first, others = attrs.evolve(taps.area, row_end=split), attrs.evolve(taps.area, row=split)
         target, add = self._add_to_area(matrix, first)
         add = add and not isinstance(command, c.MatrixCopy)

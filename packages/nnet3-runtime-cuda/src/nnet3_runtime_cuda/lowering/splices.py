@@ -35,64 +35,16 @@ A computation with a loop is left alone, as its commands do not run in their ord
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import attrs
 from nnet3_compiler import commands as c
 from nnet3_compiler.computation import NnetComputation
 
-from .known_inputs import MOST_ROWS
+from .gathered_splices import GatheredRows, plan_gathered
 from .pending_zeros import Area
+from .taps import FEWEST_ROWS, GainsByTaps, Taps, input_of
 from .uses import Place, Uses, is_end
-
-FEWEST_ROWS = MOST_ROWS + 1
-"""Inputs with fewer rows are left alone: they may be steps of a recurrence."""
-
-
-@attrs.frozen(kw_only=True)
-class Taps:
-    """Blocks of rows of a matrix, each as far below the one before.
-
-    Attributes:
-        matrix: Number of the matrix.
-        area: All rows of the blocks.
-        count: How many blocks.
-        distance: Of the first rows of two blocks.
-    """
-
-    matrix: int
-    area: Area
-    count: int
-    distance: int
-
-    @property
-    def rows(self) -> int:
-        """Rows of a block."""
-        return self.area.row_end - self.area.row - (self.count - 1) * self.distance
-
-    @property
-    def offsets(self) -> tuple[int, ...]:
-        """The first row of each block in the area."""
-        return tuple(number * self.distance for number in range(self.count))
-
-    @classmethod
-    def of(cls, blocks: Sequence[Place]) -> Taps | None:
-        """The taps that are these blocks, in order; None if they are not regular."""
-        (matrix, first), (_, second) = blocks[:2]
-        distance = second.row - first.row
-        if distance <= 0:
-            return None
-        for number, block in enumerate(blocks):
-            shift = number * distance
-            expected = attrs.evolve(first, row=first.row + shift, row_end=first.row_end + shift)
-            if block != (matrix, expected):
-                return None
-        area = attrs.evolve(first, row_end=blocks[-1][1].row_end)
-        return cls(matrix=matrix, area=area, count=len(blocks), distance=distance)
-
-
-GainsByTaps = Callable[[int, Taps], bool]
-"""Whether the component of a number computes with taps rather than with blocks of columns."""
 
 
 @attrs.frozen(kw_only=True)
@@ -101,8 +53,8 @@ class SplicedDerivative:
 
     Attributes:
         matrix: Its matrix, whose first elements hold the sum, (rows of the taps, columns).
-        taps: Where its blocks are added.
-        added: Positions of the commands that do.
+        taps: Where its blocks are added; if to rows of many matrices, where the sum is.
+        added: Positions of the commands that add them to one matrix.
     """
 
     matrix: int
@@ -121,6 +73,9 @@ class SplicePlan:
             would be written to them is left out.
         derivatives: For the positions of Backprop commands, their input derivatives.
         added: The same for the commands that add these up.
+        gathered: For the positions of commands that copy rows of many matrices to an input, all
+            rows that it is made of.
+        scattered: The same for commands that add a derivative to such rows.
     """
 
     inputs: dict[int, Taps] = attrs.field(factory=dict)
@@ -128,6 +83,8 @@ class SplicePlan:
     idle: dict[int, int] = attrs.field(factory=dict)
     derivatives: dict[int, SplicedDerivative] = attrs.field(factory=dict)
     added: dict[int, SplicedDerivative] = attrs.field(factory=dict)
+    gathered: dict[int, GatheredRows] = attrs.field(factory=dict)
+    scattered: dict[int, GatheredRows] = attrs.field(factory=dict)
 
 
 def plan_splices(
@@ -147,17 +104,28 @@ def plan_splices(
     found = dict(trace.inputs())
     inputs = {position: taps for position, (taps, _) in found.items()}
     needless = frozenset(trace.needless({at: copies for at, (_, copies) in found.items()}))
+    idle = dict(trace.idle(inputs.keys(), needless))
+    gathered, scattered = plan_gathered(computation, gains, uses)
+    inputs |= {at: rows.taps for rows in gathered for at in rows.maps}
+    derivatives = dict(trace.derivatives())
+    for rows in scattered:
+        derivative = SplicedDerivative(matrix=rows.taps.matrix, taps=rows.taps, added=())
+        derivatives |= dict.fromkeys(rows.maps, derivative)
     derivatives = {
         position: derivative
-        for position, derivative in trace.derivatives()
+        for position, derivative in derivatives.items()
         if position not in inputs or inputs[position].offsets == derivative.taps.offsets
     }
     return SplicePlan(
         inputs=inputs,
         needless=needless,
-        idle=dict(trace.idle(inputs.keys(), needless)),
+        idle=idle,
         derivatives=derivatives,
         added={at: derivative for derivative in derivatives.values() for at in derivative.added},
+        gathered={at: rows for rows in gathered for at in rows.moves},
+        scattered={
+            at: rows for rows in scattered if rows.maps[0] in derivatives for at in rows.moves
+        },
     )
 
 
@@ -176,7 +144,7 @@ class _Trace:
         for position, command in enumerate(self._commands):
             if not isinstance(command, c.Propagate | c.Backprop):
                 continue
-            submatrix = _input_of(command)
+            submatrix = input_of(command)
             found = self._input(position, self._uses.place(submatrix)) if submatrix else None
             if found is not None and self._gains(command.component, found[0]):
                 yield position, found
@@ -252,7 +220,7 @@ class _Trace:
         for position in positions:
             command = self._commands[position]
             assert isinstance(command, c.Propagate | c.Backprop)
-            matrix, _ = self._uses.place(_input_of(command))
+            matrix, _ = self._uses.place(input_of(command))
             uses = self._uses.between(matrix, -1, len(self._commands))
             if all(use.position in unused or is_end(self._commands[use.position]) for use in uses):
                 yield position, matrix
@@ -304,11 +272,6 @@ class _Trace:
         """Whether nothing happened to a matrix since it was zeroed."""
         uses = self._uses.between(matrix, -1, position)
         return bool(uses) and isinstance(self._commands[uses[-1].position], c.AllocMatrixZeroed)
-
-
-def _input_of(command: c.Propagate | c.Backprop) -> int:
-    """What a command multiplies by parameters, or by a derivative."""
-    return command.input if isinstance(command, c.Propagate) else command.input_value
 
 
 def _blocks(area: Area, width: int) -> list[Area]:

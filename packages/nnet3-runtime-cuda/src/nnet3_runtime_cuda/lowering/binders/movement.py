@@ -6,6 +6,7 @@ import numpy as np
 from nnet3_compiler import commands as c
 
 from ...row_ranges import record_row_range_sums
+from ..gathered_splices import GatheredRows
 from ..lowering import Flags, Lowering, binds
 from ..regular import Positions
 from ..rows import record_fill, record_move, record_scaled
@@ -73,6 +74,10 @@ def _indexed_rows(low: Lowering, submatrix: int, indexes: int) -> tuple[Position
 @binds(c.CopyRowsMulti)
 def _copy_rows_multi(low: Lowering, command: c.CopyRowsMulti) -> None:
     low.flush_multi(command.indexes_multi)
+    gathered = low.splices.gathered.get(low.position)
+    if gathered is not None:
+        _gather(low, gathered)
+        return
     low.set(command.output)
     source, present = low.multi_positions(command.indexes_multi)
     _bind_rows(low, command.output, source, present, command.alpha, add=False, zero_absent=True)
@@ -90,6 +95,10 @@ def _bind_to_rows(
     low: Lowering, command: c.CopyToRowsMulti | c.AddToRowsMulti, *, add: bool
 ) -> None:
     low.flush_multi(command.indexes_multi)
+    scattered = low.splices.scattered.get(low.position)
+    if scattered is not None:
+        _scatter(low, scattered)
+        return
     columns = low.read(command.input).shape[1]
     target, present = low.multi_positions(command.indexes_multi)
     source = low.arena.row_positions(command.input)
@@ -112,6 +121,34 @@ def _copy_to_rows_multi(low: Lowering, command: c.CopyToRowsMulti) -> None:
 @binds(c.AddToRowsMulti)
 def _add_to_rows_multi(low: Lowering, command: c.AddToRowsMulti) -> None:
     _bind_to_rows(low, command, add=True)
+
+
+def _gather(low: Lowering, gathered: GatheredRows) -> None:
+    """Records, with the last of the commands, that all rows are copied to where they are taps."""
+    if low.position == gathered.moves[-1]:
+        low.zeros.forget(gathered.taps.matrix)
+        columns = gathered.taps.area.column_end
+        packed, rows = _packed_positions(low, gathered), low.arena.positions(*gathered.rows.T)
+        record_move(low.tape, low.arena, packed, rows, columns, 1.0, add=False)
+
+
+def _scatter(low: Lowering, scattered: GatheredRows) -> None:
+    """Records, with the last of the commands, that the sum of all blocks is added to the rows.
+
+    The first command may set its rows; these are the first ones, as many as a block has.
+    """
+    if low.position == scattered.moves[-1]:
+        columns, split = scattered.taps.area.column_end, scattered.taps.rows
+        packed, rows = _packed_positions(low, scattered), low.arena.positions(*scattered.rows.T)
+        adds = isinstance(low.computation.commands[scattered.moves[0]], c.AddToRowsMulti)
+        for part, add in ((slice(0, split), adds), (slice(split, len(rows)), True)):
+            record_move(low.tape, low.arena, rows[part], packed[part], columns, 1.0, add=add)
+
+
+def _packed_positions(low: Lowering, gathered: GatheredRows) -> Positions:
+    """Where the rows start in the memory of the splice's matrix."""
+    numbers = np.arange(len(gathered.rows), dtype=np.int64)
+    return numbers * gathered.taps.area.column_end + low.arena.offset(gathered.taps.matrix)
 
 
 @binds(c.AddRowRanges)
