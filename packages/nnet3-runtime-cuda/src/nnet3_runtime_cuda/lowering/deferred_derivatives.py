@@ -7,8 +7,10 @@ once, from the gates' derivatives as they are kept, together, for the parameters
 
     m9(0:7, :) = m2(:, 0:4095)                 ...
     m1 = gates.backprop_no_update(m2)    =>    m1(:, 1024:1279) = m2 A(:, 1024:1279)
-    m8(48:55, :) = m1(:, 0:1023)               and after some steps m8(0:55, :) = m9 A(:, 0:1023),
-                                               the rows in the order of the steps
+    m8(48:55, :) = m1(:, 0:1023)               and with the last of some steps m8(0:55, :) =
+                                               m9 A(:, 0:1023), the rows in the order of the steps
+
+In the step whose output was the first, nothing may need what would go on through the recurrence.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ ROWS_AT_ONCE = 256
 MOST_ROWS = 48
 """A step with more rows than this is left as it is: its own product is fast."""
 
-FEWEST_STEPS = 3
+FEWEST_STEPS = 2
 
 
 @attrs.frozen(kw_only=True)
@@ -60,7 +62,7 @@ class DeferredStep:
 
 @attrs.frozen(kw_only=True)
 class DeferredSteps:
-    """Steps whose derivatives are computed in one product, in place of the last of their copies.
+    """Steps whose derivatives are computed in one product, with the last of them.
 
     Attributes:
         steps: In the order of the commands; the rows that are kept follow one another.
@@ -82,7 +84,7 @@ class DeferredSteps:
 
 def plan_deferred_derivatives(
     computation: NnetComputation, can_split: Callable[[int], bool], uses: Uses | None = None
-) -> tuple[dict[int, DeferredStep], dict[int, DeferredSteps]]:
+) -> list[DeferredSteps]:
     """Finds all steps whose derivative can in part be put off.
 
     Args:
@@ -90,23 +92,13 @@ def plan_deferred_derivatives(
         can_split: Whether the component of a number is an affine map, whose input derivative can be
             computed for some columns at a time.
         uses: Those of the computation, if they are known.
-
-    Returns:
-        For the position of each such BackpropNoModelUpdate the step; and for that of each
-        MatrixCopy that is left out, the steps that it belongs to.
     """
     trace = _Trace(computation, uses)
     series: dict[tuple[int, int, int, int], list[DeferredStep]] = defaultdict(list)
     for step in trace.steps(can_split):
         kind = (step.component, step.target[0], step.kept[0], step.columns)
         series[kind].append(step)
-    by_backprop: dict[int, DeferredStep] = {}
-    by_copy: dict[int, DeferredSteps] = {}
-    for steps in series.values():
-        for chunk in trace.chunks(steps):
-            by_backprop.update((step.position, step) for step in chunk.steps)
-            by_copy.update((step.copied, chunk) for step in chunk.steps)
-    return by_backprop, by_copy
+    return [chunk for steps in series.values() for chunk in trace.chunks(steps)]
 
 
 class _Trace:
@@ -158,8 +150,8 @@ class _Trace:
         """The copy of the first columns of a matrix that is the only use of them."""
         copy: tuple[int, Place] | None = None
         uses = self._uses.between(matrix, position, len(self._uses.commands))
-        split, rows = 0, int(self._computation.matrices[matrix, 0])
-        rest = []
+        rows, columns = self._computation.matrices[matrix].tolist()
+        split, rest = columns, []
         for use in uses:
             command, area = self._uses.commands[use.position], use.area
             if isinstance(command, c.DeallocMatrix):
@@ -172,7 +164,7 @@ class _Trace:
             if command.alpha != 1.0 or (area.row, area.row_end) != (0, rows):
                 return None
             split, copy = area.column_end, (use.position, self._uses.place(command.output))
-        is_apart = bool(rest) and all(area.column >= split for area in rest)
+        is_apart = split < columns and all(area.column >= split for area in rest)
         return copy if is_apart else None
 
     def chunks(self, steps: Iterable[DeferredStep]) -> Iterator[DeferredSteps]:
@@ -187,13 +179,15 @@ class _Trace:
         yield from _joined(chunk)
 
     def _continues(self, chunk: list[DeferredStep], step: DeferredStep) -> bool:
-        """Whether all of a chunk can wait until a further step is there."""
+        """Whether all of a chunk can wait until a further step, which may be the last."""
         last, area = chunk[-1].kept[1], step.kept[1]
         if (last.row_end, last.column) != (area.row, area.column):
             return False
+        if self._uses.is_touched(step.target, step.position, step.copied, changes_only=False):
+            return False
         return not any(
-            self._uses.is_touched(old.target, old.copied, step.copied, changes_only=False)
-            or self._uses.is_touched(old.kept, old.kept_at, step.copied, changes_only=True)
+            self._uses.is_touched(old.target, old.copied, step.position, changes_only=False)
+            or self._uses.is_touched(old.kept, old.kept_at, step.position, changes_only=True)
             for old in chunk
         )
 

@@ -56,7 +56,10 @@ class StepProducts:
             return CHANGING_ROWS_AT_ONCE if is_changing else ROWS_AT_ONCE
 
         self._known = plan_known_inputs(computation, can_split, rows_at_once)
-        self._derivatives, self._copies = plan_deferred_derivatives(computation, can_split, uses)
+        chunks = plan_deferred_derivatives(computation, can_split, uses)
+        self._derivatives = {step.position: step for chunk in chunks for step in chunk.steps}
+        self._copies = {step.copied for chunk in chunks for step in chunk.steps}
+        self._chunks = {chunk.steps[-1].position: chunk for chunk in chunks}
         self._outputs = {} if uses is None else plan_deferred_outputs(computation, can_split, uses)
         self._due: dict[int, list[DeferredOutputs]] = defaultdict(list)
         for steps in {id(steps): steps for steps in self._outputs.values()}.values():
@@ -181,11 +184,15 @@ class StepProducts:
         return step.columns if step else 0
 
     def is_deferred_copy(self, low: Lowering) -> bool:
-        """Whether the current command copies what is put off; with the last, it is computed."""
-        steps = self._copies.get(low.position)
-        if steps is not None and low.position == steps.steps[-1].copied:
-            _record_derivatives(low, steps)
-        return steps is not None
+        """Whether the current command copies what was put off, and so is there already."""
+        return low.position in self._copies
+
+    def record_derivatives(self, low: Lowering) -> None:
+        """Records what was put off until the current command, when that itself is recorded."""
+        chunk = self._chunks.get(low.position)
+        if chunk is not None:
+            low.tape.begin_command()
+            _record_derivatives(low, chunk)
 
 
 def _record_rows(low: Lowering, values: Array, targets: Sequence[Place]) -> None:

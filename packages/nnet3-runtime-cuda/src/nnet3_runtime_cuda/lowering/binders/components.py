@@ -93,6 +93,7 @@ def _bind_backprop(
             dx_splice=dx_splice,
         )
     )
+    low.steps.record_derivatives(low)
 
 
 @binds(c.Backprop)
