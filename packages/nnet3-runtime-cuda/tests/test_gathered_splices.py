@@ -128,6 +128,7 @@ def test_derivative() -> None:
         ("j1 = m1[2:7], m2[0:1]", "j1 = m1[3:7], m2[0:2]"),  # distances differ
         ("j2 = m1[4:7], m2[0:3]", "j2 = m1[4:7], m2[0:2], m1[0:0]"),  # a row comes twice
         ("j0 = m1[0:7]", "j0 = -, m1[1:7]"),  # a row is left out
+        ("j0 = m1[0:7]", "j0 = m3(:, 0:2)[0], m1[1:7]"),  # a row of the input itself
         ("m3(:, 3:5) = rows(j1)", "m3(:, 3:5) = 0.5 * rows(j1)"),
         ("m3(:, 6:8) = rows(j2)", "m2 = constant 0.5\nm3(:, 6:8) = rows(j2)"),  # rows change
         ("m3(:, 6:8) = rows(j2)", "m3(:, 6:8) += rows(j2)"),

@@ -23,7 +23,7 @@ The rules:
   copy or add rows follow one another in the order of the blocks, with factor 1. At most something
   is freed between them, and between those that add, also allocated: so the last can do it all.
 - Each list names the rows of the one before, but for some at its beginning, and as many others at
-  its end; no row is named twice or left out.
+  its end; no row is named twice or left out, or is one of the splice itself.
 - But for these commands, only affine maps that gain by it touch the input's matrix; the
   derivative's is zeroed, and one affine map adds to it.
 """
@@ -113,7 +113,8 @@ class _Trace:
     ) -> dict[int, _Move]:
         """The command at a position, and those of a type behind it, perhaps among others."""
         found: dict[int, _Move] = {}
-        for at, command in enumerate(self._commands[position:], position):
+        for at in range(position, len(self._commands)):
+            command = self._commands[at]
             if at == position or isinstance(command, following):
                 assert isinstance(command, _Move)
                 found[at] = command
@@ -142,7 +143,8 @@ class _Trace:
         if not 0 < distance < height:
             return None
         rows = np.concatenate([lists[0], *(pairs[-distance:] for pairs in lists[1:])])
-        if len(np.unique(self._places(rows), axis=0)) != len(rows):
+        places = self._places(rows)
+        if len(np.unique(places, axis=0)) != len(rows) or (places[:, 0] == matrix).any():
             return None
         uses = self._uses.between(matrix, -1, len(self._commands))
         others = {use.position for use in uses if not is_end(self._commands[use.position])}
