@@ -1,0 +1,119 @@
+"""What a run of a bound program costs beside the arithmetic, and how long binding takes.
+
+    OPENBLAS_NUM_THREADS=1 python benchmarks/call_cost.py
+
+One sequence of the benchmark networks, on one thread. "Python" is the time of the same loop over
+the same calls, whose functions are replaced by one that takes the operands and does nothing with
+them (`"".format`), for each command of the computation. "Small" is the whole run with hidden sizes
+divided by 256, so that most matrices have a few numbers to a row: also what NumPy needs to begin.
+Binding is that of the network in its full size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import attrs
+from networks import BENCHMARKS
+from nnet3_optimizer import CachingCompiler
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.lowering import lower
+from workload import Workload, flat
+
+SCALE = 1 / 256
+
+HEADS = "network", "mode", "commands", "calls", "Python", "small", "binding, s"
+ROW = "{:10s} {:6s} {:>9} {:>7} {:>9} {:>9} {:>11}"
+
+Call = Callable[[], object]
+
+
+def least(call: Call, count: int) -> float:
+    """Seconds of the fastest of many calls."""
+    times = []
+    for _ in range(count):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def without_arithmetic(calls: Sequence[Call]) -> Call:
+    """A loop over calls with the same operands that compute nothing."""
+    idle = [
+        partial("".format, *call.args, **call.keywords) if isinstance(call, partial) else "".format
+        for call in calls
+    ]
+
+    def run() -> None:
+        for call in idle:
+            call()
+
+    return run
+
+
+@attrs.frozen
+class Cost:
+    """Of a program in its full size.
+
+    Attributes:
+        commands: Of the computation.
+        calls: Of the program.
+        python: Seconds of the loop without arithmetic.
+        binding: Seconds that it takes to make the program.
+    """
+
+    commands: int
+    calls: int
+    python: float
+    binding: float
+
+
+def cost(work: Workload, runs: int) -> Cost:
+    """What a network costs beside the arithmetic."""
+    computation = CachingCompiler(work.nnet).compile(work.request)
+    device = DeviceNnet(work.nnet, trainable=work.is_training, natural_gradient=work.is_training)
+    start = time.perf_counter()
+    program = lower(device, computation, is_alone=True)
+    binding = time.perf_counter() - start
+    segments = [*program.forward, *([program.backward] if program.backward else [])]
+    python = sum(least(without_arithmetic(segment.calls), runs) for segment in segments)
+    return Cost(len(computation.commands), program.num_calls, python, binding)
+
+
+def whole_seconds(work: Workload, runs: int) -> float:
+    """Seconds of a run, without the change of parameters."""
+    computation = CachingCompiler(work.nnet).compile(work.request)
+    device = DeviceNnet(work.nnet, trainable=work.is_training, natural_gradient=False)
+    computer = NnetComputer(device, computation, threads=1)
+    inputs, derivatives = flat(work.inputs), flat(work.derivatives)
+
+    def run() -> None:
+        computer.forward(inputs)
+        if work.is_training:
+            computer.backward(derivatives)
+
+    run()
+    return least(run, runs)
+
+
+def main() -> None:
+    """Prints the table; times are microseconds for each command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=30)
+    runs = parser.parse_args().runs
+    print(ROW.format(*HEADS))
+    for name in BENCHMARKS:
+        for mode in ("infer", "train"):
+            found = cost(Workload.make(name, mode, 1), runs)
+            small = whole_seconds(Workload.make(name, mode, 1, SCALE), runs)
+            counts = found.commands, found.calls
+            times = (f"{1e6 * seconds / found.commands:.2f}" for seconds in (found.python, small))
+            print(ROW.format(name, mode, *counts, *times, f"{found.binding:.2f}"), flush=True)
+
+
+if __name__ == "__main__":
+    main()
