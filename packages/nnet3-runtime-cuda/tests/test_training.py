@@ -30,6 +30,8 @@ from nnet3_runtime_cuda.training.objectives import linear, quadratic
 from nnet3_runtime_cuda.training.orthonormal import record_orthonormal_step
 from nnet3_runtime_cuda.training.update import limit_change
 
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+
 AFFINE = "type=AffineComponent input-dim=3 output-dim=2 learning-rate=0.1"
 
 
@@ -266,7 +268,8 @@ def test_step_that_is_not_finite(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("spoilt", [0, 2, 12])
-def test_natural_gradient_goes_on_after_a_step_that_is_not_finite(spoilt: int) -> None:
+@pytest.mark.parametrize("device", ["cpu", pytest.param("host", marks=needs_compiler)])
+def test_natural_gradient_goes_on_after_a_step_that_is_not_finite(spoilt: int, device: str) -> None:
     """Derivatives whose squares overflow are no error, and later steps find the solution."""
     nnet = network(AFFINE.replace("Affine", "NaturalGradientAffine"))
 
@@ -277,7 +280,8 @@ def test_natural_gradient_goes_on_after_a_step_that_is_not_finite(spoilt: int) -
         size = 1e30 if trainer.num_minibatches == spoilt else 1.0
         return {"output": Objective(total=0.0, weight=1.0, derivative=size * (target - output))}
 
-    trainer = Trainer(nnet, TrainerOptions(learning_rate=0.01), objective=objective)
+    where = device if device == "cpu" else HostPlatform()
+    trainer = Trainer(nnet, TrainerOptions(learning_rate=0.01), where, objective=objective)
     for number in range(60):
         trainer.train_minibatch(example(seed=number))
 
@@ -435,7 +439,7 @@ def test_infinite_rates_of_plain_steps() -> None:
     DeviceNnet(nnet)
 
 
-@pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+@needs_compiler
 @pytest.mark.parametrize("natural_gradient", [False, True])
 def test_device_trains_as_the_processor(natural_gradient: bool) -> None:
     """With every option, steps on a device are those on the processor."""
@@ -462,7 +466,7 @@ def test_device_trains_as_the_processor(natural_gradient: bool) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+@needs_compiler
 def test_device_forgets_changes_that_are_not_finite() -> None:
     """A change that is not finite is left out on a device too, and does not come back."""
     trainer = Trainer(network(), plain(momentum=0.9), HostPlatform())

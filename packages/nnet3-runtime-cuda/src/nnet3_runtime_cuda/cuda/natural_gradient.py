@@ -61,7 +61,7 @@ class Estimate:
     def operands(self) -> tuple[Array, ...]:
         """What the kernels in `source.fisher` work on, in their order."""
         statistics = self.gram, self.k, self.d, self.rho, self.before
-        return *statistics, self.mix, self.decay, self.work, self.roots, self.w
+        return *statistics, self.mix, self.decay, self.work, self.roots, self.w, self.j
 
     def forgetting(self) -> float:
         """The weight of a minibatch in the running estimate (eta)."""

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from .chain import check_size
 from .library import THREADS, HandWritten
 
-ADDRESSES = 10
-"""Per estimate: gram, k, d, rho, square sum, mix, decay, work, roots, w."""
+ADDRESSES = 11
+"""Per estimate: gram, k, d, rho, square sum, mix, decay, work, roots, w, j."""
 
 NUMBERS = 6
 """Per estimate: rank, dimension, rows, eta, alpha, whether it takes part (set by the host)."""
@@ -128,6 +128,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) @(
   }}
   __syncthreads();
   const double part = eta / rows;
+  double is_lost = !isfinite(square_sum);
   for (int e = t; e < n * n; e += {THREADS}) {{
     const int i = e / n, j = e % n, f = j * n + i;
     const double scale = inverse_e[i] * inverse_e[j];
@@ -135,8 +136,18 @@ extern "C" __global__ void __launch_bounds__({THREADS}) @(
     const double own = (1 - eta) * (d[i] + rho);
     z[e] = part * part * scale * 0.5 * ((double)k[e] + k[f]) + part * (1 - eta) * scale * cross
         + (i == j ? own * own : 0);
+    if (!isfinite(z[e])) is_lost = 1;
   }}
-  __syncthreads();
+  is_lost = over_block<Largest, {THREADS}>(is_lost);
+  if (is_lost > 0) {{
+    // A minibatch that is not finite, or whose squares are not: W, as decayed here, stays as it is.
+    float* j_at = (float*)address[10];
+    for (int e = t; e < n * (int)dim; e += {THREADS}) j_at[e] = 0;
+    for (int e = t; e < n * n; e += {THREADS}) mix[e] = e / n == e % n;
+    for (int i = t; i < n; i += {THREADS}) decay[i] = 1;
+    if (t == 0) root_e[n] = root_e[n + 1] = 0;
+    return;
+  }}
   diagonalize(z, u, n);
   // Eigenvalues by falling magnitude.
   const double floor = rho * (1 - eta) * (rho * (1 - eta));
