@@ -1,5 +1,7 @@
 """Edit directives and what they do to a network."""
 
+import re
+
 import numpy as np
 import pytest
 from nnet3_descriptors import ConfigError, NetworkError, Nnet, node_config_lines, parse_config
@@ -89,6 +91,13 @@ class TestSettings:
         assert rates == [float(np.float32(rate)) for rate in (0.01, 0.005, 0.02)]
         assert nnet.component("tdnn1.relu") is NNET.component("tdnn1.relu")
 
+    @pytest.mark.parametrize("rate", ["inf", "-inf", "nan", "1e39"])
+    def test_rates_that_are_not_finite(self, rate: str) -> None:
+        """A rate that single precision does not have is refused, even where no name matches."""
+        message = f"the learning rate must be finite in single precision (got {float(rate)})"
+        with pytest.raises(NetworkError, match=f"^{re.escape(message)}$"):
+            set_learning_rate(NNET, float(rate), "none*")
+
     def test_learning_rates_within_a_composite(self) -> None:
         """The rate is set for the parts of a composite, each with its own factor."""
         composite = parse_config(
@@ -176,6 +185,7 @@ class TestStructure:
             ("reduce-rank name=* rank=0", "'rank' must be positive"),
             ("apply-svd name=*", "'bottleneck-dim' or 'energy-threshold' must be given"),
             ("apply-svd name=* energy-threshold=1.5", "'energy-threshold' must be between 0 and 1"),
+            ("set-learning-rate learning-rate=inf", "the learning rate must be finite"),
             ("shuffle-nodes", "'shuffle-nodes' is no edit directive; those are convert-to-fixed"),
         ],
     )

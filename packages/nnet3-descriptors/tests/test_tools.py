@@ -218,6 +218,14 @@ class TestCopy:
         assert new.component("fixed").learning_rate == 0.25
         assert "last" in new.node_names
 
+    @pytest.mark.parametrize("rate", ["inf", "nan", "1e300"])
+    def test_a_learning_rate_that_is_not_finite(self, run: Run, rate: str) -> None:
+        """A rate that float32 can't hold is refused."""
+        status, _, errors = run("nnet3-copy", f"--learning-rate={rate}", "nnet.raw", "new.raw")
+
+        expected = f"the learning rate must be finite in single precision (got {float(rate)})"
+        assert (status, errors) == (1, f"nnet3-copy: {expected}\n")
+
     def test_a_scale_that_is_no_number(self, run: Run) -> None:
         """A network cannot be multiplied by nan, and is multiplied by what float32 can't hold."""
         status, _, errors = run("nnet3-copy", "--scale=nan", "nnet.raw", "new.raw")
@@ -229,11 +237,15 @@ class TestCopy:
     @pytest.mark.filterwarnings("default")
     def test_warnings_of_libraries(self, run: Run) -> None:
         """A warning is one line that names the tool, not a place in the source."""
-        status, _, errors = run("nnet3-copy", "--learning-rate=1e300", "nnet.raw", "new.raw")
+        edits = (
+            "--edits=set-learning-rate-factor learning-rate-factor=1e30; "
+            "set-learning-rate learning-rate=1e30"
+        )
+        status, _, errors = run("nnet3-copy", edits, "nnet.raw", "new.raw")
 
         assert status == 0
         assert errors == (
-            "WARNING (nnet3-copy) overflow encountered in cast\n"
+            "WARNING (nnet3-copy) overflow encountered in scalar multiply\n"
             "LOG (nnet3-copy) Copied raw neural net from nnet.raw to new.raw\n"
         )
 

@@ -9,7 +9,6 @@ import attrs
 import numpy as np
 import pytest
 from nnet3_descriptors import Nnet, parse_config, vectorize
-from nnet3_descriptors.editing import set_learning_rate
 from nnet3_runtime_cuda import (
     DenseTargets,
     DeviceError,
@@ -432,7 +431,7 @@ def test_infinite_rates_of_components(line: str, options: TrainerOptions, messag
 
 def test_infinite_rates_of_plain_steps() -> None:
     """A network whose parameters are changed by `take_step` needs finite rates."""
-    nnet = set_learning_rate(network(), float("inf"))
+    nnet = network("type=AffineComponent input-dim=3 output-dim=2 learning-rate=inf")
 
     with pytest.raises(TrainingError, match=r"'c': the learning rate must be finite \(got inf\)"):
         DeviceNnet(nnet, trainable=True)

@@ -1,6 +1,7 @@
 """Changing single components: learning rates, dropout, affine maps of another kind."""
 
 import logging
+import math
 from typing import Final, TypeVar
 
 import numpy as np
@@ -14,7 +15,9 @@ from nnet3_descriptors.components import (
     UpdatableComponent,
 )
 from nnet3_descriptors.components.affine import AffineFamily
+from nnet3_descriptors.descriptors.sums import to_single
 from nnet3_descriptors.editing.selection import named_components, replace_components
+from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.nnet import Nnet
 
 _LOGGER = logging.getLogger(__name__)
@@ -33,8 +36,12 @@ def set_learning_rate(nnet: Nnet, learning_rate: float, pattern: str = "*") -> N
         pattern: The names of the components; "*" stands for any characters.
 
     Raises:
-        NetworkError: The rate is negative.
+        NetworkError: The rate is negative, or not finite in single precision.
     """
+    if not math.isfinite(to_single(learning_rate)):
+        raise NetworkError(
+            f"the learning rate must be finite in single precision (got {learning_rate})"
+        )
     nnet, count = replace_components(
         nnet, pattern, UpdatableComponent, lambda c: _with_learning_rate(c, learning_rate)
     )
