@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from computations import loop, request, single
 from nnet3_compiler import compile_computation
 from nnet3_descriptors import Nnet, parse_config, vectorize
 from nnet3_optimizer import optimize
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer, RunError
+from nnet3_runtime_cuda import DeviceError, DeviceNnet, NnetComputer, RunError
 from nnet3_runtime_cuda.kernels.nonlinear import TanhKernel
 
 TIMES = range(4)
@@ -351,3 +352,14 @@ def test_double_precision() -> None:
 
     assert double["output"].dtype == np.float64
     np.testing.assert_allclose(single_precision["output"], double["output"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "found"),
+    [(np.int32, "int32"), (np.float16, "float16"), (">f4", ">f4"), ("single1", "'single1'")],
+)
+def test_other_precisions(dtype: Any, found: str) -> None:
+    """A dtype without arithmetic here is refused, with those that have one."""
+    message = re.escape(f"the dtype must be float32 or float64 (got {found})")
+    with pytest.raises(DeviceError, match=f"^{message}$"):
+        DeviceNnet(network(), dtype=dtype)

@@ -103,6 +103,7 @@ def inputs(dim: int) -> tuple[ExampleInput, ...]:
             NotComputableError,
         ),
         (DeviceNnet.__init__, lambda: DeviceNnet(nnet(), threads=0), DeviceError),
+        (DeviceNnet.__init__, lambda: DeviceNnet(nnet(), dtype=np.int32), DeviceError),
         (
             DeviceNnet.__init__,
             lambda: DeviceNnet(nnet("learning-rate=inf"), trainable=True),

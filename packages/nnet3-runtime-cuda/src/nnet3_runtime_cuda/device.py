@@ -118,20 +118,20 @@ class DeviceNnet:
                 Else the arrays of the network are used where they are.
             natural_gradient: Whether backward passes compute the natural gradient.
             seed: Of masks, and of the choice of minibatches whose statistics are recorded.
-            dtype: Of parameters and values.
+            dtype: Of parameters and values: float32 or, on the processor, float64.
             threads: How many threads share the work, on the processor; None for as many as the
                 BLAS library uses when the network is put there, but at most 4.
 
         Raises:
             DeviceError: there is no such device, precision or number of threads, or what drives the
-                device is missing.
+                device is missing; or the dtype is another.
             RunError: an environment variable that says how products are computed has no such value.
             TrainingError: a learning rate is infinite, and the network is trainable.
         """
         self.nnet = nnet
+        self.dtype = _real_dtype(dtype)
         self.machine = machine_for(device, precision, threads)
         self.lowering = threading.Lock()
-        self.dtype: np.dtype[Any] = np.dtype(dtype)
         self._natural_gradient = natural_gradient
         self._rng = np.random.default_rng(seed)
         self._draws = draws(self._rng.spawn(1)[0])
@@ -310,6 +310,17 @@ class DeviceNnet:
                 component = component.replace(is_gradient=True)
             replacements[self.nnet.component_names[number]] = component
         return self.nnet.with_components(replacements)
+
+
+def _real_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """The dtype that is meant; raises a DeviceError unless it is float32 or float64."""
+    try:
+        found: np.dtype[Any] = np.dtype(dtype)
+    except (TypeError, ValueError):
+        raise DeviceError(f"the dtype must be float32 or float64 (got {dtype!r})") from None
+    if found not in (np.float32, np.float64):
+        raise DeviceError(f"the dtype must be float32 or float64 (got {found})")
+    return found
 
 
 def _directions(owner: weakref.ref[DeviceNnet], number: int) -> dict[str, Array]:
