@@ -8,7 +8,12 @@ from nnet3_compiler import compile_computation
 from nnet3_compiler.commands import Backprop, Propagate
 from nnet3_descriptors import parse_config
 from nnet3_graph import ComputationRequest, IoSpecification
-from nnet3_optimizer import CheckError, ComputationError, check_computation
+from nnet3_optimizer import (
+    CheckError,
+    ComputationError,
+    check_computation,
+    check_fits_network,
+)
 from nnet3_optimizer.operands import columns
 from optimizer_programs import NNET, computation
 
@@ -114,6 +119,16 @@ def test_message_shows_command_and_neighbours() -> None:
         "    c4: segment end",
         "    c5: free m1",
     ]
+
+
+def test_only_what_names_the_network() -> None:
+    """Before a run it is enough to look at commands that name components or nodes."""
+    without_zeros = computation(FORWARD.replace("m2 = zeros\n", ""))
+    check_fits_network(NNET, without_zeros)
+    other = computation(FORWARD.replace("affine.propagate", "wide.propagate"))
+
+    with pytest.raises(CheckError, match="components: c2: Propagate: input = m1 has 4 columns"):
+        check_fits_network(NNET, other)
 
 
 CASES = [

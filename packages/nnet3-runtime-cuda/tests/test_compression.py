@@ -10,7 +10,6 @@ from nnet3_optimizer import CachingCompiler, OptimizeOptions
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.tape import Tape
 
-NNET = parse_config("input-node name=input dim=8\noutput-node name=output input=input")
 INT8, UINT8, INT16, UINT16, ONE_BIT = 1, 2, 3, 4, 5
 
 
@@ -30,7 +29,10 @@ def round_trip(array: np.ndarray, kind: int, limit: float, *, truncate: bool) ->
         submatrices=[[0, 0, 0, 0, 0], [1, 0, array.shape[0], 0, array.shape[1]]],
         command_table=command_table(program),
     )
-    return NnetComputer(NNET, computation).forward({"input": array})["output"]
+    nnet = parse_config(
+        f"input-node name=input dim={array.shape[1]}\noutput-node name=output input=input"
+    )
+    return NnetComputer(nnet, computation).forward({"input": array})["output"]
 
 
 @pytest.mark.parametrize(

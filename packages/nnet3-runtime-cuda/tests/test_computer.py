@@ -12,7 +12,7 @@ import pytest
 from computations import loop, request, single
 from nnet3_compiler import compile_computation
 from nnet3_descriptors import Nnet, parse_config, vectorize
-from nnet3_optimizer import optimize
+from nnet3_optimizer import CheckError, optimize
 from nnet3_runtime_cuda import DeviceError, DeviceNnet, NnetComputer, RunError
 from nnet3_runtime_cuda.kernels.nonlinear import TanhKernel
 
@@ -363,3 +363,62 @@ def test_other_precisions(dtype: Any, found: str) -> None:
     message = re.escape(f"the dtype must be float32 or float64 (got {found})")
     with pytest.raises(DeviceError, match=f"^{message}$"):
         DeviceNnet(network(), dtype=dtype)
+
+
+AFFINE = "type=AffineComponent input-dim=4 output-dim=3"
+
+
+@pytest.mark.parametrize(
+    ("component", "dim", "more", "message"),
+    [
+        (
+            "type=AffineComponent input-dim=5 output-dim=3",
+            5,
+            "",
+            r"components: c\d+: Propagate: input = m\d+ has 4 columns, expected 5 "
+            r"\(the input dimension of component 'c' \(AffineComponent\)\)",
+        ),
+        (
+            "type=LinearComponent input-dim=4 output-dim=2",
+            4,
+            "",
+            r"components: c\d+: Propagate: output = m\d+ has 3 columns, expected 2 "
+            r"\(the output dimension of component 'c' \(LinearComponent\)\)",
+        ),
+        (
+            None,
+            4,
+            "",
+            r"components: c\d+: Propagate: component = 0 is out of range: "
+            r"the network has 0 components",
+        ),
+        (
+            AFFINE,
+            4,
+            "input-node name=first dim=6",
+            r"world: c\d+: AcceptInput: matrix = m\d+ has 4 columns, expected 6 "
+            r"\(the dimension of node 'first'\)",
+        ),
+    ],
+    ids=["input", "output", "number", "node"],
+)
+def test_computation_of_another_network(
+    component: str | None, dim: int, more: str, message: str
+) -> None:
+    """It is refused before it is bound, with the command, what that names, and both columns."""
+    computation = compile_computation(single(AFFINE, dim=4), request(range(4), range(4)))
+    lines = [more, f"input-node name=input dim={dim}"]
+    if component is None:
+        lines.append("output-node name=output input=input")
+    else:
+        lines += [
+            f"component name=c {component}",
+            "component-node name=c component=c input=input",
+            "output-node name=output input=c",
+        ]
+    device_nnet = DeviceNnet(parse_config("\n".join(lines)))
+
+    with pytest.raises(CheckError, match=f"^{message}\n") as caught:
+        NnetComputer(device_nnet, computation)
+
+    assert f"  > c{caught.value.command}: " in str(caught.value)

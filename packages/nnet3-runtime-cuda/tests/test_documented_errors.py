@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from computations import request, single
 from nnet3_compiler import compile_computation
-from nnet3_compiler.errors import ComputationError
 from nnet3_descriptors import Nnet, parse_config, write_nnet
 from nnet3_descriptors.components import AffineComponent
 from nnet3_descriptors.errors import NetworkError
 from nnet3_graph import ContextError, NotComputableError, RequestError
-from nnet3_optimizer import CachingCompiler, OptionError
+from nnet3_optimizer import CachingCompiler, CheckError, OptionError
 from nnet3_runtime_cuda import (
     DenseTargets,
     DeviceError,
@@ -113,7 +112,7 @@ def inputs(dim: int) -> tuple[ExampleInput, ...]:
         (
             NnetComputer,
             lambda: run(parse_config(OTHER)),
-            ComputationError,
+            CheckError,
         ),
         (NnetComputer.gradient, lambda: run(nnet()).gradient, RunError),
         (

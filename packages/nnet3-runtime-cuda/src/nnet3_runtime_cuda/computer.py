@@ -29,7 +29,8 @@ class NnetComputer:
         num_calls: Number of array operations that the forward and backward pass make.
 
     Raises:
-        ComputationError: the computation names what the network lacks.
+        CheckError: a ComputationError; the computation was compiled for another network: a command
+            names a component or node that this one lacks, or gives it a matrix of another size.
         UnsupportedComponentError: a component type has no arithmetic here.
         DeviceError: there is no such device or number of threads.
         DeviceMemoryError: it has not the memory; the message says what would fit.

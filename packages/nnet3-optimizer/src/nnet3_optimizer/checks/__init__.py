@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from nnet3_compiler.computation import NnetComputation
@@ -26,7 +26,13 @@ from nnet3_optimizer.listing import list_commands
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
 
-CHECKS: tuple[tuple[str, Callable[[Subject], None]], ...] = (
+Check = tuple[str, Callable[[Subject], None]]
+"""The name of a check, and what fails where a computation does not pass it."""
+
+FITTING: tuple[Check, ...] = (("components", check_components), ("world", check_world))
+"""Hold the commands against the components and nodes of the network."""
+
+CHECKS: tuple[Check, ...] = (
     ("components", check_components),
     ("rows", check_rows),
     ("order", check_order),
@@ -69,8 +75,28 @@ def check_computation(
         CheckError: a ComputationError that names the check, the command by number and text, the
             operand, the value and what was expected, and shows the neighbouring commands.
     """
+    _run(CHECKS + (UNUSED,) * check_unused + COMPILED * check_rewrite, nnet, computation)
+
+
+def check_fits_network(nnet: Nnet, computation: NnetComputation) -> None:
+    """Checks that the commands that name components and nodes fit those of a network.
+
+    A small part of `check_computation`, for who is about to run a computation that was checked when
+    it was made. Names are not held in computations: networks that differ only in names are alike.
+
+    Args:
+        nnet: The network that the computation is to run with.
+        computation: The computation, optimized or not.
+
+    Raises:
+        CheckError: As by `check_computation`; most likely the computation is of another network.
+    """
+    _run(FITTING, nnet, computation)
+
+
+def _run(checks: Iterable[Check], nnet: Nnet, computation: NnetComputation) -> None:
     subject = Subject.of(nnet, computation)
-    for name, check in CHECKS + (UNUSED,) * check_unused + COMPILED * check_rewrite:
+    for name, check in checks:
         try:
             check(subject)
         except FaultError as fault:
@@ -79,4 +105,4 @@ def check_computation(
             raise CheckError(fault.message, check=name, command=at, listing=listing) from None
 
 
-__all__ = ["CHECKS", "check_computation"]
+__all__ = ["CHECKS", "check_computation", "check_fits_network"]

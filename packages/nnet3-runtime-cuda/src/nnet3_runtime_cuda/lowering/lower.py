@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nnet3_compiler.computation import NnetComputation
+from nnet3_optimizer import check_fits_network
 
 from ..device import DeviceNnet
 from ..program import Program
@@ -19,11 +20,12 @@ def lower(nnet: DeviceNnet, computation: NnetComputation, *, is_alone: bool = Fa
         is_alone: Whether it is to run on one thread, though the network has more.
 
     Raises:
-        ComputationError: the computation is of another network.
+        CheckError: a ComputationError; the computation is of another network, as a command shows
+            that does not fit the component or node that it names.
         UnsupportedComponentError: a component type has no arithmetic here.
         DeviceMemoryError: the device has not as much memory; the message says what would fit.
     """
-    computation.check_network(nnet.nnet)
+    check_fits_network(nnet.nnet, computation)
     with nnet.lowering:
         lowering = Lowering(nnet, computation, is_alone=is_alone)
         return nnet.machine.bind(lowering.run(), lowering.tape, computation)
