@@ -37,7 +37,7 @@ from .base import (
     kernel_for,
 )
 from .natural_affine import AffinePreconditioner, in_out_options
-from .parameter_products import record_product
+from .parameter_products import record_factor_product, record_product
 from .tiled_product import TiledProduct
 
 
@@ -82,10 +82,8 @@ class FixedAffineKernel(Kernel):
         """Records dx (+)= dy A."""
         if b.dx is not None:
             dx, linear = b.dx[:, b.skipped :], self.linear[:, b.skipped :]
-            if b.panels is not None:
-                b.panels.record(b.tape, b.dy, dx, add=b.add)
-            else:
-                b.tape.matmul(b.dy, linear, dx, add=b.add)
+            factor = linear if b.panels is None else b.panels
+            record_factor_product(b.tape, b.dy, factor, dx, add=b.add)
 
 
 @kernel_for(AffineComponent)

@@ -61,10 +61,36 @@ def record_product(
         panels: A^T in panels, if someone keeps it.
     """
     rows = len(out)
-    if panels is None and store.is_fixed and gains_by_panels(tape, rows):
-        panels = store.panels(parameters)
+    factor: Array | Panels
     if panels is not None:
-        panels.record(tape, x, out, add=add, plus=plus)
-        return
-    weights = store.transposed(parameters, pays=gains_by_transposing(rows, parameters))
-    tape.matmul(x, weights, out, add=add, plus=plus)
+        factor = panels
+    elif store.is_fixed and gains_by_panels(tape, rows):
+        factor = store.panels(parameters)
+    else:
+        factor = store.transposed(parameters, pays=gains_by_transposing(rows, parameters))
+    record_factor_product(tape, x, factor, out, add=add, plus=plus)
+
+
+def record_factor_product(
+    tape: Tape,
+    x: Array,
+    factor: Array | Panels,
+    out: Array,
+    *,
+    add: bool = False,
+    plus: Array | None = None,
+) -> None:
+    """Records out = x M, or out += x M, or out = plus + x M, where M may be in panels.
+
+    Args:
+        tape: Records the arithmetic.
+        x: (rows, inner).
+        factor: (inner, columns), M.
+        out: (rows, columns).
+        add: Add to what `out` holds.
+        plus: (rows, columns), or broadcast to that, added.
+    """
+    if isinstance(factor, Panels):
+        factor.record(tape, x, out, add=add, plus=plus)
+    else:
+        tape.matmul(x, factor, out, add=add, plus=plus)

@@ -26,7 +26,7 @@ from ..tape import Array, Tape
 from .affine_gradient import add_affine_gradient
 from .base import Backpropagation, ComponentStore, Propagation
 from .height_tiles import HeightTiles
-from .parameter_products import gains_by_panels
+from .parameter_products import gains_by_panels, record_factor_product
 from .patched_heights import PatchedHeights
 from .time_rows import TimeRows
 from .time_tiles import TileBlock, TileBorder, TimeTiles
@@ -91,7 +91,7 @@ class TiledConvolution:
                 products = heights.output_products(memory, output)
                 heights.record_inputs(tape, frame, inputs)
                 for x, factor, y in zip(inputs, factors, products, strict=True):
-                    _record_product(tape, _by_height(x), factor, _by_height(y))
+                    record_factor_product(tape, _by_height(x), factor, _by_height(y))
                 heights.record_outputs(tape, products, output)
             times.record_outputs(tape, block, outputs, p.y)
             y = p.y[times.output_rows(block)].reshape(-1, self._filters_out)
@@ -262,14 +262,6 @@ class TiledConvolution:
                 [form(factor.T) for factor in group] for group in filters.transpose(1, 2, 0, 3)
             ]
         return self._kept[key]
-
-
-def _record_product(tape: Tape, x: Array, factor: Array | Panels, y: Array) -> None:
-    """Records y = x times the factor."""
-    if isinstance(factor, Panels):
-        factor.record(tape, x, y)
-    else:
-        tape.matmul(x, factor, y)
 
 
 def _by_height(products: Array) -> Array:

@@ -18,10 +18,10 @@ from typing import Self
 
 import numpy as np
 
-from ..panels import ROWS, Panels
+from ..panels import ROWS
 from ..tape import Array, Tape
 from .base import ComponentStore
-from .parameter_products import gains_by_panels
+from .parameter_products import gains_by_panels, record_factor_product
 from .tile_blocking import Share, TileBlocking
 from .tile_factors import TileFactors
 from .time_tiles import TileBlock, TileBorder, TimeTiles, are_wanted
@@ -147,7 +147,10 @@ class TiledProduct:
                 plus = None
                 if bias is not None and k == tiles.in_all_outputs and not is_sum:
                     plus = outputs.of(bias[None])
-                _record_product(tape, frame, factors[k], products[k], add=is_sum, plus=plus)
+                with tape.passing():
+                    record_factor_product(
+                        tape, frame, factors[k], products[k], add=is_sum, plus=plus
+                    )
             if outputs.is_last:
                 self._record_outputs(tape, place.block, products, outputs.of(y), add=add)
 
@@ -216,7 +219,8 @@ class TiledProduct:
             if outputs.is_first:
                 tiles.record_output_derivatives(tape, place.block, dy, dys)
             for frame, factor, product in zip(dys, factors, dxs, strict=True):
-                _record_product(tape, frame, factor, product, add=not inputs.is_first)
+                with tape.passing():
+                    record_factor_product(tape, frame, factor, product, add=not inputs.is_first)
             if inputs.is_last:
                 products = dxs[:, None]
                 if border is not None and place.block is border.block:
@@ -279,20 +283,3 @@ class TiledProduct:
             for each_dy, each_x, gradient in zip(dys, xs, gradients, strict=True):
                 with tape.passing():
                     tape.matmul(each_dy.T, each_x, gradient, add=place is not share.run[0])
-
-
-def _record_product(
-    tape: Tape,
-    x: Array,
-    factor: Array | Panels,
-    y: Array,
-    *,
-    add: bool,
-    plus: Array | None = None,
-) -> None:
-    """Records y (+)= x times the factor, or y = plus + that; plus: (1, columns)."""
-    with tape.passing():
-        if isinstance(factor, Panels):
-            factor.record(tape, x, y, add=add, plus=plus)
-        else:
-            tape.matmul(x, factor, y, add=add, plus=plus)
