@@ -12,7 +12,7 @@ import attrs
 from ..arrays import FloatArray
 from ..errors import TableError
 from .archive import Kind, read_value
-from .sources import lines, opened_at
+from .sources import file_and_offset, lines, opened_at
 from .specifier import Specifier
 
 _MISSING_ROWS = 3
@@ -37,7 +37,15 @@ class ScriptEntry:
     @property
     def file(self) -> str:
         """The name of the file, without offset and range."""
-        return re.sub(r"(:\d+)?(\[[^\[]*\])?$", "", self.location)
+        return file_and_offset(self._source_and_range[0])[0]
+
+    @property
+    def _source_and_range(self) -> tuple[str, str | None]:
+        """File, perhaps with an offset; and the range that is asked for, if any."""
+        if not self.location.endswith("]"):
+            return self.location, None
+        source, _, ranges = self.location[:-1].rpartition("[")
+        return source, ranges
 
     def read(self, kind: Kind) -> FloatArray:
         """Reads the value, and takes the range of it that is asked for.
@@ -45,11 +53,9 @@ class ScriptEntry:
         Raises:
             TableError: it cannot be read, or is of another kind.
         """
-        file, ranges = self.location, ""
-        if file.endswith("]"):
-            file, _, ranges = file[:-1].rpartition("[")
+        file, ranges = self._source_and_range
         array = self._read_file(kind, file)
-        if not self.location.endswith("]"):
+        if ranges is None:
             return array
         parts = ranges.split(",")
         if len(parts) > array.ndim:

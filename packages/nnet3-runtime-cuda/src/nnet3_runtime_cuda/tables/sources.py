@@ -36,6 +36,12 @@ def opened(specifier: Specifier) -> Iterator[IO[bytes]]:
             raise TableError(f"cannot read '{specifier.target}': {error.strerror}") from error
 
 
+def file_and_offset(location: str) -> tuple[str, int]:
+    """The name of a file, and the offset in bytes that follows it (`a.ark:11`), or 0."""
+    found = re.fullmatch(r"(.*):(\d{1,18})", location)
+    return (location, 0) if found is None else (found[1], int(found[2]))
+
+
 @contextlib.contextmanager
 def opened_at(location: str, place: str) -> Iterator[IO[bytes]]:
     """What a line of a script file refers to, from there on.
@@ -50,10 +56,7 @@ def opened_at(location: str, place: str) -> Iterator[IO[bytes]]:
     if location == "-" and sys.stdin is not None:
         yield sys.stdin.buffer
         return
-    name, offset = location, 0
-    found = re.fullmatch(r"(.*):(\d{1,18})", location)
-    if found is not None:
-        name, offset = found[1], int(found[2])
+    name, offset = file_and_offset(location)
     try:
         with open(name, "rb") as stream:
             if offset:
