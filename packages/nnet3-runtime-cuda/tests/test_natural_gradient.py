@@ -53,6 +53,19 @@ def test_one_column_is_left_alone() -> None:
     np.testing.assert_array_equal(x, rows(5, 1))
 
 
+def test_empty_estimate_is_made_once() -> None:
+    """Where there is nothing to estimate, later minibatches keep what the first one made."""
+    natural = OnlineNaturalGradient(NaturalGradientOptions())
+    natural.precondition(rows(5, 1))
+    first = natural.w
+    x = rows(5, 1, 1)
+
+    assert natural.precondition(x) == 1.0
+    np.testing.assert_array_equal(x, rows(5, 1, 1))
+    assert natural.w is first
+    assert first.shape == (0, 1)
+
+
 def test_rank_is_reduced_to_fit() -> None:
     """A rank that is not below the dimension is reduced; nothing fails."""
     x = rows(30, 6)

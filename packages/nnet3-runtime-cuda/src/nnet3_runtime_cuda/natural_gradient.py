@@ -119,7 +119,7 @@ class OnlineNaturalGradient:
         self._minibatch: _Minibatch | None = None  # if the estimate is to be updated by it
         self._turn: _Turn | None = None  # how, once that is known
         self._renewed: _Doubles | None = None  # E^(1/2) if R may have lost its orthogonality
-        self._has_turned = False  # has any minibatch changed the estimate yet?
+        self._has_begun = False  # has a minibatch changed the estimate, or can none change it?
 
     def rank(self, dim: int) -> int:
         """The rank of the estimate for rows of so many columns; 0 if they are left alone."""
@@ -172,7 +172,7 @@ class OnlineNaturalGradient:
             x: (rows, dim), one row for each sample.
             h: (rows, rank(dim)), overwritten.
         """
-        if not self._has_turned:
+        if not self._has_begun:
             self._initialize(x, h)
         self._renew()
 
@@ -230,7 +230,7 @@ class OnlineNaturalGradient:
         """Finds the new eigenvalues, and how W is to change; j: J."""
         if self._minibatch is not None:
             self._turn, self._minibatch = self._turned(j, self._minibatch), None
-            self._has_turned |= self._turn is not None
+            self._has_begun |= self._turn is not None
 
     def move(self, j: Array, part: slice = EVERYTHING) -> None:
         """Changes some columns of W; j: J, of which these columns are overwritten."""
@@ -247,6 +247,7 @@ class OnlineNaturalGradient:
         dim, rank = x.dim, self.rank(x.dim)
         if not rank:
             self._w = np.zeros((0, dim), dtype=h.dtype)
+            self._has_begun = True
             return
         scale = 1.0 / math.sqrt(2.0 + (dim + rank) * self.options.alpha / dim)
         self._w = (scale * _spread_rows(rank, dim)).astype(h.dtype)
