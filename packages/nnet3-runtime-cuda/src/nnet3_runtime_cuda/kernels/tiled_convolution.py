@@ -125,9 +125,9 @@ class TiledConvolution:
             own = None if gradients is None else gradients[:, number]
             border = borders[number] if number < len(borders) else None
             self._record_run_backward(b, run, own, filters, border)
-        if b.dx is not None:
+        if b.dx is not None and apart is not None:
             for border in borders:
-                border.record_sum(tape, b.dx[:, heights.used])
+                apart.record_border(tape, border, b.dx[:, heights.used])
         if gradient is not None and gradients is not None:
             # The sum over the threads is part of the transform.
             taps = np.tile(self._taps.T, len(runs))
@@ -190,10 +190,7 @@ class TiledConvolution:
             if filters is not None and b.dx is not None:
                 used = heights.inside(derivative_memory[0][:, :, rows])
                 target = b.dx[:, heights.used]
-                if border is not None and block is border.block:
-                    border.record_input_derivatives(tape, used, sums, target)
-                else:
-                    times.record_input_derivatives(tape, block, used, sums, target)
+                times.record_input_derivatives(tape, block, used, sums, target, border=border)
 
     # ---- memory ----
 

@@ -192,7 +192,7 @@ class TiledProduct:
                         self._record_share_backward(tape, share, border, dy, dx, add=add)
                     if part.inputs.is_last:
                         for border in borders:
-                            border.record_sum(tape, part.inputs.of(dx))
+                            tiles.record_border(tape, border, part.inputs.of(dx))
 
     def _record_share_backward(
         self,
@@ -222,11 +222,9 @@ class TiledProduct:
                 with tape.passing():
                     record_factor_product(tape, frame, factor, product, add=not inputs.is_first)
             if inputs.is_last:
-                products = dxs[:, None]
-                if border is not None and place.block is border.block:
-                    border.record_input_derivatives(tape, products, sums, dx, add=add)
-                else:
-                    tiles.record_input_derivatives(tape, place.block, products, sums, dx, add=add)
+                tiles.record_input_derivatives(
+                    tape, place.block, dxs[:, None], sums, dx, add=add, border=border
+                )
 
     def record_gradient(
         self, x: Array, tape: Tape, dy: Array, out: Array, /, *, scale: Array | None, add: bool

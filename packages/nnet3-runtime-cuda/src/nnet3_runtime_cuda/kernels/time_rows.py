@@ -11,7 +11,7 @@ from nnet3_descriptors.components import PrecomputedIndexes, TimeOffsetPrecomput
 from ..parts import parts_of_at_most
 from ..tape import Array, Tape
 from .time_offsets import rows_at_offsets
-from .time_tiles import TileBlock, Tiles
+from .time_tiles import TileBlock, TileBorder, Tiles
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -78,9 +78,16 @@ class TimeRows:
         return tape.scratch(0)
 
     def record_input_derivatives(
-        self, tape: Tape, block: TileBlock, products: Array, memory: Array, dx: Array
+        self,
+        tape: Tape,
+        block: TileBlock,
+        products: Array,
+        memory: Array,
+        dx: Array,
+        *,
+        border: TileBorder | None,
     ) -> None:
-        """Records the addition of the products to dx at each time offset."""
+        """Records the addition of the products to dx at each time offset; there is no border."""
         parts = rows_at_offsets(dx, self.indexes, self.rows)
         for part, source in zip(parts, products[0], strict=True):
             target = part[self.output_rows(block)]

@@ -53,6 +53,22 @@ class TileBlock:
 
 
 @attrs.frozen(kw_only=True, eq=False)
+class TileBorder:
+    """Rows of the input that the last tile of a block has in common with the block behind.
+
+    Threads that record the two blocks at the same time cannot both add to these rows. What the
+    first one adds is kept until both are done.
+
+    Attributes:
+        block: The first block.
+        memory: What it adds, (rows of a frame, frames, cols).
+    """
+
+    block: TileBlock
+    memory: Array
+
+
+@attrs.frozen(kw_only=True, eq=False)
 class TimeTiles:
     """Output rows r that are made of the input rows first + r + k distance, for 0 <= k < taps.
 
@@ -263,7 +279,7 @@ class TimeTiles:
         dx: Array,
         *,
         add: bool = True,
-        border: Array | None = None,
+        border: TileBorder | None = None,
     ) -> None:
         """Records dx += B times the derivatives of what went into the products.
 
@@ -276,8 +292,7 @@ class TimeTiles:
             add: If not, rows that belong to one tile are set, without regard to what they hold;
                 blocks have to be recorded from the last one to the first, after
                 `begin_input_derivatives`.
-            border: Set to what belongs to the rows of the block behind, which then is not added:
-                see `TileBorder`.
+            border: If it is that of this block, what belongs to its rows is kept there, not added.
         """
         matrix, products = self.filtering.inputs.T, products[:, 0]
         own, columns, dx = self.filtering.num_outputs, products.shape[2], dx[self.first :]
@@ -304,8 +319,8 @@ class TimeTiles:
                 tape.small_products(matrix[first:], source, sums)
             for k in range(first, len(matrix), own):
                 target, terms = frames[:, :, k : k + own], sums[:, :, k - first : k - first + own]
-                if border is not None and k:
-                    tape.copy(terms[-1], border)
+                if border is not None and block is border.block and k:
+                    tape.copy(terms[-1], border.memory)
                     target, terms = target[:-1], terms[:-1]
                 tape.add(target, terms, target)
 
@@ -316,15 +331,15 @@ class TimeTiles:
         """
         overlap = self.filtering.num_products - self.filtering.num_outputs
         memory = tape.scratch(self.distance, overlap, columns)
-        return TileBorder(tiles=self, block=block, memory=memory)
+        return TileBorder(block=block, memory=memory)
 
-    def record_border(self, tape: Tape, block: TileBlock, border: Array, dx: Array) -> None:
-        """Records dx += a border that `record_input_derivatives` of a block has set."""
-        (piece,) = block.pieces
+    def record_border(self, tape: Tape, border: TileBorder, dx: Array) -> None:
+        """Records dx += what is kept of a border, when both blocks are done."""
+        (piece,) = border.block.pieces
         start = piece.start + (piece.count - 1) * self.tile_rows
         frames = self._frames(dx[self.first :], start, 1, self.num_products)
         target = frames[0, :, self.filtering.num_outputs :]
-        tape.add(target, border, target)
+        tape.add(target, border.memory, target)
 
     @property
     def _whole_rows(self) -> int:
@@ -345,33 +360,3 @@ class TimeTiles:
         rows = products[:, piece.place : piece.place + piece.count * self.distance]
         shape = len(products), piece.count, self.distance, products.shape[2]
         return rows.reshape(shape).transpose(1, 2, 0, 3)
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class TileBorder:
-    """Rows of the input that the last tile of a block has in common with the block behind.
-
-    Threads that record the two blocks at the same time cannot both add to these rows. What the
-    first one adds is kept until both are done.
-
-    Attributes:
-        tiles: All tiles.
-        block: The first block.
-        memory: What it adds, (rows of a frame, frames, cols).
-    """
-
-    tiles: TimeTiles
-    block: TileBlock
-    memory: Array
-
-    def record_input_derivatives(
-        self, tape: Tape, products: Array, memory: Array, dx: Array, *, add: bool = True
-    ) -> None:
-        """Records the same as `TimeTiles` for the block, but for these rows of dx."""
-        self.tiles.record_input_derivatives(
-            tape, self.block, products, memory, dx, add=add, border=self.memory
-        )
-
-    def record_sum(self, tape: Tape, dx: Array) -> None:
-        """Records the addition to these rows of dx, when both blocks are done."""
-        self.tiles.record_border(tape, self.block, self.memory, dx)
