@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import attrs
@@ -21,24 +21,12 @@ from networks import BENCHMARKS
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.lowering import lower
-from workload import Workload, flat
+from workload import Call, Workload, flat, least
 
 SCALE = 1 / 256
 
 HEADS = "network", "mode", "commands", "calls", "Python", "small", "binding, s"
 ROW = "{:10s} {:6s} {:>9} {:>7} {:>9} {:>9} {:>11}"
-
-Call = Callable[[], object]
-
-
-def least(call: Call, count: int) -> float:
-    """Seconds of the fastest of many calls."""
-    times = []
-    for _ in range(count):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 def without_arithmetic(calls: Sequence[Call]) -> Call:
@@ -62,7 +50,7 @@ class Cost:
     Attributes:
         commands: Of the computation.
         calls: Of the program.
-        python: Seconds of the loop without arithmetic.
+        python: Microseconds of the loop without arithmetic.
         binding: Seconds that it takes to make the program.
     """
 
@@ -84,8 +72,8 @@ def cost(work: Workload, runs: int) -> Cost:
     return Cost(len(computation.commands), program.num_calls, python, binding)
 
 
-def whole_seconds(work: Workload, runs: int) -> float:
-    """Seconds of a run, without the change of parameters."""
+def whole(work: Workload, runs: int) -> float:
+    """Microseconds of a run, without the change of parameters."""
     computation = CachingCompiler(work.nnet).compile(work.request)
     device = DeviceNnet(work.nnet, trainable=work.is_training, natural_gradient=False)
     computer = NnetComputer(device, computation, threads=1)
@@ -109,9 +97,9 @@ def main() -> None:
     for name in BENCHMARKS:
         for mode in ("infer", "train"):
             found = cost(Workload.make(name, mode, 1), runs)
-            small = whole_seconds(Workload.make(name, mode, 1, SCALE), runs)
+            small = whole(Workload.make(name, mode, 1, SCALE), runs)
             counts = found.commands, found.calls
-            times = (f"{1e6 * seconds / found.commands:.2f}" for seconds in (found.python, small))
+            times = (f"{each / found.commands:.2f}" for each in (found.python, small))
             print(ROW.format(name, mode, *counts, *times, f"{found.binding:.2f}"), flush=True)
 
 

@@ -15,7 +15,6 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -29,20 +28,9 @@ from nnet3_runtime_cuda.running import running
 from nnet3_runtime_cuda.scratch import Scratch
 from nnet3_runtime_cuda.tape import Tape
 from nnet3_runtime_cuda.workers import Workers
-from workload import FIRST_STEPS, Workload, flat
+from workload import FIRST_STEPS, Call, Workload, flat, least
 
 ROWS, COLUMNS = 1600, 1536
-Call = Callable[[], object]
-
-
-def least(call: Call, count: int = 400, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Microseconds of the fastest of many calls."""
-    times = []
-    for _ in range(count):
-        start = clock()
-        call()
-        times.append(clock() - start)
-    return 1e6 * min(times)
 
 
 def separate(cpu: int) -> None:

@@ -55,7 +55,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tiled_product, name, 1)
 
 
-FORWARD = """
+ROWS = """
     m1 = 8 x 3
     m2 = 4 x 3
     m3 = 8 x 9
@@ -63,6 +63,12 @@ FORWARD = """
     j0 = m1[0:7]
     j1 = m1[2:7], m2[0:1]
     j2 = m1[4:7], m2[0:3]
+"""
+"""Matrices, and the rows of two of them for each block."""
+
+FORWARD = (
+    ROWS
+    + """\
     m1 = undefined
     m2 = undefined
     m3 = undefined
@@ -75,16 +81,12 @@ FORWARD = """
     free m3
     provide output = m4
 """
+)
 """The rows are those of two matrices."""
 
-BACKWARD = """
-    m1 = 8 x 3
-    m2 = 4 x 3
-    m3 = 8 x 9
-    m4 = 8 x 4
-    j0 = m1[0:7]
-    j1 = m1[2:7], m2[0:1]
-    j2 = m1[4:7], m2[0:3]
+BACKWARD = (
+    ROWS
+    + """\
     m1 = zeros
     m2 = zeros
     m4 = undefined
@@ -95,6 +97,7 @@ BACKWARD = """
     rows(j2) += m3(:, 6:8)
     free m3
 """
+)
 """The derivative of such an input."""
 
 TAPS = Taps(matrix=3, area=Area(0, 12, 0, 3), count=3, distance=2, is_packed=True)

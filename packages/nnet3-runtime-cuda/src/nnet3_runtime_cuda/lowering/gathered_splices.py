@@ -41,7 +41,7 @@ from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.declaration import Command
 
 from .pending_zeros import Area
-from .taps import FEWEST_ROWS, GainsByTaps, Taps, input_of
+from .taps import FEWEST_ROWS, GainsByTaps, Taps, blocks_of, input_of
 from .uses import Uses, is_end
 
 _Move = c.CopyRowsMulti | c.CopyToRowsMulti | c.AddToRowsMulti
@@ -124,17 +124,15 @@ class _Trace:
 
     def _gathered(self, moves: dict[int, _Move]) -> GatheredRows | None:
         """What the first of some commands are together, if they move the blocks of a splice."""
-        blocks = [_block_of(command) for command in moves.values()]
-        matrix, first = self._uses.place(blocks[0])
-        height, width = self._computation.matrices[matrix].tolist()
-        columns = first.column_end
-        count, rest = divmod(width, columns)
-        if rest or count < 2 or len(moves) < count or height < FEWEST_ROWS:
+        places = [self._uses.place(_block_of(command)) for command in moves.values()]
+        matrix, first = places[0]
+        whole, columns = self._whole(matrix), first.column_end
+        height, blocks = whole.row_end, blocks_of(whole, columns)
+        count = len(blocks)
+        if count < 2 or height < FEWEST_ROWS:
             return None
-        for number, block in enumerate(blocks[:count]):
-            area = Area(0, height, number * columns, (number + 1) * columns)
-            if self._uses.place(block) != (matrix, area):
-                return None
+        if places[:count] != [(matrix, block) for block in blocks]:
+            return None
         commands = list(moves.values())[:count]
         if any(command.alpha != 1.0 for command in commands):
             return None
@@ -143,8 +141,8 @@ class _Trace:
         if not 0 < distance < height:
             return None
         rows = np.concatenate([lists[0], *(pairs[-distance:] for pairs in lists[1:])])
-        places = self._places(rows)
-        if len(np.unique(places, axis=0)) != len(rows) or (places[:, 0] == matrix).any():
+        starts = self._places(rows)
+        if len(np.unique(starts, axis=0)) != len(rows) or (starts[:, 0] == matrix).any():
             return None
         uses = self._uses.between(matrix, -1, len(self._commands))
         others = {use.position for use in uses if not is_end(self._commands[use.position])}
@@ -156,9 +154,9 @@ class _Trace:
 
     def _distance(self, lists: Sequence[_Pairs]) -> int:
         """How many rows each list is ahead of the one before; 0 if that is not so, or rows lack."""
-        places = [self._places(pairs) for pairs in lists]
         if any((pairs < 0).any() for pairs in lists):
             return 0
+        places = [self._places(pairs) for pairs in lists]
         (ahead,) = np.nonzero((places[0] == places[1][0]).all(axis=1))
         distance = int(ahead[0]) if len(ahead) else 0
         regular = all(
@@ -192,18 +190,19 @@ class _Trace:
         command = self._commands[position]
         if not isinstance(command, c.Backprop | c.BackpropNoModelUpdate):
             return False
-        before = self._uses.between(rows.taps.matrix, -1, position)
-        is_zeroed = len(before) == 1 and isinstance(
-            self._commands[before[0].position], c.AllocMatrixZeroed
-        )
+        is_zeroed = self._uses.is_zeroed(rows.taps.matrix, position)
         is_whole = is_zeroed and self._is_whole(command.input_deriv, rows)
         return is_whole and self._gains(command.component, rows.taps)
 
     def _is_whole(self, submatrix: int, rows: GatheredRows) -> bool:
         """Whether a submatrix is the whole matrix of a splice."""
-        height, width = self._computation.matrices[rows.taps.matrix].tolist()
-        whole = rows.taps.matrix, Area(0, height, 0, width)
-        return submatrix > 0 and self._uses.place(submatrix) == whole
+        matrix = rows.taps.matrix
+        return submatrix > 0 and self._uses.place(submatrix) == (matrix, self._whole(matrix))
+
+    def _whole(self, matrix: int) -> Area:
+        """All of a matrix."""
+        rows, columns = self._computation.matrices[matrix].tolist()
+        return Area(0, rows, 0, columns)
 
 
 def _block_of(command: _Move) -> int:

@@ -43,7 +43,7 @@ from nnet3_compiler.computation import NnetComputation
 
 from .gathered_splices import GatheredRows, plan_gathered
 from .pending_zeros import Area
-from .taps import FEWEST_ROWS, GainsByTaps, Taps, input_of
+from .taps import FEWEST_ROWS, GainsByTaps, Taps, blocks_of, input_of
 from .uses import Place, Uses, is_end
 
 
@@ -155,7 +155,7 @@ class _Trace:
         if area.row_end - area.row < FEWEST_ROWS:
             return None
         origins, copies = [], []
-        for block in _blocks(area, self._width(matrix, area, position)):
+        for block in blocks_of(area, self._width(matrix, area, position)):
             copy = self._copy(matrix, block, position)
             if copy is None:
                 origins.append((matrix, block))
@@ -240,7 +240,7 @@ class _Trace:
     def _derivative(self, position: int, place: Place) -> SplicedDerivative | None:
         """How an input derivative is added up, if it is that of a splice."""
         matrix, area = place
-        if area.row_end - area.row < FEWEST_ROWS or not self._is_zeroed(matrix, position):
+        if area.row_end - area.row < FEWEST_ROWS or not self._uses.is_zeroed(matrix, position):
             return None
         rows, columns = self._computation.matrices[matrix].tolist()
         if area != Area(0, rows, 0, columns):
@@ -261,22 +261,9 @@ class _Trace:
             targets.append(self._uses.place(command.output))
         width = sources[0].column_end - sources[0].column if sources else columns
         taps = Taps.of(targets) if len(sources) > 1 else None
-        if taps is None or sources != _blocks(area, width) or taps.distance > taps.rows:
+        if taps is None or sources != blocks_of(area, width) or taps.distance > taps.rows:
             return None
         others = self._uses.between(taps.matrix, added[0], added[-1])
         if any(use.area.overlaps(taps.area) for use in others if use.position not in added):
             return None
         return SplicedDerivative(matrix=matrix, taps=taps, added=tuple(added))
-
-    def _is_zeroed(self, matrix: int, position: int) -> bool:
-        """Whether nothing happened to a matrix since it was zeroed."""
-        uses = self._uses.between(matrix, -1, position)
-        return bool(uses) and isinstance(self._commands[uses[-1].position], c.AllocMatrixZeroed)
-
-
-def _blocks(area: Area, width: int) -> list[Area]:
-    """The blocks of so many columns that an area is made of; none if a part would be left."""
-    columns = range(area.column, area.column_end, width)
-    if (area.column_end - area.column) % width:
-        return []
-    return [attrs.evolve(area, column=column, column_end=column + width) for column in columns]

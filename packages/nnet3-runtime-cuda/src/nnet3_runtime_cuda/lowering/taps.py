@@ -67,3 +67,11 @@ GainsByTaps = Callable[[int, Taps], bool]
 def input_of(command: c.Propagate | c.Backprop) -> int:
     """The submatrix that a command multiplies by parameters, or by a derivative."""
     return command.input if isinstance(command, c.Propagate) else command.input_value
+
+
+def blocks_of(area: Area, width: int) -> list[Area]:
+    """The blocks of so many columns that an area is made of; none if a part would be left."""
+    columns = range(area.column, area.column_end, width)
+    if (area.column_end - area.column) % width:
+        return []
+    return [attrs.evolve(area, column=column, column_end=column + width) for column in columns]

@@ -91,6 +91,11 @@ class Uses:
             for use in self.between(matrix, after, before)
         )
 
+    def is_zeroed(self, matrix: int, before: int) -> bool:
+        """Whether nothing happened to a matrix since it was zeroed, before a position."""
+        uses = self.between(matrix, -1, before)
+        return bool(uses) and isinstance(self.commands[uses[-1].position], c.AllocMatrixZeroed)
+
 
 def is_end(command: Command) -> bool:
     """Whether a command gives a matrix memory or takes it away: what it held is gone."""
