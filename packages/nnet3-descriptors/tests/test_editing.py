@@ -13,6 +13,7 @@ from nnet3_descriptors.editing import (
     remove_orphans,
     rename_node,
     set_learning_rate,
+    set_learning_rate_factor,
 )
 from nnet3_descriptors.editing.selection import matches
 
@@ -97,6 +98,15 @@ class TestSettings:
         message = f"the learning rate must be finite in single precision (got {float(rate)})"
         with pytest.raises(NetworkError, match=f"^{re.escape(message)}$"):
             set_learning_rate(NNET, float(rate), "none*")
+
+    @pytest.mark.parametrize("factor", ["inf", "-inf", "nan", "1e39"])
+    def test_factors_that_are_not_finite(self, factor: str) -> None:
+        """So is a factor: no rate that is set from then on would be finite."""
+        message = (
+            f"the learning rate factor must be finite in single precision (got {float(factor)})"
+        )
+        with pytest.raises(NetworkError, match=f"^{re.escape(message)}$"):
+            set_learning_rate_factor(NNET, float(factor), "none*")
 
     def test_learning_rates_within_a_composite(self) -> None:
         """The rate is set for the parts of a composite, each with its own factor."""
@@ -186,6 +196,10 @@ class TestStructure:
             ("apply-svd name=*", "'bottleneck-dim' or 'energy-threshold' must be given"),
             ("apply-svd name=* energy-threshold=1.5", "'energy-threshold' must be between 0 and 1"),
             ("set-learning-rate learning-rate=inf", "the learning rate must be finite"),
+            (
+                "set-learning-rate-factor learning-rate-factor=inf",
+                "the learning rate factor must be finite",
+            ),
             ("shuffle-nodes", "'shuffle-nodes' is no edit directive; those are convert-to-fixed"),
         ],
     )

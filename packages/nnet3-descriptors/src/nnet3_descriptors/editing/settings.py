@@ -38,10 +38,7 @@ def set_learning_rate(nnet: Nnet, learning_rate: float, pattern: str = "*") -> N
     Raises:
         NetworkError: The rate is negative, or not finite in single precision.
     """
-    if not math.isfinite(to_single(learning_rate)):
-        raise NetworkError(
-            f"the learning rate must be finite in single precision (got {learning_rate})"
-        )
+    _require_finite("learning rate", learning_rate)
     nnet, count = replace_components(
         nnet, pattern, UpdatableComponent, lambda c: _with_learning_rate(c, learning_rate)
     )
@@ -71,13 +68,19 @@ def set_learning_rate_factor(nnet: Nnet, factor: float, pattern: str = "*") -> N
         pattern: The names of the components; "*" stands for any characters.
 
     Raises:
-        NetworkError: The factor is negative.
+        NetworkError: The factor is negative, or not finite in single precision.
     """
+    _require_finite("learning rate factor", factor)
     nnet, count = replace_components(
         nnet, pattern, UpdatableComponent, lambda c: c.replace(learning_rate_factor=factor)
     )
     _LOGGER.info("Set learning rate factors for %d components.", count)
     return nnet
+
+
+def _require_finite(name: str, value: float) -> None:
+    if not math.isfinite(to_single(value)):
+        raise NetworkError(f"the {name} must be finite in single precision (got {value})")
 
 
 def set_dropout_proportion(nnet: Nnet, proportion: float, pattern: str = "*") -> Nnet:
