@@ -576,10 +576,12 @@ def test_memory_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chunks.memory_of_machine() == math.inf
 
 
-def test_number_of_threads_must_be_positive() -> None:
+@pytest.mark.parametrize("threads", [0, 257, 10**9])
+def test_number_of_threads_must_be_in_range(threads: int) -> None:
     """The error says what was given."""
-    with pytest.raises(RunError, match=r"positive integer, or None \(got 0\)"):
-        Model(network(TDNN), threads=0)
+    message = rf"must be an integer from 1 to 256, or None \(got {threads}\)"
+    with pytest.raises(RunError, match=message):
+        Model(network(TDNN), threads=threads)
 
 
 class OnDevice:

@@ -185,6 +185,7 @@ def test_what_is_read_is_not_overwritten(
         (["--online-ivectors=ark:b"], "needs --online-ivector-period"),
         (["--frames-per-chunk=many"], "'many' is not a valid integer"),
         (["--num-threads=0"], "0 is not in the range"),
+        (["--num-threads=257"], "257 is not in the range 1<=x<=256"),
         (["--no-such-option=1"], "No such option"),
     ],
 )

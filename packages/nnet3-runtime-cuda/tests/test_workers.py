@@ -260,13 +260,15 @@ def test_large_operations(threads: int, shape: tuple[int, ...]) -> None:
 
 
 def test_number_of_threads() -> None:
-    """A number of threads is a positive integer; one thread needs no workers."""
+    """A number of threads is an integer from 1 to 256; one thread needs no workers."""
     nnet = parse_config(CONFIG, rng=np.random.default_rng(0))
 
-    for threads in (0, 1.5, float("nan"), "2"):
-        message = rf"threads must be a positive integer, or None \(got {threads!r}\)"
+    for threads in (0, 1.5, float("nan"), "2", 257, 10**9):
+        message = rf"threads must be an integer from 1 to 256, or None \(got {threads!r}\)"
         with pytest.raises(DeviceError, match=message):
             DeviceNnet(nnet, threads=threads)
+    assert DeviceNnet(nnet, threads=256).machine.workers.threads == 256
+    assert DeviceNnet(nnet, threads=256).machine.workers.threads == 256
     assert DeviceNnet(nnet, threads=1).machine.workers is None
 
 

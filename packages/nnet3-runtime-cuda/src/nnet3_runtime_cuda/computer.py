@@ -52,10 +52,10 @@ class NnetComputer:
             computation: What is to be run.
             device: "cpu", "cuda", "cuda:<number>", or a platform that is open.
             threads: How many threads share the work, on the processor; None for as many as the
-                BLAS library uses, but at most 4. The same number gives the same results each time,
-                others differ by rounding. With a network on a device, 1 keeps all work on the
-                thread that asks, so that other computers of the network can run beside this one;
-                any other number does not count.
+                BLAS library uses, but at most 4. No more than 256 can be asked for. The same number
+                gives the same results each time, others differ by rounding. With a network on a
+                device, 1 keeps all work on the thread that asks, so that other computers of the
+                network can run beside this one; any other number does not count.
         """
         if not isinstance(nnet, DeviceNnet):
             nnet = DeviceNnet(nnet, device=device, threads=threads)

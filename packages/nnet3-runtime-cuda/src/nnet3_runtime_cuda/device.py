@@ -20,6 +20,7 @@ from nnet3_descriptors.components import (
     CompositeComponent,
     UpdatableComponent,
 )
+from nnet3_descriptors.errors import Nnet3Error
 
 from . import blas_threads
 from .cuda.platform import Platform
@@ -34,8 +35,11 @@ from .tape import Array, Tape
 STEP_BLOCK = 1 << 18
 """So many parameters are changed at a time: see `recorder.BLOCK_ELEMENTS`."""
 
-MOST_THREADS = 4
+MOST_THREADS_UNASKED = 4
 """Element-wise work runs on no more threads unless asked to: they wait for the interpreter."""
+
+MOST_THREADS = 256
+"""So many can be asked for: with many more, what is kept for each pair of them fills the memory."""
 
 
 def machine_for(
@@ -48,7 +52,7 @@ def machine_for(
         precision: How the factors of matrix products are rounded: "fp32" (not at all), "tf32" (on
             a CUDA device) or "bf16".
         threads: How many threads share the work of a program, on the processor; None for as many as
-            the BLAS library uses, but at most 4.
+            the BLAS library uses, but at most 4. No more than 256 can be asked for.
 
     Raises:
         DeviceError: there is no such device, precision or number of threads, or what drives the
@@ -64,12 +68,9 @@ def machine_for(
         return DeviceMachine(device)
     if cuda_ordinal(device) is not None:
         return DeviceMachine(open_platform(device, precision))
-    if not is_number_of_threads(threads):
-        raise DeviceError(
-            f"the number of threads must be a positive integer, or None (got {threads!r})"
-        )
+    check_number_of_threads(threads, DeviceError)
     if threads is None:
-        threads = min(blas_threads.count(), MOST_THREADS)
+        threads = min(blas_threads.count(), MOST_THREADS_UNASKED)
     if as_precision(precision).value == "bf16":
         from .bf16 import Bf16Machine
 
@@ -79,9 +80,13 @@ def machine_for(
     return Machine(threads)
 
 
-def is_number_of_threads(value: object) -> bool:
-    """Whether a value is a positive integer, or None."""
-    return value is None or (isinstance(value, Integral) and int(value) >= 1)
+def check_number_of_threads(value: object, error: type[Nnet3Error]) -> None:
+    """Raises an error of this type unless a value is an integer from 1 to 256, or None."""
+    if value is not None and not (isinstance(value, Integral) and 1 <= int(value) <= MOST_THREADS):
+        raise error(
+            f"the number of threads must be an integer from 1 to {MOST_THREADS}, or None "
+            f"(got {value!r})"
+        )
 
 
 class DeviceNnet:
@@ -120,7 +125,8 @@ class DeviceNnet:
             seed: Of masks, and of the choice of minibatches whose statistics are recorded.
             dtype: Of parameters and values: float32 or, on the processor, float64.
             threads: How many threads share the work, on the processor; None for as many as the
-                BLAS library uses when the network is put there, but at most 4.
+                BLAS library uses when the network is put there, but at most 4. No more than 256
+                can be asked for.
 
         Raises:
             DeviceError: there is no such device, precision or number of threads, or what drives the

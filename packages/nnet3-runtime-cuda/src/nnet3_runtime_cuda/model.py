@@ -17,7 +17,7 @@ from .arrays import FloatArray, as_matrix, as_vector
 from .chunks import Chunk, ChunkOptions, check_memory, chunks, online_ivector_row
 from .computer_pool import ComputerPool
 from .cuda.platform import Platform
-from .device import DeviceNnet, is_number_of_threads
+from .device import DeviceNnet, check_number_of_threads
 from .errors import RunError
 from .scores import ScoreOptions
 from .segments import SegmentOptions
@@ -107,20 +107,17 @@ class Model:
                 most 4. An utterance of as many chunks has them computed side by side, each on one
                 thread, with the results of one thread; of fewer chunks, the products have all
                 threads. One thread is best on busy processors, and where the caller has several
-                that compute side by side.
+                that compute side by side; no more than 256 can be asked for.
 
         Raises:
             RunError: the network has no node 'input' or 'output', or there is not one prior for
-                each output, or the number of threads is no positive integer; or an environment
-                variable that says how products are computed has no such value.
+                each output, or the number of threads is no integer from 1 to 256; or an
+                environment variable that says how products are computed has no such value.
             ContextError: the network has other inputs than 'input' and 'ivector', or no context.
             OptionError: the capacity is no positive integer.
             DeviceError: there is no such device or precision, or what drives it is missing.
         """
-        if not is_number_of_threads(threads):
-            raise RunError(
-                f"the number of threads must be a positive integer, or None (got {threads!r})"
-            )
+        check_number_of_threads(threads, RunError)
         inputs = {node.name: node.dim for node in nnet.input_nodes}
         outputs = {node.name for node in nnet.output_nodes}
         for name, names in (("input", set(inputs)), ("output", outputs)):

@@ -71,7 +71,7 @@ class ParallelComputer:
             request: What is to be computed.
             device: "cpu", "cuda", "cuda:<number>", or a platform that is open.
             threads: How many threads compute; None for as many as the BLAS library uses, but at
-                most 4.
+                most 4. No more than 256 can be asked for.
         """
         if not isinstance(nnet, DeviceNnet):
             nnet = DeviceNnet(nnet, device=device, threads=threads)

@@ -17,7 +17,7 @@ from nnet3_descriptors.tools.kaldi_command import KaldiCommand, common_options
 from nnet3_descriptors.tools.streams import readable
 
 from ..arrays import FloatArray
-from ..device import machine_for
+from ..device import MOST_THREADS, machine_for
 from ..errors import DeviceError
 from ..model import Model, load
 from ..tables import TableWriter
@@ -72,9 +72,12 @@ _THREADS = click.option(
     "--num-threads",
     default=1,
     show_default=True,
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=MOST_THREADS),
     metavar="COUNT",
-    help="How many threads compute: chunks of an utterance, and utterances, side by side.",
+    help=(
+        f"How many threads compute, at most {MOST_THREADS}: chunks of an utterance, and "
+        "utterances, side by side."
+    ),
 )
 
 
