@@ -2,7 +2,26 @@
 
 import numpy as np
 import pytest
-from nnet3_descriptors.components import NoOpComponent, TdnnComponent, TimeOffsetPrecomputedIndexes
+from nnet3_descriptors import Nnet3Error
+from nnet3_descriptors.components import (
+    BackpropTruncationComponent,
+    BackpropTruncationPrecomputedIndexes,
+    Component,
+    DistributeComponent,
+    DistributePrecomputedIndexes,
+    GeneralDropoutComponent,
+    GeneralDropoutPrecomputedIndexes,
+    NoOpComponent,
+    PrecomputedIndexes,
+    SpecAugmentTimeMaskComponent,
+    SpecAugmentTimeMaskPrecomputedIndexes,
+    StatisticsExtractionComponent,
+    StatisticsExtractionPrecomputedIndexes,
+    StatisticsPoolingComponent,
+    StatisticsPoolingPrecomputedIndexes,
+    TdnnComponent,
+    TimeOffsetPrecomputedIndexes,
+)
 from nnet3_descriptors.indexes import NO_TIME, distinct, index_order, make_indexes
 
 
@@ -127,3 +146,120 @@ def test_distinct_values() -> None:
 
     np.testing.assert_array_equal(np.unique(values), distinct(values))
     np.testing.assert_array_equal([], distinct(values[:0]))
+
+
+OFFSETS = TimeOffsetPrecomputedIndexes(row_stride=2, row_offsets=(0, 3))
+EXTRACTION = StatisticsExtractionPrecomputedIndexes(
+    forward_indexes=[[0, 2], [2, 3]], backward_indexes=[0, 0, 1]
+)
+POOLING = StatisticsPoolingPrecomputedIndexes(
+    forward_indexes=[[0, 2], [1, 3]], backward_indexes=[[0, 1], [0, 2], [1, 2]]
+)
+TRUNCATION = BackpropTruncationPrecomputedIndexes(boundary_rows=[1, 3])
+BLOCKS = DistributePrecomputedIndexes(source_blocks=[3, 0, 2])
+MASKS = GeneralDropoutPrecomputedIndexes(num_mask_rows=2, indexes=[0, 0, 1, 1])
+ROWS = SpecAugmentTimeMaskPrecomputedIndexes(rows=[1, 0, 2], splits=[0, 2, 3])
+
+STATISTICS = StatisticsExtractionComponent(input_dim=1)
+POOL = StatisticsPoolingComponent(input_dim=3, left_context=1, right_context=0)
+TRUNCATED = BackpropTruncationComponent(dim=1)
+DISTRIBUTE = DistributeComponent(input_dim=4, output_dim=2)
+DROPOUT = GeneralDropoutComponent(dim=4, block_dim=2)
+MASKED = SpecAugmentTimeMaskComponent(dim=1)
+
+
+@pytest.mark.parametrize(
+    ("component", "indexes", "rows_in", "rows_out", "misfit"),
+    [
+        (tdnn(0, 1), OFFSETS, 8, 3, None),
+        (tdnn(0, 1, 2), OFFSETS, 8, 3, "are for 2 time offsets, expected 3"),
+        (tdnn(0, 1), OFFSETS, 7, 3, "name input row 7, expected 0 to 6"),
+        (tdnn(0, 1), OFFSETS, 8, 4, "name input row 9, expected 0 to 7"),
+        (STATISTICS, EXTRACTION, 3, 2, None),
+        (STATISTICS, EXTRACTION, 3, 3, "are for 2 output rows, expected 3"),
+        (STATISTICS, EXTRACTION, 4, 2, "are for 3 input rows, expected 4"),
+        (
+            STATISTICS,
+            EXTRACTION,
+            2,
+            2,
+            "name input rows 2 to 3 (not included), expected a range within 0 to 2",
+        ),
+        (POOL, POOLING, 3, 2, None),
+        (POOL, POOLING, 3, 1, "are for 2 output rows, expected 1"),
+        (POOL, POOLING, 4, 2, "are for 3 input rows, expected 4"),
+        (
+            POOL,
+            POOLING,
+            2,
+            2,
+            "name input rows 1 to 3 (not included), expected a range within 0 to 2",
+        ),
+        (TRUNCATED, TRUNCATION, 4, 4, None),
+        (TRUNCATED, TRUNCATION, 3, 4, "are for 4 input rows, expected 3"),
+        (TRUNCATED, TRUNCATION, 3, 3, "name row 3, expected 0 to 2"),
+        (DISTRIBUTE, BLOCKS, 2, 3, None),
+        (DISTRIBUTE, BLOCKS, 2, 2, "are for 3 output rows, expected 2"),
+        (DISTRIBUTE, BLOCKS, 1, 3, "name block 3, expected 0 to 1"),
+        (DROPOUT, MASKS, 2, 2, None),
+        (DROPOUT, MASKS, 3, 2, "are for 2 input rows, expected 3"),
+        (DROPOUT, MASKS, 3, 3, "are for 4 blocks of columns, expected 6"),
+        (DROPOUT, MASKS, 1, 1, "have 2 masks, expected 1 to 1"),
+        (MASKED, ROWS, 3, 3, None),
+        (MASKED, ROWS, 2, 3, "are for 3 input rows, expected 2"),
+        (MASKED, ROWS, 3, 2, "are for 3 output rows, expected 2"),
+    ],
+)
+def test_misfit(
+    component: Component,
+    indexes: PrecomputedIndexes,
+    rows_in: int,
+    rows_out: int,
+    misfit: str | None,
+) -> None:
+    """Indexes for other components or rows are told apart, with what is expected and found."""
+    assert component.INDEXES is type(indexes)
+    assert indexes.misfit(component, rows_in, rows_out, backward=True) == misfit
+
+
+@pytest.mark.parametrize(
+    ("indexes", "component", "misfit"),
+    [
+        (
+            StatisticsExtractionPrecomputedIndexes(
+                forward_indexes=[[0, 2]], backward_indexes=[0, 1]
+            ),
+            STATISTICS,
+            "name output row 1, expected 0 to 0",
+        ),
+        (
+            StatisticsPoolingPrecomputedIndexes(
+                forward_indexes=[[0, 2]], backward_indexes=[[0, 1], [-1, 1]]
+            ),
+            POOL,
+            "name output rows -1 to 1 (not included), expected a range within 0 to 1",
+        ),
+    ],
+)
+def test_misfit_of_the_backward_part(
+    indexes: PrecomputedIndexes, component: Component, misfit: str
+) -> None:
+    """What only a backward command looks at does not count for a forward one."""
+    assert indexes.misfit(component, 2, 1, backward=False) is None
+    assert indexes.misfit(component, 2, 1, backward=True) == misfit
+
+
+@pytest.mark.parametrize(
+    ("row_stride", "row_offsets", "message"),
+    [
+        (0, (0,), "'row_stride' must be 1 to 2147483647, got 0"),
+        (1, (0, -1), "'row_offsets' must be 0 to 2147483647, got 0, -1"),
+        (1, (2**31,), "'row_offsets' must be 0 to 2147483647, got 2147483648"),
+    ],
+)
+def test_time_offset_indexes_that_are_no_rows(
+    row_stride: int, row_offsets: tuple[int, ...], message: str
+) -> None:
+    """Rows are counted from 0, and neighbouring output rows have input rows of their own."""
+    with pytest.raises(Nnet3Error, match=f"^{message}$"):
+        TimeOffsetPrecomputedIndexes(row_stride=row_stride, row_offsets=row_offsets)

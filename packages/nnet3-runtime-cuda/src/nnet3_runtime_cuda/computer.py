@@ -30,7 +30,8 @@ class NnetComputer:
 
     Raises:
         CheckError: a ComputationError; the computation was compiled for another network: a command
-            names a component or node that this one lacks, or gives it a matrix of another size.
+            names a component or node that this one lacks, or gives it a matrix of another size or
+            indexes that were precomputed for another component.
         UnsupportedComponentError: a component type has no arithmetic here.
         DeviceError: there is no such device or number of threads.
         DeviceMemoryError: it has not the memory; the message says what would fit.

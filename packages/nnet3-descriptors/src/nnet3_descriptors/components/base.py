@@ -50,6 +50,21 @@ class PrecomputedIndexes:
 
     IS_ABSTRACT: ClassVar[bool] = True
 
+    def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
+        """Returns what does not fit the component and the matrices of a command, or None.
+
+        Args:
+            component: A component that has this type as `INDEXES`.
+            rows_in: Number of rows of its input.
+            rows_out: Number of rows of its output.
+            backward: Whether the command runs it backward.
+        """
+        raise NotImplementedError
+
+
+IndexesType = type[PrecomputedIndexes] | None
+"""A type of precomputed indexes, or None for none."""
+
 
 @component_family
 class Component:
@@ -70,6 +85,8 @@ class Component:
     BACKPROP_NEEDS_EXACT_VALUES: ClassVar[bool] = False
     """Whether the input derivative jumps where values that the backward computation looks at are
     exactly 0, or equal: a rounding error there makes it another one."""
+    INDEXES: ClassVar[IndexesType] = None
+    """What `precompute_indexes` returns; None for types that precompute nothing."""
     INFO: ClassVar[tuple[InfoEntry, ...]] = ()
     """What `info` shows, in this order; empty: all visible fields in file order."""
     OBSOLETE: ClassVar[tuple[tuple[str, Kind], ...]] = ()

@@ -23,9 +23,11 @@ from nnet3_descriptors.components.precomputed import (
     NO_ROWS,
     RowArray,
     find_rows,
+    no_such_row,
     precomputed,
     row_array,
     times,
+    wrong_count,
 )
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 from nnet3_descriptors.indexes import IndexArray, N, X
@@ -42,6 +44,12 @@ class DistributePrecomputedIndexes(PrecomputedIndexes):
 
     source_blocks: RowArray = row_array()
 
+    def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
+        """Returns what does not fit: the number of output rows, or a block of the input."""
+        return wrong_count("output rows", len(self.source_blocks), rows_out) or no_such_row(
+            "block", self.source_blocks, rows_in * component.num_blocks
+        )
+
 
 @component
 class DistributeComponent(Component):
@@ -51,6 +59,8 @@ class DistributeComponent(Component):
         input_dim: Number of columns of the input: k blocks of those of the output.
         output_dim: Number of columns of the output.
     """
+
+    INDEXES = DistributePrecomputedIndexes
 
     input_dim: int = integer(minimum=1)
     output_dim: int = integer(minimum=1)
@@ -92,6 +102,12 @@ class BackpropTruncationPrecomputedIndexes(PrecomputedIndexes):
 
     boundary_rows: RowArray = row_array()
 
+    def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
+        """Returns what does not fit: the number of rows, or a row."""
+        return wrong_count("input rows", rows_out, rows_in) or no_such_row(
+            "row", self.boundary_rows, rows_out
+        )
+
 
 def _truncation_items(component: Any) -> str:
     c = component
@@ -130,6 +146,7 @@ class BackpropTruncationComponent(Component):
     """
 
     PROPERTIES = Property.PROPAGATE_IN_PLACE | Property.BACKPROP_IN_PLACE
+    INDEXES = BackpropTruncationPrecomputedIndexes
     INFO = ("dim", "scale", _truncation_items)
 
     dim: int = integer(minimum=1)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from nnet3_descriptors.components.base import Component, PrecomputedIndexes, component
 from nnet3_descriptors.components.fields import boolean, flag, integer, real
 from nnet3_descriptors.components.no_input import NoInputRules
-from nnet3_descriptors.components.precomputed import RowArray, precomputed, row_array, times
+from nnet3_descriptors.components.precomputed import (
+    RowArray,
+    no_such_row,
+    precomputed,
+    row_array,
+    times,
+    wrong_count,
+)
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 from nnet3_descriptors.indexes import IndexArray, N, T, index_keys
 
@@ -81,6 +90,17 @@ class GeneralDropoutPrecomputedIndexes(PrecomputedIndexes):
     num_mask_rows: int
     indexes: RowArray = row_array()
 
+    def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
+        """Returns what does not fit: the number of blocks of columns, or of masks, or a mask."""
+        blocks = rows_out * (component.dim // component.block_dim)
+        if not 1 <= self.num_mask_rows <= rows_out:
+            return f"have {self.num_mask_rows} masks, expected 1 to {rows_out}"
+        return (
+            wrong_count("input rows", rows_out, rows_in)
+            or wrong_count("blocks of columns", len(self.indexes), blocks)
+            or no_such_row("mask", self.indexes, self.num_mask_rows)
+        )
+
 
 def _is_specaugment(component: GeneralDropoutComponent) -> bool:
     return component.specaugment_max_proportion != 0.0
@@ -111,6 +131,7 @@ class GeneralDropoutComponent(Component):
         continuous: The mask has values between.
     """
 
+    INDEXES = GeneralDropoutPrecomputedIndexes
     INFO = (
         "dim",
         "block_dim",
@@ -195,6 +216,14 @@ class SpecAugmentTimeMaskPrecomputedIndexes(PrecomputedIndexes):
     rows: RowArray = row_array()
     splits: RowArray = row_array()
 
+    def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
+        """Returns what does not fit: the number of rows, or a row."""
+        return (
+            wrong_count("input rows", len(self.rows), rows_in)
+            or wrong_count("output rows", len(self.rows), rows_out)
+            or no_such_row("row", self.rows, rows_out)
+        )
+
     @property
     def sequences(self) -> tuple[RowArray, ...]:
         """The rows of each sequence, in the order of time."""
@@ -214,6 +243,7 @@ class SpecAugmentTimeMaskComponent(Component):
         test_mode: Nothing is random.
     """
 
+    INDEXES = SpecAugmentTimeMaskPrecomputedIndexes
     PROPERTIES = (
         Property.RANDOM
         | Property.PROPAGATE_IN_PLACE

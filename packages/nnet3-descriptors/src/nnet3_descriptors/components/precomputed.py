@@ -45,6 +45,29 @@ def _row_numbers(values: ArrayLike) -> RowArray:
     return read_only(values, np.int32)
 
 
+def wrong_count(what: str, found: int, expected: int) -> str | None:
+    """Returns a message if indexes are for another number of things; see `misfit`."""
+    return None if found == expected else f"are for {found} {what}, expected {expected}"
+
+
+def no_such_row(what: str, rows: NDArray[np.integer], count: int) -> str | None:
+    """Returns a message if one of the rows is none of so many; see `misfit`."""
+    if not rows.size or (rows.min() >= 0 and rows.max() < count):
+        return None
+    bad = int(rows[(rows < 0) | (rows >= count)].flat[0])
+    return f"name {what} {bad}, expected 0 to {count - 1}"
+
+
+def no_such_range(what: str, ranges: RowArray, count: int) -> str | None:
+    """Returns a message if a range is none of so many rows; see `misfit`."""
+    begin, end = ranges.T
+    fits = (begin >= 0) & (begin <= end) & (end <= count)
+    if fits.all():
+        return None
+    bad = ranges[int(fits.argmin())].tolist()
+    return f"name {what} {bad[0]} to {bad[1]} (not included), expected a range within 0 to {count}"
+
+
 def time_ranges(
     rows: IndexArray, wanted: IndexArray, begin: NDArray[np.int64], end: NDArray[np.int64]
 ) -> RowArray:

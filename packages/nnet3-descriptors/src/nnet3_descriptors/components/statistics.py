@@ -19,11 +19,14 @@ from nnet3_descriptors.components.precomputed import (
     NO_RANGES,
     NO_ROWS,
     RowArray,
+    no_such_range,
+    no_such_row,
     precomputed,
     row_array,
     sequence_order,
     time_ranges,
     times,
+    wrong_count,
 )
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 from nnet3_descriptors.indexes import IndexArray, T
@@ -48,6 +51,15 @@ class StatisticsExtractionPrecomputedIndexes(PrecomputedIndexes):
         counts: RowArray = self.forward_indexes[:, 1] - self.forward_indexes[:, 0]
         return counts
 
+    def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
+        """Returns what does not fit: the number of rows of a side, or a row."""
+        misfit = _misfit_of_sums(self.forward_indexes, rows_in, rows_out)
+        if misfit is None and backward:
+            misfit = wrong_count("input rows", len(self.backward_indexes), rows_in) or no_such_row(
+                "output row", self.backward_indexes, rows_out
+            )
+        return misfit
+
 
 @precomputed
 class StatisticsPoolingPrecomputedIndexes(PrecomputedIndexes):
@@ -61,6 +73,21 @@ class StatisticsPoolingPrecomputedIndexes(PrecomputedIndexes):
 
     forward_indexes: RowArray = row_array(2)
     backward_indexes: RowArray = row_array(2)
+
+    def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
+        """Returns what does not fit: the number of rows of a side, or a range of rows."""
+        misfit = _misfit_of_sums(self.forward_indexes, rows_in, rows_out)
+        if misfit is None and backward:
+            misfit = wrong_count(
+                "input rows", len(self.backward_indexes), rows_in
+            ) or no_such_range("output rows", self.backward_indexes, rows_out)
+        return misfit
+
+
+def _misfit_of_sums(ranges: RowArray, rows_in: int, rows_out: int) -> str | None:
+    return wrong_count("output rows", len(ranges), rows_out) or no_such_range(
+        "input rows", ranges, rows_in
+    )
 
 
 @component_family
@@ -135,6 +162,8 @@ class StatisticsExtractionComponent(StatisticsFamily):
         output_period: Length of a period, and distance of the times of the output.
         include_variance: Whether the output has sums of squares.
     """
+
+    INDEXES = StatisticsExtractionPrecomputedIndexes
 
     input_dim: int = integer(minimum=1)
     input_period: int = integer(default=1, minimum=1)
@@ -216,6 +245,7 @@ class StatisticsPoolingComponent(StatisticsFamily):
         variance_floor: Least variance.
     """
 
+    INDEXES = StatisticsPoolingPrecomputedIndexes
     BACKPROP_NEEDS_EXACT_VALUES = True  # a variance of 0 is raised to the floor
 
     input_dim: int = integer(minimum=1)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Self
+from typing import Any, ClassVar, Self
 
 import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.components.base import PrecomputedIndexes
-from nnet3_descriptors.components.precomputed import precomputed
+from nnet3_descriptors.components.base import IndexesType, PrecomputedIndexes
+from nnet3_descriptors.components.precomputed import no_such_row, precomputed, wrong_count
 from nnet3_descriptors.components.time_grid import TimeGrid, grid_indexes, sequences
+from nnet3_descriptors.errors import Nnet3Error
 from nnet3_descriptors.indexes import IndexArray, T
+from nnet3_descriptors.integers import INT32_MAX
 
 
 @precomputed
@@ -29,6 +31,25 @@ class TimeOffsetPrecomputedIndexes(PrecomputedIndexes):
 
     row_stride: int
     row_offsets: tuple[int, ...]
+
+    def __attrs_post_init__(self) -> None:
+        """Checks that these are numbers of rows."""
+        for name, least, values in (
+            ("row_stride", 1, (self.row_stride,)),
+            ("row_offsets", 0, self.row_offsets),
+        ):
+            if not all(least <= value <= INT32_MAX for value in values):
+                found = ", ".join(map(str, values))
+                raise Nnet3Error(f"'{name}' must be {least} to {INT32_MAX}, got {found}")
+
+    def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
+        """Returns what does not fit: the number of time offsets, or an input row."""
+        misfit = wrong_count("time offsets", len(self.row_offsets), len(component.time_offsets))
+        if misfit is not None:
+            return misfit
+        first, last = min(self.row_offsets), max(self.row_offsets)
+        ends = np.array([first, last + self.row_stride * (rows_out - 1)], dtype=np.int64)
+        return no_such_row("input row", ends, rows_in)
 
 
 @attrs.frozen
@@ -69,6 +90,8 @@ class TimeOffsetRules:
     """The index rules, to be put before Component among the bases of a class."""
 
     __slots__ = ()
+
+    INDEXES: ClassVar[IndexesType] = TimeOffsetPrecomputedIndexes
 
     @property
     def time_offsets(self) -> tuple[int, ...]:

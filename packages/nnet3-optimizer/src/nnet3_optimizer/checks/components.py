@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Propagate, StoreStats
 from nnet3_compiler.declaration import Command
+from nnet3_descriptors.components.base import IndexesType
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 
 from nnet3_optimizer.analysis.csr import Bools, Ids, where
@@ -18,7 +19,8 @@ def check_components(subject: Subject) -> None:
     """Checks Propagate, StoreStats and both kinds of Backprop.
 
     1. The component is one of the network's.
-    2. Simple components have no precomputed indexes.
+    2. Simple components have no precomputed indexes; what others have is for as many time offsets,
+       rows and blocks as component and matrices have, and names rows that there are.
     3. Matrices have the component's dimensions; those of one side have as many rows, and for simple
        components both sides have.
     4. What the component needs is given; matrices are the same, or overlap, only where the
@@ -105,11 +107,37 @@ class _Run:
             f"the rows of {second}{why}",
         )
 
+    @property
+    def has_precomputed(self) -> Bools:
+        has: Bools = self.operand("precomputed_indexes") != 0
+        return has
+
     def no_precomputed_if_simple(self) -> None:
-        given = self.operand("precomputed_indexes") != 0
         self.require(
-            ~(given & self.has(Property.SIMPLE)), "precomputed_indexes are given to the simple"
+            ~(self.has_precomputed & self.has(Property.SIMPLE)),
+            "precomputed_indexes are given to the simple",
         )
+
+    def precomputed_fit(self, rows_in: Table, rows_out: Table, *, backward: bool) -> None:
+        """Checks the precomputed indexes against the component and the rows of both sides."""
+        numbers = self.operand("precomputed_indexes")
+        for i in where(~self.has(Property.SIMPLE)).tolist():
+            name, component = self.subject.component(int(self.component[i]))
+            indexes = self.subject.computation.precomputed_indexes[numbers[i]]
+            misfit: str | None
+            found = None if indexes is None else type(indexes)
+            if found is not component.INDEXES:
+                misfit = f"are {_name_of(found)}, expected {_name_of(component.INDEXES)}"
+            else:
+                sizes = int(rows_in[i]), int(rows_out[i])
+                misfit = indexes and indexes.misfit(component, *sizes, backward=backward)
+            if misfit:
+                command = int(self.at[i])
+                self.subject.fail(
+                    f"{self.subject.name(command)}: precomputed_indexes = {numbers[i]} {misfit} "
+                    f"(component '{name}' ({component.type}))",
+                    command,
+                )
 
     def contiguous(self, operand: str, wanted: Property) -> None:
         needed = self.has(wanted)
@@ -145,13 +173,16 @@ class _Propagate(_Run):
     def check(self) -> None:
         simple = self.has(Property.SIMPLE)
         self.no_precomputed_if_simple()
-        given = self.side("input", self.input_dim, "input") != 0
-        self.side("output", self.output_dim, "output")
-        self.require(given | ~simple, "no input is given to the simple")
+        input_ = self.side("input", self.input_dim, "input")
+        output = self.side("output", self.output_dim, "output")
+        self.require((input_ != 0) | ~simple, "no input is given to the simple")
+        self.require((input_ != 0) | ~self.has_precomputed, "no input is given to the non-simple")
         self.same_rows("output", "input", simple, ": the component is simple")
         self.apart("input", "output", Property.PROPAGATE_IN_PLACE)
         self.contiguous("input", Property.INPUT_CONTIGUOUS)
         self.contiguous("output", Property.OUTPUT_CONTIGUOUS)
+        rows = self.subject.rows
+        self.precomputed_fit(rows(input_), rows(output), backward=False)
 
 
 class _StoreStats(_Run):
@@ -173,10 +204,12 @@ class _Backprop(_Run):
         self.no_precomputed_if_simple()
         input_value = self.side("input_value", self.input_dim, "input")
         output_value = self.side("output_value", self.output_dim, "output")
-        self.side("output_deriv", self.output_dim, "output")
+        output_deriv = self.side("output_deriv", self.output_dim, "output")
         input_deriv = self.side("input_deriv", self.input_dim, "input")
         self.require(
-            (input_value != 0) | ~self.has(Property.BACKPROP_NEEDS_INPUT) | ~simple,
+            (input_value != 0)
+            | ~self.has(Property.BACKPROP_NEEDS_INPUT)
+            | ~(simple | self.has_precomputed),
             "input_value is not given, but needed by",
         )
         self.require(
@@ -199,6 +232,13 @@ class _Backprop(_Run):
             self.contiguous(operand, Property.INPUT_CONTIGUOUS)
         for operand in ("output_value", "output_deriv"):
             self.contiguous(operand, Property.OUTPUT_CONTIGUOUS)
+        rows = self.subject.rows
+        rows_in = np.maximum(rows(input_value), rows(input_deriv))
+        self.precomputed_fit(rows_in, rows(output_deriv), backward=True)
+
+
+def _name_of(indexes_type: IndexesType) -> str:
+    return "none" if indexes_type is None else indexes_type.__name__
 
 
 def same_place(subject: Subject, one: Ids, other: Ids) -> Bools:
