@@ -6,7 +6,7 @@ One sequence of the benchmark networks, on one thread. "Python" is the time of t
 the same calls, whose functions are replaced by one that takes the operands and does nothing with
 them (`"".format`), for each command of the computation. "Small" is the whole run with hidden sizes
 divided by 256, so that most matrices have a few numbers to a row: also what NumPy needs to begin.
-Binding is that of the network in its full size.
+Binding is that of the network in its full size, for one thread and for two.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from workload import Call, Workload, flat, least
 
 SCALE = 1 / 256
 
-HEADS = "network", "mode", "commands", "calls", "Python", "small", "binding, s"
-ROW = "{:10s} {:6s} {:>9} {:>7} {:>9} {:>9} {:>11}"
+HEADS = "network", "mode", "commands", "calls", "Python", "small", "binding, s", "two threads"
+ROW = "{:10s} {:6s} {:>9} {:>7} {:>9} {:>9} {:>11} {:>12}"
 
 
 def without_arithmetic(calls: Sequence[Call]) -> Call:
@@ -52,24 +52,34 @@ class Cost:
         calls: Of the program.
         python: Microseconds of the loop without arithmetic.
         binding: Seconds that it takes to make the program.
+        binding_two: Those to make one for two threads.
     """
 
     commands: int
     calls: int
     python: float
     binding: float
+    binding_two: float
 
 
 def cost(work: Workload, runs: int) -> Cost:
     """What a network costs beside the arithmetic."""
     computation = CachingCompiler(work.nnet).compile(work.request)
-    device = DeviceNnet(work.nnet, trainable=work.is_training, natural_gradient=work.is_training)
-    start = time.perf_counter()
-    program = lower(device, computation, is_alone=True)
-    binding = time.perf_counter() - start
+    programs, seconds = [], []
+    for threads in (1, 2):
+        device = DeviceNnet(
+            work.nnet,
+            trainable=work.is_training,
+            natural_gradient=work.is_training,
+            threads=threads,
+        )
+        start = time.perf_counter()
+        programs.append(lower(device, computation, is_alone=threads == 1))
+        seconds.append(time.perf_counter() - start)
+    program = programs[0]
     segments = [*program.forward, *([program.backward] if program.backward else [])]
     python = sum(least(without_arithmetic(segment.calls), runs) for segment in segments)
-    return Cost(len(computation.commands), program.num_calls, python, binding)
+    return Cost(len(computation.commands), program.num_calls, python, *seconds)
 
 
 def whole(work: Workload, runs: int) -> float:
@@ -100,7 +110,8 @@ def main() -> None:
             small = whole(Workload.make(name, mode, 1, SCALE), runs)
             counts = found.commands, found.calls
             times = (f"{each / found.commands:.2f}" for each in (found.python, small))
-            print(ROW.format(name, mode, *counts, *times, f"{found.binding:.2f}"), flush=True)
+            binding = f"{found.binding:.2f}", f"{found.binding_two:.2f}"
+            print(ROW.format(name, mode, *counts, *times, *binding), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,16 +3,19 @@
     python benchmarks/sharing.py
 
 First one sequence of the benchmark networks and eight, and a training step of eight: in one
-computation with two threads, and side by side, relative to the processor time of one thread. Then
+computation with two threads, and side by side, relative to the processor time of one thread; and
+how often all threads together sleep in a run, for one another or for the interpreter's lock. Then
 the time to hand a call over to a thread that waits and to be told that it ran, by kind of
 hand-over; then a chain of four operations over a matrix by row blocks, alone and shared, by size of
-blocks. Least times of many, by the clock: the second thread needs a processor of its own.
+blocks. Least times of many, by the clock: the second thread needs a processor of its own. (Sleeps
+are counted by Unix systems.)
 """
 
 from __future__ import annotations
 
 import os
 import queue
+import resource
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -104,21 +107,21 @@ def print_sequences(name: str) -> None:
         compiler, inputs = CachingCompiler(work.nnet), flat(work.inputs)
         nnet = DeviceNnet(work.nnet, threads=2)
         computation = compiler.compile(work.request)
-        alone = NnetComputer(nnet, computation, threads=1)
-        shared = NnetComputer(nnet, computation)
-        parallel = ParallelComputer(nnet, compiler.compile, work.request)
-        runs = (
-            least_alone(partial(alone.forward, inputs)),
-            *(least(partial(c.forward, inputs), 20) for c in (shared, parallel)),
+        alone, shared, parallel = (
+            partial(computer.forward, inputs)
+            for computer in (
+                NnetComputer(nnet, computation, threads=1),
+                NnetComputer(nnet, computation),
+                ParallelComputer(nnet, compiler.compile, work.request),
+            )
         )
-        print_ratios(f"{name}, infer {sequences}", *runs)
+        unit = least_alone(alone)
+        print_ratio(f"{name}, infer {sequences}", shared, unit, 20)
+        print_ratio(f"{name}, infer {sequences}, side by side", parallel, unit, 20)
     work = Workload.make(name, "train", 8)
     computation = CachingCompiler(work.nnet).compile(work.request)
-    runs = (
-        least(training_step(work, computation, threads=1), 8, time.thread_time),
-        least(training_step(work, computation, threads=2), 8),
-    )
-    print_ratios(f"{name}, train 8", *runs)
+    unit = least(training_step(work, computation, threads=1), 8, time.thread_time)
+    print_ratio(f"{name}, train 8", training_step(work, computation, threads=2), unit, 8)
 
 
 def least_alone(call: Call) -> float:
@@ -144,12 +147,12 @@ def training_step(work: Workload, computation: NnetComputation, *, threads: int)
     return run
 
 
-def print_ratios(name: str, alone: float, shared: float, side_by_side: float | None = None) -> None:
-    """Prints what two threads take, relative to one."""
-    line = f"{name}: one computation {shared / alone:.2f}"
-    if side_by_side is not None:
-        line += f", side by side {side_by_side / alone:.2f}"
-    print(f"{line} of the time of one thread", flush=True)
+def print_ratio(name: str, run: Call, unit: float, count: int) -> None:
+    """Prints the time of two threads, relative to `unit` microseconds, and how often they sleep."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+    ratio = least(run, count) / unit
+    sleeps = (resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw - before) / count
+    print(f"{name}: {ratio:.2f} of the time of one thread, {sleeps:.0f} sleeps", flush=True)
 
 
 def main() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import attrs
 import numpy as np
@@ -12,6 +14,7 @@ from networks import BENCHMARKS
 from nnet3_descriptors import Component, Nnet, parse_config, set_test_mode
 from nnet3_descriptors.components import BatchNormComponent
 from nnet3_graph import ComputationRequest
+from nnet3_runtime_cuda.switches import TILES
 
 FIRST_STEPS = 10
 """The natural gradient is updated in each of so many steps, which are not timed."""
@@ -91,6 +94,17 @@ def least(call: Call, count: int = 400, clock: Callable[[], float] = time.perf_c
         call()
         times.append(clock() - start)
     return 1e6 * min(times)
+
+
+@contextmanager
+def tiles(are_used: bool) -> Iterator[None]:
+    """Programs that are bound meanwhile have tiles where they save products, or direct sums."""
+    before = os.environ.get(TILES.variable, "")
+    os.environ[TILES.variable] = "1" if are_used else "0"
+    try:
+        yield
+    finally:
+        os.environ[TILES.variable] = before
 
 
 def with_values(nnet: Nnet, rng: np.random.Generator) -> Nnet:

@@ -1,0 +1,206 @@
+"""Where the time of the benchmark networks goes: matrix products, the natural gradient, the rest.
+
+    OPENBLAS_NUM_THREADS=1 python benchmarks/shares.py
+
+Each recorded call of a program is timed (processor time, one thread; medians over a few periods of
+the natural gradient's updates) and belongs to one of these kinds:
+
+- products: matrix products; sums of columns, which are products with ones, and those of the natural
+  gradient's own functions are not among them. GFLOP is what they compute, twice the number of
+  multiplications; "direct" is the same for a program without tiles.
+- transforms: products by the small matrices by which rows become tiles, and tiles rows.
+- natural gradient: its functions, in which most gradients are computed; a line of training without
+  it ("plain") has these gradients among the products.
+- rest: all else, and, in training, the change of the parameters.
+
+The first line is the speed of the product by which machines are compared (`kaldi.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import attrs
+import numpy as np
+from kaldi import REQUESTS, product_gflops
+from networks import BENCHMARKS
+from nnet3_optimizer import CachingCompiler
+from nnet3_runtime_cuda import DeviceNnet
+from nnet3_runtime_cuda.lowering import Program, Segment, lower
+from nnet3_runtime_cuda.running import running
+from workload import FIRST_STEPS, UPDATE_PERIOD, Call, Workload, flat, tiles
+
+PRODUCTS, TRANSFORMS, NATURAL_GRADIENT, REST = "products", "transforms", "natural gradient", "rest"
+
+MOST_TRANSFORMED = 6
+"""Transforms of tiles have at most so many terms."""
+
+SGEMM_ARGUMENTS = 14
+"""Of cblas_sgemm: order, two forms of factors, then rows, columns and terms of the product."""
+
+HEADS = (
+    "network",
+    "case",
+    "ms",
+    "products",
+    "GFLOP",
+    "GFLOP/s",
+    "direct",
+    TRANSFORMS,
+    "natural",
+    REST,
+)
+ROW = "| {} |"
+
+clock = time.thread_time
+
+
+def plain(call: Call) -> tuple[Callable[..., object], tuple[Any, ...]]:
+    """The function of a recorded call and its arguments, also of one that runs on a condition."""
+    if isinstance(call, partial):
+        inner = [argument for argument in call.args if isinstance(argument, partial)]
+        return plain(inner[0]) if inner else (call.func, call.args + tuple(call.keywords.values()))
+    return call, ()
+
+
+def kind(call: Call) -> str:
+    """What a call is for."""
+    function, arguments = plain(call)
+    if (getattr(function, "__module__", None) or "").rpartition(".")[2].startswith("natural_"):
+        return NATURAL_GRADIENT
+    if function is not np.matmul:
+        return PRODUCTS if flops(call) else REST
+    a = arguments[0]
+    if len(a) == 1 and a.ndim == 2 and (a == 1).all():
+        return REST
+    return TRANSFORMS if a.shape[-1] <= MOST_TRANSFORMED else PRODUCTS
+
+
+def flops(call: Call) -> float:
+    """Twice the number of multiplications, if it is a matrix product."""
+    function, arguments = plain(call)
+    if function is np.matmul:
+        a, b = arguments[:2]
+        stack = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        return 2.0 * math.prod(stack) * a.shape[-2] * a.shape[-1] * b.shape[-1]
+    if len(arguments) == SGEMM_ARGUMENTS:
+        return 2.0 * math.prod(arguments[3:6])
+    return 0.0
+
+
+@attrs.frozen
+class Bound:
+    """A program and what it runs on.
+
+    Attributes:
+        device: The network.
+        program: What runs.
+        values: Of the inputs, and of the derivatives of the outputs, by node.
+    """
+
+    device: DeviceNnet
+    program: Program
+    values: dict[str, np.ndarray]
+
+    @classmethod
+    def make(cls, work: Workload, *, natural_gradient: bool) -> Bound:
+        """Binds a network."""
+        device = DeviceNnet(
+            work.nnet,
+            trainable=work.is_training,
+            natural_gradient=natural_gradient,
+            threads=1,
+        )
+        computation = CachingCompiler(work.nnet).compile(work.request)
+        return cls(
+            device,
+            lower(device, computation, is_alone=True),
+            flat(work.inputs) | flat(work.derivatives),
+        )
+
+    def segments(self) -> Iterator[Segment]:
+        """All that runs, in order."""
+        yield from self.program.forward
+        if self.program.backward is not None:
+            self.device.clear_direction(kept=self.program.replaced)
+            yield self.program.backward
+
+    def calls(self) -> list[Call]:
+        """All that runs, in order."""
+        return [call for segment in self.segments() for call in segment.calls]
+
+    def run(self) -> list[float]:
+        """The seconds that each call took, and the change of the parameters."""
+        seconds = []
+        for segment in self.segments():
+            for port in segment.inputs:
+                self.program.transfer.put(self.values[port.node], port.view)
+            with running():
+                for call in segment.calls:
+                    start = clock()
+                    call()
+                    seconds.append(clock() - start)
+        start = clock()
+        if self.program.backward is not None:
+            self.device.take_step()
+        seconds.append(clock() - start)
+        return seconds
+
+
+def gflop(calls: list[Call]) -> float:
+    """What the products among calls compute."""
+    return sum(flops(call) for call in calls if kind(call) == PRODUCTS) / 1e9
+
+
+def direct_gflop(work: Workload, *, natural_gradient: bool) -> float:
+    """What products compute without tiles."""
+    with tiles(False):
+        return gflop(Bound.make(work, natural_gradient=natural_gradient).calls())
+
+
+def print_line(work: Workload, periods: int, *, natural_gradient: bool) -> None:
+    """Measures one case."""
+    bound = Bound.make(work, natural_gradient=natural_gradient)
+    calls = bound.calls()
+    for _ in range(FIRST_STEPS + 1 if natural_gradient else 2):
+        bound.run()
+    steps = UPDATE_PERIOD if natural_gradient else 1
+    taken = np.array([[bound.run() for _ in range(steps)] for _ in range(periods)])
+    milliseconds = 1e3 * np.median(taken, axis=0).mean(axis=0)
+    times: Counter[str] = Counter()
+    for each, time_taken in zip([*map(kind, calls), REST], milliseconds, strict=True):
+        times[each] += time_taken
+    computed, total = gflop(calls), milliseconds.sum()
+    mode = "train" if natural_gradient else "plain" if work.is_training else "infer"
+    cells = [work.name, f"{mode} n={work.sequences}", f"{total:.0f}"]
+    cells += [f"{times[PRODUCTS] / total:.2f}", f"{computed:.2f}"]
+    cells += [f"{1e3 * computed / times[PRODUCTS]:.0f}"]
+    cells += [f"{direct_gflop(work, natural_gradient=natural_gradient):.2f}"]
+    cells += [f"{times[each] / total:.2f}" for each in (TRANSFORMS, NATURAL_GRADIENT, REST)]
+    print(ROW.format(" | ".join(cells)), flush=True)
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--periods", type=int, default=5, help="default: 5")
+    parser.add_argument("--network", action="append", choices=BENCHMARKS, help="default: all")
+    arguments = parser.parse_args()
+    print(f"a product for comparison: {product_gflops(clock):.0f} GFLOP/s")
+    print(ROW.format(" | ".join(HEADS)))
+    print("|---" * len(HEADS) + "|")
+    for name, mode, sequences in REQUESTS:
+        if name in (arguments.network or BENCHMARKS):
+            work = Workload.make(name, mode, sequences)
+            for natural_gradient in (False, True) if work.is_training else (False,):
+                print_line(work, arguments.periods, natural_gradient=natural_gradient)
+
+
+if __name__ == "__main__":
+    main()
