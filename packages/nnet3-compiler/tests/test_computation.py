@@ -186,6 +186,7 @@ class TestInvalid:
             ({"indexes": [[0, -2]]}, r"indexes\[0\]"),
             ({"indexes_multi": [[[1, 4]]]}, r"indexes_multi\[0\]\[0\] = \[1, 4\] is no row"),
             ({"indexes_ranges": [[[3, 1]]]}, r"indexes_ranges\[0\]\[0\] = \[3, 1\] is no range"),
+            ({"steps": [[0, 4], [-1, 4]]}, r"steps\[1\] = \[-1, 4\] is no node and number of rows"),
             ({"precomputed_indexes": ()}, r"precomputed_indexes\[0\] must be None"),
             ({"matrix_debug_info": [MatrixDebugInfo(pattern=[])]}, "each of the 4 matrices"),
         ],
@@ -217,6 +218,14 @@ class TestDebugInfo:
         infos = [MatrixDebugInfo(pattern=[[5, 0, t, 0] for t in range(rows)]) for rows in (0, 4, 3)]
         computation = small_computation(matrix_debug_info=[*infos, MatrixDebugInfo(pattern=())])
         with pytest.raises(ComputationError, match="matrix 2 is of 3 rows, the matrix has 4"):
+            NnetComputation.from_bytes(computation.to_bytes())
+
+    def test_debug_info_of_no_node(self) -> None:
+        """What is read from bytes must name nodes."""
+        info = MatrixDebugInfo(pattern=[[5, 0, 0, 0], [5, 0, 1, 0], [-1, 0, 2, 0], [5, 0, 3, 0]])
+        infos = [*[MatrixDebugInfo(pattern=())] * 3, info]
+        computation = small_computation(matrix_debug_info=infos)
+        with pytest.raises(ComputationError, match="matrix 3 names a negative node"):
             NnetComputation.from_bytes(computation.to_bytes())
 
     @pytest.mark.parametrize(

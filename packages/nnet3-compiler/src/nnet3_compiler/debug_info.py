@@ -75,13 +75,16 @@ class MatrixDebugInfo:
             rows: Its number of rows.
 
         Raises:
-            ComputationError: This stands for another number of rows, and not for none.
+            ComputationError: This stands for another number of rows, and not for none; or a node is
+                negative.
         """
         if len(self.pattern) and self.num_rows != rows:
             raise ComputationError(
                 f"the debug info of matrix {matrix} is of {self.num_rows} rows, the matrix has "
                 f"{rows}"
             )
+        if len(self.pattern) and int(self.pattern[:, NODE].min()) < 0:
+            raise ComputationError(f"the debug info of matrix {matrix} names a negative node")
 
     @property
     def cindexes(self) -> IntArray:

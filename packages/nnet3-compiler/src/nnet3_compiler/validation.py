@@ -40,6 +40,11 @@ def validate(computation: NnetComputation) -> None:
         raise ComputationError("precomputed_indexes[0] must be None")
     _check_commands(computation)
     _check_index_tables(computation)
+    if computation.steps.size and int(computation.steps.min()) < 0:
+        bad = int(np.flatnonzero((computation.steps < 0).any(axis=1))[0])
+        raise ComputationError(
+            f"steps[{bad}] = {computation.steps[bad].tolist()} is no node and number of rows"
+        )
     infos = computation.matrix_debug_info
     if infos and len(infos) != len(computation.matrices):
         raise ComputationError(
