@@ -13,6 +13,7 @@ from nnet3_optimizer import (
     ComputationError,
     check_computation,
     check_fits_network,
+    check_runnable,
 )
 from nnet3_optimizer.operands import columns
 from optimizer_programs import NNET, computation
@@ -129,6 +130,15 @@ def test_only_what_names_the_network() -> None:
 
     with pytest.raises(CheckError, match="components: c2: Propagate: input = m1 has 4 columns"):
         check_fits_network(NNET, other)
+
+
+def test_only_what_can_be_run() -> None:
+    """Where matrices and lists are there, it does not matter whether the result makes sense."""
+    check_runnable(NNET, computation(FORWARD.replace("free m1\n", "")))
+    without_zeros = computation(FORWARD.replace("m2 = zeros\n", ""))
+
+    with pytest.raises(CheckError, match="allocation: c1: m2 is never allocated"):
+        check_runnable(NNET, without_zeros)
 
 
 CASES = [

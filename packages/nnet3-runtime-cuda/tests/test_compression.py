@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from computations import request
-from nnet3_compiler import NnetComputation, commands
+from nnet3_compiler import ComputationError, NnetComputation, commands
 from nnet3_compiler.commands import command_table
 from nnet3_descriptors import parse_config
 from nnet3_optimizer import CachingCompiler, OptimizeOptions
@@ -47,6 +47,25 @@ def test_values_within_the_limit(kind: int, low: float, steps: int) -> None:
     np.testing.assert_allclose(
         round_trip(array, kind, limit, truncate=False), array, rtol=1e-6, atol=0.5 * limit / steps
     )
+
+
+def test_decompression_of_what_is_not_compressed() -> None:
+    """The command is named."""
+    nnet = parse_config("input-node name=input dim=2\noutput-node name=output input=input")
+    computation = NnetComputation(
+        matrices=[[0, 0], [1, 2]],
+        submatrices=[[0, 0, 0, 0, 0], [1, 0, 1, 0, 2]],
+        command_table=command_table(
+            [
+                commands.AcceptInput(matrix=1, node=0),
+                commands.DecompressMatrix(matrix=1),
+                commands.ProvideOutput(matrix=1, node=1),
+                commands.NoOperationMarker(),
+            ]
+        ),
+    )
+    with pytest.raises(ComputationError, match=r"^c1: DecompressMatrix: m1 is not compressed$"):
+        NnetComputer(nnet, computation)
 
 
 def test_values_beyond_the_limit() -> None:

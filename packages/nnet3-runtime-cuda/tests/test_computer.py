@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 from computations import loop, request, single
-from nnet3_compiler import compile_computation
+from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_compiler.commands import AllocMatrixUndefined, Propagate
+from nnet3_compiler.declaration import Command
 from nnet3_descriptors import Nnet, parse_config, vectorize
 from nnet3_optimizer import CheckError, optimize
 from nnet3_runtime_cuda import DeviceError, DeviceNnet, NnetComputer, RunError
@@ -489,3 +493,59 @@ def test_precomputed_indexes_of_another_component(
     )
     with pytest.raises(CheckError, match=f"^{message}\n"):
         NnetComputer(device_nnet, computation)
+
+
+def without(computation: NnetComputation, command: type[Command]) -> NnetComputation:
+    """A computation that lacks the first command of a type."""
+    is_of_type = computation.command_table[:, 0] == command.OPCODE
+    table = np.delete(computation.command_table, int(np.argmax(is_of_type)), axis=0)
+    return attrs.evolve(computation, command_table=table)
+
+
+def with_short_list(computation: NnetComputation) -> NnetComputation:
+    """A computation whose first list of rows lacks the last one."""
+    first, *others = computation.indexes
+    return attrs.evolve(computation, indexes=(first[:-1], *others))
+
+
+@pytest.mark.parametrize(
+    ("component", "descriptor", "dim", "damage", "message"),
+    [
+        (
+            "type=TanhComponent dim=2",
+            "Round(input, 2)",
+            2,
+            with_short_list,
+            r"rows: c\d+: AddRows: indexes has 3 entries, expected 4 \(the rows of m\d+\)",
+        ),
+        (
+            "type=TanhComponent dim=2",
+            "input",
+            2,
+            partial(without, command=AllocMatrixUndefined),
+            r"allocation: c\d+: m\d+ is never allocated",
+        ),
+        (
+            "type=RestrictedAttentionComponent key-dim=1 value-dim=1 num-left-inputs=0 "
+            "num-right-inputs=1",
+            "input",
+            5,
+            partial(without, command=Propagate),
+            r"memos: c\d+: StoreStats: memo \d is used, but no Propagate made it before",
+        ),
+    ],
+    ids=["list", "allocation", "memo"],
+)
+def test_damaged_computation(
+    component: str,
+    descriptor: str,
+    dim: int,
+    damage: Callable[[NnetComputation], NnetComputation],
+    message: str,
+) -> None:
+    """What no longer hangs together is refused before it is bound, with the command."""
+    nnet = single(component, dim=dim, descriptor=descriptor)
+    computation = compile_computation(nnet, request(range(5), range(4), sequences=1))
+
+    with pytest.raises(CheckError, match=f"^{message}\n"):
+        NnetComputer(DeviceNnet(nnet), damage(computation))

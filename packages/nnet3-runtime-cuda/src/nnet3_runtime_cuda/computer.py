@@ -29,9 +29,10 @@ class NnetComputer:
         num_calls: Number of array operations that the forward and backward pass make.
 
     Raises:
-        CheckError: a ComputationError; the computation was compiled for another network: a command
-            names a component or node that this one lacks, or gives it a matrix of another size or
-            indexes that were precomputed for another component.
+        ComputationError: the computation cannot be run; a CheckError where a command shows it: one
+            that names a component or node that this network lacks, gives it a matrix of another
+            size or indexes that were precomputed for another component, or uses a matrix that is
+            not there or a list that does not fit.
         UnsupportedComponentError: a component type has no arithmetic here.
         DeviceError: there is no such device or number of threads.
         DeviceMemoryError: it has not the memory; the message says what would fit.

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 from nnet3_compiler.computation import NnetComputation
 
-from nnet3_optimizer.checks.allocation import check_allocation
+from nnet3_optimizer.checks.allocation import check_allocation, check_freed
+from nnet3_optimizer.checks.backward_lists import check_backward_lists
 from nnet3_optimizer.checks.balance import check_balance
 from nnet3_optimizer.checks.components import check_components
 from nnet3_optimizer.checks.compression import check_compression
 from nnet3_optimizer.checks.debug_info import check_debug_info
 from nnet3_optimizer.checks.loop import check_loop
 from nnet3_optimizer.checks.memos import check_memos
-from nnet3_optimizer.checks.rows import check_rows
+from nnet3_optimizer.checks.rows import check_rows, check_scales
 from nnet3_optimizer.checks.subject import FaultError, Subject
 from nnet3_optimizer.checks.values import check_direction, check_undefined
 from nnet3_optimizer.checks.values import check_rewrite as check_rewrite_after_read
@@ -32,13 +33,24 @@ Check = tuple[str, Callable[[Subject], None]]
 FITTING: tuple[Check, ...] = (("components", check_components), ("world", check_world))
 """Hold the commands against the components and nodes of the network."""
 
+RUNNING: tuple[Check, ...] = (
+    *FITTING,
+    ("rows", check_rows),
+    ("allocation", check_allocation),
+    ("memos", check_memos),
+)
+"""Hold for whatever can be run, sensible or not; compression is looked at when it is bound."""
+
 CHECKS: tuple[Check, ...] = (
     ("components", check_components),
+    ("rows", check_scales),
     ("rows", check_rows),
+    ("rows", check_backward_lists),
     ("order", check_order),
     ("world", check_world),
     ("loop", check_loop),
     ("allocation", check_allocation),
+    ("allocation", check_freed),
     ("undefined", check_undefined),
     ("memos", check_memos),
     ("balance", check_balance),
@@ -94,6 +106,22 @@ def check_fits_network(nnet: Nnet, computation: NnetComputation) -> None:
     _run(FITTING, nnet, computation)
 
 
+def check_runnable(nnet: Nnet, computation: NnetComputation) -> None:
+    """Checks that a computation can be run with a network, whether or not the result makes sense.
+
+    Sizes and lists fit, and matrices and memos are there when they are used. It takes a few
+    milliseconds at most, so that it can be done whenever a computation is bound to memory.
+
+    Args:
+        nnet: The network that the computation is to run with.
+        computation: The computation, optimized or not.
+
+    Raises:
+        CheckError: As by `check_computation`.
+    """
+    _run(RUNNING, nnet, computation)
+
+
 def _run(checks: Iterable[Check], nnet: Nnet, computation: NnetComputation) -> None:
     subject = Subject.of(nnet, computation)
     for name, check in checks:
@@ -105,4 +133,4 @@ def _run(checks: Iterable[Check], nnet: Nnet, computation: NnetComputation) -> N
             raise CheckError(fault.message, check=name, command=at, listing=listing) from None
 
 
-__all__ = ["CHECKS", "check_computation", "check_fits_network"]
+__all__ = ["CHECKS", "check_computation", "check_fits_network", "check_runnable"]

@@ -18,6 +18,9 @@ from nnet3_optimizer.analysis.variables import MATRIX, Table
 from nnet3_optimizer.checks.subject import Subject
 from nnet3_optimizer.loops import hand_over_commands
 
+_GIVING = AllocMatrixUndefined, AllocMatrixZeroed, AcceptInput, SwapMatrix
+"""Commands that give a matrix memory."""
+
 
 def check_allocation(subject: Subject) -> None:
     """Checks where matrices get their memory from and when they lose it.
@@ -25,7 +28,7 @@ def check_allocation(subject: Subject) -> None:
     1. Every matrix that a command names is given memory by exactly one command: an allocation,
        AcceptInput, or SwapMatrix to it. (AcceptInput of one matrix in several segments is one.)
     2. At most one command takes it away, DeallocMatrix or SwapMatrix from it, and none does from
-       outputs. Outside loops every matrix that is no output is freed.
+       outputs.
     3. SwapMatrix is between matrices of one size.
     4. Nothing accesses a matrix before it has memory or after it has lost it. Every matrix that is
        no input is accessed.
@@ -34,7 +37,7 @@ def check_allocation(subject: Subject) -> None:
     """
     in_loop_end = np.zeros(len(subject.table), dtype=np.bool_)
     in_loop_end[hand_over_commands(subject.table)] = True
-    gives = subject.positions(AllocMatrixUndefined, AllocMatrixZeroed, AcceptInput, SwapMatrix)
+    gives = subject.positions(*_GIVING)
     frees = subject.positions(DeallocMatrix)
     swaps = subject.positions(SwapMatrix)
     _check_swaps(subject, swaps)
@@ -45,7 +48,22 @@ def check_allocation(subject: Subject) -> None:
     order = np.argsort(lost_at, kind="stable")
     deallocate = _only(subject, lost_at[order], lost[order], "freed")
     _check_use(subject, allocate, deallocate)
-    _check_freed(subject, allocate, deallocate, frees)
+    is_output = subject.analysis.lifetimes.is_output
+    freed = _matrix(subject, frees, "first")
+    subject.require(~is_output[freed], frees, lambda i: f"m{freed[i]} is an output")
+
+
+def check_freed(subject: Subject) -> None:
+    """Checks that outside loops every matrix that is no output is freed."""
+    if subject.is_loop:
+        return
+    is_kept = np.zeros(len(subject.computation.matrices), dtype=np.bool_)
+    is_kept[_matrix(subject, subject.positions(*_GIVING), "first")] = True
+    is_kept[_matrix(subject, subject.positions(DeallocMatrix), "first")] = False
+    is_kept[_matrix(subject, subject.positions(SwapMatrix), "source")] = False
+    kept = where(is_kept & ~subject.analysis.lifetimes.is_output)
+    if len(kept):
+        subject.fail(f"m{kept[0]} is never freed, and is no output")
 
 
 def _matrix(subject: Subject, at: Ids, which: str) -> Table:
@@ -115,14 +133,3 @@ def _is_operand(subject: Subject) -> Bools:
 
 def _or_none(command: np.int64) -> int | None:
     return int(command) if command >= 0 else None
-
-
-def _check_freed(subject: Subject, allocate: Ids, deallocate: Ids, frees: Ids) -> None:
-    is_output = subject.analysis.lifetimes.is_output
-    matrix = _matrix(subject, frees, "first")
-    subject.require(~is_output[matrix], frees, lambda i: f"m{matrix[i]} is an output")
-    if subject.is_loop:
-        return
-    kept = np.flatnonzero((allocate >= 0) & (deallocate < 0) & ~is_output)
-    if len(kept):
-        subject.fail(f"m{kept[0]} is never freed, and is no output")

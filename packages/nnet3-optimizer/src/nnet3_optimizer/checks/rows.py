@@ -24,7 +24,6 @@ from nnet3_compiler.declaration import ALPHA_COLUMN, alpha_bits
 from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.variables import ROW_OFFSET, Table
-from nnet3_optimizer.checks.backward_lists import check_backward_lists
 from nnet3_optimizer.checks.components import same_place
 from nnet3_optimizer.checks.kinds import SUMS
 from nnet3_optimizer.checks.network import constants, scales
@@ -43,12 +42,7 @@ def check_rows(subject: Subject) -> None:
     3. Input and output do not overlap; only MatrixCopy may have one matrix as both, to scale it by
        something other than 1.
     4. Where rows are written to that a list names, no element is written twice.
-    5. Scales are those of the network's descriptors, and so are constants (or 0). After the marker
-       scales may be negated: a value that is computed again may be a sum less its other terms.
-    6. In the backward part a list names no row twice, and ranges share no rows: each row of a
-       derivative goes to one row of each thing that was read.
     """
-    _check_scales(subject)
     for types, check in (
         ((MatrixCopy, MatrixAdd), _check_matrix_commands),
         ((CopyRows, AddRows), _check_lists_of_rows),
@@ -61,10 +55,14 @@ def check_rows(subject: Subject) -> None:
         at = subject.positions(*types)
         if len(at):
             check(subject, at)
-    check_backward_lists(subject)
 
 
-def _check_scales(subject: Subject) -> None:
+def check_scales(subject: Subject) -> None:
+    """Checks the scales of copies and sums, and what SetConst sets.
+
+    They are those of the network's descriptors; constants may be 0, too. After the marker scales
+    may be negated: a value that is computed again may be a sum less its other terms.
+    """
     for kinds, expected, what in (
         (SUMS, scales(subject.nnet), "the scales of the network's descriptors"),
         (_SETTING, constants(subject.nnet), "the constants of the network's descriptors"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnet3_compiler.computation import NnetComputation
-from nnet3_optimizer import check_fits_network
+from nnet3_optimizer import check_runnable
 
 from ..device import DeviceNnet
 from ..program import Program
@@ -20,12 +20,12 @@ def lower(nnet: DeviceNnet, computation: NnetComputation, *, is_alone: bool = Fa
         is_alone: Whether it is to run on one thread, though the network has more.
 
     Raises:
-        CheckError: a ComputationError; the computation is of another network, as a command shows
-            that does not fit the component or node that it names.
+        ComputationError: the computation cannot be run; as a CheckError where a command shows it,
+            such as one that does not fit the component or node that it names.
         UnsupportedComponentError: a component type has no arithmetic here.
         DeviceMemoryError: the device has not as much memory; the message says what would fit.
     """
-    check_fits_network(nnet.nnet, computation)
+    check_runnable(nnet.nnet, computation)
     with nnet.lowering:
         lowering = Lowering(nnet, computation, is_alone=is_alone)
         return nnet.machine.bind(lowering.run(), lowering.tape, computation)

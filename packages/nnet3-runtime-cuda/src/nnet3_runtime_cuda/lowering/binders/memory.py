@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nnet3_compiler import ComputationError
 from nnet3_compiler import commands as c
 
 from ..compression import CompressedForm
@@ -68,7 +69,10 @@ def _compress(low: Lowering, command: c.CompressMatrix) -> None:
 
 @binds(c.DecompressMatrix)
 def _decompress(low: Lowering, command: c.DecompressMatrix) -> None:
-    form, stored = low.compressed.pop(low.area(command.matrix)[0])
+    matrix, _ = low.area(command.matrix)
+    if matrix not in low.compressed:
+        raise ComputationError(f"c{low.position}: DecompressMatrix: m{matrix} is not compressed")
+    form, stored = low.compressed.pop(matrix)
     if form.keeps_packed_signs and low.next_takes_signs_of(command.matrix):
         low.signs = stored
         return
