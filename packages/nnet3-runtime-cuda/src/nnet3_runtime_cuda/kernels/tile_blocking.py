@@ -10,7 +10,6 @@ cache of another one. Without, that would be too much memory, and threads share 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Self
 
@@ -18,7 +17,7 @@ import attrs
 
 from ..parts import even_parts, parts_of_at_most
 from ..tape import Array, Tape
-from .time_tiles import TileBlock, TimeTiles
+from .time_tiles import Run, TileBlock, TimeTiles
 
 PART_COLUMNS = 768
 """So many columns of the wider side are computed with at a time."""
@@ -84,38 +83,22 @@ class Part:
         return self.outputs.count, self.inputs.count
 
 
-@attrs.frozen(kw_only=True)
-class Place:
-    """Rows that are computed with at a time.
-
-    Attributes:
-        block: The tiles.
-        rows: Of each product, where all rows are in memory.
-    """
-
-    block: TileBlock
-    rows: slice
-
-
-Run = Sequence[Place]
-"""Places that follow one another, which a thread computes in turn."""
-
-
 @attrs.frozen(kw_only=True, eq=False)
 class PartMemory:
     """Memory for some columns of the input or of the output, transformed.
 
     Attributes:
         array: (products of a tile, rows, columns).
-        has_all_rows: Whether places have rows of their own; else all use the same.
+        has_all_rows: Whether blocks have rows of their own; else all use the same.
     """
 
     array: Array
     has_all_rows: bool
 
-    def at(self, place: Place) -> Array:
-        """(products of a tile, rows of a place, columns)."""
-        return self.array[:, place.rows if self.has_all_rows else slice(place.block.rows)]
+    def of(self, block: TileBlock) -> Array:
+        """(products of a tile, rows of a block, columns)."""
+        start = block.place if self.has_all_rows else 0
+        return self.array[:, start : start + block.rows]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -199,7 +182,7 @@ class TileBlocking:
         if len(blocks) > count:
             # As much for all rows and distances: scratch arrays of the same size share memory.
             memory_rows = max(memory_rows, most_rows)
-        spans, places = parts_of_at_most(wide, most_columns), _places(blocks)
+        spans = parts_of_at_most(wide, most_columns)
         is_wide_input = input_dim > output_dim
         return cls(
             tiles=tiles,
@@ -207,7 +190,7 @@ class TileBlocking:
             parts=_parts(spans, slice(0, narrow), is_wide_input=is_wide_input),
             part_columns=max(span.stop - span.start for span in spans),
             narrow_columns=narrow,
-            runs=[places[part] for part in even_parts(len(places), count)],
+            runs=[blocks[part] for part in even_parts(len(blocks), count)],
             memory_rows=memory_rows,
         )
 
@@ -216,14 +199,14 @@ class TileBlocking:
         """Runs for the derivative of the input: one, unless only their borders are in common."""
         if self.tiles.reaches_next_only:
             return self.runs
-        return [[place for run in self.runs for place in run]]
+        return [[block for run in self.runs for block in run]]
 
     def kept_memory(self, tape: Tape) -> Array | None:
         """Scratch memory for all rows of the narrow side, if it is computed with more than once."""
         if len(self.parts) == 1:
             return None
-        rows = self.runs[-1][-1].rows.stop
-        return tape.scratch(self.tiles.num_products, rows, self.narrow_columns)
+        last = self.runs[-1][-1]
+        return tape.scratch(self.tiles.num_products, last.place + last.rows, self.narrow_columns)
 
     def shares(
         self, tape: Tape, part: Part, runs: Sequence[Run], kept: Array | None
@@ -263,12 +246,3 @@ def _parts(spans: Sequence[slice], everything: slice, *, is_wide_input: bool) ->
         inputs, outputs = (own, common) if is_wide_input else (common, own)
         parts.append(Part(number=number, inputs=inputs, outputs=outputs))
     return parts
-
-
-def _places(blocks: Sequence[TileBlock]) -> list[Place]:
-    """Where blocks lie if they follow one another."""
-    ends = itertools.accumulate(block.rows for block in blocks)
-    return [
-        Place(block=block, rows=slice(end - block.rows, end))
-        for block, end in zip(blocks, ends, strict=True)
-    ]

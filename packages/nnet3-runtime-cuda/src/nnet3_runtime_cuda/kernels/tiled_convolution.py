@@ -16,8 +16,6 @@ side by side (`TimeRows`), or of patches of heights (`PatchedHeights`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ..panels import ROWS, Panels
@@ -29,12 +27,10 @@ from .height_tiles import HeightTiles
 from .parameter_products import gains_by_panels, record_factor_product
 from .patched_heights import PatchedHeights
 from .time_rows import TimeRows
-from .time_tiles import TileBlock, TileBorder, TimeTiles
+from .time_tiles import Run, TimeTiles
 
 BLOCK_ROWS = 96
 """So many rows of the input, for all products over time, a thread computes with at a time."""
-
-_Run = Sequence[TileBlock]
 
 KeptFilters = dict[tuple[int, int, bool], list[list[Array | Panels]]]
 """Factors of products over time and, within them, over height: by the numbers of these products,
@@ -75,7 +71,7 @@ class TiledConvolution:
             self._record_run_forward(p, run, filters)
 
     def _record_run_forward(
-        self, p: Propagation, run: _Run, filters: list[list[Array | Panels]]
+        self, p: Propagation, run: Run, filters: list[list[Array | Panels]]
     ) -> None:
         """Records what a thread does."""
         tape, times, heights = p.tape, self._times, self._heights
@@ -108,26 +104,21 @@ class TiledConvolution:
                 not wanted.
         """
         tape, heights, times = b.tape, self._heights, self._times
-        apart = times if isinstance(times, TimeTiles) and times.reaches_next_only else None
-        runs = self._runs(tape, are_apart=b.dx is None or apart is not None)
+        runs = self._runs(tape, are_apart=b.dx is None or times.reaches_next_only)
         filters, gradients = None, None
-        borders: list[TileBorder] = []
         if gradient is not None:
             gradients = self._filter_memory(tape, len(runs))
         if b.dx is not None:
             filters = self._filters(tape)
-            if apart is not None:
-                columns = b.dx[:, heights.used].shape[1]
-                borders = [apart.border(tape, run[-1], columns) for run in runs[:-1]]
+            if isinstance(times, TimeTiles):
+                runs = times.bordered(tape, runs, b.dx[:, heights.used].shape[1])
             if not b.add:
                 tape.fill(0.0, b.dx)
         for number, run in enumerate(tape.independent(runs)):
             own = None if gradients is None else gradients[:, number]
-            border = borders[number] if number < len(borders) else None
-            self._record_run_backward(b, run, own, filters, border)
-        if b.dx is not None and apart is not None:
-            for border in borders:
-                apart.record_border(tape, border, b.dx[:, heights.used])
+            self._record_run_backward(b, run, own, filters)
+        if b.dx is not None and isinstance(times, TimeTiles):
+            times.record_borders(tape, runs, b.dx[:, heights.used])
         if gradient is not None and gradients is not None:
             # The sum over the threads is part of the transform.
             taps = np.tile(self._taps.T, len(runs))
@@ -138,10 +129,9 @@ class TiledConvolution:
     def _record_run_backward(
         self,
         b: Backpropagation,
-        run: _Run,
+        run: Run,
         gradients: Array | None,
         filters: Array | None,
-        border: TileBorder | None,
     ) -> None:
         """Records what a thread does.
 
@@ -150,7 +140,6 @@ class TiledConvolution:
             run: Its blocks.
             gradients: As of `_filter_memory`; None if they are not wanted.
             filters: The factors of the products; None if dx is not wanted.
-            border: That of its last block, if another thread has the next run.
         """
         tape, times, heights = b.tape, self._times, self._heights
         most_rows = max(block.rows for block in run)
@@ -190,11 +179,11 @@ class TiledConvolution:
             if filters is not None and b.dx is not None:
                 used = heights.inside(derivative_memory[0][:, :, rows])
                 target = b.dx[:, heights.used]
-                times.record_input_derivatives(tape, block, used, sums, target, border=border)
+                times.record_input_derivatives(tape, block, used, sums, target)
 
     # ---- memory ----
 
-    def _runs(self, tape: Tape, *, are_apart: bool) -> list[_Run]:
+    def _runs(self, tape: Tape, *, are_apart: bool) -> list[Run]:
         """Blocks that follow one another, which a thread computes in turn.
 
         If they cannot be computed apart, there is one run of blocks that threads share.

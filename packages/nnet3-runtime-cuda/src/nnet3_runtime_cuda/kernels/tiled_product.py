@@ -24,7 +24,7 @@ from .base import ComponentStore
 from .parameter_products import gains_by_panels, record_factor_product
 from .tile_blocking import Share, TileBlocking
 from .tile_factors import TileFactors
-from .time_tiles import TileBlock, TileBorder, TimeTiles, are_wanted
+from .time_tiles import TileBlock, TimeTiles, are_wanted
 
 MOST_CHANGING_TAPS = 2
 """With more taps, panels of parameters that may change are not worth the memory of all taps."""
@@ -138,10 +138,10 @@ class TiledProduct:
         """Records what a thread does."""
         tiles, inputs, outputs = self._tiles, share.part.inputs, share.part.outputs
         factors = self._factors.forward(tape, share.part)
-        for place in share.run:
-            frames, products = share.inputs.at(place), share.outputs.at(place)
+        for block in share.run:
+            frames, products = share.inputs.of(block), share.outputs.of(block)
             if inputs.is_first:
-                tiles.record_inputs(tape, place.block, inputs.of(x), frames[:, None])
+                tiles.record_inputs(tape, block, inputs.of(x), frames[:, None])
             is_sum = not outputs.is_first
             for k, frame in enumerate(frames):
                 plus = None
@@ -152,7 +152,7 @@ class TiledProduct:
                         tape, frame, factors[k], products[k], add=is_sum, plus=plus
                     )
             if outputs.is_last:
-                self._record_outputs(tape, place.block, products, outputs.of(y), add=add)
+                self._record_outputs(tape, block, products, outputs.of(y), add=add)
 
     def _record_outputs(
         self, tape: Tape, block: TileBlock, products: Array, y: Array, *, add: bool
@@ -179,52 +179,38 @@ class TiledProduct:
             dx: (rows in, input_dim).
             add: Add to what `dx` holds.
         """
-        tiles, runs = self._tiles, self._blocking.derivative_runs
+        tiles = self._tiles
         with tape.passing():
             kept = self._blocking.kept_memory(tape)
             tiles.begin_input_derivatives(tape, dx, add=add)
             for part in self._blocking.parts:
                 with tape.passing():
-                    columns = part.inputs.count
-                    borders = [tiles.border(tape, run[-1].block, columns) for run in runs[:-1]]
-                    shares = self._blocking.shares(tape, part, runs, kept)
-                    for share, border in zip(shares, [*borders, None], strict=True):
-                        self._record_share_backward(tape, share, border, dy, dx, add=add)
+                    runs = self._blocking.derivative_runs
+                    runs = tiles.bordered(tape, runs, part.inputs.count)
+                    for share in self._blocking.shares(tape, part, runs, kept):
+                        self._record_share_backward(tape, share, dy, dx, add=add)
                     if part.inputs.is_last:
-                        for border in borders:
-                            tiles.record_border(tape, border, part.inputs.of(dx))
+                        tiles.record_borders(tape, runs, part.inputs.of(dx))
 
     def _record_share_backward(
-        self,
-        tape: Tape,
-        share: Share,
-        border: TileBorder | None,
-        dy: Array,
-        dx: Array,
-        *,
-        add: bool,
+        self, tape: Tape, share: Share, dy: Array, dx: Array, *, add: bool
     ) -> None:
-        """Records what a thread does, but for what goes to the rows of another one.
-
-        border: That of the last block, if another thread has the next run.
-        """
+        """Records what a thread does, but for what goes to the rows of another one."""
         tiles, inputs, outputs = self._tiles, share.part.inputs, share.part.outputs
         dx, dy = inputs.of(dx), outputs.of(dy)
         factors = self._factors.backward(tape, share.part)
-        largest = max(share.run, key=lambda place: place.block.rows)
-        sums = tiles.sum_memory(tape, share.inputs.at(largest), add=add)
+        largest = max(share.run, key=lambda block: block.rows)
+        sums = tiles.sum_memory(tape, share.inputs.of(largest), add=add)
         # The last block first: see `TimeTiles.record_input_derivatives`.
-        for place in share.run[::-1]:
-            dys, dxs = share.outputs.at(place), share.inputs.at(place)
+        for block in share.run[::-1]:
+            dys, dxs = share.outputs.of(block), share.inputs.of(block)
             if outputs.is_first:
-                tiles.record_output_derivatives(tape, place.block, dy, dys)
+                tiles.record_output_derivatives(tape, block, dy, dys)
             for frame, factor, product in zip(dys, factors, dxs, strict=True):
                 with tape.passing():
                     record_factor_product(tape, frame, factor, product, add=not inputs.is_first)
             if inputs.is_last:
-                tiles.record_input_derivatives(
-                    tape, place.block, dxs[:, None], sums, dx, add=add, border=border
-                )
+                tiles.record_input_derivatives(tape, block, dxs[:, None], sums, dx, add=add)
 
     def record_gradient(
         self, x: Array, tape: Tape, dy: Array, out: Array, /, *, scale: Array | None, add: bool
@@ -272,12 +258,12 @@ class TiledProduct:
     ) -> None:
         """Records what a thread does; gradients: (products, outputs, inputs), which are set."""
         tiles, inputs, outputs = self._tiles, share.part.inputs, share.part.outputs
-        for place in share.run:
-            dys, xs = share.outputs.at(place), share.inputs.at(place)
+        for block in share.run:
+            dys, xs = share.outputs.of(block), share.inputs.of(block)
             if outputs.is_first:
-                tiles.record_output_derivatives(tape, place.block, outputs.of(dy), dys)
+                tiles.record_output_derivatives(tape, block, outputs.of(dy), dys)
             if inputs.is_first:
-                tiles.record_inputs(tape, place.block, inputs.of(x), xs[:, None])
+                tiles.record_inputs(tape, block, inputs.of(x), xs[:, None])
             for each_dy, each_x, gradient in zip(dys, xs, gradients, strict=True):
                 with tape.passing():
-                    tape.matmul(each_dy.T, each_x, gradient, add=place is not share.run[0])
+                    tape.matmul(each_dy.T, each_x, gradient, add=block is not share.run[0])

@@ -11,7 +11,7 @@ from nnet3_descriptors.components import PrecomputedIndexes, TimeOffsetPrecomput
 from ..parts import parts_of_at_most
 from ..tape import Array, Tape
 from .time_offsets import rows_at_offsets
-from .time_tiles import TileBlock, TileBorder, Tiles
+from .time_tiles import TileBlock, Tiles
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -31,6 +31,8 @@ class TimeRows:
     taps: Array
 
     num_products: ClassVar[int] = 1
+    reaches_next_only: ClassVar[bool] = False
+    """Rows far apart may have rows of the input in common."""
 
     @classmethod
     def of(
@@ -50,7 +52,7 @@ class TimeRows:
         """
         parts = parts_of_at_most(self.rows, most_rows, multiple_of=multiple_of)
         pieces = [Tiles(start=part.start, count=part.stop - part.start, place=0) for part in parts]
-        return [TileBlock(pieces=(piece,), rows=piece.count) for piece in pieces]
+        return [TileBlock(pieces=(piece,), place=piece.start, rows=piece.count) for piece in pieces]
 
     def output_rows(self, block: TileBlock) -> slice:
         """The output rows of a block."""
@@ -78,16 +80,9 @@ class TimeRows:
         return tape.scratch(0)
 
     def record_input_derivatives(
-        self,
-        tape: Tape,
-        block: TileBlock,
-        products: Array,
-        memory: Array,
-        dx: Array,
-        *,
-        border: TileBorder | None,
+        self, tape: Tape, block: TileBlock, products: Array, memory: Array, dx: Array
     ) -> None:
-        """Records the addition of the products to dx at each time offset; there is no border."""
+        """Records the addition of the products to dx at each time offset."""
         parts = rows_at_offsets(dx, self.indexes, self.rows)
         for part, source in zip(parts, products[0], strict=True):
             target = part[self.output_rows(block)]

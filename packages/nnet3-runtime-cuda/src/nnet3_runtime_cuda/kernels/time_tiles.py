@@ -39,33 +39,29 @@ class Tiles:
     place: int
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False)
 class TileBlock:
     """Tiles that are computed at a time.
 
+    The last tile has rows of the input in common with the block behind. Threads that compute the
+    two blocks at the same time cannot both add to these rows: then what the first one is to add is
+    kept in its border until both are done.
+
     Attributes:
         pieces: The tiles.
+        place: First row of each product in those of all blocks.
         rows: Rows of each product.
+        border: Memory for what is kept, (rows of a frame, frames, cols); None if nothing is.
     """
 
     pieces: tuple[Tiles, ...]
+    place: int
     rows: int
+    border: Array | None = None
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class TileBorder:
-    """Rows of the input that the last tile of a block has in common with the block behind.
-
-    Threads that record the two blocks at the same time cannot both add to these rows. What the
-    first one adds is kept until both are done.
-
-    Attributes:
-        block: The first block.
-        memory: What it adds, (rows of a frame, frames, cols).
-    """
-
-    block: TileBlock
-    memory: Array
+Run = Sequence[TileBlock]
+"""Blocks that follow one another, which a thread computes in turn."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -207,7 +203,8 @@ class TimeTiles:
                 place = count * self.distance
                 pieces.append(Tiles(start=self.rows - self.tile_rows, count=1, place=place))
             rows = sum(piece.count for piece in pieces) * self.distance
-            blocks.append(TileBlock(pieces=tuple(pieces), rows=rows))
+            place = part.start * self.distance
+            blocks.append(TileBlock(pieces=tuple(pieces), place=place, rows=rows))
         return blocks
 
     def output_rows(self, block: TileBlock) -> slice:
@@ -279,20 +276,18 @@ class TimeTiles:
         dx: Array,
         *,
         add: bool = True,
-        border: TileBorder | None = None,
     ) -> None:
         """Records dx += B times the derivatives of what went into the products.
 
         Args:
             tape: Records the arithmetic.
-            block: The tiles.
+            block: The tiles; what belongs to its border is kept there, not added.
             products: (products, 1, rows of the block, cols).
             memory: `sum_memory`.
             dx: (rows in, cols).
             add: If not, rows that belong to one tile are set, without regard to what they hold;
                 blocks have to be recorded from the last one to the first, after
                 `begin_input_derivatives`.
-            border: If it is that of this block, what belongs to its rows is kept there, not added.
         """
         matrix, products = self.filtering.inputs.T, products[:, 0]
         own, columns, dx = self.filtering.num_outputs, products.shape[2], dx[self.first :]
@@ -319,27 +314,35 @@ class TimeTiles:
                 tape.small_products(matrix[first:], source, sums)
             for k in range(first, len(matrix), own):
                 target, terms = frames[:, :, k : k + own], sums[:, :, k - first : k - first + own]
-                if border is not None and block is border.block and k:
-                    tape.copy(terms[-1], border.memory)
+                if block.border is not None and k:
+                    tape.copy(terms[-1], block.border)
                     target, terms = target[:-1], terms[:-1]
                 tape.add(target, terms, target)
 
-    def border(self, tape: Tape, block: TileBlock, columns: int) -> TileBorder:
-        """Scratch memory for what a block adds to the rows of the one behind.
+    def bordered(self, tape: Tape, runs: Sequence[Run], columns: int) -> list[Run]:
+        """Runs that threads compute at the same time, with scratch memory where they meet.
 
-        Only where a tile `reaches_next_only`.
+        Args:
+            tape: Gives the memory.
+            runs: One, unless a tile `reaches_next_only`.
+            columns: Of the input.
         """
-        overlap = self.filtering.num_products - self.filtering.num_outputs
-        memory = tape.scratch(self.distance, overlap, columns)
-        return TileBorder(block=block, memory=memory)
+        shape = self.distance, self.num_products - self.filtering.num_outputs, columns
+        meeting = [
+            [*run[:-1], attrs.evolve(run[-1], border=tape.scratch(*shape))] for run in runs[:-1]
+        ]
+        return [*meeting, runs[-1]]
 
-    def record_border(self, tape: Tape, border: TileBorder, dx: Array) -> None:
-        """Records dx += what is kept of a border, when both blocks are done."""
-        (piece,) = border.block.pieces
-        start = piece.start + (piece.count - 1) * self.tile_rows
-        frames = self._frames(dx[self.first :], start, 1, self.num_products)
-        target = frames[0, :, self.filtering.num_outputs :]
-        tape.add(target, border.memory, target)
+    def record_borders(self, tape: Tape, runs: Sequence[Run], dx: Array) -> None:
+        """Records dx += what is kept where runs meet, when all of them are done."""
+        for run in runs[:-1]:
+            block = run[-1]
+            assert block.border is not None
+            (piece,) = block.pieces
+            start = piece.start + (piece.count - 1) * self.tile_rows
+            frames = self._frames(dx[self.first :], start, 1, self.num_products)
+            target = frames[0, :, self.filtering.num_outputs :]
+            tape.add(target, block.border, target)
 
     @property
     def _whole_rows(self) -> int:
