@@ -51,7 +51,7 @@ class PatchedHeights:
 
     def output_memory(self, tape: Tape, rows: int, filters: int) -> Array:
         """No memory: the products lie where the output does."""
-        return tape.scratch(0)
+        return tape.scratch(0, 0)
 
     def output_products(self, memory: Array, output: Array) -> Array:
         """The output itself: (1, rows, height_out, filters)."""

@@ -16,6 +16,7 @@ side by side (`TimeRows`), or of patches of heights (`PatchedHeights`).
 
 from __future__ import annotations
 
+import attrs
 import numpy as np
 
 from ..panels import ROWS, Panels
@@ -27,7 +28,7 @@ from .height_tiles import HeightTiles
 from .parameter_products import gains_by_panels, record_factor_product
 from .patched_heights import PatchedHeights
 from .time_rows import TimeRows
-from .time_tiles import Run, TimeTiles
+from .time_tiles import Run, TileBlock, TimeTiles
 
 BLOCK_ROWS = 96
 """So many rows of the input, for all products over time, a thread computes with at a time."""
@@ -35,6 +36,24 @@ BLOCK_ROWS = 96
 KeptFilters = dict[tuple[int, int, bool], list[list[Array | Panels]]]
 """Factors of products over time and, within them, over height: by the numbers of these products,
 and whether they are in panels."""
+
+
+@attrs.frozen(eq=False)
+class _Memory:
+    """Where blocks of rows of the input, or of the output, are transformed.
+
+    Attributes:
+        frames: Over time: (products over time, ..., rows, columns).
+        products: Those of one of these frames over height: (products, rows, tiles, columns).
+    """
+
+    frames: Array
+    products: Array
+
+    def of(self, block: TileBlock) -> _Memory:
+        """The memory of as many rows as a block has."""
+        rows = slice(block.rows)
+        return _Memory(self.frames[..., rows, :], self.products[:, rows])
 
 
 class TiledConvolution:
@@ -75,23 +94,21 @@ class TiledConvolution:
     ) -> None:
         """Records what a thread does."""
         tape, times, heights = p.tape, self._times, self._heights
-        most_rows = max(block.rows for block in run)
-        input_memory = self._input_memory(tape, most_rows, is_set=True)
-        output_memory = self._output_memory(tape, most_rows, p.y.shape[1])
+        inputs = self._input_memory(tape, run, is_set=True)
+        outputs = self._output_memory(tape, run, p.y.shape[1])
         for block in run:
-            rows = slice(block.rows)
-            outputs, memory = output_memory[0][:, rows], output_memory[1]
-            frames, inputs = input_memory[0][:, :, rows], input_memory[1][:, rows]
-            times.record_inputs(tape, block, p.x[:, heights.used], heights.inside(frames))
-            for frame, output, factors in zip(frames, outputs, filters, strict=True):
-                products = heights.output_products(memory, output)
-                heights.record_inputs(tape, frame, inputs)
-                for x, factor, y in zip(inputs, factors, products, strict=True):
-                    record_factor_product(tape, _by_height(x), factor, _by_height(y))
+            x, y = inputs.of(block), outputs.of(block)
+            times.record_inputs(tape, block, p.x[:, heights.used], heights.inside(x.frames))
+            for frame, output, factors in zip(x.frames, y.frames, filters, strict=True):
+                heights.record_inputs(tape, frame, x.products)
+                products = heights.output_products(y.products, output)
+                sources, targets = _by_height(x.products), _by_height(products)
+                for source, factor, target in zip(sources, factors, targets, strict=True):
+                    record_factor_product(tape, source, factor, target)
                 heights.record_outputs(tape, products, output)
-            times.record_outputs(tape, block, outputs, p.y)
-            y = p.y[times.output_rows(block)].reshape(-1, self._filters_out)
-            tape.add(y, self._bias, y)
+            times.record_outputs(tape, block, y.frames, p.y)
+            rows = p.y[times.output_rows(block)].reshape(-1, self._filters_out)
+            tape.add(rows, self._bias, rows)
 
     # ---- backward ----
 
@@ -127,57 +144,49 @@ class TiledConvolution:
             tape.add(gradient, total.reshape(gradient.shape), gradient)
 
     def _record_run_backward(
-        self,
-        b: Backpropagation,
-        run: Run,
-        gradients: Array | None,
-        filters: Array | None,
+        self, b: Backpropagation, run: Run, gradients: Array | None, filters: Array | None
     ) -> None:
         """Records what a thread does.
 
         Args:
             b: The operands.
             run: Its blocks.
-            gradients: As of `_filter_memory`; None if they are not wanted.
+            gradients: A part of `_filter_memory`, which is set; None if they are not wanted.
             filters: The factors of the products; None if dx is not wanted.
         """
         tape, times, heights = b.tape, self._times, self._heights
-        most_rows = max(block.rows for block in run)
-        output_memory = self._output_memory(tape, most_rows, b.dy.shape[1])
-        input_memory = self._input_memory(tape, most_rows, is_set=True)
+        outputs = self._output_memory(tape, run, b.dy.shape[1])
+        inputs = self._input_memory(tape, run, is_set=True)
         if filters is not None:
-            derivative_memory = self._input_memory(tape, most_rows, is_set=False)
-            sums = times.sum_memory(tape, heights.inside(derivative_memory[0]))
+            derivatives = self._input_memory(tape, run, is_set=False)
+            sums = times.sum_memory(tape, heights.inside(derivatives.frames))
         if gradients is not None:
             tape.fill(0.0, gradients)
+            gradients = gradients.transpose(1, 2, 0, 3)
         for block in run:
-            rows = slice(block.rows)
-            outputs, memory = output_memory[0][:, rows], output_memory[1]
-            frames, inputs = input_memory[0][:, :, rows], input_memory[1][:, rows]
-            times.record_output_derivatives(tape, block, b.dy, outputs)
+            x, dy = inputs.of(block), outputs.of(block)
+            times.record_output_derivatives(tape, block, b.dy, dy.frames)
             if gradients is not None:
-                used = heights.inside(frames)
-                times.record_inputs(tape, block, b.x[:, heights.used], used)
-            for k, output in enumerate(outputs):
-                products = heights.output_products(memory, output)
+                times.record_inputs(tape, block, b.x[:, heights.used], heights.inside(x.frames))
+            for k, output in enumerate(dy.frames):
+                products = heights.output_products(dy.products, output)
                 heights.record_output_derivatives(tape, output, products)
+                dys = _by_height(products)
                 if gradients is not None:
-                    heights.record_inputs(tape, frames[k], inputs)
-                    for x, dy, factor in zip(
-                        inputs, products, gradients[:, k].transpose(1, 0, 2), strict=True
-                    ):
-                        add_affine_gradient(tape, _by_height(x), _by_height(dy), factor)
+                    heights.record_inputs(tape, x.frames[k], x.products)
+                    xs = _by_height(x.products)
+                    for each_x, each_dy, gradient in zip(xs, dys, gradients[k], strict=True):
+                        add_affine_gradient(tape, each_x, each_dy, gradient)
                 if filters is not None:
-                    dx = derivative_memory[1][:, rows]
-                    for dy, factor, target in zip(
-                        products, filters[:, k].transpose(1, 0, 2), dx, strict=True
-                    ):
-                        tape.matmul(_by_height(dy), factor, _by_height(target))
+                    dx = derivatives.of(block)
+                    dxs = _by_height(dx.products)
+                    for each_dy, factor, each_dx in zip(dys, filters[k], dxs, strict=True):
+                        tape.matmul(each_dy, factor, each_dx)
                     # The memory for inputs is free.
-                    spare, frame = input_memory[1].reshape(-1), derivative_memory[0][k, :, rows]
-                    heights.record_input_derivatives(tape, dx, spare, frame)
+                    spare = inputs.products.reshape(-1)
+                    heights.record_input_derivatives(tape, dx.products, spare, dx.frames[k])
             if filters is not None and b.dx is not None:
-                used = heights.inside(derivative_memory[0][:, :, rows])
+                used = heights.inside(derivatives.of(block).frames)
                 target = b.dx[:, heights.used]
                 times.record_input_derivatives(tape, block, used, sums, target)
 
@@ -194,16 +203,18 @@ class TiledConvolution:
         blocks = times.blocks(most_rows, multiple_of=count)
         return [blocks[part] for part in even_parts(len(blocks), count)]
 
-    def _input_memory(self, tape: Tape, rows: int, *, is_set: bool) -> tuple[Array, Array]:
-        """Scratch memory for rows of the input, and for the products of one of them over time."""
-        parts = self._times.num_parts
-        frames = self._heights.frames(tape, self._times.num_products, parts, rows, is_set=is_set)
-        return frames, self._heights.input_memory(tape, rows, parts, is_set=is_set)
+    def _input_memory(self, tape: Tape, run: Run, *, is_set: bool) -> _Memory:
+        """Scratch memory for rows of the input; is_set: whether they are to be put there."""
+        products, parts = self._times.num_products, self._times.num_parts
+        rows = max(block.rows for block in run)
+        frames = self._heights.frames(tape, products, parts, rows, is_set=is_set)
+        return _Memory(frames, self._heights.input_memory(tape, rows, parts, is_set=is_set))
 
-    def _output_memory(self, tape: Tape, rows: int, columns: int) -> tuple[Array, Array]:
-        """The same for the output."""
-        outputs = tape.scratch(self._times.num_products, rows, columns)
-        return outputs, self._heights.output_memory(tape, rows, self._filters_out)
+    def _output_memory(self, tape: Tape, run: Run, columns: int) -> _Memory:
+        """Scratch memory for rows of the output."""
+        rows = max(block.rows for block in run)
+        frames = tape.scratch(self._times.num_products, rows, columns)
+        return _Memory(frames, self._heights.output_memory(tape, rows, self._filters_out))
 
     # ---- parameters ----
 
@@ -226,16 +237,15 @@ class TiledConvolution:
         return tape.scratch(self._filters_out, count, *products, columns)
 
     def _filters(self, tape: Tape) -> Array:
-        """Records G w, the factors of the products: `_filter_memory` without the count."""
+        """Records G w: (products over time, over height, num_filters_out, columns)."""
         filters = self._filter_memory(tape, 1)
         tape.matmul(self._taps, self._by_offset, self._by_part(filters))
-        return filters[:, 0]
+        return filters[:, 0].transpose(1, 2, 0, 3)
 
     def _forward_filters(self, tape: Tape) -> list[list[Array | Panels]]:
         """The factors of the products, each as (columns, num_filters_out)."""
         if not self._store.is_fixed:
-            filters = self._filters(tape)
-            return [[factor.T for factor in group] for group in filters.transpose(1, 2, 0, 3)]
+            return [[factor.T for factor in group] for group in self._filters(tape)]
         # Panels serve any number of rows, as parts of so few lie in the cache.
         in_panels = gains_by_panels(tape, ROWS[-1])
         key = self._times.num_products, self._heights.num_products, in_panels
@@ -244,12 +254,10 @@ class TiledConvolution:
             filters = self._filters(own)
             own.run()
             form = Panels.of if in_panels else np.ascontiguousarray
-            self._kept[key] = [
-                [form(factor.T) for factor in group] for group in filters.transpose(1, 2, 0, 3)
-            ]
+            self._kept[key] = [[form(factor.T) for factor in group] for group in filters]
         return self._kept[key]
 
 
 def _by_height(products: Array) -> Array:
-    """(rows, heights, columns) with a row for each height: a view."""
-    return products.reshape(-1, products.shape[2])
+    """(products, rows, heights, columns) with a row for each height, not each row: a view."""
+    return products.reshape(len(products), -1, products.shape[3])
