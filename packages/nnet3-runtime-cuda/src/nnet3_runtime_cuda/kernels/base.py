@@ -176,8 +176,6 @@ class ComponentStore:
         self.parameters = parameters
         self.states: list[Array] = []
         self.is_fixed = is_fixed
-        self._transposed: dict[tuple[object, ...], Array] = {}
-        self._panels: dict[tuple[object, ...], Panels] = {}
         self._kept: dict[tuple[object, ...], Any] = {}
         self._directions = directions
         self.natural_gradient = natural_gradient
@@ -226,20 +224,18 @@ class ComponentStore:
         """
         if not (pays and self.is_fixed):
             return matrix.T
-        key = matrix.__array_interface__["data"][0], matrix.shape
-        if key not in self._transposed:
+
+        def make() -> Array:
             copy = self._rows_apart(*matrix.T.shape)
             copy[...] = matrix.T
             copy.flags.writeable = False
-            self._transposed[key] = copy
-        return self._transposed[key]
+            return copy
+
+        return self.kept(matrix, ("transposed",), make)
 
     def panels(self, matrix: Array) -> Panels:
         """The transpose of fixed parameters, or of some columns of them, as panels."""
-        key = matrix.__array_interface__["data"][0], matrix.shape
-        if key not in self._panels:
-            self._panels[key] = Panels.of(matrix.T)
-        return self._panels[key]
+        return self.kept(matrix, ("panels",), lambda: Panels.of(matrix.T))
 
     def kept(self, matrix: Array, key: tuple[object, ...], make: Callable[[], _T]) -> _T:
         """What is made of fixed parameters, or of some columns of them, once.

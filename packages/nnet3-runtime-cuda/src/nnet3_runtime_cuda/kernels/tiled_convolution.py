@@ -33,10 +33,6 @@ from .time_tiles import Run, TileBlock, TimeTiles
 BLOCK_ROWS = 96
 """So many rows of the input, for all products over time, a thread computes with at a time."""
 
-KeptFilters = dict[tuple[int, int, bool], list[list[Array | Panels]]]
-"""Factors of products over time and, within them, over height: by the numbers of these products,
-and whether they are in panels."""
-
 
 @attrs.frozen(eq=False)
 class _Memory:
@@ -64,18 +60,15 @@ class TiledConvolution:
         store: ComponentStore,
         times: TimeTiles | TimeRows,
         heights: HeightTiles | PatchedHeights,
-        kept: KeptFilters,
     ) -> None:
-        """Lays out blocks.
+        """Finds the parameters.
 
         Args:
-            store: Has the parameters.
+            store: Has them, and keeps the factors of fixed ones.
             times: The products over time.
             heights: The products of each of them over height.
-            kept: Where the factors of fixed parameters are kept.
         """
-        self._times, self._heights, self._kept = times, heights, kept
-        self._store = store
+        self._store, self._times, self._heights = store, times, heights
         self._linear = store.parameters["linear_params"]
         self._bias = store.parameters["bias_params"]
         self._filters_out = len(self._linear)
@@ -248,14 +241,17 @@ class TiledConvolution:
             return [[factor.T for factor in group] for group in self._filters(tape)]
         # Panels serve any number of rows, as parts of so few lie in the cache.
         in_panels = gains_by_panels(tape, ROWS[-1])
-        key = self._times.num_products, self._heights.num_products, in_panels
-        if key not in self._kept:
+        form = Panels.of if in_panels else np.ascontiguousarray
+
+        def make() -> list[list[Array | Panels]]:
             own = Tape(dtype=tape.dtype)
             filters = self._filters(own)
             own.run()
-            form = Panels.of if in_panels else np.ascontiguousarray
-            self._kept[key] = [[form(factor.T) for factor in group] for group in filters]
-        return self._kept[key]
+            return [[form(factor.T) for factor in group] for group in filters]
+
+        key = self._times.num_products, self._heights.num_products, form
+        kept: list[list[Array | Panels]] = self._store.kept(self._linear, key, make)
+        return kept
 
 
 def _by_height(products: Array) -> Array:

@@ -13,7 +13,7 @@ from .base import Backpropagation, Kernel, Propagation, kernel_for
 from .height_patches import HeightPatches
 from .height_tiles import HeightTiles
 from .patched_heights import PatchedHeights
-from .tiled_convolution import KeptFilters, TiledConvolution
+from .tiled_convolution import TiledConvolution
 from .time_offsets import rows_at_offsets
 from .time_rows import TimeRows
 from .time_tiles import TimeTiles, are_wanted
@@ -50,7 +50,6 @@ class TimeHeightConvolutionKernel(Kernel):
         self.linear = self.store.parameters["linear_params"]
         self.bias = self.store.parameters["bias_params"]
         self.patches = HeightPatches(c, num_times=len(c.time_offsets))
-        self.kept_filters: KeptFilters = {}
         self.input_side, self.output_side = (
             OnlineNaturalGradient(
                 NaturalGradientOptions(
@@ -78,7 +77,6 @@ class TimeHeightConvolutionKernel(Kernel):
             self.store,
             time_tiles or TimeRows.of(operands.indexes, rows, dtype),
             height_tiles or PatchedHeights(c, dtype),
-            self.kept_filters,
         )
 
     def _groups(self, num_rows: int, group_bytes: int) -> list[slice]:
