@@ -42,10 +42,10 @@ class Recorder:
     """Records calls, in order, and gives out the memory that they work in.
 
     Attributes:
-        xp: the array module (numpy).
-        dtype: of the values that pass through the network.
-        calls: the recorded operations, in order.
-        persistent_bytes: memory given out by `persistent`.
+        xp: The array module (NumPy).
+        dtype: Of the values that pass through the network.
+        calls: The recorded operations, in order.
+        persistent_bytes: Memory given out by `persistent`.
     """
 
     cache_scale: ClassVar[int] = 1
@@ -64,6 +64,14 @@ class Recorder:
         scratch: Scratch | None = None,
         workers: Workers | None = None,
     ) -> None:
+        """Starts with nothing recorded.
+
+        Args:
+            xp: The array module.
+            dtype: Of the values.
+            scratch: The working memory; None for memory of its own.
+            workers: The threads that share what is recorded; None if one thread runs it.
+        """
         self.xp = xp
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.calls: list[Recorded] = []
@@ -71,8 +79,11 @@ class Recorder:
         self._scratch = Scratch(xp) if scratch is None else scratch
         self._rows: dict[float, Array] = {}
         self._workers = workers
+        # The conditions of `when` within which calls are being recorded.
         self._looked_at: tuple[Array, ...] = ()
-        self._is_sharing = workers is None
+        # Whether there is no other thread, or what is being recorded is the share of one.
+        self._is_for_one_thread = workers is None
+        # How many operations `run` has made ready, and what it calls.
         self._ready: tuple[int, tuple[Call, ...]] = 0, ()
 
     @property
@@ -183,7 +194,7 @@ class Recorder:
         arrays taken in a round are for that round. Each thread runs rounds that follow one another,
         in order.
         """
-        if self._is_sharing or len(items) < 2:
+        if self._is_for_one_thread or len(items) < 2:
             yield from self._in_turn(items)
             return
         parts = even_parts(len(items), self.threads)
@@ -198,7 +209,7 @@ class Recorder:
             length: Of the range.
             work: Number of elements that are computed.
         """
-        if self._is_sharing or work < FEWEST_SHARED:
+        if self._is_for_one_thread or work < FEWEST_SHARED:
             yield from self._in_turn([slice(0, length)])
             return
         yield from self._in_lanes([[part] for part in even_parts(length, self.threads)])
@@ -214,7 +225,7 @@ class Recorder:
         """The items of all groups; what is recorded meanwhile becomes a round."""
         mark, outer = self._scratch.mark, self.calls
         shares: list[tuple[Op, ...]] = []
-        end, self._is_sharing = mark, True
+        end, self._is_for_one_thread = mark, True
         try:
             for group in groups:
                 self.calls, self._scratch.farthest = [], end
@@ -225,7 +236,7 @@ class Recorder:
                 end = self._scratch.farthest
                 shares.append(_ops(self.calls))
         finally:
-            self.calls, self._is_sharing, self._scratch.mark = outer, False, mark
+            self.calls, self._is_for_one_thread, self._scratch.mark = outer, False, mark
         self.calls.append(Round(tuple(shares)))
 
     def rows_per_sum(self, array: Array, *, arrays: int = 1) -> int:
@@ -263,7 +274,7 @@ class Recorder:
 
     def _broadcast_shares(self, out: Array, *operands: Operand) -> Iterator[tuple[Any, ...]]:
         """An output and operands that are broadcast to it, in as many parts as pay."""
-        if out.size < FEWEST_SHARED or self._is_sharing:
+        if out.size < FEWEST_SHARED or self._is_for_one_thread:
             yield out, *operands
             return
         axis = int(np.argmax(out.shape[:-1])) if out.ndim > 1 else 0

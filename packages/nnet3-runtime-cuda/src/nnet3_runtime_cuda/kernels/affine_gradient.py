@@ -63,16 +63,12 @@ def add_column_sum(tape: Tape, a: Array, out: Array) -> None:
     tape.add(out, total[0], out)
 
 
-def add_affine_gradient(
-    tape: Tape, x: Array, dy: Array, linear: Array, bias: Array | None = None
-) -> None:
-    """Records linear += dy^T x and bias += sum of the rows of dy.
+def add_affine_gradient(tape: Tape, x: Array, dy: Array, linear: Array) -> None:
+    """Records linear += dy^T x.
 
     x: (rows, input_dim); dy: (rows, output_dim); linear: (output_dim, input_dim).
     """
     tape.matmul(dy.T, x, linear, add=True)
-    if bias is not None:
-        add_column_sum(tape, dy, bias)
 
 
 def record_affine_gradient(tape: Tape, gradient: AffineGradient) -> None:

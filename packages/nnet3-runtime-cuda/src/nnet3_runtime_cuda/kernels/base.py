@@ -22,7 +22,6 @@ _T = TypeVar("_T")
 CACHE_LINE = 64
 """Bytes that processors read from memory at a time."""
 
-
 DRAWS = 64
 """Numbers that are drawn at a time for decisions: a call of a generator costs as much as ten."""
 
@@ -32,21 +31,12 @@ def draws(rng: np.random.Generator) -> Iterator[float]:
     return chain.from_iterable(iter(lambda: rng.random(DRAWS).tolist(), None))
 
 
-class Memo:
+class Memo(dict[str, Array]):
     """What a component's forward pass keeps for its backward pass: arrays, by name.
 
     One object serves one memo number of a computation; it is filled when Propagate is lowered and
     read when StoreStats and Backprop are.
     """
-
-    def __init__(self) -> None:
-        self.arrays: dict[str, Array] = {}
-
-    def __getitem__(self, name: str) -> Array:
-        return self.arrays[name]
-
-    def __setitem__(self, name: str, array: Array) -> None:
-        self.arrays[name] = array
 
 
 @attrs.frozen(kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import attrs
 import numpy as np
@@ -367,9 +368,8 @@ def precondition_rows_of(rows: int, dim: int, rank: int, *, other: int) -> bool:
     return rows * dim * (rank + PASSES) < rank * other * (min(rows, dim) + dim)
 
 
-def in_out_options(component: object) -> tuple[NaturalGradientOptions, NaturalGradientOptions]:
+def in_out_options(component: Any) -> tuple[NaturalGradientOptions, NaturalGradientOptions]:
     """The options for the input and the output side that the fields of a component give."""
-    ranks = getattr(component, "rank_in"), getattr(component, "rank_out")  # noqa: B009
     first, second = (
         NaturalGradientOptions(
             rank=rank,
@@ -377,6 +377,6 @@ def in_out_options(component: object) -> tuple[NaturalGradientOptions, NaturalGr
             num_samples_history=getattr(component, "num_samples_history", 2000.0),
             alpha=getattr(component, f"alpha_{side}", getattr(component, "alpha", 4.0)),
         )
-        for rank, side in zip(ranks, ("in", "out"), strict=True)
+        for rank, side in ((component.rank_in, "in"), (component.rank_out, "out"))
     )
     return first, second
