@@ -140,6 +140,12 @@ def test_only_what_can_be_run() -> None:
     with pytest.raises(CheckError, match="allocation: c1: m2 is never allocated"):
         check_runnable(NNET, without_zeros)
 
+    compressed = computation(
+        FORWARD.replace("segment", "compress m2 (type 9, truncate 0, range 1.0)\nsegment")
+    )
+    with pytest.raises(CheckError, match=r"compression: c4: CompressMatrix: compression_type = 9"):
+        check_runnable(NNET, compressed)
+
 
 CASES = [
     # -- components

@@ -11,7 +11,7 @@ from nnet3_optimizer.checks.allocation import check_allocation, check_freed
 from nnet3_optimizer.checks.backward_lists import check_backward_lists
 from nnet3_optimizer.checks.balance import check_balance
 from nnet3_optimizer.checks.components import check_components
-from nnet3_optimizer.checks.compression import check_compression
+from nnet3_optimizer.checks.compression import check_compression, check_compression_types
 from nnet3_optimizer.checks.debug_info import check_debug_info
 from nnet3_optimizer.checks.loop import check_loop
 from nnet3_optimizer.checks.memos import check_memos
@@ -38,8 +38,9 @@ RUNNING: tuple[Check, ...] = (
     ("rows", check_rows),
     ("allocation", check_allocation),
     ("memos", check_memos),
+    ("compression", check_compression_types),
 )
-"""Hold for whatever can be run, sensible or not; compression is looked at when it is bound."""
+"""Hold for whatever can be run, sensible or not."""
 
 CHECKS: tuple[Check, ...] = (
     ("components", check_components),
@@ -54,6 +55,7 @@ CHECKS: tuple[Check, ...] = (
     ("undefined", check_undefined),
     ("memos", check_memos),
     ("balance", check_balance),
+    ("compression", check_compression_types),
     ("compression", check_compression),
     ("debug info", check_debug_info),
 )

@@ -27,10 +27,22 @@ class _Packed(NamedTuple):
     alpha: float
 
 
+def check_compression_types(subject: Subject) -> None:
+    """Checks that the types of compression exist."""
+    at = subject.positions(CompressMatrix)
+    types = subject.operand(at, CompressMatrix, "compression_type")
+    known = sorted(COMPRESSED_BITS)
+    subject.require(
+        np.isin(types, known),
+        at,
+        lambda i: f"compression_type = {types[i]}, expected one of {known}",
+    )
+
+
 def check_compression(subject: Subject) -> None:
     """Checks CompressMatrix and DecompressMatrix.
 
-    1. The type of compression exists, `truncate` is 0 or 1, the range is between 0 and 1000.
+    1. `truncate` is 0 or 1, the range is between 0 and 1000.
     2. A matrix is compressed in the forward part and decompressed in the backward part; between the
        two nothing accesses it, and nothing is decompressed that was not compressed.
     3. Where only signs are kept, all that follows is one backward pass of a RectifiedLinear, which
@@ -70,11 +82,6 @@ def check_compression(subject: Subject) -> None:
 def _compress(subject: Subject, command: int, marker: int) -> _Packed:
     matrix, compression_type, truncate = subject.table[command, 2:5].tolist()
     alpha = alpha_value(int(subject.table[command, ALPHA_COLUMN]))
-    if compression_type not in COMPRESSED_BITS:
-        subject.fail(
-            f"compression_type = {compression_type}, expected one of {sorted(COMPRESSED_BITS)}",
-            command,
-        )
     if truncate not in (0, 1):
         subject.fail(f"truncate = {truncate}, expected 0 or 1", command)
     if not 0.0 <= alpha <= LARGEST_RANGE:
