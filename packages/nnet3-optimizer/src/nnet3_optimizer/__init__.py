@@ -3,7 +3,7 @@
 from nnet3_optimizer.analysis import Analysis, analyze
 from nnet3_optimizer.bisecting import FaultyOption, find_faulty_option
 from nnet3_optimizer.caching import CachingCompiler
-from nnet3_optimizer.checks import check_computation, check_fits_network, check_runnable
+from nnet3_optimizer.checks import check_computation, check_runnable
 from nnet3_optimizer.equivalence import verify_equivalent
 from nnet3_optimizer.errors import (
     CacheError,
@@ -33,7 +33,6 @@ __all__ = [
     "PassError",
     "analyze",
     "check_computation",
-    "check_fits_network",
     "check_runnable",
     "find_faulty_option",
     "live_bytes",

@@ -30,11 +30,9 @@ if TYPE_CHECKING:
 Check = tuple[str, Callable[[Subject], None]]
 """The name of a check, and what fails where a computation does not pass it."""
 
-FITTING: tuple[Check, ...] = (("components", check_components), ("world", check_world))
-"""Hold the commands against the components and nodes of the network."""
-
 RUNNING: tuple[Check, ...] = (
-    *FITTING,
+    ("components", check_components),
+    ("world", check_world),
     ("rows", check_rows),
     ("allocation", check_allocation),
     ("memos", check_memos),
@@ -92,34 +90,21 @@ def check_computation(
     _run(CHECKS + (UNUSED,) * check_unused + COMPILED * check_rewrite, nnet, computation)
 
 
-def check_fits_network(nnet: Nnet, computation: NnetComputation) -> None:
-    """Checks that the commands that name components and nodes fit those of a network.
-
-    A small part of `check_computation`, for who is about to run a computation that was checked when
-    it was made. Names are not held in computations: networks that differ only in names are alike.
-
-    Args:
-        nnet: The network that the computation is to run with.
-        computation: The computation, optimized or not.
-
-    Raises:
-        CheckError: As by `check_computation`; most likely the computation is of another network.
-    """
-    _run(FITTING, nnet, computation)
-
-
 def check_runnable(nnet: Nnet, computation: NnetComputation) -> None:
     """Checks that a computation can be run with a network, whether or not the result makes sense.
 
-    Sizes and lists fit, and matrices and memos are there when they are used. It takes a few
-    milliseconds at most, so that it can be done whenever a computation is bound to memory.
+    Components and nodes are those of the network, sizes and lists fit, and matrices and memos are
+    there when they are used. It takes a few milliseconds at most, so that it can be done whenever a
+    computation is bound to memory. Names are not held in computations: networks that differ only in
+    names are alike.
 
     Args:
         nnet: The network that the computation is to run with.
         computation: The computation, optimized or not.
 
     Raises:
-        CheckError: As by `check_computation`.
+        CheckError: As by `check_computation`; if it names a component or node, the computation is
+            most likely of another network.
     """
     _run(RUNNING, nnet, computation)
 
@@ -135,4 +120,4 @@ def _run(checks: Iterable[Check], nnet: Nnet, computation: NnetComputation) -> N
             raise CheckError(fault.message, check=name, command=at, listing=listing) from None
 
 
-__all__ = ["CHECKS", "check_computation", "check_fits_network", "check_runnable"]
+__all__ = ["CHECKS", "check_computation", "check_runnable"]
