@@ -191,9 +191,7 @@ def execution_ms(request: Request, threads: int, gflops: float) -> float:
     return near.execute_ms[request][threads] * near.gflops / gflops
 
 
-def compilation_times() -> tuple[dict[Request, float], float]:
-    """Kaldi's milliseconds for compiling, scaled to this machine, and the factor of the scaling."""
-    here = loop_seconds()
-    near = min(MEASUREMENTS, key=lambda each: abs(math.log(each.loop_seconds / here)))
-    factor = here / near.loop_seconds
-    return {request: factor * ms for request, ms in near.compile_ms.items()}, factor
+def compilation_ms(request: Request, seconds: float) -> float:
+    """Kaldi's time for compiling a new request, where the loop takes so many seconds."""
+    near = min(MEASUREMENTS, key=lambda each: abs(math.log(each.loop_seconds / seconds)))
+    return near.compile_ms[request] * seconds / near.loop_seconds

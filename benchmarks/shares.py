@@ -22,7 +22,7 @@ import argparse
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -124,21 +124,22 @@ class Bound:
             flat(work.inputs) | flat(work.derivatives),
         )
 
-    def segments(self) -> Iterator[Segment]:
+    @property
+    def segments(self) -> list[Segment]:
         """All that runs, in order."""
-        yield from self.program.forward
-        if self.program.backward is not None:
-            self.device.clear_direction(kept=self.program.replaced)
-            yield self.program.backward
+        backward = self.program.backward
+        return [*self.program.forward, *([] if backward is None else [backward])]
 
     def calls(self) -> list[Call]:
         """All that runs, in order."""
-        return [call for segment in self.segments() for call in segment.calls]
+        return [call for segment in self.segments for call in segment.calls]
 
     def run(self) -> list[float]:
         """The seconds that each call took, and the change of the parameters."""
         seconds = []
-        for segment in self.segments():
+        if self.program.backward is not None:
+            self.device.clear_direction(kept=self.program.replaced)
+        for segment in self.segments:
             for port in segment.inputs:
                 self.program.transfer.put(self.values[port.node], port.view)
             with running():
