@@ -77,8 +77,7 @@ def cost(work: Workload, runs: int) -> Cost:
         programs.append(lower(device, computation, is_alone=threads == 1))
         seconds.append(time.perf_counter() - start)
     program = programs[0]
-    segments = [*program.forward, *([program.backward] if program.backward else [])]
-    python = sum(least(without_arithmetic(segment.calls), runs) for segment in segments)
+    python = sum(least(without_arithmetic(segment.calls), runs) for segment in program.segments)
     return Cost(len(computation.commands), program.num_calls, python, *seconds)
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import attrs
-from kaldi import MEASUREMENTS, compilation_ms, loop_seconds
+from kaldi import COMPILED, compilation_ms, loop_seconds
 from networks import BENCHMARKS, Benchmark
 from nnet3_compiler import compile_computation
 from nnet3_descriptors import Nnet, parse_config, set_test_mode
@@ -78,7 +78,7 @@ def network(name: str, scale: float, *, train: bool) -> Nnet:
 def print_table(names: list[str], runs: int, scale: float) -> None:
     """Prints a line for each network and request."""
     print("network    n   case   loop, s   graph  compile    all   cold   Kaldi  ratio  commands")
-    for case in MEASUREMENTS[0].compile_ms:
+    for case in COMPILED:
         name, mode, sequences = case
         if name not in names:
             continue

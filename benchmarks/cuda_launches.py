@@ -172,9 +172,7 @@ def segments_of(name: str, sequences: int, *, train: bool) -> tuple[list[Pending
     platform = DryRun()
     network = DeviceNnet(nnet, device=platform, trainable=train, natural_gradient=train)
     program = lower(network, CachingCompiler(nnet).compile(request))
-    passes = [*program.forward, *([program.backward] if program.backward else [])]
-    calls = [call for segment in passes for call in segment.calls]
-    return [call for call in calls if isinstance(call, PendingSegment)], platform
+    return [call for call in program.calls if isinstance(call, PendingSegment)], platform
 
 
 def rows_of(name: str, sequences: int) -> list[list[str]]:

@@ -30,9 +30,10 @@ import attrs
 import numpy as np
 from kaldi import REQUESTS, product_gflops
 from networks import BENCHMARKS
+from nnet3_compiler import NnetComputation
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet
-from nnet3_runtime_cuda.lowering import Program, Segment, lower
+from nnet3_runtime_cuda.lowering import Program, lower
 from nnet3_runtime_cuda.running import running
 from workload import FIRST_STEPS, UPDATE_PERIOD, Call, Workload, flat, tiles
 
@@ -109,37 +110,26 @@ class Bound:
     values: dict[str, np.ndarray]
 
     @classmethod
-    def make(cls, work: Workload, *, natural_gradient: bool) -> Bound:
-        """Binds a network."""
+    def make(cls, work: Workload, computation: NnetComputation, *, natural_gradient: bool) -> Bound:
+        """Binds a computation."""
         device = DeviceNnet(
             work.nnet,
             trainable=work.is_training,
             natural_gradient=natural_gradient,
             threads=1,
         )
-        computation = CachingCompiler(work.nnet).compile(work.request)
         return cls(
             device,
             lower(device, computation, is_alone=True),
             flat(work.inputs) | flat(work.derivatives),
         )
 
-    @property
-    def segments(self) -> list[Segment]:
-        """All that runs, in order."""
-        backward = self.program.backward
-        return [*self.program.forward, *([] if backward is None else [backward])]
-
-    def calls(self) -> list[Call]:
-        """All that runs, in order."""
-        return [call for segment in self.segments for call in segment.calls]
-
     def run(self) -> list[float]:
         """The seconds that each call took, and the change of the parameters."""
         seconds = []
         if self.program.backward is not None:
             self.device.clear_direction(kept=self.program.replaced)
-        for segment in self.segments:
+        for segment in self.program.segments:
             for port in segment.inputs:
                 self.program.transfer.put(self.values[port.node], port.view)
             with running():
@@ -159,16 +149,11 @@ def gflop(calls: list[Call]) -> float:
     return sum(flops(call) for call in calls if kind(call) == PRODUCTS) / 1e9
 
 
-def direct_gflop(work: Workload, *, natural_gradient: bool) -> float:
-    """What products compute without tiles."""
-    with tiles(False):
-        return gflop(Bound.make(work, natural_gradient=natural_gradient).calls())
-
-
 def print_line(work: Workload, periods: int, *, natural_gradient: bool) -> None:
     """Measures one case."""
-    bound = Bound.make(work, natural_gradient=natural_gradient)
-    calls = bound.calls()
+    computation = CachingCompiler(work.nnet).compile(work.request)
+    bound = Bound.make(work, computation, natural_gradient=natural_gradient)
+    calls = bound.program.calls
     for _ in range(FIRST_STEPS + 1 if natural_gradient else 2):
         bound.run()
     steps = UPDATE_PERIOD if natural_gradient else 1
@@ -177,12 +162,14 @@ def print_line(work: Workload, periods: int, *, natural_gradient: bool) -> None:
     times: Counter[str] = Counter()
     for each, time_taken in zip([*map(kind, calls), REST], milliseconds, strict=True):
         times[each] += time_taken
+    with tiles(False):
+        direct = Bound.make(work, computation, natural_gradient=natural_gradient)
     computed, total = gflop(calls), milliseconds.sum()
     mode = "train" if natural_gradient else "plain" if work.is_training else "infer"
     cells = [work.name, f"{mode} n={work.sequences}", f"{total:.0f}"]
     cells += [f"{times[PRODUCTS] / total:.2f}", f"{computed:.2f}"]
     cells += [f"{1e3 * computed / times[PRODUCTS]:.0f}"]
-    cells += [f"{direct_gflop(work, natural_gradient=natural_gradient):.2f}"]
+    cells += [f"{gflop(direct.program.calls):.2f}"]
     cells += [f"{times[each] / total:.2f}" for each in (TRANSFORMS, NATURAL_GRADIENT, REST)]
     print(ROW.format(" | ".join(cells)), flush=True)
 

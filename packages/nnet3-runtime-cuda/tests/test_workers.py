@@ -268,7 +268,6 @@ def test_number_of_threads() -> None:
         with pytest.raises(DeviceError, match=message):
             DeviceNnet(nnet, threads=threads)
     assert DeviceNnet(nnet, threads=256).machine.workers.threads == 256
-    assert DeviceNnet(nnet, threads=256).machine.workers.threads == 256
     assert DeviceNnet(nnet, threads=1).machine.workers is None
 
 

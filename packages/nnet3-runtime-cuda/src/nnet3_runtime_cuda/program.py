@@ -62,8 +62,16 @@ class Program:
     transfer: Transfer = attrs.field(factory=Transfer)
 
     @property
+    def segments(self) -> tuple[Segment, ...]:
+        """All segments: the forward ones, then the backward one, if there is one."""
+        return self.forward if self.backward is None else (*self.forward, self.backward)
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls of all segments, in order."""
+        return [call for segment in self.segments for call in segment.calls]
+
+    @property
     def num_calls(self) -> int:
         """Number of recorded calls of all segments."""
-        segments = [*self.forward, *([self.backward] if self.backward else [])]
-        calls = [call for segment in segments for call in segment.calls]
-        return sum(len(call) if isinstance(call, Sized) else 1 for call in calls)
+        return sum(len(call) if isinstance(call, Sized) else 1 for call in self.calls)

@@ -62,9 +62,7 @@ class DeviceMachine(Machine):
             DeviceMemoryError: there is not enough memory; the message says what would fit.
         """
         assert isinstance(tape, DeviceTape)
-        segments = [*program.forward, *([program.backward] if program.backward else [])]
-        calls = [call for segment in segments for call in segment.calls]
-        pending = [call for call in calls if isinstance(call, PendingSegment)]
+        pending = [call for call in program.calls if isinstance(call, PendingSegment)]
         self._bind(tape, pending, computation)
         bound = attrs.evolve(
             program,
