@@ -18,10 +18,28 @@ nox.options.default_venv_backend = "uv"
 PROJECTS = sorted(Path("packages").glob("*/pyproject.toml"))
 PACKAGES = [nox.project.load_toml(path)["project"]["name"] for path in PROJECTS]
 OLDEST_PYTHON = nox.project.load_toml()["project"]["requires-python"].removeprefix(">=")
+NEWEST_PYTHON = "3.13"
 CUDA_PACKAGE = "nnet3-runtime-cuda"
 WHEELS = Path(".nox/wheels").absolute()
 GPU_TESTS = "tests/test_gpu.py"
 TWO_PROCESSES = "--numprocesses=2"
+WAYS = (
+    {"NNET3_PANELS": "0"},
+    {"NNET3_PANELS": "1"},
+    {"NNET3_TILES": "0"},
+    {"NNET3_BLAS": "numpy"},
+)
+"""Ways to compute products, of which a machine takes some by itself."""
+
+CORES = {
+    "Prescott": "pni",
+    "Nehalem": "sse4_2",
+    "Sandybridge": "avx",
+    "Haswell": "avx2",
+    "SkylakeX": "avx512f",
+}
+"""Processors that OpenBLAS has products of their own for, and what a processor needs for those."""
+
 FROM_WHEELS = f"--constraint={WHEELS / 'constraints.txt'}"
 
 
@@ -55,12 +73,41 @@ def integration(session: nox.Session) -> None:
 
 @nox.session(requires=["wheels"], default=False)
 def nightly(session: nox.Session) -> None:
-    """Run ten thousand random networks and requests that no run has seen before."""
+    """Run ten thousand random networks that no run has seen before, and each way of computing.
+
+    The ways are those that tests do not take on this machine: products by other libraries, or as
+    other processors compute them. Each runs five hundred networks.
+    """
     session.install(FROM_WHEELS, *PACKAGES, "--group=integration")
     seed = str(int(time.time()))
-    environment = {"RANDOM_NETWORKS": "10000", "RANDOM_NETWORKS_SEED": seed}
     session.log(f"the first seed is {seed}")
-    session.run("pytest", "tests/test_random_networks.py", *session.posargs, env=environment)
+    environment = {
+        f"{kind}_NETWORKS{name}": value
+        for kind in ("RANDOM", "JUDGED")
+        for name, value in (("", "10000"), ("_SEED", seed))
+    }
+    tests = "tests/test_random_networks.py", "tests/test_judged_networks.py"
+    session.run("pytest", *tests, *session.posargs, env=environment)
+    judge = "python", "tests/judge_random_networks.py", f"--first-seed={seed}", "--count=500"
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    cores = [core for core, flag in CORES.items() if f" {flag} " in flags]
+    for way in (*WAYS, *({"OPENBLAS_CORETYPE": core} for core in cores)):
+        session.run(*judge, env=way)
+    if cores:  # x86-64, which there is MKL for
+        session.install(FROM_WHEELS, f"{CUDA_PACKAGE}[mkl]")
+        session.run(*judge, env={"NNET3_BLAS": "mkl"})
+        session.run(*judge, "--precision=bf16")
+
+
+@nox.session(requires=["wheels"], default=False)
+@nox.parametrize("numpy", [nox.param("numpy==2.0.0", id="oldest"), nox.param("numpy", id="newest")])
+def operations(session: nox.Session, numpy: str) -> None:
+    """Hold what the tape records against plain loops, with the oldest and the newest NumPy."""
+    session.install(FROM_WHEELS, *PACKAGES, "--group=test")
+    session.install("--prerelease=allow", "--upgrade", numpy)
+    environment = {"OPERATION_TRIALS": "5000", "OPERATION_SEED": str(int(time.time()))}
+    tests = f"packages/{CUDA_PACKAGE}/tests/test_operations.py"
+    session.run("pytest", tests, TWO_PROCESSES, *session.posargs, env=environment)
 
 
 @nox.session(python=OLDEST_PYTHON, requires=["wheels"])
@@ -69,6 +116,18 @@ def lowest(session: nox.Session) -> None:
     declared = [f"--requirement={path}" for path in PROJECTS]
     oldest = ["--resolution=lowest-direct", "--no-sources"]
     session.install(FROM_WHEELS, *oldest, *declared, *PACKAGES, "--group=test")
+    session.run("pytest", "packages", TWO_PROCESSES, *session.posargs)
+
+
+@nox.session(python=NEWEST_PYTHON, requires=["wheels"], default=False)
+def newest(session: nox.Session) -> None:
+    """Run the packages' tests with the newest dependencies there are, pre-releases too.
+
+    The sessions of single packages have the newest ones that are released.
+    """
+    versions = ["--prerelease=allow", "--resolution=highest", "--upgrade"]
+    session.install(FROM_WHEELS, *versions, *PACKAGES, "--group=test")
+    session.run("uv", "pip", "list", external=True)
     session.run("pytest", "packages", TWO_PROCESSES, *session.posargs)
 
 
@@ -98,7 +157,7 @@ def kernels(session: nox.Session) -> None:
     session.run("pytest", *tests, TWO_PROCESSES, *session.posargs)
 
 
-@nox.session(python=["3.12", "3.13"], requires=["wheels"], default=False)
+@nox.session(python=["3.12", NEWEST_PYTHON], requires=["wheels"], default=False)
 def newer(session: nox.Session) -> None:
     """Run the packages' tests with newer versions of Python than the oldest one."""
     session.install(FROM_WHEELS, *PACKAGES, "--group=test")

@@ -24,10 +24,10 @@ from nnet3_runtime_cuda.chunks import ChunkOptions
 from nnet3_runtime_cuda.model import Model
 from nnet3_runtime_cuda.scores import ScoreOptions
 from nnet3_runtime_cuda.shared_tasks import Task
-from nnet3_runtime_cuda.tables import MatrixWriter
-from nnet3_runtime_cuda.tools.progress import Progress
-from nnet3_runtime_cuda.tools.utterances import compute_all
 from nnet3_runtime_cuda.work import Work
+from nnet3_tables import MatrixWriter
+from nnet3_tools.progress import Progress
+from nnet3_tools.utterances import compute_all
 from workload import Workload
 
 FRAMES = 3_000

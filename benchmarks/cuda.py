@@ -201,11 +201,13 @@ def warm(chosen: Sequence[Case], jobs: int, deadline: Deadline) -> dict[Case, st
 
 def check_device(dry_run: bool) -> None:
     """Ends the program with one line if nothing can be measured here."""
-    what = "cuda.host import HostPlatform; HostPlatform().build('', [])"
+    program = "from emulated_device import HostPlatform; HostPlatform().build('', [])"
     if not dry_run:
-        what = "cuda.devices import open_platform; open_platform('cuda')"
-    command = [sys.executable, "-c", f"from nnet3_runtime_cuda.{what}"]
-    # In the packages' own folder, and away from this one, whose cuda.py hides NVIDIA's.
+        program = "from nnet3_runtime_cuda.cuda.devices import open_platform; open_platform('cuda')"
+    tests = str(Path(__file__).parents[1] / "tests")
+    path = f"import sys; sys.path.append({tests!r})"
+    # A process of its own, whose path lacks this folder: its cuda.py hides NVIDIA's.
+    command = [sys.executable, "-c", f"{path}; {program}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"benchmarks/cuda.py: {reason_of(done.stderr).partition(': ')[2]}")

@@ -20,8 +20,10 @@ fewer blocks than an H200 has multiprocessors.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection
+from pathlib import Path
 
 import attrs
 import numpy as np
@@ -29,7 +31,6 @@ from networks import BENCHMARKS
 from nnet3_descriptors import parse_config, set_test_mode
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet
-from nnet3_runtime_cuda.cuda.dry_run import DryRun
 from nnet3_runtime_cuda.cuda.fusion import Group, group_operations, side_by_side
 from nnet3_runtime_cuda.cuda.kernels import Plan, plan_steps, stores_of
 from nnet3_runtime_cuda.cuda.liveness import later_readers
@@ -38,6 +39,9 @@ from nnet3_runtime_cuda.cuda.pending import PendingSegment
 from nnet3_runtime_cuda.cuda.product_ends import with_epilogues
 from nnet3_runtime_cuda.cuda.source.chain import key_of
 from nnet3_runtime_cuda.lowering import lower
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from emulated_device import DryRun
 
 FLOPS, BYTES = 67e12, 4.8e12
 """Of an H200: fp32 operations and bytes of memory per second."""

@@ -8,7 +8,7 @@ from functools import cached_property
 import attrs
 import numpy as np
 import pytest
-from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_compiler import SCHEMA, NnetComputation, compile_computation
 from nnet3_descriptors import ComponentProperties, Nnet, vectorize
 from nnet3_graph import ComputationRequest
 from nnet3_optimizer import (
@@ -32,6 +32,38 @@ SWITCHES = [
 TOLERANCE = 1e-5
 """Largest difference of results, relative to the largest value of an array: sums of float32 numbers
 in another order differ by less."""
+
+
+KALDIS_PASSES = OptimizeOptions(
+    verify=True,
+    order_rows_early=False,
+    split_statistics=False,
+    share_equal_copies=False,
+    gather_early=False,
+    recompute_activations=False,
+)
+"""Kaldi's set of passes, each of which is checked and proven."""
+
+_WORKING = {
+    "Propagate",
+    "Backprop",
+    "BackpropNoModelUpdate",
+    "MatrixCopy",
+    "MatrixAdd",
+    "CopyRows",
+    "AddRows",
+    "CopyRowsMulti",
+    "AddRowsMulti",
+    "CopyToRowsMulti",
+    "AddToRowsMulti",
+    "AddRowRanges",
+}
+
+
+def working_commands(computation: NnetComputation) -> int:
+    """The number of commands that do arithmetic, as tests/reference/README.md counts them."""
+    opcodes = computation.command_table[:, 0].tolist()
+    return sum(SCHEMA.types[opcode].__name__ in _WORKING for opcode in opcodes)
 
 
 @attrs.frozen(kw_only=True, slots=False)

@@ -14,13 +14,12 @@ from pathlib import Path
 import numpy as np
 import nvrtc
 import pytest
+from emulated_device import DryRun, HostPlatform, compiler
 from nnet3_compiler import NnetComputation, compile_computation
 from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cuda import liveness
-from nnet3_runtime_cuda.cuda.dry_run import DryRun
-from nnet3_runtime_cuda.cuda.host import HostPlatform, compiler
 from reference_cases import (
     ReferenceCase,
     assert_close,

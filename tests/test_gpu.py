@@ -62,7 +62,7 @@ Arrays = Mapping[str, np.ndarray]
 def device() -> Any:
     """The device; tests are skipped where there is none."""
     if REHEARSAL:
-        from nnet3_runtime_cuda.cuda.host import HostPlatform
+        from emulated_device import HostPlatform
 
         return HostPlatform()
     from nnet3_runtime_cuda.cuda.devices import open_platform

@@ -159,6 +159,7 @@ def test_missing_features(tmp_path: Path) -> None:
         pytest.param(
             np.where(np.arange(23) == 7, np.inf, np.zeros((50, 23))), "inf", id="infinite"
         ),
+        pytest.param(np.full((50, 23), 1e38), "node 'output' overflowed", id="overflow"),
         pytest.param(np.zeros((0, 0)), "0", id="no frames"),
     ],
 )

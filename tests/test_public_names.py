@@ -19,7 +19,16 @@ PUBLIC_NAMES = {
     "nnet3_optimizer": """
         CachingCompiler OptimizeOptions analyze check_computation optimize peak_bytes""",
     "nnet3_runtime_cuda": """
-        Model NnetComputer Trainer load""",
+        Capabilities Model NnetComputer Plan PlanError check_plan format_plan load
+        make_plan""",
+    "nnet3_runtime_reference": """
+        Draws Formula GivenMasks ReferenceComputer formula_of""",
+    "nnet3_tables": """
+        MatrixLookup MatrixWriter TableError VectorLookup VectorWriter read_matrices read_table
+        read_tokens write_table""",
+    "nnet3_training": """
+        DenseTargets ExampleError ExampleInput ExampleOutput Objective SparsePosteriors Trainer
+        TrainerOptions TrainingError TrainingExample merge_examples minibatches read_examples""",
 }
 
 CALLS = """
@@ -57,10 +66,15 @@ CALLS = """
     nnet3_runtime_cuda: NnetComputer(nnet, computation, device=)
     nnet3_runtime_cuda: NnetComputer.forward(self, inputs)
     nnet3_runtime_cuda: NnetComputer.backward(self, derivatives)
+    nnet3_runtime_reference: ReferenceComputer(nnet, computation, dtype, draws=)
+    nnet3_runtime_reference: ReferenceComputer.forward(self, inputs)
+    nnet3_runtime_reference: ReferenceComputer.backward(self, derivatives)
+    nnet3_tables: read_table(rspecifier)
+    nnet3_tables: write_table(wspecifier)
     nnet3_runtime_cuda: load(path, device=)
     nnet3_runtime_cuda: Model.compute(self, features, ivector)
-    nnet3_runtime_cuda: Trainer(nnet, options, device=)
-    nnet3_runtime_cuda: Trainer.train_minibatch(self, example)
+    nnet3_training: Trainer(nnet, options, device=)
+    nnet3_training: Trainer.train_minibatch(self, example)
 """
 """How the design says that they are called."""
 

@@ -16,7 +16,6 @@ from nnet3_graph import (
 )
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import NnetComputer
-from nnet3_runtime_cuda.lowering import deferred_outputs
 from optimizer_trials import TOLERANCE
 
 RECURRENT = ("recurrence", "lstm", "clockwork", "projected-lstm")
@@ -70,13 +69,6 @@ def run(nnet: Nnet, request: ComputationRequest, inputs: dict) -> dict[str, np.n
     return NnetComputer(nnet, computation).forward(inputs)
 
 
-@pytest.fixture
-def _defer_few_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Columns that a recurrence does not wait for are put off, however few they are."""
-    monkeypatch.setattr(deferred_outputs, "FEWEST_PARAMETERS", 1)
-
-
-@pytest.mark.usefixtures("_defer_few_parameters")
 @pytest.mark.parametrize("seed", range(60))
 def test_two_halves_are_the_whole(seed: int) -> None:
     """Outputs of the second half are those of a run over all frames."""

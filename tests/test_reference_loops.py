@@ -15,7 +15,9 @@ from nnet3_compiler import (
 )
 from nnet3_descriptors import Nnet, read_nnet
 from nnet3_graph import ComputationRequest, IoSpecification, compute_context
+from nnet3_optimizer import OptimizeOptions, optimize
 from nnet3_runtime_cuda import Model, NnetComputer
+from nnet3_runtime_reference import ReferenceComputer
 from reference_cases import TOOLS_REFERENCE
 
 CASES = [("lstmp", 10, 1), ("lstmp", 21, 1), ("tdnnf-chain", 21, 3)]
@@ -60,10 +62,20 @@ def test_requests(name: str, chunk: int, subsampling: int) -> None:
 
 
 def chunk_by_chunk(
-    nnet: Nnet, requests: list[ComputationRequest], chunk: int, subsampling: int
+    nnet: Nnet,
+    requests: list[ComputationRequest],
+    chunk: int,
+    subsampling: int,
+    *,
+    optimized: bool,
+    computer_type: type[NnetComputer | ReferenceComputer] = NnetComputer,
 ) -> dict[str, np.ndarray]:
     """The outputs of all utterances, their edge frames repeated."""
-    computer = NnetComputer(nnet, compile_looped(nnet, requests))
+    options = OptimizeOptions(optimize=optimized, verify=True)
+    computation = compile_looped(
+        nnet, requests, optimize=lambda compiled: optimize(nnet, compiled, options)
+    )
+    computer = computer_type(nnet, computation)
     times = [request.inputs[0].indexes[:, 1] for request in requests]
     outputs = {}
     for key, frames in read_archive(features_of(nnet)).items():
@@ -84,12 +96,22 @@ def features_of(nnet: Nnet) -> Path:
     return TOOLS_REFERENCE / f"feats{nnet.node_dim('input')}.ark"
 
 
+@pytest.mark.parametrize("computer_type", [NnetComputer, ReferenceComputer])
+@pytest.mark.parametrize("optimized", [False, True])
 @pytest.mark.parametrize(("name", "chunk", "subsampling"), CASES)
-def test_outputs(name: str, chunk: int, subsampling: int) -> None:
+def test_outputs(
+    name: str,
+    chunk: int,
+    subsampling: int,
+    optimized: bool,
+    computer_type: type[NnetComputer | ReferenceComputer],
+) -> None:
     """Utterances computed chunk by chunk give Kaldi's outputs."""
     nnet, requests = prepared(name, chunk, subsampling)
 
-    outputs = chunk_by_chunk(nnet, requests, chunk, subsampling)
+    outputs = chunk_by_chunk(
+        nnet, requests, chunk, subsampling, optimized=optimized, computer_type=computer_type
+    )
 
     expected = read_archive(case_file(name, chunk, subsampling, "ark"))
     scale = max(np.abs(rows).max() for rows in expected.values())
@@ -100,7 +122,8 @@ def test_outputs(name: str, chunk: int, subsampling: int) -> None:
     )
 
 
-def test_chunks_of_a_subsampled_network() -> None:
+@pytest.mark.parametrize("optimized", [False, True])
+def test_chunks_of_a_subsampled_network(optimized: bool) -> None:
     """Utterances computed chunk by chunk are those computed at once, every third frame."""
     chunk, subsampling = 21, 3
     nnet, requests = prepared("tdnnf-chain", chunk, subsampling)
@@ -117,7 +140,7 @@ def test_chunks_of_a_subsampled_network() -> None:
             "output"
         ]
 
-    outputs = chunk_by_chunk(nnet, requests, chunk, subsampling)
+    outputs = chunk_by_chunk(nnet, requests, chunk, subsampling, optimized=optimized)
 
     scale = max(np.abs(rows).max() for rows in whole.values())
     assert_same_archive(

@@ -3,7 +3,7 @@
 Turning off any option leaves the results as they were.
 """
 
-from nnet3_compiler import SCHEMA, NnetComputation, compile_computation
+from nnet3_compiler import compile_computation
 from nnet3_descriptors import read_nnet, set_test_mode
 from nnet3_optimizer import (
     OptimizeOptions,
@@ -12,38 +12,8 @@ from nnet3_optimizer import (
     peak_bytes,
     verify_equivalent,
 )
-from optimizer_trials import SWITCHES, Trial
+from optimizer_trials import KALDIS_PASSES, SWITCHES, Trial, working_commands
 from reference_cases import ReferenceCase, computation_request, parametrize_cases
-
-KALDIS_PASSES = OptimizeOptions(
-    verify=True,
-    order_rows_early=False,
-    split_statistics=False,
-    share_equal_copies=False,
-    gather_early=False,
-    recompute_activations=False,
-)
-
-WORKING = {
-    "Propagate",
-    "Backprop",
-    "BackpropNoModelUpdate",
-    "MatrixCopy",
-    "MatrixAdd",
-    "CopyRows",
-    "AddRows",
-    "CopyRowsMulti",
-    "AddRowsMulti",
-    "CopyToRowsMulti",
-    "AddToRowsMulti",
-    "AddRowRanges",
-}
-
-
-def working_commands(computation: NnetComputation) -> int:
-    """The number of commands that do arithmetic, as tests/reference/README.md counts them."""
-    opcodes = computation.command_table[:, 0].tolist()
-    return sum(SCHEMA.types[opcode].__name__ in WORKING for opcode in opcodes)
 
 
 @parametrize_cases()

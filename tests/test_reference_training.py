@@ -9,13 +9,19 @@ the warnings in the log.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 from nnet3_descriptors import Component, Nnet, read_nnet, vectorize
-from nnet3_runtime_cuda import Trainer, TrainerOptions, minibatches, read_examples
 from nnet3_runtime_cuda.kernels import Kernel
+from nnet3_training import (
+    Trainer,
+    TrainerOptions,
+    TrainingExample,
+    minibatches,
+    read_examples,
+)
 from reference_cases import DIGITS_REFERENCE, assert_close
 
 ACTIVATIONS_RECORDED = {
@@ -70,8 +76,13 @@ def decisions() -> Iterator[tuple[float, bool]]:
 
 
 @functools.cache
-def train(momentum: float) -> tuple[Trainer, list[float]]:
-    """A trainer that went through Kaldi's minibatches, and the objective per frame of each."""
+def train(
+    momentum: float, watch: Callable[[Nnet, TrainingExample], object] | None = None
+) -> tuple[Trainer, list[float]]:
+    """A trainer that went through Kaldi's minibatches, and the objective per frame of each.
+
+    Before each, `watch` is given the network and the minibatch.
+    """
     nnet = read_nnet(DIGITS_REFERENCE / "initial.raw")
     options = TrainerOptions(learning_rate=0.002, momentum=momentum, max_param_change=1.0)
     trainer = KaldiTrainer(nnet, options)
@@ -82,12 +93,14 @@ def train(momentum: float) -> tuple[Trainer, list[float]]:
         assert probability == expected
         return outcome
 
+    objectives = []
     examples = read_examples(DIGITS_REFERENCE / "egs.ark", nnet)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Kernel, "chance", chance)
-        objectives = [
-            trainer.train_minibatch(example)["output"] for example in minibatches(examples, 64)
-        ]
+        for example in minibatches(examples, 64):
+            if watch is not None:
+                watch(trainer.nnet, example)
+            objectives.append(trainer.train_minibatch(example)["output"])
     assert next(script, None) is None
     return trainer, [objective.total / objective.weight for objective in objectives]
 
@@ -134,10 +147,14 @@ def test_limits() -> None:
 def test_counts_in_statistics(momentum: float) -> None:
     """Rows counted by nonlinearities and batch-norm, and units repaired, are Kaldi's."""
     trainer, _ = train(momentum)
-    names = ("count", "oderiv_count", "num_dims_self_repaired", "num_dims_processed")
-    actual = trainer.nnet
 
-    for name, wanted in components(expected(momentum)):
+    assert_same_counts(trainer.nnet, expected(momentum))
+
+
+def assert_same_counts(actual: Nnet, kaldi: Nnet) -> None:
+    """Checks the counts of statistics."""
+    names = ("count", "oderiv_count", "num_dims_self_repaired", "num_dims_processed")
+    for name, wanted in components(kaldi):
         for field in names:
             if hasattr(wanted, field):
                 value = getattr(actual.component(name), field)
@@ -145,15 +162,19 @@ def test_counts_in_statistics(momentum: float) -> None:
 
 
 def test_averages_in_statistics() -> None:
-    """What nonlinearities and batch-norm have averaged is what Kaldi wrote, within 1e-4.
+    """What nonlinearities and batch-norm have averaged is what Kaldi wrote, within 1e-4."""
+    trainer, _ = train(0.9)
+
+    assert_same_averages(trainer.nnet, expected(0.9))
+
+
+def assert_same_averages(actual: Nnet, kaldi: Nnet) -> None:
+    """Checks the averages of statistics.
 
     The derivative of a rectified linear unit counts frames: rounding turns a unit on or off in one
     frame at most. In tdnn2, where that happens, derivatives at the output follow within 1e-3.
     """
-    trainer, _ = train(0.9)
-    actual = trainer.nnet
-
-    for name, wanted in components(expected(0.9)):
+    for name, wanted in components(kaldi):
         got = actual.component(name)
         for field in ("value_avg", "stats_mean", "stats_var", "oderiv_rms"):
             array = getattr(wanted, field, None)

@@ -7,8 +7,8 @@ said. The key of an utterance ends in the word that is right.
 
 from pathlib import Path
 
-import kaldi_native_io
 import nnet3_runtime_cuda
+from nnet3_tables import read_table
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 FOLDER = Path(__file__).parent
@@ -18,9 +18,7 @@ def main() -> None:
     """Print the word recognised in each utterance, and how many are right."""
     model = nnet3_runtime_cuda.load(FOLDER / "final.raw")
     right = total = 0
-    for key, features in kaldi_native_io.SequentialFloatMatrixReader(
-        f"ark:{FOLDER / 'test.feats.ark'}"
-    ):
+    for key, features in read_table(f"ark:{FOLDER / 'test.feats.ark'}"):
         log_posteriors = model.compute(features)
         word = WORDS[log_posteriors[:, 1:].sum(axis=0).argmax()]
         print(f"{key:38} {word}")

@@ -12,10 +12,11 @@ import kaldi_native_io
 import numpy as np
 from nnet3_descriptors import parse_config, write_nnet
 from nnet3_graph import compute_context
-from nnet3_runtime_cuda import (
+from nnet3_runtime_cuda import Model
+from nnet3_tables import read_table
+from nnet3_training import (
     ExampleInput,
     ExampleOutput,
-    Model,
     Trainer,
     TrainerOptions,
     TrainingExample,
@@ -49,8 +50,7 @@ def accuracy(model: Model, utterances: list[tuple[np.ndarray, np.ndarray]]) -> f
 
 def main() -> None:
     """Print the objective after each epoch and the accuracy on utterances not trained on."""
-    table = kaldi_native_io.SequentialFloatMatrixReader(f"ark:{FOLDER / 'train60.feats.ark'}")
-    features = {key: np.array(matrix) for key, matrix in table}
+    features = dict(read_table(f"ark:{FOLDER / 'train60.feats.ark'}"))
     posteriors = kaldi_native_io.SequentialPosteriorReader(f"ark:{FOLDER / 'train60.post'}")
     utterances = [
         (features[key], np.array([frame[0][0] for frame in frames])) for key, frames in posteriors

@@ -17,7 +17,14 @@ from nnet3_descriptors.components import (
     StatisticsPoolingComponent,
     TdnnComponent,
 )
-from nnet3_descriptors.descriptors import Const, Failover, IfDefined, Sum, SumDescriptor
+from nnet3_descriptors.descriptors import (
+    Const,
+    Failover,
+    ForwardingDescriptor,
+    IfDefined,
+    Sum,
+    SumDescriptor,
+)
 from nnet3_graph import ComputationGraph, ComputationRequest
 from running_computations import linear_weight, pooled, time_weights
 
@@ -54,9 +61,19 @@ class Evaluation:
         return np.array([self.value((node, *index)) for index in indexes.tolist()])
 
     def value(self, cindex: Cindex) -> np.ndarray:
-        """The value of a cindex."""
-        if cindex not in self.values:
-            self.values[cindex] = self._compute(cindex)
+        """The value of a cindex, computed after all that it depends on.
+
+        A recurrence depends on hundreds of cindexes in a row, more than Python lets calls nest.
+        """
+        pending = [cindex]
+        while pending:
+            missing = [used for used in self.used.get(pending[-1], ()) if used not in self.values]
+            if missing:
+                pending += missing
+                continue
+            computable = pending.pop()
+            if computable not in self.values:
+                self.values[computable] = self._compute(computable)
         return self.values[cindex]
 
     def _compute(self, cindex: Cindex) -> np.ndarray:
@@ -67,9 +84,9 @@ class Evaluation:
                 source = self.value((self.nnet.node_index(node.source), n, t, x))
                 return source[node.dim_offset : node.dim_offset + node.dim]
             case ComponentInputNode() | OutputNode():
-                parts = [self._sum(part, (n, t, x)) for part in node.descriptor.parts]
-                assert all(part is not None for part in parts)
-                return np.concatenate(parts)
+                parts = node.descriptor.parts
+                assert all(self._is_computable(part, (n, t, x)) for part in parts)
+                return np.concatenate([self._sum(part, (n, t, x)) for part in parts])
             case ComponentNode():
                 component = self.nnet.component_of(node)
                 if isinstance(
@@ -87,23 +104,35 @@ class Evaluation:
                 return linear_weight(component) @ self.value((number - 1, n, t, x))
         raise AssertionError(f"{node.name} has no input at {(n, t, x)}")
 
-    def _sum(self, descriptor: SumDescriptor, index: tuple[int, int, int]) -> np.ndarray | None:
-        """The value of a sum descriptor; None if it can't be computed."""
+    def _is_computable(self, descriptor: SumDescriptor, index: tuple[int, int, int]) -> bool:
+        match descriptor:
+            case Const() | IfDefined():
+                return True
+            case Sum():
+                return all(self._is_computable(term, index) for term in descriptor.operands)
+            case Failover():
+                return any(self._is_computable(term, index) for term in descriptor.operands)
+        return self._source(descriptor, index) in self.available
+
+    def _sum(self, descriptor: SumDescriptor, index: tuple[int, int, int]) -> np.ndarray:
+        """The value of a sum descriptor that can be computed."""
         match descriptor:
             case Const():
                 return np.full(descriptor.num_columns, descriptor.value)
             case Sum():
                 first, second = (self._sum(term, index) for term in descriptor.operands)
-                return None if first is None or second is None else first + second
-            case Failover():
-                first = self._sum(descriptor.first, index)
-                return self._sum(descriptor.second, index) if first is None else first
-            case IfDefined():
-                value = self._sum(descriptor.source, index)
-                dim = descriptor.dim(self.nnet.node_dim)
-                return np.zeros(dim) if value is None else value
+                return first + second
+            case Failover(first, second):
+                chosen = first if self._is_computable(first, index) else second
+                return self._sum(chosen, index)
+            case IfDefined(source):
+                if self._is_computable(source, index):
+                    return self._sum(source, index)
+                return np.zeros(descriptor.dim(self.nnet.node_dim))
+        scale = descriptor.scale(np.array([index], np.int32))
+        return float(np.ravel(scale)[0]) * self.value(self._source(descriptor, index))
+
+    def _source(self, leaf: ForwardingDescriptor, index: tuple[int, int, int]) -> Cindex:
+        """The cindex that a forwarding descriptor reads."""
         rows = np.array([index], np.int32)
-        cindex = tuple(descriptor.map_to_input(rows, self.nnet.node_indexes)[0].tolist())
-        if cindex not in self.available:
-            return None
-        return float(np.ravel(descriptor.scale(rows))[0]) * self.value(cindex)
+        return tuple(leaf.map_to_input(rows, self.nnet.node_indexes)[0].tolist())

@@ -24,7 +24,7 @@ def any_command(draw: st.DrawFn) -> Command:
     command_type = draw(st.sampled_from(COMMAND_TYPES))
     values = {item.name: draw(st.integers(1, 2**31 - 1)) for item in command_type.OPERANDS}
     if command_type.HAS_ALPHA:
-        values["alpha"] = draw(st.floats(width=32, allow_nan=False))
+        values["alpha"] = draw(st.floats(width=32, allow_nan=False, allow_infinity=False))
     return command_type(**values)
 
 
@@ -53,6 +53,13 @@ class TestCommand:
         command = commands.Propagate(component=2, input=1, output=2)
 
         assert (command.precomputed_indexes, command.memo) == (0, 0)
+
+
+@pytest.mark.parametrize("alpha", [float("inf"), float("nan"), 1e39, -1e300, "1", None])
+def test_scales_are_finite(alpha: object) -> None:
+    """A scale is a finite number of float32."""
+    with pytest.raises(CommandError, match="alpha must be a finite number of float32"):
+        commands.MatrixAdd(output=1, input=2, alpha=alpha)
 
 
 class TestTable:

@@ -9,6 +9,7 @@ from nnet3_compiler import commands
 from nnet3_compiler.commands import command_table
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.debug_info import MatrixDebugInfo
+from nnet3_compiler.declaration import ALPHA_COLUMN, alpha_bits
 from nnet3_compiler.errors import ComputationError
 from nnet3_compiler.storage import StoredComputation
 from nnet3_descriptors import parse_config
@@ -145,6 +146,10 @@ class TestDerived:
         assert small_computation().whole_submatrices.tolist() == [0, 1, 2, 3]
 
 
+INFINITE = command_table([commands.MatrixAdd(output=1, input=2)])
+INFINITE[0, ALPHA_COLUMN] = alpha_bits(np.inf)
+
+
 class TestInvalid:
     """Computations that contradict themselves can't be made; the message names the place."""
 
@@ -183,6 +188,7 @@ class TestInvalid:
                 },
                 r"commands\[0\]: NoOperation has a value in an unused column",
             ),
+            ({"command_table": INFINITE}, r"commands\[0\] has the scale inf, expected a finite"),
             ({"indexes": [[0, -2]]}, r"indexes\[0\]"),
             ({"indexes_multi": [[[1, 4]]]}, r"indexes_multi\[0\]\[0\] = \[1, 4\] is no row"),
             ({"indexes_ranges": [[[3, 1]]]}, r"indexes_ranges\[0\]\[0\] = \[3, 1\] is no range"),

@@ -198,9 +198,10 @@ class TestRequests:
         nnet = parse_config(NETWORKS["tdnn"])
         requests = looped_requests(nnet, 4)
         with pytest.raises(CompilationError, match=r"at least three segments \(got 2\)"):
-            close_loop(compile_segments(nnet, requests[:2]))
+            close_loop(compile_segments(nnet, requests[:2]), 4)
+        segments = compile_segments(nnet, requests, CompilerOptions(output_debug_info=False))
         with pytest.raises(CompilationError, match="debug info is needed"):
-            close_loop(compile_segments(nnet, requests, CompilerOptions(output_debug_info=False)))
+            close_loop(segments, 4)
 
     def test_no_requests(self) -> None:
         """A computation of no segments is refused."""

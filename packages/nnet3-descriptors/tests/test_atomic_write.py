@@ -1,12 +1,17 @@
 """Files are replaced as a whole or not at all."""
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
-from nnet3_descriptors.atomic_write import write_atomically
+from nnet3_descriptors import FileError
+from nnet3_descriptors.atomic_write import LONGEST_PAUSE, write_atomically
 
 
 def test_writes_a_new_file_with_the_usual_permissions(tmp_path: Path) -> None:
@@ -115,3 +120,113 @@ def test_a_name_may_be_as_long_as_the_folder_allows(tmp_path: Path) -> None:
     write_atomically(path, [b"content"])
 
     assert path.read_bytes() == b"content"
+
+
+WRITER = """
+import sys, time
+from nnet3_descriptors.atomic_write import write_atomically
+
+def chunks():
+    yield b"half"
+    print("writing", flush=True)
+    time.sleep(60)
+
+write_atomically(sys.argv[1], chunks())
+"""
+
+
+def begin_to_write(path: Path) -> "subprocess.Popen[str]":
+    """Starts a process that has written a part of a file."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, path], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "writing\n"
+    return process
+
+
+class TestLeftBehind:
+    """Temporary files of writers that were killed go, those of others stay."""
+
+    def test_of_a_killed_writer(self, tmp_path: Path) -> None:
+        """The next writer of the same file removes what a killed one has left."""
+        path = tmp_path / "file"
+        with begin_to_write(path) as process:
+            process.send_signal(signal.SIGKILL)
+        assert len(list(tmp_path.iterdir())) == 1
+
+        write_atomically(path, [b"whole"])
+
+        assert list(tmp_path.iterdir()) == [path]
+        assert path.read_bytes() == b"whole"
+
+    def test_of_a_writer_that_lives(self, tmp_path: Path) -> None:
+        """Two may write to a file at once: each writes all of it, and none disturbs the other."""
+        path = tmp_path / "file"
+        with begin_to_write(path) as process:
+            write_atomically(path, [b"whole"])
+            left = set(tmp_path.iterdir()) - {path}
+            process.send_signal(signal.SIGKILL)
+
+        assert len(left) == 1
+        assert path.read_bytes() == b"whole"
+
+    def test_of_a_writer_in_this_process(self, tmp_path: Path) -> None:
+        """That goes for threads of one process, too."""
+        path = tmp_path / "file"
+
+        def chunks():
+            yield b"first"
+            write_atomically(path, [b"second"])
+
+        write_atomically(path, chunks())
+
+        assert path.read_bytes() == b"first"
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_of_another_machine(self, tmp_path: Path) -> None:
+        """Whose locks may not be seen: its files stay until they are old."""
+        new, old = (tmp_path / f".file.0123abcd.{name}.nnet3-tmp" for name in ("new", "old"))
+        for each in (new, old):
+            each.write_bytes(b"half")
+        long_ago = time.time() - LONGEST_PAUSE - 10
+        os.utime(old, (long_ago, long_ago))
+
+        write_atomically(tmp_path / "file", [b"whole"])
+
+        assert set(tmp_path.iterdir()) == {tmp_path / "file", new}
+
+    def test_of_other_files(self, tmp_path: Path) -> None:
+        """Only temporary files of the same name are looked at."""
+        others = {tmp_path / name for name in (".file.swp", ".other.x.y.nnet3-tmp", "file.tmp")}
+        for each in others:
+            each.write_bytes(b"")
+
+        write_atomically(tmp_path / "file", [b"whole"])
+
+        assert set(tmp_path.iterdir()) == {tmp_path / "file", *others}
+
+    def test_where_files_cannot_be_locked(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Files are written all the same, and nothing is removed."""
+        import fcntl
+
+        def fail(*_: object) -> None:
+            raise OSError(95, "Operation not supported")
+
+        left = tmp_path / ".file.x.y.nnet3-tmp"
+        left.write_bytes(b"")
+        monkeypatch.setattr(fcntl, "flock", fail)
+
+        write_atomically(tmp_path / "file", [b"whole"])
+
+        assert set(tmp_path.iterdir()) == {tmp_path / "file", left}
+
+
+def test_errors_are_of_both_families(tmp_path: Path) -> None:
+    """What cannot be written is an error of this package that names the reason's class, too."""
+    with pytest.raises(FileError, match=r"cannot write '.*file': No such file or directory") as one:
+        write_atomically(tmp_path / "missing" / "file", [])
+
+    assert isinstance(one.value, FileNotFoundError)

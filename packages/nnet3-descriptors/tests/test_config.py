@@ -229,8 +229,8 @@ class TestErrors:
             ),
             (
                 "component name=b type=AffineComponent input-dim=2147483647 output-dim=9",
-                "the initial parameters must be 0 to 1073741824 values, got the shape "
-                "(9, 2147483647)",
+                "a dimension of the initial values, (9, 2147483647): 2147483647 is above the limit "
+                "of 10000000 (Limits.dim)",
                 "component name=b type=AffineComponent input-dim=2147483647 output-dim=9",
             ),
             (

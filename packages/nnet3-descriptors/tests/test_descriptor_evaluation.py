@@ -57,6 +57,44 @@ class TestMapToInput:
         assert cindexes[:, 1].tolist() == [4, 0, 9]
         assert expected == [tuple(row) for row in cindexes[:, [0, 2, 3]].tolist()]
 
+    @pytest.mark.parametrize(
+        ("text", "t", "x", "far"),
+        [
+            ("Offset(a, 2)", 2**31 - 2, 0, "t = 2147483648"),
+            ("Offset(a, -2)", -(2**31) + 2, 0, "t = -2147483648"),
+            ("Offset(a, 0, 3)", 0, 2**31 - 1, "x = 2147483650"),
+            ("Offset(a, 0, -1)", 0, -(2**31) + 1, "x = -2147483648"),
+            ("Round(a, 10)", -(2**31) + 1, 0, "t = -2147483650"),
+            ("Switch(a, Offset(b, 1))", 2**31 - 1, 0, "t = 2147483648"),
+        ],
+    )
+    def test_rows_beyond_32_bits(self, text: str, t: int, x: int, far: str) -> None:
+        """Where there can be no row, an error says who reads there; look-ups get it unchanged."""
+        descriptor, indexes = forwarding(text), make_indexes(0, t, x)
+
+        with pytest.raises(NetworkError) as caught:
+            descriptor.map_to_input(indexes, NODES)
+
+        expected = f"{text} reads {far}; expected {far[0]} from -2147483647 to 2147483647"
+        assert str(caught.value) == expected
+        column = -2 if far[0] == "t" else -1
+        assert descriptor.map_unbounded(indexes, NODES)[0, column] == int(far[4:])
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("Offset(a, 2)", (0, 2**31 - 1, 0)),
+            ("Offset(Offset(a, -2147483647), 2147483647)", (0, 2**31 - 3, 0)),
+            ("ReplaceIndex(Offset(a, 2147483647), t, 4)", (0, 2147483651, 0)),
+            ("Offset(ReplaceIndex(a, t, 4), 2147483647)", (0, 4, 0)),
+        ],
+    )
+    def test_rows_within_32_bits(self, text: str, expected: tuple[int, int, int]) -> None:
+        """Only where the value comes from counts, not what lies on the way there."""
+        cindexes = forwarding(text).map_unbounded(make_indexes(0, 2**31 - 3), NODES)
+
+        assert tuple(cindexes[0, [0, 2, 3]].tolist()) == expected
+
     def test_maps_no_rows(self) -> None:
         """No indexes give no cindexes."""
         assert forwarding("Switch(a, b)").map_to_input(make_indexes([], []), NODES).shape == (0, 4)

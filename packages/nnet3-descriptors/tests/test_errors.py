@@ -1,16 +1,29 @@
 """Errors in themselves; what raises them is tested with what raises them."""
 
+import io
 import pickle
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from nnet3_descriptors import (
     ConfigError,
     DescriptorSyntaxError,
+    FileError,
     ModelFileError,
     NetworkError,
+    Nnet,
     Nnet3Error,
     SerializationError,
+    parse_config,
+    parse_descriptor,
+    read_nnet,
+    write_nnet,
 )
+from nnet3_descriptors.editing import apply_edits
+from nnet3_descriptors.errors import file_error
+
+NNET = parse_config("input-node name=i dim=1\noutput-node name=o input=i")
 
 
 @pytest.mark.parametrize(
@@ -28,6 +41,8 @@ from nnet3_descriptors import (
             expected="'<LinearParams>'",
             found="'<BiasParams>'",
         ),
+        file_error(FileNotFoundError(2, "No such file or directory"), "read", "final.raw"),
+        file_error(ValueError("closed"), "write", "final.raw"),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -38,3 +53,70 @@ def test_errors_pass_between_processes(error: Nnet3Error) -> None:
     assert type(arrived) is type(error)
     assert str(arrived) == str(error)
     assert vars(arrived) == vars(error)
+
+
+def test_a_missing_file_is_both_errors(tmp_path: Path) -> None:
+    """Who expects Python's error of a missing file gets it, and who expects ours, too."""
+    path = tmp_path / "missing.nnet"
+
+    with pytest.raises(FileNotFoundError) as caught:
+        Nnet.load(path)
+
+    assert isinstance(caught.value, Nnet3Error)
+    assert isinstance(caught.value, FileError)
+    assert str(caught.value) == f"cannot read '{path}': No such file or directory"
+    assert (caught.value.errno, caught.value.filename) == (2, str(path))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: Nnet.load(b"x"), FileError, "cannot read '<bytes>': expected a path, found bytes"),
+        (lambda: Nnet.load("a\0b"), FileError, r"cannot read 'a\\x00b': no name has a null"),
+        (lambda: NNET.save(None), FileError, "cannot write '<NoneType>': expected a path"),
+        (lambda: Nnet.from_bytes("x"), SerializationError, "expected bytes, found str"),
+        (lambda: read_nnet(b"x"), ModelFileError, "a file open for reading bytes, found bytes"),
+        (lambda: read_nnet(None), ModelFileError, "expected a path or a file open .*NoneType"),
+        (lambda: write_nnet(NNET, 3), FileError, "cannot write '<stream>': 'int' object"),
+        (lambda: write_nnet(NNET, io.StringIO()), FileError, "cannot write '<stream>': string arg"),
+        (lambda: parse_config(b"x"), ConfigError, "^expected text, found bytes$"),
+        (lambda: parse_descriptor(3), DescriptorSyntaxError, "^expected text, found int$"),
+        (lambda: apply_edits(NNET, None), ConfigError, "^expected text, found NoneType$"),
+    ],
+)
+def test_what_is_no_file_or_text(
+    call: Callable[[], object], error: type[Nnet3Error], message: str
+) -> None:
+    """Things of another kind are refused by name, not by what their methods lack."""
+    with pytest.raises(error, match=message):
+        call()
+
+
+class TestMessages:
+    """Messages quote what files hold so that they can be read on a terminal."""
+
+    def test_control_characters_are_escaped(self) -> None:
+        """The marker stays below the fault."""
+        with pytest.raises(ConfigError) as caught:
+            parse_config("input-node name=\x1b[31m\x00 dim=1")
+
+        assert str(caught.value).splitlines()[1:] == [
+            r"    input-node name=\x1b[31m\x00 dim=1",
+            "                    ^^^^^^^^^^^^",
+        ]
+        assert r"(got '\x1b[31m\x00')" in str(caught.value)
+
+    def test_long_lines_are_cut(self) -> None:
+        """Beginning and end of a long line are there."""
+        text = str(NetworkError("name '" + "n" * 100_000 + "' is too long"))
+
+        assert len(text) == 1500
+        assert text.startswith("name 'nnn")
+        assert text.endswith("nnn' is too long")
+
+    def test_many_lines_are_cut(self) -> None:
+        """Of many lines the first and the last are there."""
+        lines = str(NetworkError("\n".join(map(str, range(1000))))).splitlines()
+
+        assert len(lines) == 51
+        assert lines[24:27] == ["24", "... 950 more lines ...", "975"]

@@ -196,6 +196,8 @@ def test_properties(type_name: str, text: str, expected: Property) -> None:
         ("RestrictedAttentionComponent",
          "key-dim=4 value-dim=3 num-left-inputs=0 num-right-inputs=0",
          "'num_left_inputs' and 'num_right_inputs' must not both be 0"),
+        ("RestrictedAttentionComponent", f"{ATTENTION} time-stride=1073741824",
+         "'num_left_inputs' times 'time_stride' must fit in 32 bits, got 2147483648"),
         ("RestrictedAttentionComponent", f"{ATTENTION} num-right-inputs-required=2",
          "'num_right_inputs_required' must be <= 1, got 2"),
         ("RestrictedAttentionComponent", f"{ATTENTION} key-scale=0",
@@ -383,3 +385,10 @@ def test_a_constant_that_is_fixed_is_no_parameter() -> None:
 
     assert component.parameters == ()
     assert list(component.arrays()) == ["output"]
+
+
+def test_info_of_an_infinite_count() -> None:
+    """Files may hold any count; it is shown."""
+    component = BackpropTruncationComponent(dim=2, count_zeroing_boundaries=np.inf)
+
+    assert component.info().endswith(", zeroed-proportion=0, count-zeroing-boundaries=inf")

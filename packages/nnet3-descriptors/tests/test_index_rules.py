@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from nnet3_descriptors import Nnet3Error
+from nnet3_descriptors import NetworkError, Nnet3Error
 from nnet3_descriptors.components import (
     BackpropTruncationComponent,
     BackpropTruncationPrecomputedIndexes,
@@ -204,6 +204,34 @@ MASKED = SpecAugmentTimeMaskComponent(dim=1)
         (DROPOUT, MASKS, 2, 2, None),
         (DROPOUT, MASKS, 3, 2, "are for 2 input rows, expected 3"),
         (DROPOUT, MASKS, 3, 3, "are for 4 blocks of columns, expected 6"),
+        (
+            MASKED,
+            SpecAugmentTimeMaskPrecomputedIndexes(rows=[1, 0, 1], splits=[0, 2, 3]),
+            3,
+            3,
+            "have row 1 in several places, expected each row once",
+        ),
+        (
+            MASKED,
+            SpecAugmentTimeMaskPrecomputedIndexes(rows=[1, 0, 2], splits=[0, 2]),
+            3,
+            3,
+            "have the splits [0, 2], expected them to ascend from 0 to 3",
+        ),
+        (
+            MASKED,
+            SpecAugmentTimeMaskPrecomputedIndexes(rows=[1, 0, 2], splits=[0, 2, 2, 3]),
+            3,
+            3,
+            "have the splits [0, 2, 2, 3], expected them to ascend from 0 to 3",
+        ),
+        (
+            MASKED,
+            SpecAugmentTimeMaskPrecomputedIndexes(rows=[1, 0, 2], splits=[]),
+            3,
+            3,
+            "have the splits [], expected them to ascend from 0 to 3",
+        ),
         (DROPOUT, MASKS, 1, 1, "have 2 masks, expected 1 to 1"),
         (MASKED, ROWS, 3, 3, None),
         (MASKED, ROWS, 2, 3, "are for 3 input rows, expected 2"),
@@ -263,3 +291,49 @@ def test_time_offset_indexes_that_are_no_rows(
     """Rows are counted from 0, and neighbouring output rows have input rows of their own."""
     with pytest.raises(Nnet3Error, match=f"^{message}$"):
         TimeOffsetPrecomputedIndexes(row_stride=row_stride, row_offsets=row_offsets)
+
+
+@pytest.mark.parametrize(
+    ("component", "t", "message"),
+    [
+        (tdnn(-3, 0, 2), 2**31 - 2, "TdnnComponent with time offsets -3 to 2 reads t = 2147483648"),
+        (tdnn(-3, 0, 2), 4 - 2**31, None),
+        (
+            tdnn(-3, 0, 2),
+            3 - 2**31,
+            "TdnnComponent with time offsets -3 to 2 reads t = -2147483648",
+        ),
+        (
+            StatisticsExtractionComponent(input_dim=1, output_period=10),
+            2**31 - 3,
+            "StatisticsExtractionComponent with periods of 10 frames reads t = 2147483649",
+        ),
+        (
+            StatisticsExtractionComponent(input_dim=1, output_period=10),
+            1 - 2**31,
+            "StatisticsExtractionComponent with periods of 10 frames reads t = -2147483650",
+        ),
+        (StatisticsExtractionComponent(input_dim=1, output_period=8), 2**31 - 3, None),
+        (
+            StatisticsPoolingComponent(input_dim=3, left_context=2, right_context=4),
+            2**31 - 3,
+            "StatisticsPoolingComponent with a window from -2 to 4 reads t = 2147483649",
+        ),
+        (
+            StatisticsPoolingComponent(input_dim=3, left_context=2, right_context=4),
+            2**31 - 5,
+            None,
+        ),
+    ],
+)
+def test_inputs_beyond_32_bits(component: Component, t: int, message: str | None) -> None:
+    """Inputs where there can be no row are an error with that t; up to the last t they are not."""
+    indexes = make_indexes(0, t)
+    if message is None:
+        _, inputs = component.input_dependencies(indexes)
+        _, near_0 = component.input_dependencies(make_indexes(0, t % 40))
+        assert np.array_equal(inputs.astype(np.int64) - [0, t - t % 40, 0], near_0)
+        return
+    with pytest.raises(NetworkError) as caught:
+        component.input_dependencies(indexes)
+    assert str(caught.value) == message + "; expected t from -2147483647 to 2147483647"

@@ -8,6 +8,7 @@ from nnet3_descriptors import (
     ComponentNode,
     DimRangeNode,
     InputNode,
+    Limits,
     NetworkError,
     Nnet,
     OutputNode,
@@ -15,6 +16,7 @@ from nnet3_descriptors import (
     parse_descriptor,
     set_test_mode,
     unvectorize,
+    use_limits,
     vectorize,
 )
 from nnet3_descriptors.components import TanhComponent
@@ -104,13 +106,21 @@ class TestConstruction:
                 "(got 3 and 2)",
                 "tanh_input",
             ),
+            (
+                (
+                    InputNode(name="wide", dim=2**31 - 1),
+                    OutputNode(name="out", descriptor=parse_descriptor("Append(wide, wide)")),
+                ),
+                "the dimension of node 'out' must fit in 32 bits (got 4294967294)",
+                "out",
+            ),
         ],
     )
     def test_names_the_node_at_fault(
         self, nodes: tuple[object, ...], message: str, node: str | None
     ) -> None:
         """The message says what is wrong, and `node` where."""
-        with pytest.raises(NetworkError) as caught:
+        with use_limits(Limits(dim=2**31)), pytest.raises(NetworkError) as caught:
             make(*nodes)
 
         assert str(caught.value) == message

@@ -213,6 +213,11 @@ class TestErrors:
             (spoiled(number=True), r"expected a number, got True @ content.number"),
             (spoiled(text=5), r"expected a value of type str, got 5 @ content.text"),
             (spoiled(integers=[1, 2.0]), r"of type int, got 2.0 @ content.integers\[1\]"),
+            (spoiled(integers="12"), r"things': expected a list, got '12' @ content.integers$"),
+            (
+                spoiled(integers=["a"] * 100_000),
+                r"(.* of type int, got .a. @ content.integers\[\d\](; |$)){3}$",
+            ),
             (spoiled(descriptor="Append("), r"expected a descriptor, got the end"),
             (spoiled(animals=[{"type": "Cat", "legs": 4}]), "unknown type 'Cat' @ content.animals"),
             (spoiled(animals=[{"type": ["Dog"]}]), "unknown type"),
@@ -248,8 +253,9 @@ class TestErrors:
             b"\xff" * 100,
             safetensors.numpy.save({"a": np.zeros(2)}),
             safetensors.numpy.save({"a": np.zeros(2)}, {"other": "{}"}),
+            (25).to_bytes(8, "little") + b'{"__metadata__":   null }',
         ],
-        ids=["empty", "text", "cut", "longer", "size", "no metadata", "other metadata"],
+        ids=["empty", "text", "cut", "longer", "size", "no metadata", "other metadata", "null"],
     )
     def test_refuses_other_files(self, data: bytes) -> None:
         """Bytes that are no container are refused as such."""

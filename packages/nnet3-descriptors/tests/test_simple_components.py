@@ -420,10 +420,14 @@ class TestComposite:
         assert changed.with_test_mode(False) == composite
 
     def test_properties_come_from_first_and_last(self, composite: CompositeComponent) -> None:
-        """The last part decides about the output, the first about the input."""
+        """The last part decides about the output, the first about the input, any about memos.
+
+        The batch normalization within has rows depend on one another: calls stay apart.
+        """
         assert composite.properties == (
             Property.SIMPLE
             | Property.UPDATABLE
+            | Property.USES_MEMO
             | Property.BACKPROP_NEEDS_INPUT
             | Property.BACKPROP_ADDS
         )

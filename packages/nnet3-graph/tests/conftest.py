@@ -3,10 +3,4 @@
 import sys
 from pathlib import Path
 
-from hypothesis import settings
-
 sys.path.insert(0, str(Path(__file__).parent))
-
-# How long an example takes says more about the machine than about the code.
-settings.register_profile("nnet3-graph")
-settings.load_profile("nnet3-graph")

@@ -52,6 +52,15 @@ def request(inputs, outputs):
     )
 
 
+def one_row(t, x):
+    """A request in which the input is given, and the output wanted, for one (t, x)."""
+    rows = [[0, t, x]]
+    return ComputationRequest(
+        inputs=[IoSpecification(name="input", indexes=rows)],
+        outputs=[IoSpecification(name="output", indexes=rows)],
+    )
+
+
 def times(graph, nnet, node):
     """The values of t that a node has in a graph."""
     return graph.index_set(nnet.node_index(node)).indexes[:, 1].tolist()
@@ -125,17 +134,73 @@ class TestRequests:
             "input-node name=input dim=4\noutput-node name=output "
             "input=Sum(Offset(input, -2), Offset(input, 2))\n"
         )
-        rows = [[0, t, 0]]
-        at_the_end = ComputationRequest(
-            inputs=[IoSpecification(name="input", indexes=rows)],
-            outputs=[IoSpecification(name="output", indexes=rows)],
-        )
-
         with pytest.raises(RequestError) as caught:
-            build_computation_graph(nnet, at_the_end)
+            build_computation_graph(nnet, one_row(t, 0))
 
         assert str(caught.value) == (
             f"the outputs need rows as far as t = {far}; expected t from -2147483647 to 2147483647"
+        )
+
+    @pytest.mark.parametrize(
+        ("t", "x", "far"),
+        [
+            (2**31 - 3, 0, "t = 2147483648"),
+            (1 - 2**31, -7, "x = -2147483650"),
+            (0, 2**31 - 1, "x = 2147483650"),
+        ],
+    )
+    def test_components_that_are_asked_beyond_32_bits(self, t, x, far):
+        """A component whose index rules have no closed form is not asked where no row can be."""
+        nnet = network(
+            "input-node name=input dim=4\ncomponent name=c type=DistributeComponent input-dim=4 "
+            "output-dim=2\ncomponent-node name=c component=c input=input\n"
+            f"output-node name=output input=Offset(c, 3, {'-2147483643' if x < 0 else 3})\n"
+        )
+
+        with pytest.raises(RequestError) as caught:
+            build_computation_graph(nnet, one_row(t, x))
+
+        assert str(caught.value) == (
+            f"the outputs need rows as far as {far}; "
+            f"expected {far[0]} from -2147483647 to 2147483647"
+        )
+
+    @pytest.mark.parametrize("t", [2**31 - 1, 1 - 2**31])
+    @pytest.mark.parametrize(
+        "term",
+        [
+            "IfDefined(Offset(input, {}2))",
+            "IfDefined(Switch(Offset(input, {}2), Offset(input, {}3)))",
+            "Failover(Offset(input, {}2, {}2147483647), input)",
+        ],
+    )
+    def test_terms_that_are_not_there_beyond_32_bits(self, t, term):
+        """What may be missing is missing where there can be no row."""
+        term = term.replace("{}", "" if t > 0 else "-")
+        nnet = network(
+            f"input-node name=input dim=4\noutput-node name=output input=Sum(input, {term})\n"
+        )
+
+        graph = build_computation_graph(nnet, one_row(t, 0))
+
+        assert graph.counts_by_node() == {"input": 1, "output": 1}
+        assert graph.dependencies.tolist() == [0]
+
+    def test_statistics_of_a_period_that_ends_beyond_32_bits(self):
+        """What a component reads where there can be no row is an error with the node."""
+        nnet = network(
+            "input-node name=input dim=4\ncomponent name=c type=StatisticsExtractionComponent "
+            "input-dim=4 output-period=10\ncomponent-node name=c component=c input=input\n"
+            "output-node name=output input=c\n"
+        )
+        graph = build_computation_graph(nnet, one_row(2**31 - 1, 0))
+
+        with pytest.raises(RequestError) as caught:
+            graph.component_inputs(nnet.node_index("c"))
+
+        assert str(caught.value) == (
+            "node 'c': StatisticsExtractionComponent with periods of 10 frames reads "
+            "t = 2147483649; expected t from -2147483647 to 2147483647"
         )
 
     def test_order_of_calls(self):

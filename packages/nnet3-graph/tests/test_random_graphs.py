@@ -7,7 +7,7 @@ import pytest
 from example_generator import example_of_seed
 from graph_one_by_one import build_one_by_one, might_read
 from graph_strategies import MARGIN, STEP, networks_and_requests, networks_and_two_requests
-from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import assume, event, given, settings
 from nnet3_descriptors.indexes import as_indexes
 from nnet3_descriptors.nodes import ComponentInputNode, OutputNode
 from nnet3_graph import (
@@ -18,7 +18,7 @@ from nnet3_graph import (
     build_computation_graph,
 )
 
-random_networks = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+random_networks = settings(max_examples=60)
 
 
 def named(nnet, cindexes):

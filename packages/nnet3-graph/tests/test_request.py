@@ -90,6 +90,14 @@ class TestIoSpecification:
 
         assert made.indexes[:, 1].tolist() == [2**31 - 2, 2**31 - 1]
 
+    def test_from_range_of_small_numpy_integers(self):
+        """The number of rows may be beyond the integers that the arguments have."""
+        made = IoSpecification.from_range("input", np.int8(-3), np.int8(97), np.int8(5))
+
+        assert len(made.indexes) == 500
+        with pytest.raises(RequestError, match="the rows of 'input': 214748364700 is above"):
+            IoSpecification.from_range("input", 0, 100, np.int32(2**31 - 1))
+
 
 def request(**changes):
     """A valid request, with some fields changed."""

@@ -3,6 +3,7 @@
 import contextlib
 import threading
 
+import attrs
 import pytest
 from nnet3_compiler import CompilerOptions
 from nnet3_descriptors import Nnet, parse_config
@@ -198,6 +199,36 @@ def test_a_cache_for_another_network_is_refused(tmp_path) -> None:
 
     with pytest.raises(CacheError, match="cache: made for a network of another structure"):
         CachingCompiler(network(dim=5)).load(tmp_path / "cache")
+
+
+def with_learning_rate(nnet: Nnet, name: str, learning_rate: float) -> Nnet:
+    """The network with another learning rate of one component."""
+    components = list(nnet.components)
+    number = nnet.component_index(name)
+    components[number] = attrs.evolve(components[number], learning_rate=learning_rate)
+    return attrs.evolve(nnet, components=components)
+
+
+@pytest.mark.parametrize(("saved", "loaded"), [(0.0, 0.001), (0.001, 0.0)])
+def test_a_cache_for_frozen_layers_is_refused(saved: float, loaded: float, tmp_path) -> None:
+    """What was compiled while a layer was frozen has no gradient of it: it serves no other."""
+    CachingCompiler(with_learning_rate(network(), "a", saved)).save(tmp_path / "cache")
+    other = CachingCompiler(with_learning_rate(network(), "a", loaded))
+
+    with pytest.raises(CacheError, match="cache: made for a network of another structure"):
+        other.load(tmp_path / "cache")
+
+
+def test_other_learning_rates_do_not_matter(tmp_path) -> None:
+    """A cache serves networks that train as many layers, however fast."""
+    compiler = CachingCompiler(network())
+    compiler.compile(request_of(2))
+    compiler.save(tmp_path / "cache")
+    other = CachingCompiler(with_learning_rate(network(), "a", 0.5))
+
+    other.load(tmp_path / "cache")
+
+    assert len(other) == 1
 
 
 def test_a_cache_for_other_options_is_refused(tmp_path) -> None:

@@ -83,3 +83,41 @@ def test_copies_that_differ(old: str, new: str) -> None:
     assert text != before
 
     assert brief(share_equal_copies(program(text))) == brief(program(text))
+
+
+def test_command_with_two_second_copies() -> None:
+    """It is made to read both first ones."""
+    text = """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m4 = 4 x 4
+        m5 = 4 x 4
+        m6 = 4 x 4
+        i0 = 2, 0, 1, 1
+        i1 = 3, 3, 0, 1
+        m1 = accept input
+        m2 = undefined
+        m2 = m1[i0]
+        m3 = undefined
+        m3 = m1[i0]
+        m4 = undefined
+        m4 = m1[i1]
+        m5 = undefined
+        m5 = m1[i1]
+        m6 = zeros
+        m6 = affine.propagate(m2)
+        m6 += m4
+        provide output = m6
+        segment end
+        - = affine.backprop(m5, input m3)
+        free m1
+        free m2
+        free m3
+        free m4
+        free m5
+    """
+    after = brief(share_equal_copies(program(text)))
+
+    assert "- = affine.backprop(m4, input m2)" in after
+    check_computation(NNET, renumber(share_equal_copies(program(text))).computation())

@@ -2,8 +2,11 @@
 
 import re
 
+import attrs
+import numpy as np
 import pytest
 from nnet3_optimizer import (
+    CheckError,
     EquivalenceError,
     verify_equivalent,
 )
@@ -243,3 +246,14 @@ def test_update_in_parts() -> None:
     other = TRAINING.replace("- = affine.backprop(m3, input m1)", parts)
 
     verify_equivalent(NNET, computation(TRAINING), computation(other))
+
+
+@pytest.mark.parametrize("rows", [(), (3,), (3, 0, -1, 1, 1), (3, 0, -1, 4)])
+def test_lists_that_do_not_fit(rows: tuple[int, ...]) -> None:
+    """A computation with lists of another length, or of other rows, is refused on either side."""
+    sound = computation(PROGRAM)
+    damaged = attrs.evolve(sound, indexes=[np.array(rows, np.int32)])
+
+    for pair in ((sound, damaged), (damaged, sound)):
+        with pytest.raises(CheckError, match=r"^rows: c4: "):
+            verify_equivalent(NNET, *pair)

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from nnet3_compiler import NnetComputation
 from nnet3_compiler.commands import CompressMatrix, DecompressMatrix
 from nnet3_descriptors import Nnet
-from nnet3_optimizer import OptionError, live_bytes, optimize, peak_bytes, plan_memory
+from nnet3_optimizer import (
+    ComputationError,
+    OptionError,
+    live_bytes,
+    optimize,
+    peak_bytes,
+    plan_memory,
+)
 from nnet3_optimizer.memory.blocks import Blocks, Packing
 from nnet3_optimizer.memory.gaps import Gaps
 from nnet3_optimizer.memory.live import compressed_bytes, holdings
@@ -53,6 +60,14 @@ def test_compressed_matrices_count_at_their_compressed_size(kind: int, kept: int
     """
 
     assert live_bytes(computation(text)).tolist() == [64, kept, kept, 64, 0]
+
+
+def test_an_unknown_type_of_compression_has_no_size() -> None:
+    """It is refused by name."""
+    program = computation("m1 = accept input\ncompress m1 (type 7, truncate 1)\nsegment end")
+
+    with pytest.raises(ComputationError, match="compression_type = 7, expected one of 1, 2, 3"):
+        peak_bytes(program)
 
 
 def test_compressed_form_lies_apart_from_the_elements() -> None:

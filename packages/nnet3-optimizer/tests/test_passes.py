@@ -626,3 +626,125 @@ def test_undefined_rows_are_not_copied(memory: str, is_extended: bool) -> None:
 
     check_computation(NNET, after.computation(), check_unused=False)
     assert ("m2(:, 0:3) = m1\n" in brief(after)) == is_extended
+
+
+def test_copy_that_cannot_be_merged_is_not_extended() -> None:
+    """A copy whose target changes while its source is still read stays a copy of some rows."""
+    before = """
+        m1 = 10 x 4
+        m2 = 10 x 4
+        m3 = 9 x 4
+        m4 = 9 x 4
+        m1 = accept input
+        m2 = zeros
+        m3 = zeros
+        m4 = zeros
+        m2 = affine.propagate(m1)
+        m3 = m2(0:8, :)
+        m3 += m2(1:9, :)
+        m4 = affine.propagate(m3)
+        provide output = m4
+        segment end
+        free m1
+        free m2
+        free m3
+        """
+
+    assert unchanged(extend_matrices, before)
+
+
+@pytest.mark.parametrize("late_is_second", [True, False])
+def test_sum_begins_with_what_is_computed_last(late_is_second: bool) -> None:
+    """Of two whole matrices the one that is used later for the first time is added first."""
+    terms = ["m4 += m2", "m4 += m3"]
+    text = f"""
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m4 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m3 = zeros
+        m4 = zeros
+        m2 = affine.propagate(m1)
+        m3 = affine2.propagate(m1)
+        {terms[not late_is_second]}
+        {terms[late_is_second]}
+        provide output = m4
+        segment end
+        free m1
+        free m2
+        free m3
+        """
+
+    after = brief(order_additions(program(text)))
+
+    assert after.index("m4 += m3") < after.index("m4 += m2")
+
+
+def test_sum_begins_with_a_part_where_all_parts_take_sums() -> None:
+    """What comes for all times at once takes what is added time by time."""
+    text = """
+        m1 = 8 x 4
+        m2 = 8 x 4
+        m3 = 4 x 4
+        m4 = 4 x 4
+        m5 = 4 x 4
+        m6 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m3 = zeros
+        m4 = zeros
+        m5 = zeros
+        m6 = zeros
+        m2 = affine.propagate(m1)
+        m3 += m2(0:3, :)
+        m4 = affine2.propagate(m3)
+        m5 += m4
+        m5 += m2(4:7, :)
+        m6 = affine2.propagate(m5)
+        provide output = m6
+        segment end
+        free m1
+        free m2
+        free m3
+        free m4
+        free m5
+        """
+
+    after = brief(order_additions(program(text)))
+
+    assert after.index("m5 += m2(4:7, :)") < after.index("m5 += m4")
+
+
+def test_copy_is_merged_with_what_is_written_after_its_last_use() -> None:
+    """Which of two copies of a matrix comes first decides nothing: both go away."""
+    text = """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 8 x 4
+        m4 = 4 x 4
+        m5 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m3 = zeros
+        m4 = zeros
+        m5 = zeros
+        m2 = affine.propagate(m1)
+        m3(0:3, :) = m2
+        m4 = m2
+        m5 = affine2.propagate(m4)
+        m3(0:3, :) += m5
+        m1 = affine2.propagate(m3(0:3, :))
+        provide output = m1
+        segment end
+        free m2
+        free m3
+        free m4
+        free m5
+        """
+
+    after = brief(merge_variables(program(text)))
+
+    assert " = m2\n" not in after
+    assert "affine2.propagate(m3(0:3, :))" in after

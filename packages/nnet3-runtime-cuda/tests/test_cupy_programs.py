@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from computations import DIFFERENTIABLE, request, single
+from emulated_device import HostPlatform, compiler, kernel_names
 from nnet3_compiler import compile_computation
 from nnet3_descriptors import vectorize
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceMemoryError, DeviceNnet, NnetComputer, RunError
 from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
-from nnet3_runtime_cuda.cuda.host import HostPlatform, compiler, kernel_names
 from strict_cupy import FakeArray, QueuedLibrary, StrictCupy, on_device
 
 TIMES = range(4)

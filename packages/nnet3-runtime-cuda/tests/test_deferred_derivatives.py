@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.lowering import deferred_derivatives
-from nnet3_runtime_cuda.lowering.deferred_derivatives import plan_deferred_derivatives
+from nnet3_runtime_cuda.lowering.plan import deferred_derivatives
+from nnet3_runtime_cuda.lowering.plan.make import plan_with
+from stated_capabilities import Stated
 from test_known_inputs import FRAMES, SEQUENCES, network, program
 
 
@@ -14,12 +15,11 @@ def test_steps_of_a_recurrence(delay: int) -> None:
     nnet = network(delay)
     gates = nnet.component_index("gates")
 
-    chunks = plan_deferred_derivatives(program(nnet, derivatives=True), lambda c: c == gates)
+    products = plan_with(nnet, program(nnet, derivatives=True), Stated(split=[gates])).late
 
-    steps = [step for chunk in chunks for step in chunk.steps]
-    rows = sum(step.kept[1].row_end - step.kept[1].row for step in steps)
-    assert rows == FRAMES * SEQUENCES
-    assert {step.columns for step in steps} == {6}
+    rows = [step.rows for product in products for step in product.steps]
+    assert sum(end - first for first, end in rows) == FRAMES * SEQUENCES
+    assert {product.columns for product in products} == {6}
 
 
 @pytest.mark.parametrize("delay", [-1, 1, -3])
@@ -50,9 +50,8 @@ def test_derivatives_are_the_same(
 
 def test_other_components_are_left_alone() -> None:
     """Without affine maps, or without a backward pass, nothing is put off."""
-    for has_derivatives, can_split in ((True, False), (False, True)):
-        computation = program(network(-1), derivatives=has_derivatives)
+    nnet = network(-1)
+    for has_derivatives, split in ((True, ()), (False, (0, 1))):
+        computation = program(nnet, derivatives=has_derivatives)
 
-        assert (
-            plan_deferred_derivatives(computation, lambda _, is_affine=can_split: is_affine) == []
-        )
+        assert plan_with(nnet, computation, Stated(split=split)).late == ()

@@ -7,12 +7,11 @@ import re
 import numpy as np
 import pytest
 from computations import request, single
+from emulated_device import DryRun, HostPlatform, compiler
 from nnet3_compiler import compile_computation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cuda import memory
-from nnet3_runtime_cuda.cuda.dry_run import DryRun
 from nnet3_runtime_cuda.cuda.fusion import MOST_PLACES
-from nnet3_runtime_cuda.cuda.host import HostPlatform, compiler
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
 from nnet3_runtime_cuda.cuda.views import View
 from nnet3_runtime_cuda.errors import DeviceError

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from computations import loop
+from emulated_device import HostPlatform, compiler
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_runtime_cuda import Model, NnetComputer
-from nnet3_runtime_cuda.cuda.host import HostPlatform, compiler
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 

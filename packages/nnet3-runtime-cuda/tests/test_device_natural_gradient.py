@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from nnet3_runtime_cuda.cuda.dry_run import DryRun
-from nnet3_runtime_cuda.cuda.host import HostPlatform, compiler
+from emulated_device import DryRun, HostPlatform, compiler
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
 from nnet3_runtime_cuda.kernels.affine_gradient import AffineGradient
 from nnet3_runtime_cuda.kernels.natural_affine import AffinePreconditioner

@@ -13,26 +13,18 @@ from nnet3_compiler import compile_computation
 from nnet3_descriptors import Nnet, parse_config, write_nnet
 from nnet3_descriptors.components import AffineComponent
 from nnet3_descriptors.errors import NetworkError
-from nnet3_graph import ContextError, NotComputableError, RequestError
+from nnet3_graph import ContextError, NotComputableError
 from nnet3_optimizer import CachingCompiler, CheckError, OptionError
 from nnet3_runtime_cuda import (
-    DenseTargets,
     DeviceError,
     DeviceNnet,
-    ExampleError,
-    ExampleInput,
-    ExampleOutput,
     Model,
     NnetComputer,
     ParallelComputer,
     RunError,
-    SparsePosteriors,
-    Trainer,
     TrainingError,
-    TrainingExample,
     UnsupportedComponentError,
     load,
-    merge_examples,
 )
 from nnet3_runtime_cuda.kernels import base
 
@@ -43,8 +35,6 @@ component-node name=d component=c input=another
 output-node name=more input=d
 """
 OTHER = "input-node name=i dim=4\noutput-node name=o input=i"
-LABELS = ExampleOutput.from_labels("output", [[0, 1, 2]], 3)
-FRAMES = ExampleInput.from_sequences("input", [np.ones((3, 4))])
 
 
 def nnet(line: str = "", *, descriptor: str = "input", more: str = "") -> Nnet:
@@ -74,16 +64,6 @@ def side_by_side(nnet: Nnet, **options: object) -> ParallelComputer:
     """A computer for two sequences of three frames."""
     asked = request(range(3), range(3), training=False)
     return ParallelComputer(nnet, CachingCompiler(nnet).compile, asked, **options)
-
-
-def example(**changes: tuple[object, ...]) -> TrainingExample:
-    """One sequence with labels."""
-    return TrainingExample(**({"inputs": [FRAMES], "outputs": [LABELS]} | changes))
-
-
-def inputs(dim: int) -> tuple[ExampleInput, ...]:
-    """The same frames with another dimension."""
-    return (ExampleInput.from_sequences("input", [np.ones((3, dim))]),)
 
 
 @pytest.mark.parametrize(
@@ -125,70 +105,6 @@ def inputs(dim: int) -> tuple[ExampleInput, ...]:
             lambda: side_by_side(nnet(), threads=0),
             DeviceError,
         ),
-        (Trainer.__init__, lambda: Trainer(nnet("learning-rate=inf")), TrainingError),
-        (Trainer.__init__, lambda: Trainer(nnet(), precision="tf32"), DeviceError),
-        (
-            Trainer.train_minibatch,
-            lambda: Trainer(nnet()).train_minibatch(example(outputs=())),
-            RequestError,
-        ),
-        (
-            Trainer.train_minibatch,
-            lambda: Trainer(nnet()).train_minibatch(example(inputs=inputs(5))),
-            RunError,
-        ),
-        (
-            Trainer.train_minibatch,
-            lambda: Trainer(nnet(), objective=lambda outputs, example: {}).train_minibatch(
-                example()
-            ),
-            RunError,
-        ),
-        (TrainingExample.request, lambda: example(inputs=()).request(), RequestError),
-        (ExampleInput, lambda: ExampleInput(name="i", indexes=[], values=["a"]), ExampleError),
-        (
-            ExampleInput,
-            lambda: ExampleInput(name="i", indexes=[[0, 0.5, 0]], values=[[1.0]]),
-            ExampleError,
-        ),
-        (
-            ExampleInput.from_sequences,
-            lambda: ExampleInput.from_sequences("i", [[[1.0], [1.0, 2.0]]]),
-            ExampleError,
-        ),
-        (
-            ExampleOutput.from_targets,
-            lambda: ExampleOutput.from_targets("o", [[1.0]]),
-            ExampleError,
-        ),
-        (
-            ExampleOutput.from_labels,
-            lambda: ExampleOutput.from_labels("o", [[0, [1]]], 3),
-            ExampleError,
-        ),
-        (DenseTargets, lambda: DenseTargets(values="a"), ExampleError),
-        (
-            SparsePosteriors,
-            lambda: SparsePosteriors(dim=1, splits=[0, 1], classes=["a"], weights=[1.0]),
-            ExampleError,
-        ),
-        (
-            SparsePosteriors,
-            lambda: SparsePosteriors(dim=1, splits=[0, 1], classes=[0], weights=["a"]),
-            ExampleError,
-        ),
-        (
-            merge_examples,
-            lambda: merge_examples([example(), example(inputs=inputs(5))]),
-            ExampleError,
-        ),
-        (
-            merge_examples,
-            lambda: merge_examples(
-                [example(), example(outputs=[ExampleOutput.from_labels("output", [[0] * 3], 4)])]
-            ),
-            ExampleError,
-        ),
     ],
 )
 def test_errors(documented: object, call: Callable[[], object], error: type[Exception]) -> None:
@@ -209,7 +125,6 @@ def test_errors(documented: object, call: Callable[[], object], error: type[Exce
         (DeviceNnet.__init__, lambda: DeviceNnet(nnet())),
         (NnetComputer, lambda: run(nnet())),
         (ParallelComputer, lambda: side_by_side(nnet())),
-        (Trainer.__init__, lambda: Trainer(nnet())),
     ],
 )
 def test_environment(
@@ -229,7 +144,6 @@ def test_environment(
         (Model.compute, lambda: Model(nnet()).compute(np.ones((3, 4)))),
         (NnetComputer, lambda: run(nnet())),
         (ParallelComputer, lambda: side_by_side(nnet())),
-        (Trainer.train_minibatch, lambda: Trainer(nnet()).train_minibatch(example())),
     ],
 )
 def test_components_without_arithmetic(
@@ -238,7 +152,6 @@ def test_components_without_arithmetic(
     """A component is looked up where it is to be computed; there its error is named."""
     monkeypatch.delitem(base._KERNELS, AffineComponent)
     Model(nnet())
-    Trainer(nnet())
 
     assert "UnsupportedComponentError" in inspect.getdoc(documented)
     with pytest.raises(UnsupportedComponentError, match="component 'c' has the type"):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from emulated_device import HostPlatform, compiler
 from nnet3_runtime_cuda.cuda import epilogue
-from nnet3_runtime_cuda.cuda.host import HostPlatform, compiler
 from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix
 
 

@@ -13,10 +13,12 @@ from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.kernels import tiled_product
-from nnet3_runtime_cuda.lowering import gathered_splices
-from nnet3_runtime_cuda.lowering.pending_zeros import Area
-from nnet3_runtime_cuda.lowering.splices import SplicePlan, plan_splices
-from nnet3_runtime_cuda.lowering.taps import Taps
+from nnet3_runtime_cuda.lowering.areas import Area
+from nnet3_runtime_cuda.lowering.plan import gathered_splices
+from nnet3_runtime_cuda.lowering.plan.gathered_splices import rows_of
+from nnet3_runtime_cuda.lowering.plan.make import plan_with
+from nnet3_runtime_cuda.lowering.plan.plan import GatheredRows, Plan, Taps
+from stated_capabilities import Stated
 
 CONFIG = """
 input-node name=input dim=2
@@ -42,9 +44,9 @@ def network(offsets: tuple[int, ...] = (-1, 0, 1), delay: int = 1) -> Nnet:
 NNET = network()
 
 
-def plan(text: str, *, gains: bool = True) -> SplicePlan:
+def plan(text: str, *, gains: bool = True) -> Plan:
     """The plan for a program, given as its matrices, lists and commands."""
-    return plan_splices(program(NNET, text), lambda component, taps: gains and component == 2)
+    return plan_with(NNET, program(NNET, text), Stated(taps=[2] if gains else []))
 
 
 @pytest.fixture(autouse=True)
@@ -107,22 +109,19 @@ def test_input() -> None:
     """All rows are gathered once, in the memory of the input."""
     found = plan(FORWARD)
 
-    assert found.inputs == {8: TAPS}
-    assert list(found.gathered) == [3, 4, 6]
-    (gathered,) = set(found.gathered.values())
-    assert (gathered.moves, gathered.maps) == ((3, 4, 6), (8,))
+    assert found.inputs == ()
+    assert found.gathered == (GatheredRows(taps=TAPS, moves=(3, 4, 6), maps=(8,)),)
     expected = [(1, row) for row in range(8)] + [(2, row) for row in range(4)]
-    assert gathered.rows.tolist() == [list(pair) for pair in expected]
+    rows = rows_of(program(NNET, FORWARD), found.gathered[0])
+    assert rows.tolist() == [list(pair) for pair in expected]
 
 
 def test_derivative() -> None:
     """The derivative is summed up before it is added to the rows."""
     found = plan(BACKWARD)
 
-    (derivative,) = found.derivatives.values()
-    assert list(found.derivatives) == [4]
-    assert (derivative.matrix, derivative.taps, derivative.added) == (3, TAPS, ())
-    assert list(found.scattered) == [5, 6, 7]
+    assert found.derivatives == ()
+    assert found.scattered == (GatheredRows(taps=TAPS, moves=(5, 6, 7), maps=(4,)),)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +146,7 @@ def test_inputs_that_are_left_alone(old: str, new: str) -> None:
 
     found = plan(text)
 
-    assert found.inputs == found.gathered == {}
+    assert found.inputs == found.gathered == ()
 
 
 @pytest.mark.parametrize(
@@ -170,12 +169,16 @@ def test_derivatives_that_are_left_alone(old: str, new: str) -> None:
 
     found = plan(text)
 
-    assert found.derivatives == found.scattered == {}
+    assert found.derivatives == found.scattered == ()
 
 
 def test_components_that_gain_nothing() -> None:
     """A plan has only what the component gains by."""
-    assert plan(FORWARD, gains=False) == plan(BACKWARD, gains=False) == SplicePlan()
+    assert (
+        plan(FORWARD, gains=False)
+        == plan(BACKWARD, gains=False)
+        == Plan(components=NNET.component_names)
+    )
 
 
 # ---- values ----
@@ -226,10 +229,10 @@ def test_steps_of_a_recurrence_are_gathered(sequences: int) -> None:
     """Compiled computations are recognised, forward and backward."""
     asked = request(range(-8, 38), range(30), sequences=sequences)
 
-    found = plan_splices(CachingCompiler(NNET).compile(asked), lambda *_: True)
+    found = plan_with(NNET, CachingCompiler(NNET).compile(asked), Stated(taps=range(4)))
 
-    assert {taps.distance for taps in found.inputs.values()} == {sequences}
-    assert len(found.derivatives) == 1
-    assert len(found.scattered) == 3
-    assert len(found.gathered) == 3
-    assert len(found.inputs) == 2
+    (gathered,), (scattered,) = found.gathered, found.scattered
+    assert gathered.taps.distance == scattered.taps.distance == sequences
+    assert (len(gathered.moves), len(gathered.maps)) == (3, 2)
+    assert (len(scattered.moves), len(scattered.maps)) == (3, 1)
+    assert found.inputs == found.derivatives == ()

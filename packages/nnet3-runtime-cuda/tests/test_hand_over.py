@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_compiler import commands
-from nnet3_runtime_cuda.lowering.hand_over import Move, Place, origins, record_moves
+from nnet3_runtime_cuda.lowering.bind.hand_over import Memory, Move, origins, record_moves
 from nnet3_runtime_cuda.scratch import Scratch
 from nnet3_runtime_cuda.tape import Tape
 
@@ -47,8 +47,8 @@ def test_moves_happen_at_once(places: list[tuple[int, int]]) -> None:
     before = memory.copy()
     tape = Tape(np, np.float64, Scratch(np))
 
-    def place(begin: int) -> Place:
-        return Place(begin, memory[begin : begin + WIDTH].reshape(1, WIDTH))
+    def place(begin: int) -> Memory:
+        return Memory(begin, memory[begin : begin + WIDTH].reshape(1, WIDTH))
 
     record_moves(tape, [Move(place(source), place(destination)) for source, destination in places])
     for call in tape.calls:

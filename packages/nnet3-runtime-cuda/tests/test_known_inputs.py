@@ -2,13 +2,16 @@
 
 import numpy as np
 import pytest
-from nnet3_compiler import NnetComputation
+from nnet3_compiler import NnetComputation, compile_looped, looped_requests
+from nnet3_compiler.commands import DeallocMatrix, NoOperationLabel
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification
-from nnet3_optimizer import CachingCompiler
+from nnet3_optimizer import CachingCompiler, optimize
 from nnet3_runtime_cuda import NnetComputer
-from nnet3_runtime_cuda.lowering import known_inputs, step_products
-from nnet3_runtime_cuda.lowering.known_inputs import plan_known_inputs
+from nnet3_runtime_cuda.lowering import kernel_capabilities
+from nnet3_runtime_cuda.lowering.plan import known_inputs
+from nnet3_runtime_cuda.lowering.plan.make import plan_with
+from stated_capabilities import Stated
 
 FRAMES, SEQUENCES = 40, 2
 
@@ -48,15 +51,25 @@ def test_steps_of_a_recurrence(delay: int, derivatives: bool) -> None:
     nnet = network(delay)
     gates = nnet.component_index("gates")
 
-    plan = plan_known_inputs(program(nnet, derivatives=derivatives), lambda c: c == gates)
+    computation = program(nnet, derivatives=derivatives)
 
-    steps = {id(chunk): chunk for chunk in plan.values()}.values()
-    rows = sum(chunk.area.row_end - chunk.area.row for chunk in steps)
-    assert rows == FRAMES * SEQUENCES
-    assert any(step.is_freed for chunk in steps for step in chunk.steps)
-    assert not any(chunk.steps[0].is_freed for chunk in steps)
-    assert all(chunk.area.column_end - chunk.area.column == 6 for chunk in steps)
-    assert all(position in [s.position for s in plan[position].steps] for position in plan)
+    products = plan_with(nnet, computation, Stated(split=[gates])).early
+
+    assert sum(product.source.area.rows for product in products) == FRAMES * SEQUENCES
+    assert {product.columns for product in products} == {6}
+    commands = list(computation.commands)
+    freed = {
+        computation.submatrices[command.matrix, 0]: at
+        for at, command in enumerate(commands)
+        if isinstance(command, DeallocMatrix)
+    }
+    after = [
+        step.position > freed[product.source.matrix]
+        for product in products
+        for step in product.steps
+    ]
+    assert any(after)
+    assert not any(product.steps[0].position > freed[product.source.matrix] for product in products)
 
 
 @pytest.mark.parametrize("delay", [-1, 1, -3])
@@ -68,8 +81,8 @@ def test_values_are_the_same(
     nnet = network(delay)
     computation = program(nnet, derivatives=False)
     x = np.random.default_rng(1).standard_normal((FRAMES * SEQUENCES, 5)).astype(np.float32)
-    monkeypatch.setattr(step_products, "CHANGING_ROWS_AT_ONCE", rows_at_once)
-    monkeypatch.setattr(step_products, "ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(kernel_capabilities, "CHANGING_ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(kernel_capabilities, "ROWS_AT_ONCE", rows_at_once)
     outputs = NnetComputer(nnet, computation).forward({"input": x})
     monkeypatch.setattr(known_inputs, "FEWEST_STEPS", 10**6)
 
@@ -78,6 +91,60 @@ def test_values_are_the_same(
     np.testing.assert_allclose(outputs["output"], expected["output"], rtol=0, atol=1e-6)
 
 
+SPLICED = """
+input-node name=input dim=3
+component name=affine type=AffineComponent input-dim=10 output-dim=4
+component-node name=affine component=affine \
+    input=Append(Offset(input, -1), input, IfDefined(Offset(tanh, -1)))
+component name=tanh type=TanhComponent dim=4
+component-node name=tanh component=tanh input=affine
+component name=last type=AffineComponent input-dim=4 output-dim=2
+component-node name=last component=last input=tanh
+output-node name=output input=last
+"""
+
+
+def looped_program(nnet: Nnet, chunk: int) -> NnetComputation:
+    """Its computation chunk by chunk, as users make it."""
+    requests = looped_requests(nnet, chunk)
+    return compile_looped(nnet, requests, optimize=lambda compiled: optimize(nnet, compiled))
+
+
+@pytest.mark.parametrize("chunk", [3, 6])
+def test_rounds_of_a_loop(chunk: int) -> None:
+    """An optimized looped computation gives in each round what one over all frames gives."""
+    nnet = parse_config(SPLICED, rng=np.random.default_rng(0))
+    frames = 6 * chunk
+    x = np.random.default_rng(1).standard_normal((frames + 1, 3)).astype(np.float32)
+    whole = ComputationRequest(
+        inputs=[IoSpecification.from_range("input", -1, frames)],
+        outputs=[IoSpecification.from_range("output", 0, frames)],
+    )
+    computer = NnetComputer(nnet, looped_program(nnet, chunk))
+
+    chunks = np.split(x, range(chunk + 1, len(x), chunk))  # the first has the context, too
+    found = [computer.forward({"input": rows})["output"] for rows in chunks]
+
+    expected = NnetComputer(nnet, CachingCompiler(nnet).compile(whole)).forward({"input": x})
+    np.testing.assert_allclose(np.concatenate(found), expected["output"], rtol=0, atol=1e-6)
+
+
+def test_no_step_reaches_into_a_loop() -> None:
+    """Steps before and within a loop have no product in common."""
+    nnet = parse_config(SPLICED, rng=np.random.default_rng(0))
+    looped = looped_program(nnet, 6)
+    label = next(at for at, one in enumerate(looped.commands) if isinstance(one, NoOperationLabel))
+
+    products = plan_with(nnet, looped, Stated(split=[nnet.component_index("affine")])).early
+
+    sides = [{step.position > label for step in product.steps} for product in products]
+    assert {True} in sides
+    assert {False} in sides
+    assert {True, False} not in sides
+
+
 def test_other_components_are_left_alone() -> None:
     """Only affine maps can be computed for some columns of their input at a time."""
-    assert plan_known_inputs(program(network(-1), derivatives=False), lambda _: False) == {}
+    nnet = network(-1)
+
+    assert plan_with(nnet, program(nnet, derivatives=False), Stated()).early == ()

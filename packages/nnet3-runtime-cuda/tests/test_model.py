@@ -29,8 +29,7 @@ from nnet3_runtime_cuda import (
     computer_pool,
     load,
 )
-from nnet3_runtime_cuda.blas_threads import ThreadLimit
-from threadpoolctl import threadpool_info
+from test_blas_threads import blas_threads
 
 TDNN = """
 input-node name=input dim=4
@@ -40,6 +39,23 @@ component name=last type=AffineComponent input-dim=10 output-dim=3
 component-node name=affine component=affine input=Append(Offset(input, -2), input, Offset(input, 1))
 component-node name=relu component=relu input=affine
 component-node name=last component=last input=Append(relu, Offset(relu, 3))
+output-node name=output input=last
+"""
+
+LARGE = """
+input-node name=input dim=2
+component name=scale type=FixedScaleComponent dim=2 scale=1e30
+component-node name=scale component=scale input=input
+output-node name=output input=scale
+"""
+
+ONE_COLUMN = """
+input-node name=input dim=3
+dim-range-node name=part input-node=input dim-offset=1 dim=1
+component name=sigmoid type=SigmoidComponent dim=1
+component name=last type=LinearComponent input-dim=4 output-dim=2
+component-node name=sigmoid component=sigmoid input=part
+component-node name=last component=last input=Append(input, sigmoid)
 output-node name=output input=last
 """
 
@@ -81,6 +97,15 @@ class TestChunks:
             rtol=1e-5,
             atol=1e-6,
         )
+
+    def test_one_column_of_four(self) -> None:
+        """A sigmoid on one column of a matrix of four is that of each element."""
+        model = Model(network(ONE_COLUMN))
+        linear = model.nnet.component("last").params
+        x = frames(9, dim=3)
+        y = np.column_stack((x, 1.0 / (1.0 + np.exp(-x[:, 1].astype(float)))))
+
+        np.testing.assert_allclose(model.compute(x), y @ linear.T, rtol=1e-5, atol=1e-6)
 
     def test_subsampling_takes_every_third_row(self) -> None:
         """With frame_subsampling_factor=3 the rows are those of frames 0, 3, 6, ..."""
@@ -235,13 +260,38 @@ class TestErrors:
             (np.where(np.arange(4) == 2, np.nan, frames(3)), "found nan in row 0, column 2"),
             (np.full((2, 4), "x"), "expected numbers, found <U1"),
             ([[0.0] * 4, [0.0] * 3], "'input': expected a matrix: .* inhomogeneous"),
-            (np.full((2, 4), 1e300), "found inf in row 0, column 0"),
+            (
+                np.full((2, 4), 1e300),
+                r"expected numbers up to 3.40282e\+38 \(single precision\), found 1e\+300 in row 0",
+            ),
+            (np.full((2, 4), -np.inf), "expected finite numbers, found -inf in row 0, column 0"),
         ],
     )
     def test_features(self, features: np.ndarray, message: str) -> None:
         """Features that the network cannot take."""
         with pytest.raises(RunError, match=message):
             Model(network(TDNN)).compute(features)
+
+    def test_outputs_that_overflow(self) -> None:
+        """They are no result; the message says of which node they are."""
+        model = Model(parse_config(LARGE))
+        features = np.zeros((3, 2), np.float32)
+        features[1, 1] = 1e20
+
+        with pytest.raises(RunError) as caught:
+            model.compute(features)
+        with pytest.raises(RunError, match="the output of node 'output' overflowed"):
+            model.xvector(features[1:2], min_chunk_size=1)
+
+        assert str(caught.value) == (
+            "the output of node 'output' overflowed: it is inf in row 1, column 1 "
+            "(1 of 6 values are not finite)"
+        )
+
+    def test_exponentials_that_overflow(self) -> None:
+        """So are those of outputs that did not."""
+        with pytest.raises(RunError, match=r"\(scale, exponential\) overflowed: it is inf in row "):
+            Model(network(TDNN)).compute(1e6 * frames(3), apply_exp=True)
 
     @pytest.mark.parametrize("name", ["frames_per_chunk", "frame_subsampling_factor"])
     @pytest.mark.parametrize("value", [0, 2.5, "50"])
@@ -494,31 +544,6 @@ def test_load(tmp_path: Path) -> None:
 
 
 # ---- threads of the BLAS library ----
-
-
-def blas_threads() -> set[int]:
-    """How many threads the BLAS libraries of this process may use now."""
-    return {
-        library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"
-    }
-
-
-def test_smallest_wish_is_in_force() -> None:
-    """Of overlapping wishes the smallest holds; after the last, the libraries are as before."""
-    before = blas_threads()
-    limit = ThreadLimit()
-
-    with limit.at_most(3):
-        assert blas_threads() == {3}
-        first = limit.at_most(1)
-        first.__enter__()
-        assert blas_threads() == {1}
-        with limit.at_most(2), limit.at_most(None):
-            assert blas_threads() == {1}
-        first.__exit__(None, None, None)
-        assert blas_threads() == {3}
-
-    assert blas_threads() == before
 
 
 @pytest.mark.parametrize(("threads", "expected"), [(1, {1}), (2, {2})])

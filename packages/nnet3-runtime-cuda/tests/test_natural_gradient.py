@@ -66,6 +66,20 @@ def test_empty_estimate_is_made_once() -> None:
     assert first.shape == (0, 1)
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_no_rows_change_nothing(first: bool) -> None:
+    """Of no rows there is nothing to learn, as the first minibatch or later."""
+    one, other = (OnlineNaturalGradient(NaturalGradientOptions(rank=4)) for _ in range(2))
+    if not first:
+        assert one.precondition(rows(9, 12)) == other.precondition(rows(9, 12))
+
+    assert one.precondition(rows(0, 12)) == 1.0
+
+    x, expected = rows(50, 12, 1), rows(50, 12, 1)
+    assert one.precondition(x) == other.precondition(expected)
+    np.testing.assert_array_equal(x, expected)
+
+
 def test_rank_is_reduced_to_fit() -> None:
     """A rank that is not below the dimension is reduced; nothing fails."""
     x = rows(30, 6)
@@ -133,7 +147,17 @@ def test_start_is_orthonormal() -> None:
     assert (r != 0).any(axis=0).all()
 
 
-@pytest.mark.parametrize("options", [{"rank": 0}, {"update_period": 0}, {"alpha": -1.0}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rank": 0},
+        {"update_period": 0},
+        {"alpha": -1.0},
+        {"num_samples_history": 0.0},
+        {"num_minibatches_history": 1.0},
+        {"num_minibatches_history": -1.0},
+    ],
+)
 def test_options_out_of_range(options: dict[str, float]) -> None:
     """Options that make no sense are refused, by name."""
     with pytest.raises(ValueError, match=next(iter(options))):

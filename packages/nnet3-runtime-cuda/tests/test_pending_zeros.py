@@ -3,7 +3,8 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_runtime_cuda.lowering.pending_zeros import Area, PendingZeros
+from nnet3_runtime_cuda.lowering.areas import Area
+from nnet3_runtime_cuda.lowering.bind.pending_zeros import PendingZeros
 
 SIZE = 5
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from computations import WITH_IVECTOR, request
-from nnet3_descriptors import parse_config, read_nnet, vectorize, write_nnet
+from nnet3_descriptors import parse_config, write_nnet
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
@@ -43,23 +43,6 @@ def test_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert "ivector" in withs
     assert names["outputs"].shape == (7, 3)
-
-
-def test_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Data of one's own train a network, which is written and read back."""
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    batches = [
-        ([rng.normal(size=(11, 4)) for _ in range(3)], [rng.integers(3, size=10) for _ in range(3)])
-        for _ in range(2)
-    ]
-
-    names: dict[str, Any] = {"config": CONFIG, "batches": batches, "num_classes": 3}
-    run("from nnet3_descriptors import parse_config", names)
-
-    assert (names["left"], names["right"]) == (1, 0)
-    assert read_nnet("trained.raw") == names["trainer"].nnet
-    assert not np.array_equal(vectorize(names["trainer"].nnet), vectorize(names["nnet"]))
 
 
 def test_computations() -> None:

@@ -1,17 +1,19 @@
 """Tests of the splitting of row lists into regular blocks, and of the moves made of them."""
 
+from itertools import groupby
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_runtime_cuda.lowering.regular import regular_blocks
+from nnet3_runtime_cuda.lowering.bind.regular import regular_blocks
 
 
 def covered(lists: np.ndarray) -> tuple[np.ndarray, int]:
     """What the blocks of the lists say the lists are, and the number of blocks."""
-    blocks = regular_blocks(lists)
+    blocks = list(regular_blocks(lists))
     result = np.full_like(lists, -1)
     for block in blocks:
-        i, j = np.meshgrid(np.arange(block.count), np.arange(block.length), indexing="ij")
+        i, j = np.meshgrid(np.arange(block.runs), np.arange(block.length), indexing="ij")
         at = block.start + (i * block.length + j).ravel()
         for row in range(len(lists)):
             values = block.first[row] + i * block.outer[row] + j * block.inner[row]
@@ -43,6 +45,52 @@ def test_blocks_cover_the_lists(lists: np.ndarray) -> None:
     np.testing.assert_array_equal(result, lists)
 
 
+def progression(columns: list[np.ndarray]) -> int:
+    """How many columns from the first on change by equal steps."""
+    size = min(2, len(columns))
+    while size < len(columns) and np.array_equal(
+        columns[size] - columns[size - 1], columns[1] - columns[0]
+    ):
+        size += 1
+    return size
+
+
+def step(run: np.ndarray) -> list[int]:
+    """By how much each list changes from one row of a run to the next."""
+    return (run[1] - run[0]).tolist() if len(run) > 1 else [0] * run.shape[1]
+
+
+def greedy_blocks(lists: np.ndarray) -> list[tuple[int, int, int]]:
+    """Start, count and length of each block, straight from the definition.
+
+    That is, the longest runs from the left on, and of these the most that are at equal distances.
+    """
+    runs: list[np.ndarray] = []
+    rest = list(lists.T)
+    while rest:
+        length = progression(rest)
+        runs.append(np.array(rest[:length]))
+        rest = rest[length:]
+    blocks, start = [], 0
+    while runs:
+        length = len(runs[0])
+        _, alike = next(groupby(runs, key=lambda run: (len(run), step(run))))
+        count = progression([run[0] for run in alike])
+        blocks.append((start, count, length))
+        start += count * length
+        runs = runs[count:]
+    return blocks
+
+
+@given(row_lists())
+@settings(max_examples=200)
+def test_blocks_are_those_of_the_definition(lists: np.ndarray) -> None:
+    """What is found in linear time are the longest runs and the longest blocks of them."""
+    found = [(block.start, block.runs, block.length) for block in regular_blocks(lists)]
+
+    assert found == greedy_blocks(lists)
+
+
 def test_change_of_order_is_one_block() -> None:
     """Going from rows ordered by sequence to rows ordered by time needs a single strided copy."""
     by_time = np.arange(6 * 4).reshape(6, 4)
@@ -55,4 +103,4 @@ def test_single_row_is_one_block() -> None:
     """A list of one row is a block of one run of one row."""
     (block,) = regular_blocks(np.array([[7], [3]]))
 
-    assert (block.count, block.length, block.first) == (1, 1, (7, 3))
+    assert (block.runs, block.length, block.first) == (1, 1, [7, 3])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import attrs
 import numpy as np
 import pytest
 from computations import program
@@ -14,9 +15,11 @@ from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.kernels import tiled_product
-from nnet3_runtime_cuda.lowering import splices
-from nnet3_runtime_cuda.lowering.pending_zeros import Area
-from nnet3_runtime_cuda.lowering.splices import SplicePlan, Taps, plan_splices
+from nnet3_runtime_cuda.lowering.areas import Area
+from nnet3_runtime_cuda.lowering.plan import splices
+from nnet3_runtime_cuda.lowering.plan.make import plan_with
+from nnet3_runtime_cuda.lowering.plan.plan import Plan, SplicedDerivative, SplicedInput, Taps
+from stated_capabilities import Stated
 
 CONFIG = """
 input-node name=input dim=4
@@ -39,9 +42,17 @@ def network(offsets: tuple[int, int, int] = (-2, 0, 2)) -> Nnet:
 NNET = network()
 
 
-def plan(text: str, *, gains: bool = True) -> SplicePlan:
+NOTHING = Plan(components=NNET.component_names)
+
+
+def plan(text: str, *, gains: bool = True) -> Plan:
     """The plan for a program, given as its matrices and commands."""
-    return plan_splices(program(NNET, text), lambda component, taps: gains and component == 1)
+    return plan_with(NNET, program(NNET, text), Stated(taps=[1] if gains else []))
+
+
+def taps_of(found: Plan) -> dict[int, Taps]:
+    """The taps of inputs, by the position of the command."""
+    return {each.position: each.taps for each in found.inputs}
 
 
 IN_PLACE = """
@@ -110,7 +121,8 @@ def test_block_in_place() -> None:
     found = plan(IN_PLACE)
 
     taps = Taps(matrix=2, area=Area(0, 64, 0, 4), count=3, distance=2)
-    assert found == SplicePlan(inputs={7: taps}, needless=frozenset({3, 4}))
+    spliced = SplicedInput(position=7, taps=taps, copies=(3, 4), is_idle=False)
+    assert found == attrs.evolve(NOTHING, inputs=(spliced,), left_out=(3, 4))
     assert (taps.rows, taps.offsets) == (60, (0, 2, 4))
 
 
@@ -119,7 +131,8 @@ def test_copied_blocks() -> None:
     found = plan(COPIED)
 
     taps = Taps(matrix=1, area=Area(0, 64, 0, 4), count=3, distance=2)
-    assert found == SplicePlan(inputs={6: taps}, needless=frozenset({2, 3, 4}), idle={6: 2})
+    spliced = SplicedInput(position=6, taps=taps, copies=(2, 3, 4), is_idle=True)
+    assert found == attrs.evolve(NOTHING, inputs=(spliced,), left_out=(2, 3, 4))
 
 
 def test_part_of_copied_rows() -> None:
@@ -133,20 +146,19 @@ def test_part_of_copied_rows() -> None:
         .replace("m2(1:60, 4:7) = m1(2:61, :)", "m2(2:61, 4:7) = m1(3:62, :)")
     )
 
-    assert found.inputs == {6: Taps(matrix=1, area=Area(2, 64, 0, 4), count=3, distance=1)}
+    assert taps_of(found) == {6: Taps(matrix=1, area=Area(2, 64, 0, 4), count=3, distance=1)}
 
 
 def test_derivative() -> None:
     """The derivative of a splice is added up before it is added to that of the rows."""
     found = plan(BACKWARD)
 
-    (derivative,) = found.derivatives.values()
-    assert found.inputs == {9: Taps(matrix=1, area=Area(0, 64, 0, 4), count=3, distance=2)}
-    assert list(found.derivatives) == [9]
-    assert (derivative.matrix, derivative.added) == (5, (12, 13, 14))
-    assert derivative.taps == Taps(matrix=6, area=Area(0, 64, 0, 4), count=3, distance=2)
-    assert found.added == dict.fromkeys((12, 13, 14), derivative)
-    assert found.idle == {9: 2}
+    assert taps_of(found) == {9: Taps(matrix=1, area=Area(0, 64, 0, 4), count=3, distance=2)}
+    taps = Taps(matrix=6, area=Area(0, 64, 0, 4), count=3, distance=2)
+    assert found.derivatives == (
+        SplicedDerivative(position=9, matrix=5, taps=taps, added=(12, 13, 14)),
+    )
+    assert found.inputs[0].is_idle
 
 
 @pytest.mark.parametrize(
@@ -166,19 +178,19 @@ def test_derivative() -> None:
 def test_inputs_that_are_no_splices(old: str, new: str) -> None:
     """An input is left alone if its blocks are not the same rows at equal distances."""
     assert old in COPIED
-    assert plan(COPIED.replace(old, new)).inputs == {}
+    assert plan(COPIED.replace(old, new)).inputs == ()
 
 
 def test_few_rows_are_left_alone() -> None:
     """Steps of a recurrence are no splices."""
     few = re.sub(r"\b(59|60|61|63|64)\b", lambda row: str(int(row[0]) - 20), COPIED)
 
-    assert plan(few) == SplicePlan()
+    assert plan(few) == NOTHING
 
 
 def test_components_that_gain_nothing() -> None:
     """A plan has only what the component gains by."""
-    assert plan(COPIED, gains=False) == plan(BACKWARD, gains=False) == SplicePlan()
+    assert plan(COPIED, gains=False) == plan(BACKWARD, gains=False) == NOTHING
 
 
 def test_copies_that_others_need() -> None:
@@ -187,9 +199,9 @@ def test_copies_that_others_need() -> None:
         found = plan(COPIED.replace("free m2", f"{use}\nfree m2"))
 
         assert len(found.inputs) == 1
-        assert found.needless == {2, 4}
-        assert found.idle == {}
-    assert plan(COPIED.replace("free m2\n", "")).needless == frozenset()
+        assert found.left_out == (2, 4)
+        assert not found.inputs[0].is_idle
+    assert plan(COPIED.replace("free m2\n", "")).left_out == ()
 
 
 @pytest.mark.parametrize(
@@ -210,7 +222,7 @@ def test_derivatives_that_are_left_alone(old: str, new: str) -> None:
     assert old in BACKWARD
     text = "\n".join(line for line in BACKWARD.replace(old, new).splitlines() if line.strip())
 
-    assert plan(text).derivatives == {}
+    assert plan(text).derivatives == ()
 
 
 # ---- values ----
@@ -286,16 +298,16 @@ def test_regular_requests_have_splices(sequences: int, has_deriv: bool) -> None:
         inputs=(inputs,), outputs=(outputs,), need_model_derivative=has_deriv
     )
 
-    found = plan_splices(CachingCompiler(NNET).compile(request), lambda *_: True)
+    found = plan_with(NNET, CachingCompiler(NNET).compile(request), Stated(taps=[0, 1]))
 
     assert len(found.inputs) == 1 + has_deriv
     assert len(found.derivatives) == has_deriv
-    assert {taps.distance for taps in found.inputs.values()} == {2 * sequences}
-    assert len(found.needless) == 2
+    assert {taps.distance for taps in taps_of(found).values()} == {2 * sequences}
+    assert len(found.left_out) == 2
 
 
 def test_loops_are_left_alone() -> None:
     """Commands of a loop do not run in their order."""
     text = COPIED.replace("m2 = undefined", "label\nm2 = undefined") + "    goto c1\n"
 
-    assert plan(text) == SplicePlan()
+    assert plan(text) == NOTHING

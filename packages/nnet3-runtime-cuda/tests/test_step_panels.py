@@ -5,23 +5,67 @@ import pytest
 import test_known_inputs
 from computations import loop
 from nnet3_compiler import NnetComputation
-from nnet3_runtime_cuda import DeviceNnet
-from nnet3_runtime_cuda.lowering import step_panels
-from nnet3_runtime_cuda.lowering.lowering import Lowering
-from nnet3_runtime_cuda.lowering.step_panels import Factor, StepPanels
-from test_deferred_outputs import FRAMES, SEQUENCES, network, program, training_results
+from nnet3_descriptors import Nnet, parse_config
+from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_optimizer import CachingCompiler
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.lowering import kernel_capabilities, make_plan
+from nnet3_runtime_cuda.lowering.plan import step_panels
+from nnet3_runtime_cuda.lowering.plan.step_panels import Factor, placed
+
+FRAMES, SEQUENCES = 40, 2
+
+CONFIG = """
+input-node name=input dim=5
+component name=gates type=NaturalGradientAffineComponent input-dim={input_dim} output-dim=4
+component-node name=gates component=gates input=Append(input, IfDefined(Offset(back, -{delay})))
+component name=squashed type=TanhComponent dim=4
+component-node name=squashed component=squashed input=gates
+component name=projection type=NaturalGradientAffineComponent input-dim=4 output-dim=6
+component-node name=projection component=projection input=squashed
+dim-range-node name=back input-node=projection dim-offset={begin} dim={width}
+component name=top type=AffineComponent input-dim=12 output-dim=3
+component-node name=top component=top input=Append(projection, IfDefined(Offset(projection, -1)))
+output-node name=output input=top
+"""
+"""A projected recurrence: two of six columns go back into it, all are read by the layer above."""
+
+
+def network(begin: int = 0, width: int = 2, delay: int = 1) -> Nnet:
+    """The network, with these columns in the recurrence."""
+    config = CONFIG.format(begin=begin, width=width, delay=delay, input_dim=5 + width)
+    return parse_config(config, rng=np.random.default_rng(0))
+
+
+def program(nnet: Nnet, *, derivatives: bool = False) -> NnetComputation:
+    """Its computation over FRAMES frames of SEQUENCES sequences."""
+    given = IoSpecification.from_range("input", 0, FRAMES, SEQUENCES, has_deriv=derivatives)
+    wanted = IoSpecification.from_range("output", 0, FRAMES, SEQUENCES, has_deriv=derivatives)
+    request = ComputationRequest(
+        inputs=(given,), outputs=(wanted,), need_model_derivative=derivatives
+    )
+    return CachingCompiler(nnet).compile(request)
+
+
+def training_results(nnet: Nnet) -> list[np.ndarray]:
+    """Outputs, input derivatives and gradients of two training steps on random numbers."""
+    rng = np.random.default_rng(1)
+    x, dy = (rng.standard_normal((FRAMES * SEQUENCES, dim), dtype=np.float32) for dim in (5, 3))
+    device = DeviceNnet(nnet, trainable=True)
+    computer, results = NnetComputer(device, program(nnet, derivatives=True)), []
+    for _ in range(2):
+        results.append(computer.forward({"input": x})["output"])
+        results.append(computer.backward({"output": dy})["input"])
+        results.append(device.direction.copy())
+        device.take_step()
+    return results
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even a few parameters are copied, whatever is faster on this machine."""
     monkeypatch.setattr(step_panels, "FEWEST_PARAMETERS", 1)
-    monkeypatch.setattr(step_panels, "gains_by_panels", lambda tape, rows: rows > 1)
-
-
-def panels_of(computation: NnetComputation, device: DeviceNnet) -> StepPanels:
-    """What is planned for a computation."""
-    return Lowering(device, computation).steps._panels
+    monkeypatch.setattr(kernel_capabilities, "gains_by_panels", lambda tape, rows: rows > 1)
 
 
 @pytest.mark.parametrize("is_backward", [False, True])
@@ -30,31 +74,28 @@ def test_steps_of_a_recurrence(is_backward: bool) -> None:
     nnet = test_known_inputs.network(-1)
     computation = test_known_inputs.program(nnet, derivatives=True)
 
-    plan = panels_of(computation, DeviceNnet(nnet, trainable=True))
+    plan = make_plan(DeviceNnet(nnet, trainable=True), computation)
 
     gates = nnet.component_index("gates")
-    found = [plan.factor_at(position) for position in range(len(computation.commands))]
-    factors = [
+    (factor,) = (
         factor
-        for factor in found
-        if factor and (factor.component, factor.is_backward) == (gates, is_backward)
-    ]
-    assert len(factors) >= test_known_inputs.FRAMES - 4
-    assert set(factors) == {Factor(gates, is_backward, 6, (0, 4))}
+        for factor in plan.panels
+        if (factor.component, factor.is_backward) == (gates, is_backward)
+    )
+    assert factor.skipped == 6
+    assert len(factor.positions) >= test_known_inputs.FRAMES - 4
 
 
 def test_memory_is_shared() -> None:
     """Panels that are not needed at the same time lie in the same memory, the larger ones first."""
-    first, second, third = (Factor(number, False, 0, (0, 4)) for number in range(3))
+    first, second, third = (Factor(number, False, 0) for number in range(3))
     uses = {first: range(40), second: range(40, 80), third: range(20, 60)}
-    steps = [(position, factor) for factor, positions in uses.items() for position in positions]
 
-    plan = StepPanels(sorted(steps, key=lambda step: step[0] + 0.1 * step[1].component), _size)
+    factors, memory = placed(uses, _size)
 
-    buffers = [plan._buffers[factor] for factor in (first, second, third)]
-    assert buffers[0] is buffers[1]
-    assert buffers[1] is not buffers[2]
-    assert [buffer.size for buffer in buffers] == [_size(second), _size(second), _size(third)]
+    assert [factor.component for factor in factors] == [2, 1, 0]
+    assert [factor.memory for factor in factors] == [0, 1, 1]
+    assert memory == (_size(third), _size(second))
 
 
 def _size(factor: Factor) -> int:
@@ -78,9 +119,7 @@ def test_fixed_parameters_are_left_alone() -> None:
     nnet = network()
     computation = program(nnet)
 
-    plan = panels_of(computation, DeviceNnet(nnet))
-
-    assert all(plan.factor_at(at) is None for at in range(len(computation.commands)))
+    assert make_plan(DeviceNnet(nnet), computation).panels == ()
 
 
 def test_loops_are_left_alone() -> None:
@@ -88,6 +127,4 @@ def test_loops_are_left_alone() -> None:
     nnet = network()
     computation = loop(nnet, FRAMES, sequences=SEQUENCES)
 
-    plan = panels_of(computation, DeviceNnet(nnet, trainable=True))
-
-    assert all(plan.factor_at(at) is None for at in range(len(computation.commands)))
+    assert make_plan(DeviceNnet(nnet, trainable=True), computation).panels == ()

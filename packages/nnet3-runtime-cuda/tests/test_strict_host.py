@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 import pytest
-from nnet3_runtime_cuda.cuda.host import HostPlatform, compiler
+from emulated_device import HostPlatform, compiler
 from nnet3_runtime_cuda.errors import DeviceError
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from computations import single
-from nnet3_runtime_cuda import DeviceNnet, Model, RunError, Trainer, switches
+from nnet3_runtime_cuda import DeviceNnet, Model, RunError, switches
 from nnet3_runtime_cuda.kernels import time_tiles
 from nnet3_runtime_cuda.switches import BLAS, PANELS, TILES, Switch
 from nnet3_runtime_cuda.tape import Tape
@@ -24,7 +24,7 @@ def test_values(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @each_switch
-@pytest.mark.parametrize("kind", [Model, DeviceNnet, Trainer])
+@pytest.mark.parametrize("kind", [Model, DeviceNnet])
 def test_unknown_values(
     switch: Switch, kind: type[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,19 @@ def test_is_positive(columns: int) -> None:
     np.testing.assert_array_equal(out, (a > 0.0).astype(np.float32))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("columns", [1, 2, 4, 8, 16])
+def test_negative(columns: int, dtype: type) -> None:
+    """One column of a matrix is negated in place, whatever the distance of its elements is."""
+    values = np.arange(1.0, 11.0 * columns + 1.0, dtype=dtype).reshape(-1, columns)
+    expected = [-values[row, -1].item() for row in range(len(values))]
+    tape = Tape(dtype=dtype)
+    tape.negative(values[:, -1:], values[:, -1:])
+    tape.run()
+
+    assert values[:, -1].tolist() == expected
+
+
 @pytest.mark.parametrize("rows", [1, MOST_COUNTED, 2 * MOST_COUNTED + 1])
 def test_count_positive(rows: int) -> None:
     """Positive values are counted, also where there are more than a byte can count."""

@@ -116,12 +116,19 @@ def operand(
     return attrs.field(default=0, metadata=metadata) if optional else attrs.field(metadata=metadata)
 
 
+_LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+
+
 def scale(default: float = 1.0) -> Any:
     """Declares the field `alpha`, a factor that is rounded to float32."""
     return attrs.field(default=default, converter=_as_float32)
 
 
 def _as_float32(value: float) -> float:
+    is_number = isinstance(value, int | float | np.integer | np.floating)
+    # Compared before it is rounded, which would warn; this is false of nan, too.
+    if not is_number or not abs(value) <= _LARGEST_FLOAT32:
+        raise CommandError(f"alpha must be a finite number of float32 (got {value!r:.80})")
     return float(np.float32(value))
 
 

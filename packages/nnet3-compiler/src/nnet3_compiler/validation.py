@@ -21,6 +21,7 @@ from nnet3_compiler.declaration import (
     Command,
     Operand,
     OperandKind,
+    alpha_value,
 )
 from nnet3_compiler.errors import ComputationError
 
@@ -103,6 +104,13 @@ def _check_commands(computation: NnetComputation) -> None:
     if unknown.any():
         bad = int(np.argmax(unknown))
         raise ComputationError(f"commands[{bad}] has the unknown opcode {opcodes[bad]}")
+    alpha = table[:, ALPHA_COLUMN]
+    finite = (alpha & _EXPONENT) != _EXPONENT
+    if not finite.all():
+        bad = int(np.argmin(finite))
+        raise ComputationError(
+            f"commands[{bad}] has the scale {alpha_value(int(alpha[bad]))}, expected a finite one"
+        )
     order = opcodes.astype(np.int16).argsort(kind="stable")  # so few numbers are not compared
     rows = table.take(order, axis=0)
     begins = run_starts(rows[:, OPCODE_COLUMN]).nonzero()[0]
@@ -144,6 +152,9 @@ def _limits(computation: NnetComputation) -> NDArray[np.int64]:
     )
     return limits
 
+
+_EXPONENT = 0x7F800000
+"""The bits of the exponent of a float32; of what is infinite or no number, all of them are set."""
 
 _UNLIMITED = np.full(max(OperandKind) + 1, 2**31)
 _COUNTED = np.array(

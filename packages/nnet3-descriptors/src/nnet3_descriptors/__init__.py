@@ -22,6 +22,8 @@ from nnet3_descriptors.descriptors import Descriptor, parse_descriptor
 from nnet3_descriptors.errors import (
     ConfigError,
     DescriptorSyntaxError,
+    FileError,
+    LimitError,
     ModelFileError,
     NetworkError,
     Nnet3Error,
@@ -36,6 +38,7 @@ from nnet3_descriptors.files.network import (
     write_acoustic_model,
     write_nnet,
 )
+from nnet3_descriptors.limits import Limits, current_limits, use_limits
 from nnet3_descriptors.nnet import Nnet
 from nnet3_descriptors.nodes import (
     ComponentInputNode,
@@ -58,7 +61,10 @@ __all__ = [
     "Descriptor",
     "DescriptorSyntaxError",
     "DimRangeNode",
+    "FileError",
     "InputNode",
+    "LimitError",
+    "Limits",
     "ModelFileError",
     "NetworkError",
     "Nnet",
@@ -69,6 +75,7 @@ __all__ = [
     "component_class",
     "component_types",
     "compute_context",
+    "current_limits",
     "node_config_lines",
     "parse_config",
     "parse_descriptor",
@@ -77,6 +84,7 @@ __all__ = [
     "read_nnet",
     "set_test_mode",
     "unvectorize",
+    "use_limits",
     "vectorize",
     "write_acoustic_model",
     "write_nnet",

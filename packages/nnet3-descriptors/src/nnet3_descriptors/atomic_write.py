@@ -1,59 +1,170 @@
-"""Writing a file so that it is never seen half-written."""
+"""Writing a file so that it is never seen half-written.
+
+A writer that is killed leaves its temporary file behind. The next one that writes to the same name
+removes it. Whether its writer still lives is told by a lock that the system takes away with the
+process (`flock`). Machines that share a folder may not see each other's locks: so the name says on
+which machine it is written, and what another machine wrote must also be old.
+"""
 
 import contextlib
 import os
 import stat
-from collections.abc import Iterable
+import sys
+import time
+import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
+
+from nnet3_descriptors.errors import check_path, file_error
+
+_LOCKS: Final = sys.platform != "win32"
+"""Whether files can be locked; where not, those that are open cannot be removed anyhow."""
+
+if sys.platform != "win32":
+    import fcntl
 
 _SHOWN_NAME: Final = 40
 """Characters of a file's name that the temporary file beside it shows."""
+
+_SUFFIX: Final = ".nnet3-tmp"
+
+LONGEST_PAUSE: Final = 24 * 3600.0
+"""Seconds; what another machine has not written to for so long, it does not write any more."""
 
 
 def write_atomically(path: str | os.PathLike[str], chunks: Iterable[bytes | memoryview]) -> None:
     """Writes a file, or leaves what was there.
 
     The bytes go to a temporary file in the same folder, which takes the place of `path` when it is
-    on disk. What is no regular file, such as a pipe or terminal, is written to directly.
+    on disk. Temporary files that killed writers of this file left there are removed. What is no
+    regular file, such as a pipe or terminal, is written to directly.
 
     Args:
         path: Where the file is wanted.
         chunks: Its content, in pieces. They may be views of the file that is replaced.
 
     Raises:
-        OSError: It could not be written; names `path`.
+        FileError: It could not be written; names `path`.
     """
-    if os.path.exists(path) and not os.path.isfile(path):
-        try:
+    check_path(path, "write")
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):
             with open(path, "wb") as file:
                 file.writelines(chunks)
-        except OSError as error:
-            raise _named(error, path) from error
-        return
-    target = Path(os.path.realpath(path))  # a link stays, and what it refers to is replaced
-    # Cut, because folders limit the length of names.
-    temporary = target.with_name(f".{target.name[:_SHOWN_NAME]}.{os.urandom(4).hex()}")
-    try:
-        with temporary.open("xb") as file:
+            return
+        with replacing(path) as file:
             file.writelines(chunks)
+    except OSError as error:
+        raise file_error(error, "write", path) from error
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Gives a temporary file to write to, which at the end takes the place of a file.
+
+    If anything is raised within, what was there is left, and the temporary file is removed.
+
+    Args:
+        path: A regular file, a link to one, or nothing yet.
+
+    Raises:
+        OSError: It could not be written.
+    """
+    target = Path(os.path.realpath(path))  # a link stays, and what it refers to is replaced
+    remove_left_behind(target)
+    file, temporary = _open_temporary(target)
+    try:
+        # Closed after the file is in place: as long as it is locked, nobody removes it.
+        with file:
+            yield file
             file.flush()
             if target.exists():
                 os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
             os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException as error:
+            if _LOCKS:
+                os.replace(temporary, target)
+        if not _LOCKS:
+            os.replace(temporary, target)
+    except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        if isinstance(error, OSError):
-            raise _named(error, path) from error
         raise
     _sync_folder(target.parent)
 
 
-def _named(error: OSError, path: str | os.PathLike[str]) -> OSError:
-    """The error with the name of what is written: it has that of the temporary file, or none."""
-    return OSError(error.errno, error.strerror, os.fspath(path))
+def _open_temporary(target: Path) -> tuple[IO[bytes], Path]:
+    """Returns a new file beside another one, locked, and its path."""
+    while True:
+        # Cut, because folders limit the length of names.
+        temporary = target.with_name(
+            f"{_prefix(target)}{_machine()}.{os.urandom(4).hex()}{_SUFFIX}"
+        )
+        file = temporary.open("xb")
+        try:
+            _lock(file, wait=True)
+            if temporary.exists():
+                return file, temporary
+        except BaseException:
+            file.close()
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        file.close()  # another writer took it for one left behind, before it was locked
+
+
+def _prefix(target: Path) -> str:
+    return f".{target.name[:_SHOWN_NAME]}."
+
+
+def _machine() -> str:
+    """Returns what tells this machine from others that see the same folder."""
+    name = os.uname().nodename if hasattr(os, "uname") else ""
+    return f"{zlib.crc32(name.encode(errors='replace')):08x}"
+
+
+def remove_left_behind(target: Path) -> None:
+    """Removes temporary files of writers of a file that were killed."""
+    prefix = _prefix(target)
+    with contextlib.suppress(OSError), os.scandir(target.parent) as entries:
+        for entry in entries:
+            if entry.name.startswith(prefix) and entry.name.endswith(_SUFFIX):
+                machine = entry.name[len(prefix) : -len(_SUFFIX)].partition(".")[0]
+                with contextlib.suppress(OSError):
+                    _remove_unless_used(Path(entry.path), is_own=machine == _machine())
+
+
+def _remove_unless_used(temporary: Path, *, is_own: bool) -> None:
+    """Removes a temporary file if no process writes to it.
+
+    Args:
+        temporary: The file.
+        is_own: Whether it was made on this machine.
+    """
+    if not is_own and time.time() - temporary.stat().st_mtime < LONGEST_PAUSE:
+        return
+    # Append: opened for writing, as some systems ask for to lock it, and not changed.
+    with temporary.open("ab") as file:
+        if _lock(file, wait=False):
+            temporary.unlink()
+
+
+def _lock(file: IO[bytes], *, wait: bool) -> bool:
+    """Locks a file until it is closed.
+
+    Args:
+        file: The file, open for writing.
+        wait: Whether to wait for whoever has locked it.
+
+    Returns:
+        Whether it is locked now: not if another has locked it, or the file system has no locks.
+    """
+    if sys.platform != "win32":
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except OSError:
+            return False
+    return True
 
 
 def _sync_folder(folder: Path) -> None:

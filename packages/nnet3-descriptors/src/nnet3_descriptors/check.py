@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from nnet3_descriptors.components.base import Component
 from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.integers import is_int32, require_int32
+from nnet3_descriptors.limits import check_limit
 from nnet3_descriptors.nodes import (
     INPUT_SUFFIX,
     ComponentInputNode,
@@ -34,11 +36,15 @@ def check_network(nnet: Nnet) -> None:
             f"there must be one name for each component "
             f"(got {len(nnet.component_names)} names, {len(nnet.components)} components)"
         )
+    check_limit("nodes", len(nnet.nodes), "the number of nodes")
+    check_limit("nodes", len(nnet.components), "the number of components")
     for name, component in zip(nnet.component_names, nnet.components, strict=True):
         if not isinstance(name, str) or not is_token(name):
             raise NetworkError(f"component names must be {TOKEN_CHARACTERS} (got {name!r})")
         if not isinstance(component, Component):
             raise NetworkError(f"component '{name}' must be a Component (got {component!r})")
+        for what, dim in (("input", component.input_dim), ("output", component.output_dim)):
+            require_int32(f"the {what} dimension of component '{name}'", dim)
     for node in nnet.nodes:
         if not isinstance(node, Node):
             raise NetworkError(f"nodes must be instances of the classes of nodes (got {node!r})")
@@ -58,6 +64,8 @@ def check_network(nnet: Nnet) -> None:
             case ComponentInputNode() | OutputNode():
                 _check_references(nnet, node)
     for node in nnet.nodes:
+        if isinstance(node, InputNode):
+            check_limit("dim", node.dim, f"the dimension of node '{node.name}'", node=node.name)
         if isinstance(node, DimRangeNode):
             _check_dim_range(nnet, node)
     _check_dims(nnet)
@@ -135,6 +143,12 @@ def _check_dims(nnet: Nnet) -> None:
             dim = nnet.node_dim(node.name)
         except NetworkError as error:
             raise NetworkError(f"node '{node.name}': {error}", node=node.name) from error
+        if not is_int32(dim):
+            raise NetworkError(
+                f"the dimension of node '{node.name}' must fit in 32 bits (got {dim})",
+                node=node.name,
+            )
+        check_limit("dim", dim, f"the dimension of node '{node.name}'", node=node.name)
         if isinstance(follower, ComponentNode):
             wanted = nnet.component_of(follower).input_dim
             if dim != wanted:

@@ -9,7 +9,7 @@ which are optional at the beginning of a sequence, drop out.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from nnet3_descriptors.descriptors import ForwardingDescriptor, IfDefined, SumDescriptor
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.indexes import IndexArray, make_indexes
+from nnet3_descriptors.indexes import IndexArray, N, T, X, distinct, make_indexes
+from nnet3_descriptors.integers import INT32_MIN
 from nnet3_descriptors.nodes import (
     ComponentInputNode,
     ComponentNode,
@@ -37,6 +38,10 @@ _WINDOWS: Final = (40, 80, 160, 320, 640)
 """Numbers of frames that are tried; the first that exceeds the context by enough will do."""
 _MAX_MODULUS: Final = 2000
 """At how many positions of the window each is tried."""
+_ROWS_AT_ONCE: Final = 1 << 16
+"""For so many rows of a component's input it is looked at a time whether they are there."""
+_T_BITS: Final = 32
+_X_BITS: Final = 20
 _MAX_ROUNDS: Final = 20
 """How often a cycle is followed in which no connection is under IfDefined(), as with Failover()."""
 
@@ -118,22 +123,53 @@ def _edges(computable: BoolArray) -> tuple[int, int] | None:
 
 def _computable_outputs(nnet: Nnet, window: int) -> BoolArray:
     """Returns which outputs can be computed from windows of input: (modulus, window)."""
-    return np.stack(
+    modulus = nnet.modulus
+    at_once = max(1, _ROWS_AT_ONCE // (window * _most_reads(nnet)))
+    order = _consumers_first(nnet)
+    max_rounds = _MAX_ROUNDS if _has_cycle(nnet, order) else 1
+    return np.concatenate(
         [
-            _Computability(nnet, start, window).of_output(np.arange(start, start + window))
-            for start in range(nnet.modulus)
+            _Computability(nnet, order, starts, window, modulus).of_output(max_rounds)
+            for starts in np.split(np.arange(modulus), range(at_once, modulus, at_once))
         ]
     )
 
 
-def _keys(indexes: IndexArray) -> Keys:
-    """Returns one number for each (t, x); n is 0 throughout."""
-    return (indexes[:, 1].astype(np.int64) << 32) + indexes[:, 2]
+def _most_reads(nnet: Nnet) -> int:
+    """Returns how many input rows a row of a component's output reads at most."""
+    row = make_indexes(0, 0)
+    return max((len(part.input_dependencies(row)[1]) for part in nnet.components), default=1) or 1
 
 
-def _indexes(keys: Keys) -> IndexArray:
-    x = keys.astype(np.int32)
-    return make_indexes(0, ((keys - x) >> 32).astype(np.int32), x)
+class _Keys:
+    """One number for each index, in the order of n, then t.
+
+    The values of x, which are few, have numbers of their own.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+
+    def of(self, indexes: IndexArray) -> Keys:
+        """Returns the keys of (N, 3) indexes; n is below 2048."""
+        values = distinct(indexes[:, X])
+        numbers = np.array(
+            [self._numbers.setdefault(x, len(self._numbers)) for x in values.tolist()],
+            dtype=np.int64,
+        )
+        if len(self._numbers) > 1 << _X_BITS:
+            raise NetworkError(f"the outputs need more than {1 << _X_BITS} values of x")
+        keys = indexes[:, N].astype(np.int64) << (_T_BITS + _X_BITS)
+        keys += (indexes[:, T].astype(np.int64) - INT32_MIN) << _X_BITS
+        keys += numbers[np.searchsorted(values, indexes[:, X])]
+        return keys
+
+    def indexes(self, keys: Keys) -> IndexArray:
+        """Returns the indexes that `of` has made keys of."""
+        values = np.array(list(self._numbers), dtype=np.int64)
+        times = ((keys >> _X_BITS) & ((1 << _T_BITS) - 1)) + INT32_MIN
+        n = keys >> (_T_BITS + _X_BITS)
+        return make_indexes(n, times, values[keys & ((1 << _X_BITS) - 1)])
 
 
 def _required_leaves(part: SumDescriptor) -> Iterator[tuple[ForwardingDescriptor, bool]]:
@@ -148,47 +184,64 @@ def _required_leaves(part: SumDescriptor) -> Iterator[tuple[ForwardingDescriptor
 
 
 class _Computability:
-    """Which rows of the nodes can be computed from a window of input.
+    """Which rows of the nodes can be computed from windows of input, each a sequence of its own.
 
     Two passes over the nodes: from the output to the inputs, collecting the rows that are asked
     for; and back, telling which of these can be computed.
     """
 
-    def __init__(self, nnet: Nnet, start: int, window: int) -> None:
+    def __init__(
+        self,
+        nnet: Nnet,
+        order: Sequence[str],
+        starts: npt.NDArray[np.int64],
+        window: int,
+        modulus: int,
+    ) -> None:
         self._nnet = nnet
-        self._first_frame = {_INPUT: start, _IVECTOR: start - nnet.modulus}
-        self._end_frame = start + window
+        self._order = order
+        self._first_frames = {_INPUT: starts, _IVECTOR: starts - modulus}
+        self._end_frames = starts + window
+        self._window = window
+        self._keys = _Keys()
         self._asked: dict[str, Keys] = {}
         self._available: dict[str, BoolArray] = {}
 
-    def of_output(self, times: npt.NDArray[np.int64]) -> BoolArray:
-        """Tells for which of the frames, which are sorted, the output can be computed."""
-        wanted = _keys(make_indexes(0, times))
-        order = self._collect(wanted)
-        for _ in range(_MAX_ROUNDS):
+    def of_output(self, max_rounds: int) -> BoolArray:
+        """Tells for which frames of each window the output can be computed: (windows, frames).
+
+        Args:
+            max_rounds: How often the nodes are gone through; once is enough without cycles.
+        """
+        times = self._first_frames[_INPUT][:, None] + np.arange(self._window)
+        windows = np.repeat(np.arange(len(times)), self._window)
+        self._collect(self._keys.of(make_indexes(windows, times.reshape(-1))))
+        order = self._order
+        for _ in range(max_rounds):
             before = self._available
             self._available = dict(before)
             for name in reversed(order):
-                self._available[name] = self._computable(name, _indexes(self._asked[name]))
+                self._available[name] = self._computable(
+                    name, self._keys.indexes(self._asked[name])
+                )
             if before and all((self._available[name] == before[name]).all() for name in order):
                 break
-        return self._available[_OUTPUT]
+        return self._available[_OUTPUT].reshape(times.shape)
 
-    def _collect(self, wanted: Keys) -> list[str]:
-        """Fills `_asked`; returns the nodes, each before those that it takes its input from."""
-        order = _consumers_first(self._nnet)
+    def _collect(self, wanted: Keys) -> None:
+        """Fills `_asked`."""
         pending: defaultdict[str, list[Keys]] = defaultdict(list, {_OUTPUT: [wanted]})
         for _ in range(_MAX_ROUNDS):
-            for name in order:
+            for name in self._order:
                 asked = self._asked.get(name, wanted[:0])
-                new = np.setdiff1d(np.concatenate([asked[:0], *pending.pop(name, [])]), asked)
+                new = distinct(np.concatenate([asked[:0], *pending.pop(name, [])]))
+                new = new[~_is_among(new, asked)]
                 if len(new) > 0 or name not in self._asked:
-                    self._asked[name] = np.union1d(asked, new)
-                    for source, keys in self._sources(name, _indexes(new)):
+                    self._asked[name] = np.sort(np.concatenate([asked, new]))
+                    for source, keys in self._sources(name, self._keys.indexes(new)):
                         pending[source].append(keys)
             if not pending:
                 break
-        return order
 
     def _sources(self, name: str, indexes: IndexArray) -> Iterator[tuple[str, Keys]]:
         """Returns the rows that decide whether rows of a node can be computed."""
@@ -197,10 +250,10 @@ class _Computability:
             case InputNode():
                 return
             case DimRangeNode(source=source):
-                yield source, _keys(indexes)
+                yield source, self._keys.of(indexes)
             case ComponentNode() as node:
                 _, inputs = nnet.component_of(node).input_dependencies(indexes)
-                yield nnet.nodes[nnet.node_index(name) - 1].name, _keys(inputs)
+                yield nnet.nodes[nnet.node_index(name) - 1].name, self._keys.of(inputs)
             case ComponentInputNode(descriptor=descriptor) | OutputNode(descriptor=descriptor):
                 for part in descriptor.parts:
                     for leaf, is_required in _required_leaves(part):
@@ -211,26 +264,27 @@ class _Computability:
         self, leaf: ForwardingDescriptor, indexes: IndexArray
     ) -> Iterator[tuple[str, Keys]]:
         cindexes = leaf.map_to_input(indexes, self._nnet.node_indexes)
-        keys = _keys(cindexes[:, 1:])
-        for source in leaf.node_names:
-            yield source, keys[cindexes[:, 0] == self._nnet.node_index(source)]
+        keys = self._keys.of(cindexes[:, 1:])
+        for source in distinct(cindexes[:, 0]).tolist():
+            yield self._nnet.nodes[source].name, keys[cindexes[:, 0] == source]
 
     def _computable(self, name: str, indexes: IndexArray) -> BoolArray:
         """Tells which rows of a node can be computed, as far as is known of its sources."""
         nnet = self._nnet
         match nnet.node(name):
             case InputNode():
-                t, x = indexes[:, 1], indexes[:, 2]
-                given: BoolArray = np.logical_and(t >= self._first_frame[name], t < self._end_frame)
+                n, t, x = indexes.T
+                given: BoolArray = t >= self._first_frames[name][n]
+                given &= t < self._end_frames[n]
                 given &= x == 0
                 return given
             case DimRangeNode(source=source):
-                return self._look_up(source, _keys(indexes))
+                return self._look_up(source, self._keys.of(indexes))
             case ComponentNode() as node:
                 component = nnet.component_of(node)
                 splits, inputs = component.input_dependencies(indexes)
                 source = nnet.nodes[nnet.node_index(name) - 1].name
-                available = self._look_up(source, _keys(inputs))
+                available = self._look_up(source, self._keys.of(inputs))
                 return component.is_computable(indexes, splits, inputs, available)[0]
             case ComponentInputNode(descriptor=descriptor) | OutputNode(descriptor=descriptor):
                 computable = np.ones(len(indexes), dtype=np.bool_)
@@ -246,10 +300,10 @@ class _Computability:
             if not is_required:
                 continue
             cindexes = leaf.map_to_input(indexes, self._nnet.node_indexes)
-            keys = _keys(cindexes[:, 1:])
-            for source in leaf.node_names:
-                rows = cindexes[:, 0] == self._nnet.node_index(source)
-                available[number, rows] = self._look_up(source, keys[rows])
+            keys = self._keys.of(cindexes[:, 1:])
+            for source in distinct(cindexes[:, 0]).tolist():
+                rows = cindexes[:, 0] == source
+                available[number, rows] = self._look_up(self._nnet.nodes[source].name, keys[rows])
         return available
 
     def _look_up(self, name: str, keys: Keys) -> BoolArray:
@@ -258,9 +312,16 @@ class _Computability:
         if name not in self._available or len(asked) == 0:
             return np.zeros(len(keys), dtype=np.bool_)
         positions = np.minimum(np.searchsorted(asked, keys), len(asked) - 1)
-        available = self._available[name][positions]
-        available[asked[positions] != keys] = False
+        available: BoolArray = self._available[name][positions]
+        available &= asked[positions] == keys
         return available
+
+
+def _is_among(keys: Keys, known: Keys) -> BoolArray:
+    """Returns which keys are among others, which are sorted."""
+    if not len(known):
+        return np.zeros(len(keys), dtype=np.bool_)
+    return np.equal(known[np.minimum(np.searchsorted(known, keys), len(known) - 1)], keys)
 
 
 def _consumers_first(nnet: Nnet) -> list[str]:
@@ -278,6 +339,14 @@ def _consumers_first(nnet: Nnet) -> list[str]:
             entered.add(source)
             stack.append((source, iter(_required_sources(nnet, source))))
     return list(reversed(finished))
+
+
+def _has_cycle(nnet: Nnet, order: Sequence[str]) -> bool:
+    """Tells whether some node does not come before all of the sources that decide about it."""
+    places = {name: place for place, name in enumerate(order)}
+    return any(
+        places[source] <= places[name] for name in order for source in _required_sources(nnet, name)
+    )
 
 
 def _required_sources(nnet: Nnet, name: str) -> tuple[str, ...]:

@@ -2,15 +2,31 @@
 
 All of them are `Nnet3Error`, so that a caller can catch one class; all say which thing is wrong,
 what was expected, what was found and where.
+
+Messages quote what files hold, which anybody may have written. So characters that a terminal would
+obey are escaped, and long lines are cut.
 """
 
-from typing import Any
+import builtins
+import functools
+import os
+from typing import Any, Final
 
-_EXCERPT_WIDTH = 100
+_EXCERPT_WIDTH: Final = 100
+_LONGEST_LINE: Final = 1500
+_MOST_LINES: Final = 50
+_CUT: Final = " ... "
 
 
 class Nnet3Error(ValueError):
     """Root of the errors that the nnet3 packages raise for bad input."""
+
+    def __str__(self) -> str:
+        return readable_text(self._full_message())
+
+    def _full_message(self) -> str:
+        """Returns the message as it was put together; subclasses add the place."""
+        return super().__str__()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Lets errors pass between processes, whatever arguments their constructors take."""
@@ -24,6 +40,30 @@ def _restored(cls: type[Nnet3Error], args: tuple[Any, ...], state: dict[str, Any
     return error
 
 
+def readable_text(text: str) -> str:
+    """Returns a message without what a terminal obeys, long lines and many lines."""
+    lines = text.split("\n")
+    if len(lines) > _MOST_LINES:
+        half = _MOST_LINES // 2
+        lines[half:-half] = [f"... {len(lines) - 2 * half} more lines ..."]
+    return "\n".join(_escaped(_cut(line)) for line in lines)
+
+
+def _cut(line: str) -> str:
+    """Returns a line without the middle if it is long."""
+    if len(line) <= _LONGEST_LINE:
+        return line
+    end = _LONGEST_LINE // 3
+    return line[: _LONGEST_LINE - end - len(_CUT)] + _CUT + line[-end:]
+
+
+def _escaped(line: str) -> str:
+    """Returns a line in which characters that cannot be seen are written as in Python."""
+    if line.isprintable():
+        return line
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
+
+
 class NetworkError(Nnet3Error):
     """A network, node or component that contradicts itself or its surroundings.
 
@@ -34,6 +74,10 @@ class NetworkError(Nnet3Error):
     def __init__(self, message: str, *, node: str | None = None) -> None:
         super().__init__(message)
         self.node = node
+
+
+class LimitError(NetworkError):
+    """A network or component that is larger than the limits allow; see `limits.use_limits`."""
 
 
 class SourceError(Nnet3Error):
@@ -64,9 +108,9 @@ class SourceError(Nnet3Error):
     def _line_start(self) -> int:
         return self.source.rfind("\n", 0, self.span[0]) + 1
 
-    def __str__(self) -> str:
+    def _full_message(self) -> str:
         place = f"line {self.line}, column {self.column}: " if "\n" in self.source else ""
-        return f"{place}{self.message}\n{self._excerpt()}"
+        return f"{place}{self.message}\n{self._excerpt()}" if self.source else self.message
 
     def _excerpt(self) -> str:
         """Returns the faulty line, cut to a readable width, and the marker below it."""
@@ -79,9 +123,18 @@ class SourceError(Nnet3Error):
         right = min(last, left + _EXCERPT_WIDTH)
         head = "... " if left > first else ""
         tail = " ..." if right < last else ""
-        text = self.source[left:right].replace("\t", " ")
-        marker = " " * (len(head) + start - left) + "^" * max(1, min(end, right + 1) - start)
-        return f"    {head}{text}{tail}\n    {marker}"
+        before, within, behind = (
+            _escaped(self.source[begin:stop].replace("\t", " "))
+            for begin, stop in ((left, start), (start, min(end, right)), (min(end, right), right))
+        )
+        marker = " " * len(head + before) + "^" * max(1, len(within) + (end > right))
+        return f"    {head}{before}{within}{behind}{tail}\n    {marker}"
+
+    @classmethod
+    def check_text(cls, text: object) -> None:
+        """Raises an error of this class if what is to be parsed is no text."""
+        if not isinstance(text, str):
+            raise cls(f"expected text, found {type(text).__name__}", "", (0, 0))
 
 
 class DescriptorSyntaxError(SourceError):
@@ -126,9 +179,75 @@ class ModelFileError(Nnet3Error):
         self.expected = expected
         self.found = found
 
-    def __str__(self) -> str:
+    def _full_message(self) -> str:
         place = self.path if self.offset is None else f"{self.path}, byte {self.offset}"
         inside = f", in component '{self.component}'" if self.component is not None else ""
         wanted = f"; expected {self.expected}" if self.expected is not None else ""
         found = f", found {self.found}" if self.found is not None else ""
         return f"{place}{inside}: {self.message}{wanted}{found}"
+
+
+class FileError(OSError, Nnet3Error):
+    """A file that cannot be opened, read or written.
+
+    It is the OSError of its reason as well: of a file that is not there a FileNotFoundError, and so
+    on; `errno`, `strerror` and `filename` are as there.
+    """
+
+    kind: type[OSError] = OSError
+    action = "use"
+
+    def __str__(self) -> str:
+        name = os.fspath(self.filename) if self.filename is not None else "a file"
+        return readable_text(f"cannot {self.action} {name!r}: {self.strerror}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = self.kind, self.action, self.errno, self.strerror, self.filename
+        return _file_error, values
+
+
+def check_path(path: object, action: str) -> None:
+    """Raises a FileError if this is no path, or one that no file can have.
+
+    Args:
+        path: What the caller gave.
+        action: What is attempted: "read" or "write".
+    """
+    if not isinstance(path, str | os.PathLike):
+        found = type(path).__name__
+        raise _file_error(OSError, action, None, f"expected a path, found {found}", f"<{found}>")
+    name = os.fspath(path)
+    if "\0" in name:
+        raise _file_error(OSError, action, None, "no name has a null character", name)
+
+
+def file_error(error: Exception, action: str, path: str | os.PathLike[str]) -> FileError:
+    """Returns the error for a file.
+
+    Args:
+        error: What the system raised; or Python, of what is no file for bytes.
+        action: What was attempted: "read" or "write".
+        path: The file as the caller named it.
+    """
+    # The class of Python that it is, whichever class of another library, or of this one, it has.
+    if not isinstance(error, OSError):
+        return _file_error(OSError, action, None, str(error), os.fspath(path))
+    kind = next(each for each in type(error).__mro__ if each.__module__ == "builtins")
+    return _file_error(kind, action, error.errno, error.strerror or str(error), os.fspath(path))
+
+
+def _file_error(
+    kind: type[OSError], action: str, number: int | None, reason: str, path: str
+) -> FileError:
+    error = _file_error_class(kind.__name__)(number, reason, path)
+    error.action = action
+    return error
+
+
+@functools.cache
+def _file_error_class(name: str) -> type[FileError]:
+    """Returns the class of errors that are of a class of Python, such as FileNotFoundError, too."""
+    kind: type[OSError] = getattr(builtins, name)
+    if kind is OSError:
+        return FileError
+    return type("FileError", (FileError, kind), {"__doc__": FileError.__doc__, "kind": kind})

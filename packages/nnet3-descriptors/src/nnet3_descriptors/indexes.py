@@ -14,10 +14,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_descriptors.errors import Nnet3Error
+from nnet3_descriptors.errors import NetworkError, Nnet3Error
 from nnet3_descriptors.integers import INT32_MAX, INT32_MIN
 
 IndexArray = npt.NDArray[np.int32]
+AnyIndexes = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+"""Indexes, of which some may lie beyond 32 bits: there is no such row."""
 
 N: Final = 0
 T: Final = 1
@@ -25,6 +27,9 @@ X: Final = 2
 
 NO_TIME: Final = INT32_MIN
 """Value of t that marks a padding row; only `Component.reorder_indexes` makes such rows."""
+
+LEAST_TIME: Final = INT32_MIN + 1
+"""The least t, and x, that a row can have; the greatest is INT32_MAX."""
 
 
 def as_indexes(values: npt.ArrayLike) -> IndexArray:
@@ -66,6 +71,34 @@ def make_indexes(n: npt.ArrayLike, t: npt.ArrayLike, x: npt.ArrayLike = 0) -> In
     """
     columns = np.broadcast_arrays(np.atleast_1d(n), t, x)
     return as_indexes(np.stack(columns, axis=1))
+
+
+def moved_indexes(indexes: AnyIndexes, t: int, x: int) -> npt.NDArray[np.int64]:
+    """Returns (N, 3) indexes moved by (t, x): int64, so that none is wrapped around.
+
+    Beyond 32 bits there is no row: look up what is returned, or pass it to `as_rows`.
+    """
+    return indexes.astype(np.int64) + np.array([0, t, x], dtype=np.int64)
+
+
+def as_rows(indexes: npt.NDArray[np.int64], reader: object) -> IndexArray:
+    """Returns indexes as int32.
+
+    Args:
+        indexes: int64, (N, 3) with columns n, t, x, or (N, 4) with columns node, n, t, x.
+        reader: What reads there, for the error; its text is made only then.
+
+    Raises:
+        NetworkError: A t or x is none of 32 bits, or the one that marks padding.
+    """
+    for column, name in ((-2, "t"), (-1, "x")):
+        values = indexes[:, column]
+        if len(values) and not (values.min() >= LEAST_TIME and values.max() <= INT32_MAX):
+            far = int(values.min() if values.min() < LEAST_TIME else values.max())
+            raise NetworkError(
+                f"{reader} reads {name} = {far}; expected {name} from {LEAST_TIME} to {INT32_MAX}"
+            )
+    return indexes.astype(np.int32)
 
 
 def index_order(indexes: IndexArray) -> npt.NDArray[np.intp]:

@@ -1,10 +1,10 @@
 """Values that become bytes and files, and come back."""
 
 import os
-from pathlib import Path
 from typing import ClassVar, Self
 
 from nnet3_descriptors.atomic_write import write_atomically
+from nnet3_descriptors.reading import read_file
 
 
 class Serialized:
@@ -41,7 +41,7 @@ class Serialized:
         """Writes `to_bytes()` to a file, which is replaced at once or not at all.
 
         Raises:
-            OSError: The file cannot be written.
+            FileError: The file cannot be written.
         """
         write_atomically(path, [self.to_bytes()])
 
@@ -50,7 +50,7 @@ class Serialized:
         """Reads a file that `save` has written.
 
         Raises:
-            OSError: The file cannot be read.
+            FileError: The file cannot be read; of one that is not there it is a FileNotFoundError.
             SerializationError: It holds no such value; see `from_bytes`.
         """
-        return cls.from_bytes(Path(path).read_bytes())
+        return cls.from_bytes(read_file(path))

@@ -121,7 +121,7 @@ def _wider_layout(nodes: NodeRules, reach: Reach, asking: Sequence[Bits]) -> Bit
     for node, bits in enumerate(asking):
         if bits:
             nodes.rules[node].want(reach.layout.hull_of(bits), widen)
-    return make_layout(hull, reach.layout.num_lanes, nodes.moves)
+    return make_layout(hull, reach.layout.num_lanes, nodes)
 
 
 def _marked(graph: ComputationGraph, sets: Sequence[Bits]) -> BoolArray:

@@ -11,7 +11,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.descriptors import ForwardingDescriptor
-from nnet3_descriptors.indexes import IndexArray
+from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.indexes import AnyIndexes, IndexArray, moved_indexes
 from nnet3_descriptors.nnet import Nnet
 from nnet3_descriptors.nodes import (
     ComponentInputNode,
@@ -22,6 +23,7 @@ from nnet3_descriptors.nodes import (
 )
 
 from nnet3_graph.bit_layout import Bits
+from nnet3_graph.errors import RequestError
 from nnet3_graph.index_set import Grid, IndexSet
 from nnet3_graph.indexes import BoolArray, IdArray, frozen
 from nnet3_graph.node_rules import node_rules
@@ -135,12 +137,12 @@ class ComputationGraph:
         first = self.first_cindex_id
         return slice(self._starts[node] - first, self._starts[node + 1] - first)
 
-    def cindex_ids(self, node: int, indexes: IndexArray) -> IdArray:
+    def cindex_ids(self, node: int, indexes: AnyIndexes) -> IdArray:
         """Returns the cindex ids of rows of a node.
 
         Args:
             node: number of the node.
-            indexes: (K, 3) int32, columns n, t, x.
+            indexes: (K, 3) int32 or int64, columns n, t, x.
 
         Returns:
             (K,) int32; -1 where neither this graph nor an earlier segment has the cindex.
@@ -172,7 +174,7 @@ class ComputationGraph:
             return self._all_ids[self._rows(source)]
         ids = self._as_ids(source, self.index_sets[source].find_moved(wanted, t, x))
         if self.previous is not None and (missing := ids < 0).any():
-            moved = wanted.indexes[missing] + np.array([0, t, x], dtype=np.int32)
+            moved = moved_indexes(wanted.indexes[missing], t, x)
             ids[missing] = self.previous.cindex_ids(source, moved)
         return ids
 
@@ -274,7 +276,7 @@ class ComputationGraph:
         if shift is not None:
             name, t, x = shift
             return self.moved_ids(self.nnet.node_index(name), node, t, x)
-        cindexes = leaf.map_to_input(self.index_sets[node].indexes, self.nnet.node_indexes)
+        cindexes = leaf.map_unbounded(self.index_sets[node].indexes, self.nnet.node_indexes)
         ids = np.empty(len(cindexes), dtype=np.int32)
         for name in leaf.node_names:
             source = self.nnet.node_index(name)
@@ -312,7 +314,10 @@ class ComputationGraph:
         component = self.nnet.component_of(definition)
         rows = self.index_sets[node].indexes
         asking = np.arange(len(rows)) if is_given is None else np.flatnonzero(~is_given)
-        splits, inputs = component.input_dependencies(rows[asking])
+        try:
+            splits, inputs = component.input_dependencies(rows[asking])
+        except NetworkError as error:
+            raise RequestError(f"node '{definition.name}': {error}") from error
         ids = self.cindex_ids(node - 1, inputs)
         used = ids >= 0
         if self.is_pruned:

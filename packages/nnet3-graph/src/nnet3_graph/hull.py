@@ -6,7 +6,10 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from nnet3_descriptors.indexes import IndexArray, T, X
+from nnet3_descriptors.indexes import LEAST_TIME, IndexArray, T, X
+from nnet3_descriptors.integers import INT32_MAX
+
+from nnet3_graph.errors import RequestError
 
 INFINITY = math.inf
 
@@ -42,6 +45,20 @@ class Hull(NamedTuple):
 
 NOWHERE = Hull(INFINITY, -INFINITY, INFINITY, -INFINITY)
 EVERYWHERE = Hull(-INFINITY, INFINITY, -INFINITY, INFINITY)
+
+
+def check_rows_exist(hull: Hull) -> None:
+    """Raises a RequestError if a hull reaches beyond the t and x that a row can have."""
+    for what, first, last in (
+        ("t", hull.t_first, hull.t_last),
+        ("x", hull.x_first, hull.x_last),
+    ):
+        far = first if first < LEAST_TIME else last
+        if not LEAST_TIME <= far <= INT32_MAX:
+            raise RequestError(
+                f"the outputs need rows as far as {what} = {int(far)}; "
+                f"expected {what} from {LEAST_TIME} to {INT32_MAX}"
+            )
 
 
 def join(first: Hull, second: Hull) -> Hull:

@@ -7,7 +7,7 @@ from functools import cached_property
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.indexes import IndexArray, N, T, X
+from nnet3_descriptors.indexes import AnyIndexes, IndexArray, N, T, X, moved_indexes
 
 from nnet3_graph.bit_layout import BitLayout, Bits
 from nnet3_graph.indexes import IdArray, frozen
@@ -40,7 +40,7 @@ class Grid:
         """Returns what adding (t, x) to an index adds to its place."""
         return (t * self.layout.num_x + x) * self.lanes.num_sequences
 
-    def places(self, indexes: IndexArray) -> Places:
+    def places(self, indexes: AnyIndexes) -> Places:
         """Returns the place of each of (K, 3) indexes, or -1 for those outside of the box."""
         layout = self.layout
         t = indexes[:, T].astype(np.intp) - layout.t_first
@@ -109,7 +109,7 @@ class IndexSet:
             return self.bits.bit_count() * self.grid.lanes.num_sequences
         return len(self.places)
 
-    def find(self, indexes: IndexArray) -> IdArray:
+    def find(self, indexes: AnyIndexes) -> IdArray:
         """Returns the position in the set of each of (K, 3) indexes, or -1."""
         return self.positions[self.grid.places(indexes)]  # place -1 finds the last, which is -1
 
@@ -127,7 +127,7 @@ class IndexSet:
         if abs(t) >= layout.num_t or abs(x) >= layout.num_x:
             return np.full(len(other), -1, dtype=np.int32)
         if layout.num_x > 1 and x != 0:
-            return self.find(other.indexes + np.array([0, t, x], dtype=np.int32))
+            return self.find(moved_indexes(other.indexes, t, x))
         places = other.places + self.grid.move(t, x)
         if t != 0:
             places[(places < 0) | (places >= self.grid.size)] = -1

@@ -7,6 +7,7 @@ and wanted need the same rows everywhere, and the graph is built for one of each
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import numpy as np
@@ -40,7 +41,7 @@ class Lanes:
         """Number of values of n."""
         return len(self.sequences)
 
-    def ranks(self, n: npt.NDArray[np.int32]) -> Ranks:
+    def ranks(self, n: npt.NDArray[np.signedinteger[Any]]) -> Ranks:
         """Returns the positions of values of n in `sequences`, or -1 for those that are not there.
 
         Args:

@@ -15,7 +15,7 @@ from nnet3_descriptors.descriptors import (
     Sum,
     SumDescriptor,
 )
-from nnet3_descriptors.indexes import IndexArray
+from nnet3_descriptors.indexes import AnyIndexes
 from nnet3_descriptors.nnet import Nnet
 from nnet3_descriptors.nodes import (
     ComponentInputNode,
@@ -148,12 +148,12 @@ def forwarding_rule(leaf: ForwardingDescriptor, node_index: Mapping[str, int]) -
     asked[:, :, 1] = np.arange(modulus)
     asked[1, :, 1] += modulus
     asked[2, :, 2] += 1
-    found = leaf.map_to_input(asked.reshape(-1, 3), node_index).reshape(3, modulus, 4)
+    found = leaf.map_unbounded(asked.reshape(-1, 3), node_index).reshape(3, modulus, 4)
     rules = [_read(asked[0, residue], found[:, residue]) for residue in range(modulus)]
     return rules[0] if len(set(rules)) == 1 else ByTime(tuple(rules))
 
 
-def _read(asked: IndexArray, found: IndexArray) -> Rule:
+def _read(asked: AnyIndexes, found: AnyIndexes) -> Rule:
     """Returns the rule that maps one index, one a modulus later, and one with x + 1, so.
 
     Args:

@@ -6,22 +6,26 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 from nnet3_descriptors.indexes import IndexArray
+from nnet3_descriptors.limits import check_limit
 
 from nnet3_graph.bit_layout import BitLayout, Bits, change_layout
 from nnet3_graph.bounds import limited, possible_hulls, wanted_hulls
 from nnet3_graph.errors import RequestError
-from nnet3_graph.hull import EVERYWHERE, NOWHERE, Hull, hull_of, join, join_all, meet
+from nnet3_graph.hull import (
+    EVERYWHERE,
+    NOWHERE,
+    Hull,
+    check_rows_exist,
+    hull_of,
+    join,
+    join_all,
+    meet,
+)
 from nnet3_graph.node_rules import NodeRules
 from nnet3_graph.sets import computable_rows, demanded_rows, used_rows
 
 MAX_STEPS = (2000, 20)
 """How far in t and x a recurrence without an end of its own is followed, beyond all else."""
-
-LARGEST = 2**31 - 1
-"""The largest t and x, and minus the smallest: that of 32 bits below marks padding."""
-
-MAX_BITS = 1 << 28
-"""Limit on the size of the box (lanes, x, t) that the rows of a request span."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -118,7 +122,7 @@ def find_reach(
         hulls = limited(wanted, finite.extended(*max_steps))
         inner = finite.extended(max_steps[0] // 2, max_steps[1] // 2)
         extent = join_all((named, *hulls))
-    layout = make_layout(extent, num_lanes, nodes.moves)
+    layout = make_layout(extent, num_lanes, nodes)
     inside = [layout.box(hull) for hull in hulls]
     given_rows = [0] * len(hulls)
     for node, indexes in given.items():
@@ -143,35 +147,28 @@ def find_reach(
     )
 
 
-def make_layout(hull: Hull, num_lanes: int, moves: tuple[int, int]) -> BitLayout:
+def make_layout(hull: Hull, num_lanes: int, nodes: NodeRules) -> BitLayout:
     """Returns a layout for the rows in a hull."""
-    for what, first, last in (
-        ("t", hull.t_first, hull.t_last),
-        ("x", hull.x_first, hull.x_last),
-    ):
-        if first < -LARGEST or last > LARGEST:
-            far = int(first if first < -LARGEST else last)
-            raise RequestError(
-                f"the outputs need rows as far as {what} = {far}; "
-                f"expected {what} from {-LARGEST} to {LARGEST}"
-            )
+    check_rows_exist(hull)
     num_t = int(hull.t_last - hull.t_first) + 1
     num_x = int(hull.x_last - hull.x_first) + 1
-    layout = BitLayout(
+    t_guard, x_guard = min(nodes.moves[0], num_t - 1), min(nodes.moves[1], num_x - 1)
+    check_limit(
+        "cindexes",
+        (num_t + t_guard) * (num_x + x_guard) * num_lanes * len(nodes.rules),
+        f"the request spans {num_t} values of t, {num_x} of x and {num_lanes} different patterns "
+        f"of sequences, for {len(nodes.rules)} nodes",
+        RequestError,
+    )
+    return BitLayout(
         t_first=int(hull.t_first),
         num_t=num_t,
         x_first=int(hull.x_first),
         num_x=num_x,
         num_lanes=num_lanes,
-        t_guard=min(moves[0], num_t - 1),
-        x_guard=min(moves[1], num_x - 1),
+        t_guard=t_guard,
+        x_guard=x_guard,
     )
-    if layout.num_bits > MAX_BITS:
-        raise RequestError(
-            f"the request spans {num_t} values of t, {num_x} of x and {num_lanes} different "
-            f"patterns of sequences, together more than {MAX_BITS} rows for a node"
-        )
-    return layout
 
 
 def _union(first: Sequence[Bits], second: Sequence[Bits]) -> list[Bits]:

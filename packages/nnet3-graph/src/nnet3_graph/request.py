@@ -8,14 +8,13 @@ from typing import ClassVar, Self
 import attrs
 import numpy as np
 from nnet3_descriptors.errors import Nnet3Error
-from nnet3_descriptors.indexes import NO_TIME, IndexArray, N, T
+from nnet3_descriptors.indexes import LEAST_TIME, NO_TIME, IndexArray, N, T
+from nnet3_descriptors.integers import INT32_MAX
+from nnet3_descriptors.limits import check_limit
 from nnet3_descriptors.serialized import Serialized
 
 from nnet3_graph.errors import RequestError
 from nnet3_graph.indexes import first_duplicate, read_only_indexes
-
-_LARGEST = 2**31 - 1
-"""The largest value of n and t."""
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -75,12 +74,16 @@ class IoSpecification:
                 time no 32-bit integer.
         """
         for what, value, least, most in (
-            ("t_start", t_start, NO_TIME + 1, _LARGEST),
-            ("t_end", t_end, NO_TIME + 1, _LARGEST + 1),
-            ("n", n, 1, _LARGEST),
-            ("t_step", t_step, 1, _LARGEST),
+            ("t_start", t_start, LEAST_TIME, INT32_MAX),
+            ("t_end", t_end, LEAST_TIME, INT32_MAX + 1),
+            ("n", n, 1, INT32_MAX),
+            ("t_step", t_step, 1, INT32_MAX),
         ):
             _check_integer(name, what, value, least, most)
+        # Products and ends of NumPy's integers would wrap around.
+        t_start, t_end, n, t_step = int(t_start), int(t_end), int(n), int(t_step)
+        rows = n * len(range(t_start, t_end, t_step))
+        check_limit("rows", rows, f"the rows of '{name}'", RequestError)
         times = np.arange(t_start, t_end, t_step)
         indexes = np.zeros((n, len(times), 3), dtype=np.int32)
         indexes[:, :, N] = np.arange(n)[:, None]

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from nnet3_compiler import CompilerOptions, NnetComputation, compile_computation
 from nnet3_descriptors import Nnet, node_config_lines
 from nnet3_descriptors.components.kinds import Boolean, Integer, IntegerPairs, Integers
+from nnet3_descriptors.forking import GATE
 from nnet3_descriptors.serialized import Serialized
 from nnet3_graph import ComputationRequest
 
@@ -104,7 +105,12 @@ class CachingCompiler:
             CompilationError: The recurrence of the network has no order of computation.
             CheckError: What was made failed the checks; this is a fault of this project.
             PassError: With `verify`, a pass failed; this is one, too.
+            ForkError: The process was forked while other threads compiled, and they did not end.
         """
+        with GATE.unforked():
+            return self._compile(request)
+
+    def _compile(self, request: ComputationRequest) -> NnetComputation:
         while True:
             with self._lock:
                 promise = self._computations.get(request)
@@ -156,7 +162,7 @@ class CachingCompiler:
         """Writes all computations that are ready to a file, which is never seen half-written.
 
         Raises:
-            OSError: The file could not be written.
+            FileError: The file could not be written.
         """
         with self._lock:
             ready = [
@@ -187,7 +193,7 @@ class CachingCompiler:
             CacheError: The file is for a network of another structure, or for other options.
             SerializationError: The file is no cache.
             CheckError: A computation in it does not fit the network.
-            OSError: The file could not be read.
+            FileError: The file could not be read.
         """
         saved = SavedCache.load(path)
         if saved.structure != structure_digest(self.nnet):
@@ -212,8 +218,9 @@ class CachingCompiler:
 def structure_digest(nnet: Nnet) -> str:
     """Returns a digest of what computations depend on: all but the values of the parameters.
 
-    That is the nodes, and for each component its type, dimensions, properties and those options
-    that are whole numbers or true-or-false. Learning rates, parameters and statistics may differ.
+    That is the nodes, and for each component its type, dimensions, properties, whether training
+    changes it, and those options that are whole numbers or true-or-false. Learning rates other than
+    0, parameters and statistics may differ.
     """
     components = [
         [
@@ -222,6 +229,7 @@ def structure_digest(nnet: Nnet) -> str:
             component.input_dim,
             component.output_dim,
             int(component.properties),
+            component.is_updated,
             {
                 spec.name: getattr(component, spec.name)
                 for spec in component.FIELDS

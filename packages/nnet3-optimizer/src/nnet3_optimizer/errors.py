@@ -25,7 +25,7 @@ class CheckError(ComputationError):
         self.command = command
         self.listing = listing
 
-    def __str__(self) -> str:
+    def _full_message(self) -> str:
         place = f"{self.check}: " if self.command is None else f"{self.check}: c{self.command}: "
         return place + self.message + (f"\n{self.listing}" if self.listing else "")
 

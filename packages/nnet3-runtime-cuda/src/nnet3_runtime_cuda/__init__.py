@@ -6,59 +6,39 @@ from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.errors import (
     DeviceError,
     DeviceMemoryError,
-    ExampleError,
+    PlanError,
     RunError,
-    TableError,
     TrainingError,
     UnsupportedComponentError,
 )
+from nnet3_runtime_cuda.lowering import Capabilities, Plan, check_plan, format_plan, make_plan
 from nnet3_runtime_cuda.model import Model, load
 from nnet3_runtime_cuda.parallel import ParallelComputer
 from nnet3_runtime_cuda.scores import ScoreOptions
 from nnet3_runtime_cuda.segments import SegmentOptions
-from nnet3_runtime_cuda.training import (
-    DenseTargets,
-    ExampleInput,
-    ExampleOutput,
-    Objective,
-    SparsePosteriors,
-    Trainer,
-    TrainerOptions,
-    TrainingExample,
-    merge_examples,
-    minibatches,
-    read_examples,
-)
 from nnet3_runtime_cuda.work import Work
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Capabilities",
     "ChunkOptions",
-    "DenseTargets",
     "DeviceError",
     "DeviceMemoryError",
     "DeviceNnet",
-    "ExampleError",
-    "ExampleInput",
-    "ExampleOutput",
     "Model",
     "NnetComputer",
-    "Objective",
     "ParallelComputer",
+    "Plan",
+    "PlanError",
     "RunError",
     "ScoreOptions",
     "SegmentOptions",
-    "SparsePosteriors",
-    "TableError",
-    "Trainer",
-    "TrainerOptions",
     "TrainingError",
-    "TrainingExample",
     "UnsupportedComponentError",
     "Work",
+    "check_plan",
+    "format_plan",
     "load",
-    "merge_examples",
-    "minibatches",
-    "read_examples",
+    "make_plan",
 ]

@@ -51,9 +51,7 @@ def _checked_array(name: str, shape: tuple[int, ...], array: Any, what: str) -> 
         raise RunError(f"{what} '{name}': expected the shape {shape}, found {array.shape}")
     if not isinstance(array, np.ndarray):
         return array  # to look at its values, the processor would have to wait for the device
-    # A sum is finite unless an element is not, or finite ones overflow: only then look closer.
-    if array.dtype.kind == "f" and not np.isfinite(_sum(array)):
-        check_finite(array, f"{what} '{name}'")
+    check_float32(array, f"{what} '{name}'")
     return array
 
 
@@ -62,15 +60,45 @@ def _sum(array: npt.NDArray[Any]) -> float:
         return float(array.sum())
 
 
-def check_finite(array: npt.NDArray[Any], where: str) -> None:
-    """Raises a RunError that names the first element that is infinite or not a number."""
-    bad = ~np.isfinite(array)
-    if bad.any():
-        row, column = (int(i) for i in np.argwhere(bad)[0])
+LARGEST = float(np.finfo(np.float32).max)
+
+
+def check_float32(array: npt.NDArray[Any], where: str) -> None:
+    """Checks that the elements of a matrix are numbers, and can be told in single precision.
+
+    Raises:
+        RunError: one is infinite, no number, or too large; it is named.
+    """
+    # A sum is finite unless an element is not, or finite ones overflow: only then look closer.
+    if array.dtype.kind == "f" and not np.isfinite(_sum(array)):
+        _check(np.isfinite(array), array, where, "finite numbers")
+    if array.dtype.kind == "f" and array.dtype.itemsize > 4 and array.size:
+        largest = max(float(array.max()), -float(array.min()))
+        if largest > LARGEST:
+            wanted = f"numbers up to {LARGEST:g} (single precision)"
+            _check(np.abs(array) <= LARGEST, array, where, wanted)
+
+
+def _check(fits: npt.NDArray[np.bool_], array: npt.NDArray[Any], where: str, wanted: str) -> None:
+    """Raises a RunError that names the first element of a matrix that does not fit, if any."""
+    if not fits.all():
+        row, column = (int(i) for i in np.argwhere(~fits)[0])
         raise RunError(
-            f"{where}: expected finite numbers, found {array[row, column]} in row {row}, "
-            f"column {column} ({int(bad.sum())} such values in all)"
+            f"{where}: expected {wanted}, found {array[row, column]} in row {row}, "
+            f"column {column} ({int((~fits).sum())} such values in all)"
         )
+
+
+def check_output(array: FloatArray, what: str) -> None:
+    """Raises a RunError if an output is not finite: what it was made of has overflowed."""
+    if not np.isfinite(_sum(array)):
+        finite = np.isfinite(array)
+        if not finite.all():
+            row, column = (int(i) for i in np.argwhere(~finite)[0])
+            raise RunError(
+                f"{what} overflowed: it is {array[row, column]} in row {row}, column {column} "
+                f"({int((~finite).sum())} of {array.size} values are not finite)"
+            )
 
 
 def as_matrix(values: npt.ArrayLike, node: str, what: str, dim: int) -> FloatArray:
@@ -100,10 +128,8 @@ def as_matrix(values: npt.ArrayLike, node: str, what: str, dim: int) -> FloatArr
         raise RunError(
             f"{what} for node '{node}': expected dimension {dim}, found {array.shape[1]}"
         )
-    with np.errstate(over="ignore"):  # what becomes infinite is named below
-        matrix = np.ascontiguousarray(array, dtype=np.float32)
-    check_finite(matrix, f"{what} for node '{node}'")
-    return matrix
+    check_float32(array, f"{what} for node '{node}'")
+    return np.ascontiguousarray(array, dtype=np.float32)
 
 
 def as_vector(values: npt.ArrayLike, what: str, dim: int) -> FloatArray:

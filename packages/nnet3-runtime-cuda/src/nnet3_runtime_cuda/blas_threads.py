@@ -7,27 +7,42 @@ get the smallest; when the last of them is done, the library is as it was before
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import LibController, ThreadpoolController
 
 from . import blas
 
 
 @functools.cache
-def _controller() -> ThreadpoolController:
+def _libraries() -> tuple[LibController, ...]:
+    """The BLAS libraries of this process."""
     blas.library()  # is to be loaded before one looks for libraries
-    return ThreadpoolController()
+    return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 def count() -> int:
     """How many threads the BLAS library uses at present; 1 if that is not known."""
-    libraries = [one for one in _controller().info() if one["user_api"] == "blas"]
-    return max((one["num_threads"] for one in libraries), default=1)
+    return max((library.num_threads or 1 for library in _libraries()), default=1)
+
+
+def _set(library: LibController, threads: int) -> None:
+    """Sets the number of threads of a library, whichever thread asks.
+
+    Since 3.8, threadpoolctl lets only the thread that set a limit first set another one for an
+    OpenBLAS with a pool of its own, and ignores all others. The limit here belongs to the process,
+    so the thread in control is dismissed before and after; earlier versions have no such thread.
+    """
+    dismiss = getattr(library, "clear_controlling_thread", None)
+    if dismiss is not None:
+        dismiss(force=True)
+    library.set_num_threads(threads)
+    if dismiss is not None:
+        dismiss(force=True)
 
 
 class ThreadLimit:
@@ -36,8 +51,8 @@ class ThreadLimit:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._wishes: Counter[int] = Counter()
-        self._limiter: Any = None
         self._in_force = 0
+        self._before: list[int] = []
 
     @contextmanager
     def at_most(self, threads: int | None) -> Iterator[None]:
@@ -52,7 +67,8 @@ class ThreadLimit:
             yield
         finally:
             with self._lock:
-                self._wishes[threads] -= 1
+                # Of a process that was forked meanwhile, the wish is forgotten.
+                self._wishes[threads] = max(0, self._wishes[threads] - 1)
                 self._apply()
 
     def _apply(self) -> None:
@@ -60,13 +76,23 @@ class ThreadLimit:
         smallest = min((+self._wishes).keys(), default=0)
         if smallest == self._in_force:
             return
-        if self._limiter is not None:
-            self._limiter.restore_original_limits()
-            self._limiter = None
-        if smallest:
-            self._limiter = _controller().limit(limits=smallest, user_api="blas")
+        if not self._in_force:
+            self._before = [library.num_threads for library in _libraries()]
+        for library, before in zip(_libraries(), self._before, strict=True):
+            _set(library, smallest or before)
         self._in_force = smallest
+
+    def forget_others(self) -> None:
+        """Begins anew in a forked process, where nobody else wishes for anything.
+
+        The limit in force ends when the next caller is done.
+        """
+        self._lock = threading.Lock()
+        self._wishes.clear()
 
 
 LIMIT = ThreadLimit()
 """That of this process."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=LIMIT.forget_others)

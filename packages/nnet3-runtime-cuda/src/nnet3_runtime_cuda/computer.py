@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
 from nnet3_descriptors import Nnet
+from nnet3_descriptors.forking import GATE
 
 from .arrays import FloatArray, checked_arrays
 from .cuda.platform import Platform
@@ -63,7 +64,8 @@ class NnetComputer:
             nnet = DeviceNnet(nnet, device=device, threads=threads)
         self.device_nnet = nnet
         self._computation = computation
-        self._program = lower(self.device_nnet, computation, is_alone=threads == 1)
+        with GATE.unforked():
+            self._program = lower(self.device_nnet, computation, is_alone=threads == 1)
         self._next = 0
         self._ran_forward = False
         self._was_interrupted = False
@@ -82,7 +84,9 @@ class NnetComputer:
 
         Returns:
             For each output node (rows, dim) float32, rows in the order of the request: CuPy arrays
-            if an input was on the device, else NumPy arrays.
+            if an input was on the device, else NumPy arrays. They are not examined: where the
+            arithmetic overflows they hold infinite values, or what is no number. (`Model.compute`
+            refuses such.)
 
         Raises:
             RunError: an input is missing, unknown, of another shape, or not finite (of which the

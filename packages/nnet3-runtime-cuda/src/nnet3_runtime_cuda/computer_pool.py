@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from nnet3_compiler.computation import NnetComputation
+from nnet3_descriptors.forking import GATE
 from nnet3_graph import ComputationRequest
 
 from .arrays import FloatArray
@@ -66,7 +67,16 @@ class ComputerPool:
             request: What is to be computed.
             inputs: See `NnetComputer.forward`.
             is_alone: Whether all is to be done on the thread that asks, beside others.
+
+        Raises:
+            ForkError: the process was forked while other threads computed, and they did not end.
         """
+        with GATE.unforked():
+            return self._forward(request, inputs, is_alone=is_alone)
+
+    def _forward(
+        self, request: ComputationRequest, inputs: Mapping[str, FloatArray], *, is_alone: bool
+    ) -> dict[str, FloatArray]:
         kind = request, is_alone
         with self._lock:
             idle = self._idle.get(kind)

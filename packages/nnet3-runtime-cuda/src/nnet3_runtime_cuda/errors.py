@@ -13,6 +13,10 @@ class UnsupportedComponentError(Nnet3Error):
     """A network holds a component type that has no arithmetic here."""
 
 
+class PlanError(Nnet3Error):
+    """A plan changes what a computation computes, or is of another computation."""
+
+
 class DeviceError(Nnet3Error):
     """The device asked for does not exist, or the library that drives it is missing."""
 
@@ -21,13 +25,5 @@ class DeviceMemoryError(DeviceError):
     """A device has not as much memory as is needed."""
 
 
-class ExampleError(Nnet3Error):
-    """A training example does not make sense, or does not fit the network."""
-
-
 class TrainingError(Nnet3Error):
-    """Options of training do not make sense together."""
-
-
-class TableError(Nnet3Error):
-    """An archive or script file cannot be opened, read or written."""
+    """What decides how parameters change does not make sense."""

@@ -214,10 +214,11 @@ class _Plan:
             calls: list[Call] = []
             posts: list[threading.Lock] = []
             for position, call in enumerate(own):
-                calls += [lock.acquire for lock in self._waits[number, position]]
+                calls += [lock.acquire for lock in self._waits.get((number, position), ())]
                 calls.append(call)
-                calls += [lock.release for lock in self._posts[number, position]]
-                posts += self._posts[number, position]
+                released = self._posts.get((number, position), ())
+                calls += [lock.release for lock in released]
+                posts += released
             lanes.append(Lane(tuple(calls), tuple(posts)))
         return tuple(lanes)
 

@@ -13,7 +13,7 @@ from nnet3_descriptors.files.source import PathOrFile
 from nnet3_graph import ComputationRequest, IoSpecification, compute_context
 from nnet3_optimizer import CachingCompiler
 
-from .arrays import FloatArray, as_matrix, as_vector
+from .arrays import FloatArray, as_matrix, as_vector, check_output
 from .chunks import Chunk, ChunkOptions, check_memory, chunks, online_ivector_row
 from .computer_pool import ComputerPool
 from .cuda.platform import Platform
@@ -196,7 +196,8 @@ class Model:
         Raises:
             RunError: features or i-vectors are missing, empty, of another dimension, or not finite;
                 online i-vectors end too soon; an option is out of range, or needs more memory than
-                there is; priors are wanted that are not there, or have no logarithm.
+                there is; priors are wanted that are not there, or have no logarithm; or the
+                output, or what was made of it, is not finite.
             UnsupportedComponentError: the network holds a type that cannot be computed.
             NotComputableError, CompilationError: the network gives no output for these frames.
             DeviceMemoryError: the device has not the memory.
@@ -290,10 +291,15 @@ class Model:
             first = chunk.first_output // step
             result[first : first + chunk.num_outputs] = outputs["output"]
 
-        return Work(
-            tasks=[partial(run, chunk) for chunk in parts],
-            finish=partial(score_options.apply, result, self.priors),
-        )
+        def scores() -> FloatArray:
+            check_output(result, "the output of node 'output'")
+            scored = score_options.apply(result, self.priors)
+            check_output(
+                scored, "what was made of the output of node 'output' (scale, exponential)"
+            )
+            return scored
+
+        return Work(tasks=[partial(run, chunk) for chunk in parts], finish=scores)
 
     def xvector_work(self, features: npt.ArrayLike, options: SegmentOptions) -> Work:
         """What `xvector` does, with a task for each chunk, for callers with threads of their own.
@@ -321,6 +327,7 @@ class Model:
             vectors[number] = outputs["output"][0]
 
         def mean() -> FloatArray:
+            check_output(vectors, "the output of node 'output'")
             lengths = list(map(len, parts))
             return np.average(vectors, axis=0, weights=lengths).astype(np.float32)
 

@@ -54,15 +54,20 @@ class NaturalGradientOptions:
         rank: Rank of the estimate beside the multiple of the unit matrix; at least 1.
         update_period: The estimate is updated on every n-th minibatch.
         num_samples_history: Time constant of the running estimate, in rows.
-        num_minibatches_history: If positive, the time constant in minibatches, used instead.
+        num_minibatches_history: If above 1, the time constant in minibatches, used instead; or 0.
         alpha: How strongly the estimate is smoothed towards a multiple of the unit matrix.
     """
 
     rank: int = attrs.field(default=40, validator=attrs.validators.ge(1))
     update_period: int = attrs.field(default=1, validator=attrs.validators.ge(1))
     num_samples_history: float = attrs.field(default=2000.0, validator=attrs.validators.gt(0))
-    num_minibatches_history: float = attrs.field(default=0.0, validator=attrs.validators.ge(0))
+    num_minibatches_history: float = attrs.field(default=0.0)
     alpha: float = attrs.field(default=4.0, validator=attrs.validators.ge(0))
+
+    @num_minibatches_history.validator
+    def _check_history(self, _: object, value: float) -> None:
+        if value != 0.0 and not value > 1.0:
+            raise ValueError(f"'num_minibatches_history' must be 0 or > 1: {value}")
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -210,8 +215,8 @@ class OnlineNaturalGradient:
         return math.sqrt(square_sum / after) if after != 0.0 else 1.0
 
     def _look_at(self, rows: int, square_sum: float, gram: _Doubles) -> None:
-        """Remembers what an update needs if it is time for one."""
-        if self.is_updating:
+        """Remembers what an update needs if it is time for one, and there are rows."""
+        if self.is_updating and rows:
             self._minibatch = _Minibatch(gram=gram, rows=rows, square_sum=square_sum)
 
     def project_back(self, x: RowMatrix, h: Array, j: Array, part: slice = EVERYTHING) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from .recorder import PRODUCT_WORK, part_of
+from .parts import PRODUCT_WORK, part_of
 from .switches import PANELS
 from .timing import fastest
 

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from typing import TypeVar
+
+import numpy as np
+
+_T = TypeVar("_T")
+
+PRODUCT_WORK = 32
+"""So many multiplications take as long as one element of other operations."""
 
 
 def even_parts(length: int, count: int) -> list[slice]:
@@ -22,3 +30,14 @@ def parts_of_at_most(length: int, most: int, *, multiple_of: int = 1) -> list[sl
     """
     count = -(-length // max(1, most))
     return even_parts(length, -(-count // multiple_of) * multiple_of)
+
+
+def part_of(operand: _T, part: slice, axis: int, shape: tuple[int, ...]) -> _T:
+    """A part of an operand that is broadcast to a shape; the axis counts from the end."""
+    if not isinstance(operand, np.ndarray) or operand.ndim < -axis:
+        return operand
+    if operand.shape[axis] != shape[axis]:
+        return operand
+    index = [slice(None)] * operand.ndim
+    index[axis] = part
+    return operand[tuple(index)]  # type: ignore[return-value]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .lanes import Lanes, Op, Round
-from .parts import even_parts
+from .parts import even_parts, part_of
 from .running import running
 from .scratch import Array as Array
 from .scratch import Scratch
@@ -23,16 +23,12 @@ Call = Callable[[], object]
 Operand = Array | float
 Recorded = Call | Op | Round
 _T = TypeVar("_T")
-_O = TypeVar("_O", bound=Operand)
 
 BLOCK_ELEMENTS = 1 << 16
 """Chains of operations run over so many elements at a time, 256 KiB, to stay in the cache."""
 
 SUM_ELEMENTS = 1 << 18
 """The same where columns are summed up: sums of more rows at a time have smaller errors."""
-
-PRODUCT_WORK = 32
-"""So many multiplications take as long as one element of other operations."""
 
 FEWEST_SHARED = 1 << 12
 """Threads share what computes so many elements or more."""
@@ -351,14 +347,3 @@ def _block_rows(array: Array, elements: int) -> int:
     count = -(-len(array) // size)
     # An even number of blocks, so that two threads have as much to do.
     return -(-len(array) // (count + count % 2)) if count > 1 else max(len(array), 1)
-
-
-def part_of(operand: _O, part: slice, axis: int, shape: tuple[int, ...]) -> _O:
-    """A part of an operand that is broadcast to a shape; the axis counts from the end."""
-    if not isinstance(operand, np.ndarray) or operand.ndim < -axis:
-        return operand
-    if operand.shape[axis] != shape[axis]:
-        return operand
-    index = [slice(None)] * operand.ndim
-    index[axis] = part
-    return operand[tuple(index)]  # type: ignore[return-value]

@@ -54,8 +54,9 @@ class ScoreOptions:
         Returns:
             The same array.
         """
-        if self.use_priors and priors is not None:
-            outputs -= np.log(priors)
-        if self.acoustic_scale != 1.0:
-            outputs *= np.float32(self.acoustic_scale)
-        return np.exp(outputs, out=outputs) if self.apply_exp else outputs
+        with np.errstate(over="ignore"):  # who asks for it looks at what comes out
+            if self.use_priors and priors is not None:
+                outputs -= np.log(priors)
+            if self.acoustic_scale != 1.0:
+                outputs *= np.float32(self.acoustic_scale)
+            return np.exp(outputs, out=outputs) if self.apply_exp else outputs

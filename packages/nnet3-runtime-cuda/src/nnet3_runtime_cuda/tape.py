@@ -24,10 +24,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .blas import bound_axpy, bound_gemm, is_mkl
-from .recorder import PRODUCT_WORK, Recorder, part_of
+from .numpy_faults import avoided
+from .parts import PRODUCT_WORK, part_of
 from .recorder import Array as Array
 from .recorder import Call as Call
 from .recorder import Operand as Operand
+from .recorder import Recorder
 from .sign_bits import record_pack_signs, record_unpack_signs
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ class Tape(Recorder):
 
     def apply(self, function: str, *operands: Operand, out: Array) -> None:
         """out = function of the operands (broadcast), by NumPy's name for it."""
+        function, operands = avoided(function, operands)
         if function in SLOW_WITH_NUMBERS:
             operands = tuple(self._as_row(operand, out) for operand in operands)
             for target, *parts in self._broadcast_shares(out, *operands):
@@ -313,7 +316,7 @@ class Tape(Recorder):
         """out[0, c] = how many of a[:, c] are positive; out: (1, cols)."""
         counts = self.scratch(a.shape[1], dtype=np.uint8)
         flags = self.scratch(min(len(a), MOST_COUNTED), a.shape[1], dtype=np.bool_)
-        for start in range(0, len(a), MOST_COUNTED):
+        for start in range(0, max(len(a), 1), MOST_COUNTED):
             part = a[start : start + MOST_COUNTED]
             positive = flags[: len(part)]
             self.greater(part, 0.0, positive)
@@ -327,6 +330,9 @@ class Tape(Recorder):
 
     def column_sum_of_products(self, a: Array, b: Array, out: Array) -> None:
         """out[0, c] = sum over r of a[r, c] b[r, c]; out: (1, cols)."""
+        if not len(a):
+            self.fill(0.0, out)
+            return
         rows = self.rows_per_sum(a)
         count = -(-len(a) // rows)
         sums = out if count == 1 else self.scratch(count, a.shape[1])

@@ -5,15 +5,14 @@ from __future__ import annotations
 import attrs
 import numpy as np
 from nnet3_descriptors.indexes import NO_TIME
+from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import IntArray, same
-from nnet3_compiler.commands import SCHEMA, GotoLabel, NoOperationLabel, ProvideOutput, SwapMatrix
+from nnet3_compiler.commands import SCHEMA, GotoLabel, NoOperationLabel, SwapMatrix
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.debug_info import MatrixDebugInfo, T
+from nnet3_compiler.debug_info import T
 from nnet3_compiler.declaration import (
-    FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
-    Access,
     OperandKind,
     Table,
 )
@@ -23,12 +22,13 @@ from nnet3_compiler.looped.lifetimes import Lifetimes
 from nnet3_compiler.program.step_info import MATRIX
 
 
-def close_loop(computation: NnetComputation) -> NnetComputation | None:
+def close_loop(computation: NnetComputation, shift: int) -> NnetComputation | None:
     """Closes a computation in several segments to a loop.
 
     Args:
         computation: Has debug info, no backward part, and matrices that are allocated only as long
             as they are used.
+        shift: How many frames each segment comes after the one before.
 
     Returns:
         The first segments, a label, the segments that repeat, and the way back to the label; None
@@ -44,7 +44,7 @@ def close_loop(computation: NnetComputation) -> NnetComputation | None:
         )
     if not computation.matrix_debug_info:
         raise CompilationError("a loop is found by what matrices stand for: debug info is needed")
-    boundaries = _Boundaries.of(computation)
+    boundaries = _Boundaries.of(computation, shift)
     for first in range(len(ends)):
         for second in range(first + 1, (len(ends) + first + 1) // 2):
             pairs = boundaries.identified(first, second)
@@ -55,7 +55,7 @@ def close_loop(computation: NnetComputation) -> NnetComputation | None:
                 computation.command_table[ends[begin] + 1 : ends[begin + length] + 1]
                 for begin in (first, second)
             )
-            if _do_the_same(computation, body, following):
+            if _do_the_same(computation, body, following, pairs):
                 return _closed(computation, ends[first] + 1, ends[second] + 1, pairs)
     return None
 
@@ -75,12 +75,12 @@ class _Boundaries:
     alive: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, computation: NnetComputation) -> _Boundaries:
+    def of(cls, computation: NnetComputation, shift: int) -> _Boundaries:
         """Returns the boundaries of a computation in several segments."""
         lifetimes = Lifetimes.of(computation)
         return cls(
             computation=computation,
-            shift=_shift_of_outputs(computation),
+            shift=shift,
             alive=tuple(
                 tuple(np.flatnonzero((lifetimes.first < end) & (lifetimes.last > end)).tolist())
                 for end in computation.segment_ends
@@ -90,9 +90,11 @@ class _Boundaries:
     def identified(self, first: int, second: int) -> list[tuple[int, int]] | None:
         """Returns which matrices after one segment are those after another, shifted in time.
 
+        Matrices that stand for no such thing, but are alive after both, are themselves: values that
+        all chunks share, and states that passes have moved into one matrix.
+
         Returns:
             Pairs of matrices (after the first, after the second); None if not all find a partner.
-            Left out is what is alive after both and no longer written to.
         """
         if len(self.alive[first]) != len(self.alive[second]):
             return None
@@ -105,24 +107,7 @@ class _Boundaries:
         stays = {matrix for kind, matrix in before.items() if kind not in after}
         if stays != {matrix for kind, matrix in after.items() if kind not in before}:
             return None
-        if any(self._is_written_again(matrix) for matrix in stays):
-            return None
-        return [(matrix, after[kind]) for kind, matrix in before.items() if kind in after]
-
-    def _is_written_again(self, matrix: int) -> bool:
-        """Whether a matrix is written to after the first segment that it is alive after.
-
-        Values that all chunks share, such as an i-vector given once, are computed once.
-        """
-        computation = self.computation
-        opcodes = computation.command_table[:, OPCODE_COLUMN]
-        submatrices = np.flatnonzero(computation.submatrices[:, MATRIX] == matrix)
-        written = SCHEMA.is_matrix[opcodes] & (SCHEMA.access[opcodes] & Access.WRITE > 0)
-        written &= np.isin(computation.command_table, submatrices)
-        commands = np.flatnonzero(written.any(axis=1))
-        ends = zip(computation.segment_ends, self.alive, strict=True)
-        first_end = next(end for end, alive in ends if matrix in alive)
-        return len(commands) > 0 and int(commands[-1]) > first_end
+        return [(matrix, after.get(kind, matrix)) for kind, matrix in before.items()]
 
     def _kind(self, matrix: int, segment: int) -> tuple[object, ...]:
         """Returns what tells matrices apart, times counted from the segment."""
@@ -138,49 +123,55 @@ class _Boundaries:
         )
 
 
-def _shift_of_outputs(computation: NnetComputation) -> int:
-    """Returns how far the times of the outputs move from the second segment to the third."""
-    table, ends = computation.command_table, computation.segment_ends
-    outputs = np.flatnonzero(table[:, OPCODE_COLUMN] == ProvideOutput.OPCODE)
-    times = []
-    for begin, end in ((ends[0], ends[1]), (ends[1], ends[2])):
-        command = int(outputs[(outputs > begin) & (outputs < end)][0])
-        info = _info(computation, int(table[command, FIRST_OPERAND_COLUMN]))
-        times.append(int(info.pattern[0, T]))
-    return times[1] - times[0]
+def _do_the_same(
+    computation: NnetComputation, first: Table, second: Table, partners: list[tuple[int, int]]
+) -> bool:
+    """Whether two pieces of a program are equal, but for which matrices they work on.
 
-
-def _info(computation: NnetComputation, submatrix: int) -> MatrixDebugInfo:
-    return computation.matrix_debug_info[int(computation.submatrices[submatrix, MATRIX])]
-
-
-def _do_the_same(computation: NnetComputation, first: Table, second: Table) -> bool:
-    """Whether two pieces of a program are equal, but for which matrices they work on."""
+    Args:
+        computation: The program.
+        first: Some of its commands.
+        second: As many others.
+        partners: Matrices of the first piece and of the second that have to stand in the same
+            places. Debug info says so, but of a matrix that was put together with another it tells
+            the cindexes of one alone: what the pieces read and write decides.
+    """
     if len(first) != len(second) or not np.array_equal(first[:, :2], second[:, :2]):
         return False
     kind = SCHEMA.kind[first[:, OPCODE_COLUMN]]
     for number in (OperandKind.COMPONENT, OperandKind.NODE, OperandKind.VALUE):
         if not np.array_equal(first[kind == number], second[kind == number]):
             return False
-    is_matrix = SCHEMA.is_matrix[first[:, OPCODE_COLUMN]]
-    places = [computation.submatrices[table[is_matrix], MATRIX + 1 :] for table in (first, second)]
-    sizes = [
-        computation.matrices[computation.submatrices[table[is_matrix], MATRIX]]
-        for table in (first, second)
-    ]
-    if not (same(*places) and same(*sizes)):
-        return False
-    return all(
-        same(lists[one], lists[other])
-        for number, lists in (
-            (OperandKind.INDEXES, computation.indexes),
-            (OperandKind.INDEXES_RANGES, computation.indexes_ranges),
-            (OperandKind.INDEXES_MULTI, [pairs[:, 1:] for pairs in computation.indexes_multi]),
-        )
-        for one, other in zip(
-            first[kind == number].tolist(), second[kind == number].tolist(), strict=True
-        )
-    )
+    for number, lists in (
+        (OperandKind.PRECOMPUTED, computation.precomputed_indexes),
+        (OperandKind.INDEXES, computation.indexes),
+        (OperandKind.INDEXES_RANGES, computation.indexes_ranges),
+        (OperandKind.INDEXES_MULTI, [pairs[:, 1:] for pairs in computation.indexes_multi]),
+    ):
+        numbers = first[kind == number].tolist(), second[kind == number].tolist()
+        if not all(same(lists[one], lists[other]) for one, other in zip(*numbers, strict=True)):
+            return False
+    named = [_submatrices(computation, table) for table in (first, second)]
+    submatrices = [computation.submatrices[numbers] for numbers in named]
+    matrices = [table[:, MATRIX] for table in submatrices]
+    places = [table[:, MATRIX + 1 :] for table in submatrices]
+    sizes = [computation.matrices[numbers] for numbers in matrices]
+    return same(*places) and same(*sizes) and _is_one_to_one(np.stack(matrices, axis=1), partners)
+
+
+def _submatrices(computation: NnetComputation, table: Table) -> NDArray[np.integer]:
+    """Returns all submatrices that commands name, themselves or in lists, in order."""
+    opcodes = table[:, OPCODE_COLUMN]
+    lists = table[SCHEMA.kind[opcodes] == OperandKind.INDEXES_MULTI].tolist()
+    in_lists = [np.maximum(computation.indexes_multi[number][:, 0], 0) for number in lists]
+    return np.concatenate([table[SCHEMA.is_matrix[opcodes]], *in_lists])
+
+
+def _is_one_to_one(matrices: NDArray[np.integer], partners: list[tuple[int, int]]) -> bool:
+    """Whether pairs of matrices (P, 2) and partners say of each matrix which one other it is."""
+    pairs = np.concatenate([matrices, np.array(partners, matrices.dtype).reshape(-1, 2)])
+    pairs = np.unique(pairs, axis=0)
+    return all(len(np.unique(column)) == len(pairs) for column in pairs.T)
 
 
 def _closed(

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import attrs
-import numpy as np
 from nnet3_descriptors import Nnet
-from nnet3_descriptors.indexes import T
+from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.indexes import T, as_rows, moved_indexes
 from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_graph.node_rules import node_rules
 
@@ -49,7 +49,7 @@ def compile_looped(
     Raises:
         NotComputableError: An output can't be computed from the inputs so far.
         CompilationError: The requests have derivatives, or are not shifted against each other, or
-            no repetition was found.
+            no repetition was found, before a chunk has a t beyond 32 bits.
     """
     options = options or CompilerOptions()
     with_info = attrs.evolve(options, output_debug_info=True)
@@ -59,7 +59,7 @@ def compile_looped(
         computation = compile_segments(nnet, segments, with_info)
         if optimize is not None:
             computation = optimize(computation)
-        loop = close_loop(with_tight_lifetimes(computation))
+        loop = close_loop(with_tight_lifetimes(computation), _shift(*segments[1:3]))
         if loop is not None:
             return loop if options.output_debug_info else attrs.evolve(loop, matrix_debug_info=())
         num_segments *= 2
@@ -87,7 +87,8 @@ def extended_requests(
     """Returns `count` requests: the three given ones, and further ones like the third.
 
     Raises:
-        CompilationError: The third request is not the second one, shifted in time.
+        CompilationError: The third request is not the second one, shifted in time, or a further
+            one has a t beyond 32 bits.
     """
     if len(requests) != 3:
         raise CompilationError(f"a looped computation needs three requests (got {len(requests)})")
@@ -108,7 +109,11 @@ def _shift(second: ComputationRequest, third: ComputationRequest) -> int:
 
 def _shifted(request: ComputationRequest, shift: int) -> ComputationRequest:
     def moved(io: IoSpecification) -> IoSpecification:
-        return attrs.evolve(io, indexes=io.indexes + np.array([0, shift, 0], np.int32))
+        reader = f"'{io.name}' of a further chunk of the looped computation"
+        try:
+            return attrs.evolve(io, indexes=as_rows(moved_indexes(io.indexes, shift, 0), reader))
+        except NetworkError as error:
+            raise CompilationError(str(error)) from error
 
     return ComputationRequest(
         inputs=tuple(map(moved, request.inputs)),

@@ -142,10 +142,7 @@ def _copied(nnet: Nnet, descriptor: Descriptor | None) -> int:
 
 def _updated_components(nnet: Nnet) -> NDArray[np.bool_]:
     """Returns which components training changes: (components,) bool."""
-    rates = [getattr(each, "learning_rate", 0.0) != 0.0 for each in nnet.components]
-    updatable = component_properties(nnet) & int(ComponentProperties.UPDATABLE)
-    updated: NDArray[np.bool_] = (updatable != 0) & np.array(rates, np.bool_)
-    return updated
+    return np.array([each.is_updated for each in nnet.components], np.bool_)
 
 
 def _part_dims(

@@ -42,6 +42,7 @@ def parse_computation(text: str, nnet: Nnet | None = None) -> NnetComputation:
         ComputationSyntaxError: A line can't be understood; the message shows it.
         ComputationError: The parts contradict each other.
     """
+    ComputationSyntaxError.check_text(text)
     reader = _Reader()
     position = 0
     for line in text.splitlines(keepends=True):

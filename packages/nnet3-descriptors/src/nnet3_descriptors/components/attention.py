@@ -22,6 +22,8 @@ from nnet3_descriptors.components.properties import ComponentProperties as Prope
 from nnet3_descriptors.components.time_grid import TimeGrid
 from nnet3_descriptors.components.time_offsets import TimeOffsetRules
 from nnet3_descriptors.indexes import IndexArray
+from nnet3_descriptors.integers import INT32_MAX
+from nnet3_descriptors.limits import check_limit
 
 _SHOWN_HEADS = 5
 """Heads of which `info` shows the average weights."""
@@ -122,9 +124,15 @@ class RestrictedAttentionComponent(TimeOffsetRules, Component):
             self.num_left_inputs + self.num_right_inputs > 0,
             "'num_left_inputs' and 'num_right_inputs' must not both be 0",
         )
+        check_limit("offsets", self.context_dim, f"{self.type}: the frames that it looks at")
         for name in ("num_left_inputs", "num_right_inputs"):
             bound, required = getattr(self, name), getattr(self, f"{name}_required")
             self.require(required <= bound, f"'{name}_required' must be <= {bound}, got {required}")
+            furthest = bound * self.time_stride
+            self.require(
+                furthest <= INT32_MAX,
+                f"'{name}' times 'time_stride' must fit in 32 bits, got {furthest}",
+            )
         self.require(self.key_scale > 0.0, f"'key_scale' must be positive, got {self.key_scale:g}")
 
     @property

@@ -19,6 +19,7 @@ from nnet3_descriptors.components.registry import register
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.indexes import IndexArray
 from nnet3_descriptors.integers import INT32_MAX
+from nnet3_descriptors.limits import check_limit
 
 InfoEntry = str | Callable[[Any], str]
 """The name of a field or property, or a function of the component that returns text or ''."""
@@ -106,6 +107,7 @@ class Component:
         for name in ("input_dim", "output_dim"):
             dim = getattr(self, name)
             self.require(1 <= dim <= INT32_MAX, f"{name} must be 1 to {INT32_MAX}, got {dim}")
+            check_limit("dim", dim, f"{self.type}: {name}")
 
     def check(self) -> None:
         """Raises NetworkError if the fields contradict each other."""
@@ -129,6 +131,11 @@ class Component:
     def properties(self) -> ComponentProperties:
         """The promises of this component."""
         return self.PROPERTIES
+
+    @property
+    def is_updated(self) -> bool:
+        """Whether training changes it: it has parameters, and its learning rate is not 0."""
+        return False
 
     @property
     def input_dim(self) -> int:
@@ -351,3 +358,8 @@ class UpdatableComponent(Component):
         "max_change",
     )
     """What all updatable types show first."""
+
+    @property
+    def is_updated(self) -> bool:
+        """Whether training changes it: it has parameters, and its learning rate is not 0."""
+        return bool(self.properties & ComponentProperties.UPDATABLE) and self.learning_rate != 0.0

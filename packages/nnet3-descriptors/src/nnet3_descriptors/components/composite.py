@@ -88,7 +88,11 @@ class CompositeComponent(UpdatableComponent):
 
     @property
     def properties(self) -> Property:
-        """The promises of this component; the backward computation runs forward again."""
+        """The promises of this component; the backward computation runs forward again.
+
+        Where a part keeps a memo, rows depend on one another, so that the calls of the component
+        must not be put together: this is said by promising a memo, which nothing is put into.
+        """
         parts = [part.properties for part in self.components]
         properties = Property.SIMPLE | Property.BACKPROP_NEEDS_INPUT
         properties |= parts[0] & (Property.BACKPROP_ADDS | Property.INPUT_CONTIGUOUS)
@@ -97,8 +101,9 @@ class CompositeComponent(UpdatableComponent):
         )
         if parts[-1] & Property.STORES_STATS:
             properties |= Property.BACKPROP_NEEDS_OUTPUT
-        if any(part & Property.UPDATABLE for part in parts):
-            properties |= Property.UPDATABLE
+        for flag in (Property.UPDATABLE, Property.USES_MEMO):
+            if any(part & flag for part in parts):
+                properties |= flag
         return properties
 
     @property

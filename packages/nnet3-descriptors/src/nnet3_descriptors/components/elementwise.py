@@ -11,7 +11,7 @@ from nnet3_descriptors.components.base import Component, component
 from nnet3_descriptors.components.config_line import ConfigLine
 from nnet3_descriptors.components.fields import Array, boolean, integer, real, vector
 from nnet3_descriptors.components.info import item, mean_stddev
-from nnet3_descriptors.components.initial import normal, vector_from_file
+from nnet3_descriptors.components.initial import filled, normal, vector_from_file
 from nnet3_descriptors.components.properties import IN_PLACE
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 
@@ -140,7 +140,7 @@ class FixedScaleComponent(Component):
             return {"scales": vector_from_file(config, "scales")}
         dim = config.integer("dim", minimum=1)
         if config.has("scale"):
-            return {"scales": np.full(dim, config.real("scale"), dtype=np.float32)}
+            return {"scales": filled(dim, config.real("scale"))}
         return {"scales": normal(rng, dim, 1.0)}
 
 

@@ -54,6 +54,7 @@ class FieldSpec:
         label: Name by which `info` shows it.
         show: How `info` shows the value.
         minimum: Least value.
+        above: A bound that is itself too small.
         maximum: Greatest value.
     """
 
@@ -73,6 +74,7 @@ class FieldSpec:
     label: str
     show: Callable[[str, Any], str] | None
     minimum: float | None
+    above: float | None
     maximum: float | None
 
     @property
@@ -115,9 +117,11 @@ class FieldSpec:
                 raise NetworkError(f"{where} must have the shape {wanted}, got {value.shape}")
 
     def check_range(self, value: Any, where: str) -> None:
-        """Raises NetworkError unless the value is between minimum and maximum."""
+        """Raises NetworkError unless the value is in the range that `minimum` and so on declare."""
         if self.minimum is not None and not value >= self.minimum:
             raise NetworkError(f"{where} must be >= {self.minimum:g}, got {_number(value)}")
+        if self.above is not None and not value > self.above:
+            raise NetworkError(f"{where} must be > {self.above:g}, got {_number(value)}")
         if self.maximum is not None and not value <= self.maximum:
             raise NetworkError(f"{where} must be <= {self.maximum:g}, got {_number(value)}")
 
@@ -179,6 +183,7 @@ def declare(
     shown: Shown | None = None,
     show: Callable[[str, Any], str] | None = None,
     minimum: float | None = None,
+    above: float | None = None,
     maximum: float | None = None,
 ) -> Any:
     """Declares a field; see FieldSpec for the arguments. `info` is its label, or None to hide it.
@@ -204,6 +209,7 @@ def declare(
         label="auto" if info is None else info,
         show=show,
         minimum=minimum,
+        above=above,
         maximum=maximum,
     )
     if default is _REQUIRED:

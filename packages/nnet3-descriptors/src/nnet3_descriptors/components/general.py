@@ -114,13 +114,14 @@ def _truncation_items(component: Any) -> str:
     clipped = c.num_clipped / c.count if c.count > 0 else 0.0
     boundaries = c.count_zeroing_boundaries
     zeroed = c.num_zeroed / boundaries if boundaries > 0 else 0.0
+    whole = int(boundaries) if np.isfinite(boundaries) else boundaries
     return (
         f", count={number(c.count, 3)}"
         + items(c, ("recurrence_interval", "clipping_threshold"))
         + item("clipped-proportion", clipped)
         + items(c, ("zeroing_threshold", "zeroing_interval"))
         + item("zeroed-proportion", zeroed)
-        + item("count-zeroing-boundaries", int(boundaries))
+        + item("count-zeroing-boundaries", whole)
     )
 
 

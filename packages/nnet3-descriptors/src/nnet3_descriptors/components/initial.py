@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from nnet3_descriptors.components.config_line import ConfigLine
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.files.arrays import read_matrix, read_vector
+from nnet3_descriptors.limits import check_limit
 
 Array = NDArray[np.float32]
-
-_MAX_VALUES: Final = 1 << 30
-"""Largest number of initial values of an array, 4 GiB."""
 
 
 def normal(
@@ -26,15 +24,31 @@ def normal(
     Raises:
         NetworkError: the shape is out of range.
     """
-    size = math.prod(shape) if isinstance(shape, tuple) else shape
-    if np.min(shape) < 0 or size > _MAX_VALUES:
-        raise NetworkError(
-            f"the initial parameters must be 0 to {_MAX_VALUES} values, got the shape {shape}"
-        )
+    _check_shape(shape)
     values: Array = rng.standard_normal(shape, dtype=np.float32)
     values *= np.float32(stddev)
     values += np.float32(mean)
     return values
+
+
+def filled(shape: int | tuple[int, ...], value: float) -> Array:
+    """Returns a float32 array of the given shape that holds one value.
+
+    Raises:
+        NetworkError: the shape is out of range.
+    """
+    _check_shape(shape)
+    return np.full(shape, value, dtype=np.float32)
+
+
+def _check_shape(shape: int | tuple[int, ...]) -> None:
+    sizes = shape if isinstance(shape, tuple) else (shape,)
+    if min(sizes) < 0:
+        raise NetworkError(f"initial values cannot have the shape {shape}")
+    for size in sizes:
+        check_limit("dim", size, f"a dimension of the initial values, {shape}")
+    what = f"initial values of the shape {shape}, besides those of other components"
+    check_limit("parameters", math.prod(sizes), what)
 
 
 def matrix_from_file(config: ConfigLine, key: str) -> Array:

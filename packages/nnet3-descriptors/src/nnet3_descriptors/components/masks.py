@@ -217,12 +217,27 @@ class SpecAugmentTimeMaskPrecomputedIndexes(PrecomputedIndexes):
     splits: RowArray = row_array()
 
     def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
-        """Returns what does not fit: the number of rows, or a row."""
+        """Returns what does not fit: the number of rows, a row, or where sequences begin."""
         return (
             wrong_count("input rows", len(self.rows), rows_in)
             or wrong_count("output rows", len(self.rows), rows_out)
             or no_such_row("row", self.rows, rows_out)
+            or self._repeated_row()
+            or self._wrong_splits()
         )
+
+    def _repeated_row(self) -> str | None:
+        counts = np.bincount(self.rows)
+        if counts.max(initial=0) < 2:
+            return None
+        return f"have row {int(counts.argmax())} in several places, expected each row once"
+
+    def _wrong_splits(self) -> str | None:
+        ends = self.splits[:1].tolist(), self.splits[-1:].tolist()
+        if ends == ([0], [len(self.rows)]) and (np.diff(self.splits) > 0).all():
+            return None
+        found = str(self.splits.tolist())[:80]
+        return f"have the splits {found}, expected them to ascend from 0 to {len(self.rows)}"
 
     @property
     def sequences(self) -> tuple[RowArray, ...]:

@@ -39,7 +39,16 @@ def update_period(**changes: Any) -> Any:
 
 def num_samples_history(**changes: Any) -> Any:
     """Declares over how many frames the estimate forgets."""
-    declaration: dict[str, Any] = {"default": 2000.0}
+    declaration: dict[str, Any] = {"default": 2000.0, "above": 0.0}
+    return real(**declaration | changes)
+
+
+def num_minibatches_history(**changes: Any) -> Any:
+    """Declares over how many minibatches the estimate forgets.
+
+    The part of the newest minibatch is one over it: of 1 and less, nothing would be left of others.
+    """
+    declaration: dict[str, Any] = {"default": 4.0, "above": 1.0}
     return real(**declaration | changes)
 
 

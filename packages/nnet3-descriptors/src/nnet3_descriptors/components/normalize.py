@@ -11,6 +11,7 @@ from nnet3_descriptors.components.base import Component, component
 from nnet3_descriptors.components.config_line import ConfigLine
 from nnet3_descriptors.components.fields import Array, boolean, double, integer, real, vector
 from nnet3_descriptors.components.info import summarize_vector
+from nnet3_descriptors.components.initial import filled
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 
 
@@ -48,8 +49,12 @@ class BatchNormComponent(Component):
     target_rms: float = real(default=1.0)
     test_mode: bool = boolean(default=False)
     count: float = double(default=0.0, config=None)
-    stats_mean: Array = vector(default=lambda self: np.zeros(self.block_dim), shape=("block_dim",))
-    stats_var: Array = vector(default=lambda self: np.zeros(self.block_dim), shape=("block_dim",))
+    stats_mean: Array = vector(
+        default=lambda self: filled(self.block_dim, 0.0), shape=("block_dim",)
+    )
+    stats_var: Array = vector(
+        default=lambda self: filled(self.block_dim, 0.0), shape=("block_dim",)
+    )
 
     def check(self) -> None:
         """Raises NetworkError if a value makes no sense."""

@@ -11,7 +11,7 @@ from nnet3_descriptors.components.base import InfoEntry, UpdatableComponent, com
 from nnet3_descriptors.components.config_line import ConfigLine
 from nnet3_descriptors.components.fields import Array, boolean, integer, vector
 from nnet3_descriptors.components.info import item, mean_stddev
-from nnet3_descriptors.components.initial import normal, vector_from_file
+from nnet3_descriptors.components.initial import filled, normal, vector_from_file
 from nnet3_descriptors.components.properties import IN_PLACE
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 
@@ -185,7 +185,7 @@ class ScaleAndOffsetComponent(UpdatableComponent):
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
         """Returns scales of one and offsets of zero."""
         block_dim = config.integer("block-dim" if config.has("block-dim") else "dim", minimum=1)
-        return {"scales": np.ones(block_dim), "offsets": np.zeros(block_dim)}
+        return {"scales": filled(block_dim, 1.0), "offsets": filled(block_dim, 0.0)}
 
 
 def _check_blocks(component: Any, values: Array) -> None:

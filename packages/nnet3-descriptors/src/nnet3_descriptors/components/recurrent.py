@@ -20,7 +20,7 @@ from nnet3_descriptors.components.fields import (
     vector,
 )
 from nnet3_descriptors.components.info import item, number, root_mean_square, summarize_vector
-from nnet3_descriptors.components.initial import normal
+from nnet3_descriptors.components.initial import filled, normal
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 
 _LSTM_NONLINEARITIES = ("i_t_sigmoid", "f_t_sigmoid", "c_t_tanh", "o_t_sigmoid", "m_t_tanh")
@@ -87,10 +87,10 @@ class LstmNonlinearityComponent(UpdatableComponent):
 
     params: Array = matrix(parameter=True, shape=(3, "cell_dim"))
     value_avg: Array = matrix(
-        default=lambda self: np.zeros((5, self.cell_dim)), shape=(5, "cell_dim")
+        default=lambda self: filled((5, self.cell_dim), 0.0), shape=(5, "cell_dim")
     )
     deriv_avg: Array = matrix(
-        default=lambda self: np.zeros((5, self.cell_dim)), shape=(5, "cell_dim")
+        default=lambda self: filled((5, self.cell_dim), 0.0), shape=(5, "cell_dim")
     )
     self_repair_config: Array = vector(shape=(10,))
     self_repair_prob: Array = vector(default=lambda self: np.zeros(5), shape=(5,))
@@ -148,7 +148,7 @@ def _gru_statistics_items(component: Any) -> str:
 
 
 def _zeros(component: Any) -> Array:
-    return np.zeros(component.cell_dim, dtype=np.float32)
+    return filled(component.cell_dim, 0.0)
 
 
 @component

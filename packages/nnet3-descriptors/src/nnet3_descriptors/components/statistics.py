@@ -29,7 +29,8 @@ from nnet3_descriptors.components.precomputed import (
     wrong_count,
 )
 from nnet3_descriptors.components.properties import ComponentProperties as Property
-from nnet3_descriptors.indexes import IndexArray, T
+from nnet3_descriptors.indexes import IndexArray, T, as_rows
+from nnet3_descriptors.limits import check_limit
 
 
 @precomputed
@@ -176,6 +177,8 @@ class StatisticsExtractionComponent(StatisticsFamily):
             self.output_period % self.input_period == 0,
             f"'output_period' must be a multiple of {self.input_period}, got {self.output_period}",
         )
+        frames = self.output_period // self.input_period
+        check_limit("offsets", frames, f"{self.type}: the frames of a period")
 
     @property
     def properties(self) -> Property:
@@ -199,11 +202,17 @@ class StatisticsExtractionComponent(StatisticsFamily):
     def input_dependencies(
         self, output_indexes: IndexArray
     ) -> tuple[NDArray[np.int64], IndexArray]:
-        """Returns all times of each output's period."""
+        """Returns all times of each output's period.
+
+        Raises:
+            NetworkError: a period has a t beyond 32 bits.
+        """
         offsets = np.arange(0, self.output_period, self.input_period)
-        needed = np.repeat(output_indexes, len(offsets), axis=0)
+        needed = np.repeat(output_indexes.astype(np.int64), len(offsets), axis=0)
         needed[:, T] = np.add.outer(self._period_starts(output_indexes), offsets).ravel()
-        return np.arange(len(output_indexes) + 1, dtype=np.int64) * len(offsets), needed
+        reader = f"{self.type} with periods of {self.output_period} frames"
+        splits = np.arange(len(output_indexes) + 1, dtype=np.int64) * len(offsets)
+        return splits, as_rows(needed, reader)
 
     def precompute_indexes(
         self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool
@@ -268,6 +277,8 @@ class StatisticsPoolingComponent(StatisticsFamily):
             self.left_context + self.right_context > 0,
             "'left_context' and 'right_context' must not both be 0",
         )
+        window = (self.left_context + self.right_context) // self.input_period + 1
+        check_limit("offsets", window, f"{self.type}: the frames of the window")
         self.require(
             0.0 < self.variance_floor < 1.0,
             f"'variance_floor' must be above 0 and below 1, got {self.variance_floor:g}",
@@ -303,13 +314,17 @@ class StatisticsPoolingComponent(StatisticsFamily):
         """Returns all times of each output's window.
 
         Outputs at other times than multiples of input_period have no input and cannot be computed.
+
+        Raises:
+            NetworkError: a window has a t beyond 32 bits.
         """
         offsets = np.arange(-self.left_context, self.right_context + 1, self.input_period)
         on_grid = output_indexes[:, T] % self.input_period == 0
-        needed = np.repeat(output_indexes[on_grid], len(offsets), axis=0)
+        needed = np.repeat(output_indexes[on_grid].astype(np.int64), len(offsets), axis=0)
         needed[:, T] = np.add.outer(times(output_indexes[on_grid]), offsets).ravel()
+        reader = f"{self.type} with a window from {-self.left_context} to {self.right_context}"
         splits = np.concatenate([[0], np.cumsum(on_grid)]) * len(offsets)
-        return splits.astype(np.int64), needed
+        return splits.astype(np.int64), as_rows(needed, reader)
 
     def precompute_indexes(
         self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnet3_descriptors.indexes import NO_TIME, IndexArray, N, T, X, distinct
+from nnet3_descriptors.limits import check_limit
 
 
 @attrs.frozen
@@ -78,6 +79,7 @@ def grid_indexes(
     Returns:
         (grid.count * S, 3) int32.
     """
+    check_limit("rows", grid.count * len(sequences), "the rows of a regular grid of times")
     step = grid.step or 1
     blocks = grid.count // interleave
     present = np.zeros((grid.count, len(sequences)), dtype=bool)

@@ -20,7 +20,7 @@ from nnet3_descriptors.components.fields import (
     vector,
 )
 from nnet3_descriptors.components.info import items, mean_stddev, root_mean_square
-from nnet3_descriptors.components.initial import normal
+from nnet3_descriptors.components.initial import filled, normal
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 from nnet3_descriptors.components.time_offsets import TimeOffsetRules
 from nnet3_descriptors.text import parse_integer
@@ -110,9 +110,9 @@ class TimeHeightConvolutionComponent(TimeOffsetRules, UpdatableComponent):
         show=root_mean_square,
     )
     bias_params: Array = vector(parameter=True, shape=("num_filters_out",), show=mean_stddev)
-    max_memory_mb: float = real(default=200.0)
+    max_memory_mb: float = real(default=200.0, above=0.0)
     use_natural_gradient: bool = natural_gradient.use_natural_gradient()
-    num_minibatches_history: float = real(default=4.0)
+    num_minibatches_history: float = natural_gradient.num_minibatches_history()
     alpha_in: float = natural_gradient.alpha(token="<AlphaInOut>", info="alpha")
     alpha_out: float = natural_gradient.alpha(token="")
     rank_in: int = natural_gradient.rank_in(token="<RankInOut>", default=_default_rank_in)
@@ -131,9 +131,6 @@ class TimeHeightConvolutionComponent(TimeOffsetRules, UpdatableComponent):
             and required == tuple(sorted(set(required))),
             f"'required_time_offsets' must be some of {self.time_offsets}, ascending and distinct, "
             f"got {required}",
-        )
-        self.require(
-            self.max_memory_mb > 0.0, f"'max_memory_mb' must be positive, got {self.max_memory_mb}"
         )
         self._check_heights()
 
@@ -235,6 +232,6 @@ def _unit_params(
         raise config.error(
             "'init-unit' needs as many filters in as out, and the offset (0, 0)", "init-unit"
         )
-    params = np.zeros((num_filters_out, len(offsets), num_filters_in), dtype=np.float32)
-    params[:, offsets.index((0, 0))] = np.eye(num_filters_in)
+    params = filled((num_filters_out, len(offsets), num_filters_in), 0.0)
+    np.fill_diagonal(params[:, offsets.index((0, 0))], 1.0)
     return params.reshape(num_filters_out, -1)

@@ -13,7 +13,7 @@ from nnet3_descriptors.components.base import IndexesType, PrecomputedIndexes
 from nnet3_descriptors.components.precomputed import no_such_row, precomputed, wrong_count
 from nnet3_descriptors.components.time_grid import TimeGrid, grid_indexes, sequences
 from nnet3_descriptors.errors import Nnet3Error
-from nnet3_descriptors.indexes import IndexArray, T
+from nnet3_descriptors.indexes import IndexArray, T, as_rows
 from nnet3_descriptors.integers import INT32_MAX
 
 
@@ -110,11 +110,17 @@ class TimeOffsetRules:
     def input_dependencies(
         self, output_indexes: IndexArray
     ) -> tuple[NDArray[np.int64], IndexArray]:
-        """Returns the index at each time offset, for each output index in turn."""
-        count = len(self.time_offsets)
-        needed = np.repeat(output_indexes, count, axis=0)
-        needed[:, T] += np.tile(np.array(self.time_offsets, dtype=np.int32), len(output_indexes))
-        return np.arange(len(output_indexes) + 1, dtype=np.int64) * count, needed
+        """Returns the index at each time offset, for each output index in turn.
+
+        Raises:
+            NetworkError: an input would be at a t beyond 32 bits.
+        """
+        offsets = np.array(self.time_offsets, dtype=np.int64)
+        needed = np.repeat(output_indexes.astype(np.int64), len(offsets), axis=0)
+        needed[:, T] += np.tile(offsets, len(output_indexes))
+        reader = f"{type(self).__name__} with time offsets {offsets.min()} to {offsets.max()}"
+        splits = np.arange(len(output_indexes) + 1, dtype=np.int64) * len(offsets)
+        return splits, as_rows(needed, reader)
 
     def is_computable(
         self,

@@ -24,6 +24,7 @@ from nnet3_descriptors.descriptors import Descriptor
 from nnet3_descriptors.descriptors.grammar import parse_expression
 from nnet3_descriptors.descriptors.normalize import normalize
 from nnet3_descriptors.errors import ConfigError, NetworkError
+from nnet3_descriptors.limits import current_limits, use_limits
 from nnet3_descriptors.nnet import Nnet
 from nnet3_descriptors.nodes import (
     INPUT_SUFFIX,
@@ -89,12 +90,17 @@ def extend_network(
     Raises:
         ConfigError, DescriptorSyntaxError, NetworkError: As `parse_config`.
     """
+    ConfigError.check_text(text)
     component_lines, node_lines = _sort_lines(text)
     components = dict(components)
+    limits = current_limits()
+    parameters_left = limits.parameters
     for name, line in component_lines.items():
         if rng is None:
             raise line.error("components cannot be defined here")
-        components[name] = _parse_component(line, rng)
+        with use_limits(attrs.evolve(limits, parameters=parameters_left)):
+            components[name] = _parse_component(line, rng)
+        parameters_left = max(parameters_left - components[name].num_parameters, 0)
     kept = tuple(_nodes_without(nodes, node_lines))
     names = _Names(
         components=frozenset(components),
@@ -148,6 +154,7 @@ def _sort_lines(text: str) -> tuple[dict[str, ConfigLine], dict[str, ConfigLine]
     """Returns the lines that define components, and those that define nodes, by name."""
     component_lines: dict[str, ConfigLine] = {}
     node_lines: dict[str, ConfigLine] = {}
+    most = current_limits().nodes
     for line in config_lines(text):
         if line.first_word != _COMPONENT and line.first_word not in _NODE_CLASSES:
             expected = ", ".join((_COMPONENT, *_NODE_CLASSES))
@@ -164,6 +171,9 @@ def _sort_lines(text: str) -> tuple[dict[str, ConfigLine], dict[str, ConfigLine]
         if name in lines:
             raise line.error(f"{kind} '{name}' is defined twice", "name")
         lines[name] = line
+        if len(lines) > most:
+            message = f"the number of {kind}s is above the limit of {most} (Limits.nodes)"
+            raise line.error(message)
     return component_lines, node_lines
 
 

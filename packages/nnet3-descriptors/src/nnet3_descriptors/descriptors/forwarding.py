@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
 
 import attrs
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from nnet3_descriptors.descriptors.sums import BoolArray, NodeDim, SumDescriptor, to_single
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.indexes import IndexArray, T, X
+from nnet3_descriptors.indexes import AnyIndexes, IndexArray, T, X, as_rows, moved_indexes
 from nnet3_descriptors.integers import check_int32
 from nnet3_descriptors.text import format_float
 
@@ -41,7 +41,6 @@ class ForwardingDescriptor(SumDescriptor):
     def with_sources(self, sources: tuple[ForwardingDescriptor, ...]) -> ForwardingDescriptor:
         """Returns a copy with other sources."""
 
-    @abstractmethod
     def map_to_input(self, indexes: IndexArray, node_index: Mapping[str, int]) -> IndexArray:
         """Maps requested indexes to the cindexes that the values come from.
 
@@ -51,10 +50,23 @@ class ForwardingDescriptor(SumDescriptor):
 
         Returns:
             (N, 4) int32, columns node, n, t, x; row by row.
+
+        Raises:
+            NetworkError: A value would come from a t or x beyond 32 bits.
+        """
+        return as_rows(self.map_unbounded(indexes, node_index), self)
+
+    @abstractmethod
+    def map_unbounded(
+        self, indexes: AnyIndexes, node_index: Mapping[str, int]
+    ) -> npt.NDArray[np.int64]:
+        """Returns the same as `map_to_input` in int64, also where there can be no row.
+
+        For look-ups: what an IfDefined() asks for beyond 32 bits is not there.
         """
 
     @abstractmethod
-    def scale(self, indexes: IndexArray) -> Scales:
+    def scale(self, indexes: AnyIndexes) -> Scales:
         """Returns what the values are multiplied by.
 
         Args:
@@ -151,13 +163,15 @@ class Node(ForwardingDescriptor):
     def map_nodes(self, replace: Callable[[str], ForwardingDescriptor]) -> ForwardingDescriptor:
         return replace(self.name)
 
-    def map_to_input(self, indexes: IndexArray, node_index: Mapping[str, int]) -> IndexArray:
-        cindexes = np.empty((len(indexes), 4), dtype=np.int32)
+    def map_unbounded(
+        self, indexes: AnyIndexes, node_index: Mapping[str, int]
+    ) -> npt.NDArray[np.int64]:
+        cindexes = np.empty((len(indexes), 4), dtype=np.int64)
         cindexes[:, 0] = node_index[self.name]
         cindexes[:, 1:] = indexes
         return cindexes
 
-    def scale(self, indexes: IndexArray) -> Scales:
+    def scale(self, indexes: AnyIndexes) -> Scales:
         return 1.0
 
     def shift(self) -> tuple[str, int, int] | None:
@@ -178,14 +192,16 @@ class _OneSource(ForwardingDescriptor):
     def sources(self) -> tuple[ForwardingDescriptor, ...]:
         return (self.source,)
 
-    def _change(self, indexes: IndexArray) -> IndexArray:
+    def _change(self, indexes: AnyIndexes) -> AnyIndexes:
         """Returns the (N, 3) indexes at which the source is asked."""
         return indexes
 
-    def map_to_input(self, indexes: IndexArray, node_index: Mapping[str, int]) -> IndexArray:
-        return self.source.map_to_input(self._change(indexes), node_index)
+    def map_unbounded(
+        self, indexes: AnyIndexes, node_index: Mapping[str, int]
+    ) -> npt.NDArray[np.int64]:
+        return self.source.map_unbounded(self._change(indexes), node_index)
 
-    def scale(self, indexes: IndexArray) -> Scales:
+    def scale(self, indexes: AnyIndexes) -> Scales:
         return self.source.scale(self._change(indexes))
 
 
@@ -210,7 +226,7 @@ class Scale(_OneSource):
             raise NetworkError(f"the source of Scale() must be a node (got {source})")
         return Scale(self.factor, source)
 
-    def scale(self, indexes: IndexArray) -> Scales:
+    def scale(self, indexes: AnyIndexes) -> Scales:
         return self.factor
 
     def shift(self) -> tuple[str, int, int] | None:
@@ -232,8 +248,8 @@ class Offset(_OneSource):
     def with_sources(self, sources: tuple[ForwardingDescriptor, ...]) -> Offset:
         return attrs.evolve(self, source=sources[0])
 
-    def _change(self, indexes: IndexArray) -> IndexArray:
-        return indexes + np.array([0, self.t_offset, self.x_offset], dtype=np.int32)
+    def _change(self, indexes: AnyIndexes) -> AnyIndexes:
+        return moved_indexes(indexes, self.t_offset, self.x_offset)
 
     def shift(self) -> tuple[str, int, int] | None:
         below = self.source.shift()
@@ -264,19 +280,27 @@ class Switch(ForwardingDescriptor):
     def with_sources(self, sources: tuple[ForwardingDescriptor, ...]) -> Switch:
         return Switch(sources)
 
-    def map_to_input(self, indexes: IndexArray, node_index: Mapping[str, int]) -> IndexArray:
-        cindexes = np.empty((len(indexes), 4), dtype=np.int32)
+    def _chosen(
+        self, indexes: AnyIndexes
+    ) -> Iterator[tuple[ForwardingDescriptor, npt.NDArray[np.intp]]]:
+        """Returns the sources that some of the indexes choose, and the positions of these."""
         chosen = indexes[:, T] % len(self.sources)
-        for number, source in enumerate(self.sources):
-            rows = chosen == number
-            cindexes[rows] = source.map_to_input(indexes[rows], node_index)
+        order = np.argsort(chosen, kind="stable")
+        numbers, starts = np.unique(chosen[order], return_index=True)
+        for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=False):
+            yield self.sources[number], rows
+
+    def map_unbounded(
+        self, indexes: AnyIndexes, node_index: Mapping[str, int]
+    ) -> npt.NDArray[np.int64]:
+        cindexes = np.empty((len(indexes), 4), dtype=np.int64)
+        for source, rows in self._chosen(indexes):
+            cindexes[rows] = source.map_unbounded(indexes[rows], node_index)
         return cindexes
 
-    def scale(self, indexes: IndexArray) -> Scales:
+    def scale(self, indexes: AnyIndexes) -> Scales:
         scales = np.empty(len(indexes), dtype=np.float32)
-        chosen = indexes[:, T] % len(self.sources)
-        for number, source in enumerate(self.sources):
-            rows = chosen == number
+        for source, rows in self._chosen(indexes):
             scales[rows] = source.scale(indexes[rows])
         uniform = len(scales) > 0 and bool((scales == scales[0]).all())
         return float(scales[0]) if uniform else scales
@@ -304,8 +328,8 @@ class Round(_OneSource):
     def modulus(self) -> int:
         return math.lcm(self.t_modulus, self.source.modulus)
 
-    def _change(self, indexes: IndexArray) -> IndexArray:
-        rounded = indexes.copy()
+    def _change(self, indexes: AnyIndexes) -> AnyIndexes:
+        rounded = indexes.astype(np.int64)
         rounded[:, T] -= rounded[:, T] % self.t_modulus
         return rounded
 
@@ -333,7 +357,7 @@ class ReplaceIndex(_OneSource):
     def modulus(self) -> int:
         return 1 if self.variable == "t" else self.source.modulus
 
-    def _change(self, indexes: IndexArray) -> IndexArray:
+    def _change(self, indexes: AnyIndexes) -> AnyIndexes:
         replaced = indexes.copy()
         replaced[:, T if self.variable == "t" else X] = self.value
         return replaced

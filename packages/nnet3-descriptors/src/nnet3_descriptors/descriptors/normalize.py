@@ -55,6 +55,7 @@ def parse_descriptor(text: str) -> Descriptor:
     Raises:
         DescriptorSyntaxError: The text does not follow the grammar, or has no normal form.
     """
+    DescriptorSyntaxError.check_text(text)
     return normalize(parse_expression(text), text)
 
 

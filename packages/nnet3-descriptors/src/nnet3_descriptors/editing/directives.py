@@ -35,7 +35,7 @@ from nnet3_descriptors.editing.structure import (
     remove_output_nodes,
     rename_node,
 )
-from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.errors import ConfigError, NetworkError
 from nnet3_descriptors.nnet import Nnet
 
 
@@ -49,6 +49,7 @@ def apply_edits(nnet: Nnet, text: str) -> Nnet:
     Raises:
         ConfigError: A directive is not understood, or cannot be carried out.
     """
+    ConfigError.check_text(text)
     for line in config_lines(text):
         directive = _DIRECTIVES.get(line.first_word)
         if directive is None:

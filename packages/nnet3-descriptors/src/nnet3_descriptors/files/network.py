@@ -14,9 +14,14 @@ from nnet3_descriptors.components.kinds import ArrayKey, read_only_float32
 from nnet3_descriptors.config.reader import extend_network
 from nnet3_descriptors.config.writer import node_config_lines
 from nnet3_descriptors.context import compute_context
-from nnet3_descriptors.errors import ConfigError, DescriptorSyntaxError, ModelFileError
+from nnet3_descriptors.errors import (
+    ConfigError,
+    DescriptorSyntaxError,
+    ModelFileError,
+    file_error,
+)
 from nnet3_descriptors.files.reader import Reader
-from nnet3_descriptors.files.source import PathOrFile, leave_behind, open_reader
+from nnet3_descriptors.files.source import PathOrFile, leave_behind, open_reader, stream_name
 from nnet3_descriptors.files.transition_model import (
     TransitionModel,
     read_transition_model,
@@ -152,7 +157,7 @@ def write_nnet(nnet: Nnet, path_or_file: PathOrFile, *, binary: bool = True) -> 
         binary: Whether the file is binary; else text with seven digits.
 
     Raises:
-        OSError: the file cannot be written.
+        FileError: the file cannot be written.
     """
     writer = _new_writer(binary)
     _write_network(writer, nnet)
@@ -165,7 +170,7 @@ def write_acoustic_model(
     """Writes a .mdl file; see `write_nnet`.
 
     Raises:
-        OSError: the file cannot be written.
+        FileError: the file cannot be written.
     """
     writer = _new_writer(binary)
     write_transition_model(writer, model.transition_model)
@@ -281,5 +286,8 @@ def _write_network(writer: Writer, nnet: Nnet) -> None:
 def _store(writer: Writer, path_or_file: PathOrFile) -> None:
     if isinstance(path_or_file, str | os.PathLike):
         write_atomically(path_or_file, writer.chunks)
-    else:
+        return
+    try:
         path_or_file.writelines(writer.chunks)
+    except (AttributeError, TypeError, ValueError) as error:  # no file, open for text, or closed
+        raise file_error(error, "write", stream_name(path_or_file)) from error

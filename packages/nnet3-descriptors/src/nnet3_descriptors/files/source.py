@@ -1,10 +1,8 @@
 """Where model files come from: paths, offsets in archives, open files and pipes."""
 
 import io
-import mmap
 import os
 import re
-import stat
 from pathlib import Path
 from typing import IO, Final
 
@@ -12,6 +10,7 @@ from nnet3_descriptors.errors import ModelFileError
 from nnet3_descriptors.files.binary_reader import BinaryReader
 from nnet3_descriptors.files.reader import Reader
 from nnet3_descriptors.files.text_reader import TextReader
+from nnet3_descriptors.reading import mapped
 
 PathOrFile = str | os.PathLike[str] | IO[bytes]
 """A path, `path:offset` (as in Kaldi's scp files), or a file that is open for reading bytes."""
@@ -43,14 +42,24 @@ def open_reader(source: PathOrFile) -> Reader:
             raise ModelFileError(f"cannot be read: {reason}", path=path) from error
         position += offset
         return _reader(data, path, position, 0)
-    name = getattr(source, "name", None)
-    path = name if isinstance(name, str) else "<stream>"  # a pipe has its number for a name
+    path = stream_name(source)
+    if not hasattr(source, "seekable"):
+        found = type(source).__name__
+        raise ModelFileError(
+            f"expected a path or a file open for reading bytes, found {found}", path=path
+        )
     try:
         start = source.tell() if source.seekable() else 0
         data, position = _contents(source, path)
     except (OSError, ValueError, AttributeError) as error:
         raise ModelFileError(f"cannot be read: {error}", path=path) from error
     return _reader(data, path, position, start - position)
+
+
+def stream_name(stream: object) -> str:
+    """Returns what messages call an open file."""
+    name = getattr(stream, "name", None)
+    return name if isinstance(name, str) else "<stream>"  # a pipe has its number for a name
 
 
 def leave_behind(source: PathOrFile, reader: Reader) -> None:
@@ -71,11 +80,8 @@ def _contents(file: IO[bytes], path: str) -> tuple[memoryview, int]:
     """Returns the bytes of a file, as a map if it is a regular one, and the position in them."""
     raw = getattr(file, "raw", file)
     if isinstance(raw, io.FileIO):
-        status = os.fstat(raw.fileno())
-        if stat.S_ISREG(status.st_mode):
-            if status.st_size == 0:
-                return memoryview(b""), 0
-            view = memoryview(mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ))
+        view = mapped(raw)
+        if view is not None:
             return view, file.tell()
     pieces = []
     while piece := file.read(_CHUNK):

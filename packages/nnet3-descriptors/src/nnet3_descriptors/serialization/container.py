@@ -79,16 +79,19 @@ def _detach_tensors(value: Any, path: tuple[str, ...], tensors: dict[str, Array]
 
 def _open_container(data: bytes) -> tuple[dict[str, Array], str]:
     """Returns the tensors of a safetensors file and the text of its metadata."""
+    if not isinstance(data, bytes):
+        raise SerializationError(f"expected bytes, found {type(data).__name__}")
     try:
         tensors = safetensors.numpy.load(data)
         length = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + length])
     except (safetensors.SafetensorError, ValueError, KeyError, RecursionError) as error:
         raise SerializationError(f"not a safetensors container: {error}") from error
-    metadata = header.get("__metadata__", {})
-    if METADATA_KEY not in metadata:
+    metadata = header.get("__metadata__")
+    text = metadata.get(METADATA_KEY) if isinstance(metadata, dict) else None
+    if not isinstance(text, str):
         raise SerializationError(f"the container has no metadata '{METADATA_KEY}'")
-    return tensors, metadata[METADATA_KEY]
+    return tensors, text
 
 
 class _ContentReader:

@@ -109,6 +109,7 @@ def _converter() -> cattrs.Converter:
     converter.register_structure_hook(Descriptor, lambda text, _: parse_descriptor(text))
     converter.register_unstructure_hook_func(_is_array, lambda array: array)
     converter.register_structure_hook_func(_is_array, _check_array)
+    converter.register_structure_hook_factory(_is_sequence, _sequence_structure_hook)
     converter.register_unstructure_hook_factory(_is_tagged, _tagged_unstructure_hook)
     converter.register_structure_hook_factory(_is_tagged, _tagged_structure_hook)
     return converter
@@ -150,6 +151,41 @@ def _check_array(value: Any, type_: Any) -> Array:
     if dtype is not Any and value.dtype != dtype:
         raise TypeError(f"expected a tensor of {np.dtype(dtype)}, got one of {value.dtype}")
     return value
+
+
+def _is_sequence(type_: Any) -> bool:
+    """Tells whether a field of this type holds any number of values of one type."""
+    return get_origin(type_) is tuple and get_args(type_)[1:] == (Ellipsis,)
+
+
+def _sequence_structure_hook(type_: Any) -> Callable[[Any, Any], tuple[Any, ...]]:
+    """Returns a hook that takes lists only and gives up after as many faults as are shown.
+
+    What cattrs does itself takes strings for lists of letters and keeps an error for each of them.
+    """
+    (item_type, _) = get_args(type_)
+    hooks: list[Callable[[Any, Any], Any]] = []
+
+    def structure(value: Any, _: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise TypeError(f"expected a list, got {value!r:.80}")
+        if not hooks:  # not before, as types may contain themselves
+            hooks.append(_converter().get_structure_hook(item_type))
+        items, errors = [], []
+        for number, item in enumerate(value):
+            try:
+                items.append(hooks[0](item, item_type))
+            except Exception as error:
+                note = f"Structuring {type_} @ index {number}"
+                error.add_note(cattrs.IterableValidationNote(note, number, item_type))
+                errors.append(error)
+                if len(errors) == _SHOWN_FAULTS:
+                    break
+        if errors:
+            raise cattrs.IterableValidationError(f"While structuring {type_}", errors, type_)
+        return tuple(items)
+
+    return structure
 
 
 def _members(type_: Any) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 from nnet3_descriptors.components import Component
 
 from nnet3_graph.bit_layout import BitLayout, Bits, moved_over
-from nnet3_graph.hull import EVERYWHERE, NOWHERE, Hull, hull_of, meet
+from nnet3_graph.hull import EVERYWHERE, NOWHERE, Hull, check_rows_exist, hull_of, meet
 from nnet3_graph.rules.rule import Rule, Want
 
 
@@ -196,6 +196,7 @@ class Asked(Rule):
         if not hull.is_finite:
             want(self.source, EVERYWHERE)
             return
+        check_rows_exist(hull)
         corners = [
             (0, int(t), int(x))
             for t in (hull.t_first, hull.t_last)

@@ -30,10 +30,15 @@ if TYPE_CHECKING:
 Check = tuple[str, Callable[[Subject], None]]
 """The name of a check, and what fails where a computation does not pass it."""
 
-RUNNING: tuple[Check, ...] = (
+FITTING: tuple[Check, ...] = (
     ("components", check_components),
     ("world", check_world),
     ("rows", check_rows),
+)
+"""Hold where every command can be done: its operands have the right sizes."""
+
+RUNNING: tuple[Check, ...] = (
+    *FITTING,
     ("allocation", check_allocation),
     ("memos", check_memos),
     ("compression", check_compression_types),
@@ -88,6 +93,19 @@ def check_computation(
             operand, the value and what was expected, and shows the neighbouring commands.
     """
     _run(CHECKS + (UNUSED,) * check_unused + COMPILED * check_rewrite, nnet, computation)
+
+
+def check_fitting(nnet: Nnet, computation: NnetComputation) -> None:
+    """Checks that components and nodes are those of the network, and that sizes and lists fit.
+
+    Args:
+        nnet: The network.
+        computation: The computation, optimized or not.
+
+    Raises:
+        CheckError: As by `check_computation`.
+    """
+    _run(FITTING, nnet, computation)
 
 
 def check_runnable(nnet: Nnet, computation: NnetComputation) -> None:

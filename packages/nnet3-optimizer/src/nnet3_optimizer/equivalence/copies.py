@@ -17,7 +17,6 @@ from nnet3_compiler.commands import (
 from nnet3_compiler.declaration import alpha_value
 
 from nnet3_optimizer.equivalence.field import element_of
-from nnet3_optimizer.equivalence.mixture import Mixture
 from nnet3_optimizer.equivalence.row import row_of, row_scaled, stretches_of
 from nnet3_optimizer.equivalence.state import State
 from nnet3_optimizer.equivalence.stretches import Stretches
@@ -97,7 +96,7 @@ def _sources(state: State, command: Command) -> list[tuple[Stretches, list[int]]
     # What is split at the same columns is put together: there may be hundreds of sources.
     rows_by_starts: dict[tuple[int, ...], tuple[list[tuple[int, ...]], list[int]]] = {}
     for submatrix, rows, places in state.pattern.gathers(indexes, output):
-        is_row = state.row_lanes[submatrix] and type(rows) is list and not any(rows)
+        is_row = state.row_lanes[submatrix] and not any(rows)
         row = state.read_row(submatrix) if is_row else None
         if row is None:
             parts.append((state.read(submatrix).taken(rows), places))
@@ -126,12 +125,7 @@ def _scatter(state: State, command: Command, *, adds: bool) -> None:
     alpha, given, indexes = command[1:4]
     source = _scaled(state.read(given, padded=True), alpha)
     for submatrix, places, rows in state.pattern.scatters(indexes, given):
-        if isinstance(places, Mixture):
-            # Some rows of what an element stands for: it can only be added to.
-            if not adds:
-                state.require_zeros(submatrix, rows)
-            state.write(submatrix, source.taken(places), adds=True, places=rows)
-        elif state.row_lanes[submatrix] and source.constants is None and rows == [0]:
+        if state.row_lanes[submatrix] and source.constants is None and rows == [0]:
             values = [column[places[0]] for column in source.columns]
             state.write_row(submatrix, row_of(source.starts, values), adds=adds)
         else:

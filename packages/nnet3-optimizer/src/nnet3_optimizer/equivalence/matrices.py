@@ -95,16 +95,6 @@ class Content:
         result.rounding = self.rounding
         return result
 
-    def append_copy(self, row: int) -> int:
-        """Adds a row that is the same as another, and returns its number."""
-        for column in self.columns:
-            if column:
-                column.append(column[row])
-        for column in self.constants or ():
-            column.append(column[row])
-        self._rows += 1
-        return self._rows - 1
-
     def read_row(self, row: int, begin: int, cols: int) -> Row | None:
         """Returns columns of a row; None unless they consist of nothing but unknowns."""
         if self.constants is not None or self.rounding is not None:
@@ -163,11 +153,6 @@ class Content:
         if self.rounding is not None or any(columns[0][row] for row in rows):
             columns = self.read(0, len(columns[0]), begin, cols).columns + (self.constants or [])
         return not any(column[row] for column in columns for row in rows)
-
-    def is_undefined(self, begin: int, cols: int) -> bool:
-        """Returns whether nothing has been written to or read from columns."""
-        first, last = bisect_right(self.splits, begin) - 1, bisect_left(self.splits, begin + cols)
-        return not any(self.columns[first:last])
 
     def _rounded(self) -> Content:
         """Returns it with unknowns in the place of rounded elements."""

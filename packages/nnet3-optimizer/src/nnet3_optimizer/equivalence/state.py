@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from nnet3_compiler.computation import NnetComputation
 
 from nnet3_optimizer.equivalence.behaviour import Behaviour
 from nnet3_optimizer.equivalence.component_kinds import ComponentKind
-from nnet3_optimizer.equivalence.described_pattern import DescribedPattern
 from nnet3_optimizer.equivalence.keys import ABSENT, Column, Keys, key_of_row, num_rows, rows_of
 from nnet3_optimizer.equivalence.matrices import Content
 from nnet3_optimizer.equivalence.pattern import IrregularError, Pattern
@@ -50,7 +49,7 @@ class State:
         nnet: Nnet,
         computation: NnetComputation,
         unknowns: Unknowns,
-        pattern: Pattern | DescribedPattern,
+        pattern: Pattern,
         *,
         thorough: bool,
     ) -> None:
@@ -67,8 +66,7 @@ class State:
         self.nnet = nnet
         self.computation = computation
         self.unknowns = unknowns
-        # What is asked of it depends on its kind.
-        self.pattern: Any = pattern
+        self.pattern = pattern
         self.behaviour = Behaviour()
         self.components = [ComponentKind.of(component) for component in nnet.components]
         numbers = range(len(self.components))
@@ -94,10 +92,6 @@ class State:
         self._first_sequence: dict[int, int] = {}
         self._written: dict[int, Written] = {}
         self._precomputed: dict[int, int] = {}
-        self._prepare()
-
-    def _prepare(self) -> None:
-        """Prepares what a kind of state keeps besides."""
 
     def rows_of(self, submatrix: int) -> int:
         """Returns how many rows of the pattern a submatrix has."""
@@ -116,8 +110,7 @@ class State:
             return False
         if self._submatrices[one] != self._submatrices[other]:
             return False
-        parts: dict[int, tuple[int, int]] = self.pattern.parts
-        return parts.get(one) == parts.get(other)
+        return self.pattern.parts.get(one) == self.pattern.parts.get(other)
 
     def require_same_order(self, one: int, other: int) -> None:
         """Raises an IrregularError unless row by row two submatrices are of one sequence."""
@@ -279,7 +272,9 @@ class State:
         """Returns a key of the rows of a submatrix, equal for equal rows only."""
         return self.read(submatrix, only_signs=only_signs).keys(thorough=self.thorough)
 
-    def write(self, submatrix: int, given: Stretches, *, adds: bool, places: Any = None) -> None:
+    def write(
+        self, submatrix: int, given: Stretches, *, adds: bool, places: list[int] | None = None
+    ) -> None:
         """Sets or adds to the elements of a submatrix; `places` are the rows, None for all."""
         matrix, row, _, begin, cols = self._submatrices[submatrix]
         content = self.contents[matrix]
@@ -328,7 +323,7 @@ class State:
             self.contents[matrix] = self._written.pop(matrix).content
 
     def write_listed(
-        self, submatrix: int, given: Stretches, *, adds: bool, places: Any = None
+        self, submatrix: int, given: Stretches, *, adds: bool, places: list[int] | None = None
     ) -> None:
         """The same with rows from a list, in whole blocks: zeros where a submatrix lacks rows."""
         content = self.content(submatrix)
@@ -352,13 +347,11 @@ class State:
 
     def total(self, rows: Stretches, submatrix: int) -> int:
         """Returns the sum of what a function gives for each row of a submatrix."""
-        total: int = self.pattern.total(rows.columns[0], submatrix)
-        return total
+        return self.pattern.total(rows.columns[0], submatrix)
 
     def total_of_block(self, contribution: int, submatrix: int) -> int:
         """Returns the sum of what a function of all rows gives for each sequence."""
-        total: int = self.pattern.total([contribution], submatrix)
-        return total
+        return self.pattern.total([contribution], submatrix)
 
     def provided(self, submatrix: int) -> Stretches:
         """Returns the rows of a submatrix, to be kept."""

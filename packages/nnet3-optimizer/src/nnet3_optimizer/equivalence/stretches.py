@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Any
 
 from nnet3_optimizer.equivalence.field import PRIME, scaled
 from nnet3_optimizer.equivalence.keys import Column, Keys, keys_of_columns, with_constants
-from nnet3_optimizer.equivalence.mixture import Mixture
 from nnet3_optimizer.equivalence.row import Row, row_of, stretches_of, value_at
 
 
@@ -66,7 +64,7 @@ class Stretches:
             return keys
         return with_constants(keys, self.starts, self.constants)
 
-    def taken(self, rows: Any) -> Stretches:
+    def taken(self, rows: list[int]) -> Stretches:
         """Returns some rows, a list of them; row -1 is a row of zeros."""
         return self.mapped(lambda column: rows_taken(column, rows))
 
@@ -76,17 +74,13 @@ class Stretches:
             return self
         return self.mapped(lambda column: scaled(column, factor))
 
-    def range_sums(self, ranges: Any) -> Stretches:
+    def range_sums(self, ranges: list[tuple[int, int]]) -> Stretches:
         """Returns the sums of rows begin <= r < end, given as pairs; zeros where begin is -1."""
-        if isinstance(ranges, Mixture):
-            return self.taken(ranges)
         return self.mapped(lambda column: _range_sums(column, ranges))
 
 
-def rows_taken(column: Column, rows: list[int] | Mixture) -> Column:
+def rows_taken(column: Column, rows: list[int]) -> Column:
     """Returns some rows of a column; row -1 is zero."""
-    if isinstance(rows, Mixture):
-        return rows.taken_from(column)
     source = [*column, 0] if -1 in rows else column
     return [source[row] for row in rows]
 

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nnet3_compiler.commands import AcceptInput
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.debug_info import N
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
 
+from nnet3_optimizer.checks import check_fitting
 from nnet3_optimizer.equivalence.behaviour import Behaviour
-from nnet3_optimizer.equivalence.described_pattern import DescribedPattern
 from nnet3_optimizer.equivalence.differences import compare_behaviour
 from nnet3_optimizer.equivalence.execution import execute
-from nnet3_optimizer.equivalence.frames import KnownFrames
-from nnet3_optimizer.equivalence.frames_pattern import FramesPattern
-from nnet3_optimizer.equivalence.frames_state import FramesState
-from nnet3_optimizer.equivalence.labelled_pattern import LabelledPattern
-from nnet3_optimizer.equivalence.labelled_state import LabelledState
-from nnet3_optimizer.equivalence.labels import KnownLabels
 from nnet3_optimizer.equivalence.origins import commands_behind
 from nnet3_optimizer.equivalence.pattern import IrregularError, Pattern, num_sequences
 from nnet3_optimizer.equivalence.state import State
@@ -31,16 +22,7 @@ if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
 
 _Way = tuple[int, int | None, bool]
-"""Sequences, or BY_LABELS or BY_FRAMES, segments and thoroughness of a run."""
-
-BY_LABELS = 0
-"""Instead of a number of sequences that are treated alike: all rows, by their labels."""
-
-BY_FRAMES = -1
-"""Instead of it: all rows, by frames."""
-
-MANY_ROWS = 400
-"""How many rows matrices have on an average where rows are followed by their labels."""
+"""Sequences, segments and thoroughness of a run."""
 
 ROUNDS = 3
 _SHOWN = 5
@@ -69,7 +51,10 @@ def verify_equivalent(nnet: Nnet, before: NnetComputation, after: NnetComputatio
     Raises:
         EquivalenceError: They differ; the message names the first result that does, and the
             commands that computed it.
+        CheckError: A command of one of them cannot be done: sizes or lists do not fit.
     """
+    for computation in (before, after):
+        check_fitting(nnet, computation)
     Prover(nnet).verify(before, after)
 
 
@@ -79,8 +64,6 @@ class Prover:
     def __init__(self, nnet: Nnet) -> None:
         self._nnet = nnet
         self._unknowns = Unknowns()
-        self._labels = KnownLabels()
-        self._frames = KnownFrames()
         self._last: tuple[NnetComputation, _Way, Behaviour] | None = None
 
     def verify(
@@ -99,16 +82,14 @@ class Prover:
             EquivalenceError: They differ.
         """
         segments = _num_segments(before, after)
-        for sequences in _reductions(before, after):
+        sequences = num_sequences(before)
+        if sequences > 1 and sequences == num_sequences(after):
             try:
                 self.compare(before, after, sequences, segments, same_calls)
             except IrregularError:
-                continue
-            except EquivalenceError:
-                if sequences in (BY_FRAMES, BY_LABELS):
-                    continue  # all rows are needed to say where
-                raise
-            return
+                pass
+            else:
+                return
         self.compare(before, after, 1, segments, same_calls)
 
     def compare(
@@ -124,8 +105,7 @@ class Prover:
         Args:
             before: A computation.
             after: Another one.
-            sequences: How many sequences are taken to be treated alike; 1 to follow all rows,
-                BY_LABELS to follow classes of them, BY_FRAMES to follow frames.
+            sequences: How many sequences are taken to be treated alike; 1 to follow all rows.
             segments: How many segments to run; None to run all commands once.
             same_calls: See `verify`.
 
@@ -135,12 +115,11 @@ class Prover:
         """
         for thorough in (False, True):
             way = sequences, segments, thorough
-            count = max(sequences, 1)
             one = self._last_behaviour(before, way) or self._execute(before, way)
             other = self._execute(after, way)
             self._last = after, way, other
             try:
-                compare_behaviour(self._nnet, one, other, count, same_calls=same_calls)
+                compare_behaviour(self._nnet, one, other, sequences, same_calls=same_calls)
             except EquivalenceError as error:
                 if thorough:
                     raise _explained(error, self._nnet, (before, after), segments) from None
@@ -149,15 +128,8 @@ class Prover:
 
     def _execute(self, computation: NnetComputation, way: _Way) -> Behaviour:
         sequences, segments, thorough = way
-        kind: type[State] = State
-        pattern: Pattern | DescribedPattern
-        if sequences == BY_LABELS:
-            kind, pattern = LabelledState, LabelledPattern(computation, self._labels)
-        elif sequences == BY_FRAMES:
-            kind, pattern = FramesState, FramesPattern(computation, self._frames)
-        else:
-            pattern = Pattern(computation, sequences)
-        state = kind(self._nnet, computation, self._unknowns, pattern, thorough=thorough)
+        pattern = Pattern(computation, sequences)
+        state = State(self._nnet, computation, self._unknowns, pattern, thorough=thorough)
         return execute(state, segments)
 
     def _last_behaviour(self, computation: NnetComputation, way: _Way) -> Behaviour | None:
@@ -165,28 +137,6 @@ class Prover:
         if self._last is None or self._last[0] is not computation or self._last[1] != way:
             return None
         return self._last[2]
-
-
-def _reductions(before: NnetComputation, after: NnetComputation) -> list[int]:
-    """Returns in which ways fewer rows than all may be followed, the best first.
-
-    Following rows by their labels takes some time for each command, and hardly any for each row. It
-    is for matrices with many rows, following frames for those of the steps of a recurrent network.
-    """
-    sequences = num_sequences(before)
-    if sequences > 1:
-        return [sequences] if sequences == num_sequences(after) else []
-    found = [BY_FRAMES] if _has_several_sequences(before) else []
-    return [BY_LABELS, *found] if before.matrices[1:, 0].mean() >= MANY_ROWS else found
-
-
-def _has_several_sequences(computation: NnetComputation) -> bool:
-    """Returns whether inputs are of several sequences, as far as the debug info tells."""
-    table, infos = computation.command_table, computation.matrix_debug_info
-    is_input = table[:, OPCODE_COLUMN] == AcceptInput.OPCODE
-    matrices = computation.submatrices[table[is_input, FIRST_OPERAND_COLUMN], 0].tolist()
-    some = [infos[each].cindexes[:, N] for each in matrices if each < len(infos)]
-    return any((each != each[:1]).any() for each in some)
 
 
 def _explained(

@@ -23,6 +23,7 @@ from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
 
 from nnet3_optimizer.analysis.variables import MATRIX, Table
 from nnet3_optimizer.compression import COMPRESSED_BITS
+from nnet3_optimizer.errors import ComputationError
 from nnet3_optimizer.loops import hand_over_commands
 
 Bytes = npt.NDArray[np.int64]
@@ -70,8 +71,17 @@ def matrix_bytes(matrices: Table) -> Bytes:
 
 
 def compressed_bytes(matrix: npt.NDArray[np.integer], compression_type: int) -> int:
-    """Returns the size of a compressed matrix, given (rows, cols); rows are whole bytes."""
+    """Returns the size of a compressed matrix, given (rows, cols); rows are whole bytes.
+
+    Raises:
+        ComputationError: There is no such type of compression.
+    """
     rows, cols = matrix.tolist()
+    if compression_type not in COMPRESSED_BITS:
+        raise ComputationError(
+            f"compression_type = {compression_type}, expected one of "
+            f"{', '.join(map(str, COMPRESSED_BITS))}"
+        )
     size: int = rows * -(-cols * COMPRESSED_BITS[compression_type] // 8)
     return size
 

@@ -23,9 +23,9 @@ from nnet3_compiler.declaration import (
     Command,
     alpha_bits,
 )
-from nnet3_optimizer.analysis.csr import Bools, where
+from nnet3_optimizer.analysis.csr import Ids, where
 from nnet3_optimizer.analysis.kinds import CommandKinds
-from nnet3_optimizer.analysis.variables import MATRIX
+from nnet3_optimizer.analysis.variables import MATRIX, NUM_COLS, NUM_ROWS
 from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.program import Program
 
@@ -41,6 +41,9 @@ _COPY_OF = np.arange(len(SCHEMA.types), dtype=np.int32)
 for _addition, _copy in _COPIES.items():
     _COPY_OF[_addition.OPCODE] = _copy.OPCODE
 
+_NEVER_FIRST, _OF_A_PART = -2, -1
+"""Ranks of additions that may not begin a sum, and of those that add a part of a matrix."""
+
 
 def order_additions(program: Program) -> Program:
     """Adds first what is not needed afterwards, so that `merge_variables` can sum up in its place.
@@ -48,8 +51,15 @@ def order_additions(program: Program) -> Program:
     1. Only additions to the same submatrix that follow one another directly change places. They
        commute, up to rounding: none of them reads what another one writes.
     2. The one that comes first is a MatrixAdd with scale 1 of a matrix that is neither input nor
-       output, and that it is the last command to access; one of source and target is whole.
+       output, and that it is the last command to access; one of source and target is whole, both
+       if the target is the computation's input or output.
     3. The program is no loop, in which a later round may access the matrix.
+
+    Of several that may come first, one wins whose source is a part of a matrix all of which could
+    take such sums, as the output of a layer for all times to which a recurrent one adds time by
+    time: no sum then needs memory of its own. Next come whole sources, of these the one that is
+    used last for the first time (a sum that is merged into a part of a larger matrix needs that
+    matrix from then on), and last other parts, which keep all of their matrix in use.
 
     Before::
 
@@ -91,8 +101,8 @@ def order_additions(program: Program) -> Program:
     follows[1:] = is_sum[1:] & (target[1:] == target[:-1])
     if not follows.any():
         return program
-    may_come_first = _may_come_first(program)
-    late = where(follows & may_come_first)
+    rank = _rank(program)
+    late = where(follows & (rank != _NEVER_FIRST))
     if not len(late):
         return program
     run = np.cumsum(~follows)
@@ -101,30 +111,42 @@ def order_additions(program: Program) -> Program:
     first: dict[int, int] = {}
     for at in late.tolist():
         begin = int(begins[run[at] - 1])
-        if not may_come_first[begin]:
-            first.setdefault(begin, at)
+        if rank[at] > rank[first.get(begin, begin)]:
+            first[begin] = at
     for begin, at in first.items():
         place[begin : at + 1] = [at, *range(begin, at)]
     return attrs.evolve(program, table=program.table.take(place, axis=0)) if first else program
 
 
-def _may_come_first(program: Program) -> Bools:
-    """Returns which commands satisfy rule 2, (C,) bool."""
+def _rank(program: Program) -> Ids:
+    """Returns how well it would be to begin a sum with each command, (C,).
+
+    It is `_NEVER_FIRST` for those that do not satisfy rule 2, and the first use of the source for
+    those that add a whole one; parts of matrices all of which such commands add rank above these,
+    other parts below.
+    """
     at = program.positions(MatrixAdd.OPCODE)
     at = at[program.table[at, ALPHA_COLUMN] == alpha_bits(1.0)]
     source = program.table[at, FIRST_OPERAND_COLUMN + 1]
     target = program.table[at, FIRST_OPERAND_COLUMN]
-    analysis = program.analysis
+    analysis, layout = program.analysis, program.layout
     outside = analysis.lifetimes.is_input | analysis.lifetimes.is_output
     of_source = analysis.variables.of_submatrices(source)
     last = analysis.variable_accesses.last()[of_source.values]
+    of_whole, to_whole = layout.is_whole[source], layout.is_whole[target]
+    goes_outside = outside[program.submatrices[target, MATRIX]]
     fits = ~outside[program.submatrices[source, MATRIX]]
-    fits &= program.layout.is_whole[source] | program.layout.is_whole[target]
+    fits &= np.where(goes_outside, of_whole & to_whole, of_whole | to_whole)
     if len(at):
         fits &= np.maximum.reduceat(last, of_source.splits[:-1]) == at
-    result = np.zeros(len(program.table), dtype=np.bool_)
-    result[at[fits]] = True
-    return result
+    rank = np.full(len(program.table), _NEVER_FIRST, dtype=np.int64)
+    at, of_whole, part = at[fits], of_whole[fits], program.submatrices[source[fits]]
+    matrix, sizes = part[:, MATRIX], part[:, [NUM_ROWS, NUM_COLS]].astype(np.int64).prod(axis=1)
+    added = np.bincount(matrix, sizes * ~of_whole, len(program.matrices))
+    is_all_added = (added >= program.matrices.astype(np.int64).prod(axis=1)).take(matrix)
+    of_part = np.where(is_all_added, len(program.table), _OF_A_PART)
+    rank[at] = np.where(of_whole, analysis.matrix_use[0].take(matrix), of_part)
+    return rank
 
 
 def convert_additions(program: Program) -> Program:

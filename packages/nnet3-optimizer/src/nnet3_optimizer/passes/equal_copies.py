@@ -133,9 +133,9 @@ def _share(program: Program, edit: Edit, one: int, other: int) -> None:
     numbers[at] = edit.submatrices(places)
     uses = program.analysis.uses
     users = uses.command[uses.of_matrix(dropped)]
-    rows = program.table[users]
-    named = SCHEMA.is_matrix[rows[:, OPCODE_COLUMN]]
-    rows[named] = numbers[rows[named]]
+    before, rows = program.table[users], edit.table[users]  # which may name another kept matrix
+    named = SCHEMA.is_matrix[before[:, OPCODE_COLUMN]] & np.isin(before, at)
+    rows[named] = numbers[before[named]]
     edit.table[users] = rows
     edit.delete([other, *_sizing_of(program, dropped)])
 

@@ -18,11 +18,14 @@ from nnet3_compiler.declaration import (
     alpha_bits,
 )
 from nnet3_optimizer.analysis.accesses import WRITE
+from nnet3_optimizer.analysis.csr import Ids, where
 from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.variables import MATRIX, Table
 from nnet3_optimizer.debug_info import extended
 from nnet3_optimizer.loops import is_in_segments
+from nnet3_optimizer.passes.merging.candidates import Candidates
+from nnet3_optimizer.passes.merging.legality import contiguous_matrices, legal_by_place
 from nnet3_optimizer.program import Program
 
 WORTH_EXTENDING = 0.8
@@ -46,39 +49,48 @@ def extend_matrices(program: Program) -> Program:
        output. Nothing but allocation, deallocation and setting to a constant names the new rows.
     3. All rows of the source are defined by what first writes to it, also those that are copied
        only now.
-    4. Loops, and computations in several segments that are to become loops, stay as they are.
+    4. The copy of all rows is one that `merge_variables` can remove, by its rules.
+    5. Loops, and computations in several segments that are to become loops, stay as they are.
 
     Before::
 
         m1 = 10 x 4
-        m2 = 9 x 8
-        m3 = 9 x 4
+        m2 = 10 x 4
+        m3 = 9 x 8
+        m4 = 9 x 4
         m1 = accept input
         m2 = zeros
         m3 = zeros
-        m2(:, 0:3) = m1(0:8, :)
-        m2(:, 4:7) = m1(1:9, :)
-        m3 = wide.propagate(m2)
-        provide output = m3
+        m4 = zeros
+        m2 = affine.propagate(m1)
+        m3(:, 0:3) = m2(0:8, :)
+        m3(:, 4:7) = m2(1:9, :)
+        m4 = wide.propagate(m3)
+        provide output = m4
         segment end
         free m1
         free m2
+        free m3
 
     After::
 
         m1 = 10 x 4
-        m2 = 10 x 8
-        m3 = 9 x 4
+        m2 = 10 x 4
+        m3 = 10 x 8
+        m4 = 9 x 4
         m1 = accept input
         m2 = zeros
         m3 = zeros
-        m2(:, 0:3) = m1
-        m2(0:8, 4:7) = m1(1:9, :)
-        m3 = wide.propagate(m2(0:8, :))
-        provide output = m3
+        m4 = zeros
+        m2 = affine.propagate(m1)
+        m3(:, 0:3) = m2
+        m3(0:8, 4:7) = m2(1:9, :)
+        m4 = wide.propagate(m3(0:8, :))
+        provide output = m4
         segment end
         free m1
         free m2
+        free m3
     """
     if is_in_segments(program.table):
         return program
@@ -90,6 +102,7 @@ def extend_matrices(program: Program) -> Program:
         return program
     at = at[_fits(program, at)]
     at = at[_source_is_defined(program, at)] if len(at) else at
+    at = _removable(program, at) if len(at) else at
     return _extended(program, at) if len(at) else program
 
 
@@ -123,6 +136,41 @@ def _source_is_defined(program: Program, at: np.ndarray) -> np.ndarray:
         accesses = program.analysis.accesses_to_matrices(matrix)
         is_defined = accesses.access[accesses.splits[matrix]] == WRITE
     return is_defined
+
+
+def _removable(program: Program, at: Ids) -> Ids:
+    """Returns those of these copies that could be merged away if all rows were copied, ascending.
+
+    The new rows of the destination change nothing for that: nothing looks at them.
+    """
+    matrix = program.layout.matrix_of[program.table[at, FIRST_OPERAND_COLUMN + 1]]
+    allocate = program.analysis.lifetimes.allocate[matrix]
+    either = np.ones(len(at), dtype=np.bool_)
+    copies = Candidates(
+        command=at,
+        s1=program.table[allocate, FIRST_OPERAND_COLUMN].astype(np.int64),
+        s2=program.table[at, FIRST_OPERAND_COLUMN].astype(np.int64),
+        is_assignment=either,
+        left=either,
+        right=either,
+    )
+    fits = legal_by_place(program, copies, contiguous_matrices(program))
+    is_removable = [_is_removable(program, *each) for each in zip(*fits[:3], strict=True)]
+    return fits.command[is_removable]
+
+
+def _is_removable(program: Program, command: int, s1: int, s2: int) -> bool:
+    """Whether a copy is the first use of s2, and s1 and s2 stay equal as long as both are used."""
+    accesses, layout = program.analysis.submatrix_accesses, program.layout
+    of_s1 = layout.matrix_of.take(accesses.submatrix) == layout.matrix_of[s1]
+    of_s2 = where(layout.matrix_of.take(accesses.submatrix) == layout.matrix_of[s2])
+    of_s2 = of_s2[layout.overlap(accesses.submatrix.take(of_s2), np.full(len(of_s2), s2))]
+    of_s2 = of_s2[program.opcodes.take(accesses.command.take(of_s2)) != AllocMatrixZeroed.OPCODE]
+    at, writes = accesses.command, (accesses.access & WRITE) != 0
+    last_use, last_write = at[of_s1].max(), at[of_s1 & writes].max(initial=-1)
+    again = at[of_s2[writes[of_s2] & (at[of_s2] > command)]].min(initial=len(program.table))
+    is_first = at[of_s2].min() == command
+    return bool(is_first and (last_use == command or (last_write < command and last_use < again)))
 
 
 def _extended(program: Program, at: np.ndarray) -> Program:

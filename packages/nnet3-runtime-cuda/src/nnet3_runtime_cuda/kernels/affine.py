@@ -56,18 +56,17 @@ class FixedAffineKernel(Kernel):
 
     def propagate(self, p: Propagation) -> None:
         """Records y = x A^T + b."""
-        linear = self.linear[p.columns]
-        if p.known is not None:
-            x, linear = p.x[:, p.known.columns :], linear[:, p.known.columns :]
-            known = p.known.value[:, p.columns]
-            record_product(self.store, p.tape, x, linear, p.y, plus=known, panels=p.panels)
+        known = p.known
+        if known is not None:
+            x, linear = p.x[:, known.columns :], self.linear[:, known.columns :]
+            record_product(self.store, p.tape, x, linear, p.y, plus=known.value, panels=p.panels)
             return
-        record_product(self.store, p.tape, p.x, linear, p.y, panels=p.panels)
-        p.tape.add(p.y, self.bias[p.columns], p.y)
+        record_product(self.store, p.tape, p.x, self.linear, p.y, panels=p.panels)
+        p.tape.add(p.y, self.bias, p.y)
 
-    def factor(self, rows: slice, skipped: int) -> Array:
-        """Some rows of A, without its first columns."""
-        return self.linear[rows, skipped:]
+    def factor(self, skipped: int) -> Array:
+        """A without its first columns."""
+        return self.linear[:, skipped:]
 
     def propagate_known(self, tape: Tape, x: Array, out: Array) -> None:
         """Records out = x A_1^T + b with the first columns A_1 of A."""

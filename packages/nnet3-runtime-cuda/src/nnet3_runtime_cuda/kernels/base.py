@@ -65,9 +65,8 @@ class Propagation:
         memo: Where to keep what Backprop needs, if the component uses a memo and it is wanted.
         known: What the first columns of x give, if `propagate_known` computed that before; only for
             kernels that can split their input.
-        columns: Which columns of the output y has; only for kernels that can split their input.
-        panels: A^T in panels, of the parameters A that these columns and what is not known of x
-            need; only for kernels that can split their input.
+        panels: A^T in panels, of the parameters A that what is not known of x needs; only for
+            kernels that can split their input.
         splice: The rows that x is made of, if it is a splice that the kernel said it gains by; then
             x may hold anything.
     """
@@ -79,7 +78,6 @@ class Propagation:
     indexes: PrecomputedIndexes | None = None
     memo: Memo | None = None
     known: KnownPart | None = None
-    columns: slice = slice(None)
     panels: Panels | None = None
     splice: TimeSplice | None = None
 
@@ -285,7 +283,7 @@ class Kernel:
         store: Its arrays on the device.
         can_split_input: Whether the output is a sum over the columns of the input (and a bias), so
             that `propagate_known` can compute what the first of them give, and `backprop_known`
-            their derivatives; and `propagate` some of its columns.
+            their derivatives.
         sets_gradient: Whether Backprop can replace what the directions hold, instead of adding.
         takes_signs: Whether Backprop needs only the signs of y, and takes them packed.
     """
@@ -311,8 +309,8 @@ class Kernel:
         """Whether `splice` and `dx_splice` are wanted for so many rows at these offsets."""
         return False
 
-    def factor(self, rows: slice, skipped: int) -> Array:
-        """Rows of the parameters (output_dim, input_dim), without the first columns: a view.
+    def factor(self, skipped: int) -> Array:
+        """The parameters (output_dim, input_dim), without the first columns: a view.
 
         Only for kernels that can split their input.
         """

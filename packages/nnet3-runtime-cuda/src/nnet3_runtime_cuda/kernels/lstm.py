@@ -96,7 +96,7 @@ class LstmNonlinearityKernel(Kernel):
     ) -> None:
         """Records out = 1 / sigma(part + weights cell) = 1 + exp(-weights cell - part)."""
         if self.store.is_fixed:
-            negated = self.store.kept(self.params, ("negated",), lambda: np.negative(self.params))
+            negated = self.store.kept(self.params, ("negated",), lambda: -self.params)
             tape.multiply(cell, negated[peepholes], out)
             tape.subtract(out, part, out)
         else:

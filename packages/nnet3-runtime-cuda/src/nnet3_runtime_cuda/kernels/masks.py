@@ -211,7 +211,9 @@ class SpecAugmentTimeMaskKernel(Kernel):
         """Alternates stretches of ones and zeros of random length along each sequence."""
         c, rng = self.component, self.store.rng
         longest_zeroed = c.time_mask_max_frames
-        longest_kept = int(longest_zeroed * (1.0 - c.zeroed_proportion) / c.zeroed_proportion)
+        # In Kaldi's precision: 10 (1 - 0.4) / 0.4 is 15 there, and a little less in double.
+        proportion = np.float32(c.zeroed_proportion)
+        longest_kept = int(np.float32(longest_zeroed) * (np.float32(1.0) - proportion) / proportion)
         for rows in indexes.sequences:
             t, zeroed = 0, not self.chance(c.zeroed_proportion)
             while t < len(rows):

@@ -16,7 +16,7 @@ import numpy as np
 from ..blas import gemm
 from ..natural_gradient import NaturalGradientOptions, OnlineNaturalGradient, gram_matrix
 from ..panels import ROWS
-from ..recorder import PRODUCT_WORK
+from ..parts import PRODUCT_WORK
 from ..row_matrices import ColumnBlocks, RowMatrix, SplicedRows, TimeSplice
 from ..tape import Array, Tape
 from .affine_gradient import AffineGradient

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler import NnetComputation
+from nnet3_descriptors import Nnet
 from nnet3_optimizer import check_runnable
 
 from ..device import DeviceNnet
 from ..program import Program
-from . import binders as binders  # registers what is done with each command
-from .lowering import Lowering
+from .bind.binding import Binding
+from .kernel_capabilities import KernelCapabilities
+from .plan.capabilities import Capabilities
+from .plan.make import plan_with
+from .plan.plan import Plan
 
 
 def lower(nnet: DeviceNnet, computation: NnetComputation, *, is_alone: bool = False) -> Program:
@@ -27,5 +31,31 @@ def lower(nnet: DeviceNnet, computation: NnetComputation, *, is_alone: bool = Fa
     """
     check_runnable(nnet.nnet, computation)
     with nnet.lowering:
-        lowering = Lowering(nnet, computation, is_alone=is_alone)
-        return nnet.machine.bind(lowering.run(), lowering.tape, computation)
+        tape = nnet.machine.tape(nnet.dtype, is_alone=is_alone)
+        plan = plan_with(nnet.nnet, computation, KernelCapabilities(nnet, tape))
+        program = Binding(nnet, computation, plan, tape).run()
+        return nnet.machine.bind(program, tape, computation)
+
+
+def make_plan(
+    nnet: Nnet | DeviceNnet, computation: NnetComputation, capabilities: Capabilities | None = None
+) -> Plan:
+    """Decides what is changed of a computation when it is bound, without binding it.
+
+    Args:
+        nnet: The network, or a network on a device.
+        computation: A computation of it.
+        capabilities: What pays where it is going to run; None for what does on the network's
+            device, or without one on the processor with one thread.
+
+    Raises:
+        ComputationError: the computation cannot be run; see `lower`.
+        UnsupportedComponentError: a component type has no arithmetic here.
+    """
+    device_nnet = nnet if isinstance(nnet, DeviceNnet) else DeviceNnet(nnet, threads=1)
+    check_runnable(device_nnet.nnet, computation)
+    with device_nnet.lowering:
+        if capabilities is None:
+            tape = device_nnet.machine.tape(device_nnet.dtype)
+            capabilities = KernelCapabilities(device_nnet, tape)
+        return plan_with(device_nnet.nnet, computation, capabilities)

@@ -150,7 +150,7 @@ def may_be_legal_later(
 
 
 def _stay_equal(program: Program, c: Candidates, of_s1: Csr, of_s2: Csr) -> Bools:
-    """Returns for which copies with scale 1 both sides stay what they are while s1 is used.
+    """Returns for which copies with scale 1 neither side changes while the other is used.
 
     Args:
         program: The program.
@@ -164,32 +164,41 @@ def _stay_equal(program: Program, c: Candidates, of_s1: Csr, of_s2: Csr) -> Bool
     last_write = np.full(len(variables), NEVER, dtype=np.int64)
     # Of several assignments to one element the last one holds.
     last_write[lists.thing.take(writes)] = lists.command.take(writes)
-    last_use = _greatest(lists.last(), of_s1)
-    freed = analysis.lifetimes.deallocate[program.layout.matrix_of[c.s2]]
-    safe = _greatest(last_write, of_s1) < c.command
-    safe &= (last_use < freed) | (freed < 0)
-    # Only where s2 is written to again it is asked when.
-    again = where(safe & (_greatest(last_write, of_s2) > c.command))
-    if len(again):
-        safe[again] = last_use[again] < _written_again(program, c.where(again))
+    changes1 = _greatest(last_write, of_s1) > c.command
+    changes2 = _greatest(last_write, of_s2) > c.command
+    m1, m2 = program.layout.matrix_of[c.s1], program.layout.matrix_of[c.s2]
+    safe = np.zeros(len(c.command), dtype=np.bool_)
+    for may_be, of_lasting, changing, matrix in (
+        (~changes1, of_s1, c.s2, m2),
+        (changes1 & ~changes2 & ~analysis.lifetimes.is_output[m2], of_s2, c.s1, m1),
+    ):
+        last_use = _greatest(lists.last(), of_lasting)
+        freed = analysis.lifetimes.deallocate[matrix]
+        may_be = may_be & ((last_use < freed) | (freed < 0))
+        # Only where the other side is written to again it is asked when.
+        again = where(may_be & (changes1 | changes2))
+        if len(again):
+            written = _written_after(program, c.command[again], changing[again])
+            may_be[again] = last_use[again] < written
+        safe |= may_be
     return safe
 
 
-def _written_again(program: Program, c: Candidates) -> Ids:
-    """The first command after C that writes to s2, for each candidate."""
+def _written_after(program: Program, commands: Ids, submatrices: Ids) -> Ids:
+    """The first command after each of some that writes to a submatrix; their number if none."""
     num_commands = len(program.table)
     analysis = program.analysis
     writes = analysis.variable_accesses.only((analysis.variable_accesses.access & WRITE) != 0)
-    of_s2 = analysis.variables.of_submatrices(c.s2)
+    variables = analysis.variables.of_submatrices(submatrices)
     keys = writes.thing * (num_commands + 1) + writes.command
-    counts = of_s2.splits[1:] - of_s2.splits[:-1]
-    wanted = of_s2.values * (num_commands + 1) + np.repeat(c.command, counts)
+    counts = variables.splits[1:] - variables.splits[:-1]
+    wanted = variables.values * (num_commands + 1) + np.repeat(commands, counts)
     place = np.searchsorted(keys, wanted, side="right")
-    ends = writes.splits[of_s2.values + 1]
+    ends = writes.splits[variables.values + 1]
     following = np.full(len(place), num_commands, dtype=np.int64)
     exists = place < ends
     following[exists] = writes.command[place[exists]]
-    earliest: Ids = np.minimum.reduceat(following, of_s2.splits[:-1])
+    earliest: Ids = np.minimum.reduceat(following, variables.splits[:-1])
     return earliest
 
 

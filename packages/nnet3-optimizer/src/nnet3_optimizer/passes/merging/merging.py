@@ -52,8 +52,8 @@ def merge_variables(program: Program, options: MergingOptions | None = None) -> 
     3. if a component needs rows of the matrix that goes away to have no gaps, the submatrix that it
        moves into is as wide as its matrix;
     4. nothing but allocation with zeros accessed s2 before C; and
-    5. for a copy with scale 1: s1 is not written from C on and m1 is no output, and s2 is not
-       written again while s1 is still used;
+    5. for a copy with scale 1: m1 is no output, and one of s1 and s2 is not written from C on
+       (if s1 is, m2 is no output), the other one not while that one is still used;
     6. for all others: C is the last access to s1.
     7. Neither matrix is compressed, nor handed over with SwapMatrix.
     8. The program is no loop, in which a later round may read what is overwritten.
@@ -63,7 +63,9 @@ def merge_variables(program: Program, options: MergingOptions | None = None) -> 
     where the input was, and freed where the last of the two was, unless it is an output.
 
     Merges are made in rounds: all that leave each other legal at once (see `selection`). A merge
-    never makes another one legal, so a later round looks only at what was legal and put off.
+    never makes another one legal, so a later round looks only at what was legal and put off. Where
+    not all can be made, copies with scale 1 come first: a copy that is merged goes away, and what
+    does not run in place needs no more memory than the copy would.
 
     Before::
 
@@ -107,7 +109,7 @@ def merge_variables(program: Program, options: MergingOptions | None = None) -> 
         legal, is_last = legal_by_time(program, candidates)
         if not len(legal.command):
             break
-        is_chosen, placed = select(program, legal, is_last, contiguous)
+        is_chosen, placed = _select(program, legal, is_last, contiguous)
         merges, put_off = legal.where(is_chosen), legal.where(~is_chosen)
         if len(put_off.command):
             put_off = may_be_legal_later(program, put_off, merges, placed)
@@ -134,6 +136,26 @@ def _merged(program: Program, merges: Candidates, placed: Placement) -> tuple[Pr
         layout=attrs.evolve(program.layout, submatrices=placed.of_submatrices(program.submatrices)),
     )
     return merged, kept.cumsum() - 1
+
+
+def _select(
+    program: Program, legal: Candidates, is_last: Bools, contiguous: Bools
+) -> tuple[Bools, Placement]:
+    """Returns what `select` does, but nothing in place where that is in the way of assignments."""
+    is_chosen, placed = select(program, legal, is_last, contiguous)
+    fails = where(legal.is_assignment & ~is_chosen)
+    if not len(fails):
+        return is_chosen, placed
+    is_contested = np.zeros(len(program.matrices), dtype=np.bool_)
+    for submatrices in (legal.s1[fails], legal.s2[fails]):
+        is_contested[placed.root[program.layout.matrix_of[submatrices]]] = True
+    of_s1 = placed.root[program.layout.matrix_of[legal.s1]]
+    stays = where(legal.is_assignment | ~(is_contested[of_s1] & is_chosen))
+    if len(stays) < len(is_chosen):
+        chosen, placed = select(program, legal.where(stays), is_last[stays], contiguous)
+        is_chosen[:] = False
+        is_chosen[stays[chosen]] = True
+    return is_chosen, placed
 
 
 def _needs_zeros(program: Program, merges: Candidates, placed: Placement) -> Bools:

@@ -41,9 +41,11 @@ class LiveBytes:
         self.begin, end = program.analysis.matrix_use
         self.end = np.where(program.analysis.lifetimes.is_output, len(program.table) - 1, end)
         self._program = program
+        self._last = self.end.copy()
         used, count = where(self.begin >= 0), len(program.table) + 1
         sizes = self.sizes.take(used)  # sums of sizes are exact: they are far below 2^53
         change = np.bincount(self.begin.take(used), sizes, count)
+        self._starting: Ids = change.astype(np.int64)
         change -= np.bincount(self.end.take(used) + 1, sizes, count)
         shapes = [*map(tuple, program.matrices[as_bits.matrix].tolist())]
         small = {each: compressed_bytes(np.array(each), ONE_BIT) for each in set(shapes)}
@@ -75,6 +77,21 @@ class LiveBytes:
                 change[recipe.first_backward] -= self.sizes[source]
         result: Ids = self.bytes + np.cumsum(change)[:-1]
         return result
+
+    def while_following(self, recipe: Recipe, after: Ids) -> int:
+        """Returns the bytes in use when the steps of a recipe run.
+
+        What they read is there then, and what the backward part uses next is not there yet.
+
+        Args:
+            recipe: The recipe.
+            after: The bytes, (C,), with it.
+        """
+        at = recipe.first_backward
+        sources = np.array(recipe.sources, dtype=np.int64)
+        is_counted = (self._last[sources] >= at) | (self.end[sources] > at)
+        read = int(self.sizes[sources[~is_counted]].sum())
+        return int(after[at] - self._starting[at]) + read
 
 
 class _Gains:
@@ -138,7 +155,7 @@ def select(book: RecipeBook, live: LiveBytes, candidates: Ids, least: float) -> 
             if recipe.matrix in needed or not given_up.isdisjoint(recipe.sources):
                 continue
             after = live.with_recipe(recipe)
-            if after.max() <= live.bytes[peak]:
+            if max(after.max(), live.while_following(recipe, after)) <= live.bytes[peak]:
                 break
         live.bytes = after
         chosen.append(recipe)

@@ -1,0 +1,262 @@
+"""What networks, requests and files out of all proportion cost until they are refused.
+
+    python benchmarks/limits.py                            # a table: case, seconds, MB, message
+    python benchmarks/limits.py --memory 300 --cpu 2       # under limits of the operating system
+
+Each case runs in a process of its own, forked from one that has all packages loaded. Seconds are of
+processor time. MB is by how much the resident memory grew at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from nnet3_compiler import compile_computation
+from nnet3_descriptors import Nnet, SerializationError, parse_config
+from nnet3_descriptors.errors import Nnet3Error
+from nnet3_graph import ComputationRequest, IoSpecification, compute_context
+from nnet3_optimizer import optimize
+from nnet3_runtime_cuda import NnetComputer
+
+INPUT = "input-node name=input dim=4\n"
+LARGEST = 2**31 - 1
+
+
+def affine(descriptor: str) -> str:
+    """A network with one affine component whose input is a descriptor of dimension 4."""
+    return (
+        f"{INPUT}component name=c type=AffineComponent input-dim=4 output-dim=4\n"
+        f"component-node name=c component=c input={descriptor}\noutput-node name=output input=c\n"
+    )
+
+
+def of_component(kind: str, options: str) -> str:
+    """A network with one component on an input of dimension 4."""
+    return (
+        f"{INPUT}component name=c type={kind} {options}\n"
+        "component-node name=c component=c input=input\noutput-node name=output input=c\n"
+    )
+
+
+def output_of(descriptor: str) -> str:
+    """A network whose output is a descriptor."""
+    return f"{INPUT}output-node name=output input={descriptor}\n"
+
+
+def chain(length: int) -> str:
+    """A network of so many component nodes, one after the other."""
+    lines = [INPUT + "component name=c type=NoOpComponent dim=4\n"]
+    source = "input"
+    for number in range(length):
+        lines.append(f"component-node name=n{number} component=c input={source}\n")
+        source = f"n{number}"
+    return "".join([*lines, f"output-node name=output input={source}\n"])
+
+
+def doubled_append(times: int) -> str:
+    """A network in which each node has the one before it twice."""
+    lines, source = [INPUT], "input"
+    for number in range(times):
+        name = f"n{number}"
+        lines.append(
+            f"component name={name} type=NoOpComponent dim={8 << number}\n"
+            f"component-node name={name} component={name} input=Append({source}, {source})\n"
+        )
+        source = name
+    return "".join([*lines, f"output-node name=output input={source}\n"])
+
+
+def request(
+    given: Sequence[Sequence[int]] = (), wanted: Sequence[Sequence[int]] = ()
+) -> ComputationRequest:
+    """A request for rows (n, t, x); by default for ten frames with ten around them."""
+    if not given:
+        return ComputationRequest(
+            inputs=[IoSpecification.from_range("input", -10, 20)],
+            outputs=[IoSpecification.from_range("output", 0, 10)],
+        )
+    return ComputationRequest(
+        inputs=[IoSpecification(name="input", indexes=np.array(given, dtype=np.int32))],
+        outputs=[IoSpecification(name="output", indexes=np.array(wanted, dtype=np.int32))],
+    )
+
+
+def ragged(sequences: int) -> ComputationRequest:
+    """A request for sequences of 1 to 59 frames."""
+    lengths = np.random.default_rng(0).integers(1, 60, sequences)
+
+    def rows(context: int) -> np.ndarray:
+        times = [np.arange(-context, length + context) for length in lengths]
+        n = np.repeat(np.arange(sequences), lengths + 2 * context)
+        return np.stack([n, np.concatenate(times), 0 * n], axis=1).astype(np.int32)
+
+    return ComputationRequest(
+        inputs=[IoSpecification(name="input", indexes=rows(1))],
+        outputs=[IoSpecification(name="output", indexes=rows(0))],
+    )
+
+
+def use(config: str, wanted: ComputationRequest | None = None) -> None:
+    """Does with a network what users do, until it is refused."""
+    nnet = parse_config(config)
+    nnet.info()
+    with contextlib.suppress(Nnet3Error):  # not every network has a context
+        compute_context(nnet)
+    NnetComputer(nnet, optimize(nnet, compile_computation(nnet, wanted or request())))
+
+
+def container_with_text() -> None:
+    """Reads a network whose nodes are 100,000 letters."""
+    data = parse_config(output_of("input")).to_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    content = json.loads(header["__metadata__"]["nnet3"])
+    content["content"]["nodes"] = "a" * 100_000
+    header["__metadata__"]["nnet3"] = json.dumps(content)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    Nnet.from_bytes(len(text).to_bytes(8, "little") + text + data[8 + size :])
+
+
+SPLICED = affine("Sum(Offset(input, -1), input, Offset(input, 1))")
+
+REFUSED: dict[str, Callable[[], object]] = {
+    "Offset(input, 1, 2147483647)": lambda: use(affine(f"Offset(input, 1, {LARGEST})")),
+    "request for x = 2147483647": lambda: use(
+        affine("input"), request([(0, 0, 0), (0, 0, LARGEST)], [(0, 0, LARGEST)])
+    ),
+    "request for t = -2147483647 to 2147483647": lambda: use(
+        affine("input"), request([(0, -LARGEST, 0), (0, LARGEST, 0)], [(0, LARGEST, 0)])
+    ),
+    "from_range over 4294967294 frames": lambda: IoSpecification.from_range(
+        "input", -LARGEST, LARGEST
+    ),
+    "from_range of 2147483647 sequences": lambda: IoSpecification.from_range(
+        "input", 0, 100, LARGEST
+    ),
+    "StatisticsPooling over 2147000000 frames": lambda: use(
+        of_component(
+            "StatisticsPoolingComponent", "input-dim=4 left-context=0 right-context=2147000000"
+        )
+    ),
+    "StatisticsExtraction over 2000000000 frames": lambda: use(
+        of_component(
+            "StatisticsExtractionComponent", "input-dim=4 input-period=1 output-period=2000000000"
+        )
+    ),
+    "Tdnn with offsets 0 and 1000000001": lambda: use(
+        of_component("TdnnComponent", "input-dim=4 output-dim=4 time-offsets=0,1000000001"),
+        request([(0, t, 0) for t in (0, 1, 1_000_000_001, 1_000_000_002)], [(0, 0, 0), (0, 1, 0)]),
+    ),
+    "RepeatedAffine with 10^9 outputs": lambda: use(
+        of_component("RepeatedAffineComponent", "input-dim=4 output-dim=1000000000 num-repeats=4")
+    ),
+    "BatchNorm with blocks of 10^9": lambda: use(
+        of_component("BatchNormComponent", "dim=4 block-dim=1000000000")
+    ),
+    "FixedScale of 10^9": lambda: use(
+        of_component("FixedScaleComponent", "dim=1000000000 scale=2")
+    ),
+    "Const(1.0, 1000000000)": lambda: use(output_of("Append(input, Const(1.0, 1000000000))")),
+    "doubled Append, 13 times in one descriptor": lambda: use(
+        output_of("Append(" * 13 + ",".join(["input"] * 8192) + ")" * 13 + "," + "a" * 60_000)
+    ),
+    "doubled Append, 28 nodes": lambda: use(doubled_append(28)),
+    "input of dimension 2147483647": lambda: use(
+        f"input-node name=input dim={LARGEST}\noutput-node name=output input=input\n"
+    ),
+    "attention over 2000000000 frames": lambda: use(
+        of_component(
+            "RestrictedAttentionComponent",
+            "num-heads=1 key-dim=1 value-dim=1 num-left-inputs=1999999999 num-right-inputs=1",
+        )
+    ),
+    "100,000 nodes": lambda: use(chain(100_000)),
+    "container with 100,000 letters for nodes": container_with_text,
+}
+"""What is to be refused: each in less than two seconds and 300 MB."""
+
+DONE: dict[str, Callable[[], object]] = {
+    "Switch of 997 inputs, info": lambda: parse_config(
+        affine(f"Switch({', '.join(['input'] * 997)})")
+    ).info(),
+    "10,000 nodes, all stages": lambda: use(chain(10_000)),
+    "ragged request of 500 sequences": lambda: use(SPLICED, ragged(500)),
+    "ragged request of 3,000 sequences": lambda: use(SPLICED, ragged(3000)),
+}
+"""What is large, but works."""
+
+
+def outcome(case: Callable[[], object]) -> str:
+    """Runs a case; returns "done", or the class and first line of its error."""
+    try:
+        case()
+    except (Nnet3Error, SerializationError, MemoryError) as error:
+        return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    return "done"
+
+
+def measured(case: Callable[[], object], memory: int, cpu: int) -> tuple[float, float, str]:
+    """Runs a case in a process of its own.
+
+    Args:
+        case: What to run.
+        memory: How many MB of addresses it may take more than there are; 0 for any number.
+        cpu: Seconds of processor time that it may take; 0 for any number.
+
+    Returns:
+        Seconds, MB, and the outcome.
+    """
+    reader, writer = os.pipe()
+    process = os.fork()
+    if process == 0:
+        if memory:
+            with open("/proc/self/statm") as statm:
+                size = int(statm.read().split()[0]) * resource.getpagesize() + (memory << 20)
+            resource.setrlimit(resource.RLIMIT_AS, (size, size))
+        if cpu:
+            resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
+        before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+        what = outcome(case)
+        seconds = time.process_time() - start
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        os.write(writer, json.dumps((seconds, grown, what)).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        written = pipe.read()
+    _, status = os.waitpid(process, 0)
+    if not written:
+        return float(cpu), float("nan"), f"killed by signal {status & 127}"
+    seconds, grown, what = json.loads(written)
+    return seconds, grown, what
+
+
+def results(
+    cases: dict[str, Callable[[], object]], memory: int, cpu: int
+) -> Iterator[tuple[str, float, float, str]]:
+    """Name, seconds, MB and outcome of each case."""
+    for name, case in cases.items():
+        yield name, *measured(case, memory, cpu)
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--memory", type=int, default=0, help="MB that a case may take")
+    parser.add_argument("--cpu", type=int, default=0, help="seconds that a case may take")
+    options = parser.parse_args()
+    print("| case | seconds | MB | message |\n|---|---|---|---|")
+    for name, seconds, grown, what in results(REFUSED | DONE, options.memory, options.cpu):
+        print(f"| {name} | {seconds:.2f} | {grown:.0f} | {what} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

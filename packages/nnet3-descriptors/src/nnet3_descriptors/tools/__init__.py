@@ -1,1 +1,0 @@
-"""Command-line tools with the names and options of Kaldi's."""

@@ -1,0 +1,81 @@
+"""Tests of the limits on sizes, and of how a caller sets others."""
+
+import threading
+
+import attrs
+import pytest
+from nnet3_descriptors import (
+    ConfigError,
+    LimitError,
+    Limits,
+    NetworkError,
+    Nnet,
+    SerializationError,
+    current_limits,
+    parse_config,
+    use_limits,
+)
+
+CONFIG = """\
+input-node name=input dim=3
+component name=a type=LinearComponent input-dim=3 output-dim=4
+component name=b type=LinearComponent input-dim=4 output-dim=5
+component-node name=a component=a input=input
+component-node name=b component=b input=a
+output-node name=output input=Append(b, a)
+"""
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        (Limits(parameters=31), "(5, 4), besides those of other components: 20 is above the limit"),
+        (Limits(dim=8), "dimension of node 'output': 9 is above the limit of 8 (Limits.dim)"),
+        (Limits(dim=2), "the initial values, (4, 3): 4 is above the limit of 2 (Limits.dim)"),
+        (Limits(nodes=2), "the number of nodes is above the limit of 2 (Limits.nodes)"),
+    ],
+)
+def test_config_lines_are_held_against_the_limits(limits: Limits, message: str) -> None:
+    """The error names what is too large, by how much, the limit, and the line."""
+    with use_limits(limits), pytest.raises(ConfigError) as caught:
+        parse_config(CONFIG)
+
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("line ")
+
+
+def test_a_network_is_held_against_the_limits_however_it_is_made() -> None:
+    """Containers and constructors are no way around the limit."""
+    nnet = parse_config(CONFIG)
+
+    with use_limits(Limits(nodes=5)):
+        with pytest.raises(LimitError, match=r"^the number of nodes: 6 is above the limit of 5"):
+            attrs.evolve(nnet)
+        with pytest.raises(SerializationError, match="the number of nodes: 6 is above the limit"):
+            Nnet.from_bytes(nnet.to_bytes())
+
+
+def test_limits_are_exact() -> None:
+    """What is as large as the limit allows is accepted."""
+    with use_limits(Limits(parameters=32, dim=9, nodes=6)):
+        assert parse_config(CONFIG).num_parameters == 32
+
+
+def test_limits_hold_for_a_statement_and_a_thread() -> None:
+    """Behind the statement, and in other threads, the limits are as before."""
+    default, seen = current_limits(), []
+    with use_limits(Limits(dim=5)):
+        thread = threading.Thread(target=lambda: seen.append(current_limits()))
+        thread.start()
+        thread.join()
+        seen.append(current_limits())
+
+    assert seen == [default, Limits(dim=5)]
+    assert current_limits() == default
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, True, "9"])
+def test_a_limit_is_a_number(value: object) -> None:
+    """Anything else is refused when the limits are made."""
+    with pytest.raises(NetworkError, match="the limit 'dim' must be an integer >= 0"):
+        Limits(dim=value)

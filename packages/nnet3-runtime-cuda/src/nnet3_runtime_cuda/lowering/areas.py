@@ -1,0 +1,97 @@
+"""Areas of matrices: what the submatrices of a computation cover."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import attrs
+from nnet3_compiler import NnetComputation
+
+
+@attrs.frozen(order=True)
+class Area:
+    """Rows row <= r < row_end and columns column <= c < column_end of a matrix; not empty."""
+
+    row: int
+    row_end: int
+    column: int
+    column_end: int
+
+    def __str__(self) -> str:
+        """The area as the text form of computations has it: (0:7, 0:1023)."""
+        return f"({self.row}:{self.row_end - 1}, {self.column}:{self.column_end - 1})"
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.row_end - self.row
+
+    @property
+    def columns(self) -> int:
+        """Number of columns."""
+        return self.column_end - self.column
+
+    def contains(self, other: Area) -> bool:
+        """Whether all of the other lies within this one."""
+        return (
+            self.row <= other.row
+            and other.row_end <= self.row_end
+            and self.column <= other.column
+            and other.column_end <= self.column_end
+        )
+
+    def overlaps(self, other: Area) -> bool:
+        """Whether the two have elements in common."""
+        return (
+            self.row < other.row_end
+            and other.row < self.row_end
+            and self.column < other.column_end
+            and other.column < self.column_end
+        )
+
+    def without(self, other: Area) -> list[Area]:
+        """What is left when the other, which lies within this one, is cut out."""
+        rest = []
+        if self.row < other.row:
+            rest.append(Area(self.row, other.row, self.column, self.column_end))
+        if other.row_end < self.row_end:
+            rest.append(Area(other.row_end, self.row_end, self.column, self.column_end))
+        if self.column < other.column:
+            rest.append(Area(other.row, other.row_end, self.column, other.column))
+        if other.column_end < self.column_end:
+            rest.append(Area(other.row, other.row_end, other.column_end, self.column_end))
+        return rest
+
+
+class Place(NamedTuple):
+    """An area of a matrix, by the number of the matrix."""
+
+    matrix: int
+    area: Area
+
+    def __str__(self) -> str:
+        """The place as the text form of computations has it: m7(0:7, 0:1023)."""
+        return f"m{self.matrix}{self.area}"
+
+
+class Areas:
+    """Which place each submatrix of a computation is."""
+
+    def __init__(self, computation: NnetComputation) -> None:
+        self._matrices: list[list[int]] = computation.matrices.tolist()
+        self._submatrices: list[list[int]] = computation.submatrices.tolist()
+        self._places: dict[int, Place] = {}
+
+    def of(self, submatrix: int) -> Place:
+        """The matrix of a submatrix and the area of it that it covers."""
+        place = self._places.get(submatrix)
+        if place is None:
+            matrix, row, rows, column, columns = self._submatrices[submatrix]
+            place = Place(matrix, Area(row, row + rows, column, column + columns))
+            self._places[submatrix] = place
+        return place
+
+    def whole(self, matrix: int) -> Area:
+        """All of a matrix."""
+        rows, columns = self._matrices[matrix]
+        return Area(0, rows, 0, columns)

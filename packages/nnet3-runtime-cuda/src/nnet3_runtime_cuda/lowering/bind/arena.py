@@ -1,0 +1,108 @@
+"""One block of memory for all matrices of a computation, and views of its submatrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from nnet3_compiler.computation import NnetComputation
+from nnet3_descriptors.limits import check_limit
+from nnet3_optimizer import plan_memory
+
+from ...errors import DeviceMemoryError
+from ...tape import Array
+from .regular import Positions
+
+PIECE = 64
+"""The arena is a whole number of stretches of this many elements."""
+
+
+class Arena:
+    """The memory of a computation.
+
+    Attributes:
+        size: Number of elements.
+        nbytes: Its size.
+    """
+
+    def __init__(
+        self,
+        computation: NnetComputation,
+        empty: Callable[[tuple[int, ...], npt.DTypeLike], Array] = np.empty,
+        dtype: npt.DTypeLike = np.float32,
+    ) -> None:
+        """Plans the memory of a computation and takes it from `empty`.
+
+        Raises:
+            DeviceMemoryError: It is more than `Limits.matrix_bytes`, or more than there is.
+        """
+        plan = plan_memory(computation)
+        self._dtype: np.dtype[Any] = np.dtype(dtype)
+        # The plan counts float32 elements of 4 bytes, whatever the dtype here is.
+        self._offsets = plan.offsets // 4
+        self._compressed_offsets = plan.compressed_offsets // 4
+        self._matrices = computation.matrices
+        size = -(-plan.arena_bytes // 4)
+        # Rounded up, so that it can be viewed as pieces of many widths.
+        self.size = -(-max(size, 1) // PIECE) * PIECE
+        self.nbytes = self.size * self._dtype.itemsize
+        what = "the bytes of the matrices of the computation"
+        check_limit("matrix_bytes", self.nbytes, what, DeviceMemoryError)
+        try:
+            self._memory = empty((self.size,), self._dtype)
+        except MemoryError as error:
+            raise DeviceMemoryError(
+                f"the matrices of the computation need {self.nbytes} bytes, which cannot be had"
+            ) from error
+        submatrices = computation.submatrices.astype(np.int64)
+        matrix, row, self._rows, column, self._columns = submatrices.T
+        self._strides = computation.matrices[matrix, 1].astype(np.int64)
+        self._starts = self._offsets[matrix] + row * self._strides + column
+        self._views: dict[int, Array] = {0: np.empty((0, 0), dtype=self._dtype)}
+
+    def view(self, submatrix: int) -> Array:
+        """The (rows, columns) view of a submatrix; the same object on each call."""
+        view = self._views.get(submatrix)
+        if view is None:
+            view = self._views[submatrix] = self.strided(
+                int(self._starts[submatrix]),
+                (int(self._rows[submatrix]), int(self._columns[submatrix])),
+                (int(self._strides[submatrix]), 1),
+            )
+        return view
+
+    def strided(self, start: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+        """A view of elements start + sum of index times stride; all counted in elements."""
+        size = self._dtype.itemsize
+        # Unlike `as_strided` it checks the bounds, in a quarter of the time.
+        return np.ndarray(
+            shape, self._dtype, self._memory, start * size, tuple([n * size for n in strides])
+        )
+
+    def compressed(self, matrix: int, columns: int, dtype: npt.DTypeLike) -> Array:
+        """The (rows, columns) view of the compressed form of a matrix, of as many rows."""
+        rows = int(self._matrices[matrix, 0])
+        start = int(self._compressed_offsets[matrix]) * self._dtype.itemsize
+        size = rows * columns * np.dtype(dtype).itemsize
+        memory = self._memory.view(np.uint8)[start : start + size]
+        return memory.view(dtype).reshape(rows, columns)
+
+    def row_positions(self, submatrix: int) -> Positions:
+        """Where each row of a submatrix starts, in elements."""
+        rows = np.arange(int(self._rows[submatrix]), dtype=np.int64)
+        return rows * int(self._strides[submatrix]) + int(self._starts[submatrix])
+
+    def positions(self, submatrices: Positions, rows: Positions) -> Positions:
+        """Where row rows[i] of submatrix submatrices[i] starts, in elements."""
+        starts: Positions = self._starts[submatrices] + rows * self._strides[submatrices]
+        return starts
+
+    def pieces(self, width: int) -> Array:
+        """The whole arena as rows of so many elements; width divides its size."""
+        return self._memory.reshape(-1, width)
+
+    def offset(self, matrix: int) -> int:
+        """Where a matrix starts, in elements."""
+        return int(self._offsets[matrix])

@@ -1,0 +1,336 @@
+"""The state of a pass over the commands of a computation, which become bound calls.
+
+What is changed was decided before (`plan`); here each command is bound to memory and to a kernel.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TypeVar
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_compiler import commands as c
+from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.declaration import Command
+from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
+
+from ...device import DeviceNnet
+from ...kernels import Memo
+from ...program import Port, Program, Segment
+from ...row_matrices import TimeSplice
+from ...tape import Array, Tape
+from ..areas import Area, Areas, Place
+from ..plan.plan import Plan, SplicedDerivative
+from ..plan.taps import input_of
+from .arena import Arena
+from .by_position import ByPosition
+from .compression import CompressedForm
+from .hand_over import Memory
+from .pending_zeros import PendingZeros
+from .regular import Positions
+from .rows import record_scaled
+from .step_products import StepProducts
+
+Flags = npt.NDArray[np.bool_]
+_C = TypeVar("_C", bound=Command)
+_BINDERS: dict[type[Command], Callable[[Binding, Command], None]] = {}
+
+
+def binds(command_type: type[_C]) -> Callable[[Callable[[Binding, _C], None]], None]:
+    """Registers the function that records the calls of a command class."""
+
+    def register(binder: Callable[[Binding, _C], None]) -> None:
+        _BINDERS[command_type] = binder  # type: ignore[assignment]
+
+    return register
+
+
+class Binding:
+    """One pass over the commands of a computation.
+
+    Attributes:
+        nnet: The network on its device.
+        computation: What is lowered.
+        arena: The memory of its matrices.
+        tape: Records the calls of the current segment.
+        memos: By memo number.
+        zeros: Zeroed areas that have not been written yet.
+        compressed: The form and the memory of each matrix that is compressed now.
+        signs: The packed signs of the output value of the next command, which is left unset; or
+            None, as nearly always.
+        updated: Components whose gradient is computed.
+        replaced: Those of them whose gradient replaces what was there.
+        position: Of the current command.
+        changes: What the plan says of each command.
+        steps: What steps of recurrences compute together.
+    """
+
+    def __init__(
+        self, nnet: DeviceNnet, computation: NnetComputation, plan: Plan, tape: Tape
+    ) -> None:
+        """Begins the pass.
+
+        Args:
+            nnet: The network on its device.
+            computation: What is lowered.
+            plan: What is changed of it.
+            tape: An empty tape of the device.
+        """
+        self.nnet = nnet
+        self.computation = computation
+        self.commands = computation.commands
+        self.tape = tape
+        self.arena = Arena(computation, self.tape.empty, nnet.dtype)
+        self.areas = Areas(computation)
+        self.memos: dict[int, Memo] = {}
+        self.zeros = PendingZeros()
+        self.updated: set[int] = set()
+        self.replaced: set[int] = set()
+        self.compressed: dict[int, tuple[CompressedForm, Array]] = {}
+        self.signs: Array | None = None
+        self.position = 0
+        self.changes = ByPosition(plan)
+        self.steps = StepProducts(plan)
+        self._inputs: list[Port] = []
+        self._outputs: list[Port] = []
+        self._segments: list[Segment] = []
+        self._labels: dict[int, int] = {}
+        self._loop_to: int | None = None
+        self._num_updates = Counter(
+            command.component for command in computation.commands if isinstance(command, c.Backprop)
+        )
+
+    def run(self) -> Program:
+        """Records all commands."""
+        forward_end = self.computation.forward_end
+        num_forward = 0
+        for position, command in enumerate(self.computation.commands):
+            self.position = position
+            if position == forward_end:
+                self.end_segment()
+                num_forward = len(self._segments)
+            if position not in self.changes.left_out:
+                self.tape.begin_command()
+                _BINDERS[type(command)](self, command)
+        if not self.tape.is_empty or self._inputs or self._outputs:
+            self.end_segment()
+        if num_forward == 0 or self._loop_to is not None:
+            num_forward = len(self._segments)
+        backward = self._segments[num_forward:]
+        return Program(
+            forward=tuple(self._segments[:num_forward]),
+            backward=backward[0] if backward else None,
+            loop_to=self._loop_to,
+            updated=frozenset(self.updated),
+            replaced=frozenset(self.replaced),
+            memory_bytes=self.arena.nbytes + self.tape.scratch_bytes + self.tape.persistent_bytes,
+        )
+
+    # ---- segments ----
+
+    def end_segment(self) -> None:
+        """Ends the current segment, if anything is in it."""
+        if self.tape.is_empty and not (self._inputs or self._outputs):
+            return
+        self._segments.append(
+            Segment(
+                inputs=tuple(self._inputs),
+                calls=() if self.tape.is_empty else self.tape.take(),
+                outputs=tuple(self._outputs),
+            )
+        )
+        self._inputs, self._outputs = [], []
+
+    def accept(self, submatrix: int, node: int) -> None:
+        """Adds an input to the current segment; inputs after work begin a new one."""
+        if not self.tape.is_empty or self._outputs:
+            self.end_segment()
+        self._inputs.append(self._port(submatrix, node))
+
+    def provide(self, submatrix: int, node: int) -> None:
+        """Adds an output to the current segment."""
+        self._outputs.append(self._port(submatrix, node))
+
+    def _port(self, submatrix: int, node: int) -> Port:
+        return Port(node=self.nnet.nnet.nodes[node].name, view=self.arena.view(submatrix))
+
+    def label(self) -> None:
+        """Notes that a loop begins here."""
+        self.flush_zeros()
+        self.end_segment()
+        self._labels[self.position] = len(self._segments)
+
+    def loop(self, label: int) -> None:
+        """Notes that the program continues at a label."""
+        self.flush_zeros()
+        self.end_segment()
+        self._loop_to = self._labels[label]
+
+    # ---- operands ----
+
+    def read(self, submatrix: int) -> Array:
+        """A view to read; pending zeros in it are written first."""
+        self._flush(self.areas.of(submatrix))
+        return self.arena.view(submatrix)
+
+    def set(self, submatrix: int) -> Array:
+        """A view to set every element of."""
+        self._take(self.areas.of(submatrix))
+        return self.arena.view(submatrix)
+
+    def set_place(self, place: Place) -> Array:
+        """The same for an area of a matrix."""
+        self._take(place)
+        return self.strided(place)
+
+    def _take(self, place: Place) -> None:
+        # What is pending within the area would be overwritten; it is written first all the same
+        # only where it reaches beyond the area.
+        if not self.zeros.take(*place):
+            self._flush(place)
+
+    def add_to(self, submatrix: int) -> tuple[Array, bool]:
+        """A view to add to, and whether there is anything to add to: else it must be set."""
+        _, add = self._add_to_place(self.areas.of(submatrix))
+        return self.arena.view(submatrix), add
+
+    def _add_to_place(self, place: Place) -> tuple[Array, bool]:
+        """The same for an area of a matrix."""
+        if self.zeros.take(*place):
+            return self.strided(place), False
+        return self.read_place(place), True
+
+    def read_place(self, place: Place) -> Array:
+        """The same as `read` for an area of a matrix."""
+        self._flush(place)
+        return self.strided(place)
+
+    def memory(self, submatrix: int) -> Memory:
+        """Where a whole matrix lies; pending zeros in it are written first."""
+        return Memory(self.arena.offset(self.areas.of(submatrix).matrix), self.read(submatrix))
+
+    def _flush(self, place: Place) -> None:
+        for pending in self.zeros.touching(*place):
+            self.write_zeros(place.matrix, pending)
+
+    def flush_zeros(self) -> None:
+        """Writes all zeros that are pending."""
+        for matrix, area in self.zeros.all():
+            self.write_zeros(matrix, area)
+
+    def write_zeros(self, matrix: int, area: Area) -> None:
+        """Records that an area is set to zero."""
+        self.tape.fill(0.0, self.strided(Place(matrix, area)))
+
+    def precomputed(self, number: int) -> PrecomputedIndexes | None:
+        """What a component precomputed from indexes, by its number."""
+        return self.computation.precomputed_indexes[number]
+
+    def input_splice(
+        self, command: c.Propagate | c.Backprop | c.BackpropNoModelUpdate
+    ) -> TimeSplice | None:
+        """The rows that the input of the current command is made of, if it is to use them."""
+        taps = self.changes.inputs.get(self.position)
+        if taps is None:
+            return None
+        if taps.is_packed:
+            x, rest = self.packed(taps.matrix, taps.area)
+            self.tape.lend(rest)
+            return TimeSplice(x, taps.offsets, taps.rows)
+        if self.position in self.changes.idle:
+            self.tape.lend(self._flat(self.areas.of(input_of(command)).matrix))
+        x = self.read_place(Place(taps.matrix, taps.area))
+        return TimeSplice(x, taps.offsets, taps.rows)
+
+    def derivative_splice(self) -> TimeSplice | None:
+        """Where the current Backprop is to add up its input derivative, if it is to."""
+        found = self.changes.derivatives.get(self.position)
+        if found is None:
+            return None
+        matrix, taps = found
+        self.zeros.forget(matrix)
+        total, rest = self.packed(matrix, taps.area)
+        self.tape.lend(rest)
+        return TimeSplice(total, taps.offsets, taps.rows)
+
+    def packed(self, matrix: int, area: Area) -> tuple[Array, Array]:
+        """The first memory of a matrix as (rows, columns) of an area; and the rest, flat."""
+        memory, size = self._flat(matrix), area.rows * area.columns
+        return memory[:size].reshape(area.rows, area.columns), memory[size:]
+
+    def _flat(self, matrix: int) -> Array:
+        """The memory of a matrix: one-dimensional."""
+        whole = self.areas.whole(matrix)
+        size = whole.rows * whole.columns
+        return self.arena.strided(self.arena.offset(matrix), (size,), (1,))
+
+    def is_sum_of_blocks(self) -> bool:
+        """Whether the current command is to add, or set, a sum of blocks; then it is recorded."""
+        derivative = self.changes.sums.get(self.position)
+        if derivative is not None:
+            self._record_sum(derivative)
+        return derivative is not None
+
+    def _record_sum(self, derivative: SplicedDerivative) -> None:
+        """Records that the sum of the blocks is added to, or replaces, what the target holds."""
+        command, taps = self.commands[self.position], derivative.taps
+        total, _ = self.packed(derivative.matrix, taps.area)
+        split = taps.area.row + taps.rows
+        first, others = attrs.evolve(taps.area, row_end=split), attrs.evolve(taps.area, row=split)
+        target, add = self._add_to_place(Place(taps.matrix, first))
+        add = add and not isinstance(command, c.MatrixCopy)
+        record_scaled(self.tape, total[: taps.rows], 1.0, target, add=add)
+        target, add = self._add_to_place(Place(taps.matrix, others))
+        record_scaled(self.tape, total[taps.rows :], 1.0, target, add=add)
+
+    def strided(self, place: Place) -> Array:
+        """The view of an area of a matrix."""
+        matrix, area = place
+        stride = self.areas.whole(matrix).columns
+        start = self.arena.offset(matrix) + area.row * stride + area.column
+        return self.arena.strided(start, (area.rows, area.columns), (stride, 1))
+
+    def memo(self, number: int) -> Memo | None:
+        """The memo of that number; None for 0."""
+        return self.memos.setdefault(number, Memo()) if number else None
+
+    def properties(self, component: int) -> ComponentProperties:
+        """The properties of a component."""
+        return self.nnet.nnet.components[component].properties
+
+    def next_takes_signs_of(self, submatrix: int) -> bool:
+        """Whether the next command runs a component backward that needs no more of its output.
+
+        Nothing else reads a matrix of which only signs are kept (`nnet3_optimizer.checks`).
+        """
+        commands = self.commands
+        if self.position + 1 == len(commands):
+            return False
+        following = commands[self.position + 1]
+        return (
+            isinstance(following, (c.Backprop, c.BackpropNoModelUpdate))
+            and bool(following.output_value)
+            and self.areas.of(following.output_value) == self.areas.of(submatrix)
+            and self.nnet.kernel(following.component).takes_signs
+        )
+
+    def num_updates(self, component: int) -> int:
+        """How many commands compute a part of the gradient of a component."""
+        return self._num_updates[component]
+
+    def multi_positions(self, number: int) -> tuple[Positions, Flags]:
+        """Where the rows of a list of (submatrix, row) start, and which entries name none."""
+        pairs = self.computation.indexes_multi[number].astype(np.int64)
+        present = pairs[:, 0] >= 0
+        positions = self.arena.positions(np.where(present, pairs[:, 0], 0), pairs[:, 1])
+        return positions, present
+
+    def flush_multi(self, number: int) -> None:
+        """Writes what is pending in the submatrices of a list of (submatrix, row)."""
+        pairs = self.computation.indexes_multi[number]
+        for submatrix in np.unique(pairs[:, 0]).tolist():
+            if submatrix >= 0:
+                self._flush(self.areas.of(submatrix))

@@ -1,0 +1,65 @@
+"""A plan by the positions of the commands that it is about."""
+
+from __future__ import annotations
+
+from ..plan.plan import (
+    EarlyProduct,
+    EarlyStep,
+    GatheredRows,
+    LateProduct,
+    PanelledFactor,
+    Plan,
+    SplicedDerivative,
+    Taps,
+)
+
+
+class ByPosition:
+    """What a plan says of the command at a position.
+
+    Attributes:
+        left_out: Positions of commands that are not bound at all.
+        early: The product that a step takes a part of its result from, and the step.
+        late: The product that a step leaves its first columns to.
+        panels: The factor in panels that a step multiplies by.
+        inputs: The rows that an input is made of.
+        idle: Positions of commands whose input's matrix holds nothing.
+        derivatives: The derivative that a command sums up, its matrix and taps.
+        sums: The same for the command that adds the sum.
+        gathered: What a command gathers, together with others of which it may be the last.
+        scattered: What it scatters, likewise.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.early: dict[int, tuple[EarlyProduct, EarlyStep]] = {
+            step.position: (product, step) for product in plan.early for step in product.steps
+        }
+        self.late: dict[int, LateProduct] = {
+            step.position: product for product in plan.late for step in product.steps
+        }
+        self.panels: dict[int, PanelledFactor] = {
+            position: factor for factor in plan.panels for position in factor.positions
+        }
+        self.inputs: dict[int, Taps] = {each.position: each.taps for each in plan.inputs}
+        self.inputs |= {at: rows.taps for rows in plan.gathered for at in rows.maps}
+        self.idle = frozenset(each.position for each in plan.inputs if each.is_idle)
+        self.derivatives: dict[int, tuple[int, Taps]] = {
+            each.position: (each.matrix, each.taps) for each in plan.derivatives
+        }
+        self.derivatives |= {
+            at: (rows.taps.matrix, rows.taps) for rows in plan.scattered for at in rows.maps
+        }
+        self.sums: dict[int, SplicedDerivative] = {each.added[0]: each for each in plan.derivatives}
+        self.gathered: dict[int, GatheredRows] = {
+            at: rows for rows in plan.gathered for at in rows.moves
+        }
+        self.scattered: dict[int, GatheredRows] = {
+            at: rows for rows in plan.scattered for at in rows.moves
+        }
+        self.left_out = frozenset(
+            [
+                *plan.left_out,
+                *(step.copied for product in plan.late for step in product.steps),
+                *(at for each in plan.derivatives for at in each.added[1:]),
+            ]
+        )

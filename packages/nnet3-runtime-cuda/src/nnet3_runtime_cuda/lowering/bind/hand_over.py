@@ -1,0 +1,81 @@
+"""Handing matrices over, as a loop does between its rounds.
+
+SwapMatrix exchanges the memory of two matrices. Here every matrix has its place once and for all,
+so what is handed over is copied, unless both have the same place. Commands that follow one another
+are carried out as if at once: the planner may have put the destination of one where the source of
+another still is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import attrs
+from nnet3_compiler import commands as c
+from nnet3_compiler.declaration import Command
+
+from ...tape import Array, Tape
+
+
+@attrs.frozen(eq=False)
+class Memory:
+    """Where a matrix lies.
+
+    Attributes:
+        begin: Its first element in the arena.
+        view: (rows, columns).
+    """
+
+    begin: int
+    view: Array
+
+    def overlaps(self, other: Memory) -> bool:
+        """Whether the two have memory in common."""
+        return (
+            self.begin < other.begin + other.view.size and other.begin < self.begin + self.view.size
+        )
+
+
+@attrs.frozen(eq=False)
+class Move:
+    """The contents of one place go to another."""
+
+    source: Memory
+    destination: Memory
+
+
+def swaps_from(commands: Sequence[Command], position: int) -> list[c.SwapMatrix]:
+    """The SwapMatrix commands that follow one another from a position on."""
+    found = []
+    for command in commands[position:]:
+        if not isinstance(command, c.SwapMatrix):
+            break
+        found.append(command)
+    return found
+
+
+def origins(swaps: Iterable[c.SwapMatrix]) -> dict[int, int]:
+    """From where each destination gets its contents, when swaps follow one another.
+
+    A source has no contents afterwards.
+    """
+    origin: dict[int, int] = {}
+    for swap in swaps:
+        origin[swap.destination] = origin.pop(swap.source, swap.source)
+    return origin
+
+
+def record_moves(tape: Tape, moves: Sequence[Move]) -> None:
+    """Records all moves as if at once.
+
+    A source that an earlier move writes to, or its own, is first copied to scratch memory.
+    """
+    sources = []
+    for number, move in enumerate(moves):
+        source = move.source.view
+        if any(move.source.overlaps(other.destination) for other in moves[: number + 1]):
+            source = tape.scratch(*source.shape)
+            tape.copy(move.source.view, source)
+        sources.append(source)
+    for source, move in zip(sources, moves, strict=True):
+        tape.copy(source, move.destination.view)

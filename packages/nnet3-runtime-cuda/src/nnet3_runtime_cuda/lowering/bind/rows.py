@@ -1,0 +1,112 @@
+"""Copies and sums of lists of rows, recorded as few strided operations on the arena."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...tape import Array, Tape
+from .arena import Arena
+from .regular import Positions, regular_blocks
+
+MAX_BLOCKS = 24
+"""Lists that fall into more regular blocks than this, with few rows each, are gathered instead."""
+
+MIN_ROWS_PER_BLOCK = 4
+
+
+def record_move(
+    tape: Tape,
+    arena: Arena,
+    target: Positions,
+    source: Positions,
+    columns: int,
+    alpha: float,
+    *,
+    add: bool,
+) -> None:
+    """Records row target[i] (+)= alpha * row source[i], for rows of so many columns.
+
+    Args:
+        tape: Records the arithmetic.
+        arena: The memory in which the rows lie.
+        target: (rows,) where the rows to be changed start; none twice.
+        source: (rows,) where the rows to be read start.
+        columns: Number of columns of each row.
+        alpha: A factor.
+        add: Whether the rows are added to; otherwise they are set.
+    """
+    if not len(target):
+        return
+    blocks = regular_blocks(np.stack([target, source]))
+    if len(blocks) > MAX_BLOCKS and len(target) < MIN_ROWS_PER_BLOCK * len(blocks):
+        _record_gathered(tape, arena, target, source, columns, alpha, add=add)
+        return
+    for block in blocks:
+        shape = (block.runs, block.length, columns)
+        out, values = (
+            arena.strided(first, shape, (outer, inner, 1))
+            for first, outer, inner in zip(block.first, block.outer, block.inner, strict=True)
+        )
+        record_scaled(tape, values, alpha, out, add=add)
+
+
+def record_fill(tape: Tape, arena: Arena, target: Positions, columns: int, value: float) -> None:
+    """Records that rows of so many columns are set to a value."""
+    if not len(target):
+        return
+    for block in regular_blocks(target[None]):
+        shape = (block.runs, block.length, columns)
+        tape.fill(value, arena.strided(block.first[0], shape, (block.outer[0], block.inner[0], 1)))
+
+
+def record_scaled(tape: Tape, source: Array, alpha: float, out: Array, *, add: bool) -> None:
+    """Records out (+)= alpha * source."""
+    if not add:
+        if alpha == 1.0:
+            tape.copy(source, out)
+        else:
+            tape.multiply(source, alpha, out)
+    elif alpha == 1.0:
+        tape.add(out, source, out)
+    elif alpha == -1.0:
+        tape.subtract(out, source, out)
+    else:
+        tape.add_scaled(source, alpha, out)
+
+
+def _record_gathered(
+    tape: Tape,
+    arena: Arena,
+    target: Positions,
+    source: Positions,
+    columns: int,
+    alpha: float,
+    *,
+    add: bool,
+) -> None:
+    """Records an irregular move through scratch memory, element by element of small pieces.
+
+    All positions and the number of columns are multiples of some width; rows are gathered and
+    scattered as pieces of that width, which the whole arena is viewed as.
+    """
+    width = int(np.gcd.reduce(np.concatenate([target, source, [columns, arena.size]])))
+    pieces = np.arange(columns // width, dtype=np.int64)
+    values = tape.scratch(len(target), columns)
+    _record_gather(tape, arena, source, pieces, width, values)
+    if add:
+        old = tape.scratch(len(target), columns)
+        _record_gather(tape, arena, target, pieces, width, old)
+        record_scaled(tape, values, alpha, old, add=True)
+        values = old
+    elif alpha != 1.0:
+        tape.multiply(values, alpha, values)
+    memory = arena.pieces(width)
+    rows = (target[:, None] // width + pieces).reshape(-1)
+    tape.put_rows(values.reshape(-1, width), rows, memory)
+
+
+def _record_gather(
+    tape: Tape, arena: Arena, source: Positions, pieces: Positions, width: int, out: Array
+) -> None:
+    rows = (source[:, None] // width + pieces).reshape(-1)
+    tape.take_rows(arena.pieces(width), rows, out.reshape(-1, width))

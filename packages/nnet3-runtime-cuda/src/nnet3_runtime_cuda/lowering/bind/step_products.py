@@ -1,0 +1,103 @@
+"""Products that steps of a recurrence compute together, as a plan has them, recorded in turn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...kernels import KnownPart
+from ...panels import Panels
+from ...tape import Array, Tape
+from ..plan.plan import EarlyProduct, LateProduct, Plan
+
+if TYPE_CHECKING:
+    from .binding import Binding
+
+
+class StepProducts:
+    """The values that steps of recurrences take from products of many rows, and their panels.
+
+    Methods are given the pass over the commands, whose current command they are about.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._panel_sizes = plan.panel_memory
+        self._panel_memory: dict[int, Array] = {}
+        self._panels: dict[int, Panels] = {}
+        self._early_values: dict[int, Array] = {}
+        self._spare_memory: list[Array] = []
+
+    def _spare(self, tape: Tape, rows: int, columns: int) -> Array:
+        """Memory that no steps use any more, or new memory."""
+        for number, free in enumerate(self._spare_memory):
+            if len(free) >= rows and free.shape[1] == columns:
+                return self._spare_memory.pop(number)
+        return tape.persistent(rows, columns)
+
+    # ---- parameters in panels ----
+
+    def panels(self, binding: Binding) -> Panels | None:
+        """The parameters that the current command multiplies by, if they are in panels.
+
+        The first command that does so records the copy.
+        """
+        factor = binding.changes.panels.get(binding.position)
+        if factor is None:
+            return None
+        key = factor.positions[0]
+        if key not in self._panels:
+            part = binding.nnet.kernel(factor.component).factor(factor.skipped)
+            matrix = part if factor.is_backward else part.T
+            if factor.memory not in self._panel_memory:
+                size = self._panel_sizes[factor.memory]
+                self._panel_memory[factor.memory] = binding.tape.persistent(size)
+            memory = self._panel_memory[factor.memory][: matrix.size]
+            inner, columns = matrix.shape
+            panels = Panels.within(memory, (inner, columns))
+            panels.record_copy(binding.tape, matrix)
+            self._panels[key] = panels
+        return self._panels[key]
+
+    # ---- what is known before ----
+
+    def known_part(self, binding: Binding) -> KnownPart | None:
+        """The part of the current Propagate that is known before; recorded with its first step."""
+        product, step = binding.changes.early.get(binding.position, (None, None))
+        if product is None or step is None:
+            return None
+        first, last = product.steps[0].position, product.steps[-1].position
+        if step.position == first:
+            self._early_values[first] = self._record_early(binding, product)
+        values = self._early_values[first]
+        if step.position == last:
+            # The next such steps may have the memory once this command has run.
+            self._spare_memory.append(values)
+        return KnownPart(columns=product.columns, value=values[slice(*step.rows)])
+
+    def _record_early(self, binding: Binding, product: EarlyProduct) -> Array:
+        kernel = binding.nnet.kernel(product.component)
+        x = binding.read_place(product.source)
+        values = self._spare(binding.tape, len(x), kernel.component.output_dim)
+        kernel.propagate_known(binding.tape, x, values[: len(x)])
+        return values
+
+    # ---- derivatives that nothing waits for ----
+
+    def late_columns(self, binding: Binding) -> int:
+        """How many columns of the input derivative of the current command are computed later."""
+        product = binding.changes.late.get(binding.position)
+        return product.columns if product else 0
+
+    def record_late(self, binding: Binding) -> None:
+        """Records what was put off until the current command, when that itself is recorded."""
+        product = binding.changes.late.get(binding.position)
+        if product is not None and binding.position == product.steps[-1].position:
+            binding.tape.begin_command()
+            _record_late(binding, product)
+
+
+def _record_late(binding: Binding, product: LateProduct) -> None:
+    kept = binding.strided(product.kept)
+    values = binding.tape.scratch(len(kept), product.columns)
+    binding.nnet.kernel(product.component).backprop_known(binding.tape, kept, values)
+    for step in product.steps:
+        binding.tape.copy(values[slice(*step.rows)], binding.set_place(step.target))

@@ -1,0 +1,41 @@
+"""Checks a plan against the commands that it changes, by a method of its own.
+
+Nothing here knows the rules by which a plan is made. `form` checks that its parts name what is
+there: positions of commands of the right class, areas, sizes. `panels` follows who lays panels out
+in which memory. `execution` runs the computation twice at the same time, once as it is and once as
+planned, on numbers that stand for the elements (`cells`), and compares what is read.
+"""
+
+from __future__ import annotations
+
+from nnet3_compiler import NnetComputation
+from nnet3_descriptors import Nnet
+
+from ..plan.plan import Plan
+from .by_position import Changes
+from .execution import Execution
+from .form import check_form
+from .panels import check_panels
+
+
+def check_plan(nnet: Nnet, computation: NnetComputation, plan: Plan) -> None:
+    """Checks that a plan changes nothing of what a computation computes.
+
+    Whatever is computed earlier or later than the commands say, or from other rows, must be
+    computed from the same values and end up where anything reads it: element by element, in all
+    segments and in the first rounds of a loop. What pays is not looked at.
+
+    Args:
+        nnet: The network.
+        computation: A computation of it that can be run (`lower` checks that).
+        plan: What is changed of it.
+
+    Raises:
+        PlanError: The plan is not of this computation, or changes what it computes; the message
+            names the command.
+    """
+    check_form(nnet, computation, plan)
+    check_panels(computation, plan)
+    changes = Changes(plan)
+    if changes:
+        Execution(nnet, computation, changes).run()

@@ -1,0 +1,74 @@
+"""What a plan changes, by the positions of the commands."""
+
+from __future__ import annotations
+
+from ..areas import Place
+from ..plan.plan import (
+    EarlyProduct,
+    EarlyStep,
+    GatheredRows,
+    LateProduct,
+    LateStep,
+    Plan,
+    SplicedDerivative,
+    Taps,
+)
+
+
+class Changes:
+    """What a plan changes of the command at a position; panels aside.
+
+    Attributes:
+        plan: The plan.
+        left_out: Commands that do not run.
+        early: The product that a Propagate takes its first columns from.
+        late: The product that a backward command leaves its first columns to.
+        inputs: Where the input of a command is read instead.
+        idle: Commands that use the memory of their input's matrix for other things.
+        sums: Where the blocks of an input derivative are added up by the command.
+        added: The derivative whose sum a command adds.
+        gathered: The rows that a command is one of the moves of.
+        scattered: Likewise.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.early: dict[int, tuple[EarlyProduct, EarlyStep]] = {}
+        self.late: dict[int, tuple[LateProduct, LateStep]] = {}
+        self.inputs: dict[int, Taps] = {each.position: each.taps for each in plan.inputs}
+        self.idle = {each.position for each in plan.inputs if each.is_idle}
+        self.sums: dict[int, Taps] = {each.position: each.taps for each in plan.derivatives}
+        self.added: dict[int, SplicedDerivative] = {
+            each.added[0]: each for each in plan.derivatives
+        }
+        self.gathered: dict[int, GatheredRows] = {}
+        self.scattered: dict[int, GatheredRows] = {}
+        self.left_out = set(plan.left_out)
+        for early in plan.early:
+            self.early |= {step.position: (early, step) for step in early.steps}
+        for late in plan.late:
+            self.late |= {step.position: (late, step) for step in late.steps}
+            self.left_out |= {step.copied for step in late.steps}
+        for derivative in plan.derivatives:
+            self.left_out |= set(derivative.added[1:])
+        for rows in plan.gathered:
+            self.gathered |= dict.fromkeys(rows.moves, rows)
+            self.inputs |= dict.fromkeys(rows.maps, rows.taps)
+        for rows in plan.scattered:
+            self.scattered |= dict.fromkeys(rows.moves, rows)
+            self.sums |= dict.fromkeys(rows.maps, rows.taps)
+
+    def __bool__(self) -> bool:
+        """Whether anything is changed."""
+        return bool(self.left_out or self.early or self.inputs or self.sums)
+
+    def places(self) -> list[Place]:
+        """The places that the plan names itself, where matrices are as the commands have them."""
+        plan = self.plan
+        return [
+            *(product.source for product in plan.early),
+            *(product.kept for product in plan.late),
+            *(step.target for product in plan.late for step in product.steps),
+            *(Place(each.taps.matrix, each.taps.area) for each in plan.inputs),
+            *(Place(each.taps.matrix, each.taps.area) for each in plan.derivatives),
+        ]

@@ -1,0 +1,46 @@
+"""What pays on a machine, as its kernels and its tape say."""
+
+from __future__ import annotations
+
+import attrs
+
+from ..device import DeviceNnet
+from ..kernels.parameter_products import gains_by_panels
+from ..tape import Tape
+
+ROWS_AT_ONCE = 256
+"""Products for steps are made of about so many rows: enough for them to be fast."""
+
+CHANGING_ROWS_AT_ONCE = 640
+"""The same with parameters that may change, which the library copies for each product."""
+
+
+@attrs.frozen
+class KernelCapabilities:
+    """What pays, as the kernels of a network say of themselves.
+
+    Attributes:
+        nnet: The network on its device.
+        tape: A tape of the device.
+    """
+
+    nnet: DeviceNnet
+    tape: Tape
+
+    def can_split(self, component: int) -> bool:
+        """See `Capabilities`."""
+        return self.nnet.kernel(component).can_split_input
+
+    def rows_at_once(self, component: int) -> int:
+        """See `Capabilities`."""
+        is_changing = self.tape.gains_by_tiles and not self.nnet.kernel(component).store.is_fixed
+        return CHANGING_ROWS_AT_ONCE if is_changing else ROWS_AT_ONCE
+
+    def gains_by_taps(self, component: int, rows: int, offsets: tuple[int, ...]) -> bool:
+        """See `Capabilities`."""
+        return self.nnet.kernel(component).gains_by_splice(self.tape, rows, offsets)
+
+    def gains_by_panels(self, component: int, rows: int) -> bool:
+        """See `Capabilities`; fixed parameters are in panels anyhow."""
+        store = self.nnet.kernel(component).store
+        return not store.is_fixed and gains_by_panels(self.tape, rows)

@@ -1,0 +1,27 @@
+"""What a plan has to know of the machine and of the arithmetic of components."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Capabilities(Protocol):
+    """What pays where a computation is going to run; components are given by their numbers."""
+
+    def can_split(self, component: int) -> bool:
+        """Whether it is an affine map of which some input columns can be computed at a time."""
+
+    def rows_at_once(self, component: int) -> int:
+        """Of about how many rows products for several steps are to be made."""
+
+    def gains_by_taps(self, component: int, rows: int, offsets: tuple[int, ...]) -> bool:
+        """Whether it computes an input of taps faster than one of blocks of columns.
+
+        Args:
+            component: Number of the component.
+            rows: Rows of the input.
+            offsets: The first row of each tap.
+        """
+
+    def gains_by_panels(self, component: int, rows: int) -> bool:
+        """Whether steps of so many rows are faster with the parameters copied into panels."""

@@ -1,0 +1,55 @@
+"""Makes the plan of a computation: one trace, and one rule after another."""
+
+from __future__ import annotations
+
+from nnet3_compiler import NnetComputation
+from nnet3_descriptors import Nnet
+
+from .capabilities import Capabilities
+from .deferred_derivatives import deferred_derivatives
+from .gathered_splices import gathered_inputs, scattered_derivatives
+from .known_inputs import known_inputs
+from .plan import Plan
+from .splices import spliced_derivatives, spliced_inputs
+from .step_panels import step_panels
+from .trace import Trace
+
+
+def plan_with(nnet: Nnet, computation: NnetComputation, can: Capabilities) -> Plan:
+    """Decides what lowering changes of a computation.
+
+    Args:
+        nnet: The network.
+        computation: A computation of it, which has passed `check_runnable`.
+        can: What pays where it is going to run.
+    """
+    trace = Trace(computation)
+    early = tuple(known_inputs(trace, can.can_split, can.rows_at_once))
+    late = tuple(deferred_derivatives(trace, can.can_split))
+    panels, panel_memory = step_panels(trace, nnet, can, early, late)
+    inputs, left_out = spliced_inputs(trace, can.gains_by_taps)
+    gathered = tuple(gathered_inputs(trace, can.gains_by_taps))
+    scattered = tuple(scattered_derivatives(trace, can.gains_by_taps))
+    offsets = {each.position: each.taps.offsets for each in inputs}
+    offsets |= {at: rows.taps.offsets for rows in gathered for at in rows.maps}
+
+    def agrees(position: int, derivative_offsets: tuple[int, ...]) -> bool:
+        """Whether a command has the same taps for its input, or no taps there."""
+        return offsets.get(position, derivative_offsets) == derivative_offsets
+
+    return Plan(
+        components=nnet.component_names,
+        early=early,
+        late=late,
+        panels=panels,
+        panel_memory=panel_memory,
+        inputs=inputs,
+        left_out=left_out,
+        derivatives=tuple(
+            each
+            for each in spliced_derivatives(trace, can.gains_by_taps)
+            if agrees(each.position, each.taps.offsets)
+        ),
+        gathered=gathered,
+        scattered=tuple(rows for rows in scattered if agrees(rows.maps[0], rows.taps.offsets)),
+    )

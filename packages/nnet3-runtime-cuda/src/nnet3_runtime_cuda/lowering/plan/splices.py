@@ -1,0 +1,216 @@
+"""Finds affine maps whose input has the rows of one matrix several times, at equal distances.
+
+A layer that sees the frames t - 2, t and t + 2 has an input of three blocks of columns, which are
+copies of the same rows, one of them perhaps the original:
+
+    m3(0:2335, 512:1023) = m3(16:2351, 0:511)          the rows 0:2367 of m3(:, 0:511), three taps
+    m3(0:2335, 1024:1535) = m3(32:2367, 0:511)    =>   at a distance of 16 rows, is all that the
+    m4 = tdnn2.affine.propagate(m3(0:2335, :))         affine map needs; the copies are left out
+
+Backward, the blocks of the input's derivative are added to that of these rows. They may be added up
+by the affine map itself, in the memory of the first, for the last becomes free only later:
+
+    m7 = tdnn2.affine.backprop(m9, ...)                m7 holds the sum, (2368, 512)
+    m5(0:2335, :) = m7(:, 0:511)                  =>   m5 = m7
+    m5(16:2351, :) += m7(:, 512:1023)
+    m5(32:2367, :) += m7(:, 1024:1535)
+
+The rules for an input:
+
+- Its blocks have as many columns each. What was last written to a block is one copy of a part of
+  a matrix (`matrix_copy` with factor 1); what is no copy is its own origin.
+- All origins are the same columns of the same matrix, each by the same number of rows below that
+  of the block before, and nothing has changed or freed them since.
+- A copy is left out if nothing but such affine maps touches it until its matrix is freed.
+
+And for a derivative:
+
+- Its matrix is zeroed before, and nothing but the commands that add its blocks touches it until it
+  is freed.
+- They add the blocks in order, to the same columns of the same matrix, each by the same number of
+  rows below the one before (the first may also set), and nothing else touches these in between.
+
+A computation with a loop is left alone, as its commands do not run in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+import attrs
+from nnet3_compiler import commands as c
+
+from ..areas import Area, Place
+from .plan import SplicedDerivative, SplicedInput, Taps
+from .taps import FEWEST_ROWS, GainsByTaps, blocks_of, input_of
+from .trace import Trace, is_end
+
+_Copies = tuple[int, ...]
+
+
+def spliced_inputs(
+    trace: Trace, gains: GainsByTaps
+) -> tuple[tuple[SplicedInput, ...], tuple[int, ...]]:
+    """Finds all affine maps that are to read rows where their input was copied from.
+
+    Args:
+        trace: What the commands do.
+        gains: Whether a component computes with taps.
+
+    Returns:
+        The affine maps, and the positions of copies that nothing needs then.
+    """
+    if trace.label is not None:
+        return (), ()
+    found = dict(_inputs(trace, gains))
+    left_out = frozenset(_needless(trace, {at: copies for at, (_, copies) in found.items()}))
+    idle = frozenset(_idle(trace, found.keys(), left_out))
+    inputs = tuple(
+        SplicedInput(position=at, taps=taps, copies=copies, is_idle=at in idle)
+        for at, (taps, copies) in found.items()
+    )
+    return inputs, tuple(sorted(left_out))
+
+
+def spliced_derivatives(trace: Trace, gains: GainsByTaps) -> Iterator[SplicedDerivative]:
+    """Finds the input derivatives whose blocks an affine map is to add up.
+
+    Args:
+        trace: What the commands do.
+        gains: Whether a component computes with taps.
+    """
+    if trace.label is not None:
+        return
+    for position, command in enumerate(trace.commands):
+        if not isinstance(command, c.Backprop | c.BackpropNoModelUpdate):
+            continue
+        if command.input_deriv:
+            place = trace.areas.of(command.input_deriv)
+            derivative = _derivative(trace, position, place)
+            if derivative is not None:
+                taps = derivative.taps
+                if gains(command.component, taps.rows, taps.offsets):
+                    yield derivative
+
+
+# ---- inputs ----
+
+
+def _inputs(trace: Trace, gains: GainsByTaps) -> Iterator[tuple[int, tuple[Taps, _Copies]]]:
+    """Positions of affine maps, the taps of their input, and positions of the copies."""
+    for position, command in enumerate(trace.commands):
+        if not isinstance(command, c.Propagate | c.Backprop):
+            continue
+        submatrix = input_of(command)
+        found = _input(trace, position, trace.areas.of(submatrix)) if submatrix else None
+        if found is not None and gains(command.component, found[0].rows, found[0].offsets):
+            yield position, found
+
+
+def _input(trace: Trace, position: int, place: Place) -> tuple[Taps, _Copies] | None:
+    """What an input is made of, if it is a splice."""
+    matrix, area = place
+    if area.rows < FEWEST_ROWS:
+        return None
+    origins, copies = [], []
+    for block in blocks_of(area, _width(trace, matrix, area, position)):
+        copy = _copy(trace, matrix, block, position)
+        if copy is None:
+            origins.append(Place(matrix, block))
+            continue
+        at, target, (source, copied) = copy
+        shift = copied.row - target.row
+        row, row_end = block.row + shift, block.row_end + shift
+        origin = Place(source, attrs.evolve(copied, row=row, row_end=row_end))
+        if trace.is_touched(origin, at, position, changes_only=True):
+            return None
+        origins.append(origin)
+        copies.append(at)
+    taps = Taps.of(origins) if len(origins) > 1 else None
+    return None if taps is None else (taps, tuple(copies))
+
+
+def _width(trace: Trace, matrix: int, area: Area, before: int) -> int:
+    """Columns of the last copy to a part of an area; all columns if there is none."""
+    for use in reversed(trace.between(matrix, -1, before)):
+        is_copy = isinstance(trace.commands[use.position], c.MatrixCopy)
+        if is_copy and use.changes and use.area.overlaps(area):
+            return use.area.columns
+    return area.columns
+
+
+def _copy(trace: Trace, matrix: int, block: Area, before: int) -> tuple[int, Area, Place] | None:
+    """The copy that was the last to write to a block: position, target, source.
+
+    None if the last to do so was another command, or wrote only a part of it.
+    """
+    for use in reversed(trace.between(matrix, -1, before)):
+        if use.changes and use.area.overlaps(block):
+            command = trace.commands[use.position]
+            is_copy = isinstance(command, c.MatrixCopy) and command.alpha == 1.0
+            if not (is_copy and use.area.contains(block)):
+                return None
+            assert isinstance(command, c.MatrixCopy)
+            return use.position, use.area, trace.areas.of(command.input)
+    return None
+
+
+def _needless(trace: Trace, copies: Mapping[int, _Copies]) -> Iterator[int]:
+    """Positions of the copies that only affine maps read which can do without.
+
+    `copies` has these for the position of each affine map.
+    """
+    for copy in {copy for group in copies.values() for copy in group}:
+        command = trace.commands[copy]
+        assert isinstance(command, c.MatrixCopy)
+        matrix, area = trace.areas.of(command.output)
+        for use in trace.between(matrix, copy, len(trace.commands)):
+            if is_end(trace.commands[use.position]):
+                yield copy
+                break
+            if use.area.overlaps(area) and copy not in copies.get(use.position, ()):
+                break
+
+
+def _idle(trace: Trace, positions: Collection[int], left_out: frozenset[int]) -> Iterator[int]:
+    """Of the affine maps at some positions, those whose input's matrix holds nothing at all."""
+    unused = left_out.union(positions)
+    for position in positions:
+        command = trace.commands[position]
+        assert isinstance(command, c.Propagate | c.Backprop)
+        matrix, _ = trace.areas.of(input_of(command))
+        uses = trace.between(matrix, -1, len(trace.commands))
+        if all(use.position in unused or is_end(trace.commands[use.position]) for use in uses):
+            yield position
+
+
+# ---- derivatives ----
+
+
+def _derivative(trace: Trace, position: int, place: Place) -> SplicedDerivative | None:
+    """How an input derivative is added up, if it is that of a splice."""
+    matrix, area = place
+    if area.rows < FEWEST_ROWS or not trace.is_zeroed(matrix, position):
+        return None
+    added: list[int] = []
+    sources, targets = [], []
+    for use in trace.between(matrix, position, len(trace.commands)):
+        command = trace.commands[use.position]
+        if isinstance(command, c.DeallocMatrix):
+            break
+        if not isinstance(command, c.MatrixCopy | c.MatrixAdd):
+            return None
+        replaces = isinstance(command, c.MatrixCopy) and bool(added)
+        if replaces or command.alpha != 1.0:
+            return None
+        added.append(use.position)
+        sources.append(use.area)
+        targets.append(trace.areas.of(command.output))
+    width = sources[0].columns if sources else area.columns
+    taps = Taps.of(targets) if len(sources) > 1 else None
+    if taps is None or sources != blocks_of(area, width) or taps.distance > taps.rows:
+        return None
+    others = trace.between(taps.matrix, added[0], added[-1])
+    if any(use.area.overlaps(taps.area) for use in others if use.position not in added):
+        return None
+    return SplicedDerivative(position=position, matrix=matrix, taps=taps, added=tuple(added))

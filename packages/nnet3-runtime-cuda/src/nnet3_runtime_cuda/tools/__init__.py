@@ -1,1 +1,0 @@
-"""The command-line tools, under the names of their Kaldi models."""

@@ -1,0 +1,104 @@
+"""The online natural gradient straight from its definition: slow, in double precision.
+
+D. Povey, X. Zhang and S. Khudanpur, "Parallel training of DNNs with natural gradient and parameter
+averaging" (2015), section 4 and appendix. Nothing of the fast form is used: no W, H, J, K or L, and
+the Fisher matrix F is there as a matrix, which is inverted as one.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from nnet3_runtime_cuda.natural_gradient import NaturalGradientOptions
+
+SMALLEST = 1.0e-10
+"""epsilon, the least eigenvalue that F may have."""
+
+SMALLEST_PART = 5.0e-4
+"""delta, the least eigenvalue that F may have as a part of the largest one."""
+
+FIRST_MINIBATCHES = 10
+"""So many minibatches after the first one all change F."""
+
+
+class NaturalGradientByDefinition:
+    """F = R^T diag(d) R + rho I, estimated from the minibatches that it is given.
+
+    Attributes:
+        r: (rank, dim), with orthonormal rows.
+        d: (rank,), positive.
+        rho: Positive.
+        spread: The largest eigenvalue of Z, which the fast form decomposes, as a multiple of the
+            least one: the most since the last call began. Where it nears the precision of numbers,
+            rounding errors decide about the last rows of R.
+    """
+
+    def __init__(self, options: NaturalGradientOptions, dim: int) -> None:
+        self.options, self.dim = options, dim
+        rank = min(options.rank, dim - 1)
+        # Row k is not 0 in columns k, k + rank, ...; there all are 1, but for the first, 1.1.
+        self.r = np.zeros((rank, dim))
+        for k in range(rank):
+            self.r[k, k::rank] = 1.0
+            self.r[k, k] = 1.1
+            self.r[k] /= np.sqrt(np.sum(self.r[k] ** 2))
+        self.d = np.full(rank, SMALLEST)
+        self.rho = SMALLEST
+        self.spread = 1.0
+        self._count = 0
+
+    @property
+    def fisher(self) -> np.ndarray:
+        """F, (dim, dim)."""
+        return self.r.T @ np.diag(self.d) @ self.r + self.rho * np.eye(self.dim)
+
+    @property
+    def smoothed(self) -> np.ndarray:
+        """G = F + alpha / dim tr(F) I, (dim, dim)."""
+        fisher = self.fisher
+        return fisher + self.options.alpha / self.dim * np.trace(fisher) * np.eye(self.dim)
+
+    def precondition(self, x: np.ndarray) -> tuple[np.ndarray, float]:
+        """Multiplies rows by the inverse of G, and then lets F see them.
+
+        Args:
+            x: (rows, dim).
+
+        Returns:
+            beta x G^-1 with beta the least eigenvalue of G, and the factor by which that is to be
+            multiplied for its Frobenius norm to be that of x.
+        """
+        x = np.asarray(x, dtype=np.float64)
+        self.spread = 1.0
+        if self._count == 0:
+            for _ in range(1 if len(x) <= len(self.r) else 3):
+                self._see(x)
+        beta = self.rho + self.options.alpha / self.dim * np.trace(self.fisher)
+        result = beta * x @ np.linalg.inv(self.smoothed)
+        norms = np.linalg.norm(x), np.linalg.norm(result)
+        since = self._count - FIRST_MINIBATCHES
+        if since <= 0 or since % self.options.update_period == 0:
+            self._see(x)
+        self._count += 1
+        return result, norms[0] / norms[1] if norms[1] > 0.0 else 1.0
+
+    def _see(self, x: np.ndarray) -> None:
+        """Moves F towards the scatter of the rows, by one step of the power method."""
+        rank = len(self.r)
+        if rank == 0 or len(x) == 0:
+            return
+        if self.options.num_minibatches_history > 0.0:
+            eta = 1.0 / self.options.num_minibatches_history
+        else:
+            eta = min(0.9, 1.0 - math.exp(-len(x) / self.options.num_samples_history))
+        scatter = x.T @ x / len(x)
+        target = eta * scatter + (1.0 - eta) * self.fisher
+        # With Z = Y Y^T = U C U^T, the new R = C^(-1/2) U^T Y has the right singular vectors of Y
+        # as rows, and the roots of C are its singular values.
+        _, root_c, self.r = np.linalg.svd(self.r @ target, full_matrices=False)
+        self.spread = max(self.spread, (root_c.max() / root_c.min()) ** 2)
+        rho = (np.trace(target) - root_c.sum()) / (self.dim - rank)
+        smallest = max(SMALLEST, SMALLEST_PART * root_c.max())
+        self.d = np.maximum(root_c - rho, smallest)
+        self.rho = max(rho, smallest)

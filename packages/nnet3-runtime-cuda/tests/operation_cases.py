@@ -1,0 +1,103 @@
+"""Every operation of a tape as a plain loop over Python's numbers.
+
+A case draws the operands of a trial, and says what the operation is to give: for each output its
+values, and by how much each may be off.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import attrs
+import numpy as np
+from nnet3_runtime_cuda.tape import Tape
+from operation_places import FLOATS, Draw, Place, rounded
+
+SINGLE, DOUBLE = FLOATS
+BOOL, BYTE, INT64 = (np.dtype(kind) for kind in (np.bool_, np.uint8, np.int64))
+
+
+@attrs.frozen
+class Result:
+    """What an output is to hold.
+
+    Attributes:
+        place: The output.
+        values: Of its elements.
+        errors: By how much each may be off.
+    """
+
+    place: Place
+    values: Sequence[float]
+    errors: Sequence[float]
+
+    @classmethod
+    def exact(cls, place: Place, values: Sequence[float]) -> Result:
+        """Values to which those that are computed are equal, when rounded to the type."""
+        values = [rounded(value, place.dtype) for value in values]
+        return cls(place, values, [0.0] * len(values))
+
+    @classmethod
+    def summed(cls, place: Place, terms: Sequence[Sequence[float]]) -> Result:
+        """Sums of terms, in any order."""
+        epsilon = float(np.finfo(place.dtype).eps)
+        errors = [epsilon * (len(each) + 2) * sum(map(abs, each)) for each in terms]
+        return cls(place, [math.fsum(each) for each in terms], errors)
+
+
+@attrs.frozen
+class Trial:
+    """An operation with operands.
+
+    Attributes:
+        record: Records it.
+        results: What it is to give.
+    """
+
+    record: Callable[[Tape], object]
+    results: tuple[Result, ...]
+
+
+Case = Callable[[Draw], Trial]
+CASES: dict[str, Case] = {}
+"""By the name of the method of the tape, or of another function that records."""
+
+
+def case(*names: str) -> Callable[[Case], Case]:
+    """Makes a function the case of operations."""
+
+    def register(function: Case) -> Case:
+        CASES.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def broadcast(place: Place, shape: Sequence[int]) -> list[float]:
+    """The elements of an array that is broadcast to a shape."""
+    if place.shape == tuple(shape):
+        return place.values
+    own = (1,) * (len(shape) - len(place.shape)) + place.shape
+    values, found = place.values, []
+    for index in itertools.product(*map(range, shape)):
+        at = 0
+        for position, length in zip(index, own, strict=True):
+            at = at * length + (position if length > 1 else 0)
+        found.append(values[at])
+    return found
+
+
+def rows_of(place: Place) -> list[list[float]]:
+    """The elements of a matrix by row."""
+    values, columns = place.values, place.shape[1]
+    return [values[row * columns : (row + 1) * columns] for row in range(place.shape[0])]
+
+
+def terms_of(
+    a: Sequence[float], b: Sequence[float], rows: int, inner: int, columns: int
+) -> Iterator[list[float]]:
+    """What each element of a product is the sum of."""
+    for row, column in itertools.product(range(rows), range(columns)):
+        yield [a[row * inner + k] * b[k * columns + column] for k in range(inner)]

@@ -1,0 +1,301 @@
+"""Programs of which a plan changes something, each a text in which a test changes a line."""
+
+from __future__ import annotations
+
+ROWS, STEPS = 4, 4
+"""Rows of a step of a recurrence, and how many steps there are."""
+
+
+def _step_rows(step: int) -> str:
+    return f"{ROWS * step}:{ROWS * step + ROWS - 1}"
+
+
+def _forward_step(step: int) -> str:
+    return f"""\
+    m2 = undefined
+    m2(:, 0:7) = m1({_step_rows(step)}, :)
+    m2(:, 8:11) = m3
+    m3 = wide.propagate(m2)
+    free m2
+"""
+
+
+EARLY = f"""\
+    m1 = 16 x 8
+    m2 = 4 x 12
+    m3 = 4 x 4
+    m4 = 16 x 8
+    m1 = undefined
+    m1(:, 0:3) = below.propagate(m4(:, 0:3))
+    m1(:, 4:7) = below.propagate(m4(:, 4:7))
+    m3 = zeros
+{"".join(_forward_step(step) for step in range(STEPS))}\
+    provide output = m3
+"""
+"""Steps whose first columns are rows of m1, one after another."""
+
+
+_EARLY_SIZES = """\
+    m1 = 16 x 8
+    m2 = 4 x 12
+    m3 = 4 x 12
+    m4 = 4 x 12
+    m5 = 4 x 4
+    m6 = 16 x 8
+    m1 = undefined
+    m1(:, 0:3) = below.propagate(m6(:, 0:3))
+    m1(:, 4:7) = below.propagate(m6(:, 4:7))
+    m5 = zeros
+"""
+_EARLY_COPIES = "".join(
+    f"    m{2 + step} = zeros\n    m{2 + step}(:, 0:7) = m1({_step_rows(step)}, :)\n"
+    for step in range(3)
+)
+_EARLY_STEPS = "".join(f"    m5 = wide.propagate(m{2 + step})\n" for step in range(3))
+
+EARLY_FREED = _EARLY_SIZES + _EARLY_COPIES + "    free m1\n    m6 = undefined\n" + _EARLY_STEPS
+"""The same, but the source is gone before the first step."""
+
+EARLY_LOOP_OF_STEPS = (
+    f"{_EARLY_SIZES}{_EARLY_COPIES}    label\n{_EARLY_STEPS}    m1 = constant 0.5\n    goto c10\n"
+)
+"""All copies are made before a loop, in which their source is changed."""
+
+EARLY_LOOP_BETWEEN_STEPS = "\n".join(
+    [
+        *EARLY.splitlines()[:18],
+        "    label",
+        *EARLY.splitlines()[18:-1],
+        "    goto c14",
+    ]
+)
+"""Two steps are before a loop, two in it."""
+
+EARLY_WHOLE = """\
+    m1 = 16 x 12
+    m2 = 4 x 12
+    m3 = 4 x 4
+    m1 = undefined
+    m1(:, 0:3) = below.propagate(m3)
+    m2 = undefined
+    m2 = m1(0:3, :)
+    m3 = wide.propagate(m2)
+    m2 = m1(4:7, :)
+    m3 = wide.propagate(m2)
+    m2 = m1(8:11, :)
+    m3 = wide.propagate(m2)
+"""
+"""All columns of the steps are copies."""
+
+
+def _backward_step(step: int) -> str:
+    following = ""
+    if step + 1 < STEPS:
+        following = f"    m3({_step_rows(step + 1)}, :) += m2(:, 8:11)\n"
+    return f"""\
+    m2 = zeros
+    m2 = wide.backprop_no_update(m3({_step_rows(step)}, :))
+    m1({_step_rows(step)}, :) = m2(:, 0:7)
+{following}\
+    free m2
+"""
+
+
+LATE = f"""\
+    m1 = 16 x 8
+    m2 = 4 x 12
+    m3 = 16 x 4
+    m4 = 4 x 4
+    m5 = 4 x 8
+    m6 = 16 x 4
+    m1 = zeros
+    m4 = zeros
+    m6 = zeros
+    segment end
+    m3 = accept output
+{"".join(_backward_step(step) for step in range(STEPS))}\
+    provide input = m1
+"""
+"""Steps whose first columns of input derivative are copied to rows of m1."""
+
+LATE_COPIED_LATER = """\
+    m1 = 8 x 8
+    m2 = 4 x 12
+    m3 = 8 x 4
+    m4 = 4 x 12
+    m5 = 4 x 4
+    segment end
+    m3 = accept output
+    m1 = undefined
+    m2 = zeros
+    m2 = wide.backprop_no_update(m3(0:3, :))
+    m4 = zeros
+    m4 = wide.backprop_no_update(m3(4:7, :))
+    m1(4:7, :) = m4(:, 0:7)
+    m1(0:3, :) = constant 0.5
+    m5 = squashed.propagate(m1(0:3, 0:3))
+    m1(0:3, :) = m2(:, 0:7)
+    free m2
+    free m4
+    provide input = m1
+"""
+"""The first of two targets holds something else after the last step."""
+
+COPIED = """\
+    m1 = 64 x 4
+    m2 = 60 x 12
+    m3 = 60 x 4
+    m1 = accept input
+    m2 = undefined
+    m2(:, 0:3) = m1(0:59, :)
+    m2(:, 4:7) = m1(2:61, :)
+    m2(:, 8:11) = m1(4:63, :)
+    m3 = undefined
+    m3 = wide.propagate(m2)
+    free m2
+    provide output = m3
+"""
+"""An input whose three blocks are rows of m1."""
+
+SUMMED = """\
+    m1 = 60 x 4
+    m2 = 60 x 12
+    m3 = 64 x 4
+    m4 = 60 x 12
+    m4 = zeros
+    segment end
+    m1 = accept output
+    m2 = zeros
+    m2 = wide.backprop(m1, input m4)
+    m3 = zeros
+    m3(0:59, :) = m2(:, 0:3)
+    m3(2:61, :) += m2(:, 4:7)
+    m3(4:63, :) += m2(:, 8:11)
+    free m2
+    provide input = m3
+"""
+"""An input derivative whose three blocks are added to rows of m3."""
+
+_LISTS = """\
+    m1 = 8 x 3
+    m2 = 4 x 3
+    m3 = 8 x 9
+    m4 = 8 x 4
+    m5 = 8 x 3
+    j0 = m1[0:7]
+    j1 = m1[2:7], m2[0:1]
+    j2 = m1[4:7], m2[0:3]
+"""
+
+GATHERED = (
+    _LISTS
+    + """\
+    m1 = undefined
+    m1 = bounded.propagate(m5)
+    m2 = undefined
+    m2 = bounded.propagate(m5(0:3, :))
+    m3 = undefined
+    m3(:, 0:2) = rows(j0)
+    m3(:, 3:5) = rows(j1)
+    m3(:, 6:8) = rows(j2)
+    m4 = undefined
+    m4 = wide.propagate(m3)
+    free m3
+    provide output = m4
+"""
+)
+"""An input whose three blocks are rows of m1 and m2."""
+
+SCATTERED = (
+    _LISTS
+    + """\
+    m1 = zeros
+    m2 = zeros
+    m4 = undefined
+    segment end
+    m4 = accept output
+    m3 = zeros
+    m3 = wide.backprop_no_update(m4)
+    rows(j0) = m3(:, 0:2)
+    rows(j1) += m3(:, 3:5)
+    rows(j2) += m3(:, 6:8)
+    free m3
+    provide input = m1
+    provide output = m2
+"""
+)
+"""An input derivative whose three blocks are added to rows of m1 and m2."""
+
+GATHERED_FREED = """\
+    m1 = 4 x 3
+    m2 = 8 x 3
+    m3 = 8 x 9
+    m4 = 8 x 4
+    m5 = 4 x 3
+    m6 = 4 x 3
+    j0 = m1[0:3], m2[0:3]
+    j1 = m2[0:7]
+    j2 = m2[4:7], m5[0:3]
+    m1 = undefined
+    m2 = undefined
+    m5 = undefined
+    m3 = undefined
+    m3(:, 0:2) = rows(j0)
+    free m1
+    m6 = undefined
+    m3(:, 3:5) = rows(j1)
+    m3(:, 6:8) = rows(j2)
+    m4 = undefined
+    m4 = wide.propagate(m3)
+    free m3
+    provide output = m4
+"""
+"""Rows are gone, and their memory is needed, before the last block is copied."""
+
+SCATTERED_FREED = """\
+    m1 = 4 x 3
+    m2 = 8 x 3
+    m3 = 8 x 9
+    m4 = 8 x 4
+    m5 = 4 x 3
+    j0 = m1[0:3], m2[0:3]
+    j1 = m2[0:7]
+    j2 = m2[4:7], m5[0:3]
+    m1 = zeros
+    m2 = zeros
+    m4 = undefined
+    m3 = zeros
+    m3 = wide.backprop_no_update(m4)
+    rows(j0) = m3(:, 0:2)
+    free m1
+    m5 = zeros
+    rows(j1) += m3(:, 3:5)
+    rows(j2) += m3(:, 6:8)
+    free m3
+    provide output = m2
+"""
+"""Rows that the first block is copied to are gone before the last is added."""
+
+PANELS = """\
+    m1 = 8 x 12
+    m2 = 8 x 4
+    m2 = undefined
+    m2 = wide.propagate(m1)
+    m2 = wide.propagate(m1)
+    m2 = below.propagate(m1(:, 0:3))
+    m2 = below.propagate(m1(:, 0:3))
+"""
+"""First one component takes steps, then another."""
+
+PANELS_IN_LOOP = """\
+    m1 = 8 x 12
+    m2 = 8 x 4
+    m2 = undefined
+    m2 = wide.propagate(m1)
+    label
+    m2 = wide.propagate(m1)
+    m2 = below.propagate(m1(:, 0:3))
+    m2 = below.propagate(m1(:, 0:3))
+    goto c2
+"""
+"""The same, but for the first step in a loop."""

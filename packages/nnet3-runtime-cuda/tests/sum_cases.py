@@ -1,0 +1,270 @@
+"""Products and sums, and what records them, as plain loops."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+from elementwise_cases import largest_of
+from nnet3_runtime_cuda.panels import MOST_INNER, WIDTH, Panels
+from nnet3_runtime_cuda.row_ranges import record_row_range_sums
+from nnet3_runtime_cuda.tape import FEW_ROWS, Tape
+from nnet3_runtime_cuda.thin_products import ThinProduct
+from operation_cases import (
+    BOOL,
+    DOUBLE,
+    Result,
+    Trial,
+    broadcast,
+    case,
+    rows_of,
+    terms_of,
+)
+from operation_places import Draw, Place
+
+
+def _sizes(draw: Draw) -> tuple[int, int, int]:
+    """Rows, terms of each sum, columns."""
+    sizes = [draw.few(), draw.few(), draw.few()]
+    sizes[draw.random.randrange(3)] = draw.length
+    return sizes[0], sizes[1], sizes[2]
+
+
+@case("matmul")
+def _matmul(draw: Draw) -> Trial:
+    rows, inner, columns = _sizes(draw)
+    # With more rows, and most matrices contiguous, products with a sum are the library's.
+    rows += FEW_ROWS if draw.chance(0.3) else 0
+    layout = draw.random.choice(("read", "contiguous"))
+    stack = tuple(draw.few() for _ in range(draw.random.choice((0, 0, 0, 1))))
+    a = draw.place((*stack, rows, inner), kind="finite", layout="read")
+    b = draw.place(
+        (*(stack if draw.chance(0.5) else ()), inner, columns), kind="finite", layout=layout
+    )
+    way = "replace" if stack else draw.random.choice(("replace", "add", "plus"))
+    out = draw.place(
+        (*stack, rows, columns),
+        kind="finite" if way == "add" else "none",
+        layout="any" if layout == "read" else layout,
+    )
+    plus = draw.place(_plus_shape(draw, rows, columns), kind="finite") if way == "plus" else None
+    count = math.prod(stack)
+    left, right = a.values, broadcast(b, (*stack, inner, columns))
+    terms = []
+    for k in range(count):
+        of_a = left[k * rows * inner : (k + 1) * rows * inner]
+        of_b = right[k * inner * columns : (k + 1) * inner * columns]
+        terms += terms_of(of_a, of_b, rows, inner, columns)
+    added = out if way == "add" else plus
+    if added is not None:
+        for each, term in zip(terms, broadcast(added, out.shape), strict=True):
+            each.append(term)
+
+    def record(tape: Tape) -> None:
+        if plus is None:
+            tape.matmul(a.array, b.array, out.array, add=way == "add")
+        else:
+            tape.matmul(a.array, b.array, out.array, plus=plus.array)
+
+    return Trial(record, (Result.summed(out, terms),))
+
+
+def _plus_shape(draw: Draw, rows: int, columns: int) -> tuple[int, ...]:
+    return draw.random.choice(((rows, columns), (1, columns), (columns,)))
+
+
+@case("small_products")
+def _small_products(draw: Draw) -> Trial:
+    """Stacks of two axes, of which either factor may lack one, as panels have them."""
+    rows, inner, columns = _sizes(draw)
+    stack = tuple(draw.few() if draw.chance(0.5) else 1 for _ in range(draw.random.randint(0, 2)))
+    stacks = [tuple(1 if draw.chance(0.3) else n for n in stack) for _ in range(2)]
+    a = draw.place((*stacks[0], rows, inner), kind="finite", layout="read")
+    b = draw.place((*stacks[1], inner, columns), kind="finite", layout="read")
+    out = draw.place((*stack, rows, columns), kind="none")
+    left, right = broadcast(a, (*stack, rows, inner)), broadcast(b, (*stack, inner, columns))
+    terms: list[list[float]] = []
+    for k in range(math.prod(stack)):
+        of_a = left[k * rows * inner : (k + 1) * rows * inner]
+        of_b = right[k * inner * columns : (k + 1) * inner * columns]
+        terms += terms_of(of_a, of_b, rows, inner, columns)
+    return Trial(
+        lambda tape: tape.small_products(a.array, b.array, out.array),
+        (Result.summed(out, terms),),
+    )
+
+
+def _pair(draw: Draw) -> tuple[Place, Place, list[list[float]]]:
+    """Two matrices of the same shape, and by row the products of their elements."""
+    rows, columns = draw.shape(2)
+    a = draw.place((rows, columns), kind="finite", layout="read")
+    b = a if draw.chance(0.3) else draw.place((rows, columns), kind="finite", layout="read")
+    products = [x * y for x, y in zip(a.values, b.values, strict=True)]
+    return a, b, [products[row * columns : (row + 1) * columns] for row in range(rows)]
+
+
+def _turned(rows: list[list[float]], columns: int) -> list[list[float]]:
+    """The columns of a list of rows."""
+    return [[row[column] for row in rows] for column in range(columns)]
+
+
+@case("row_dot")
+def _row_dot(draw: Draw) -> Trial:
+    a, b, terms = _pair(draw)
+    out = draw.place(a.shape[:1], kind="none")
+    return Trial(
+        lambda tape: tape.row_dot(a.array, b.array, out.array), (Result.summed(out, terms),)
+    )
+
+
+@case("column_sum_of_products")
+def _column_sum_of_products(draw: Draw) -> Trial:
+    a, b, terms = _pair(draw)
+    out = draw.place((1, a.shape[1]), kind="none")
+    result = Result.summed(out, _turned(terms, a.shape[1]))
+    return Trial(lambda tape: tape.column_sum_of_products(a.array, b.array, out.array), (result,))
+
+
+@case("column_sum")
+def _column_sum(draw: Draw) -> Trial:
+    a = draw.place(draw.shape(2), draw.tape_dtype, kind="finite", layout="read")
+    out = draw.place((1, a.shape[1]), a.dtype, kind="none")
+    result = Result.summed(out, _turned(rows_of(a), a.shape[1]))
+    return Trial(lambda tape: tape.column_sum(a.array, out.array), (result,))
+
+
+@case("count_positive")
+def _count_positive(draw: Draw) -> Trial:
+    a = draw.place(draw.shape(2), layout="read")
+    if draw.chance(0.3):
+        draw.replace(a, [1.0] * len(a.positions))
+    out = draw.place((1, a.shape[1]), kind="none")
+    counts = [sum(value > 0.0 for value in column) for column in _turned(rows_of(a), a.shape[1])]
+    return Trial(lambda tape: tape.count_positive(a.array, out.array), (Result.exact(out, counts),))
+
+
+@case("row_sum")
+def _row_sum(draw: Draw) -> Trial:
+    """Of numbers, or of flags as a number in double precision."""
+    is_flags = draw.chance(0.2)
+    a = draw.place(draw.shape(2), BOOL if is_flags else None, kind="finite", layout="read")
+    out = draw.place((a.shape[0], 1), DOUBLE if is_flags else None, kind="none")
+    result = Result.summed(out, rows_of(a))
+    return Trial(lambda tape: tape.row_sum(a.array, out.array), (result,))
+
+
+@case("sum")
+def _sum(draw: Draw) -> Trial:
+    shape = draw.shape(draw.random.randint(2, 3))
+    axis = draw.random.randrange(len(shape))
+    a = draw.place(shape, kind="finite", layout="read")
+    out = draw.place((*shape[:axis], *shape[axis + 1 :]), kind="none")
+    terms: dict[tuple[int, ...], list[float]] = {
+        index: [] for index in itertools.product(*map(range, out.shape))
+    }
+    for index, value in zip(itertools.product(*map(range, shape)), a.values, strict=True):
+        terms[(*index[:axis], *index[axis + 1 :])].append(value)
+    result = Result.summed(out, list(terms.values()))
+    return Trial(lambda tape: tape.sum(a.array, axis, out.array), (result,))
+
+
+@case("row_maximum")
+def _row_maximum(draw: Draw) -> Trial:
+    rows, columns = draw.shape(2)
+    a = draw.place((rows, max(columns, 1)), layout="read")
+    out = draw.place((rows, 1), kind="none")
+    largest = []
+    for row in rows_of(a):
+        found = row[0]
+        for value in row[1:]:
+            found = largest_of(found, value)
+        largest.append(found)
+    return Trial(lambda tape: tape.row_maximum(a.array, out.array), (Result.exact(out, largest),))
+
+
+@case("record_row_range_sums")
+def _record_row_range_sums(draw: Draw) -> Trial:
+    """Ranges of equal length that follow one another, or any, some of them empty."""
+    count, columns = draw.shape(2)
+    a = draw.place((draw.few() + 4, columns), draw.tape_dtype, kind="finite")
+    rows = a.shape[0]
+    if draw.chance(0.5):
+        step = draw.random.randint(0, 1) if count <= 4 else 0
+        length = draw.random.randint(1, rows - (step * (count - 1) if count else 0))
+        ranges = [(k * step, k * step + length) for k in range(count)]
+    else:
+        ends = [sorted((draw.random.randint(0, rows), draw.few())) for _ in range(count)]
+        ranges = [(-1, -1) if draw.chance(0.2) else (ends[0], ends[1]) for ends in ends]
+    is_added = draw.chance(0.5)
+    out = draw.place((count, columns), a.dtype, kind="finite" if is_added else "none")
+    of_a, before = rows_of(a), out.values
+    terms = [
+        [of_a[row][column] for row in range(begin, end)]
+        for begin, end in ranges
+        for column in range(columns)
+    ]
+    if is_added:
+        terms = [[*each, value] for each, value in zip(terms, before, strict=True)]
+    given = np.array(ranges, np.int32).reshape(-1, 2)
+    return Trial(
+        lambda tape: record_row_range_sums(tape, a.array, given, out.array, add=is_added),
+        (Result.summed(out, terms),),
+    )
+
+
+@case("Panels.record")
+def _panels(draw: Draw) -> Trial:
+    """A product with panels of a fixed matrix, or of one that is laid out in the same run."""
+    rows, inner = draw.random.choice(((draw.length, draw.few()), (draw.few(), draw.length)))
+    rows, inner = (min(max(size, 1), FEW_ROWS) for size in (rows, inner))
+    columns = draw.random.choice((1, WIDTH - 1, WIDTH, WIDTH + 3))
+    if draw.length == 256:
+        rows, inner, columns = 2, MOST_INNER + 1, WIDTH + 1
+    a = draw.place((rows, inner), kind="finite", layout="read")
+    b = draw.place((inner, columns), kind="finite", layout="read")
+    way = draw.random.choice(("replace", "add", "plus"))
+    out = draw.place((rows, columns), kind="finite" if way == "add" else "none")
+    plus = draw.place((rows, columns), kind="finite") if way == "plus" else None
+    terms = list(terms_of(a.values, b.values, rows, inner, columns))
+    added = out if way == "add" else plus
+    if added is not None:
+        for each, term in zip(terms, added.values, strict=True):
+            each.append(term)
+    is_copied = draw.chance(0.5)
+
+    def record(tape: Tape) -> None:
+        panels = Panels.of(b.array)
+        if is_copied:
+            memory = np.full(inner * columns, np.nan, b.dtype)
+            panels = Panels.within(memory, (inner, columns))
+            first = WIDTH if columns > WIDTH else 0
+            panels.record_copy(tape, b.array[:, :first])
+            panels.record_copy(tape, b.array[:, first:], first)
+        extra = None if plus is None else plus.array
+        panels.record(tape, a.array, out.array, add=way == "add", plus=extra)
+
+    return Trial(record, (Result.summed(out, terms),))
+
+
+@case("ThinProduct")
+def _thin_product(draw: Draw) -> Trial:
+    """The product, and the sum of all squares of the left factor."""
+    rows, inner = draw.random.choice(((draw.length, draw.few()), (draw.few(), draw.length)))
+    rows, inner = max(rows, 1), max(inner, 1)
+    a = draw.place((rows, inner), kind="finite", layout="contiguous")
+    b = draw.place((inner, draw.few()), kind="finite", layout="contiguous")
+    out = draw.place((rows, b.shape[1]), kind="none")
+    total = draw.place((1,), kind="none")
+
+    def record(tape: Tape) -> None:
+        product = ThinProduct(a.array, b.shape[1])
+
+        def call() -> None:
+            total.array[0] = product(b.array, out.array)
+
+        tape.record(call, reads=(a.array, b.array), writes=(out.array, total.array))
+
+    terms = terms_of(a.values, b.values, rows, inner, b.shape[1])
+    squares = [[value * value for value in a.values]]
+    return Trial(record, (Result.summed(out, list(terms)), Result.summed(total, squares)))

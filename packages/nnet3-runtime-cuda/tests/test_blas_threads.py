@@ -1,0 +1,99 @@
+"""The limit on the threads of the BLAS library holds for all threads of the process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from nnet3_runtime_cuda.blas_threads import ThreadLimit
+from threadpoolctl import threadpool_info, threadpool_limits
+
+
+def blas_threads() -> set[int]:
+    """How many threads the BLAS libraries of this process may use now."""
+    return {
+        library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"
+    }
+
+
+def in_a_thread(work: Callable[[], None]) -> None:
+    """Does some work in a thread of its own, which ends with it."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def test_smallest_wish_is_in_force() -> None:
+    """Of overlapping wishes the smallest holds; after the last, the libraries are as before."""
+    before = blas_threads()
+    limit = ThreadLimit()
+
+    with limit.at_most(3):
+        assert blas_threads() == {3}
+        first = limit.at_most(1)
+        first.__enter__()
+        assert blas_threads() == {1}
+        with limit.at_most(2), limit.at_most(None):
+            assert blas_threads() == {1}
+        first.__exit__(None, None, None)
+        assert blas_threads() == {3}
+
+    assert blas_threads() == before
+
+
+def test_every_thread_sets_the_limit() -> None:
+    """A limit that a second thread sets is in force, after the first thread has set one."""
+    before = blas_threads()
+    limit, seen = ThreadLimit(), []
+
+    def work() -> None:
+        with limit.at_most(2):
+            seen.append(blas_threads())
+        seen.append(blas_threads())
+
+    with limit.at_most(3):
+        in_a_thread(work)
+    in_a_thread(work)
+
+    assert seen == [{2}, {3}, {2}, before]
+    assert blas_threads() == before
+
+
+def test_the_last_to_leave_may_be_another_thread() -> None:
+    """A thread that came later and stays longer restores what was before both."""
+    before = blas_threads()
+    limit = ThreadLimit()
+    entered, may_leave = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with limit.at_most(2):
+            entered.set()
+            may_leave.wait()
+
+    thread = threading.Thread(target=work)
+    with limit.at_most(3):
+        thread.start()
+        entered.wait()
+    meanwhile = blas_threads()
+    may_leave.set()
+    thread.join()
+
+    assert meanwhile == {2}
+    assert blas_threads() == before
+
+
+def test_beside_a_limit_of_the_user() -> None:
+    """Within a limit that another thread of the user has set, ours holds, and then theirs again."""
+    before = blas_threads()
+    limit, seen = ThreadLimit(), []
+
+    def work() -> None:
+        with limit.at_most(1):
+            seen.append(blas_threads())
+        seen.append(blas_threads())
+
+    with threadpool_limits(3, user_api="blas"):
+        in_a_thread(work)
+
+    assert seen == [{1}, {3}]
+    assert blas_threads() == before

@@ -1,0 +1,171 @@
+"""Tests of the check of plans: plans that are wrong, one part at a time."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import pytest
+import test_gathered_splices
+import test_known_inputs
+import test_splices
+from computations import program
+from nnet3_compiler import NnetComputation
+from nnet3_descriptors import Nnet
+from nnet3_runtime_cuda import Plan, PlanError, check_plan
+from nnet3_runtime_cuda.lowering import check
+from nnet3_runtime_cuda.lowering.areas import Area, Place
+from nnet3_runtime_cuda.lowering.plan import gathered_splices, step_panels
+from nnet3_runtime_cuda.lowering.plan.make import plan_with
+from stated_capabilities import Stated
+
+Planned = tuple[Nnet, NnetComputation, Plan]
+
+
+def copied() -> Planned:
+    """An input whose blocks are all copies."""
+    nnet = test_splices.NNET
+    return nnet, program(nnet, test_splices.COPIED), test_splices.plan(test_splices.COPIED)
+
+
+def backward() -> Planned:
+    """An input of three blocks, and its derivative."""
+    nnet, text = test_splices.NNET, test_splices.BACKWARD + "    provide input = m6\n"
+    return nnet, program(nnet, text), test_splices.plan(text)
+
+
+def gathered() -> Planned:
+    """An input gathered from rows of two matrices."""
+    nnet, text = test_gathered_splices.NNET, test_gathered_splices.FORWARD.replace("free m1\n", "")
+    return nnet, program(nnet, text), test_gathered_splices.plan(text)
+
+
+def scattered() -> Planned:
+    """A derivative added to rows of two matrices."""
+    nnet, text = test_gathered_splices.NNET, test_gathered_splices.BACKWARD
+    return nnet, program(nnet, text), test_gathered_splices.plan(text)
+
+
+def recurrent() -> Planned:
+    """Steps with products made before and put off, and parameters in panels."""
+    nnet = test_known_inputs.network(-1)
+    computation = test_known_inputs.program(nnet, derivatives=True)
+    split = [nnet.component_index("gates")]
+    return nnet, computation, plan_with(nnet, computation, Stated(split=split, panels=True))
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathered_splices, "FEWEST_ROWS", 8)
+    monkeypatch.setattr(step_panels, "FEWEST_PARAMETERS", 1)
+
+
+@pytest.mark.parametrize("make", [copied, backward, gathered, scattered, recurrent])
+def test_plans_that_are_right(make: Callable[[], Planned]) -> None:
+    """What the makers make of these programs passes."""
+    nnet, computation, plan = make()
+
+    assert plan != Plan(components=nnet.component_names)
+    check_plan(nnet, computation, plan)
+
+
+def changed(plan: Plan, path: str, value: object) -> Plan:
+    """A plan with one field of its parts replaced.
+
+    Args:
+        plan: The plan.
+        path: Such as "inputs.0.taps.distance": names of fields, and numbers of members of tuples.
+        value: What is put there; a function of what was there.
+    """
+
+    def put(part: object, names: list[str]) -> object:
+        if not names:
+            return value(part) if callable(value) else value
+        name, *rest = names
+        if isinstance(part, Place):
+            return part._replace(**{name: put(getattr(part, name), rest)})
+        if isinstance(part, tuple):
+            number = int(name) % len(part)
+            return (*part[:number], put(part[number], rest), *part[number + 1 :])
+        return attrs.evolve(part, **{name: put(getattr(part, name), rest)})
+
+    found = put(plan, path.split("."))
+    assert isinstance(found, Plan)
+    return found
+
+
+def below(area: Area) -> Area:
+    """The area one row further up."""
+    return attrs.evolve(area, row=area.row - 1, row_end=area.row_end - 1)
+
+
+WRONG = [
+    # inputs
+    (copied, "inputs.0.position", 99, "c99 is to be Propagate or Backprop, but there is no such"),
+    (copied, "inputs.0.position", 5, "c5 is to be Propagate or Backprop, but is AllocMatrixUn"),
+    (copied, "inputs.0.taps.distance", 1, "c6: 3 taps, 1 rows apart, of m1(0:63, 0:3) do not"),
+    (copied, "inputs.0.taps.count", 2, "c6: 2 taps, 2 rows apart"),
+    (copied, "inputs.0.taps.matrix", 2, "c6: m2(0:63, 0:3) is no area of a 60 x 12 matrix"),
+    (copied, "inputs.0.taps.is_packed", True, "cannot stand for m2(0:59, 0:11)"),
+    (copied, "inputs.0.copies", (1,), "c1 is to be MatrixCopy, but is AllocMatrixUndefined"),
+    (copied, "inputs", (), "c2 is left out, but no input does without it"),
+    (copied, "inputs.0.copies", (2, 3), "c4 is left out, but no input does without it"),
+    (backward, "inputs.0.taps.area", below, "is no area of a 64 x 4 matrix"),
+    # derivatives
+    (backward, "derivatives.0.matrix", 2, "m2 is not the matrix of the input derivative"),
+    (backward, "derivatives.0.added", (12, 13), "c16: ProvideOutput: what is provided is not"),
+    (backward, "derivatives.0.added", (13, 14, 12), "positions must ascend"),
+    (backward, "derivatives.0.position", 5, "c5 is to be Backprop or BackpropNoModelUpdate"),
+    (backward, "derivatives", lambda all_: (*all_, *all_), "c9 has two sums"),
+    # gathered
+    (gathered, "gathered.0.moves", (3, 4), "c4: 2 commands move 3 blocks"),
+    (gathered, "gathered.0.maps", (8,), "c8 is to be Propagate or Backprop"),
+    (gathered, "gathered.0.taps.is_packed", False, "cannot stand for m3(0:7, 0:8)"),
+    (gathered, "gathered.0.taps.matrix", 4, "cannot stand for m3(0:7, 0:8)"),
+    (scattered, "scattered.0.moves", (5, 6), "c6: 2 commands move 3 blocks"),
+    (scattered, "scattered.0.maps", (), "positions must ascend, and be some"),
+    # steps
+    (recurrent, "components", ("a",), "of a network with other components"),
+    (recurrent, "early.0.steps.1.rows", (0, 2), "the first columns of the input, in the product"),
+    (recurrent, "early.0.steps.1.rows", (0, 3), "cannot have rows 0:2 of"),
+    (recurrent, "early.0.steps", lambda steps: steps[::-1], "positions must ascend"),
+    (recurrent, "early.0.component", 0, "runs component 1, the plan says component 0"),
+    (recurrent, "early.0.source.area", below, "is no area of"),
+    (recurrent, "late.0.steps.1.rows", (0, 2), "the output derivative, kept in"),
+    (recurrent, "late.0.steps.1.target.area", below, "which is left out, copies to"),
+    (recurrent, "late.0.steps.1.copied", 0, "c0 is to be MatrixCopy"),
+    (recurrent, "late.0.kept.matrix", 999, "there is no matrix m999"),
+    (recurrent, "panels.0.skipped", 1, "panels without 1 columns, but 6 are computed elsewhere"),
+    (recurrent, "panels.0.memory", 7, "there is no memory 7 for panels"),
+    (recurrent, "panel_memory.0", 3, "are larger than memory 0, which has 3"),
+]
+
+
+@pytest.mark.parametrize(("make", "path", "value", "message"), WRONG)
+def test_plans_that_are_wrong(
+    make: Callable[[], Planned], path: str, value: object, message: str
+) -> None:
+    """A plan of which one part is wrong is refused, and the message says where."""
+    nnet, computation, plan = make()
+
+    with pytest.raises(PlanError, match=re.escape(message)):
+        check_plan(nnet, computation, changed(plan, path, value))
+
+
+def test_the_check_shares_nothing_with_the_makers() -> None:
+    """Its modules import the values of plans and areas, and nothing else of lowering."""
+    folder = Path(inspect.getfile(check)).parent
+    imports = {
+        (node.level, node.module, alias.name)
+        for file in folder.glob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.level > 1
+        for alias in node.names
+    }
+
+    others = {each for each in imports if each[1] != "plan.plan"}
+    assert others == {(2, "areas", "Area"), (2, "areas", "Place"), (3, "errors", "PlanError")}

@@ -1,0 +1,136 @@
+"""The fast natural gradient beside a slow one that is its definition."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+from natural_gradient_by_definition import NaturalGradientByDefinition
+from nnet3_runtime_cuda.natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
+from nnet3_runtime_cuda.row_matrices import ColumnBlocks
+
+MINIBATCHES = 25
+TOLERANCE = {np.float64: 1e-7, np.float32: 2e-3}
+"""Largest difference, as a part of the largest value."""
+
+TRUSTED_SPREAD = {np.float64: 1e8, np.float32: 1e4}
+"""Above such a spread of eigenvalues, rounding errors of the fast form may choose directions."""
+
+Minibatch = np.ndarray
+
+
+def draw_options(rng: Random) -> NaturalGradientOptions:
+    """Settings of all sizes."""
+    return NaturalGradientOptions(
+        rank=rng.choice([1, 2, 3, 5, 8, 40]),
+        update_period=rng.choice([1, 1, 2, 5]),
+        num_samples_history=rng.choice([1.0, 30.0, 2000.0, 1e5]),
+        num_minibatches_history=rng.choice([0.0, 0.0, 1.5, 10.0]),
+        alpha=rng.choice([0.0, 0.1, 4.0, 50.0]),
+    )
+
+
+def draw_case(seed: int) -> tuple[NaturalGradientByDefinition, list[Minibatch]]:
+    """A slow natural gradient and minibatches for it."""
+    rng = Random(seed)
+    dim = rng.choice([2, 3, 6, 12, 20])
+    options = draw_options(rng)
+    return NaturalGradientByDefinition(options, dim), draw_minibatches(rng, dim)
+
+
+def draw_minibatches(rng: Random, dim: int) -> list[Minibatch]:
+    """Minibatches, (rows, dim) each: few strong directions, now and then zeros or few rows."""
+    numbers = np.random.default_rng(rng.getrandbits(32))
+    strong = numbers.standard_normal(dim) * rng.choice([0.0, 1.0, 20.0])
+    usual, size = rng.randint(2, 40), rng.choice([1e-5, 1e-4, 1.0, 1e4])
+    minibatches = []
+    for number in range(MINIBATCHES):
+        rows = rng.choice([usual] * 4 + [1, 2, rng.randint(1, 40)])
+        if number == 0 and size > 0.01:  # else rounding errors choose the first directions
+            rows = 2 * dim
+        x = numbers.standard_normal((rows, dim)) + numbers.standard_normal((rows, 1)) * strong
+        kind = rng.choice(["all"] * 8 + ["none", "one column", "some rows"] * (number > 0))
+        if kind == "none":
+            x[:] = 0.0
+        elif kind == "one column":
+            x[:, rng.randrange(1, dim + 1) :] = 0.0
+        elif kind == "some rows":
+            x[numbers.random(rows) < 0.5] = 0.0
+        minibatches.append(size * x)
+    return minibatches
+
+
+def estimated(
+    natural: OnlineNaturalGradient, x: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """R, d and rho of the fast form, whose W = E^(1/2) R, as the next minibatch finds them."""
+    natural.begin(ColumnBlocks([x]), np.empty((len(x), len(natural.w)), x.dtype))
+    w, d, rho = natural.w.astype(np.float64), natural._d, natural._rho
+    beta = rho + natural.options.alpha / w.shape[1] * (w.shape[1] * rho + d.sum())
+    return w * np.sqrt(beta / d + 1.0)[:, None], d, rho
+
+
+SEEDS = range(40)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_fast_form_is_the_definition(seed: int, dtype: type[np.floating]) -> None:
+    """Rows, scale and the estimate itself, after each of many minibatches."""
+    slow, minibatches = draw_case(seed)
+    fast, tolerance = OnlineNaturalGradient(slow.options), TOLERANCE[dtype]
+    for number, minibatch in enumerate(minibatches):
+        x = minibatch.astype(dtype)
+        found = x.copy()
+        expected, expected_scale = slow.precondition(x)
+
+        scale = fast.precondition(found)
+
+        if slow.spread > TRUSTED_SPREAD[dtype]:
+            return
+        r, d, rho = estimated(fast, x)
+        fisher = r.T @ np.diag(d) @ r + rho * np.eye(slow.dim)
+        where = f"minibatch {number} of {x.shape}, {slow.options}, spread {slow.spread:.1e}"
+        for what, one, other, size in (
+            ("rows", found, expected, np.abs(x).max()),
+            # |x| / |x - h w|, where the difference is as exact as x
+            ("scale", scale, expected_scale, expected_scale**2),
+            ("F", fisher, slow.fisher, np.abs(slow.fisher).max()),
+        ):
+            error = np.abs(one - other).max()
+            assert error <= tolerance * size, f"{where}: {what} by {error:.1e} of {size:.1e}"
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_most_minibatches_are_compared(dtype: type[np.floating]) -> None:
+    """In nearly all cases the spread of eigenvalues is one that numbers can hold."""
+    compared = 0
+    for seed in SEEDS:
+        slow, minibatches = draw_case(seed)
+        for x in minibatches:
+            slow.precondition(x)
+            if slow.spread > TRUSTED_SPREAD[dtype]:
+                break
+            compared += 1
+
+    assert compared >= 0.8 * len(SEEDS) * MINIBATCHES
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_must_hold_of_any_estimate(seed: int) -> None:
+    """R R^T = I, W W^T = E; the norm of all rows stays, and no row is turned by 90 degrees."""
+    slow, minibatches = draw_case(seed)
+    natural = OnlineNaturalGradient(slow.options)
+    for x in minibatches:
+        rows = x.astype(np.float32)
+        scale = natural.precondition(rows)
+
+        products = np.einsum("nd,nd->n", rows.astype(np.float64), x)
+        squares = np.einsum("nd,nd->n", rows.astype(np.float64), rows)
+        r, d, rho = estimated(natural, rows)
+        assert (products >= 0.0).all()
+        np.testing.assert_allclose(scale**2 * squares.sum(), np.sum(x**2), rtol=1e-3)
+        np.testing.assert_allclose(r @ r.T, np.eye(len(r)), atol=2e-3)
+        assert (d > 0.0).all()
+        assert rho > 0.0

@@ -1,0 +1,140 @@
+"""What the tape records, against plain loops: any layout, length, type, and number of threads."""
+
+import inspect
+from collections.abc import Iterator
+
+import elementwise_cases  # noqa: F401
+import gathering_cases  # noqa: F401
+import numpy as np
+import pytest
+import sum_cases  # noqa: F401
+from nnet3_runtime_cuda import recorder
+from nnet3_runtime_cuda.recorder import Recorder
+from nnet3_runtime_cuda.tape import Tape
+from nnet3_runtime_cuda.workers import Workers
+from operation_cases import CASES, Result, Trial
+from operation_places import SEED, TRIALS, Draw
+
+ELSEWHERE = {
+    "precondition": "test_natural_gradient.py",
+    "precondition_affine": "test_natural_gradient.py",
+    "range_sum": "only tapes of devices have it; the sums are those of record_row_range_sums",
+}
+"""Operations that are no loops."""
+
+OTHERS = {"Panels.record", "ThinProduct", "record_row_range_sums"}
+"""Cases of what is no method of a tape."""
+
+NOT_ARITHMETIC = {
+    *("record", "take", "run", "empty", "scratch", "lend", "persistent", "begin_command"),
+    *("passing", "independent", "shared", "rows_per_sum", "row_blocks", "note"),
+    *("threads", "scratch_bytes", "is_empty", "cache_scale"),
+    *("takes_panels", "gains_by_tiles"),
+}
+"""What records calls, gives memory, or divides work among threads."""
+
+NAMES = list({case: name for name, case in CASES.items()}.values())
+"""Operations, of those that share a case one."""
+
+SCRATCH = 1 << 16
+
+BLOCKS = {name: getattr(recorder, name) for name in ("BLOCK_ELEMENTS", "SUM_ELEMENTS")}
+FEW_ELEMENTS = 128
+"""In half of the trials, blocks of rows have so many elements: there are several."""
+
+
+@pytest.fixture(scope="module")
+def workers() -> dict[int, Workers]:
+    """Threads, by their number."""
+    return {threads: Workers(threads) for threads in range(2, 6)}
+
+
+def test_every_operation_has_a_case() -> None:
+    """The table names whatever is public in a tape, or it is said here why not."""
+    public = {
+        name
+        for kind in (Tape, Recorder)
+        for name, _ in inspect.getmembers(kind)
+        if not name.startswith("_")
+    }
+
+    assert public == (CASES.keys() - OTHERS) | ELSEWHERE.keys() | NOT_ARITHMETIC
+
+
+def check(trial: Trial, draw: Draw, tape: Tape) -> None:
+    """Runs a trial, and compares what it wrote, and that it wrote nothing else."""
+    before = [place.memory.copy() for place in draw.places]
+    # What an operation finds in memory that nobody has written yet is NaN.
+    tape.scratch(SCRATCH, dtype=np.uint8).fill(255)
+    tape.begin_command()
+    trial.record(tape)
+    tape.run()
+
+    for result in trial.results:
+        compare(result)
+    written = {id(result.place.memory): result.place.positions for result in trial.results}
+    for place, memory in zip(draw.places, before, strict=True):
+        after = place.memory.copy()
+        positions = written.get(id(place.memory), [])
+        after[positions] = memory[positions]
+        assert after.tobytes() == memory.tobytes(), "other elements than those of the output"
+
+
+def compare(result: Result) -> None:
+    """Asserts that an output holds what it is to hold."""
+    values = result.place.values
+    for number, (found, wanted, error) in enumerate(
+        zip(values, result.values, result.errors, strict=True)
+    ):
+        is_right = found == wanted or abs(found - wanted) <= error
+        is_right = is_right or (found != found and wanted != wanted)
+        assert is_right, f"element {number}: expected {wanted}, found {found}"
+
+
+def describe(number: int, draw: Draw) -> str:
+    """What a failed trial was about."""
+    layouts = ", ".join(
+        f"{place.dtype} {place.shape} in steps of {place.array.strides} bytes"
+        for place in draw.places
+    )
+    return f"trial {number} with OPERATION_SEED={SEED}: {layouts}"
+
+
+def trials(name: str) -> Iterator[tuple[int, Draw, Trial]]:
+    """The trials of an operation."""
+    for number in range(TRIALS):
+        draw = Draw(name, number)
+        yield number, draw, CASES[name](draw)
+
+
+def cut_up(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has blocks of rows as large as ever, or small."""
+    for limit, usual in BLOCKS.items():
+        is_small = draw.chance(0.5)
+        monkeypatch.setattr(recorder, limit, FEW_ELEMENTS if is_small else usual)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_thread(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each operation gives what a loop gives, and writes nothing else."""
+    for number, draw, trial in trials(name):
+        cut_up(draw, monkeypatch)
+        try:
+            check(trial, draw, Tape(dtype=draw.tape_dtype))
+        except Exception as error:
+            error.add_note(describe(number, draw))
+            raise
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_threads(name: str, workers: dict[int, Workers], monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it does where two to five threads share it, even if there are fewer rows than threads."""
+    monkeypatch.setattr(recorder, "FEWEST_SHARED", 0)
+    for number, draw, trial in trials(name):
+        cut_up(draw, monkeypatch)
+        threads = draw.random.randint(2, 5)
+        try:
+            check(trial, draw, Tape(dtype=draw.tape_dtype, workers=workers[threads]))
+        except Exception as error:
+            error.add_note(f"{threads} threads, {describe(number, draw)}")
+            raise

@@ -1,0 +1,89 @@
+"""A small update of any updatable component raises the objective by what the gradient says."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+from computations import request
+from nnet3_compiler import compile_computation
+from nnet3_descriptors import Nnet, vectorize
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from random_components import TYPES, random_case
+
+UPDATABLE = [
+    kind
+    for kind in TYPES
+    if any(random_case(kind, Random(seed)).nnet().num_parameters for seed in range(20))
+]
+MINIBATCHES = 14
+"""More than the first ones, on which all estimates of Fisher matrices change."""
+
+LENGTH = 1.0e-4
+"""Of a step, as a part of the length of the parameters."""
+
+TOLERANCE = 0.01
+"""How far a raise may be from a linear one, as a part of it."""
+
+
+class Climb:
+    """The sum of the outputs of a component, each times a weight, as a function of parameters."""
+
+    def __init__(self, nnet: Nnet, computation, *, natural_gradient: bool) -> None:
+        self._device_nnet = DeviceNnet(
+            nnet, trainable=True, dtype=np.float64, natural_gradient=natural_gradient
+        )
+        self._computer = NnetComputer(self._device_nnet, computation)
+
+    def value(self, parameters: np.ndarray, inputs: np.ndarray, weights: np.ndarray) -> float:
+        """The objective."""
+        self._device_nnet.parameters[:] = parameters
+        return float((self._computer.forward({"input": inputs})["output"] * weights).sum())
+
+    def direction(
+        self, parameters: np.ndarray, inputs: np.ndarray, weights: np.ndarray
+    ) -> np.ndarray:
+        """The direction of an update: the gradient, or the natural gradient."""
+        self.value(parameters, inputs, weights)
+        self._computer.backward({"output": weights})
+        return self._device_nnet.direction.copy()
+
+
+def test_the_types_that_learn() -> None:
+    """No type with parameters is missing."""
+    assert len(UPDATABLE) == 19
+    assert {"Affine", "Composite", "LstmNonlinearity", "TimeHeightConvolution"} <= set(UPDATABLE)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("kind", UPDATABLE)
+def test_updates_go_uphill(kind: str, seed: int) -> None:
+    """Minibatch after minibatch, along the gradient and along the natural gradient."""
+    choices, rng = Random(seed), np.random.default_rng(seed)
+    while True:
+        case = random_case(kind, choices)
+        nnet = case.nnet(seed)
+        if nnet.num_parameters:
+            break
+    sequences = choices.randint(1, 3)
+    computation = compile_computation(nnet, request(case.inputs, case.outputs, sequences=sequences))
+    plain, natural = (
+        Climb(nnet, computation, natural_gradient=is_natural) for is_natural in (False, True)
+    )
+    parameters = vectorize(nnet).astype(np.float64)
+    for _ in range(MINIBATCHES):
+        inputs = rng.standard_normal((sequences * len(case.inputs), case.dim))
+        weights = rng.standard_normal((sequences * len(case.outputs), nnet.node_dim("output")))
+        before = plain.value(parameters, inputs, weights)
+        gradient = plain.direction(parameters, inputs, weights)
+        other = natural.direction(parameters, inputs, weights)
+
+        for direction in (gradient, other):
+            rate = LENGTH * np.linalg.norm(parameters) / np.linalg.norm(direction)
+            expected = rate * gradient @ direction
+            raised = plain.value(parameters + rate * direction, inputs, weights) - before
+
+            assert expected > 0.0
+            assert abs(raised - expected) <= TOLERANCE * expected
+        parameters += rate * other

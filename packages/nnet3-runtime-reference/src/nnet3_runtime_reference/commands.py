@@ -1,0 +1,295 @@
+"""The commands: what each does, as its definition in nnet3_compiler says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import attrs
+import numpy as np
+from nnet3_compiler import (
+    AcceptInput,
+    AddRowRanges,
+    AddRows,
+    AddRowsMulti,
+    AddToRowsMulti,
+    AllocMatrixUndefined,
+    AllocMatrixZeroed,
+    Backprop,
+    BackpropNoModelUpdate,
+    Command,
+    CompressMatrix,
+    CopyRows,
+    CopyRowsMulti,
+    CopyToRowsMulti,
+    DeallocMatrix,
+    DecompressMatrix,
+    GotoLabel,
+    MatrixAdd,
+    MatrixCopy,
+    NoOperation,
+    NoOperationLabel,
+    NoOperationMarker,
+    Propagate,
+    ProvideOutput,
+    SetConst,
+    StoreStats,
+    SwapMatrix,
+)
+from nnet3_descriptors import ComponentProperties
+
+from nnet3_runtime_reference.compression import round_trip
+from nnet3_runtime_reference.draws import Array
+from nnet3_runtime_reference.formulas import Call, formula_of
+from nnet3_runtime_reference.state import State
+
+_C = TypeVar("_C", bound=Command)
+
+_EXECUTE: dict[type[Command], Callable[[Any, State], None]] = {}
+
+
+def execute(command: Command, state: State) -> None:
+    """Runs a command.
+
+    Raises:
+        ComputationError: it cannot be run in this state.
+    """
+    _EXECUTE[type(command)](command, state)
+
+
+def _runs(
+    *command_types: type[_C],
+) -> Callable[[Callable[[_C, State], None]], Callable[[_C, State], None]]:
+    """Registers what runs commands of these types."""
+
+    def register(function: Callable[[_C, State], None]) -> Callable[[_C, State], None]:
+        for command_type in command_types:
+            _EXECUTE[command_type] = function
+        return function
+
+    return register
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+@_runs(AllocMatrixUndefined)
+def _alloc_undefined(c: AllocMatrixUndefined, state: State) -> None:
+    state.matrices.allocate(c.matrix, np.nan)
+
+
+@_runs(AllocMatrixZeroed)
+def _alloc_zeroed(c: AllocMatrixZeroed, state: State) -> None:
+    state.matrices.allocate(c.matrix, 0.0)
+
+
+@_runs(DeallocMatrix)
+def _dealloc(c: DeallocMatrix, state: State) -> None:
+    state.matrices.free(c.matrix)
+
+
+@_runs(SwapMatrix)
+def _swap(c: SwapMatrix, state: State) -> None:
+    state.matrices.move(c.source, c.destination)
+
+
+@_runs(CompressMatrix)
+def _compress(c: CompressMatrix, state: State) -> None:
+    values = state.matrices.read(c.matrix)
+    rounded = round_trip(values, c.compression_type, c.alpha, truncate=bool(c.truncate))
+    state.matrices.compress(c.matrix, rounded)
+
+
+@_runs(DecompressMatrix)
+def _decompress(c: DecompressMatrix, state: State) -> None:
+    state.matrices.decompress(c.matrix)
+
+
+# -- components ------------------------------------------------------------------------------------
+
+
+def _call(state: State, c: Any, **operands: int) -> Call:
+    """Returns what a command gives its component.
+
+    Args:
+        state: Where the matrices are.
+        c: The command.
+        operands: The submatrices x, y, dy and dx; 0, or left out, for those that there are none of.
+    """
+    component = state.components[c.component]
+    matrices, shape = state.matrices, state.matrices.shape
+    x, y, dy, dx = (operands.get(name, 0) for name in ("x", "y", "dy", "dx"))
+    rows_in = shape(x or dx)[0]
+    rows_out = shape(y or dy or operands.get("out", 0))[0]
+
+    def given(submatrix: int, *size: int) -> Array:
+        return matrices.read(submatrix) if submatrix else np.full(size, np.nan, dtype=state.dtype)
+
+    return Call(
+        component=component,
+        name=state.nnet.component_names[c.component],
+        x=given(x, rows_in, component.input_dim),
+        y=given(y, rows_out, component.output_dim),
+        dy=given(dy, rows_out, component.output_dim),
+        rows_in=rows_in,
+        rows_out=rows_out,
+        indexes=state.computation.precomputed_indexes[getattr(c, "precomputed_indexes", 0)],
+        memo=state.memos.get(c.memo),
+        updates=isinstance(c, Backprop),
+        draws=state.draws,
+        dtype=state.dtype,
+    )
+
+
+@_runs(Propagate)
+def _propagate(c: Propagate, state: State) -> None:
+    call = _call(state, c, x=c.input, out=c.output)
+    formula = formula_of(call.component)
+    memo = formula.memo(call)
+    if c.memo:
+        state.memos[c.memo] = memo
+    values = formula.forward(attrs.evolve(call, memo=memo))
+    if call.has(ComponentProperties.PROPAGATE_ADDS) and c.input != c.output:
+        state.matrices.add(c.output, values)
+    else:
+        state.matrices.write(c.output, values)
+
+
+@_runs(StoreStats)
+def _store_stats(c: StoreStats, state: State) -> None:
+    call = _call(state, c, x=c.input, y=c.output)
+    _change(state, c.component, formula_of(call.component).statistics(call))
+
+
+@_runs(Backprop)
+def _backprop(c: Backprop, state: State) -> None:
+    call = _backward_call(c, state)
+    formula = formula_of(call.component)
+    call = attrs.evolve(call, decision=formula.decide(call))
+    _set_input_derivative(c, call, state)
+    for name, gradient in formula.gradient(call).items():
+        state.gradients[c.component][name] += gradient
+    _change(state, c.component, formula.backward_statistics(call))
+
+
+@_runs(BackpropNoModelUpdate)
+def _backprop_no_model_update(c: BackpropNoModelUpdate, state: State) -> None:
+    _set_input_derivative(c, _backward_call(c, state), state)
+
+
+def _backward_call(c: Backprop | BackpropNoModelUpdate, state: State) -> Call:
+    return _call(state, c, x=c.input_value, y=c.output_value, dy=c.output_deriv, dx=c.input_deriv)
+
+
+def _set_input_derivative(c: Backprop | BackpropNoModelUpdate, call: Call, state: State) -> None:
+    """Runs a component backward for its input derivative, if that is wanted."""
+    if not c.input_deriv:
+        return
+    values = formula_of(call.component).backward(call)
+    if call.has(ComponentProperties.BACKPROP_ADDS) and c.input_deriv != c.output_deriv:
+        state.matrices.add(c.input_deriv, values)
+    else:
+        state.matrices.write(c.input_deriv, values)
+
+
+def _change(state: State, component: int, changes: Mapping[str, Any]) -> None:
+    """Gives a component other statistics."""
+    if changes:
+        state.components[component] = state.components[component].replace(**changes)
+
+
+# -- copies and sums -------------------------------------------------------------------------------
+
+
+@_runs(SetConst)
+def _set_const(c: SetConst, state: State) -> None:
+    values = np.full(state.matrices.shape(c.output), c.alpha, dtype=state.dtype)
+    state.matrices.write(c.output, values)
+
+
+@_runs(MatrixCopy)
+def _matrix_copy(c: MatrixCopy, state: State) -> None:
+    state.matrices.write(c.output, c.alpha * state.matrices.read(c.input))
+
+
+@_runs(MatrixAdd)
+def _matrix_add(c: MatrixAdd, state: State) -> None:
+    state.matrices.add(c.output, c.alpha * state.matrices.read(c.input))
+
+
+def _rows(c: CopyRows | AddRows, state: State) -> Array:
+    """Returns the rows of the input that a list names, times alpha; zeros for -1."""
+    rows, values = state.computation.indexes[c.indexes], state.matrices.read(c.input)
+    found = np.zeros((len(rows), values.shape[1]), dtype=state.dtype)
+    found[rows != -1] = c.alpha * values[rows[rows != -1]]
+    return found
+
+
+@_runs(CopyRows)
+def _copy_rows(c: CopyRows, state: State) -> None:
+    state.matrices.write(c.output, _rows(c, state))
+
+
+@_runs(AddRows)
+def _add_rows(c: AddRows, state: State) -> None:
+    state.matrices.add(c.output, _rows(c, state))
+
+
+def _rows_multi(c: CopyRowsMulti | AddRowsMulti, state: State) -> Array:
+    """Returns the rows that a list of pairs names, times alpha; zeros for (-1, -1)."""
+    places = state.computation.indexes_multi[c.indexes_multi]
+    return c.alpha * state.matrices.read_rows(places, state.matrices.shape(c.output)[1])
+
+
+@_runs(CopyRowsMulti)
+def _copy_rows_multi(c: CopyRowsMulti, state: State) -> None:
+    state.matrices.write(c.output, _rows_multi(c, state))
+
+
+@_runs(AddRowsMulti)
+def _add_rows_multi(c: AddRowsMulti, state: State) -> None:
+    state.matrices.add(c.output, _rows_multi(c, state))
+
+
+@_runs(CopyToRowsMulti)
+def _copy_to_rows_multi(c: CopyToRowsMulti, state: State) -> None:
+    places = state.computation.indexes_multi[c.indexes_multi]
+    state.matrices.write_rows(places, c.alpha * state.matrices.read(c.input))
+
+
+@_runs(AddToRowsMulti)
+def _add_to_rows_multi(c: AddToRowsMulti, state: State) -> None:
+    places = state.computation.indexes_multi[c.indexes_multi]
+    values = state.matrices.read(c.input)
+    before = state.matrices.read_rows(places, values.shape[1])
+    state.matrices.write_rows(places, before + c.alpha * values)
+
+
+@_runs(AddRowRanges)
+def _add_row_ranges(c: AddRowRanges, state: State) -> None:
+    values = state.matrices.read(c.input)
+    sums = np.zeros(state.matrices.shape(c.output), dtype=state.dtype)
+    ranges = state.computation.indexes_ranges[c.indexes_ranges]
+    for row, (begin, end) in enumerate(ranges.tolist()):
+        if begin != -1:
+            sums[row] = values[begin:end].sum(axis=0)
+    state.matrices.add(c.output, c.alpha * sums)
+
+
+# -- the world outside, and control ----------------------------------------------------------------
+
+
+@_runs(AcceptInput)
+def _accept_input(c: AcceptInput, state: State) -> None:
+    state.matrices.allocate(c.matrix, np.nan)
+    state.matrices.write(c.matrix, state.given.pop(state.nnet.nodes[c.node].name))
+
+
+@_runs(ProvideOutput)
+def _provide_output(c: ProvideOutput, state: State) -> None:
+    state.provided[state.nnet.nodes[c.node].name] = state.matrices.read(c.matrix)
+
+
+@_runs(NoOperation, NoOperationMarker, NoOperationLabel, GotoLabel)
+def _nothing(c: Command, state: State) -> None:
+    """Does nothing: which command is next is the computer's to say."""

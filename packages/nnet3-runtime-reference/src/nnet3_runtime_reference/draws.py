@@ -1,0 +1,87 @@
+"""What is random in a run: masks, and decisions about statistics and self-repair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnet3_runtime_reference.errors import RunError
+
+Array = NDArray[np.floating[Any]]
+
+MakeMask = Callable[[np.random.Generator], Array]
+"""The definition of a mask: what a component makes of a random generator."""
+
+
+def uniform(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
+    """Returns numbers that are uniform in [0, 1), drawn in single precision."""
+    return rng.random(shape, dtype=np.float32).astype(np.float64)
+
+
+class Draws:
+    """Draws masks, and decides; a subclass may do both in another way.
+
+    Masks come from `numpy.random.default_rng(seed)`, in the order of the commands. Decisions come
+    from a generator of their own, the first that this one spawns.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        """Begins with a seed."""
+        self._masks = np.random.default_rng(seed)
+        self._decisions = self._masks.spawn(1)[0]
+
+    def chance(self, component: str, probability: float) -> bool:
+        """Returns True with the given probability.
+
+        Args:
+            component: The name of the component that asks.
+            probability: From 0 to 1.
+        """
+        return bool(self._decisions.random() < probability)
+
+    def mask(self, component: str, shape: tuple[int, int], make: MakeMask) -> Array:
+        """Returns a mask.
+
+        Args:
+            component: The name of the component that asks.
+            shape: Of the mask.
+            make: How the component draws one.
+        """
+        return make(self._masks)
+
+
+class GivenMasks(Draws):
+    """Hands out masks that were drawn before, such as those of another runtime.
+
+    Components that none are given for draw theirs as `Draws` does.
+    """
+
+    def __init__(self, masks: Mapping[str, Iterable[Array]], seed: int = 0) -> None:
+        """Takes masks.
+
+        Args:
+            masks: For each component, by name, its masks in the order of its Propagate commands.
+            seed: Of decisions, and of other masks.
+        """
+        super().__init__(seed)
+        self._given = {name: iter(arrays) for name, arrays in masks.items()}
+
+    def mask(self, component: str, shape: tuple[int, int], make: MakeMask) -> Array:
+        """Returns the next mask of the component.
+
+        Raises:
+            RunError: none is left, or it has another shape.
+        """
+        if component not in self._given:
+            return super().mask(component, shape, make)
+        found = next(self._given[component], None)
+        if found is None:
+            raise RunError(f"component '{component}': no mask is left, expected one of {shape}")
+        if np.shape(found) != shape:
+            raise RunError(
+                f"component '{component}': a mask has shape {np.shape(found)}, expected {shape}"
+            )
+        return np.asarray(found)

@@ -1,0 +1,154 @@
+"""What a formula is: the arithmetic of one component type, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import attrs
+import numpy as np
+from nnet3_descriptors import Component, ComponentProperties
+
+from nnet3_runtime_reference.draws import Array, Draws, MakeMask
+from nnet3_runtime_reference.errors import UnsupportedComponentError
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Call:
+    """What a command gives a component. A formula does not change the arrays.
+
+    What the command does not give is all NaN: a formula that reads it shows that.
+
+    Attributes:
+        component: The component, with its parameters and the statistics stored so far.
+        name: Its name in the network.
+        x: (rows_in, input_dim), the value at the input.
+        y: (rows_out, output_dim), the value at the output; not given to forward.
+        dy: (rows_out, output_dim), the derivative at the output; given to backward.
+        rows_in: Number of rows of the input; 0 if the command names neither its value nor its
+            derivative.
+        rows_out: Number of rows of the output.
+        indexes: What the component precomputed from the indexes of the rows; None for nothing.
+        memo: What `Formula.memo` returned before the forward pass.
+        decision: What `Formula.decide` returned before the backward pass.
+        updates: Whether the command is a Backprop, which updates the model: self-repair and
+            statistics of backward passes come only with that.
+        draws: Source of masks and decisions.
+        dtype: In which the formula computes.
+    """
+
+    component: Any
+    name: str
+    x: Array
+    y: Array
+    dy: Array
+    rows_in: int
+    rows_out: int
+    indexes: Any = None
+    memo: Any = None
+    decision: Any = None
+    updates: bool = False
+    draws: Draws
+    dtype: np.dtype[Any]
+
+    def parameter(self, name: str) -> Array:
+        """Returns an array of the component, by the name of its field, in `dtype`."""
+        return np.array(getattr(self.component, name), dtype=self.dtype)
+
+    def zeros_in(self) -> Array:
+        """Returns zeros in the shape of the input."""
+        return np.zeros((self.rows_in, self.component.input_dim), dtype=self.dtype)
+
+    def zeros_out(self) -> Array:
+        """Returns zeros in the shape of the output."""
+        return np.zeros((self.rows_out, self.component.output_dim), dtype=self.dtype)
+
+    def has(self, properties: ComponentProperties) -> bool:
+        """Returns whether the component promises any of these."""
+        return bool(self.component.properties & properties)
+
+    def chance(self, probability: float) -> bool:
+        """Returns True with the given probability."""
+        return self.draws.chance(self.name, probability)
+
+    def mask(self, shape: tuple[int, int], make: MakeMask) -> Array:
+        """Returns a random mask in `dtype`, drawn by `make` unless masks were given."""
+        return np.array(self.draws.mask(self.name, shape, make), dtype=self.dtype)
+
+
+class Formula:
+    """The arithmetic of one component type. It holds no state.
+
+    The first line of the docstring of a subclass is the formula, the rest says where it is from and
+    what its letters mean. For one Propagate, `memo` is called, then `forward`; for StoreStats
+    `statistics`; for Backprop `decide`, `backward` if an input derivative is wanted, `gradient`,
+    `backward_statistics`, all with the component as it was before; for BackpropNoModelUpdate
+    `backward` alone. A formula needs `x`, `y` and `memo` only as the component's properties say
+    (BACKPROP_NEEDS_INPUT, ...).
+    """
+
+    def memo(self, call: Call) -> Any:
+        """Returns what forward computes once for forward, backward and statistics; has x."""
+        return None
+
+    def forward(self, call: Call) -> Array:
+        """Returns (rows_out, output_dim): what Propagate sets, or adds if PROPAGATE_ADDS."""
+        raise NotImplementedError
+
+    def decide(self, call: Call) -> Any:
+        """Returns what a Backprop decides by chance: whether to repair, to store statistics."""
+        return None
+
+    def backward(self, call: Call) -> Array:
+        """Returns (rows_in, input_dim): what Backprop sets, or adds if BACKPROP_ADDS."""
+        raise NotImplementedError
+
+    def gradient(self, call: Call) -> Mapping[str, Array]:
+        """Returns the plain gradient of each parameter, by the names of `parameter_arrays`."""
+        return {}
+
+    def statistics(self, call: Call) -> Mapping[str, Any]:
+        """Returns the fields that StoreStats changes, with their new values; has y."""
+        return {}
+
+    def backward_statistics(self, call: Call) -> Mapping[str, Any]:
+        """Returns the fields that Backprop changes apart from parameters, with their new values."""
+        return {}
+
+
+_F = TypeVar("_F", bound=type[Formula])
+
+_FORMULAS: dict[type[Component], Formula] = {}
+
+
+def formula(*component_types: type[Component]) -> Callable[[_F], _F]:
+    """Registers a class of formulas for component types."""
+
+    def register(formula_class: _F) -> _F:
+        for component_type in component_types:
+            _FORMULAS[component_type] = formula_class()
+        return formula_class
+
+    return register
+
+
+def registered_formula(component_type: type[Component]) -> Formula:
+    """Returns the formula of a component type.
+
+    Raises:
+        UnsupportedComponentError: it has none.
+    """
+    try:
+        return _FORMULAS[component_type]
+    except KeyError:
+        name = component_type.__name__
+        raise UnsupportedComponentError(f"{name} has no formula here") from None
+
+
+def formula_of(component: Component) -> Formula:
+    """Returns the formula of a component.
+
+    Raises:
+        UnsupportedComponentError: its type has none.
+    """
+    return registered_formula(type(component))

@@ -1,0 +1,129 @@
+"""Random masks that rows of a sequence share, or that zero stretches of its times.
+
+N. Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting", JMLR 15,
+2014; D. S. Park et al., "SpecAugment: a simple data augmentation method for automatic speech
+recognition", Interspeech 2019.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from nnet3_descriptors.components import GeneralDropoutComponent, SpecAugmentTimeMaskComponent
+
+from nnet3_runtime_reference.draws import Array, uniform
+from nnet3_runtime_reference.formulas.formula import Call, Formula, formula
+
+
+@formula(GeneralDropoutComponent)
+class GeneralDropout(Formula):
+    """y = x m, element by element, with a random mask m.
+
+    There is a mask for each sequence, or for each period of a sequence, and blocks of columns share
+    it; the precomputed indexes say for each block of each row which one it is. Backward dx = dy m.
+    In test mode, and where nothing would be dropped, y = x.
+    """
+
+    def memo(self, call: Call) -> Array | None:
+        """Returns the masks, (num_mask_rows, block_dim), or None for no mask."""
+        c = call.component
+        nothing = c.dropout_proportion == 0.0 and c.specaugment_max_proportion == 0.0
+        if c.test_mode or nothing:
+            return None
+        make = _bands if c.specaugment_max_proportion != 0.0 else _dropout
+        shape = (call.indexes.num_mask_rows, c.block_dim)
+        return call.mask(shape, lambda rng: make(c, shape, rng))
+
+    def _masked(self, call: Call, rows: Array) -> Array:
+        if call.memo is None:
+            return rows
+        blocks = rows.reshape(-1, call.component.block_dim)
+        masked: Array = blocks * call.memo[call.indexes.indexes]
+        return masked.reshape(rows.shape)
+
+    def forward(self, call: Call) -> Array:
+        """Returns x m."""
+        return self._masked(call, call.x)
+
+    def backward(self, call: Call) -> Array:
+        """Returns dy m."""
+        return self._masked(call, call.dy)
+
+
+def _dropout(component: Any, shape: tuple[int, int], rng: np.random.Generator) -> Array:
+    """Returns masks that are 0 with probability p and else 1 / (1 - p).
+
+    Continuous ones are uniform in [1 - 2 p, 1 + 2 p]. The columns of masks for whole frames are
+    equal, and those are 0 or 1 if they are not continuous.
+    """
+    p, per_frame = component.dropout_proportion, component.dropout_per_frame
+    u = uniform(rng, (shape[0], 1) if per_frame else shape)
+    if component.continuous:
+        mask = 1.0 + 2.0 * p * (2.0 * u - 1.0)
+    else:
+        mask = (u > p) / (1.0 if per_frame else 1.0 - p)
+    return np.broadcast_to(mask, shape)
+
+
+def _bands(component: Any, shape: tuple[int, int], rng: np.random.Generator) -> Array:
+    """Returns masks that are 0 in a band of columns, which goes on with the first after the last.
+
+    At most specaugment_max_proportion of the columns are 0. To make more regions of the band, a
+    random half of the circle of columns is turned round, specaugment_max_regions - 1 times.
+    """
+    mask, dim = np.ones(shape), shape[1]
+    longest = int(dim * component.specaugment_max_proportion + 0.5)
+    for row in mask:
+        length = rng.integers(0, longest + 1)
+        if length == 0:
+            continue
+        row[(rng.integers(dim) + np.arange(length)) % dim] = 0.0
+        for _ in range(1, component.specaugment_max_regions):
+            start, steps = rng.integers(dim), np.arange(dim // 2 // 2)
+            near, far = (start + steps) % dim, (start + dim // 2 - steps) % dim
+            row[near], row[far] = row[far], row[near]
+    return mask
+
+
+@formula(SpecAugmentTimeMaskComponent)
+class SpecAugmentTimeMask(Formula):
+    """y(t) = m(t) x(t), where m is 1 and 0 by turns, for stretches of random length.
+
+    Backward dx(t) = m(t) dy(t). In test mode, and where nothing would be zeroed, y = x.
+    """
+
+    def memo(self, call: Call) -> Array | None:
+        """Returns the mask, (rows, 1), or None for no mask."""
+        c = call.component
+        if c.test_mode or c.zeroed_proportion == 0.0:
+            return None
+        return call.mask((call.rows_in, 1), lambda rng: _stretches(call, rng))
+
+    def forward(self, call: Call) -> Array:
+        """Returns m x."""
+        return call.x if call.memo is None else call.memo * call.x
+
+    def backward(self, call: Call) -> Array:
+        """Returns m dy."""
+        return call.dy if call.memo is None else call.memo * call.dy
+
+
+def _stretches(call: Call, rng: np.random.Generator) -> Array:
+    """Returns 1 and 0 by turns for the rows of each sequence, in the order of time, (rows, 1).
+
+    With z = zeroed_proportion, stretches of 0 have 1 to time_mask_max_frames frames, those of 1
+    have 1 to time_mask_max_frames (1 - z) / z. A sequence begins with 1 with probability z.
+    """
+    # In single precision: 10 (1 - 0.1) / 0.1 is 90 there, and a little less than 90 in double.
+    c = call.component
+    z, longest = np.float32(c.zeroed_proportion), c.time_mask_max_frames
+    longest_of = {0.0: longest, 1.0: int(np.float32(longest) * (np.float32(1.0) - z) / z)}
+    mask = np.empty((call.rows_in, 1))
+    for rows in call.indexes.sequences:
+        begin, value = 0, 1.0 if call.chance(c.zeroed_proportion) else 0.0
+        while begin < len(rows):
+            length = rng.integers(1, longest_of[value] + 1)
+            mask[rows[begin : begin + length]] = value
+            begin, value = begin + length, 1.0 - value
+    return mask

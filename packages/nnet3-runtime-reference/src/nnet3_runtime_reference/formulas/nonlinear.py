@@ -1,0 +1,274 @@
+"""Elementwise nonlinearities and softmax, with the statistics of their activations.
+
+Self-repair is Kaldi's: where the average slope of a column of the output shows that the column is
+saturated, a small term is added to the input derivative that drives the input back. It acts on
+every second minibatch, chosen at random, and then twice as much.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import attrs
+import numpy as np
+from nnet3_descriptors.components import (
+    LogSoftmaxComponent,
+    RectifiedLinearComponent,
+    SigmoidComponent,
+    SoftmaxComponent,
+    TanhComponent,
+)
+
+from nnet3_runtime_reference.draws import Array
+from nnet3_runtime_reference.formulas.formula import Call, Formula, formula
+
+REPAIR_PROBABILITY = 0.5
+STORE_PROBABILITY = 0.5
+STORE_DERIVATIVES_PROBABILITY = 0.75
+UNSET_THRESHOLD = -1000.0
+LEAST_SOFTMAX = 1e-20
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Decision:
+    """What one backward pass of a nonlinearity does by chance.
+
+    Attributes:
+        push: (dim,), 1 or -1 for columns that are repaired, else 0; None if none are looked at.
+        stores: Whether statistics of the output derivative are stored.
+    """
+
+    push: Array | None
+    stores: bool
+
+
+class Nonlinear(Formula):
+    """y = f(x), with statistics of y, of the slope of f and of dy."""
+
+    HAS_SLOPES: ClassVar[bool] = True
+    """Whether the average slope is among the statistics."""
+
+    def slope(self, y: Array) -> Array:
+        """Returns the derivative of f where its value is y."""
+        raise NotImplementedError
+
+    def push(self, call: Call) -> Array | None:
+        """Returns which columns are repaired this time, (dim,); see `Decision`."""
+        return None
+
+    def decide(self, call: Call) -> Decision:
+        """Returns whether to repair, and whether to store statistics."""
+        push = self.push(call)
+        stores = call.component.oderiv_count == 0 or call.chance(STORE_DERIVATIVES_PROBABILITY)
+        return Decision(push=push, stores=stores)
+
+    def can_repair(self, call: Call) -> bool:
+        """Returns whether there is repair, and there are statistics that say where."""
+        c = call.component
+        return bool(c.self_repair_scale != 0 and c.count != 0 and len(c.deriv_avg) == c.dim)
+
+    def store(self, call: Call) -> dict[str, Any]:
+        """Returns the statistics with this output added."""
+        c = call.component
+        is_new = len(c.value_avg) != c.dim or (self.HAS_SLOPES and len(c.deriv_avg) != c.dim)
+        old = 0.0 if is_new else c.count
+        count = old + call.rows_out
+        found: dict[str, Any] = {"count": count}
+        averages = {"value_avg": call.y}
+        if self.HAS_SLOPES:
+            averages["deriv_avg"] = self.slope(call.y)
+        for name, rows in averages.items():
+            before = np.zeros(c.dim) if is_new else call.parameter(name)
+            found[name] = (old * before + rows.sum(axis=0)) / count
+        return found
+
+    def statistics(self, call: Call) -> dict[str, Any]:
+        """Stores the first minibatch, and every second one after it, chosen at random."""
+        if call.component.count != 0 and not call.chance(STORE_PROBABILITY):
+            return {}
+        return self.store(call)
+
+    def backward_statistics(self, call: Call) -> dict[str, Any]:
+        """Stores the root mean square of dy of the first minibatch, and of three of four others."""
+        c = call.component
+        if not call.decision.stores:
+            return {}
+        is_new = len(c.oderiv_rms) != c.dim
+        old = 0.0 if is_new else c.oderiv_count
+        before = np.zeros(c.dim) if is_new else call.parameter("oderiv_rms")
+        count = old + call.rows_out
+        square = (old * before**2 + (call.dy**2).sum(axis=0)) / count
+        return {"oderiv_count": count, "oderiv_rms": np.sqrt(square)}
+
+
+class Saturating(Nonlinear):
+    """A nonlinearity that is flat at both ends, whose columns are repaired where it is too flat."""
+
+    DEFAULT_THRESHOLD: ClassVar[float]
+
+    def push(self, call: Call) -> Array | None:
+        """Returns 1 for columns with an average slope below the threshold."""
+        c = call.component
+        if not self.can_repair(call) or not call.chance(REPAIR_PROBABILITY):
+            return None
+        threshold = _threshold(c.self_repair_lower_threshold, self.DEFAULT_THRESHOLD)
+        return (np.float32(c.deriv_avg) < threshold).astype(call.dtype)
+
+    def centred(self, y: Array) -> Array:
+        """Returns y moved and scaled to between -1 and 1."""
+        return y
+
+    def backward(self, call: Call) -> Array:
+        """Returns dy times the slope, and what repairs."""
+        dx = call.dy * self.slope(call.y)
+        if call.updates and call.decision.push is not None:
+            scale = call.component.self_repair_scale / REPAIR_PROBABILITY
+            dx -= scale * call.decision.push * self.centred(call.y)
+        return dx
+
+    def backward_statistics(self, call: Call) -> dict[str, Any]:
+        """Counts columns and repaired columns, besides the statistics of dy."""
+        c, push = call.component, call.decision.push
+        repaired = 0.0 if push is None else float(push.sum())
+        return super().backward_statistics(call) | {
+            "num_dims_processed": c.num_dims_processed + c.dim,
+            "num_dims_self_repaired": c.num_dims_self_repaired + repaired,
+        }
+
+
+def _threshold(value: float, default: float) -> np.float32:
+    """Returns a threshold in the precision of the averages that are compared with it."""
+    return np.float32(default if value == UNSET_THRESHOLD else value)
+
+
+@formula(SigmoidComponent)
+class Sigmoid(Saturating):
+    """y = 1 / (1 + exp(-x)).
+
+    Backward dx = y (1 - y) dy. Self-repair takes 2 scale (2 y - 1) from dx in columns whose average
+    slope y (1 - y) is below the lower threshold, 0.05 unless set.
+    """
+
+    DEFAULT_THRESHOLD = 0.05
+
+    def forward(self, call: Call) -> Array:
+        """Returns the sigmoid, without overflow for large negative x."""
+        return 0.5 * (1.0 + np.tanh(0.5 * call.x))
+
+    def slope(self, y: Array) -> Array:
+        """Returns y (1 - y)."""
+        return y * (1.0 - y)
+
+    def centred(self, y: Array) -> Array:
+        """Returns 2 y - 1."""
+        return 2.0 * y - 1.0
+
+
+@formula(TanhComponent)
+class Tanh(Saturating):
+    """y = tanh(x).
+
+    Backward dx = (1 - y^2) dy. Self-repair takes 2 scale y from dx in columns whose average slope
+    1 - y^2 is below the lower threshold, 0.2 unless set.
+    """
+
+    DEFAULT_THRESHOLD = 0.2
+
+    def forward(self, call: Call) -> Array:
+        """Returns tanh(x)."""
+        return np.tanh(call.x)
+
+    def slope(self, y: Array) -> Array:
+        """Returns 1 - y^2."""
+        return 1.0 - y**2
+
+
+@formula(RectifiedLinearComponent)
+class RectifiedLinear(Nonlinear):
+    """y = max(0, x).
+
+    Backward dx = dy where y is positive, else 0. Self-repair adds 2 scale to dx in columns whose
+    average slope is at most the lower threshold (0.05 unless set), and takes as much where it is
+    above the upper one (0.95); columns that are the same in each block of block_dim share the
+    average.
+    """
+
+    def forward(self, call: Call) -> Array:
+        """Returns max(0, x)."""
+        return np.maximum(call.x, 0)
+
+    def slope(self, y: Array) -> Array:
+        """Returns 1 where y is positive."""
+        return (y > 0).astype(y.dtype)
+
+    def push(self, call: Call) -> Array | None:
+        """Returns 1 for columns that are positive too seldom, -1 for too often."""
+        c = call.component
+        if not self.can_repair(call) or not call.chance(REPAIR_PROBABILITY):
+            return None
+        blocks = call.parameter("deriv_avg").reshape(-1, c.block_dim)
+        average = blocks.mean(axis=0).astype(np.float32)
+        low = average <= _threshold(c.self_repair_lower_threshold, 0.05)
+        high = average > _threshold(c.self_repair_upper_threshold, 0.95)
+        return np.tile(low.astype(call.dtype) - high, len(blocks))
+
+    def backward(self, call: Call) -> Array:
+        """Returns dy where y is positive, and what repairs."""
+        dx = call.dy * self.slope(call.y)
+        if call.updates and call.decision.push is not None:
+            dx += call.component.self_repair_scale / REPAIR_PROBABILITY * call.decision.push
+        return dx
+
+    def backward_statistics(self, call: Call) -> dict[str, Any]:
+        """Counts columns and repaired columns of a block, if it repaired."""
+        c, push = call.component, call.decision.push
+        found = super().backward_statistics(call)
+        if push is not None:
+            repaired = float(np.abs(push[: c.block_dim]).sum())
+            found["num_dims_processed"] = c.num_dims_processed + c.block_dim
+            found["num_dims_self_repaired"] = c.num_dims_self_repaired + repaired
+        return found
+
+
+@formula(SoftmaxComponent)
+class Softmax(Nonlinear):
+    """y = exp(x) / sum(exp(x)), over the columns of each row.
+
+    y is at least 1e-20. Backward dx = y (dy - y . dy).
+    """
+
+    HAS_SLOPES = False
+
+    def forward(self, call: Call) -> Array:
+        """Returns the softmax."""
+        e = np.exp(call.x - call.x.max(axis=1, keepdims=True))
+        return np.maximum(e / e.sum(axis=1, keepdims=True), LEAST_SOFTMAX)
+
+    def backward(self, call: Call) -> Array:
+        """Returns y (dy - y . dy)."""
+        return call.y * (call.dy - (call.y * call.dy).sum(axis=1, keepdims=True))
+
+    def statistics(self, call: Call) -> dict[str, Any]:
+        """Stores every minibatch."""
+        return self.store(call)
+
+
+@formula(LogSoftmaxComponent)
+class LogSoftmax(Nonlinear):
+    """y = x - log(sum(exp(x))), over the columns of each row.
+
+    Backward dx = dy - exp(y) sum(dy).
+    """
+
+    def forward(self, call: Call) -> Array:
+        """Returns the logarithm of the softmax."""
+        x = call.x - call.x.max(axis=1, keepdims=True)
+        return x - np.log(np.exp(x).sum(axis=1, keepdims=True))
+
+    def backward(self, call: Call) -> Array:
+        """Returns dy - exp(y) sum(dy)."""
+        return call.dy - np.exp(call.y) * call.dy.sum(axis=1, keepdims=True)
+
+    def statistics(self, call: Call) -> dict[str, Any]:
+        """Stores nothing: there are statistics of dy alone."""
+        return {}

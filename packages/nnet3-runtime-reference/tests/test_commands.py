@@ -1,0 +1,235 @@
+"""Each command does what its definition says, on matrices that are worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from nnet3_compiler import (
+    AddRowRanges,
+    AddRows,
+    AddRowsMulti,
+    AddToRowsMulti,
+    AllocMatrixUndefined,
+    AllocMatrixZeroed,
+    CompressMatrix,
+    ComputationError,
+    CopyRows,
+    CopyRowsMulti,
+    CopyToRowsMulti,
+    DeallocMatrix,
+    DecompressMatrix,
+    MatrixAdd,
+    MatrixCopy,
+    NoOperation,
+    SetConst,
+    SwapMatrix,
+)
+from programs import run
+
+X = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+NAN = np.nan
+
+
+def check(found: np.ndarray, expected: object) -> None:
+    """Asserts equality, NaN where NaN is expected."""
+    np.testing.assert_array_equal(found, np.array(expected, dtype=np.float64))
+
+
+def test_allocated_elements() -> None:
+    """Those of an undefined matrix are NaN, those of a zeroed one 0; a part of one may be set."""
+    half = [(2, 0, 1, 0, 2)]
+    constant = SetConst(output=3, alpha=2.5)
+
+    undefined = run(X, [(2, 2)], [AllocMatrixUndefined(matrix=2), constant], parts=half)
+    zeroed = run(X, [(2, 2)], [AllocMatrixZeroed(matrix=2), constant], parts=half)
+
+    check(undefined, [[2.5, 2.5], [NAN, NAN]])
+    check(zeroed, [[2.5, 2.5], [0.0, 0.0]])
+
+
+def test_matrix_that_is_allocated_again() -> None:
+    """What it held before is gone."""
+    again = [DeallocMatrix(matrix=2), AllocMatrixUndefined(matrix=2)]
+    found = run(X, [(1, 2)], [AllocMatrixZeroed(matrix=2), *again])
+
+    check(found, [[NAN, NAN]])
+
+
+def test_swap_matrix() -> None:
+    """The elements move, and the source has none from then on."""
+    swap = SwapMatrix(destination=2, source=1)
+
+    check(run(X, [(3, 2)], [swap]), X)
+    with pytest.raises(ComputationError, match=r"^c2: MatrixCopy: m1 is not allocated$"):
+        run(X, [(3, 2)], [swap, MatrixCopy(output=2, input=1)])
+    check(run(X, [(3, 2)], [AllocMatrixZeroed(matrix=2), swap]), X)
+
+
+def test_matrix_copy_and_add() -> None:
+    """Both scale by alpha; a copy is no view of its source."""
+    copy, change = MatrixCopy(output=2, input=1, alpha=2.0), SetConst(output=1, alpha=9.0)
+    add = MatrixAdd(output=2, input=1, alpha=-1.0)
+    alloc = AllocMatrixUndefined(matrix=2)
+
+    check(run(X, [(3, 2)], [alloc, copy, change]), 2 * X)
+    check(run(X, [(3, 2)], [alloc, copy, add]), X)
+    check(run(X, [(3, 2)], [alloc, add]), np.full((3, 2), NAN))
+
+
+def test_copy_of_overlapping_parts() -> None:
+    """The whole source is read before anything is written."""
+    shift = MatrixCopy(output=4, input=3)
+    found = run(
+        X,
+        [(3, 2)],
+        [AllocMatrixUndefined(matrix=2), MatrixCopy(output=2, input=1), shift],
+        parts=[(2, 0, 2, 0, 2), (2, 1, 2, 0, 2)],
+    )
+
+    check(found, [[1, 2], [1, 2], [3, 4]])
+
+
+def test_copy_rows_and_add_rows() -> None:
+    """Rows are found by their number; for -1 a copy sets zero and a sum adds nothing."""
+    rows = {"indexes": [[2, -1, 2, 0]]}
+    copy, add = (kind(output=2, input=1, indexes=0, alpha=2.0) for kind in (CopyRows, AddRows))
+
+    copied = run(X, [(4, 2)], [AllocMatrixUndefined(matrix=2), copy], **rows)
+    added = run(X, [(4, 2)], [AllocMatrixZeroed(matrix=2), copy, add], **rows)
+
+    check(copied, [[10, 12], [0, 0], [10, 12], [2, 4]])
+    check(added, 2 * copied)
+
+
+def test_rows_of_several_matrices() -> None:
+    """Pairs name submatrix and row."""
+    # Submatrix 2 is the result; 3 and 4 are columns of the input.
+    lists = {"indexes_multi": [[(4, 0), (-1, -1), (3, 2), (4, 1)]]}
+    columns = [(1, 0, 3, 0, 1), (1, 1, 2, 1, 1)]
+    copy = CopyRowsMulti(output=2, indexes_multi=0, alpha=3.0)
+    add = AddRowsMulti(output=2, indexes_multi=0)
+
+    copied = run(X, [(4, 1)], [AllocMatrixUndefined(matrix=2), copy], parts=columns, **lists)
+    added = run(X, [(4, 1)], [AllocMatrixZeroed(matrix=2), copy, add], parts=columns, **lists)
+
+    check(copied, [[12], [0], [15], [18]])
+    check(added, [[16], [0], [20], [24]])
+
+
+def test_to_rows_of_several_matrices() -> None:
+    """Rows that no pair names stay as they are."""
+    lists = {"indexes_multi": [[(3, 1), (-1, -1), (4, 0)]]}
+    rows = [(2, 0, 2, 0, 2), (2, 2, 2, 0, 2)]
+    copy = CopyToRowsMulti(input=1, indexes_multi=0, alpha=2.0)
+    add = AddToRowsMulti(input=1, indexes_multi=0, alpha=-1.0)
+    start = [AllocMatrixZeroed(matrix=2), SetConst(output=2, alpha=1.0)]
+
+    copied = run(X, [(4, 2)], [*start, copy], parts=rows, **lists)
+    added = run(X, [(4, 2)], [*start, add], parts=rows, **lists)
+
+    check(copied, [[1, 1], [2, 4], [10, 12], [1, 1]])
+    check(added, [[1, 1], [0, -1], [-4, -5], [1, 1]])
+
+
+def test_row_that_is_named_twice() -> None:
+    """It is refused, by whatever submatrix it is named."""
+    lists = {"indexes_multi": [[(2, 1), (2, 1), (2, 0)]]}
+    commands = [AllocMatrixZeroed(matrix=2), AddToRowsMulti(input=1, indexes_multi=0)]
+
+    message = r"^c2: AddToRowsMulti: row 1 of m2 is written twice$"
+    with pytest.raises(ComputationError, match=message):
+        run(X, [(3, 2)], commands, **lists)
+    overlap = {"indexes_multi": [[(2, 1), (3, 0), (2, 0)]], "parts": [(2, 1, 1, 0, 2)]}
+    with pytest.raises(ComputationError, match=message):
+        run(X, [(3, 2)], commands, **overlap)
+
+
+def test_add_row_ranges() -> None:
+    """Sums of rows from begin to before end are added; (-1, -1) and empty ranges add nothing."""
+    lists = {"indexes_ranges": [[(0, 2), (-1, -1), (1, 3), (2, 2)]]}
+    add = AddRowRanges(output=2, input=1, indexes_ranges=0, alpha=0.5)
+    start = [AllocMatrixZeroed(matrix=2), SetConst(output=2, alpha=1.0)]
+
+    check(run(X, [(4, 2)], [*start, add], **lists), [[3, 4], [1, 1], [5, 6], [1, 1]])
+
+
+def test_no_operation() -> None:
+    """Nothing happens."""
+    check(run(X, [(3, 2)], [NoOperation(), SwapMatrix(destination=2, source=1)]), X)
+
+
+def round_trip(x: object, kind: int, limit: float, *, truncate: bool) -> np.ndarray:
+    """What values are after compression and decompression."""
+    compress = CompressMatrix(matrix=1, compression_type=kind, truncate=int(truncate), alpha=limit)
+    back = [DecompressMatrix(matrix=1), SwapMatrix(destination=2, source=1)]
+    array = np.atleast_2d(np.array(x, dtype=np.float64))
+    return run(array, [array.shape], [compress, *back])[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "smallest", "largest"),
+    [(1, -128, 127), (2, 0, 255), (3, -32768, 32767), (4, 0, 65535)],
+)
+def test_compression_to_integers(kind: int, smallest: int, largest: int) -> None:
+    """Values become the nearest multiple of range / largest, ties the even one, within bounds."""
+    limit = 3.0
+    unit = limit / largest
+    multiples = np.array([smallest - 9, smallest, 0.2, 0.5, 1.5, 1.7, largest, largest + 9])
+    expected = np.array([smallest, smallest, 0, 0, 2, 2, largest, largest]) * unit
+
+    truncated = round_trip(multiples * unit, kind, limit, truncate=True)
+    trusted = round_trip(multiples * unit, kind, limit, truncate=False)
+
+    np.testing.assert_allclose(truncated, expected, rtol=1e-12)
+    np.testing.assert_array_equal(np.isnan(trusted), [True, *[False] * 6, True])
+    np.testing.assert_allclose(trusted[1:-1], expected[1:-1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [2, 5])
+def test_compression_to_signs(kind: int) -> None:
+    """With uint8 and no range, and with one bit, what is left is whether a value is positive."""
+    found = round_trip([-1e9, -1.0, 0.0, 1e-30, 7.0], kind, 0.0, truncate=False)
+
+    check(found, [0, 0, 0, 1, 1])
+
+
+def test_compressed_matrix() -> None:
+    """It is out of reach until it is decompressed, which happens once."""
+    compress = CompressMatrix(matrix=1, compression_type=5, truncate=0, alpha=0.0)
+    alloc, copy = AllocMatrixZeroed(matrix=2), MatrixCopy(output=2, input=1)
+    decompress = DecompressMatrix(matrix=1)
+
+    with pytest.raises(ComputationError, match=r"^c3: MatrixCopy: m1 is compressed$"):
+        run(X, [(3, 2)], [compress, alloc, copy])
+    with pytest.raises(ComputationError, match=r"^c3: DecompressMatrix: m1 is not compressed$"):
+        run(X, [(3, 2)], [compress, decompress, decompress])
+
+
+@pytest.mark.parametrize(("kind", "limit"), [(6, 1.0), (1, 0.0), (4, -2.0)])
+def test_unknown_compression(kind: int, limit: float) -> None:
+    """The type and the range are named."""
+    message = rf"^c1: CompressMatrix: there is no compression of type {kind} with the range "
+    with pytest.raises(ComputationError, match=f"{message}{limit:g}$"):
+        round_trip([1.0], kind, limit, truncate=True)
+
+
+@pytest.mark.parametrize(
+    ("commands", "message"),
+    [
+        ([DeallocMatrix(matrix=2)], "c1: DeallocMatrix: m2 is not allocated"),
+        ([MatrixCopy(output=2, input=1)], "c1: MatrixCopy: m2 is not allocated"),
+        (
+            [AllocMatrixZeroed(matrix=2), MatrixCopy(output=2, input=3)],
+            r"c2: MatrixCopy: values of shape \(2, 2\) do not fit a submatrix of \(3, 2\)",
+        ),
+        (
+            [AllocMatrixZeroed(matrix=2), MatrixAdd(output=2, input=3)],
+            r"c2: MatrixAdd: values of shape \(2, 2\) do not fit a submatrix of \(3, 2\)",
+        ),
+    ],
+    ids=["free", "copy", "shape", "shape of sum"],
+)
+def test_commands_that_do_not_fit(commands: list[object], message: str) -> None:
+    """The command and the matrix are named."""
+    with pytest.raises(ComputationError, match=f"^{message}$"):
+        run(X, [(3, 2)], commands, parts=[(1, 0, 2, 0, 2)])

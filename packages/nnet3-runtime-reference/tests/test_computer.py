@@ -1,0 +1,335 @@
+"""Whole computations: forward and backward, segments and loops, statistics, masks, refusals."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import pytest
+from nnet3_compiler import (
+    AcceptInput,
+    AllocMatrixZeroed,
+    ComputationError,
+    MatrixAdd,
+    MatrixCopy,
+    NnetComputation,
+    NoOperationMarker,
+    ProvideOutput,
+    compile_computation,
+    compile_looped,
+)
+from nnet3_descriptors import Nnet, parse_config, vectorize
+from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_runtime_reference import (
+    Draws,
+    GivenMasks,
+    ReferenceComputer,
+    RunError,
+    UnsupportedComponentError,
+    formula_of,
+)
+from programs import INPUT, OUTPUT, computation, identity
+
+SPLICED = """
+input-node name=input dim=2
+component name=affine type=AffineComponent input-dim=4 output-dim=3 bias-stddev=1
+component name=tanh type=TanhComponent dim=3
+component-node name=affine component=affine input=Append(Offset(input, -1), input)
+component-node name=tanh component=tanh input=affine
+output-node name=output input=Sum(tanh, Scale(0.5, affine))
+"""
+
+RECURRENT = """
+input-node name=input dim=2
+component name=affine type=AffineComponent input-dim=5 output-dim=3 bias-stddev=1
+component name=tanh type=TanhComponent dim=3
+component-node name=affine component=affine input=Append(input, IfDefined(Offset(tanh, -1)))
+component-node name=tanh component=tanh input=affine
+output-node name=output input=tanh
+"""
+
+
+def network(config: str) -> Nnet:
+    """A network with random parameters."""
+    return parse_config(config, rng=np.random.default_rng(0))
+
+
+def request(
+    inputs: range, outputs: range, *, sequences: int = 2, training: bool = True
+) -> ComputationRequest:
+    """Some sequences; in training with all derivatives and statistics."""
+    specifications = [
+        IoSpecification.from_range(name, times.start, times.stop, sequences, has_deriv=training)
+        for name, times in (("input", inputs), ("output", outputs))
+    ]
+    return ComputationRequest(
+        inputs=specifications[:1],
+        outputs=specifications[1:],
+        need_model_derivative=training,
+        store_component_stats=training,
+    )
+
+
+def spliced_computer(*, training: bool = True, **options: object) -> ReferenceComputer:
+    """A computer of SPLICED for five frames that gives four."""
+    nnet = network(SPLICED)
+    wanted = request(range(-1, 4), range(4), training=training)
+    return ReferenceComputer(nnet, compile_computation(nnet, wanted), **options)
+
+
+def test_forward_and_backward() -> None:
+    """Outputs, derivatives and gradients are those of the formulas written out; runs are alike."""
+    computer, nnet = spliced_computer(), network(SPLICED)
+    state = nnet.state_dict()
+    w, b = (state[f"affine.{name}_params"].astype(np.float64) for name in ("linear", "bias"))
+    rng = np.random.default_rng(1)
+    for _ in range(2):
+        x, dy = rng.standard_normal((2, 5, 2)), rng.standard_normal((2, 4, 3))
+        spliced = np.concatenate([x[:, :-1], x[:, 1:]], axis=2)
+        a = spliced @ w.T + b
+        da = dy * (1 - np.tanh(a) ** 2) + 0.5 * dy
+        ds, dx = da @ w, np.zeros_like(x)
+        dx[:, :-1] += ds[..., :2]
+        dx[:, 1:] += ds[..., 2:]
+
+        outputs = computer.forward({"input": x.reshape(10, 2)})
+        derivatives = computer.backward({"output": dy.reshape(8, 3)})
+
+        expected = (np.tanh(a) + 0.5 * a).reshape(8, 3)
+        np.testing.assert_allclose(outputs["output"], expected, rtol=1e-12)
+        np.testing.assert_allclose(derivatives["input"], dx.reshape(10, 2), rtol=1e-12)
+        gradient = np.concatenate([np.einsum("nti,ntj", da, spliced).ravel(), da.sum(axis=(0, 1))])
+        np.testing.assert_allclose(vectorize(computer.gradient), gradient, rtol=1e-6)
+    assert computer.gradient.component("affine").is_gradient
+    np.testing.assert_array_equal(vectorize(computer.nnet), vectorize(nnet))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_dtype(dtype: type[np.floating]) -> None:
+    """Results have the dtype of the computer, whatever is given."""
+    computer = spliced_computer(dtype=dtype)
+
+    assert computer.forward({"input": np.ones((10, 2), dtype=int)})["output"].dtype == dtype
+    assert computer.backward({"output": np.ones((8, 3))})["input"].dtype == dtype
+
+
+class Always(Draws):
+    """Decides yes."""
+
+    def chance(self, component: str, probability: float) -> bool:
+        """Returns True."""
+        return True
+
+
+def test_statistics_of_several_runs() -> None:
+    """They are averages over the rows of all runs, and those of a given network go on."""
+    computer = spliced_computer(draws=Always())
+    rng, activations = np.random.default_rng(2), []
+    for _ in range(3):
+        computer.forward({"input": rng.standard_normal((10, 2))})
+        computer.backward({"output": np.full((8, 3), 2.0)})
+        activations.append(computer.nnet.component("tanh"))
+
+    assert [component.count for component in activations] == [8, 16, 24]
+    assert activations[-1].oderiv_count == 24
+    np.testing.assert_allclose(activations[-1].oderiv_rms, 2.0, rtol=1e-6)
+    again = ReferenceComputer(
+        computer.nnet,
+        compile_computation(computer.nnet, request(range(-1, 4), range(4))),
+        draws=Always(),
+    )
+    again.forward({"input": np.zeros((10, 2))})
+    assert again.nnet.component("tanh").count == 32
+    weighted = 24 * activations[-1].value_avg + 8 * np.tanh(
+        computer.nnet.component("affine").bias_params
+    )
+    np.testing.assert_allclose(again.nnet.component("tanh").value_avg, weighted / 32, rtol=1e-5)
+
+
+def looped() -> tuple[Nnet, NnetComputation]:
+    """A loop over chunks of three frames of two sequences."""
+    nnet = network(RECURRENT)
+    chunks = [range(start, start + 3) for start in (0, 3, 6)]
+    return nnet, compile_looped(nnet, [request(each, each, training=False) for each in chunks])
+
+
+def test_loop() -> None:
+    """Chunk after chunk goes on where the one before ended, until it is reset."""
+    nnet, program = looped()
+    state = nnet.state_dict()
+    w, b = (state[f"affine.{name}_params"].astype(np.float64) for name in ("linear", "bias"))
+    computer = ReferenceComputer(nnet, program)
+    rng = np.random.default_rng(3)
+    for _ in range(2):
+        h = np.zeros((2, 3))
+        for chunk in range(7):
+            x = rng.standard_normal((2, 3, 2))
+            found = computer.forward({"input": x.reshape(6, 2)})["output"].reshape(2, 3, 3)
+            for frame in range(3):
+                h = np.tanh(np.concatenate([x[:, frame], h], axis=1) @ w.T + b)
+                np.testing.assert_allclose(found[:, frame], h, rtol=1e-12, err_msg=f"{chunk}")
+        computer.reset()
+
+
+def segments() -> NnetComputation:
+    """Three segments, of which the second takes and gives nothing, and a backward part."""
+    commands = [
+        AcceptInput(matrix=1, node=INPUT),
+        AllocMatrixZeroed(matrix=2),
+        MatrixAdd(output=2, input=1),
+        ProvideOutput(matrix=2, node=OUTPUT),
+        NoOperationMarker(),
+        MatrixAdd(output=2, input=1, alpha=10.0),
+        NoOperationMarker(),
+        AcceptInput(matrix=1, node=INPUT),
+        MatrixAdd(output=2, input=1),
+        ProvideOutput(matrix=2, node=OUTPUT),
+        NoOperationMarker(),
+        AcceptInput(matrix=3, node=OUTPUT),
+        MatrixCopy(output=2, input=3, alpha=3.0),
+        ProvideOutput(matrix=2, node=INPUT),
+    ]
+    return computation([(1, 1)] * 3, commands)
+
+
+def test_segments() -> None:
+    """They run in turn, then from the first again; a silent one belongs to the one before."""
+    computer = ReferenceComputer(identity(1), segments())
+    for _ in range(2):
+        assert computer.forward({"input": [[1.0]]})["output"] == 1.0
+        with pytest.raises(RunError, match=r"^backward\(\) needs a forward\(\) before it, one"):
+            computer.backward({"output": [[1.0]]})
+        assert computer.forward({"input": [[2.0]]})["output"] == 13.0
+        assert computer.backward({"output": [[5.0]]})["input"] == 15.0
+    computer.forward({"input": [[1.0]]})
+    computer.reset()
+    assert computer.forward({"input": [[4.0]]})["output"] == 4.0
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, r"input 'input' is missing; expected an array of shape \(10, 2\)"),
+        ({"in": 0}, "there is no input 'in' in this computation; it has 'input'"),
+        (
+            {"input": np.ones((9, 2))},
+            r"input 'input': expected the shape \(10, 2\), found \(9, 2\)",
+        ),
+        ({"input": np.full((10, 2), "a")}, "input 'input': expected real numbers, found <U1"),
+        (
+            {"input": np.where(np.eye(10, 2), np.inf, 0)},
+            "input 'input': expected finite numbers, found inf in row 0, column 0",
+        ),
+    ],
+    ids=["missing", "unknown", "shape", "text", "infinite"],
+)
+def test_inputs_that_do_not_fit(given: dict[str, object], message: str) -> None:
+    """They are refused by name, and nothing has happened."""
+    computer = spliced_computer()
+
+    with pytest.raises(RunError, match=f"^{message}$"):
+        computer.forward(given)
+
+    assert computer.forward({"input": np.ones((10, 2))})["output"].shape == (8, 3)
+    with pytest.raises(RunError, match=f"^{message}$"):
+        computer.forward(given)
+    assert computer.backward({"output": np.ones((8, 3))})["input"].shape == (10, 2)
+
+
+def test_passes_that_are_not_there() -> None:
+    """A backward pass follows a forward pass; without derivatives there is none."""
+    computer = spliced_computer()
+    with pytest.raises(
+        RunError, match=r"^backward\(\) needs a forward\(\) before it, one for each"
+    ):
+        computer.backward({"output": np.ones((8, 3))})
+    computer.forward({"input": np.ones((10, 2))})
+    with pytest.raises(
+        RunError, match=r"^output derivative 'output' is missing; expected an array"
+    ):
+        computer.backward({})
+
+    forward_only = spliced_computer(training=False)
+    forward_only.forward({"input": np.ones((10, 2))})
+    with pytest.raises(RunError, match=r"^the computation was compiled without a backward pass$"):
+        forward_only.backward({"output": np.ones((8, 3))})
+    with pytest.raises(
+        RunError, match=r"^the request did not ask for the derivative of the model$"
+    ):
+        _ = forward_only.gradient
+
+
+def test_computer_of_what_does_not_fit() -> None:
+    """Another network and another dtype are refused."""
+    program = compile_computation(network(SPLICED), request(range(-1, 4), range(4)))
+
+    with pytest.raises(ComputationError, match=r"^the computation is of another network: it uses"):
+        ReferenceComputer(identity(2), program)
+    with pytest.raises(RunError, match=r"^the dtype must be float32 or float64 \(got int64\)$"):
+        ReferenceComputer(network(SPLICED), program, np.int64)
+
+
+def test_component_of_another_size() -> None:
+    """Where the values of a formula do not fit the matrix, the command is named."""
+    program = compile_computation(network(SPLICED), request(range(-1, 4), range(4)))
+    wider = network(SPLICED.replace("output-dim=3", "output-dim=4").replace("dim=3", "dim=4"))
+
+    message = r"^c\d+: Propagate: values of shape \(8, 4\) do not fit a submatrix of \(8, 3\)$"
+    with pytest.raises(ComputationError, match=message):
+        ReferenceComputer(wider, program).forward({"input": np.ones((10, 2))})
+
+
+def test_type_without_a_formula() -> None:
+    """It is named."""
+
+    @attrs.frozen
+    class MysteryComponent:
+        type: str = "MysteryComponent"
+
+    with pytest.raises(UnsupportedComponentError, match=r"^MysteryComponent has no formula here$"):
+        formula_of(MysteryComponent())  # type: ignore[arg-type]
+
+
+DROPOUT = """
+input-node name=input dim=2
+component name=drop type=DropoutComponent dim=2 dropout-proportion=0.5
+component-node name=drop component=drop input=input
+output-node name=output input=drop
+"""
+
+
+def dropout_computer(draws: Draws | None) -> ReferenceComputer:
+    """A computer of DROPOUT for ten frames of one sequence."""
+    nnet, times = network(DROPOUT), range(10)
+    wanted = request(times, times, sequences=1, training=False)
+    program = compile_computation(nnet, wanted)
+    return ReferenceComputer(nnet, program, draws=draws)
+
+
+def test_drawn_masks() -> None:
+    """They depend on the seed alone, and differ from run to run."""
+    ones = {"input": np.ones((10, 2))}
+    first, same, other = (dropout_computer(Draws(seed)) for seed in (1, 1, 2))
+
+    masks = [first.forward(ones)["output"] for _ in range(2)]
+
+    assert set(np.unique(masks)) == {0.0, 1.0}
+    assert not np.array_equal(*masks)
+    np.testing.assert_array_equal(same.forward(ones)["output"], masks[0])
+    assert not np.array_equal(other.forward(ones)["output"], masks[0])
+
+
+def test_given_masks() -> None:
+    """They are handed out in order; the component that has none left, or a wrong one, is named."""
+    masks = [np.eye(10, 2), 3 * np.ones((10, 2)), np.ones((10, 1))]
+    computer = dropout_computer(GivenMasks({"drop": masks}))
+    twos = {"input": np.full((10, 2), 2.0)}
+
+    np.testing.assert_array_equal(computer.forward(twos)["output"], 2 * masks[0])
+    np.testing.assert_array_equal(computer.forward(twos)["output"], 2 * masks[1])
+    message = r"^component 'drop': a mask has shape \(10, 1\), expected \(10, 2\)$"
+    with pytest.raises(RunError, match=message):
+        computer.forward(twos)
+    with pytest.raises(RunError, match=r"^component 'drop': no mask is left, expected one of \(1"):
+        computer.forward(twos)
+    others = dropout_computer(GivenMasks({"another": []}))
+    assert others.forward(twos)["output"].shape == (10, 2)

@@ -1,0 +1,72 @@
+"""The README's examples run, its table is that of the formulas, and it names what is exported."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+from pathlib import Path
+
+import nnet3_runtime_reference
+import numpy as np
+import pytest
+from nnet3_compiler import COMMAND_TYPES
+from nnet3_descriptors import component_class, component_types, parse_config, write_nnet
+from nnet3_runtime_reference.formulas.formula import registered_formula
+
+PATH = Path(__file__).resolve().parents[1] / "README.md"
+README = PATH.read_text()
+
+CONFIG = """
+input-node name=input dim=4
+component name=affine type=NaturalGradientAffineComponent input-dim=8 output-dim=3
+component-node name=affine component=affine input=Append(Offset(input, -1), input)
+component name=softmax type=LogSoftmaxComponent dim=3
+component-node name=softmax component=softmax input=affine
+output-node name=output input=softmax
+"""
+
+
+def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All examples are run in order, in one session."""
+    monkeypatch.chdir(tmp_path)
+    write_nnet(parse_config(CONFIG, rng=np.random.default_rng(0)), "final.raw")
+
+    results = doctest.testfile(str(PATH), module_relative=False)
+
+    assert results.attempted > 10
+    assert results.failed == 0
+
+
+def table() -> list[str]:
+    """The rows of the table: types with the first line of their formula's docstring."""
+    types: dict[type, list[str]] = {}
+    for name in component_types():
+        found = type(registered_formula(component_class(name)))
+        types.setdefault(found, []).append(name.removesuffix("Component"))
+    rows = []
+    for found, names in types.items():
+        line = (inspect.getdoc(found) or "").splitlines()[0].removesuffix(".").replace("|", "\\|")
+        module = found.__module__.rpartition(".")[2]
+        path = f"src/{found.__module__.replace('.', '/')}.py"
+        rows.append(f"| {', '.join(names)} | {line} | [{module}]({path}) |")
+    return rows
+
+
+def test_table_of_formulas() -> None:
+    """It has all types, with the first lines of the docstrings, which are formulas."""
+    rows = table()
+
+    assert README.count(".py) |\n") == len(rows)
+    assert [row for row in rows if f"{row}\n" not in README] == []
+    assert [row for row in rows if " = " not in row] == []
+
+
+def test_number_of_commands() -> None:
+    """It says how many commands there are."""
+    assert f"each of the {len(COMMAND_TYPES)} commands" in README
+
+
+def test_public_names() -> None:
+    """The README names everything that the package exports."""
+    exported = nnet3_runtime_reference.__all__
+    assert [name for name in exported if f"`{name}" not in README] == []

@@ -1,0 +1,38 @@
+"""Kaldi's tables: archives and script files, read and written with clear errors.
+
+Tables are read by Python's own streams: a line of data must not be able to run a command, other
+threads compute while one waits for what a command writes, and Ctrl-C ends that. What is written
+goes through kaldi_native_io; every failure becomes a TableError, also those that the library only
+logs (a disk that is full).
+"""
+
+from __future__ import annotations
+
+from nnet3_tables.archive import FloatArray
+from nnet3_tables.commands import is_cut_off, shell
+from nnet3_tables.errors import TableError
+from nnet3_tables.lookup import MatrixLookup, VectorLookup
+from nnet3_tables.reading import read_matrices, read_table, read_tokens
+from nnet3_tables.script import files_of
+from nnet3_tables.specifier import Specifier
+from nnet3_tables.writing import MatrixWriter, TableWriter, VectorWriter, write_table
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "FloatArray",
+    "MatrixLookup",
+    "MatrixWriter",
+    "Specifier",
+    "TableError",
+    "TableWriter",
+    "VectorLookup",
+    "VectorWriter",
+    "files_of",
+    "is_cut_off",
+    "read_matrices",
+    "read_table",
+    "read_tokens",
+    "shell",
+    "write_table",
+]

@@ -1,0 +1,95 @@
+"""Tables read in their order."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+import numpy as np
+
+from nnet3_tables.archive import MATRIX, MATRIX_OR_VECTOR, FloatArray, Kind, read_archive
+from nnet3_tables.errors import TableError
+from nnet3_tables.script import read_script
+from nnet3_tables.sources import lines, opened
+from nnet3_tables.specifier import Specifier
+
+Entries = Iterator[tuple[str, Callable[[], FloatArray]]]
+"""For each value its key, and a function that gives it."""
+
+
+def read_table(rspecifier: str) -> Iterator[tuple[str, FloatArray]]:
+    """The entries of a table of matrices or vectors, in order: for each its key and its value.
+
+    A value is a float32 array, (rows, cols) or (size,), that is the caller's: it lives on when the
+    next one is read, and may be written to. In text, a value whose numbers begin on the line of its
+    bracket is a vector, as Kaldi writes one; `[ ]` is an empty matrix. Reading ends, and a command
+    with it, when the iterator is exhausted, closed or forgotten.
+
+    Args:
+        rspecifier: `ark:FILE`, `scp:FILE`, `ark:COMMAND |`, `scp,p:FILE`, ...
+
+    Raises:
+        TableError: the table cannot be opened, is damaged, or has a value that cannot be read. With
+            the option `p`, what cannot be read is left out.
+    """
+    entries = _entries(rspecifier, MATRIX_OR_VECTOR)
+    return ((key, np.array(read())) for key, read in entries)
+
+
+def read_matrices(rspecifier: str) -> Entries:
+    """The matrices of a table, in order: for each its key and a function that gives it.
+
+    Args:
+        rspecifier: `ark:FILE`, `scp:FILE`, `ark:COMMAND |`, `scp,p:FILE`, ...
+
+    Raises:
+        TableError: the table cannot be opened, or its archive is damaged or breaks off. (A single
+            matrix that cannot be read otherwise raises from its function instead.) With the option
+            `p`, what cannot be read is left out.
+    """
+    return _entries(rspecifier, MATRIX)
+
+
+def _entries(rspecifier: str, kind: Kind) -> Entries:
+    specifier = Specifier.to_read(rspecifier)
+    entries = _script(specifier, kind) if specifier.is_script else _archive(specifier, kind)
+    return _readable(entries) if specifier.is_permissive else entries
+
+
+def _script(specifier: Specifier, kind: Kind) -> Entries:
+    for entry in read_script(specifier):
+        yield entry.key, partial(entry.read, kind)
+
+
+def _archive(specifier: Specifier, kind: Kind) -> Entries:
+    with opened(specifier) as stream:
+        yield from read_archive(stream, specifier.target, kind)
+
+
+def _readable(entries: Entries) -> Entries:
+    """Those entries that can be read, up to where the table is damaged."""
+    first = next(entries, None)  # what cannot be opened is an error all the same
+    if first is None:
+        return
+    with contextlib.suppress(TableError):
+        for key, read in itertools.chain([first], entries):
+            with contextlib.suppress(TableError):
+                value = read()
+                yield key, partial(np.asarray, value)
+
+
+def read_tokens(rspecifier: str) -> Mapping[str, str]:
+    """A table of words, such as utt2spk, as a mapping.
+
+    Raises:
+        TableError: it cannot be read, or a line has not two words.
+    """
+    tokens: dict[str, str] = {}
+    for place, line in lines(Specifier.to_read(rspecifier)):
+        words = line.split()
+        if len(words) != 2:
+            raise TableError(f"{place}: expected two words, found {len(words)}")
+        tokens[words[0]] = words[1]
+    return tokens

@@ -1,0 +1,103 @@
+"""Where tables come from: files, standard input, and commands."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import IO
+
+from nnet3_tables.commands import is_cut_off, shell
+from nnet3_tables.errors import TableError
+from nnet3_tables.specifier import Specifier
+
+
+@contextlib.contextmanager
+def opened(specifier: Specifier) -> Iterator[IO[bytes]]:
+    """What a table is read from.
+
+    Raises:
+        TableError: the file cannot be read, or the command fails.
+    """
+    specifier.check_exists()
+    if specifier.is_command:
+        with output_of(specifier) as stream:
+            yield stream
+    elif specifier.target == "-":
+        yield sys.stdin.buffer
+    else:
+        try:
+            with open(specifier.target, "rb") as stream:
+                yield stream
+        except OSError as error:
+            raise TableError(f"cannot read '{specifier.target}': {error.strerror}") from error
+
+
+def file_and_offset(location: str) -> tuple[str, int]:
+    """The name of a file, and the offset in bytes that follows it (`a.ark:11`), or 0."""
+    found = re.fullmatch(r"(.*):(\d{1,18})", location)
+    return (location, 0) if found is None else (found[1], int(found[2]))
+
+
+@contextlib.contextmanager
+def opened_at(location: str, place: str) -> Iterator[IO[bytes]]:
+    """What a line of a script file refers to, from there on.
+
+    Args:
+        location: A file, perhaps with an offset in bytes (`a.ark:11`); or "-", standard input.
+        place: What messages begin with.
+
+    Raises:
+        TableError: it cannot be read there.
+    """
+    if location == "-" and sys.stdin is not None:
+        yield sys.stdin.buffer
+        return
+    name, offset = file_and_offset(location)
+    try:
+        with open(name, "rb") as stream:
+            if offset:
+                stream.seek(offset)
+            yield stream
+    except FileNotFoundError as error:
+        raise TableError(f"{place}: there is no such file") from error
+    except OSError as error:
+        raise TableError(f"{place}: {error.strerror or error}") from error
+
+
+def lines(specifier: Specifier) -> Iterator[tuple[str, str]]:
+    """The lines of a text, each with its place, for messages.
+
+    Raises:
+        TableError: it cannot be read, or is not UTF-8.
+    """
+    with opened(specifier) as stream:
+        for number, line in enumerate(stream, 1):
+            place = f"{specifier.target}, line {number}"
+            try:
+                yield place, line.decode()
+            except UnicodeDecodeError as error:
+                raise TableError(f"{place}: this is not UTF-8") from error
+
+
+@contextlib.contextmanager
+def output_of(specifier: Specifier) -> Iterator[IO[bytes]]:
+    """The output of the command that a table comes from; within, the command may still run.
+
+    At the end the command is waited for, or ended if the reader was interrupted.
+
+    Raises:
+        TableError: the command fails.
+    """
+    command = specifier.target.removesuffix("|").strip()
+    with subprocess.Popen(shell(command), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout
+        except BaseException:
+            process.terminate()  # nobody will read what it may yet write
+            raise
+    if process.returncode and not is_cut_off(process.returncode):
+        raise TableError(f"the command '{command}' failed with status {process.returncode}")

@@ -1,0 +1,118 @@
+"""Names of tables: rspecifiers and wspecifiers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import Self
+
+import attrs
+
+from nnet3_tables.errors import TableError
+
+_READ_OPTIONS = frozenset({"b", "bg", "cs", "ncs", "no", "np", "ns", "o", "p", "s", "t"})
+_WRITE_OPTIONS = frozenset({"b", "f", "nf", "p", "t"})
+
+
+@attrs.frozen
+class Specifier:
+    """A parsed rspecifier or wspecifier.
+
+    Attributes:
+        text: As the user wrote it.
+        kinds: "ark", "scp" or both.
+        options: Letters such as "t", "s", "p".
+        target: What stands behind the colon.
+    """
+
+    text: str
+    kinds: frozenset[str]
+    options: frozenset[str]
+    target: str
+
+    @classmethod
+    def to_read(cls, text: str) -> Self:
+        """Parses `ark:file`, `scp,p:file`, `ark:command |` and the like.
+
+        Raises:
+            TableError: there is no "ark" or "scp" before a colon, or an unknown option.
+        """
+        return cls._parse(text, _READ_OPTIONS)
+
+    @classmethod
+    def to_write(cls, text: str) -> Self:
+        """Parses `ark,t:file`, `ark,scp:archive,script`, `ark:| command` and the like.
+
+        Raises:
+            TableError: there is no "ark" or "scp" before a colon, or an unknown option; or it
+                does not name a file for the archive and then one for the script, if it is both.
+        """
+        specifier = cls._parse(text, _WRITE_OPTIONS)
+        if not specifier.writes_both:
+            return specifier
+        archive, _, script = specifier.target.partition(",")
+        # A script file refers to places in an archive, so that is a file.
+        is_file = archive not in ("", "-") and not specifier.is_command
+        if not (is_file and script and text.index("ark") < text.index("scp")):
+            raise TableError(f"'{text}' is no table to write; expected 'ark,scp:ARCHIVE,SCRIPT'")
+        return specifier
+
+    @classmethod
+    def _parse(cls, text: str, known: frozenset[str]) -> Self:
+        words, colon, target = text.partition(":")
+        parts = words.strip().split(",")
+        kinds = frozenset(parts) & {"ark", "scp"}
+        if not colon or not kinds or not target.strip():
+            raise TableError(f"'{text}' is no table; expected 'ark:FILE', 'scp:FILE' or the like")
+        options = frozenset(parts) - kinds
+        for option in sorted(options - known):
+            raise TableError(
+                f"'{text}' has the option '{option}'; expected one of {', '.join(sorted(known))}"
+            )
+        return cls(text, kinds, options, target.strip())
+
+    @property
+    def is_script(self) -> bool:
+        """Whether it names a script file only."""
+        return self.kinds == {"scp"}
+
+    @property
+    def writes_both(self) -> bool:
+        """Whether it names an archive and a script file that refers to it."""
+        return len(self.kinds) > 1
+
+    @property
+    def files(self) -> list[str]:
+        """The names of files; none of standard input or output, or of a command."""
+        names = self.target.split(",", 1) if self.writes_both else [self.target]
+        return [] if self.is_command else [name for name in names if name != "-"]
+
+    @property
+    def is_permissive(self) -> bool:
+        """Whether what cannot be read is to be taken as absent."""
+        return "p" in self.options
+
+    @property
+    def is_command(self) -> bool:
+        """Whether its target is a command, to read from or to write to."""
+        return self.target.endswith("|") or self.target.startswith("|")
+
+    def check_overwrites_none(self, paths: Iterable[str]) -> None:
+        """Raises a TableError if a file that it names is one of some that are read."""
+        # What is no file of its own, such as a terminal, can be read and written to.
+        there = [name for name in self.files if os.path.isfile(name)]
+        if not there:
+            return
+        for path in filter(os.path.isfile, paths):
+            for name in there:
+                if os.path.samefile(name, path):
+                    raise TableError(f"cannot write '{name}': it is read at the same time")
+
+    def check_exists(self) -> None:
+        """Raises a TableError if it names a file that does not exist, or closed standard input."""
+        if self.target == "-":
+            if sys.stdin is None:
+                raise TableError("cannot read '-': standard input is closed")
+        elif not self.is_command and not os.path.exists(self.target):
+            raise TableError(f"cannot read '{self.target}': there is no such file")

@@ -1,0 +1,250 @@
+"""Tables written, so that what could not be written is an error."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import sys
+from typing import Any, Self
+
+import kaldi_native_io as kaldi
+import numpy as np
+import numpy.typing as npt
+
+from nnet3_tables.archive import FloatArray
+from nnet3_tables.errors import TableError
+from nnet3_tables.native import FAILURES, LOG, Checked, message_of, reason_of
+from nnet3_tables.specifier import Specifier
+
+_SUFFIX = ".incomplete"
+_LONGEST_NAME = 255
+"""Bytes of the name of a file, on the usual systems."""
+
+
+class _MatrixWriter(Checked, kaldi.FloatMatrixWriter):  # type: ignore[misc]
+    """Writes a table of matrices."""
+
+
+class _VectorWriter(Checked, kaldi.FloatVectorWriter):  # type: ignore[misc]
+    """Writes a table of vectors."""
+
+
+class TableWriter:
+    """Writes a table; use as a context manager, so that closing can report what went wrong.
+
+    An archive that is a file has the name that the wspecifier says as soon as it is complete, and
+    until then that name with ".incomplete" behind it. So what could not be finished is there, and
+    nobody takes it for all. With the option `f`, for readers that wait for entries, and where there
+    is a script file as well, the archive has its name from the beginning.
+
+    Attributes:
+        is_prompt: Whether each entry is to be handed on at once (the option `f`).
+    """
+
+    writer_class: Any
+
+    def __init__(self, wspecifier: str) -> None:
+        self._specifier = Specifier.to_write(wspecifier)
+        self._incomplete_path = _incomplete_path(self._specifier)
+        self._is_complete = False
+        self.is_prompt = "f" in self._specifier.options
+        if self._specifier.target == "-" and sys.stdout is None:
+            raise TableError("cannot write '-': standard output is closed")
+        with LOG.capture(enabled=not self._specifier.is_command):
+            try:
+                self._writer = self.writer_class(os.fsencode(self._library_specifier()))
+            except FAILURES as error:
+                log = LOG.text
+                text = f"{message_of(error)}\n{log}"
+                found = re.search(r"errno \(in case it's relevant\) is: (.+)", text)
+                reason = found[1].strip() if found else reason_of(error, log)
+                raise TableError(f"cannot write '{self._specifier.target}': {reason}") from error
+
+    def _library_specifier(self) -> str:
+        """What is written to at first, as the library wants it."""
+        if self._incomplete_path is None:
+            return self._specifier.text
+        words = self._specifier.text.partition(":")[0]
+        return f"{words}:{self._incomplete_path}"
+
+    @property
+    def unfinished(self) -> str | None:
+        """The file that holds a part of the table; None if all was written, or it is no file."""
+        if self._is_complete or not self._specifier.files:
+            return None
+        return self._incomplete_path or self._specifier.files[0]
+
+    def _incomplete(self) -> TableError:
+        return TableError(
+            f"cannot write '{self._specifier.target}': not everything could be written (is the "
+            "disk full, or has the reader gone?)"
+        )
+
+    def write(self, key: str, array: FloatArray) -> None:
+        """Writes one entry.
+
+        Raises:
+            TableError: it cannot be written.
+        """
+        try:
+            with LOG.capture():
+                self._writer.write(key, np.ascontiguousarray(array, dtype=np.float32))
+        except FAILURES as error:
+            self.close()  # which knows whether a command has failed
+            raise self._incomplete() from error
+
+    def close(self) -> None:
+        """Finishes the table.
+
+        Raises:
+            TableError: not everything could be written.
+        """
+        with LOG.capture():
+            complete = self._writer.finish()
+        if re.search(r"Pipe .* had nonzero return status", LOG.text):
+            command = self._specifier.target.removeprefix("|").strip()
+            raise TableError(f"the command '{command}' failed")
+        if not complete:
+            raise self._incomplete()
+
+    def _finish(self) -> None:
+        """Closes the table, and gives a file its name.
+
+        Raises:
+            TableError: not everything could be written, or the file cannot be renamed.
+        """
+        self.close()
+        if self._incomplete_path is not None:
+            final = os.path.realpath(self._specifier.target)
+            try:
+                if os.path.exists(final):
+                    shutil.copymode(final, self._incomplete_path)
+                os.replace(self._incomplete_path, final)
+            except OSError as error:
+                raise TableError(
+                    f"cannot write '{self._specifier.target}': {error.strerror}; all is in "
+                    f"'{self._incomplete_path}'"
+                ) from error
+        self._is_complete = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if error is None:
+            self._finish()
+        else:
+            with contextlib.suppress(TableError):
+                self.close()
+
+
+def _incomplete_path(specifier: Specifier) -> str | None:
+    """The name that a table has until it is complete; None for its own."""
+    if specifier.kinds != {"ark"} or "f" in specifier.options or not specifier.files:
+        return None
+    # A link stays, and what it refers to is replaced.
+    final = os.path.realpath(specifier.target)
+    if os.path.exists(final) and not os.path.isfile(final):
+        return None
+    if os.path.isfile(final) and not os.access(os.path.dirname(final), os.W_OK):
+        return None
+    name = f"{final}{_SUFFIX}"
+    return None if len(os.fsencode(os.path.basename(name))) > _LONGEST_NAME else name
+
+
+class MatrixWriter(TableWriter):
+    """Writes a table of matrices."""
+
+    writer_class = _MatrixWriter
+
+
+class VectorWriter(TableWriter):
+    """Writes a table of vectors."""
+
+    writer_class = _VectorWriter
+
+
+class MixedTableWriter:
+    """Writes a table of matrices or of vectors; its first value says which. See `write_table`."""
+
+    def __init__(self, wspecifier: str) -> None:
+        Specifier.to_write(wspecifier)
+        self._wspecifier = wspecifier
+        self._writer: TableWriter | None = None
+        self._ndim = 2
+
+    def write(self, key: str, value: npt.ArrayLike) -> None:
+        """Writes one entry, in single precision.
+
+        Args:
+            key: A word.
+            value: (rows, cols) or (size,) numbers; the axes of all values of a table are as many.
+                A matrix without numbers is written as one of 0 rows and 0 columns.
+
+        Raises:
+            TableError: the key is no word, the value is no such array, or it cannot be written.
+        """
+        if not key or key.split() != [key]:
+            raise TableError(f"expected a key without blanks, found {key!r}")
+        array = _numbers(key, value)
+        if self._writer is None:
+            self._ndim = array.ndim
+            self._writer = _WRITERS[self._ndim](self._wspecifier)
+        elif array.ndim != self._ndim:
+            raise TableError(
+                f"'{key}': expected {self._ndim} axes as of the values before, found {array.ndim}"
+            )
+        self._writer.write(key, array)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if self._writer is None and error is None:
+            self._writer = MatrixWriter(self._wspecifier)
+        if self._writer is not None:
+            self._writer.__exit__(kind, error, traceback)
+
+
+_WRITERS: dict[int, type[TableWriter]] = {1: VectorWriter, 2: MatrixWriter}
+
+
+def _numbers(key: str, value: npt.ArrayLike) -> FloatArray:
+    """A value as an array that can be written.
+
+    Raises:
+        TableError: it is none, or holds what is finite and too large for single precision.
+    """
+    try:
+        given = np.asarray(value)
+    except ValueError as error:  # rows of different lengths
+        raise TableError(f"'{key}': expected a matrix or a vector: {error}") from error
+    if given.dtype.kind not in "fiu" or given.ndim not in _WRITERS:
+        raise TableError(
+            f"'{key}': expected a matrix or a vector of real numbers, found {given.dtype} of "
+            f"shape {given.shape}"
+        )
+    with np.errstate(over="ignore"):
+        array = given.astype(np.float32)
+    if not np.array_equal(np.isfinite(array), np.isfinite(given)):
+        raise TableError(f"'{key}' has a number that is too large for single precision")
+    return array if array.size or array.ndim == 1 else array.reshape(0, 0)  # Kaldi has no other
+
+
+def write_table(wspecifier: str) -> MixedTableWriter:
+    """A table to be written: a context manager with `write(key, value)`.
+
+    The table is opened for the first value, which says whether it is one of matrices or of vectors
+    (`MatrixWriter` and `VectorWriter` open it at once). An archive in a file has its name when it
+    is complete, and is `FILE.incomplete` until then.
+
+    Args:
+        wspecifier: `ark:FILE`, `ark,t:FILE`, `ark,scp:ARCHIVE,SCRIPT`, `ark:| COMMAND`, ...
+
+    Raises:
+        TableError: it is no name of a table to write; what cannot be written is an error of
+            `write`, or at the end.
+    """
+    return MixedTableWriter(wspecifier)

@@ -1,0 +1,172 @@
+"""Tables of matrices or vectors, read and written by their names alone."""
+
+import re
+from pathlib import Path
+
+import kaldi_native_io
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from nnet3_tables import MatrixWriter, TableError, VectorWriter, read_table, write_table
+
+KEYS = st.lists(st.text("abcäß0-_", min_size=1, max_size=4), unique=True, max_size=4)
+FLOATS = st.floats(width=32, allow_nan=False)
+
+
+@pytest.mark.parametrize("words", ["ark", "ark,t"])
+@given(data=st.data(), keys=KEYS, ndim=st.sampled_from([1, 2]))
+def test_round_trip(
+    words: str,
+    data: st.DataObject,
+    keys: list[str],
+    ndim: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """What was written is read back, in order, whatever it is."""
+    path = tmp_path_factory.getbasetemp() / "round_trip.ark"
+    shapes = arrays.array_shapes(min_dims=ndim, max_dims=ndim, max_side=4)
+    values = {key: data.draw(arrays.arrays(np.float32, shapes, elements=FLOATS)) for key in keys}
+
+    with write_table(f"{words}:{path}") as table:
+        for key, value in values.items():
+            table.write(key, value)
+    read = dict(read_table(f"ark:{path}"))
+
+    assert list(read) == list(values)
+    for key, value in values.items():
+        assert read[key].shape == value.shape
+        np.testing.assert_allclose(read[key], value, rtol=1e-5)
+
+
+def test_values_belong_to_the_caller(tmp_path: Path) -> None:
+    """They keep their numbers when others are read, and can be changed."""
+    with write_table(f"ark:{tmp_path}/a.ark") as table:
+        for number in range(100):
+            table.write(f"key{number:02}", np.full((30, 20), number))
+
+    values = [value for _, value in read_table(f"ark:{tmp_path}/a.ark")]
+    values[0] += 1
+
+    assert [value.mean() for value in values] == [1, *range(1, 100)]
+    assert all(value.flags.owndata and value.flags.writeable for value in values)
+
+
+def test_matrices_and_vectors_are_told_apart(tmp_path: Path) -> None:
+    """In both forms that Kaldi's writers have, next to one another in one file, and compressed."""
+    path, pieces = tmp_path / "one.ark", []
+    matrix, vector = np.ones((1, 3), np.float32), np.ones(3, np.float32)
+    for words in ("ark", "ark,t"):
+        for writer, value in (
+            (kaldi_native_io.FloatMatrixWriter, matrix),
+            (kaldi_native_io.DoubleMatrixWriter, matrix.astype(np.float64)),
+            (kaldi_native_io.FloatVectorWriter, vector),
+            (kaldi_native_io.DoubleVectorWriter, vector.astype(np.float64)),
+            (kaldi_native_io.FloatMatrixWriter, np.zeros((0, 0), np.float32)),
+        ):
+            with writer(f"{words}:{path}") as one:
+                one.write(f"key{len(pieces)}", value)
+            pieces.append(path.read_bytes())
+    with kaldi_native_io.CompressedMatrixWriter(f"ark:{path}") as one:
+        one.write("compressed", matrix, kaldi_native_io.CompressionMethod.kAutomaticMethod)
+    path.write_bytes(b"".join([*pieces, path.read_bytes()]))
+
+    shapes = [value.shape for _, value in read_table(f"ark:{path}")]
+
+    assert shapes == [(1, 3), (1, 3), (3,), (3,), (0, 0)] * 2 + [(1, 3)]
+
+
+def test_script_files(tmp_path: Path) -> None:
+    """Values are found through a script file; with the option p, those that are there."""
+    with write_table(f"ark,scp:{tmp_path}/a.ark,{tmp_path}/a.scp") as table:
+        table.write("a", [1.0, 2.0])
+        table.write("b", [3.0])
+    (tmp_path / "a.scp").write_text(f"nobody /nowhere\n{(tmp_path / 'a.scp').read_text()}")
+
+    with pytest.raises(TableError, match="'nobody' at /nowhere: there is no such file"):
+        list(read_table(f"scp:{tmp_path}/a.scp"))
+    found = {key: value.tolist() for key, value in read_table(f"scp,p:{tmp_path}/a.scp")}
+    assert found == {"a": [1, 2], "b": [3]}
+
+
+def test_damage(tmp_path: Path) -> None:
+    """The error names file, byte and what was expected; values before it are given."""
+    (tmp_path / "a.ark").write_bytes(b"first  [ 1 2 ]\nsecond \0BXY ")
+
+    read = read_table(f"ark:{tmp_path}/a.ark")
+
+    assert next(read)[0] == "first"
+    with pytest.raises(TableError, match=r"'first', byte 24: expected a matrix or vector, found"):
+        next(read)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("", [1.0], "expected a key without blanks, found ''"),
+        ("a b", [1.0], "expected a key without blanks, found 'a b'"),
+        ("b", [[1.0]], "'b': expected 1 axes as of the values before, found 2"),
+        ("b", 1.0, "'b': expected a matrix or a vector of real numbers, found float64 of shape ()"),
+        ("b", ["x"], "'b': expected a matrix or a vector of real numbers, found <U1"),
+        ("b", [[1], [2, 3]], "'b': expected a matrix or a vector: "),
+        ("b", [1e300], "'b' has a number that is too large for single precision"),
+    ],
+)
+def test_values_that_cannot_be_written(
+    key: str, value: object, message: str, tmp_path: Path
+) -> None:
+    """The error says what is wrong; what was written before lies under the other name."""
+    path = tmp_path / "a.ark"
+
+    def write() -> None:
+        with write_table(f"ark:{path}") as table:
+            table.write("first", [1, 2])
+            table.write(key, value)
+
+    with pytest.raises(TableError, match=f"^{re.escape(message)}"):
+        write()
+
+    assert not path.exists()
+    assert [key for key, _ in read_table(f"ark:{path}.incomplete")] == ["first"]
+
+
+def test_names_are_checked_at_once() -> None:
+    """A name that is none is an error before anything is read or written."""
+    with pytest.raises(TableError, match=r"'feats\.ark' is no table"):
+        read_table("feats.ark")
+    with pytest.raises(TableError, match=r"'feats\.ark' is no table"):
+        write_table("feats.ark")
+
+
+def test_table_without_entries(tmp_path: Path) -> None:
+    """It is written and read; but nothing is written for a caller that failed before."""
+    with write_table(f"ark:{tmp_path}/a.ark"):
+        pass
+    with pytest.raises(KeyError), write_table(f"ark:{tmp_path}/b.ark"):
+        raise KeyError
+
+    assert list(read_table(f"ark:{tmp_path}/a.ark")) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["a.ark"]
+
+
+def test_empty_values(tmp_path: Path) -> None:
+    """A matrix without numbers has no rows and columns in Kaldi's files."""
+    for number, value in enumerate((np.zeros((0, 3)), np.zeros((3, 0)), np.zeros(0))):
+        with write_table(f"ark:{tmp_path}/{number}") as table:
+            table.write("key", value)
+
+    shapes = [dict(read_table(f"ark:{tmp_path}/{number}"))["key"].shape for number in range(3)]
+    assert shapes == [(0, 0), (0, 0), (0,)]
+
+
+@pytest.mark.parametrize(("writer", "value"), [(MatrixWriter, [[1.0]]), (VectorWriter, [1.0])])
+def test_bytes_are_those_of_the_other_writers(
+    writer: type[MatrixWriter], value: list[float], tmp_path: Path
+) -> None:
+    """It writes what the writers of one kind write."""
+    for table in (write_table(f"ark:{tmp_path}/a"), writer(f"ark:{tmp_path}/b")):
+        with table:
+            table.write("key", value)
+
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()

@@ -1,0 +1,25 @@
+"""The README's examples run and print what it shows, and it names what is exported."""
+
+import doctest
+from pathlib import Path
+
+import nnet3_tables
+import pytest
+
+PATH = Path(__file__).resolve().parents[1] / "README.md"
+
+
+def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All examples are run in order, in one session."""
+    monkeypatch.chdir(tmp_path)
+
+    results = doctest.testfile(str(PATH), module_relative=False)
+
+    assert results.attempted > 5
+    assert results.failed == 0
+
+
+def test_public_names() -> None:
+    """The README names everything that the package exports."""
+    text = PATH.read_text()
+    assert [name for name in nnet3_tables.__all__ if name not in text] == []

@@ -1,0 +1,687 @@
+"""Tests of reading and writing Kaldi's tables, above all of what goes wrong."""
+
+import contextlib
+import io
+import itertools
+import os
+import re
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import kaldi_native_io
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nnet3_tables import (
+    MatrixLookup,
+    MatrixWriter,
+    TableError,
+    VectorLookup,
+    VectorWriter,
+    native,
+    read_matrices,
+    read_tokens,
+    writing,
+)
+from nnet3_tables.archive import read_archive
+
+MATRICES = {f"utterance{k}": np.arange(12.0, dtype=np.float32).reshape(4, 3) + k for k in range(3)}
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """An archive of three matrices, with a script file beside it."""
+    with MatrixWriter(f"ark,scp:{tmp_path}/a.ark,{tmp_path}/a.scp") as writer:
+        for key, matrix in MATRICES.items():
+            writer.write(key, matrix)
+    return tmp_path / "a.ark"
+
+
+def read_all(rspecifier: str) -> dict[str, np.ndarray]:
+    """The matrices of a table by key."""
+    return {key: read() for key, read in read_matrices(rspecifier)}
+
+
+def assert_equal(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    """Compares keys, in order, and values."""
+    assert list(expected) == list(actual)
+    for key, matrix in expected.items():
+        np.testing.assert_array_equal(actual[key], matrix)
+
+
+@pytest.mark.parametrize("form", ["ark", "ark,t"])
+def test_round_trip(form: str, tmp_path: Path) -> None:
+    """What was written, binary or as text, is read back."""
+    with MatrixWriter(f"{form}:{tmp_path}/b.ark") as writer:
+        for key, matrix in MATRICES.items():
+            writer.write(key, matrix)
+
+    assert_equal(read_all(f"ark:{tmp_path}/b.ark"), MATRICES)
+
+
+def test_script_file(archive: Path) -> None:
+    """A script file gives the matrices that its lines point at."""
+    assert_equal(read_all(f"scp:{archive.with_suffix('.scp')}"), MATRICES)
+
+
+def test_ranges_in_script_files(archive: Path, tmp_path: Path) -> None:
+    """A line may ask for a range of rows and columns, the last one included."""
+    first = archive.with_suffix(".scp").read_text().splitlines()[0]
+    (tmp_path / "part.scp").write_text(f"{first}[1:2]\n{first.replace('0 ', 'x ')}[0:1,2:2]\n")
+
+    part = read_all(f"scp:{tmp_path}/part.scp")
+
+    np.testing.assert_array_equal(part["utterance0"], MATRICES["utterance0"][1:3])
+    np.testing.assert_array_equal(part["utterancex"], MATRICES["utterance0"][0:2, 2:3])
+
+
+@pytest.mark.parametrize(
+    "text", ["0:8", "0:3,0:3", "4:4", "2:1", "0:1,", ",0:1", "1", "x", "", "0:1,0:1,0:1"]
+)
+def test_ranges_that_make_no_sense(text: str, archive: Path, tmp_path: Path) -> None:
+    """A range beyond the matrix, or one that is none, is an error that tells the size."""
+    (tmp_path / "part.scp").write_text(f"key {archive}:11[{text}]\n")
+
+    ((_, read),) = read_matrices(f"scp:{tmp_path}/part.scp")
+    with pytest.raises(TableError, match=rf"line 1: 'key': .* within 4 x 3, found \[{text}\]"):
+        read()
+
+
+def test_range_of_a_rounded_segment(archive: Path, tmp_path: Path) -> None:
+    """As in Kaldi, a range of rows may end up to three rows behind the last one."""
+    (tmp_path / "part.scp").write_text(f"key {archive}:11[2:6]\n")
+
+    assert_equal(read_all(f"scp:{tmp_path}/part.scp"), {"key": MATRICES["utterance0"][2:]})
+
+
+def test_command_as_input(archive: Path) -> None:
+    """A command that the user writes in place of a file is run."""
+    assert_equal(read_all(f"ark:cat {archive} |"), MATRICES)
+    assert_equal(read_all(f"ark,s,cs:cat {archive}|"), MATRICES)
+    script = archive.with_suffix(".scp")
+    assert_equal(read_all(f"scp:head -n 2 {script} |"), dict(list(MATRICES.items())[:2]))
+    with MatrixLookup(f"ark:cat {archive} |") as lookup:
+        np.testing.assert_array_equal(lookup.get("utterance1"), MATRICES["utterance1"])
+
+
+def test_command_that_fails(archive: Path) -> None:
+    """It is an error, when what it has written is read; but not if nobody reads to its end."""
+    entries = read_matrices(f"ark:cat {archive}; exit 7 |")
+
+    assert [key for key, _ in itertools.islice(entries, 3)] == list(MATRICES)
+    with pytest.raises(TableError, match=f"^the command 'cat {archive}; exit 7' failed with .* 7$"):
+        next(entries)
+    with MatrixLookup(f"ark:cat {archive}; yes |") as lookup:
+        assert lookup.get("utterance0") is not None
+    with (
+        pytest.raises(TableError, match="'exit 7' failed"),
+        MatrixLookup("ark:exit 7 |") as lookup,
+    ):
+        assert lookup.get("utterance0") is None
+
+
+def test_commands_in_script_files_do_not_run(tmp_path: Path) -> None:
+    """A line of data that looks like a command is refused, and nothing is run."""
+    (tmp_path / "bad.scp").write_text(f"utterance touch {tmp_path}/touched |\n")
+
+    ((_, read),) = read_matrices(f"scp:{tmp_path}/bad.scp")
+    with pytest.raises(TableError, match="data does not run commands"):
+        read()
+
+    assert not (tmp_path / "touched").exists()
+
+
+def test_one_bad_entry(archive: Path, tmp_path: Path) -> None:
+    """An entry that cannot be read is an error of its own; the others can be read."""
+    lines = archive.with_suffix(".scp").read_text().splitlines()
+    (tmp_path / "mixed.scp").write_text(f"{lines[0]}\nmissing {tmp_path}/none.ark:3\n{lines[2]}\n")
+    found, errors = [], []
+
+    for key, read in read_matrices(f"scp:{tmp_path}/mixed.scp"):
+        try:
+            read()
+            found.append(key)
+        except TableError as error:
+            errors.append(str(error))
+
+    assert found == ["utterance0", "utterance2"]
+    assert errors == [
+        f"{tmp_path}/mixed.scp, line 2: 'missing' at {tmp_path}/none.ark:3: there is no such file"
+    ]
+
+
+def test_command_of_a_reader_that_gives_up(archive: Path, tmp_path: Path) -> None:
+    """A command that would go on is ended when nobody reads on."""
+    entries = read_matrices(f"ark:echo $$ > {tmp_path}/pid; cat {archive}; exec sleep 600 |")
+    next(entries)
+
+    entries.close()
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_absent_entries(archive: Path, tmp_path: Path) -> None:
+    """With the option p, entries that cannot be read are taken as absent."""
+    lines = archive.with_suffix(".scp").read_text().splitlines()
+    (tmp_path / "mixed.scp").write_text(f"{lines[0]}\nmissing {tmp_path}/none.ark:3\n{lines[2]}\n")
+
+    assert list(read_all(f"scp,p:{tmp_path}/mixed.scp")) == ["utterance0", "utterance2"]
+    assert MatrixLookup(f"scp,p:{tmp_path}/mixed.scp").get("missing") is None
+    with pytest.raises(TableError, match="no such file"):
+        MatrixLookup(f"scp:{tmp_path}/mixed.scp").get("missing")
+
+
+def test_key_that_is_no_text(archive: Path) -> None:
+    """Keys have to be UTF-8."""
+    archive.write_bytes(archive.read_bytes().replace(b"utterance1", b"\xc4u\xdferung"))
+    entries = read_matrices(f"ark:{archive}")
+
+    next(entries)
+    with pytest.raises(TableError, match=r"after 'utterance0', byte 74: the key .* UTF-8"):
+        next(entries)
+
+
+def test_archive_that_breaks_off(archive: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """What comes before the damage is read; the damage is an error, and nothing else is printed."""
+    archive.write_bytes(archive.read_bytes()[:-10])
+    entries = read_matrices(f"ark:{archive}")
+
+    for number in range(2):
+        key, read = next(entries)
+        np.testing.assert_array_equal(read(), MATRICES[f"utterance{number}"])
+    with pytest.raises(TableError, match=rf"{archive}' .* after '{key}', byte \d+"):
+        next(entries)
+
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no files in memory")
+def test_no_folder_to_write_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are written where no folder for temporary files is writable."""
+
+    def refuse() -> None:
+        raise FileNotFoundError("no usable temporary directory")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    log = native.Log()
+    monkeypatch.setattr(writing, "LOG", log)
+
+    with contextlib.closing(log._file), VectorWriter(f"ark:{tmp_path}/v.ark") as writer:
+        writer.write("speaker", np.arange(3.0))
+    with VectorLookup(f"ark:{tmp_path}/v.ark") as lookup:
+        np.testing.assert_array_equal(lookup.get("speaker"), range(3))
+
+
+def test_forms_of_matrices(tmp_path: Path) -> None:
+    """Of all forms that Kaldi writes, the values are those that its own reader gives."""
+    table, values = f"ark:{tmp_path}/all.ark", np.linspace(-3.0, 5.0, 60).reshape(12, 5)
+    pieces = []
+    for form, writer, arguments in (
+        ("ark", kaldi_native_io.FloatMatrixWriter, ()),
+        ("ark,t", kaldi_native_io.FloatMatrixWriter, ()),
+        ("ark", kaldi_native_io.DoubleMatrixWriter, ()),
+        *(
+            ("ark", kaldi_native_io.CompressedMatrixWriter, (method,))
+            for method in (
+                kaldi_native_io.CompressionMethod.kSpeechFeature,
+                kaldi_native_io.CompressionMethod.kTwoByteAuto,
+                kaldi_native_io.CompressionMethod.kOneByteAuto,
+            )
+        ),
+    ):
+        is_double = writer is kaldi_native_io.DoubleMatrixWriter
+        array = values if is_double else values.astype(np.float32)
+        with writer(f"{form}:{tmp_path}/one.ark") as one:
+            one.write(f"key{len(pieces)}", array, *arguments)
+            if not arguments:  # Kaldi's compressed ones of no rows are not what it reads
+                one.write(f"none{len(pieces)}", array[:0, :0])
+        pieces.append((tmp_path / "one.ark").read_bytes())
+    (tmp_path / "all.ark").write_bytes(b"".join(pieces))
+
+    with kaldi_native_io.SequentialFloatMatrixReader(table) as reader:
+        expected = {key: np.array(matrix) for key, matrix in reader}
+    assert len(expected) == 9
+    assert_equal(read_all(table), expected)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"key \0BFV \4\1\0\0\0", "byte 6: expected a matrix, found b'FV'"),
+        (b"key \0BFM \4\1\0\0\0\4\xff\xff\xff\xff", "byte 6: .* found one of 1 by -1"),
+        (b"key \0BFM \4\0\0\0\x7f\4\0\0\0\x7f", "byte 19: expected values of .*, found 0"),
+        (b"key \0BFM \4\1", "byte 9: expected a number of rows and columns of 10 bytes, found 2"),
+        (b"key \0BCM3 \0", "byte 10: expected a header of 16 bytes, found 1"),
+        (b"key  [ 1 2\n 3 4", r"byte 15: expected '\]', found the end"),
+        (b"key 1 2 3\n", r"byte 4: expected a matrix, found b'1 '"),
+        (b"k" * 5000, "byte 0: expected a key, found b'k"),
+    ],
+)
+def test_damage(data: bytes, message: str, tmp_path: Path) -> None:
+    """The error has the place, what was expected, and what was found."""
+    (tmp_path / "a.ark").write_bytes(data)
+
+    with pytest.raises(TableError, match=f"^cannot read archive '{tmp_path}/a.ark', {message}"):
+        read_all(f"ark:{tmp_path}/a.ark")
+    (tmp_path / "a.ark").write_bytes(b"first  [ 1 ]\n" + data)
+    with pytest.raises(TableError, match="is damaged or breaks off after 'first', byte"):
+        read_all(f"ark:{tmp_path}/a.ark")
+    assert_equal(read_all(f"ark,p:{tmp_path}/a.ark"), {"first": np.ones((1, 1), np.float32)})
+
+
+WHOLE = (
+    b"a \0BFM \4\2\0\0\0\4\1\0\0\0" + bytes(8)
+    + b"b \0BCM3 " + bytes(8) + b"\2\0\0\0\1\0\0\0" + bytes(2)
+    + b"c  [\n  1 2\n  3 4 ]\n"
+    + b"d \0BDM \4\1\0\0\0\4\1\0\0\0" + bytes(8)
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.binary(max_size=6)), max_size=4))
+def test_any_damage(damage: list[tuple[int, bytes]]) -> None:
+    """Whatever is written over an archive, it is read, or the error is a TableError."""
+    data = bytearray(WHOLE)
+    for start, others in damage:
+        data[start : start + len(others)] = others
+    with contextlib.suppress(TableError):
+        for _, read in read_archive(io.BytesIO(data), "a.ark"):
+            with contextlib.suppress(TableError):
+                assert read().ndim == 2
+
+
+def test_whole() -> None:
+    """What is damaged above has four matrices."""
+    shapes = {key: read().shape for key, read in read_archive(io.BytesIO(WHOLE), "a.ark")}
+
+    assert shapes == {"a": (2, 1), "b": (2, 1), "c": (2, 2), "d": (1, 1)}
+
+
+def test_words_in_a_matrix(tmp_path: Path) -> None:
+    """A matrix in text with something else than numbers is an error of its own."""
+    (tmp_path / "a.ark").write_text("bad  [ 1 x ]\ngood  [ 1 ]\n")
+    (_, bad), (key, good) = read_matrices(f"ark:{tmp_path}/a.ark")
+
+    with pytest.raises(TableError, match=f"^archive '{tmp_path}/a.ark', byte 4, key 'bad': "):
+        bad()
+    assert (key, good().tolist()) == ("good", [[1.0]])
+
+
+def test_others_compute_while_a_command_is_waited_for(archive: Path, tmp_path: Path) -> None:
+    """Other threads run while a reader waits; here the command waits for one of them."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    entries = read_matrices(f"ark:cat {archive}; cat {fifo} |")
+    assert [key for key, _ in itertools.islice(entries, 3)] == list(MATRICES)
+
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(fifo.write_bytes, archive.read_bytes())
+        assert [key for key, _ in entries] == list(MATRICES)
+    assert written.result() > 0
+
+
+def test_empty_archive(tmp_path: Path) -> None:
+    """An empty file is a table without entries."""
+    (tmp_path / "empty.ark").touch()
+
+    assert read_all(f"ark:{tmp_path}/empty.ark") == {}
+
+
+@pytest.mark.parametrize(
+    ("rspecifier", "message"),
+    [
+        ("feats.ark", "is no table"),
+        ("ark:", "is no table"),
+        ("ark,q:feats.ark", "'ark,q:feats.ark' has the option 'q'; expected one of b, bg, cs"),
+        ("ark:/nowhere/a.ark", "no such file"),
+        ("scp:/nowhere/a.scp", "no such file"),
+        ("scp:exit 3 |", "the command 'exit 3' failed with status 3"),
+        ("ark:exit 3 |", "the command 'exit 3' failed with status 3"),
+    ],
+)
+def test_tables_that_cannot_be_opened(rspecifier: str, message: str) -> None:
+    """Each is an error that says what is wrong."""
+    with pytest.raises(TableError, match=message):
+        read_all(rspecifier)
+
+
+def test_foreign_file(tmp_path: Path) -> None:
+    """A file that is no archive is an error that names it."""
+    (tmp_path / "foreign").write_bytes(b"<Nnet3> \n\ninput-node name=input dim=3\n" * 20)
+
+    with pytest.raises(TableError, match=f"{tmp_path}/foreign"):
+        read_all(f"ark:{tmp_path}/foreign")
+
+
+def test_lookup(archive: Path) -> None:
+    """Matrices can be had by key, from archives and script files; unknown keys give None."""
+    for rspecifier in (f"ark:{archive}", f"scp:{archive.with_suffix('.scp')}"):
+        with MatrixLookup(rspecifier) as lookup:
+            np.testing.assert_array_equal(lookup.get("utterance2"), MATRICES["utterance2"])
+            np.testing.assert_array_equal(lookup.get("utterance0"), MATRICES["utterance0"])
+            assert lookup.get("nobody") is None
+
+
+def test_lookup_of_another_kind(archive: Path) -> None:
+    """An archive of something else is an error for each key, not a table without them."""
+    message = f"cannot read archive '{archive}', byte 13: expected a vector, found b'FM'"
+
+    with VectorLookup(f"ark:{archive}") as lookup:
+        for key in ("utterance0", "utterance1"):
+            with pytest.raises(TableError, match=message):
+                lookup.get(key)
+
+
+def test_vectors(tmp_path: Path) -> None:
+    """Vectors are written, and read by key."""
+    with VectorWriter(f"ark:{tmp_path}/v.ark") as writer:
+        writer.write("speaker", np.array([1.0, 2.0], dtype=np.float32))
+
+    with VectorLookup(f"ark:{tmp_path}/v.ark") as lookup:
+        np.testing.assert_array_equal(lookup.get("speaker"), [1, 2])
+
+
+def test_forms_of_vectors(tmp_path: Path) -> None:
+    """Of all forms that Kaldi writes, the values are those that its own reader gives."""
+    pieces, values = [], np.linspace(-3.0, 5.0, 7)
+    for form, writer in itertools.product(
+        ("ark", "ark,t"), (kaldi_native_io.FloatVectorWriter, kaldi_native_io.DoubleVectorWriter)
+    ):
+        is_double = writer is kaldi_native_io.DoubleVectorWriter
+        array = values if is_double else values.astype(np.float32)
+        with writer(f"{form}:{tmp_path}/one.ark") as one:
+            one.write(f"key{len(pieces)}", array)
+            one.write(f"none{len(pieces)}", array[:0])
+        pieces.append((tmp_path / "one.ark").read_bytes())
+    (tmp_path / "all.ark").write_bytes(b"".join(pieces))
+
+    with kaldi_native_io.SequentialFloatVectorReader(f"ark:{tmp_path}/all.ark") as reader:
+        expected = {key: np.array(vector) for key, vector in reader}
+    assert len(expected) == 8
+    with VectorLookup(f"ark:{tmp_path}/all.ark") as lookup:
+        assert_equal({key: lookup.get(key) for key in expected}, expected)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"key \0BFM \4\1\0\0\0", "byte 6: expected a vector, found b'FM'"),
+        (b"key \0BCM3 ", "byte 6: expected a vector, found b'CM3'"),
+        (b"key \0BFV \4\xff\xff\xff\xff", "byte 6: expected a vector, found one of -1"),
+        (b"key \0BFV \4\0\0\0\x7f", "byte 14: expected values of .*, found 0"),
+        (b"key \0BFV \4\1", "byte 9: expected a size of 5 bytes, found 2"),
+        (b"key 1 2 3\n", r"byte 4: expected a vector, found b'1 '"),
+        (b"key ", "byte 4: expected a vector, found the end"),
+    ],
+)
+def test_damage_of_vectors(data: bytes, message: str, tmp_path: Path) -> None:
+    """What is damaged is an error for each key that was not found before."""
+    (tmp_path / "a.ark").write_bytes(b"first  [ 1 2 ]\n" + data)
+    start = len(b"first  [ 1 2 ]\n")
+    message = re.sub(r"(?<=^byte )\d+", lambda found: str(int(found[0]) + start), message)
+
+    with VectorLookup(f"ark:{tmp_path}/a.ark") as lookup:
+        for key in ("key", "first", "nobody"):
+            if key == "first":
+                np.testing.assert_array_equal(lookup.get("first"), [1, 2])
+                continue
+            with pytest.raises(TableError, match=f"breaks off after 'first', {message}"):
+                lookup.get(key)
+    with VectorLookup(f"ark,p:{tmp_path}/a.ark") as lookup:
+        assert lookup.get("key") is None
+
+
+ORDERED = {f"k{n}": np.full((1, 1), n, np.float32) for n in range(0, 8, 2)}
+
+
+@pytest.mark.parametrize("options", ["", ",s", ",o", ",s,cs", ",cs", ",o,s,cs", ",p"])
+def test_options_of_archives(options: str, tmp_path: Path) -> None:
+    """Whatever options say about the order, each key gives what Kaldi's reader gives."""
+    table = f"ark{options}:{tmp_path}/a.ark"
+    with MatrixWriter(f"ark:{tmp_path}/a.ark") as writer:
+        for key, matrix in ORDERED.items():
+            writer.write(key, matrix)
+
+    with (
+        kaldi_native_io.RandomAccessFloatMatrixReader(table) as reader,
+        MatrixLookup(table) as lookup,
+    ):
+        for key in (f"k{n}" for n in range(9)):
+            expected = np.array(reader[key]) if key in reader else None
+            np.testing.assert_array_equal(lookup.get(key), expected)
+
+
+def test_keys_that_are_asked_for_once(tmp_path: Path) -> None:
+    """With the option o, a value is forgotten when it was given; else it is kept."""
+    (tmp_path / "a.ark").write_text("b  [ 1 ]\na  [ 2 ]\n")
+
+    for options, again in (("o", None), ("no", 2.0), ("p", 2.0)):
+        with MatrixLookup(f"ark,{options}:{tmp_path}/a.ark") as lookup:
+            assert lookup.get("a") == 2.0
+            assert lookup.get("b") == 1.0
+            assert lookup.get("a") == again
+
+
+def test_sorted_archives(tmp_path: Path) -> None:
+    """A key that a sorted archive lacks is looked for only up to where it would be."""
+    (tmp_path / "a.ark").write_text("a  [ 1 ]\nc  [ 2 ]\ndamaged")
+
+    with MatrixLookup(f"ark,s:{tmp_path}/a.ark") as lookup:
+        assert lookup.get("b") is None
+        assert lookup.get("a") == 1.0
+        assert lookup.get("c") == 2.0
+        with pytest.raises(TableError, match="breaks off after 'c'"):
+            lookup.get("d")
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "keys", "message"),
+    [
+        ("s", "b  [ 1 ]\na  [ 1 ]\n", "c", "'a' comes after 'b', out of the order that the opt"),
+        ("s", "a  [ 1 ]\na  [ 1 ]\n", "c", "the key 'a' comes twice"),
+        ("b", "a  [ 1 ]\nb  [ 1 ]\na  [ 1 ]\n", "c", "the key 'a' comes twice"),
+        ("s,cs", "a  [ 1 ]\nb  [ 1 ]\n", "ba", "'a' is asked for after 'b', out of the order"),
+    ],
+)
+def test_promises_that_are_broken(
+    options: str, text: str, keys: str, message: str, tmp_path: Path
+) -> None:
+    """An archive or a use of it that is not as its options say is an error, as in Kaldi."""
+    (tmp_path / "a.ark").write_text(text)
+    table = f"ark,{options}:{tmp_path}/a.ark"
+
+    with (
+        kaldi_native_io.RandomAccessFloatMatrixReader(table) as reader,
+        MatrixLookup(table) as lookup,
+    ):
+        for key in keys[:-1]:
+            assert (lookup.get(key) is not None) == (key in reader)
+        with pytest.raises(RuntimeError):
+            _ = keys[-1] in reader
+        with pytest.raises(TableError, match=f"^archive '{tmp_path}/a.ark': {message}"):
+            lookup.get(keys[-1])
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        ("a.ark", "expected a vector, found b'ut'"),
+        ("a.ark:11", "expected a vector, found b'FM'"),
+        ("a.ark:100000", "expected a vector, found the end"),
+        (f"a.ark:{10**30}", "there is no such file"),
+        ("none.ark:3", "there is no such file"),
+        (".", "Is a directory"),
+        ("word.txt", "this is no number"),
+    ],
+)
+def test_locations_of_nothing(location: str, message: str, archive: Path, tmp_path: Path) -> None:
+    """A line of a script file at whose place no vector can be read is an error that says so."""
+    (tmp_path / "word.txt").write_text(" [ 1 x ]\n")
+    (tmp_path / "v.scp").write_text(f"key {tmp_path}/{location}\n")
+
+    with (
+        VectorLookup(f"scp:{tmp_path}/v.scp") as lookup,
+        pytest.raises(TableError, match=f"v.scp, line 1: 'key' at {tmp_path}/.*: .*{message}"),
+    ):
+        lookup.get("key")
+
+
+def test_locations(archive: Path, tmp_path: Path) -> None:
+    """A line may name a file of one value, or a place in an archive, binary or text."""
+    (tmp_path / "one.txt").write_text(" [ 1 2\n 3 4 ]\n")
+    (tmp_path / "some.ark").write_text("a  [ 1 ]\nb  [ 2 ]\n")
+    lines = f"one {tmp_path}/one.txt", f"b {tmp_path}/some.ark:11", f"u {archive}:11"
+    (tmp_path / "m.scp").write_text("\n".join(lines))
+
+    expected = {"one": [[1, 2], [3, 4]], "b": [[2]], "u": MATRICES["utterance0"]}
+    assert_equal(read_all(f"scp:{tmp_path}/m.scp"), expected)
+
+
+def test_tokens(tmp_path: Path) -> None:
+    """A table of words becomes a mapping."""
+    (tmp_path / "utt2spk").write_text("utterance1 anna\nutterance2 bert\n")
+
+    assert read_tokens(f"ark:{tmp_path}/utt2spk") == {"utterance1": "anna", "utterance2": "bert"}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("count", [1, 3000])
+def test_full_disk(count: int) -> None:
+    """A write that fails is an error, even if it only fails on closing."""
+
+    def fill() -> None:
+        with MatrixWriter("ark:/dev/full") as writer:
+            for number in range(count):
+                writer.write(f"utterance{number}", MATRICES["utterance0"])
+
+    with pytest.raises(
+        TableError, match="cannot write '/dev/full': not everything could be written"
+    ):
+        fill()
+
+
+def test_output_in_a_missing_folder(tmp_path: Path) -> None:
+    """The error names the file and the system's reason."""
+    with pytest.raises(TableError, match=r"none/a\.ark': No such file or directory"):
+        MatrixWriter(f"ark:{tmp_path}/none/a.ark")
+
+
+@pytest.mark.parametrize(
+    ("wspecifier", "message"),
+    [
+        ("a.ark", "is no table"),
+        ("ark,cs:a.ark", "'ark,cs:a.ark' has the option 'cs'; expected one of b, f, nf, p, t"),
+        ("ark,scp:a.ark", "is no table to write; expected 'ark,scp:ARCHIVE,SCRIPT'"),
+        ("scp,ark:a.scp,a.ark", "is no table to write; expected 'ark,scp:ARCHIVE,SCRIPT'"),
+        ("ark,scp:-,a.scp", "is no table to write; expected 'ark,scp:ARCHIVE,SCRIPT'"),
+        ("ark,scp:| cat > a.ark,a.scp", "is no table to write"),
+    ],
+)
+def test_tables_that_cannot_be_written(wspecifier: str, message: str) -> None:
+    """Each is an error that says what is wrong."""
+    with pytest.raises(TableError, match=re.escape(message)):
+        MatrixWriter(wspecifier)
+
+
+class TestIncomplete:
+    """An archive has its name when it is complete."""
+
+    def test_name_at_the_end(self, tmp_path: Path) -> None:
+        """Before, the name has an ending; an archive that was there stays until then."""
+        path = tmp_path / "a.ark"
+        path.write_bytes(b"old")
+        path.chmod(0o640)
+
+        with MatrixWriter(f"ark:{path}") as writer:
+            writer.write("utterance0", MATRICES["utterance0"])
+            assert path.read_bytes() == b"old"
+            assert writer.unfinished == f"{path}.incomplete"
+            assert Path(f"{path}.incomplete").exists()
+
+        assert writer.unfinished is None
+        assert read_all(f"ark:{path}").keys() == {"utterance0"}
+        assert path.stat().st_mode & 0o777 == 0o640
+        assert [each.name for each in tmp_path.iterdir()] == ["a.ark"]
+
+    def test_an_interruption(self, tmp_path: Path) -> None:
+        """What was written so far is kept, under the other name."""
+        path = tmp_path / "a.ark"
+
+        def write() -> None:
+            with MatrixWriter(f"ark:{path}") as writer:
+                writer.write("utterance0", MATRICES["utterance0"])
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            write()
+
+        assert [each.name for each in tmp_path.iterdir()] == ["a.ark.incomplete"]
+        assert read_all(f"ark:{path}.incomplete").keys() == {"utterance0"}
+
+    @pytest.mark.parametrize("words", ["ark,f", "ark,t,f"])
+    def test_prompt_archives(self, words: str, tmp_path: Path) -> None:
+        """Where somebody waits for entries, the archive has its name at once."""
+        with MatrixWriter(f"{words}:{tmp_path}/a.ark") as writer:
+            assert writer.unfinished == f"{tmp_path}/a.ark"
+
+        assert (tmp_path / "a.ark").exists()
+
+    def test_links_and_long_names(self, tmp_path: Path) -> None:
+        """A link stays one; a name that leaves no room for the ending is written to at once."""
+        link, long = tmp_path / "link", tmp_path / ("n" * 250)
+        link.symlink_to("target")
+        for path in (link, long):
+            with MatrixWriter(f"ark:{path}") as writer:
+                writer.write("utterance0", MATRICES["utterance0"])
+
+        assert link.is_symlink()
+        assert {each.name for each in tmp_path.iterdir()} == {"link", "target", long.name}
+
+
+def test_archive_and_script(tmp_path: Path) -> None:
+    """Both are written at once; the script finds what is in the archive."""
+    with MatrixWriter(f"ark,scp:{tmp_path}/a.ark,{tmp_path}/a.scp") as writer:
+        for key, matrix in MATRICES.items():
+            writer.write(key, matrix)
+
+    assert read_all(f"scp:{tmp_path}/a.scp").keys() == MATRICES.keys()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+def test_names_that_are_no_utf8(tmp_path: Path) -> None:
+    """Files have the names that the system gives them, whatever their encoding."""
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    with pytest.raises(TableError, match="No such file or directory"):
+        MatrixWriter(f"ark:{folder}/a.ark")
+    Path(folder).mkdir()
+
+    with VectorWriter(f"ark:{folder}/v.ark") as writer:
+        writer.write("speaker", np.arange(3.0))
+
+    with VectorLookup(f"ark:{folder}/v.ark") as lookup:
+        np.testing.assert_array_equal(lookup.get("speaker"), range(3))
+
+
+def test_output_command_that_reads_nothing() -> None:
+    """A command that fails is named, also where that is noticed while something is written."""
+    matrix = np.zeros((100, 1000))
+
+    def write() -> None:
+        with MatrixWriter("ark:| exit 3") as writer:
+            while True:
+                writer.write("utterance", matrix)
+
+    with pytest.raises(TableError, match="the command 'exit 3' failed"):
+        write()
+
+
+def test_output_command_that_fails() -> None:
+    """A command that consumes the output and fails is an error."""
+    writer = MatrixWriter("ark:| cat > /dev/null; exit 3")
+    writer.write("utterance", MATRICES["utterance0"])
+
+    with pytest.raises(TableError, match="exit 3"):
+        writer.close()

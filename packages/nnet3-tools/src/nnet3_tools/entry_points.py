@@ -1,0 +1,50 @@
+"""Where command-line tools start, so that Ctrl-C ends them quietly while modules are imported, too.
+
+Neither this module nor the package itself imports another one: what could be interrupted while it
+is imported, such as NumPy, is imported by a tool's module.
+"""
+
+import importlib
+import os
+import signal
+from collections.abc import Callable
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C: 128 and the number of the signal, as shells have it."""
+
+
+def entry_point(module: str) -> Callable[[], None]:
+    """Returns what runs the tool `main` of a module, which is not imported before.
+
+    Args:
+        module: Its full name, that of the tool at the end.
+    """
+    tool = module.rpartition(".")[2].replace("_", "-")
+
+    def end(*_: object) -> None:
+        # At once, since an exception may become another one within an extension that is imported.
+        try:
+            os.write(2, f"{tool}: interrupted\n".encode())
+        finally:
+            os._exit(INTERRUPTED)
+
+    def main() -> None:
+        usual = signal.getsignal(signal.SIGINT)
+        if usual is signal.default_int_handler:  # not if Ctrl-C is ignored, as in the background
+            signal.signal(signal.SIGINT, end)
+        imported = importlib.import_module(module)
+        if usual is signal.default_int_handler:
+            signal.signal(signal.SIGINT, usual)
+        imported.main()
+
+    return main
+
+
+nnet3_am_copy = entry_point("nnet3_tools.nnet3_am_copy")
+nnet3_am_info = entry_point("nnet3_tools.nnet3_am_info")
+nnet3_average = entry_point("nnet3_tools.nnet3_average")
+nnet3_copy = entry_point("nnet3_tools.nnet3_copy")
+nnet3_info = entry_point("nnet3_tools.nnet3_info")
+nnet3_init = entry_point("nnet3_tools.nnet3_init")
+nnet3_compute = entry_point("nnet3_tools.nnet3_compute")
+nnet3_xvector_compute = entry_point("nnet3_tools.nnet3_xvector_compute")

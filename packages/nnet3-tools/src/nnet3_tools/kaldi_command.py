@@ -1,0 +1,138 @@
+"""The manners of Kaldi's command-line tools, on top of click."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, NoReturn
+
+import click
+from nnet3_descriptors.errors import Nnet3Error
+
+from nnet3_tools.entry_points import INTERRUPTED
+
+
+class KaldiCommand(click.Command):
+    """A command whose options are `--name=value`, with `_` for `-` wherever one likes.
+
+    A boolean option without a value is true; `--config=FILE` reads options from a file, one on each
+    line, and options on the command line go before them.
+
+    Attributes:
+        ignored: How options begin that are taken and change nothing.
+    """
+
+    ignored: ClassVar[tuple[str, ...]] = ()
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Puts the arguments into the form that click expects, and parses them."""
+        return super().parse_args(ctx, self._normalized(self._with_configs(args)))
+
+    def _with_configs(self, args: list[str]) -> list[str]:
+        """The arguments with those of config files in front, so that later ones win."""
+        from_files: list[str] = []
+        given = []
+        for arg in args:
+            if arg.startswith("--config="):
+                from_files += _read_config(arg.removeprefix("--config="))
+            else:
+                given.append(arg)
+        return [*from_files, *given]
+
+    def _normalized(self, args: list[str]) -> list[str]:
+        booleans = {
+            name
+            for parameter in self.params
+            if isinstance(parameter, click.Option) and parameter.type is click.BOOL
+            for name in parameter.opts
+            if not parameter.is_flag
+        }
+        result: list[str] = []
+        for position, arg in enumerate(args):
+            if arg == "--":
+                return [*result, *args[position:]]
+            if arg.startswith("--"):
+                name, equals, value = arg.partition("=")
+                name = name.replace("_", "-")
+                if name.startswith(self.ignored):
+                    continue
+                if not equals and name in booleans:
+                    equals, value = "=", "true"
+                arg = f"{name}{equals}{value}"
+            result.append(arg)
+        return result
+
+
+def _read_config(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = [shlex.split(line, comments=True) for line in file]
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise click.UsageError(f"cannot read config file '{path}': {reason}") from error
+    return [word for line in lines for word in line]
+
+
+def boolean_option(name: str, default: bool = False, **attributes: Any) -> Callable[[Any], Any]:
+    """An option `--name=true|false`; `--name` alone is true."""
+    return click.option(name, type=click.BOOL, metavar="BOOL", default=default, **attributes)
+
+
+def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Accepts the options that all of Kaldi's tools have; they change nothing here."""
+    function = click.option("--verbose", default=0, hidden=True, expose_value=False)(function)
+    return click.option("--print-args", default="true", hidden=True, expose_value=False)(function)
+
+
+def log(tool: str, message: str) -> None:
+    """Says on standard error what was done, as Kaldi's tools do."""
+    click.echo(f"LOG ({tool}) {message}", err=True)
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error without line breaks, and without the marks below an excerpt."""
+    message = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    lines = [line.strip() for line in message.splitlines()]
+    text = "; ".join(line for line in lines if line.strip("^"))
+    return text or type(error).__name__
+
+
+@contextlib.contextmanager
+def _warnings_as_lines(tool: str) -> Iterator[None]:
+    """Within, a warning of Python is a line like others, without a place in the source."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        click.echo(f"WARNING ({tool}) {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
+def run_tool(command: click.Command, name: str) -> NoReturn:
+    """Runs a command as a program: any failure is one line on standard error and exit status 1."""
+    try:
+        with _warnings_as_lines(name):
+            status = command.main(prog_name=name, standalone_mode=False)
+    except click.UsageError as error:
+        # Shows the usage line too, as Kaldi's tools do.
+        error.show()
+        status = 1
+    except click.ClickException as error:
+        click.echo(f"{name}: {one_line(error)}", err=True)
+        status = 1
+    except (Nnet3Error, OSError, MemoryError) as error:
+        click.echo(f"{name}: {one_line(error)}", err=True)
+        status = 1
+    except (KeyboardInterrupt, click.Abort):
+        click.echo(f"{name}: interrupted", err=True)
+        status = INTERRUPTED
+    except Exception as error:
+        click.echo(f"{name}: internal error: {type(error).__name__}: {one_line(error)}", err=True)
+        status = 1
+    sys.exit(status or 0)

@@ -1,0 +1,88 @@
+"""The options of nnet3-copy and nnet3-am-copy that change a network."""
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import click
+from nnet3_descriptors import Nnet, parse_config, set_test_mode
+from nnet3_descriptors.editing import (
+    CollapseOptions,
+    apply_edits,
+    collapse_model,
+    scale,
+    set_learning_rate,
+)
+
+from nnet3_tools.kaldi_command import boolean_option
+from nnet3_tools.streams import read_text
+
+_COLLAPSED = CollapseOptions(dropout=False, batchnorm=False)
+"""Kaldi's tools leave dropout and batch-norm in place when they prepare a model for test."""
+
+
+@attrs.frozen(kw_only=True)
+class ModelChanges:
+    """What the options ask for.
+
+    Attributes:
+        nnet_config: Name of a file with config lines; "" for none.
+        edits_config: Name of a file with edit directives; "" for none.
+        edits: Edit directives, separated by semicolons.
+        learning_rate: New learning rate; negative for none.
+        scale: Factor for the parameters.
+        prepare_for_test: Set test mode and collapse components.
+    """
+
+    nnet_config: str
+    edits_config: str
+    edits: str
+    learning_rate: float
+    scale: float
+    prepare_for_test: bool
+
+    def with_config(self, nnet: Nnet) -> Nnet:
+        """Returns the network with the nodes and components of --nnet-config."""
+        return parse_config(read_text(self.nnet_config), nnet) if self.nnet_config else nnet
+
+    def with_learning_rate(self, nnet: Nnet) -> Nnet:
+        """Returns the network with --learning-rate."""
+        return nnet if self.learning_rate < 0 else set_learning_rate(nnet, self.learning_rate)
+
+    def with_edits(self, nnet: Nnet) -> Nnet:
+        """Returns the network after --edits-config and --edits."""
+        if self.edits_config:
+            nnet = apply_edits(nnet, read_text(self.edits_config))
+        return apply_edits(nnet, self.edits.replace(";", "\n"))
+
+    def scaled(self, nnet: Nnet) -> Nnet:
+        """Returns the network with --scale."""
+        return nnet if self.scale == 1.0 else scale(nnet, self.scale)
+
+    def prepared(self, nnet: Nnet) -> Nnet:
+        """Returns the network with --prepare-for-test."""
+        return collapse_model(set_test_mode(nnet), _COLLAPSED) if self.prepare_for_test else nnet
+
+
+def model_change_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options to a command, in the order of its help."""
+    options = (
+        click.option("--nnet-config", default="", metavar="FILE", help="Config lines to add."),
+        click.option(
+            "--edits-config", default="", metavar="FILE", help="Edit directives, one on each line."
+        ),
+        click.option(
+            "--edits", default="", metavar="EDITS", help="Edit directives, separated by ';'."
+        ),
+        click.option(
+            "--learning-rate", default=-1.0, metavar="RATE", help="Learning rate to set, if >= 0."
+        ),
+        click.option("--scale", default=1.0, metavar="FACTOR", help="Multiplies the parameters."),
+        boolean_option(
+            "--prepare-for-test",
+            help="Set the test mode of batch-norm and dropout; fold components into others.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function

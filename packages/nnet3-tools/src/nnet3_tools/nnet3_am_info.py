@@ -1,0 +1,24 @@
+"""nnet3-am-info: describes an acoustic model in text."""
+
+import click
+from nnet3_descriptors import read_acoustic_model
+
+from nnet3_tools.kaldi_command import KaldiCommand, common_options, run_tool
+from nnet3_tools.streams import print_text, readable
+
+NAME = "nnet3-am-info"
+
+
+@click.command(cls=KaldiCommand)
+@click.argument("model_in", metavar="MODEL-IN")
+@common_options
+def command(model_in: str) -> None:
+    """Print dimensions, priors and the network of the acoustic model MODEL-IN, a .mdl file."""
+    with readable(model_in) as source:
+        model = read_acoustic_model(source)
+    print_text(model.info())
+
+
+def main() -> None:
+    """The entry point of the tool."""
+    run_tool(command, NAME)

@@ -1,0 +1,152 @@
+"""nnet3-compute: runs a network over a table of features and writes its outputs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import attrs
+import click
+from nnet3_runtime_cuda import ChunkOptions, RunError, ScoreOptions, Work
+from nnet3_tables import FloatArray, MatrixLookup, MatrixWriter, VectorLookup, read_tokens
+
+from nnet3_tools.kaldi_command import boolean_option, run_tool
+from nnet3_tools.utterance_tool import UtteranceRun, utterance_tool
+
+NAME = "nnet3-compute"
+
+EXAMPLES = """\
+  nnet3-compute final.raw scp:feats.scp ark:output.ark
+  nnet3-compute --frame-subsampling-factor=3 --online-ivectors=scp:ivectors.scp \\
+      --online-ivector-period=10 final.mdl scp:feats.scp ark,t:-
+  nnet3-compute --use-priors final.mdl 'ark:copy-feats scp:feats.scp ark:- |' ark:loglikes.ark"""
+
+
+@attrs.frozen(kw_only=True)
+class IvectorSource:
+    """Where the i-vectors of an utterance come from, if the options name any."""
+
+    vectors: VectorLookup | None
+    matrices: MatrixLookup | None
+    speakers: Mapping[str, str] | None
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, ivectors: str, online_ivectors: str, utt2spk: str) -> Iterator[IvectorSource]:
+        """Opens the tables that the options name.
+
+        Raises:
+            TableError: a table cannot be read, or the command that it comes from fails.
+        """
+        with contextlib.ExitStack() as tables:
+            yield cls(
+                vectors=tables.enter_context(VectorLookup(ivectors)) if ivectors else None,
+                matrices=(
+                    tables.enter_context(MatrixLookup(online_ivectors)) if online_ivectors else None
+                ),
+                speakers=read_tokens(utt2spk) if utt2spk else None,
+            )
+
+    def of(self, utterance: str) -> tuple[FloatArray | None, FloatArray | None]:
+        """The i-vector of an utterance, and its online i-vectors; None is what it has not.
+
+        Raises:
+            RunError: the utterance has no i-vector, or no speaker.
+            TableError: the i-vector cannot be read.
+        """
+        if self.vectors is not None:
+            key = utterance
+            if self.speakers is not None:
+                if utterance not in self.speakers:
+                    raise RunError("--utt2spk names no speaker for it")
+                key = self.speakers[utterance]
+            return _present(self.vectors.get(key), f"no i-vector for '{key}'"), None
+        if self.matrices is not None:
+            found = self.matrices.get(utterance)
+            return None, _present(found, f"no online i-vectors for '{utterance}'")
+        return None, None
+
+
+def _present(array: FloatArray | None, message: str) -> FloatArray:
+    if array is None:
+        raise RunError(message)
+    return array
+
+
+def _text(name: str, help_text: str) -> Callable[[Any], Any]:
+    return click.option(name, default="", metavar="RSPECIFIER", help=help_text)
+
+
+def _frames(name: str, default: int, help_text: str) -> Callable[[Any], Any]:
+    return click.option(name, default=default, show_default=True, metavar="FRAMES", help=help_text)
+
+
+OPTIONS = (
+    _text(
+        "--ivectors", "I-vectors: a vector for each utterance, or for each speaker with --utt2spk."
+    ),
+    _text("--utt2spk", "The speaker of each utterance, for --ivectors."),
+    _text("--online-ivectors", "I-vectors estimated as the utterance went on: a matrix for each."),
+    _frames("--online-ivector-period", 0, "Distance of the rows of the online i-vectors."),
+    _frames("--frames-per-chunk", 50, "Frames that are computed at a time, before subsampling."),
+    _frames("--frame-subsampling-factor", 1, "One row of output for so many frames."),
+    _frames(
+        "--extra-left-context", 0, "Context beyond what the network needs, if it is recurrent."
+    ),
+    _frames("--extra-right-context", 0, "The same to the right."),
+    _frames(
+        "--extra-left-context-initial", -1, "If >= 0, replaces it at the start of an utterance."
+    ),
+    _frames("--extra-right-context-final", -1, "If >= 0, replaces it at the end of an utterance."),
+    click.option("--acoustic-scale", default=1.0, show_default=True, help="Multiplies the output."),
+    boolean_option("--apply-exp", help="Write the exponential of the output."),
+    boolean_option("--use-priors", help="Subtract the logarithm of the priors in a .mdl file."),
+)
+
+
+@utterance_tool(NAME, output="MATRIX-WSPECIFIER", examples=EXAMPLES, options=OPTIONS)
+def command(
+    run: UtteranceRun,
+    *,
+    ivectors: str,
+    utt2spk: str,
+    online_ivectors: str,
+    use_priors: bool,
+    acoustic_scale: float,
+    apply_exp: bool,
+    **chunk: int,
+) -> int:
+    """Run a trained nnet3 network over features and write its output for each utterance.
+
+    NNET-IN is a Kaldi model, .raw or .mdl; the features of each utterance are a matrix with a row
+    for each frame. Edge frames are repeated where the network needs context, and batch-norm and
+    dropout are in test mode.
+    """
+    if ivectors and online_ivectors:
+        raise click.UsageError("--ivectors and --online-ivectors cannot be given together")
+    chunk_options = ChunkOptions(**chunk)
+    if online_ivectors and chunk_options.online_ivector_period <= 0:
+        raise click.UsageError("--online-ivectors needs --online-ivector-period=FRAMES")
+    score_options = ScoreOptions(
+        use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp
+    )
+    model = run.load_model()
+    if use_priors and model.priors is None:
+        raise RunError(
+            f"{run.model_in} has no priors; --use-priors needs a .mdl file that has them"
+        )
+    score_options.check(model.priors)
+    with IvectorSource.open(ivectors, online_ivectors, utt2spk) as source:
+
+        def prepare(utterance: str, frames: FloatArray) -> Work:
+            ivector, online = source.of(utterance)
+            return model.compute_work(frames, ivector, online, chunk_options, score_options)
+
+        tables = filter(None, (ivectors, utt2spk, online_ivectors))
+        return run.write(model, MatrixWriter, prepare, tables=tables)
+
+
+def main() -> None:
+    """The entry point of the tool."""
+    run_tool(command, NAME)

@@ -1,0 +1,47 @@
+"""nnet3-init: makes a network from config lines, or adds them to one."""
+
+import click
+import numpy as np
+from nnet3_descriptors import parse_config, read_nnet, write_nnet
+
+from nnet3_tools.kaldi_command import (
+    KaldiCommand,
+    boolean_option,
+    common_options,
+    log,
+    run_tool,
+)
+from nnet3_tools.streams import read_text, readable, writable
+
+NAME = "nnet3-init"
+_SEEDS = 2**32
+"""Seeds are unsigned; as in C, a negative one counts from the largest down."""
+
+
+@click.command(cls=KaldiCommand)
+@click.argument("names", metavar="[NNET-IN] CONFIG NNET-OUT", nargs=-1)
+@boolean_option("--binary", default=True, help="Write the network in binary form.")
+@click.option("--srand", default=0, metavar="SEED", help="Seed of the initial parameters.")
+@common_options
+def command(names: tuple[str, ...], binary: bool, srand: int) -> None:
+    """Make a network from the lines of CONFIG, or add them to NNET-IN.
+
+    A file may be "-", "command |" or "| command".
+    """
+    if len(names) not in (2, 3):
+        raise click.UsageError(f"expected two or three files, got {len(names)}")
+    *base_names, config_name, output_name = names
+    base = None
+    for base_name in base_names:
+        with readable(base_name) as source:
+            base = read_nnet(source)
+        log(NAME, f"Read raw neural net from {base_name}")
+    nnet = parse_config(read_text(config_name), base, rng=np.random.default_rng(srand % _SEEDS))
+    with writable(output_name) as target:
+        write_nnet(nnet, target, binary=binary)
+    log(NAME, f"Initialized raw neural net and wrote it to {output_name}")
+
+
+def main() -> None:
+    """The entry point of the tool."""
+    run_tool(command, NAME)

@@ -1,0 +1,81 @@
+"""nnet3-xvector-compute: one vector for each utterance, from a network that pools over time."""
+
+from __future__ import annotations
+
+import click
+from nnet3_runtime_cuda import SegmentOptions, Work
+from nnet3_tables import FloatArray, VectorWriter
+
+from nnet3_tools.kaldi_command import boolean_option, run_tool
+from nnet3_tools.utterance_tool import UtteranceRun, utterance_tool
+
+NAME = "nnet3-xvector-compute"
+
+EXAMPLES = """\
+  nnet3-xvector-compute final.raw scp:feats.scp ark,scp:xvector.ark,xvector.scp
+  nnet3-xvector-compute --min-chunk-size=25 --chunk-size=10000 final.raw \\
+      'ark:apply-cmvn-sliding scp:feats.scp ark:- |' ark:xvector.ark"""
+
+OPTIONS = (
+    click.option(
+        "--chunk-size",
+        default=-1,
+        show_default=True,
+        metavar="FRAMES",
+        help="Length of the chunks over which vectors are averaged; -1: one for the whole "
+        "utterance.",
+    ),
+    click.option(
+        "--min-chunk-size",
+        default=100,
+        show_default=True,
+        metavar="FRAMES",
+        help="Least number of frames that a vector is computed from.",
+    ),
+    boolean_option(
+        "--pad-input",
+        default=True,
+        show_default=True,
+        help="Make what is shorter than that longer by repeating its first and last frame; if "
+        "false, short utterances fail and short last chunks are left out.",
+    ),
+    click.option(
+        "--cache-capacity",
+        default=64,
+        show_default=True,
+        type=click.IntRange(min=1),
+        metavar="COUNT",
+        help="How many compiled computations, one for each number of frames, are kept.",
+    ),
+)
+
+
+@utterance_tool(NAME, output="VECTOR-WSPECIFIER", examples=EXAMPLES, options=OPTIONS)
+def command(
+    run: UtteranceRun,
+    *,
+    chunk_size: int,
+    min_chunk_size: int,
+    pad_input: bool,
+    cache_capacity: int,
+) -> int:
+    """Extract one vector (x-vector) for each utterance.
+
+    NNET-IN is a network whose output depends on all of its input, as one with a statistics pooling
+    layer; the output at time 0 is the vector. With --chunk-size an utterance is cut into chunks,
+    and the mean of their vectors is written, weighted by their numbers of frames.
+    """
+    options = SegmentOptions(
+        chunk_size=chunk_size, min_chunk_size=min_chunk_size, pad_input=pad_input
+    )
+    model = run.load_model(capacity=cache_capacity)
+
+    def prepare(_: str, frames: FloatArray) -> Work:
+        return model.xvector_work(frames, options)
+
+    return run.write(model, VectorWriter, prepare)
+
+
+def main() -> None:
+    """The entry point of the tool."""
+    run_tool(command, NAME)

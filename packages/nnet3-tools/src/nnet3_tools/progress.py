@@ -1,0 +1,85 @@
+"""What the tools say about their work: a progress bar, warnings, and a closing summary."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from nnet3_runtime_cuda import Model
+from tqdm import tqdm
+
+
+class Progress:
+    """Counts utterances; shows a bar on a terminal and nothing in a pipe.
+
+    Attributes:
+        done: Utterances that succeeded.
+        failed: Utterances that did not.
+        frames: Frames of those that succeeded.
+    """
+
+    def __init__(self, tool: str) -> None:
+        self.done = 0
+        self.failed = 0
+        self.frames = 0
+        self._tool = tool
+        self._bar: Any = None
+
+    def succeed(self, frames: int) -> None:
+        """Counts an utterance of so many frames."""
+        self.done += 1
+        self.frames += frames
+        if self._bar is not None:
+            self._bar.update()
+
+    def fail(self, utterance: str, reason: str) -> None:
+        """Counts an utterance that could not be computed, and says why."""
+        self.failed += 1
+        self.warn(f"utterance '{utterance}': {reason}")
+
+    def warn(self, message: str) -> None:
+        """Writes a line to standard error, above the bar."""
+        if self._bar is None:
+            self._say(message)
+            return
+        self._bar.clear()
+        self._say(message)
+        self._bar.refresh()
+
+    @contextlib.contextmanager
+    def reporting(self, model: Model) -> Iterator[None]:
+        """Shows the bar within, and writes the summary behind, whatever happens."""
+        # None: only where standard error is a terminal.
+        disable = True if sys.stderr is None else None
+        self._bar = tqdm(unit=" utterances", disable=disable, file=sys.stderr, leave=False)
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._bar.close()
+            self._summarise(time.perf_counter() - start, model.compile_seconds)
+
+    @property
+    def status(self) -> int:
+        """The exit status: 0 if all went well, and there was something to do."""
+        return 0 if self.done and not self.failed else 1
+
+    def _summarise(self, seconds: float, compile_seconds: float) -> None:
+        rate = self.frames / seconds if seconds > 0 else 0.0
+        failed = f", {self.failed} failed" if self.failed else ""
+        self._say(
+            f"{_count(self.done, 'utterance')}{failed}, {_count(self.frames, 'frame')} in "
+            f"{seconds:.2f} s ({rate:,.0f} frames per second), "
+            f"of which compiling {compile_seconds:.2f} s"
+        )
+
+    def _say(self, message: str) -> None:
+        click.echo(f"{self._tool}: {message}", err=True)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,125 @@
+"""Files as Kaldi's tools name them: a path, "-", "command |" to read from, "| command" to write to.
+
+Only arguments of a tool are names of this kind. What stands in a file is never run.
+"""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import IO, TextIO
+
+import click
+from nnet3_descriptors.errors import ModelFileError
+from nnet3_descriptors.files.source import PathOrFile
+from nnet3_tables import is_cut_off, shell
+
+_STANDARD = ("", "-")
+
+
+@contextlib.contextmanager
+def readable(name: str) -> Iterator[PathOrFile]:
+    """Gives what `read_nnet` can read: the path itself, standard input, or a command's output.
+
+    Raises:
+        click.ClickException: The command fails, or standard input is closed.
+        ModelFileError: What is read is no model; it names the command.
+    """
+    if name in _STANDARD:
+        yield _open(sys.stdin, "input").buffer
+    elif name.rstrip().endswith("|"):
+        command = name.rstrip().removesuffix("|")
+        with subprocess.Popen(shell(command), stdout=subprocess.PIPE) as process:
+            try:
+                yield _pipe(process.stdout)
+            except ModelFileError as error:
+                _pipe(process.stdout).close()
+                if not is_cut_off(process.wait()):
+                    _check(process, command)  # which may be why there is no model
+                error.path = name
+                raise
+        _check(process, command)
+    else:
+        yield name
+
+
+@contextlib.contextmanager
+def writable(name: str) -> Iterator[PathOrFile]:
+    """Gives what `write_nnet` can write to: the path itself, standard output, or a command's input.
+
+    Raises:
+        click.ClickException: The command fails or leaves something unread, or standard output
+            cannot be written to.
+    """
+    if name in _STANDARD:
+        with _standard_output() as stream:
+            yield stream
+    elif name.lstrip().startswith("|"):
+        command = name.lstrip().removeprefix("|")
+        try:
+            with subprocess.Popen(shell(command), stdin=subprocess.PIPE) as process:
+                yield _pipe(process.stdin)
+        except BrokenPipeError as error:
+            _check(process, command)  # which may be why it did not read on
+            raise click.ClickException(
+                f"the command '{command.strip()}' ended before it had read everything"
+            ) from error
+        _check(process, command)
+    else:
+        yield name
+
+
+def print_text(text: str) -> None:
+    """Writes text to standard output.
+
+    Raises:
+        click.ClickException: Standard output cannot be written to.
+    """
+    with _standard_output() as stream:
+        stream.write(text.encode())
+
+
+@contextlib.contextmanager
+def _standard_output() -> Iterator[IO[bytes]]:
+    stream = _open(sys.stdout, "output").buffer
+    try:
+        yield stream
+        stream.flush()
+    except BrokenPipeError:  # as under `head`: the reader has what it wanted
+        raise
+    except OSError as error:
+        raise click.ClickException(f"cannot write '-': {error.strerror}") from error
+
+
+def read_text(name: str) -> str:
+    """Returns the text of a file that is named in this way.
+
+    Raises:
+        click.ClickException: It cannot be read, or is no text.
+    """
+    with readable(name) as source:
+        try:
+            if isinstance(source, str):
+                with open(source, encoding="utf-8") as file:
+                    return file.read()
+            assert hasattr(source, "read")
+            return source.read().decode()
+        except UnicodeDecodeError:
+            raise click.ClickException(f"{name}: this is no text") from None
+
+
+def _open(stream: TextIO | None, what: str) -> TextIO:
+    if stream is None:  # which is what Python makes of a descriptor that was closed before
+        raise click.ClickException(f"cannot use '-': standard {what} is closed")
+    return stream
+
+
+def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
+    assert stream is not None
+    return stream
+
+
+def _check(process: "subprocess.Popen[bytes]", command: str) -> None:
+    if process.returncode != 0:
+        status = process.returncode
+        raise click.ClickException(f"the command '{command.strip()}' failed with status {status}")

@@ -1,0 +1,214 @@
+"""What the tools have in common that run a model over a table of features.
+
+Such a tool declares its own options, and how its options make a computation of an utterance; the
+rest (arguments, devices, threads, progress, exit status) is here.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import attrs
+import click
+from nnet3_runtime_cuda import DeviceError, Model, Work, load
+from nnet3_runtime_cuda.device import MOST_THREADS, machine_for
+from nnet3_tables import FloatArray, Specifier, TableWriter, files_of
+
+from nnet3_tools.kaldi_command import KaldiCommand, common_options
+from nnet3_tools.progress import Progress
+from nnet3_tools.streams import readable
+from nnet3_tools.utterances import compute_all
+
+
+class UtteranceCommand(KaldiCommand):
+    """A command that takes Kaldi's options for its optimizer, compiler and debugging.
+
+    They say how Kaldi computes, not what.
+    """
+
+    ignored = (
+        "--optimization.",
+        "--computation.",
+        "--debug-computation",
+        "--use-shortcut",
+        "--cached-compiler-",
+    )
+
+
+Option = Callable[[Any], Any]
+Prepare = Callable[[str, FloatArray], Work]
+"""From an utterance and its features, what is to be done for what is to be written."""
+
+EPILOG = """\b
+Examples:
+{examples}
+
+Tables are named as in Kaldi: ark:FILE, scp:FILE, ark,t:FILE (text), - for standard input or
+output, 'ark:COMMAND |' and 'scp:COMMAND |' for the output of a command. Commands inside script
+files are not run. With the option p (scp,p:FILE), entries that cannot be read are left out; with f
+(ark,f:-), each result is handed on before the next utterance is read.
+
+Kaldi's options --optimization.*, --computation.* and the like are taken and change nothing.
+
+An utterance that cannot be computed, or whose output is not finite, is reported and left out; the
+others are written. The exit status is 0 if all could be computed, else 1. Until an archive is
+complete its file is called FILE.incomplete (with f and ark,scp: it has its name at once); that is
+what an interruption leaves."""
+
+_GPU = click.option(
+    "--use-gpu",
+    default="no",
+    show_default=True,
+    type=click.Choice(["yes", "no", "optional", "wait"]),
+    help="Whether to run on a CUDA device.",
+)
+_THREADS = click.option(
+    "--num-threads",
+    default=1,
+    show_default=True,
+    type=click.IntRange(min=1, max=MOST_THREADS),
+    metavar="COUNT",
+    help=(
+        f"How many threads compute, at most {MOST_THREADS}: chunks of an utterance, and "
+        "utterances, side by side."
+    ),
+)
+
+
+@attrs.frozen(kw_only=True)
+class UtteranceRun:
+    """One run of a tool: what the command line says that all tools understand.
+
+    Attributes:
+        model_in: The model: a file, "-", or "command |".
+        features: The table of features.
+        output: The table to write.
+        num_threads: How many threads compute.
+        use_gpu: "yes", "no", "optional" (a GPU if there is one) or "wait" (as "yes").
+        progress: Hears how it goes.
+    """
+
+    model_in: str
+    features: str
+    output: str
+    num_threads: int
+    use_gpu: str
+    progress: Progress
+
+    def load_model(self, *, capacity: int = 64) -> Model:
+        """Loads the model on the device that is asked for.
+
+        Args:
+            capacity: How many computations are kept.
+
+        Raises:
+            ModelFileError: the file cannot be read, or holds no nnet3 model.
+            RunError, ContextError: the network cannot be run.
+            DeviceError: there is no GPU that can be used, and it was asked for.
+        """
+        device = "cuda" if self._wants_gpu() else "cpu"
+        with readable(self.model_in) as source:
+            model = load(source, device=device, capacity=capacity)
+        if model.untrained:
+            self.progress.warn(
+                f"{self.model_in} is not trained: batch-norm component '{model.untrained[0]}' has "
+                f"no statistics ({len(model.untrained)} such components); arbitrary ones are used"
+            )
+        return model
+
+    def _wants_gpu(self) -> bool:
+        if self.use_gpu == "optional":
+            try:
+                machine_for("cuda")
+            except DeviceError:
+                return False
+        return self.use_gpu != "no"
+
+    def write(
+        self,
+        model: Model,
+        writer: Callable[[str], TableWriter],
+        prepare: Prepare,
+        *,
+        tables: Iterable[str] = (),
+    ) -> int:
+        """Computes all utterances and writes the results.
+
+        Args:
+            model: The model, for the report of the time spent compiling.
+            writer: Opens a table to write.
+            prepare: What is to be computed for an utterance.
+            tables: What else is read meanwhile.
+
+        Returns:
+            The exit status.
+
+        Raises:
+            TableError: the features cannot be opened, or the output cannot be written or is one of
+                the files that are read.
+        """
+        read = itertools.chain.from_iterable(map(files_of, (self.features, *tables)))
+        Specifier.to_write(self.output).check_overwrites_none(
+            itertools.chain([self.model_in], read)
+        )
+        with self.progress.reporting(model):
+            compute_all(
+                self.features,
+                lambda: writer(self.output),
+                prepare,
+                self.progress,
+                num_threads=self.num_threads,
+            )
+        return self.progress.status
+
+
+def utterance_tool(
+    name: str, *, output: str, examples: str, options: Sequence[Option]
+) -> Callable[[Callable[..., int]], click.Command]:
+    """Makes a command of a function that is called with an UtteranceRun and its own options.
+
+    Args:
+        name: Of the tool.
+        output: What the table that it writes is called in its help.
+        examples: Command lines, as shown in its help.
+        options: Its own options; they come before the common ones.
+    """
+
+    def decorate(function: Callable[..., int]) -> click.Command:
+        @functools.wraps(function)
+        def run(
+            model_in: str, features: str, output: str, num_threads: int, use_gpu: str, **own: Any
+        ) -> int:
+            return function(
+                UtteranceRun(
+                    model_in=model_in,
+                    features=features,
+                    output=output,
+                    num_threads=num_threads,
+                    use_gpu=use_gpu,
+                    progress=Progress(name),
+                ),
+                **own,
+            )
+
+        command: Any = run
+        parameters = (
+            click.argument("model_in", metavar="NNET-IN"),
+            click.argument("features", metavar="FEATURES-RSPECIFIER"),
+            click.argument("output", metavar=output),
+            *options,
+            *(_THREADS, _GPU, common_options),
+        )
+        for parameter in reversed(parameters):
+            command = parameter(command)
+        epilog = EPILOG.format(examples=examples)
+        settings = {"max_content_width": 100}
+        made: click.Command = click.command(
+            cls=UtteranceCommand, epilog=epilog, context_settings=settings
+        )(command)
+        return made
+
+    return decorate

@@ -1,0 +1,37 @@
+"""Where the command-line tools start."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from nnet3_tools.entry_points import entry_point
+
+TOOL = """
+import signal
+while_imported = signal.getsignal(signal.SIGINT)
+def main():
+    global while_run
+    while_run = signal.getsignal(signal.SIGINT)
+"""
+
+
+@pytest.mark.parametrize("usual", [signal.default_int_handler, signal.SIG_IGN])
+def test_handling_of_interruptions(
+    usual: Callable[[int, object], object] | signal.Handlers,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ctrl-C is handled in another way while modules are imported alone, unless it is ignored."""
+    name = f"tool_{usual.__name__ if callable(usual) else usual.name}".lower()
+    (tmp_path / f"{name}.py").write_text(TOOL)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = signal.signal(signal.SIGINT, usual)
+
+    try:
+        entry_point(name)()
+        tool = __import__(name)
+        assert tool.while_run == signal.getsignal(signal.SIGINT) == usual
+        assert (tool.while_imported == usual) == (usual == signal.SIG_IGN)
+    finally:
+        signal.signal(signal.SIGINT, before)

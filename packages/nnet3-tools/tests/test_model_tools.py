@@ -1,0 +1,422 @@
+"""The command-line tools."""
+
+import importlib
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nnet3_descriptors import (
+    AcousticModel,
+    parse_config,
+    read_acoustic_model,
+    read_nnet,
+    vectorize,
+    write_acoustic_model,
+    write_nnet,
+)
+from nnet3_descriptors.files.transition_model import HmmState, TransitionModel
+
+CONFIG = """
+input-node name=input dim=3
+component name=affine type=AffineComponent input-dim=6 output-dim=8
+component name=norm type=BatchNormComponent dim=4 test-mode=true
+component name=fixed type=AffineComponent input-dim=8 output-dim=4
+component-node name=affine component=affine input=Append(input, Offset(input, 1))
+component-node name=fixed component=fixed input=affine
+component-node name=norm component=norm input=fixed
+output-node name=output input=norm
+"""
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfdbinary) -> Run:
+    """Runs a tool in a folder that holds a config and a network; gives status, output, errors."""
+    monkeypatch.chdir(tmp_path)
+    Path("nnet.config").write_text(CONFIG)
+    write_nnet(parse_config(CONFIG), "nnet.raw")
+
+    def run(tool: str, *arguments: str) -> tuple[int, str, str]:
+        module = importlib.import_module(f"nnet3_tools.{tool.replace('-', '_')}")
+        monkeypatch.setattr(sys, "argv", [tool, *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            module.main()
+        output, errors = capfdbinary.readouterr()
+        assert b"Traceback" not in errors
+        return stopped.value.code, output.decode(errors="replace"), errors.decode()
+
+    return run
+
+
+class TestInit:
+    """Tests for nnet3-init."""
+
+    def test_makes_a_network(self, run: Run) -> None:
+        """The network is that of the config lines; the seed decides the parameters."""
+        status, _, errors = run("nnet3-init", "--srand=3", "nnet.config", "new.raw")
+
+        assert status == 0
+        assert errors == "LOG (nnet3-init) Initialized raw neural net and wrote it to new.raw\n"
+        assert read_nnet("new.raw") == parse_config(CONFIG, rng=np.random.default_rng(3))
+
+    def test_adds_to_a_network(self, run: Run) -> None:
+        """With three files, the lines extend the network in the first."""
+        Path("more.config").write_text("output-node name=output2 input=affine")
+
+        status, _, _ = run("nnet3-init", "nnet.raw", "more.config", "new.raw")
+
+        assert status == 0
+        assert [node.name for node in read_nnet("new.raw").output_nodes] == ["output", "output2"]
+        assert (vectorize(read_nnet("new.raw")) == vectorize(read_nnet("nnet.raw"))).all()
+
+    def test_writes_text(self, run: Run) -> None:
+        """--binary=false writes text, to standard output for "-"."""
+        status, output, _ = run("nnet3-init", "--binary=false", "nnet.config", "-")
+
+        assert status == 0
+        assert output.startswith("<Nnet3> \ninput-node name=input dim=3\n")
+
+    def test_shows_the_place_of_a_fault(self, run: Run) -> None:
+        """A fault in the config lines is one line on standard error, and nothing is written."""
+        Path("nnet.config").write_text(CONFIG.replace("input=fixed", "input=fixd"))
+
+        status, _, errors = run("nnet3-init", "nnet.config", "new.raw")
+
+        assert status == 1
+        assert errors.startswith("nnet3-init: line 8, column")
+        assert "there is no node 'fixd'; did you mean 'fixed'?" in errors
+        assert errors.endswith("component-node name=norm component=norm input=fixd\n")
+        assert errors.count("\n") == 1
+        assert not Path("new.raw").exists()
+
+    def test_a_negative_seed(self, run: Run) -> None:
+        """A seed may be any integer, as in Kaldi."""
+        assert run("nnet3-init", "--srand=-1", "nnet.config", "new.raw")[0] == 0
+
+
+class TestInfo:
+    """Tests for nnet3-info and nnet3-am-info."""
+
+    def test_info(self, run: Run) -> None:
+        """The description goes to standard output as it is."""
+        status, output, errors = run("nnet3-info", "nnet.raw")
+
+        assert (status, errors) == (0, "")
+        assert output == read_nnet("nnet.raw").info()
+
+    @pytest.mark.parametrize("content", [None, b"", b"\0BNonsense", b"text", b"\0B<Nnet3> "])
+    def test_foreign_files(self, run: Run, content: bytes | None) -> None:
+        """A missing or foreign file is one line that names it."""
+        if content is not None:
+            Path("foreign").write_bytes(content)
+
+        status, output, errors = run("nnet3-info", "foreign")
+
+        assert (status, output) == (1, "")
+        assert errors.startswith("nnet3-info: foreign")
+        assert errors.count("\n") == 1
+
+    def test_reads_pipes(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        """An argument may be a command whose output is read, or "-" for standard input."""
+        _, expected, _ = run("nnet3-info", "nnet.raw")
+
+        assert run("nnet3-info", "cat nnet.raw |") == (0, expected, "")
+        standard_input = io.TextIOWrapper(io.BytesIO(Path("nnet.raw").read_bytes()))
+        monkeypatch.setattr(sys, "stdin", standard_input)
+        assert run("nnet3-info", "-") == (0, expected, "")
+
+    def test_a_command_that_fails(self, run: Run) -> None:
+        """The status of a command is an error even if a network came out of it."""
+        status, _, errors = run("nnet3-info", "cat nnet.raw; exit 3 |")
+
+        assert status == 1
+        assert errors == "nnet3-info: the command 'cat nnet.raw; exit 3' failed with status 3\n"
+
+    def test_a_command_that_gives_no_model(self, run: Run) -> None:
+        """The command is named; if it failed, that is what is said."""
+        _, _, errors = run("nnet3-info", "yes |")
+        assert errors.startswith("nnet3-info: yes |, byte 0: this is no nnet3 model")
+
+        _, _, errors = run("nnet3-info", "printf 'a\\nb' |")
+        assert errors.endswith("found 'a\\nb'\n")
+
+        _, _, errors = run("nnet3-info", "exit 3 |")
+        assert errors == "nnet3-info: the command 'exit 3' failed with status 3\n"
+
+    @pytest.mark.usefixtures("model")
+    @pytest.mark.parametrize("tool", ["nnet3-info", "nnet3-am-info"])
+    def test_closed_standard_output(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch, tool: str
+    ) -> None:
+        """A description that nobody gets is an error."""
+        monkeypatch.setattr(sys, "stdout", None)  # as Python has it where a descriptor is closed
+
+        assert run(tool, "final.mdl") == (
+            1,
+            "",
+            f"{tool}: cannot use '-': standard output is closed\n",
+        )
+
+
+class TestCopy:
+    """Tests for nnet3-copy."""
+
+    def test_what_cannot_be_written_is_named(self, run: Run) -> None:
+        """The error names the file, or the command and how it ended, and nothing else."""
+        assert run("nnet3-copy", "nnet.raw", "none/new.raw") == (
+            1,
+            "",
+            "nnet3-copy: none/new.raw: No such file or directory\n",
+        )
+        assert run("nnet3-copy", "nnet.raw", "| exit 3") == (
+            1,
+            "",
+            "nnet3-copy: the command 'exit 3' failed with status 3\n",
+        )
+
+    def test_a_command_that_leaves_something_unread(self, run: Run) -> None:
+        """What is written to a command that does not want it is lost, which is said."""
+        wide = CONFIG.replace("dim=8", "dim=8000")
+        write_nnet(parse_config(wide), "wide.raw")  # more than a pipe holds
+
+        assert run("nnet3-copy", "wide.raw", "| head -c 10 > new.raw") == (
+            1,
+            "",
+            "nnet3-copy: the command 'head -c 10 > new.raw' ended before it had read everything\n",
+        )
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+    def test_a_full_disk(self, run: Run) -> None:
+        """The error names what is full."""
+        _, _, errors = run("nnet3-copy", "nnet.raw", "/dev/full")
+
+        assert errors == "nnet3-copy: /dev/full: No space left on device\n"
+
+    def test_changes_in_order(self, run: Run) -> None:
+        """Learning rate and scale come before the edits."""
+        status, _, errors = run(
+            "nnet3-copy",
+            "--learning_rate=0.5",
+            "--scale=2",
+            "--edits=set-learning-rate name=fixed learning-rate=0.25; rename-node old-name=norm "
+            "new-name=last",
+            "nnet.raw",
+            "| cat > new.raw",
+        )
+
+        assert status == 0
+        assert errors.splitlines()[-1] == (
+            "LOG (nnet3-copy) Copied raw neural net from nnet.raw to | cat > new.raw"
+        )
+        old, new = read_nnet("nnet.raw"), read_nnet("new.raw")
+        assert (vectorize(new) == 2 * vectorize(old)).all()
+        assert new.component("affine").learning_rate == 0.5
+        assert new.component("fixed").learning_rate == 0.25
+        assert "last" in new.node_names
+
+    @pytest.mark.parametrize("rate", ["inf", "nan", "1e300"])
+    def test_a_learning_rate_that_is_not_finite(self, run: Run, rate: str) -> None:
+        """A rate that float32 can't hold is refused."""
+        status, _, errors = run("nnet3-copy", f"--learning-rate={rate}", "nnet.raw", "new.raw")
+
+        expected = f"the learning rate must be finite in single precision (got {float(rate)})"
+        assert (status, errors) == (1, f"nnet3-copy: {expected}\n")
+
+    def test_a_scale_that_is_no_number(self, run: Run) -> None:
+        """A network cannot be multiplied by nan, and is multiplied by what float32 can't hold."""
+        status, _, errors = run("nnet3-copy", "--scale=nan", "nnet.raw", "new.raw")
+
+        assert (status, errors) == (1, "nnet3-copy: the weights must be finite (got [nan])\n")
+        assert run("nnet3-copy", "--scale=1e60", "nnet.raw", "new.raw")[0] == 0
+        assert np.isinf(read_nnet("new.raw").component("affine").linear_params).all()
+
+    @pytest.mark.filterwarnings("default")
+    def test_warnings_of_libraries(self, run: Run) -> None:
+        """A warning is one line that names the tool, not a place in the source."""
+        edits = (
+            "--edits=set-learning-rate-factor learning-rate-factor=1e30; "
+            "set-learning-rate learning-rate=1e30"
+        )
+        status, _, errors = run("nnet3-copy", edits, "nnet.raw", "new.raw")
+
+        assert status == 0
+        assert errors == (
+            "WARNING (nnet3-copy) overflow encountered in scalar multiply\n"
+            "LOG (nnet3-copy) Copied raw neural net from nnet.raw to new.raw\n"
+        )
+
+    def test_batchnorm_test_mode(self, run: Run) -> None:
+        """Copying sets the test mode of batch-norm to false unless it is asked for."""
+        run("nnet3-copy", "nnet.raw", "off.raw")
+        run("nnet3-copy", "--batchnorm-test-mode", "nnet.raw", "on.raw")
+
+        assert read_nnet("off.raw").component("norm").test_mode is False
+        assert read_nnet("on.raw").component("norm").test_mode is True
+
+    def test_prepare_for_test(self, run: Run) -> None:
+        """Affine components are folded; batch-norm is put in test mode and stays."""
+        run("nnet3-copy", "--prepare-for-test=true", "nnet.raw", "new.raw")
+
+        assert read_nnet("new.raw").component_names == ("norm", "affine.fixed")
+        assert read_nnet("new.raw").component("norm").test_mode is True
+
+    def test_configs(self, run: Run) -> None:
+        """Config lines and edit directives may come from files."""
+        Path("more.config").write_text("output-node name=extra input=affine\n")
+        Path("edits.config").write_text("remove-output-nodes name=output\nremove-orphans\n")
+
+        run(
+            "nnet3-copy",
+            "--nnet-config=more.config",
+            "--edits-config=edits.config",
+            "nnet.raw",
+            "n",
+        )
+
+        assert read_nnet("n").component_names == ("affine",)
+
+    def test_a_bad_edit_changes_nothing(self, run: Run) -> None:
+        """An edit that fails leaves the file that was to be replaced."""
+        Path("new.raw").write_bytes(b"precious")
+
+        status, _, errors = run("nnet3-copy", "--edits=shuffle", "nnet.raw", "new.raw")
+
+        assert status == 1
+        assert "'shuffle' is no edit directive" in errors
+        assert Path("new.raw").read_bytes() == b"precious"
+
+    def test_closed_standard_streams(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A '-' that stands for a closed stream is named in the error."""
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", None)  # as Python has it where a descriptor is closed
+            status, _, errors = run("nnet3-copy", "-", "new.raw")
+        assert status == 1
+        assert errors == "nnet3-copy: cannot use '-': standard input is closed\n"
+
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", None)
+            status, _, errors = run("nnet3-copy", "nnet.raw", "-")
+        assert status == 1
+        assert errors == "nnet3-copy: cannot use '-': standard output is closed\n"
+
+    def test_help(self, run: Run) -> None:
+        """The help names the options; hidden ones stay hidden."""
+        status, output, _ = run("nnet3-copy", "--help")
+
+        assert status == 0
+        assert "--edits EDITS" in output
+        assert "--verbose" not in output
+
+
+class TestAverage:
+    """Tests for nnet3-average."""
+
+    def test_weights(self, run: Run) -> None:
+        """The weights are divided by their sum, with a warning if that is not 1."""
+        run("nnet3-copy", "--scale=3", "nnet.raw", "three.raw")
+
+        status, _, errors = run(
+            "nnet3-average", "--weights=1:3", "nnet.raw", "three.raw", "new.raw"
+        )
+
+        assert status == 0
+        assert "WARNING (nnet3-average) Normalizing weights to sum to one, sum was 4" in errors
+        np.testing.assert_allclose(
+            vectorize(read_nnet("new.raw")), 2.5 * vectorize(read_nnet("nnet.raw")), rtol=1e-6
+        )
+
+    @pytest.mark.parametrize(
+        ("weights", "message"),
+        [
+            ("1:2:3", "--weights must be 2 numbers"),
+            ("a:b", "--weights must be numbers between colons, got 'a:b'"),
+            ("1:-1", "whose sum is not 0"),
+            ("inf:-inf", "whose sum is not 0"),
+        ],
+    )
+    def test_bad_weights(self, run: Run, weights: str, message: str) -> None:
+        """Weights must be as many numbers as networks."""
+        status, _, errors = run(
+            "nnet3-average", f"--weights={weights}", "nnet.raw", "nnet.raw", "new.raw"
+        )
+
+        assert status == 1
+        assert message in errors
+
+
+@pytest.fixture
+def model(run: Run) -> AcousticModel:
+    """Writes an acoustic model with a wrong context to final.mdl, and returns it."""
+    state = HmmState(forward_pdf_class=0, self_loop_pdf_class=0, transitions=((0, 0.5), (1, 0.5)))
+    final = HmmState(forward_pdf_class=-1, self_loop_pdf_class=-1, transitions=())
+    model = AcousticModel(
+        transition_model=TransitionModel(
+            phones=(1,),
+            phone_entries=(-1, 0),
+            entries=((state, final),),
+            tuples=((1, 0, 0, 0),),
+            log_probs=np.array([0.0, -0.5, -0.5]),
+            chain=False,
+        ),
+        nnet=read_nnet("nnet.raw"),
+        left_context=9,
+        right_context=9,
+        priors=np.array([0.5, 0.25, 0.125, 0.125]),
+    )
+    write_acoustic_model(model, "final.mdl")
+    return model
+
+
+class TestAcousticModels:
+    """Tests for nnet3-am-info and nnet3-am-copy."""
+
+    def test_info(self, run: Run, model: AcousticModel) -> None:
+        """Dimensions and priors stand before the description of the network."""
+        status, output, _ = run("nnet3-am-info", "final.mdl")
+
+        assert status == 0
+        assert output == (
+            "input-dim: 3\nivector-dim: -1\nnum-pdfs: 4\nprior-dimension: 4\nprior-sum: 1\n"
+            "prior-min: 0.125\nprior-max: 0.5\n# Nnet info follows.\n" + model.nnet.info()
+        )
+
+    def test_a_network_is_no_acoustic_model(self, run: Run) -> None:
+        """A .raw file is refused by name."""
+        status, _, errors = run("nnet3-am-info", "nnet.raw")
+
+        assert status == 1
+        assert errors.startswith("nnet3-am-info: nnet.raw")
+
+    def test_copy(self, run: Run, model: AcousticModel) -> None:
+        """Transition model and priors stay, the context is computed again."""
+        run("nnet3-am-copy", "--binary=false", "final.mdl", "text.mdl")
+        run("nnet3-am-copy", "--learning-rate=0.5", "text.mdl", "new.mdl")
+
+        new = read_acoustic_model("new.mdl")
+        assert new.transition_model == model.transition_model
+        assert (new.priors == model.priors).all()
+        assert (new.left_context, new.right_context) == (0, 1)
+        assert new.nnet.component("affine").learning_rate == 0.5
+
+    def test_raw(self, run: Run, model: AcousticModel) -> None:
+        """--raw writes the network alone; --set-raw-nnet puts one in."""
+        run("nnet3-am-copy", "--raw", "--scale=2", "final.mdl", "new.raw")
+        run("nnet3-am-copy", "--set-raw-nnet=new.raw", "final.mdl", "new.mdl")
+
+        assert (vectorize(read_nnet("new.raw")) == 2 * vectorize(model.nnet)).all()
+        assert read_acoustic_model("new.mdl").nnet == read_nnet("new.raw")
+
+    def test_another_output(self, run: Run, model: AcousticModel) -> None:
+        """Priors of another dimension than the output are removed, with a warning."""
+        wide = CONFIG.replace("input=norm", "input=Append(norm, norm)")
+        write_nnet(parse_config(wide), "wide.raw")
+
+        status, _, errors = run("nnet3-am-copy", "--set-raw-nnet=wide.raw", "final.mdl", "new.mdl")
+
+        assert status == 0
+        assert "WARNING (nnet3-am-copy) Removing priors, of which there are 4" in errors
+        assert read_acoustic_model("new.mdl").priors.size == 0

@@ -1,0 +1,390 @@
+"""The command-line tools: options, tables, and what a failure leaves behind."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+import kaldi_native_io
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from nnet3_descriptors import parse_config, write_nnet
+from nnet3_runtime_cuda import RunError, load
+from nnet3_tables import TableError
+from nnet3_tables.archive import read_archive
+from nnet3_tools import nnet3_compute, nnet3_xvector_compute
+
+CONFIG = """
+input-node name=input dim=4
+component name=affine type=AffineComponent input-dim=8 output-dim=3
+component-node name=affine component=affine input=Append(input, Offset(input, 1))
+output-node name=output input=affine
+"""
+
+WITH_IVECTOR = """
+input-node name=input dim=4
+input-node name=ivector dim=2
+component name=affine type=AffineComponent input-dim=6 output-dim=3
+component-node name=affine component=affine input=Append(input, ReplaceIndex(ivector, t, 0))
+output-node name=output input=affine
+"""
+"""Config lines of a network with an i-vector for each sequence."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a network and features of 12 utterances."""
+    write_nnet(parse_config(CONFIG, rng=np.random.default_rng(0)), tmp_path / "final.raw")
+    write_features(tmp_path / "feats.ark", features())
+    return tmp_path
+
+
+def features() -> dict[str, np.ndarray]:
+    """Random features of different lengths."""
+    rng = np.random.default_rng(1)
+    return {f"u{n:02}": rng.normal(size=(5 + 7 * n, 4)).astype(np.float32) for n in range(12)}
+
+
+def write_features(path: Path, matrices: Mapping[str, np.ndarray]) -> None:
+    """Writes an archive."""
+    with kaldi_native_io.FloatMatrixWriter(f"ark:{path}") as writer:
+        for key, matrix in matrices.items():
+            writer.write(key, matrix)
+
+
+def matrices(path: Path) -> dict[str, np.ndarray]:
+    """The matrices of an archive."""
+    with kaldi_native_io.SequentialFloatMatrixReader(f"ark:{path}") as reader:
+        return {key: np.array(matrix) for key, matrix in reader}
+
+
+def vectors(path: Path) -> dict[str, np.ndarray]:
+    """The vectors of an archive."""
+    with kaldi_native_io.SequentialFloatVectorReader(f"ark:{path}") as reader:
+        return {key: np.array(vector) for key, vector in reader}
+
+
+def invoke(command: click.Command, *arguments: object) -> Result:
+    """Runs a tool within this process."""
+    return CliRunner().invoke(command, [str(a) for a in arguments], standalone_mode=False)
+
+
+def compute(folder: Path, *options: str, features: str = "feats.ark") -> Result:
+    """Runs nnet3-compute within this process, from features in a folder to output.ark there."""
+    tables = f"ark:{folder / features}", f"ark:{folder / 'output.ark'}"
+    return invoke(nnet3_compute.command, *options, folder / "final.raw", *tables)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_compute(folder: Path, threads: int) -> None:
+    """All utterances in their order, however many are computed at a time."""
+    done = compute(folder, f"--num-threads={threads}")
+
+    assert done.return_value == 0
+    assert "12 utterances, 522 frames" in done.stderr
+    model = load(folder / "final.raw")
+    actual = matrices(folder / "output.ark")
+    assert list(actual) == list(features())
+    for key, frames in features().items():
+        np.testing.assert_array_equal(actual[key], model.compute(frames))
+
+
+def test_manners_of_options(folder: Path) -> None:
+    """Underscores, a boolean without a value, a config file; the command line wins."""
+    (folder / "compute.conf").write_text("--frames-per-chunk=9  # few\n--acoustic_scale=0.5\n")
+
+    done = compute(
+        folder,
+        f"--config={folder / 'compute.conf'}",
+        "--apply_exp",
+        "--acoustic-scale=2.0",
+        "--verbose=2",
+    )
+
+    assert done.return_value == 0
+    model = load(folder / "final.raw")
+    expected = model.compute(
+        features()["u03"], frames_per_chunk=9, apply_exp=True, acoustic_scale=2.0
+    )
+    np.testing.assert_array_equal(matrices(folder / "output.ark")["u03"], expected)
+
+
+def test_options_about_how_kaldi_computes(folder: Path) -> None:
+    """They are taken, on the command line and in a config file, and change nothing."""
+    (folder / "kaldi.conf").write_text("--computation.debug\n--optimization.optimize=false\n")
+
+    done = compute(
+        folder,
+        f"--config={folder / 'kaldi.conf'}",
+        "--optimization.memory_compression_level=0",
+        "--debug-computation=true",
+    )
+
+    assert done.return_value == 0
+    np.testing.assert_array_equal(
+        matrices(folder / "output.ark")["u05"],
+        load(folder / "final.raw").compute(features()["u05"]),
+    )
+
+
+def test_model_from_a_command(folder: Path) -> None:
+    """The model may come from a command."""
+    done = invoke(
+        nnet3_compute.command,
+        f"cat {folder / 'final.raw'} |",
+        f"ark:cat {folder / 'feats.ark'} |",
+        f"ark:| cat > {folder / 'output.ark'}",
+    )
+
+    assert done.return_value == 0
+    assert list(matrices(folder / "output.ark")) == list(features())
+
+
+def test_failures_are_counted(folder: Path) -> None:
+    """Each is one line that names the utterance; the others are written in order."""
+    wrong = {
+        key: matrix[:, :3] if key in ("u02", "u05") else matrix
+        for key, matrix in features().items()
+    }
+    write_features(folder / "wrong.ark", wrong)
+
+    done = compute(folder, "--num-threads=2", features="wrong.ark")
+
+    assert done.return_value == 1
+    lines = done.stderr.splitlines()
+    assert [line for line in lines if "expected dimension 4, found 3" in line] == lines[:2]
+    assert "'u02'" in lines[0]
+    assert "'u05'" in lines[1]
+    assert "10 utterances, 2 failed" in lines[2]
+    assert list(matrices(folder / "output.ark")) == [
+        k for k in features() if k not in ("u02", "u05")
+    ]
+
+
+@pytest.mark.parametrize("features", ["ark:feats.ark", "scp:feats.scp"])
+@pytest.mark.parametrize("table", ["ark:feats.ark", "ark,scp:new.ark,link.ark", "ark:final.raw"])
+def test_what_is_read_is_not_overwritten(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, features: str, table: str
+) -> None:
+    """An output that is also the model or the features is refused; both stay as they are."""
+    monkeypatch.chdir(folder)
+    Path("link.ark").symlink_to("feats.ark")
+    Path("feats.scp").write_text("u00 feats.ark:4[0:2]\n")
+    before = [Path(name).read_bytes() for name in ("final.raw", "feats.ark")]
+
+    done = invoke(nnet3_compute.command, "final.raw", features, table)
+
+    assert isinstance(done.exception, TableError)
+    assert "it is read at the same time" in str(done.exception)
+    assert [Path(name).read_bytes() for name in ("final.raw", "feats.ark")] == before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--ivectors=ark:a", "--online-ivectors=ark:b"], "cannot be given together"),
+        (["--online-ivectors=ark:b"], "needs --online-ivector-period"),
+        (["--frames-per-chunk=many"], "'many' is not a valid integer"),
+        (["--num-threads=0"], "0 is not in the range"),
+        (["--num-threads=257"], "257 is not in the range 1<=x<=256"),
+        (["--no-such-option=1"], "No such option"),
+    ],
+)
+def test_usage(folder: Path, options: list[str], message: str) -> None:
+    """Options that make no sense are refused before anything is read."""
+    done = invoke(nnet3_compute.command, *options, "final.raw", "ark:f", f"ark:{folder / 'o'}")
+
+    assert isinstance(done.exception, click.UsageError)
+    assert message in str(done.exception)
+    assert not (folder / "o").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "message"),
+    [
+        (nnet3_compute.command, "--frames-per-chunk=0", "'frames_per_chunk' must be"),
+        (
+            nnet3_xvector_compute.command,
+            "--min-chunk-size=2147483648",
+            "'min_chunk_size' must be",
+        ),
+        (
+            nnet3_xvector_compute.command,
+            "--chunk-size=0",
+            "'chunk_size' must be",
+        ),
+        (
+            nnet3_xvector_compute.command,
+            "--min-chunk-size=0",
+            "'min_chunk_size' must be",
+        ),
+    ],
+)
+def test_lengths_out_of_range(
+    folder: Path, command: click.Command, option: str, message: str
+) -> None:
+    """A length that no utterance can be cut into is one error, before anything is read."""
+    done = invoke(command, option, "final.raw", "ark:f", f"ark:{folder / 'o'}")
+
+    assert isinstance(done.exception, RunError)
+    assert message in str(done.exception)
+    assert not (folder / "o").exists()
+
+
+def test_unknown_switches(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable that has no such value is one error, and not one for each utterance."""
+    monkeypatch.setenv("NNET3_PANELS", "foo")
+
+    done = compute(folder)
+
+    assert isinstance(done.exception, RunError)
+    assert "NNET3_PANELS: expected '1' or '0', found 'foo'" in str(done.exception)
+    assert not (folder / "output.ark").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="closes standard streams in a POSIX shell")
+@pytest.mark.parametrize(
+    ("tables", "closed", "status", "message"),
+    [
+        ("ark:feats.ark ark:output.ark", "2>&-", 0, ""),
+        ("ark:feats.ark ark:-", ">&-", 1, "cannot write '-': standard output is closed"),
+        ("ark:- ark:output.ark", "<&-", 1, "cannot read '-': standard input is closed"),
+        ("scp:- ark:output.ark", "<&-", 1, "cannot read '-': standard input is closed"),
+    ],
+)
+def test_closed_streams(folder: Path, tables: str, closed: str, status: int, message: str) -> None:
+    """A standard stream that is closed is missed only where something is to go through it."""
+    program = "from nnet3_tools.nnet3_compute import main; main()"
+    shell = f'{sys.executable} -c "{program}" final.raw {tables} {closed}'
+
+    done = subprocess.run(
+        ["/bin/sh", "-c", shell], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, message in done.stderr) == (status, True)
+    if not status:
+        assert list(matrices(folder / "output.ark")) == list(features())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="reads what a pipe has")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_prompt_output(folder: Path, threads: int) -> None:
+    """With the option f, each utterance is answered before the next one is asked for."""
+    program = "from nnet3_tools.nnet3_compute import main; main()"
+    command = [sys.executable, "-c", program, f"--num-threads={threads}"]
+    model, utterances = load(folder / "final.raw"), list(features().items())[:3]
+
+    with subprocess.Popen(
+        [*command, folder / "final.raw", "ark:-", "ark,f:-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        answers = read_archive(process.stdout, "the answers")
+        for key, frames in utterances:
+            write_features(folder / "one.ark", {key: frames})
+            process.stdin.write((folder / "one.ark").read_bytes())
+            process.stdin.flush()
+            answered, read = next(answers)
+            assert answered == key
+            np.testing.assert_array_equal(read(), model.compute(frames))
+        process.stdin.close()
+
+    assert process.returncode == 0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends a signal of POSIX")
+@pytest.mark.parametrize(
+    ("ivectors", "features"),
+    [
+        ("ark:fifo", "ark:feats.ark"),
+        ("ark:exec cat fifo |", "ark:feats.ark"),
+        ("scp:ivectors.scp", "ark:feats.ark"),
+        ("ark:ivectors.ark", "scp:feats.scp"),
+    ],
+)
+def test_interrupted_reading(folder: Path, ivectors: str, features: str) -> None:
+    """Ctrl-C ends a tool that waits for what a table does not give; what it wrote is whole."""
+    write_nnet(parse_config(WITH_IVECTOR, rng=np.random.default_rng(0)), folder / "final.raw")
+    utterances = {f"u{n}": np.full((9, 4), n, np.float32) for n in range(3)}
+    vectors = {key: frames[0, :2].copy() for key, frames in utterances.items()}
+    for name, writer, table in (
+        ("feats", kaldi_native_io.FloatMatrixWriter, utterances),
+        ("ivectors", kaldi_native_io.FloatVectorWriter, vectors),
+    ):
+        with writer(f"ark,scp:{folder / name}.ark,{folder / name}.scp") as writing:
+            for key, array in table.items():
+                writing.write(key, array)
+        script = folder / f"{name}.scp"
+        *lines, _ = script.read_text().splitlines()
+        script.write_text("\n".join([*lines, f"u2 {folder / 'fifo'}"]))
+    os.mkfifo(folder / "fifo")
+    # Open for both, so that nobody waits for another to open it, and none finds its end.
+    fifo = os.open(folder / "fifo", os.O_RDWR)
+    if "fifo" in ivectors:
+        whole = (folder / "ivectors.ark").read_bytes()
+        os.write(fifo, whole[: whole.index(b"u2 ") + 8])
+    program = "from signal import *; signal(SIGINT, default_int_handler)\n"
+    program += "from nnet3_tools.nnet3_compute import main; main()"
+    arguments = f"--ivectors={ivectors}", "final.raw", features, "ark,f:-"
+
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+    ) as process:
+        answers = read_archive(process.stdout, "the answers")
+        keys = [key for key, _ in itertools.islice(answers, 2)]
+        process.send_signal(signal.SIGINT)
+        try:
+            rest, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    os.close(fifo)
+
+    assert (keys, rest, process.returncode) == (["u0", "u1"], b"", 130)
+    assert said.decode().splitlines()[-1] == "nnet3-compute: interrupted"
+    assert b"Traceback" not in said
+
+
+def test_help_names_every_option() -> None:
+    """The help is complete, and shows examples."""
+    for command in (nnet3_compute.command, nnet3_xvector_compute.command):
+        text = invoke(command, "--help").stdout
+        assert "Examples:" in text
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and not parameter.hidden:
+                assert parameter.opts[0] in text
+                assert parameter.help
+
+
+def test_xvector_compute(folder: Path) -> None:
+    """One vector for each utterance."""
+    done = invoke(
+        nnet3_xvector_compute.command,
+        "--min-chunk-size=10",
+        "--chunk-size=30",
+        "--num-threads=2",
+        folder / "final.raw",
+        f"ark:{folder / 'feats.ark'}",
+        f"ark:{folder / 'vectors.ark'}",
+    )
+
+    assert done.return_value == 0
+    model = load(folder / "final.raw")
+    actual = vectors(folder / "vectors.ark")
+    assert list(actual) == list(features())
+    for key, frames in features().items():
+        expected = model.xvector(frames, chunk_size=30, min_chunk_size=10)
+        np.testing.assert_array_equal(actual[key], expected)

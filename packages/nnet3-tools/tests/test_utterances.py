@@ -1,0 +1,127 @@
+"""The main loop of the tools: threads that share utterances, order, reading ahead, interruption."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nnet3_runtime_cuda.work import Work
+from nnet3_tables import MatrixWriter, read_matrices
+from nnet3_tools.progress import Progress
+from nnet3_tools.utterances import (
+    READ_AHEAD_FRAMES,
+    UtteranceQueue,
+    compute_all,
+)
+
+
+def nothing() -> None:
+    """A task."""
+
+
+def work(tasks: Sequence[Callable[[], object]], result: float = 0.0) -> Work:
+    """Work whose result is one number."""
+    return Work(tasks=tasks, finish=lambda: np.full((1, 1), result, dtype=np.float32))
+
+
+@pytest.fixture
+def features(tmp_path: Path) -> str:
+    """A table of twenty utterances of 1 to 20 frames."""
+    table = f"ark:{tmp_path}/features.ark"
+    with MatrixWriter(table) as writer:
+        for number in range(20):
+            writer.write(f"u{number:02}", np.zeros((number + 1, 1), dtype=np.float32))
+    return table
+
+
+def run(features: str, prepare: Callable[[str, np.ndarray], Work], threads: int) -> dict[str, int]:
+    """What is written for each utterance."""
+    output = features.replace("features", "output")
+    compute_all(
+        features,
+        lambda: MatrixWriter(output),
+        prepare,
+        Progress("test"),
+        num_threads=threads,
+    )
+    return {key: int(read()[0, 0]) for key, read in read_matrices(output)}
+
+
+def test_all_threads_share_an_utterance(features: str) -> None:
+    """Tasks of one utterance run at the same time, as each waits for another one."""
+    meeting = threading.Barrier(2)
+
+    def prepare(key: str, frames: np.ndarray) -> Work:
+        tasks = 2 * (len(frames) // 2)
+        return work([partial(meeting.wait, 10.0)] * tasks, len(frames))
+
+    assert run(features, prepare, 2) == {f"u{number:02}": number + 1 for number in range(20)}
+
+
+def test_later_utterances_are_computed_meanwhile(features: str) -> None:
+    """While a thread is busy with the first utterance, others go on; the order is kept."""
+    last = threading.Event()
+
+    def prepare(key: str, frames: np.ndarray) -> Work:
+        tasks = {"u00": partial(last.wait, 10.0), "u19": last.set}
+        return work([tasks.get(key, nothing)], len(frames))
+
+    assert list(run(features, prepare, 2)) == [f"u{number:02}" for number in range(20)]
+    assert last.is_set()
+
+
+def test_reads_no_farther_than_needed() -> None:
+    """Reading stops when what waits keeps the threads as busy as the oldest utterance does one."""
+    gate = threading.Event()
+    with UtteranceQueue(2) as queue:
+        queue.add("long", 3 * READ_AHEAD_FRAMES, work([partial(gate.wait, 10.0)]))
+        ahead = 0
+        while not queue.is_full:
+            queue.add("short", 1000, work([nothing]))
+            ahead += 1000
+        assert ahead == 2 * 3 * READ_AHEAD_FRAMES + 1000
+        gate.set()
+        queue.oldest.result()
+        queue.remove_oldest()
+        assert queue.is_full  # the oldest is short now
+
+
+def test_long_utterances_are_read_one_ahead() -> None:
+    """Utterances of many tasks need none ahead but those that threads begin next."""
+    with UtteranceQueue(2) as queue:
+        for expected in (False, False, True):
+            queue.add("long", 10**6, work([nothing] * 1000))
+            assert queue.is_full == expected
+
+
+def test_error_of_a_task(features: str) -> None:
+    """What is wrong with the program, not with an utterance, ends it."""
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run(features, lambda key, frames: work([fail, nothing]), 2)
+
+
+def test_interruption(features: str) -> None:
+    """What no thread has begun is left out."""
+    begun = []
+
+    def task() -> None:
+        begun.append(1)
+        time.sleep(0.01)
+
+    def prepare(key: str, frames: np.ndarray) -> Work:
+        if key == "u01":
+            raise KeyboardInterrupt
+        return work([task] * 1000 if key == "u00" else [])
+
+    with pytest.raises(KeyboardInterrupt):
+        run(features, prepare, 1)
+    assert len(begun) < 1000

@@ -1,0 +1,9 @@
+"""The errors of this package, which derive from Nnet3Error (a ValueError)."""
+
+from __future__ import annotations
+
+from nnet3_descriptors.errors import Nnet3Error
+
+
+class ExampleError(Nnet3Error):
+    """A training example does not make sense, or does not fit the network."""

@@ -1,0 +1,372 @@
+"""Training examples: the inputs of some sequences, and what is known about their outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors.indexes import IndexArray, N, T
+from nnet3_graph import ComputationRequest, IoSpecification
+
+from nnet3_training.errors import ExampleError
+
+FloatArray = npt.NDArray[np.float32]
+_Integers = npt.NDArray[np.int64]
+
+
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _array(
+    values: npt.ArrayLike, what: str, dtype: npt.DTypeLike | None = None
+) -> npt.NDArray[Any]:
+    """The values as an array.
+
+    Raises:
+        ExampleError: they are none.
+    """
+    try:
+        return np.asarray(values, dtype=dtype)
+    except (OverflowError, TypeError, ValueError) as error:  # such as rows of different lengths
+        raise ExampleError(f"expected {what}: {error}") from error
+
+
+def _matrix(values: npt.ArrayLike) -> FloatArray:
+    """The values as a read-only float32 matrix.
+
+    Raises:
+        ExampleError: they are no matrix of numbers.
+    """
+    array = _array(values, "a matrix (rows, columns)")
+    if array.ndim != 2 or array.dtype.kind not in "fiu":
+        raise ExampleError(
+            f"expected a matrix (rows, columns), found shape {array.shape} of {array.dtype}"
+        )
+    return _read_only(np.ascontiguousarray(array, dtype=np.float32))
+
+
+def _indexes(values: npt.ArrayLike) -> IndexArray:
+    array = _whole_numbers(values, "indexes (rows, 3)", np.int32)
+    if array.ndim != 2 or array.shape[1] != 3:
+        raise ExampleError(f"expected indexes (rows, 3), found the shape {array.shape}")
+    return _read_only(array)
+
+
+def _whole_numbers(
+    values: npt.ArrayLike, what: str, dtype: type[np.integer[Any]]
+) -> npt.NDArray[Any]:
+    """The values as an array of integers.
+
+    Raises:
+        ExampleError: they are something else.
+    """
+    array = _array(values, what)
+    if array.size and array.dtype.kind not in "iu":  # an empty list is an array of floats
+        raise ExampleError(f"expected {what}, integers, found {array.dtype}")
+    return _array(values, what, dtype)
+
+
+def _brief(array: npt.NDArray[Any]) -> str:
+    """What an array is, in a few words."""
+    return f"<{array.dtype} {array.shape}>"
+
+
+def _integers(values: npt.ArrayLike) -> _Integers:
+    return _read_only(_whole_numbers(values, "splits and classes", np.int64))
+
+
+def _labels(values: npt.ArrayLike) -> _Integers:
+    """The values as (rows,) integers.
+
+    Raises:
+        ExampleError: they are something else.
+    """
+    array = _array(values, "labels (frames,)")
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ExampleError(
+            f"expected labels (frames,), integers, found shape {array.shape} of {array.dtype}"
+        )
+    return array.astype(np.int64)
+
+
+def _joined(name: str, arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """The rows of all arrays.
+
+    Raises:
+        ExampleError: there are none, or their columns differ.
+    """
+    if not arrays:
+        raise ExampleError(f"'{name}': expected at least one sequence, found none")
+    shapes = {array.shape[1:] for array in arrays}
+    if len(shapes) > 1:
+        raise ExampleError(f"'{name}': sequences differ in their dimension: {sorted(shapes)}")
+    return np.concatenate(arrays)
+
+
+def _floats(values: npt.ArrayLike) -> FloatArray:
+    return _read_only(_array(values, "weights", np.float32))
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class DenseTargets:
+    """A number for each element of an output: values to be reached, or posteriors.
+
+    Attributes:
+        values: (rows, dim) float32.
+
+    Raises:
+        ExampleError: the values are no matrix of numbers.
+    """
+
+    values: FloatArray = attrs.field(converter=_matrix, repr=_brief)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the output."""
+        return self.values.shape
+
+    @classmethod
+    def merged(cls, parts: Sequence[Self]) -> Self:
+        """The rows of all parts, one after the other."""
+        return cls(values=np.concatenate([part.values for part in parts]))
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class SparsePosteriors:
+    """A few weighted classes for each row of an output; what is not listed is 0.
+
+    Attributes:
+        dim: Number of classes.
+        splits: (rows + 1,) int64; entries splits[i] to splits[i+1] belong to row i.
+        classes: (entries,) int64, each below dim.
+        weights: (entries,) float32.
+
+    Raises:
+        ExampleError: the arrays are no such numbers, or do not fit each other.
+    """
+
+    dim: int
+    splits: _Integers = attrs.field(converter=_integers, repr=_brief)
+    classes: _Integers = attrs.field(converter=_integers, repr=_brief)
+    weights: FloatArray = attrs.field(converter=_floats, repr=_brief)
+
+    def __attrs_post_init__(self) -> None:
+        entries = len(self.classes)
+        if self.weights.shape != (entries,) or self.classes.ndim != 1:
+            raise ExampleError(
+                f"{entries} classes need as many weights, found the shape {self.weights.shape}"
+            )
+        s = self.splits
+        if len(s) < 2 or s[0] != 0 or s[-1] != entries or bool((np.diff(s) < 0).any()):
+            raise ExampleError(f"the splits must rise from 0 to the {entries} entries")
+        if entries and not 0 <= self.classes.min() <= self.classes.max() < self.dim:
+            raise ExampleError(
+                f"classes must be 0 to {self.dim - 1}, found {self.classes.min()} to "
+                f"{self.classes.max()}"
+            )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the output."""
+        return len(self.splits) - 1, self.dim
+
+    @property
+    def rows(self) -> _Integers:
+        """(entries,), the row that each entry belongs to."""
+        return np.repeat(np.arange(len(self.splits) - 1), np.diff(self.splits))
+
+    @classmethod
+    def from_labels(cls, labels: npt.ArrayLike, dim: int) -> Self:
+        """One class of weight 1 for each row; a negative label leaves its row without any.
+
+        Raises:
+            ExampleError: the labels are not (rows,) integers below dim.
+        """
+        array = _labels(labels)
+        known = array >= 0
+        return cls(
+            dim=dim,
+            splits=np.concatenate(([0], np.cumsum(known))),
+            classes=array[known],
+            weights=np.ones(int(known.sum())),
+        )
+
+    @classmethod
+    def merged(cls, parts: Sequence[Self]) -> Self:
+        """The rows of all parts, one after the other."""
+        sizes = np.concatenate([np.diff(part.splits) for part in parts])
+        return cls(
+            dim=parts[0].dim,
+            splits=np.concatenate(([0], np.cumsum(sizes))),
+            classes=np.concatenate([part.classes for part in parts]),
+            weights=np.concatenate([part.weights for part in parts]),
+        )
+
+
+def _sequence_indexes(lengths: Iterable[int], t_start: int, t_step: int) -> IndexArray:
+    """(rows, 3): the rows of sequence 0, then those of sequence 1, ...; x is 0."""
+    parts = []
+    for n, length in enumerate(lengths):
+        part = np.zeros((length, 3), dtype=np.int32)
+        part[:, N] = n
+        part[:, T] = t_start + t_step * np.arange(length)
+        parts.append(part)
+    return np.concatenate(parts)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ExampleInput:
+    """What an input node is given.
+
+    Attributes:
+        name: The node.
+        indexes: (rows, 3) int32, columns n, t, x.
+        values: (rows, dim) float32.
+
+    Raises:
+        ExampleError: the values are no matrix of numbers, or there is not one index for each row.
+    """
+
+    name: str
+    indexes: IndexArray = attrs.field(converter=_indexes, repr=_brief)
+    values: FloatArray = attrs.field(converter=_matrix, repr=_brief)
+
+    def __attrs_post_init__(self) -> None:
+        if len(self.indexes) != len(self.values):
+            raise ExampleError(
+                f"input '{self.name}': {len(self.indexes)} indexes for {len(self.values)} rows"
+            )
+
+    @classmethod
+    def from_sequences(
+        cls, name: str, sequences: Sequence[npt.ArrayLike], *, t_start: int = 0, t_step: int = 1
+    ) -> Self:
+        """The frames of sequences, each (frames, dim), the first of each at t_start.
+
+        Raises:
+            ExampleError: there are no sequences, or they are no matrices of the same dimension.
+        """
+        arrays = [_matrix(sequence) for sequence in sequences]
+        values = _joined(name, arrays)
+        indexes = _sequence_indexes(map(len, arrays), t_start, t_step)
+        return cls(name=name, indexes=indexes, values=values)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ExampleOutput:
+    """What is known about an output node.
+
+    Attributes:
+        name: The node.
+        indexes: (rows, 3) int32, columns n, t, x.
+        supervision: `DenseTargets`, `SparsePosteriors`, or whatever the objective function that
+            the trainer was given makes use of.
+
+    Raises:
+        ExampleError: there is not one index for each row of the supervision, if it is dense or
+            sparse.
+    """
+
+    name: str
+    indexes: IndexArray = attrs.field(converter=_indexes, repr=_brief)
+    supervision: Any
+
+    def __attrs_post_init__(self) -> None:
+        known = self.supervision
+        if (
+            isinstance(known, DenseTargets | SparsePosteriors)
+            and len(self.indexes) != (known.shape[0])
+        ):
+            raise ExampleError(
+                f"output '{self.name}': {len(self.indexes)} indexes for {known.shape[0]} rows of "
+                "supervision"
+            )
+
+    @classmethod
+    def from_targets(
+        cls, name: str, sequences: Sequence[npt.ArrayLike], *, t_start: int = 0, t_step: int = 1
+    ) -> Self:
+        """Targets for the frames of sequences, each (frames, dim), every t_step from t_start.
+
+        Raises:
+            ExampleError: there are no sequences, or they are no matrices of the same dimension.
+        """
+        arrays = [_matrix(sequence) for sequence in sequences]
+        supervision = DenseTargets(values=_joined(name, arrays))
+        indexes = _sequence_indexes(map(len, arrays), t_start, t_step)
+        return cls(name=name, indexes=indexes, supervision=supervision)
+
+    @classmethod
+    def from_labels(
+        cls,
+        name: str,
+        sequences: Sequence[npt.ArrayLike],
+        dim: int,
+        *,
+        t_start: int = 0,
+        t_step: int = 1,
+    ) -> Self:
+        """A class for each frame of sequences, each (frames,) integers; negative: not known.
+
+        Raises:
+            ExampleError: there are no sequences, or the labels are not integers below dim.
+        """
+        labels = [_labels(sequence) for sequence in sequences]
+        supervision = SparsePosteriors.from_labels(_joined(name, labels), dim)
+        indexes = _sequence_indexes(map(len, labels), t_start, t_step)
+        return cls(name=name, indexes=indexes, supervision=supervision)
+
+
+def _inputs(values: Iterable[ExampleInput]) -> tuple[ExampleInput, ...]:
+    return tuple(values)
+
+
+def _outputs(values: Iterable[ExampleOutput]) -> tuple[ExampleOutput, ...]:
+    return tuple(values)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class TrainingExample:
+    """What a network is trained on in one step: one or many sequences, n = 0, 1, ...
+
+    Attributes:
+        key: Its name in an archive, if it has one.
+        inputs: For each input node that it has.
+        outputs: For each output node that is trained.
+    """
+
+    key: str = ""
+    inputs: tuple[ExampleInput, ...] = attrs.field(converter=_inputs)
+    outputs: tuple[ExampleOutput, ...] = attrs.field(converter=_outputs)
+
+    @property
+    def ios(self) -> tuple[ExampleInput | ExampleOutput, ...]:
+        """Inputs, then outputs."""
+        return (*self.inputs, *self.outputs)
+
+    @property
+    def num_sequences(self) -> int:
+        """One more than the largest n of all outputs; 1 if there are none."""
+        return 1 + max((int(io.indexes[:, N].max(initial=0)) for io in self.outputs), default=0)
+
+    def request(self, *, store_component_stats: bool = True) -> ComputationRequest:
+        """The computation that a training step needs.
+
+        Raises:
+            RequestError: there is no input or no output, or one has no rows or the same one twice.
+        """
+        return ComputationRequest(
+            inputs=tuple(IoSpecification(name=io.name, indexes=io.indexes) for io in self.inputs),
+            outputs=tuple(
+                IoSpecification(name=io.name, indexes=io.indexes, has_deriv=True)
+                for io in self.outputs
+            ),
+            need_model_derivative=True,
+            store_component_stats=store_component_stats,
+        )

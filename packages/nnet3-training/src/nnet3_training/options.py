@@ -1,0 +1,97 @@
+"""How a network is trained."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import attrs
+import numpy as np
+from nnet3_compiler import CompilerOptions
+from nnet3_optimizer import OptimizeOptions
+from nnet3_runtime_cuda import TrainingError
+
+_LARGEST = float(np.finfo(np.float32).max)
+"""Steps are computed in single precision, where larger numbers are infinite."""
+
+
+def _number(default: float | None, *, above: float | None = None, most: float | None = None) -> Any:
+    """A field for a number of at least 0; `above` is a bound that it must not reach."""
+    if above is not None:
+        expected = f"0.0 below {above}"
+    elif most is not None:
+        expected = f"0.0 to {most}"
+    else:
+        expected = "at least 0.0, and finite in single precision"
+
+    def check(_: object, field: attrs.Attribute[Any], value: float | None) -> None:
+        if value is None and default is None:
+            return
+        inside = (
+            isinstance(value, int | float | np.number)
+            and 0.0 <= value <= (_LARGEST if most is None else most)
+            and (above is None or value < above)
+        )
+        if not inside:
+            raise TrainingError(f"{field.name} must be {expected} (got {value!r})")
+
+    return attrs.field(default=default, validator=check)
+
+
+def _integer(default: int, *, least: int) -> Any:
+    """A field for an integer."""
+
+    def check(_: object, field: attrs.Attribute[Any], value: object) -> None:
+        if not isinstance(value, Integral) or int(value) < least:
+            raise TrainingError(f"{field.name} must be an integer >= {least} (got {value!r})")
+
+    return attrs.field(default=default, validator=check)
+
+
+@attrs.frozen(kw_only=True)
+class TrainerOptions:
+    """How a network is trained; names and defaults are those of Kaldi's nnet3-train.
+
+    Learning rates, max-change, l2 and orthonormal constraint of single components are fields of the
+    components.
+
+    Attributes:
+        learning_rate: If given, replaces the rates of all components; each is multiplied by the
+            component's learning_rate_factor.
+        momentum: What is kept of the change of the step before; the change is multiplied by
+            1 - momentum, so that in the long run the rates are what they say.
+        max_param_change: Bound of the Euclidean norm of one change of all parameters; 0 for none.
+        l2_regularize_factor: Multiplies the l2 of components.
+        batchnorm_stats_scale: What is kept of the statistics of batch-norm at each step, so that
+            those of old parameters are forgotten.
+        natural_gradient: Whether components that can use the natural gradient, not the gradient.
+        store_component_stats: Whether components record averages of activations and derivatives,
+            on which self-repair rests.
+        zero_component_stats: Whether these begin at zero.
+        orthonormal_period: A component with an orthonormal constraint is held to it every so many
+            minibatches (Kaldi: at random, as often on average).
+        print_interval: The objective is logged every so many minibatches.
+        seed: Of dropout, and of the choice of minibatches whose statistics are recorded.
+        max_computations: So many shapes of minibatch are kept ready to run; each has memory of its
+            own. Those not used for longest go first.
+        compiler_options: How computations are compiled.
+        optimize_options: How they are optimized.
+
+    Raises:
+        TrainingError: a number is out of range.
+    """
+
+    learning_rate: float | None = _number(None)
+    momentum: float = _number(0.0, above=1.0)
+    max_param_change: float = _number(2.0)
+    l2_regularize_factor: float = _number(1.0)
+    batchnorm_stats_scale: float = _number(0.8, most=1.0)
+    natural_gradient: bool = True
+    store_component_stats: bool = True
+    zero_component_stats: bool = True
+    orthonormal_period: int = _integer(4, least=1)
+    print_interval: int = _integer(100, least=1)
+    seed: int = _integer(0, least=0)
+    max_computations: int = _integer(8, least=1)
+    compiler_options: CompilerOptions = attrs.field(factory=CompilerOptions)
+    optimize_options: OptimizeOptions = attrs.field(factory=OptimizeOptions)

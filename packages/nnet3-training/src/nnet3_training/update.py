@@ -1,0 +1,227 @@
+"""The change of the parameters after a minibatch: l2, max-change, momentum."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import attrs
+from nnet3_descriptors import Nnet
+from nnet3_descriptors.components import UpdatableComponent
+from nnet3_runtime_cuda import TrainingError
+from nnet3_runtime_cuda.device import STEP_BLOCK, DeviceNnet, learning_rates
+from nnet3_runtime_cuda.tape import Array
+
+
+@attrs.frozen(kw_only=True)
+class ParameterGroup:
+    """Parameters that lie next to one another and have the same rates.
+
+    Attributes:
+        component: Number of the component; several groups of a composite one have the same.
+        start: Number of the first parameter.
+        size: How many there are.
+        rate: Their learning rate.
+        decay: Derivative of the l2 term by the parameter, as a negative factor of the parameter,
+            times the learning rate, for one sequence.
+    """
+
+    component: int
+    start: int
+    size: int
+    rate: float
+    decay: float
+
+    def blocks(self, size: int = STEP_BLOCK) -> list[slice]:
+        """The group in pieces of that size, which stay in the cache."""
+        end = self.start + self.size
+        return [slice(begin, min(begin + size, end)) for begin in range(self.start, end, size)]
+
+
+def parameter_groups(nnet: Nnet) -> tuple[ParameterGroup, ...]:
+    """The groups of all parameters, in order.
+
+    Raises:
+        TrainingError: the l2 term of a component is infinite.
+    """
+    groups: list[ParameterGroup] = []
+    start = 0
+    for number, component in enumerate(nnet.components):
+        decay = 0.0
+        if isinstance(component, UpdatableComponent):
+            if not math.isfinite(component.l2_regularize):
+                raise TrainingError(
+                    f"component '{nnet.component_names[number]}': l2-regularize must be finite "
+                    f"(got {component.l2_regularize})"
+                )
+            decay = 2.0 * component.l2_regularize * component.learning_rate
+        for size, rate in learning_rates(component):
+            groups.append(
+                ParameterGroup(component=number, start=start, size=size, rate=rate, decay=decay)
+            )
+            start += size
+    return tuple(groups)
+
+
+@attrs.frozen(kw_only=True)
+class LimitedChange:
+    """How much of a proposed change is made.
+
+    Attributes:
+        factors: By component number, what its change is multiplied by: both limits and the scale of
+            the step.
+        limited: The components whose own limit was exceeded, and by what factor that reduces them.
+        global_factor: By what the limit of all reduces the change; 1 if it was kept.
+        is_finite: Whether the change is finite; else none is to be made.
+    """
+
+    factors: dict[int, float]
+    limited: dict[int, float]
+    global_factor: float
+    is_finite: bool
+
+
+def limit_change(
+    squared_norms: dict[int, float],
+    max_changes: dict[int, float],
+    max_param_change: float,
+    *,
+    scale: float,
+) -> LimitedChange:
+    """Applies the limits of single components, then the limit of all.
+
+    Args:
+        squared_norms: By component number, of the proposed change before `scale`.
+        max_changes: By component number, the bound of the norm of its change; 0 for none.
+        max_param_change: The bound for all components together; 0 for none.
+        scale: What the change is multiplied by.
+    """
+    size = abs(scale)
+    limited, total = {}, 0.0
+    for component, square in squared_norms.items():
+        factor, limit = 1.0, max_changes[component]
+        if limit and math.sqrt(square) * size > limit:
+            factor = limit / (math.sqrt(square) * size)
+            limited[component] = factor
+        total += factor**2 * square
+    norm = math.sqrt(total) * size
+    is_finite = math.isfinite(norm) and all(map(math.isfinite, squared_norms.values()))
+    global_factor = 1.0
+    if max_param_change and is_finite and norm > max_param_change:
+        global_factor = max_param_change / norm
+    return LimitedChange(
+        factors={c: scale * global_factor * limited.get(c, 1.0) for c in squared_norms},
+        limited=limited,
+        global_factor=global_factor,
+        is_finite=is_finite,
+    )
+
+
+class ParameterUpdate:
+    """Changes the parameters of a network on a device along its `direction`.
+
+    The change that is proposed is learning rate times direction; with momentum, times a running sum
+    of directions.
+    """
+
+    def __init__(self, device_nnet: DeviceNnet, *, momentum: float = 0.0) -> None:
+        """Records the operations.
+
+        Args:
+            device_nnet: The network, trainable.
+            momentum: What is kept of the running sum for the next minibatch.
+
+        Raises:
+            TrainingError: the l2 term of a component is infinite.
+        """
+        self.groups = parameter_groups(device_nnet.nnet)
+        self.max_changes: dict[int, float] = {}
+        for group in self.groups:
+            component = device_nnet.nnet.components[group.component]
+            assert isinstance(component, UpdatableComponent)
+            self.max_changes[group.component] = component.max_change
+        self._weight = 0.0
+        self._factors: dict[int, float] = {}
+        self._machine = device_nnet.machine
+        # A device has no such cache, and few large kernels are better there.
+        largest = max((group.size for group in self.groups), default=1)
+        self._block = largest if self._machine.is_device else STEP_BLOCK
+        self._pieces = [
+            (group, piece) for group in self.groups for piece in group.blocks(self._block)
+        ]
+        self._measuring = device_nnet.tape()
+        self._squares = self._machine.zeros((len(self._pieces),), device_nnet.dtype)
+        self._direction = self._proposed = device_nnet.direction
+        if momentum:
+            self._proposed = self._machine.zeros(self._proposed.shape, device_nnet.dtype)
+        self._record_measuring(device_nnet, momentum)
+        self._applying = device_nnet.tape()
+        self._record_applying(device_nnet)
+        self._forgetting = device_nnet.tape()
+        self._forgetting.fill(0.0, self._proposed)
+
+    def _record_measuring(self, device_nnet: DeviceNnet, momentum: float) -> None:
+        """Records l2 terms, the running sum, and the squared norms of all pieces."""
+        tape, parameters = self._measuring, device_nnet.parameters
+        tape.begin_command()
+        factors = {
+            group.start: tape.host(partial(self._fill_decay, group), 1)
+            for group in self.groups
+            if group.decay and group.rate
+        }
+        for number, (group, piece) in enumerate(tape.independent(self._pieces)):
+            direction, proposed = self._direction[piece], self._proposed[piece]
+            if group.start in factors:
+                part = tape.scratch(len(direction))
+                tape.multiply(parameters[piece], factors[group.start], part)
+                tape.add(direction, part, direction)
+            if momentum:
+                tape.multiply(proposed, momentum, proposed)
+                tape.add(proposed, direction, proposed)
+            row = proposed[None]
+            tape.row_dot(row, row, self._squares[number : number + 1])
+
+    def _fill_decay(self, group: ParameterGroup, factor: Array) -> None:
+        factor[0] = -group.decay / group.rate * self._weight
+
+    def _record_applying(self, device_nnet: DeviceNnet) -> None:
+        """Records the change of the parameters."""
+        tape, parameters = self._applying, device_nnet.parameters
+        tape.begin_command()
+        factors = {
+            group.start: tape.host(partial(self._fill_step, group), 1) for group in self.groups
+        }
+        for group, piece in tape.independent(self._pieces):
+            proposed = self._proposed[piece]
+            part = tape.scratch(len(proposed))
+            tape.multiply(proposed, factors[group.start], part)
+            tape.add(parameters[piece], part, parameters[piece])
+
+    def _fill_step(self, group: ParameterGroup, factor: Array) -> None:
+        factor[0] = group.rate * self._factors[group.component]
+
+    def measure(self, l2_weight: float) -> dict[int, float]:
+        """Finds the change that the direction and the l2 terms propose.
+
+        Args:
+            l2_weight: Multiplies the l2 terms: the number of sequences times the factor of the
+                options.
+
+        Returns:
+            By component number, the squared norm of the change that is proposed.
+        """
+        self._weight = l2_weight
+        self._measuring.run()
+        self._machine.pull([self._squares])
+        sums = dict.fromkeys(self.max_changes, 0.0)
+        for (group, _), square in zip(self._pieces, self._squares.tolist(), strict=True):
+            sums[group.component] += group.rate**2 * square
+        return sums
+
+    def apply(self, change: LimitedChange) -> None:
+        """Makes the change, if it is finite; else forgets it."""
+        if not change.is_finite:
+            self._forgetting.run()
+            return
+        self._factors = change.factors
+        self._applying.run()

@@ -1,0 +1,259 @@
+"""Training examples: merged to minibatches, and read from Kaldi's archives."""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nnet3_descriptors import parse_config
+from nnet3_descriptors.errors import ModelFileError
+from nnet3_training import (
+    DenseTargets,
+    ExampleError,
+    ExampleInput,
+    ExampleOutput,
+    SparsePosteriors,
+    TrainingExample,
+    merge_examples,
+    minibatches,
+    read_examples,
+)
+
+NNET = parse_config("""
+input-node name=input dim=2
+component name=c type=AffineComponent input-dim=2 output-dim=3
+component-node name=c component=c input=input
+output-node name=output input=c
+""")
+
+
+def labelled(frames: int, label: int) -> TrainingExample:
+    """One sequence whose frames all have one label; inputs begin a frame before the outputs."""
+    return TrainingExample(
+        inputs=[
+            ExampleInput.from_sequences("input", [np.full((frames + 1, 2), label)], t_start=-1)
+        ],
+        outputs=[ExampleOutput.from_labels("output", [[label] * frames], 3)],
+    )
+
+
+def test_merged_examples() -> None:
+    """Each example becomes a sequence; its rows and its supervision stay together."""
+    merged = merge_examples([labelled(2, 1), labelled(2, 2)])
+
+    assert merged.inputs[0].indexes.tolist() == [[n, t, 0] for n in range(2) for t in (-1, 0, 1)]
+    assert merged.outputs[0].indexes.tolist() == [[n, t, 0] for n in range(2) for t in range(2)]
+    np.testing.assert_array_equal(merged.inputs[0].values[:, 0], [1, 1, 1, 2, 2, 2])
+    assert merged.outputs[0].supervision.classes.tolist() == [1, 1, 2, 2]
+    assert merged.num_sequences == 2
+
+
+def test_merged_targets() -> None:
+    """Dense targets are put one below the other."""
+    parts = [
+        TrainingExample(
+            inputs=[ExampleInput.from_sequences("input", [np.zeros((1, 2))])],
+            outputs=[ExampleOutput.from_targets("output", [[[value, 0.0, 0.0]]])],
+        )
+        for value in (1.0, 2.0)
+    ]
+
+    np.testing.assert_array_equal(
+        merge_examples(parts).outputs[0].supervision.values, [[1, 0, 0], [2, 0, 0]]
+    )
+
+
+def test_minibatches_have_one_shape() -> None:
+    """Full groups come at once, the rest at the end, and no example is lost."""
+    lengths = [3, 2, 3, 2, 3, 2, 3]
+    batches = list(minibatches((labelled(n, 0) for n in lengths), 2))
+
+    sizes = [(len(b.outputs[0].indexes) // b.num_sequences, b.num_sequences) for b in batches]
+    assert sizes == [(3, 2), (2, 2), (3, 2), (2, 1)]
+
+
+@pytest.mark.parametrize("size", [0, 1.5, float("nan")])
+def test_size_of_minibatches(size: float) -> None:
+    """A minibatch has a positive number of examples, which is an integer."""
+    with pytest.raises(ExampleError, match=rf"must be a positive integer \(got {size}\)"):
+        next(minibatches([labelled(2, 0)], size))
+
+
+def test_examples_that_cannot_be_merged() -> None:
+    """Several sequences, other nodes, and supervision of unknown kind are refused."""
+    two = merge_examples([labelled(2, 0), labelled(2, 1)])
+    odd = TrainingExample(
+        inputs=labelled(2, 0).inputs,
+        outputs=[ExampleOutput(name="output", indexes=[[0, 0, 0]], supervision="fst")],
+    )
+
+    with pytest.raises(ExampleError, match="one sequence each"):
+        merge_examples([two, labelled(2, 0)])
+    with pytest.raises(ExampleError, match="'output': cannot merge supervision of type str"):
+        merge_examples([odd, odd])
+
+
+@pytest.mark.parametrize(
+    ("splits", "classes", "weights", "message"),
+    [
+        ([0, 1], [0, 1], [1.0, 1.0], "splits must rise from 0 to the 2 entries"),
+        ([0, 1], [3], [1.0], "classes must be 0 to 2, found 3"),
+        ([0, 1], [0], [1.0, 2.0], "1 classes need as many weights"),
+    ],
+)
+def test_posteriors_that_make_no_sense(
+    splits: list[int], classes: list[int], weights: list[float], message: str
+) -> None:
+    """Arrays that do not fit each other are refused with what was expected."""
+    with pytest.raises(ExampleError, match=message):
+        SparsePosteriors(dim=3, splits=splits, classes=classes, weights=weights)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ExampleOutput.from_labels("output", [[0.5, 1.0]], 3), "integers, found .*float64"),
+        (lambda: ExampleOutput.from_labels("output", [[[0], [1]]], 3), r"found shape \(2, 1\)"),
+        (lambda: ExampleOutput.from_labels("output", np.zeros(2, int), 3), r"found shape \(\)"),
+        (lambda: ExampleOutput.from_labels("output", [], 3), "'output': expected at least one"),
+        (lambda: ExampleInput.from_sequences("input", []), "'input': expected at least one"),
+        (
+            lambda: ExampleInput.from_sequences("input", [np.zeros((2, 2)), np.zeros((2, 3))]),
+            r"'input': sequences differ in their dimension: \[\(2,\), \(3,\)\]",
+        ),
+    ],
+)
+def test_sequences_that_make_no_sense(make: Callable[[], object], message: str) -> None:
+    """Labels are vectors of integers; there is a sequence at least, and all have one dimension."""
+    with pytest.raises(ExampleError, match=message):
+        make()
+
+
+def test_repr_of_examples() -> None:
+    """An example is printed with the shapes of its arrays, not with their values."""
+    text = repr(labelled(200, 1))
+
+    assert "values=<float32 (201, 2)>" in text
+    assert len(text) < 500
+
+
+def test_rows_without_index() -> None:
+    """Inputs and outputs need one index for each row."""
+    with pytest.raises(ExampleError, match="input 'input': 1 indexes for 2 rows"):
+        ExampleInput(name="input", indexes=[[0, 0, 0]], values=np.zeros((2, 2)))
+    with pytest.raises(ExampleError, match="output 'output': 1 indexes for 2 rows"):
+        ExampleOutput(
+            name="output",
+            indexes=[[0, 0, 0]],
+            supervision=DenseTargets(values=np.zeros((2, 3))),
+        )
+
+
+# ---- archives ----
+
+
+def integer(value: int) -> bytes:
+    """A 32-bit integer as in Kaldi's binary files."""
+    return b"\4" + struct.pack("<i", value)
+
+
+def archive() -> bytes:
+    """An example with an i-vector at t = 300, n = 0, and two rows of posteriors."""
+    matrix = b"FM " + integer(2) + integer(2) + np.arange(4, dtype="<f4").tobytes()
+    far = bytes([127]) + integer(0) + integer(300) + integer(0)
+    row = b"SV " + integer(3) + integer(1) + integer(2) + b"\4" + struct.pack("<f", 0.5)
+    empty = b"SV " + integer(3) + integer(0)
+    return (
+        b"key \0B<Nnet3Eg> <NumIo> " + integer(2)
+        + b"<NnetIo> input <I1V> " + integer(2) + far + bytes([256 - 2]) + matrix + b"</NnetIo> "
+        + b"<NnetIo> output <I1V> " + integer(2) + bytes([0, 3])
+        + b"SM " + integer(2) + row + empty + b"</NnetIo> </Nnet3Eg> "
+    )  # fmt: skip
+
+
+def test_archive(tmp_path: Path) -> None:
+    """Indexes in both forms, a full and a sparse matrix are read; an archive may hold several."""
+    path = tmp_path / "egs.ark"
+    path.write_bytes(archive() * 2)
+
+    first, second = read_examples(path, NNET)
+
+    assert first.key == second.key == "key"
+    assert first.inputs[0].indexes.tolist() == [[0, 300, 0], [0, 298, 0]]
+    np.testing.assert_array_equal(first.inputs[0].values, [[0, 1], [2, 3]])
+    assert first.outputs[0].indexes.tolist() == [[0, 0, 0], [0, 3, 0]]
+    posteriors = first.outputs[0].supervision
+    assert posteriors.shape == (2, 3)
+    assert posteriors.rows.tolist() == [0]
+    assert posteriors.classes.tolist() == [2]
+    assert posteriors.weights.tolist() == [0.5]
+
+
+def test_empty_archive(tmp_path: Path) -> None:
+    """It has no examples."""
+    path = tmp_path / "egs.ark"
+    path.touch()
+
+    assert list(read_examples(path, NNET)) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_archive_from_a_named_pipe(tmp_path: Path) -> None:
+    """What is written into a pipe, which has no size, is read to its end."""
+    path = tmp_path / "egs.fifo"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(archive() * 2000,), daemon=True)
+    writer.start()
+
+    examples = list(read_examples(path, NNET))
+
+    writer.join()
+    assert len(examples) == 2000
+    assert examples[-1].inputs[0].indexes.tolist() == [[0, 300, 0], [0, 298, 0]]
+
+
+def test_time_that_leaves_32_bits(tmp_path: Path) -> None:
+    """A step beyond the largest t is an error with its place, whatever t it begins at."""
+    path = tmp_path / "egs.ark"
+    far = integer(2**31 - 2) + integer(0)
+    data = archive().replace(integer(300) + integer(0) + bytes([256 - 2]), far + bytes([2]))
+    path.write_bytes(data)
+
+    with pytest.raises(ModelFileError, match="t = 2147483648 does not fit in 32 bits") as caught:
+        list(read_examples(path, NNET))
+    assert caught.value.offset == data.index(far) + len(far)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b"<Nnet3Eg>", b"<Nnet3ChainEg>", "<Nnet3Eg>"),
+        (b"\0B", b"", "not binary"),
+        (bytes([127]), bytes([125]), "no index"),
+        (b"SV " + integer(3), b"SV " + integer(2), "classes must be 0 to 2|0 to 1"),
+    ],
+)
+def test_damaged_archives(tmp_path: Path, old: bytes, new: bytes, message: str) -> None:
+    """What does not belong there is an error that names the file and the offset."""
+    path = tmp_path / "egs.ark"
+    path.write_bytes(archive().replace(old, new))
+
+    with pytest.raises(ModelFileError, match=message) as caught:
+        list(read_examples(path, NNET))
+    assert str(path) in str(caught.value)
+
+
+def test_truncated_archives(tmp_path: Path) -> None:
+    """Wherever an archive ends too early, there is one error."""
+    path = tmp_path / "egs.ark"
+    whole = archive()
+    for size in range(1, len(whole) - 1):
+        path.write_bytes(whole[:size])
+
+        with pytest.raises(ModelFileError):
+            list(read_examples(path, NNET))

@@ -1,0 +1,46 @@
+"""The Python of the README runs as it is printed, and it names what is exported."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import nnet3_training
+import numpy as np
+import pytest
+from nnet3_descriptors import read_nnet, vectorize
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+
+CONFIG = """
+input-node name=input dim=4
+component name=affine type=NaturalGradientAffineComponent input-dim=8 output-dim=3
+component-node name=affine component=affine input=Append(Offset(input, -1), input)
+component name=softmax type=LogSoftmaxComponent dim=3
+component-node name=softmax component=softmax input=affine
+output-node name=output input=softmax
+"""
+
+
+def test_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data of one's own train a network, which is written and read back."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    batches = [
+        ([rng.normal(size=(11, 4)) for _ in range(3)], [rng.integers(3, size=10) for _ in range(3)])
+        for _ in range(2)
+    ]
+
+    names: dict[str, Any] = {"config": CONFIG, "batches": batches, "num_classes": 3}
+    [block] = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    exec(block, names)  # noqa: S102  the package's own README
+
+    assert (names["left"], names["right"]) == (1, 0)
+    assert read_nnet("trained.raw") == names["trainer"].nnet
+    assert not np.array_equal(vectorize(names["trainer"].nnet), vectorize(names["nnet"]))
+
+
+def test_public_names() -> None:
+    """The README names everything that the package exports."""
+    assert [name for name in nnet3_training.__all__ if f"`{name}" not in README] == []

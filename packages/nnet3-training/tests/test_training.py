@@ -1,0 +1,495 @@
+"""Objectives, the change of parameters, and whole training steps on small networks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import attrs
+import numpy as np
+import pytest
+from emulated_device import HostPlatform, compiler
+from nnet3_descriptors import Nnet, parse_config, vectorize
+from nnet3_runtime_cuda import DeviceError, DeviceNnet, TrainingError
+from nnet3_runtime_cuda.tape import Tape
+from nnet3_training import (
+    DenseTargets,
+    ExampleError,
+    ExampleInput,
+    ExampleOutput,
+    Objective,
+    SparsePosteriors,
+    Trainer,
+    TrainerOptions,
+    TrainingExample,
+)
+from nnet3_training.objectives import linear, quadratic
+from nnet3_training.orthonormal import record_orthonormal_step
+from nnet3_training.update import limit_change
+
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+
+AFFINE = "type=AffineComponent input-dim=3 output-dim=2 learning-rate=0.1"
+
+
+NETWORK_WITH_ALL = """
+input-node name=input dim=3
+component name=a type=NaturalGradientAffineComponent input-dim=3 output-dim=6 l2-regularize=0.1
+component name=n type=BatchNormComponent dim=6
+component name=l type=LinearComponent input-dim=6 output-dim=4 orthonormal-constraint=0.8
+component name=b type=LinearComponent input-dim=4 output-dim=2 max-change=0.02
+component-node name=a component=a input=input
+component-node name=n component=n input=a
+component-node name=l component=l input=n
+component-node name=b component=b input=l
+output-node name=output input=b objective=quadratic
+"""
+
+
+def network(component: str = AFFINE, objective: str = "quadratic") -> Nnet:
+    """An affine map and its output node."""
+    text = (
+        f"input-node name=input dim=3\ncomponent name=c {component}\n"
+        "component-node name=c component=c input=input\n"
+        f"output-node name=output input=c objective={objective}"
+    )
+    return parse_config(text, rng=np.random.default_rng(0))
+
+
+def example(*, seed: int = 0, frames: int = 20) -> TrainingExample:
+    """Two sequences, and targets that are a linear function of their frames."""
+    rng = np.random.default_rng(seed)
+    inputs = [rng.standard_normal((frames, 3)) for _ in range(2)]
+    targets = [x @ np.array([[1.0, 2.0], [0.0, -1.0], [0.5, 0.0]]) + [3.0, 0.0] for x in inputs]
+    return TrainingExample(
+        inputs=[ExampleInput.from_sequences("input", inputs)],
+        outputs=[ExampleOutput.from_targets("output", targets)],
+    )
+
+
+def plain(**changes: float) -> TrainerOptions:
+    """Options for steps along the plain gradient, without limits."""
+    return TrainerOptions(natural_gradient=False, **({"max_param_change": 0.0} | changes))
+
+
+def gradient(nnet: Nnet, example: TrainingExample) -> np.ndarray:
+    """The gradient of the quadratic objective of `network`, as one vector."""
+    x, y = example.inputs[0].values, example.outputs[0].supervision.values
+    c = nnet.component("c")
+    difference = y - x @ c.linear_params.T - c.bias_params
+    return np.concatenate([(difference.T @ x).ravel(), difference.sum(axis=0)])
+
+
+# ---- objectives ----
+
+
+@pytest.mark.parametrize("function", [linear, quadratic])
+def test_derivative_of_objectives(function) -> None:
+    """The derivative is what finite differences give, for dense and for sparse supervision."""
+    rng = np.random.default_rng(0)
+    output = rng.standard_normal((3, 4))
+    sparse = SparsePosteriors(dim=4, splits=[0, 2, 2, 3], classes=[1, 3, 0], weights=[0.5, 0.5, 2])
+    for supervision in (sparse, DenseTargets(values=rng.standard_normal((3, 4)))):
+        derivative = function(output, supervision).derivative
+        for row, column in np.ndindex(3, 4):
+            step = np.zeros_like(output)
+            step[row, column] = 1e-4
+            up, down = (function(output + sign * step, supervision).total for sign in (1, -1))
+            assert (up - down) / 2e-4 == pytest.approx(derivative[row, column], abs=1e-6)
+
+
+def test_sparse_supervision_is_dense_supervision() -> None:
+    """A class listed twice in a row counts twice, and rows without classes are zero."""
+    sparse = SparsePosteriors(dim=3, splits=[0, 0, 3], classes=[1, 1, 2], weights=[0.25, 0.25, 1.0])
+    dense = DenseTargets(values=[[0, 0, 0], [0, 0.5, 1.0]])
+    output = np.log(np.array([[0.2, 0.3, 0.5], [0.1, 0.6, 0.3]], dtype=np.float32))
+
+    for function in (linear, quadratic):
+        one, other = function(output, sparse), function(output, dense)
+        np.testing.assert_allclose(one.derivative, other.derivative, rtol=1e-6)
+        assert one.total == pytest.approx(other.total)
+        assert one.weight == other.weight
+
+
+def test_labels_that_are_not_known() -> None:
+    """A negative label leaves its row without supervision."""
+    posteriors = SparsePosteriors.from_labels([2, -1, 0], 3)
+
+    assert posteriors.shape == (3, 3)
+    assert posteriors.rows.tolist() == [0, 2]
+    assert posteriors.classes.tolist() == [2, 0]
+
+
+# ---- limits and constraints ----
+
+
+def test_limits_of_components_and_of_all() -> None:
+    """First each component is limited, then what is left of all of them together."""
+    change = limit_change({0: 9.0, 1: 16.0}, {0: 1.0, 1: 0.0}, 2.0, scale=0.5)
+
+    assert change.limited == {0: pytest.approx(1.0 / 1.5)}
+    norm = np.hypot(1.0, 2.0)
+    assert change.global_factor == pytest.approx(2.0 / norm)
+    assert change.factors[0] == pytest.approx(0.5 / 1.5 * 2.0 / norm)
+    assert change.factors[1] == pytest.approx(0.5 * 2.0 / norm)
+
+
+def test_change_that_is_not_finite() -> None:
+    """A norm that is infinite or not a number is said to be so."""
+    for square in (float("inf"), float("nan")):
+        assert not limit_change({0: square}, {0: 0.0}, 0.0, scale=1.0).is_finite
+
+
+@pytest.mark.parametrize("shape", [(6, 20), (20, 6), (60, 70)])
+@pytest.mark.parametrize("scale", [-1.0, 0.7])
+def test_orthonormal_steps_converge(shape: tuple[int, int], scale: float) -> None:
+    """Repeated steps make the shorter side orthogonal with equal norms, those that were asked."""
+    matrix = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    matrix *= (0.7 if scale > 0 else 3.0) / np.sqrt(max(shape))
+    tape = Tape()
+    record_orthonormal_step(tape, matrix, scale)
+
+    for _ in range(400):
+        tape.run()
+
+    m = matrix if shape[0] < shape[1] else matrix.T
+    product = m @ m.T
+    square = scale**2 if scale > 0 else product[0, 0]
+    np.testing.assert_allclose(product, square * np.eye(len(m)), atol=1e-4 * square)
+
+
+def test_first_orthonormal_step_does_not_scale() -> None:
+    """With a scale that is not fixed the step is orthogonal to the matrix."""
+    matrix = np.random.default_rng(0).standard_normal((5, 9)).astype(np.float32)
+    before = matrix.copy()
+    tape = Tape()
+    record_orthonormal_step(tape, matrix, -1.0)
+    tape.run()
+
+    step = matrix - before
+    assert abs(np.vdot(step, before)) < 1e-5 * np.linalg.norm(step) * np.linalg.norm(before)
+    assert np.linalg.norm(step) > 0.01
+
+
+def test_orthonormal_step_leaves_zeros_alone() -> None:
+    """The matrix of a component that is not used stays zero, without warnings."""
+    matrix = np.zeros((3, 5), np.float32)
+    tape = Tape()
+    record_orthonormal_step(tape, matrix, -1.0)
+    tape.run()
+
+    assert not matrix.any()
+
+
+# ---- steps ----
+
+
+def test_plain_step() -> None:
+    """A step goes along the gradient by the learning rate, and the objective is that before it."""
+    nnet = network()
+    trainer = Trainer(nnet, plain())
+
+    objective = trainer.train_minibatch(example())["output"]
+
+    change = vectorize(trainer.nnet) - vectorize(nnet)
+    np.testing.assert_allclose(change, 0.1 * gradient(nnet, example()), rtol=1e-4)
+    assert objective.weight == 40
+    assert trainer.objectives["output"].per_frame == pytest.approx(objective.total / 40)
+
+
+def test_l2_of_a_component() -> None:
+    """The l2 term draws parameters towards zero, for each sequence by 2 l2 learning_rate."""
+    nnet = network(AFFINE + " l2-regularize=0.01")
+    trainer = Trainer(nnet, plain(l2_regularize_factor=0.5))
+
+    trainer.train_minibatch(example())
+
+    before = vectorize(nnet)
+    wanted = 0.1 * gradient(nnet, example()) - 2 * 0.01 * 0.1 * 2 * 0.5 * before
+    np.testing.assert_allclose(vectorize(trainer.nnet) - before, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_momentum() -> None:
+    """The second change is that of its gradient plus the momentum times the one before."""
+    options = plain(momentum=0.75, learning_rate=0.01)
+    trainer = Trainer(network(), options)
+    networks = [trainer.nnet]
+    for seed in range(2):
+        trainer.train_minibatch(example(seed=seed))
+        networks.append(trainer.nnet)
+
+    gradients = [gradient(networks[seed], example(seed=seed)) for seed in range(2)]
+    changes = [vectorize(networks[k + 1]) - vectorize(networks[k]) for k in range(2)]
+    np.testing.assert_allclose(changes[0], 0.01 * 0.25 * gradients[0], rtol=1e-3)
+    np.testing.assert_allclose(
+        changes[1], 0.01 * 0.25 * (0.75 * gradients[0] + gradients[1]), rtol=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("component", "limit", "expected"),
+    [("max-change=0.5", 0.0, 0.5), ("max-change=0.5", 0.2, 0.2), ("", 0.3, 0.3)],
+)
+def test_norm_of_a_limited_step(component: str, limit: float, expected: float) -> None:
+    """The Euclidean norm of a step that is too long becomes the limit, and the summary says so."""
+    nnet = network(f"{AFFINE} {component}")
+    trainer = Trainer(nnet, plain(max_param_change=limit))
+
+    trainer.train_minibatch(example())
+
+    norm = np.linalg.norm(vectorize(trainer.nnet) - vectorize(nnet))
+    assert norm == pytest.approx(expected, rel=1e-4)
+    assert "enforced on 100 %" in trainer.summary()
+
+
+def test_step_that_is_not_finite(caplog: pytest.LogCaptureFixture) -> None:
+    """It is left out with a warning, and the next one is made as if it had not been."""
+    nnet = network()
+
+    def objective(
+        outputs: Mapping[str, np.ndarray], example: TrainingExample
+    ) -> dict[str, Objective]:
+        output, target = outputs["output"], example.outputs[0].supervision.values
+        size = 1e30 if trainer.num_minibatches == 0 else 1.0
+        return {"output": Objective(total=0.0, weight=1.0, derivative=size * (target - output))}
+
+    trainer = Trainer(nnet, plain(momentum=0.5), objective=objective)
+    trainer.train_minibatch(example())
+
+    np.testing.assert_array_equal(vectorize(trainer.nnet), vectorize(nnet))
+    assert trainer.num_skipped == 1
+    assert "not finite" in caplog.text
+    trainer.train_minibatch(example())
+    change = vectorize(trainer.nnet) - vectorize(nnet)
+    np.testing.assert_allclose(change, 0.05 * gradient(nnet, example()), rtol=1e-4)
+
+
+@pytest.mark.parametrize("spoilt", [0, 2, 12])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("host", marks=needs_compiler)])
+def test_natural_gradient_goes_on_after_a_step_that_is_not_finite(spoilt: int, device: str) -> None:
+    """Derivatives whose squares overflow are no error, and later steps find the solution."""
+    nnet = network(AFFINE.replace("Affine", "NaturalGradientAffine"))
+
+    def objective(
+        outputs: Mapping[str, np.ndarray], example: TrainingExample
+    ) -> dict[str, Objective]:
+        output, target = outputs["output"], example.outputs[0].supervision.values
+        size = 1e30 if trainer.num_minibatches == spoilt else 1.0
+        return {"output": Objective(total=0.0, weight=1.0, derivative=size * (target - output))}
+
+    where = device if device == "cpu" else HostPlatform()
+    trainer = Trainer(nnet, TrainerOptions(learning_rate=0.01), where, objective=objective)
+    for number in range(60):
+        trainer.train_minibatch(example(seed=number))
+
+    assert trainer.num_skipped == 1
+    assert np.abs(gradient(trainer.nnet, example())).max() < 1e-2
+
+
+def test_objective_of_the_user() -> None:
+    """A function of all outputs replaces those of the nodes, with any kind of supervision."""
+    seen: list[object] = []
+
+    def objective(
+        outputs: Mapping[str, np.ndarray], example: TrainingExample
+    ) -> dict[str, Objective]:
+        seen.append(example.outputs[0].supervision)
+        output = outputs["output"]
+        return {
+            "output": Objective(
+                total=float(output.sum()),
+                weight=2.0,
+                derivative=np.ones_like(output),
+                auxiliary=1.0,
+            )
+        }
+
+    trainer = Trainer(network(), plain(), objective=objective)
+    io = ExampleOutput(name="output", indexes=[[0, 0, 0], [0, 1, 0]], supervision="a graph")
+    inputs = ExampleInput.from_sequences("input", [np.ones((2, 3))])
+    before = trainer.nnet.component("c").bias_params
+
+    trainer.train_minibatch(TrainingExample(inputs=[inputs], outputs=[io]))
+
+    assert seen == ["a graph"]
+    np.testing.assert_allclose(trainer.nnet.component("c").bias_params - before, 0.2, rtol=1e-5)
+    assert "+ 0.5 = " in trainer.summary()
+
+
+def test_training_finds_a_linear_map() -> None:
+    """With natural gradient and momentum the error of a problem that can be solved vanishes."""
+    component = AFFINE.replace("AffineComponent", "NaturalGradientAffineComponent")
+    trainer = Trainer(network(component), TrainerOptions(learning_rate=0.01, momentum=0.5))
+
+    for seed in range(60):
+        objective = trainer.train_minibatch(example(seed=seed))["output"]
+
+    assert -objective.total / objective.weight < 1e-6
+
+
+def test_computations_are_reused() -> None:
+    """Examples of one shape are computed by one computation, and not more than asked are kept."""
+    trainer = Trainer(network(), plain(max_computations=2, learning_rate=0.001))
+
+    for frames in (5, 6, 5, 7, 5, 6):
+        trainer.train_minibatch(example(frames=frames))
+
+    assert trainer.num_minibatches == 6
+    assert [len(request.inputs[0].indexes) // 2 for request in trainer._computers] == [5, 6]
+
+
+def test_batch_norm_forgets() -> None:
+    """The rows that batch-norm has counted are scaled at each step; averages are those of now."""
+    text = """
+        input-node name=input dim=3
+        component name=b type=BatchNormComponent dim=3
+        component name=c type=AffineComponent input-dim=3 output-dim=2
+        component-node name=b component=b input=input
+        component-node name=c component=c input=b
+        output-node name=output input=c objective=quadratic"""
+    trainer = Trainer(
+        parse_config(text, rng=np.random.default_rng(0)), plain(batchnorm_stats_scale=0.5)
+    )
+    for seed in range(2):
+        trainer.train_minibatch(example(seed=seed))
+
+    first, second = (example(seed=seed).inputs[0].values.mean(axis=0) for seed in range(2))
+    component = trainer.nnet.component("b")
+    assert component.count == pytest.approx(40 * 0.5 + 40 * 0.25)
+    np.testing.assert_allclose(component.stats_mean, (first + 2 * second) / 3, atol=1e-6)
+
+
+# ---- errors ----
+
+
+def test_supervision_of_another_shape() -> None:
+    """The error names the output and both shapes."""
+    wrong = TrainingExample(
+        inputs=example().inputs,
+        outputs=[ExampleOutput.from_labels("output", [[0] * 20, [1] * 20], 5)],
+    )
+
+    with pytest.raises(ExampleError, match=r"'output': expected .* \(40, 2\), found \(40, 5\)"):
+        Trainer(network(), plain()).train_minibatch(wrong)
+
+
+def test_unknown_supervision() -> None:
+    """Supervision that the default objectives cannot use is named."""
+    io = ExampleOutput(name="output", indexes=example().outputs[0].indexes, supervision="fst")
+    wrong = TrainingExample(inputs=example().inputs, outputs=[io])
+
+    with pytest.raises(ExampleError, match="objective function for str"):
+        Trainer(network(), plain()).train_minibatch(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("momentum", 1.0), ("momentum", -0.1), ("batchnorm_stats_scale", 1.5), ("learning_rate", -1)],
+)
+def test_options_out_of_range(name: str, value: float) -> None:
+    """The error names the option and its value."""
+    with pytest.raises(TrainingError, match=rf"{name} must be .*got {value}"):
+        TrainerOptions(**{name: value})
+
+
+NUMBERS = {
+    field.name: field.type
+    for field in attrs.fields(TrainerOptions)
+    if field.type in ("float", "float | None", "int")
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_options_that_are_no_numbers(name: str) -> None:
+    """A number is one that single precision has; what is counted is an integer."""
+    wrong: list[object] = [float("nan"), float("inf"), "1"]
+    wrong += [1.5, -1] if NUMBERS[name] == "int" else [1e39, 10**400]
+    for value in wrong:
+        message = f"^{name} must be .* {re.escape(f'(got {value!r})')}$"
+        with pytest.raises(TrainingError, match=message):
+            TrainerOptions(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "message"),
+    [
+        ("learning-rate=inf", plain(), "'c': the learning rate must be finite"),
+        ("learning-rate=1e39", plain(), "'c': the learning rate must be finite"),
+        ("learning-rate-factor=inf", plain(learning_rate=0.1), "the learning rate must be finite"),
+        ("l2-regularize=inf", plain(), "'c': l2-regularize must be finite"),
+    ],
+)
+def test_infinite_rates_of_components(line: str, options: TrainerOptions, message: str) -> None:
+    """A component that could take no finite step is named before the first one."""
+    nnet = network(f"type=AffineComponent input-dim=3 output-dim=2 {line}")
+
+    with pytest.raises(TrainingError, match=message):
+        Trainer(nnet, options)
+
+
+def test_infinite_rates_of_plain_steps() -> None:
+    """A network whose parameters are changed by `take_step` needs finite rates."""
+    nnet = network("type=AffineComponent input-dim=3 output-dim=2 learning-rate=inf")
+
+    with pytest.raises(TrainingError, match=r"'c': the learning rate must be finite \(got inf\)"):
+        DeviceNnet(nnet, trainable=True)
+    DeviceNnet(nnet)
+
+
+@needs_compiler
+@pytest.mark.parametrize("natural_gradient", [False, True])
+def test_device_trains_as_the_processor(natural_gradient: bool) -> None:
+    """With every option, steps on a device are those on the processor."""
+    lines = NETWORK_WITH_ALL
+    options = TrainerOptions(
+        learning_rate=0.05,
+        momentum=0.5,
+        max_param_change=0.4,
+        batchnorm_stats_scale=0.9,
+        l2_regularize_factor=0.3,
+        orthonormal_period=2,
+        natural_gradient=natural_gradient,
+    )
+    trainers = [
+        Trainer(parse_config(lines, rng=np.random.default_rng(1)), options, device)
+        for device in ("cpu", HostPlatform())
+    ]
+    for seed in range(6):
+        expected, found = (trainer.train_minibatch(example(seed=seed)) for trainer in trainers)
+        assert found["output"].total == pytest.approx(expected["output"].total, rel=1e-3)
+    assert trainers[0].num_globally_limited > 0
+    assert trainers[1].summary().split(":")[0] == trainers[0].summary().split(":")[0]
+    expected, found = (vectorize(trainer.nnet) for trainer in trainers)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+@needs_compiler
+def test_device_forgets_changes_that_are_not_finite() -> None:
+    """A change that is not finite is left out on a device too, and does not come back."""
+    trainer = Trainer(network(), plain(momentum=0.9), HostPlatform())
+    spoilt = example()
+    with np.errstate(all="ignore"):
+        broken = TrainingExample(
+            inputs=spoilt.inputs,
+            outputs=[
+                ExampleOutput(
+                    name="output",
+                    indexes=spoilt.outputs[0].indexes,
+                    supervision=DenseTargets(
+                        values=np.full_like(spoilt.outputs[0].supervision.values, 3e38)
+                    ),
+                )
+            ],
+        )
+        before = vectorize(trainer.nnet)
+        trainer.train_minibatch(broken)
+    np.testing.assert_array_equal(vectorize(trainer.nnet), before)
+    assert trainer.num_skipped == 1
+    trainer.train_minibatch(example())
+    assert np.isfinite(vectorize(trainer.nnet)).all()
+
+
+def test_precision_that_the_device_lacks() -> None:
+    """The processor has no TF32, and the error says so."""
+    with pytest.raises(DeviceError, match="'cpu' computes in 'fp32', not in 'tf32'"):
+        Trainer(network(), precision="tf32")

@@ -1,0 +1,66 @@
+"""Plans that change whatever may be changed, and a check of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import attrs
+from nnet3_compiler import NnetComputation
+from nnet3_descriptors import Nnet
+from nnet3_runtime_cuda import Plan, check_plan
+from nnet3_runtime_cuda.lowering.plan.make import plan_with
+
+AFFINE_MAPS = ("FixedAffineComponent", "AffineComponent", "NaturalGradientAffineComponent")
+
+REWRITES = (
+    "early",
+    "late",
+    "panels",
+    "inputs",
+    "left_out",
+    "derivatives",
+    "gathered",
+    "scattered",
+)
+"""The fields of a plan that hold what is changed."""
+
+
+@attrs.frozen
+class EverythingPays:
+    """Capabilities of a machine on which all that is legal pays.
+
+    Attributes:
+        nnet: The network.
+        rows: Of how many rows products for several steps are made.
+    """
+
+    nnet: Nnet
+    rows: int = 256
+
+    def can_split(self, component: int) -> bool:
+        """Whether it is an affine map."""
+        return self.nnet.components[component].type in AFFINE_MAPS
+
+    def rows_at_once(self, component: int) -> int:
+        """As stated."""
+        return self.rows
+
+    def gains_by_taps(self, component: int, rows: int, offsets: tuple[int, ...]) -> bool:
+        """Whether it is an affine map."""
+        return self.can_split(component)
+
+    def gains_by_panels(self, component: int, rows: int) -> bool:
+        """Always."""
+        return True
+
+
+def checked_plan(nnet: Nnet, computation: NnetComputation, rows: int = 256) -> Plan:
+    """The plan with all that is legal, which has been checked."""
+    plan = plan_with(nnet, computation, EverythingPays(nnet, rows))
+    check_plan(nnet, computation, plan)
+    return plan
+
+
+def rewrites_of(plan: Plan) -> Counter[str]:
+    """How many rewrites of each kind are in a plan."""
+    return Counter({name: len(getattr(plan, name)) for name in REWRITES})

@@ -1,0 +1,448 @@
+"""Uses what damaged files, containers and texts still read as, in every way there is.
+
+Reading a damaged thing may succeed: most of what can be written down is some network. Whatever is
+then asked of it must work, or raise a `Nnet3Error`.
+
+Run with a seed and numbers to repeat some, with `tests` as PYTHONPATH, as in
+`python -m damaged.using files 1 300:310`, or `texts` for containers and texts; the report is a
+line of JSON.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+import numpy as np
+from nnet3_compiler import (
+    NnetComputation,
+    compile_computation,
+    compile_looped,
+    format_computation,
+    looped_requests,
+    parse_computation,
+)
+from nnet3_descriptors import (
+    AcousticModel,
+    Nnet,
+    Nnet3Error,
+    node_config_lines,
+    parse_config,
+    read_nnet,
+    set_test_mode,
+    unvectorize,
+    vectorize,
+    write_nnet,
+)
+from nnet3_descriptors import compute_context as descriptor_context
+from nnet3_descriptors.editing import apply_edits, average, collapse_model, scale
+from nnet3_graph import (
+    ComputationRequest,
+    IoSpecification,
+    build_computation_graph,
+    compute_context,
+)
+from nnet3_optimizer import (
+    CachingCompiler,
+    analyze,
+    check_computation,
+    check_runnable,
+    optimize,
+    peak_bytes,
+    plan_memory,
+    verify_equivalent,
+)
+from nnet3_runtime_cuda import Model, NnetComputer, ParallelComputer
+from nnet3_training import (
+    DenseTargets,
+    ExampleInput,
+    ExampleOutput,
+    Trainer,
+    TrainerOptions,
+    TrainingExample,
+)
+
+from damaged.containers import damaged_text
+from damaged.damages import damaged_file
+from damaged.good_files import read
+
+SECONDS = 5
+"""Time that all uses of one thing may take."""
+MESSAGE = 5000
+"""Characters that a message may have."""
+MOST_PARAMETERS = 1 << 20
+"""Networks with more are not run."""
+
+
+class TooLongError(BaseException):
+    """A use takes too long."""
+
+
+@attrs.define
+class Report:
+    """What happened.
+
+    Attributes:
+        tried: How many damaged things were read.
+        used: How many of them could be read, and so were used.
+        uses: How many uses succeeded.
+        refused: How many uses ended with a Nnet3Error.
+        faults: Other ends, with the thing and the use.
+        limits: Uses that ran out of time or memory.
+    """
+
+    tried: int = 0
+    used: int = 0
+    uses: int = 0
+    refused: int = 0
+    faults: list[str] = attrs.field(factory=list)
+    limits: list[str] = attrs.field(factory=list)
+
+
+@attrs.define
+class User:
+    """Uses things, and notes how it goes.
+
+    Attributes:
+        report: The notes.
+        name: What is used.
+        rng: What requests and values are drawn from.
+    """
+
+    report: Report
+    name: str
+    rng: random.Random
+
+    def attempt(self, what: str, use: Callable[[], Any]) -> Any:
+        """Returns what a use returns; None if that is refused or goes wrong."""
+        try:
+            result = use()
+        except Nnet3Error as error:
+            self.report.refused += 1
+            self._check_message(what, error)
+            return None
+        except MemoryError:
+            self.report.limits.append(f"{self.name}: {what}: MemoryError")
+            return None
+        except Exception:
+            self.report.faults.append(f"{self.name}: {what}: {traceback.format_exc(limit=-4)}")
+            return None
+        self.report.uses += 1
+        return result
+
+    def _check_message(self, what: str, error: Nnet3Error) -> None:
+        """Notes a message that is too long, or holds characters that a terminal obeys."""
+        text = str(error)
+        odd = [char for char in text if not char.isprintable() and char not in "\n"]
+        if odd or len(text) > MESSAGE:
+            self.report.faults.append(
+                f"{self.name}: {what}: message of {len(text)} characters, odd {odd[:3]}: "
+                f"{text[:300]!r} {type(error).__name__}"
+            )
+
+    # ---- networks ----
+
+    def use_nnet(self, nnet: Nnet) -> None:
+        """Does with a network what can be done with one."""
+        attempt = self.attempt
+        attempt("repr", lambda: repr(nnet))
+        attempt("info", nnet.info)
+        attempt("to_dot", nnet.to_dot)
+        attempt("num_parameters", lambda: (nnet.num_parameters, nnet.modulus))
+        attempt("config lines", lambda: parse_config("\n".join(_all_but_components(nnet)), nnet))
+        attempt("context", lambda: descriptor_context(nnet))
+        attempt("context of the graph", lambda: compute_context(nnet))
+        attempt("vectorize", lambda: unvectorize(nnet, vectorize(nnet)))
+        attempt("state_dict", lambda: nnet.with_state_dict(nnet.state_dict()))
+        attempt("container", lambda: _same_bytes(nnet))
+        attempt("write", lambda: _written(nnet, binary=True))
+        attempt("write as text", lambda: _written(nnet, binary=False))
+        attempt("average", lambda: average([nnet, nnet], [0.5, 0.5]))
+        attempt("scale", lambda: scale(nnet, 0.5))
+        for edit in (
+            "remove-orphans", "convert-to-fixed-affine", "set-learning-rate learning-rate=0.1",
+            "apply-svd name=c bottleneck-dim=1", "reduce-rank name=c rank=1",
+            "set-dropout-proportion proportion=0.1", "rename-node old-name=c new-name=d",
+            "remove-output-nodes name=output", "set-learning-rate-factor learning-rate-factor=2",
+        ):  # fmt: skip
+            attempt(edit, lambda edit=edit: apply_edits(nnet, edit))
+        tested = attempt("test mode", lambda: set_test_mode(nnet))
+        if tested is not None:
+            attempt("collapse", lambda: collapse_model(tested))
+        if nnet.num_parameters > MOST_PARAMETERS:
+            return
+        for _ in range(2):
+            request = attempt("request", lambda: self._request(nnet))
+            if request is not None:
+                self.use_request(nnet, request)
+        self._use_looped(nnet)
+        self._use_model(nnet)
+
+    def _request(self, nnet: Nnet) -> ComputationRequest:
+        """A request that this network may be able to compute."""
+        rng = self.rng
+        try:
+            left, right = compute_context(nnet)
+        except Nnet3Error:
+            left = right = 3
+        left, right = min(left, 50), min(right, 50)
+        length, n = rng.randint(1, 4), rng.randint(1, 2)
+        derivs = rng.random() < 0.5
+
+        def rows(name: str, start: int, end: int, deriv: bool) -> IoSpecification:
+            return IoSpecification.from_range(name, start, end, n, has_deriv=deriv)
+
+        return ComputationRequest(
+            inputs=[
+                rows(node.name, -left, length + right, derivs and rng.random() < 0.5)
+                for node in nnet.input_nodes
+            ],
+            outputs=[rows(node.name, 0, length, derivs) for node in nnet.output_nodes],
+            need_model_derivative=derivs and rng.random() < 0.8,
+            store_component_stats=rng.random() < 0.5,
+        )
+
+    def _use_looped(self, nnet: Nnet) -> None:
+        requests = self.attempt("looped requests", lambda: looped_requests(nnet, 3))
+        if requests is None:
+            return
+        computation = self.attempt("compile looped", lambda: compile_looped(nnet, requests))
+        if computation is not None:
+            self.use_computation(nnet, computation)
+
+    def _use_model(self, nnet: Nnet) -> None:
+        """Loads a network as a model, and computes and trains a little."""
+        model = self.attempt("model", lambda: Model(nnet))
+        if model is not None and model.left_context + model.right_context < 200:
+            features = self._values(7, model.input_dim)
+            ivector = self._values(1, model.ivector_dim)[0] if model.ivector_dim else None
+            self.attempt("repr of a model", lambda: repr(model))
+            self.attempt("compute", lambda: model.compute(features, ivector, frames_per_chunk=4))
+            if not model.ivector_dim:
+                self.attempt("xvector", lambda: model.xvector(features, min_chunk_size=5))
+        self.attempt("training", lambda: self._train(nnet))
+
+    def _train(self, nnet: Nnet) -> None:
+        request = self._request(nnet)
+        options = TrainerOptions(learning_rate=0.01, momentum=self.rng.choice((0.0, 0.5)))
+        trainer = Trainer(nnet, options)
+        trainer.train_minibatch(
+            TrainingExample(
+                inputs=[
+                    ExampleInput(
+                        name=io.name,
+                        indexes=io.indexes,
+                        values=self._values(len(io.indexes), nnet.node_dim(io.name)),
+                    )
+                    for io in request.inputs
+                ],
+                outputs=[
+                    ExampleOutput(
+                        name=io.name,
+                        indexes=io.indexes,
+                        supervision=DenseTargets(
+                            values=self._values(len(io.indexes), nnet.node_dim(io.name))
+                        ),
+                    )
+                    for io in request.outputs
+                ],
+            )
+        )
+        trainer.summary()
+        trainer.nnet.to_bytes()
+
+    def _values(self, rows: int, cols: int) -> np.ndarray:
+        rng = np.random.default_rng(self.rng.getrandbits(32))
+        return rng.standard_normal((rows, cols), dtype=np.float32)
+
+    # ---- requests ----
+
+    def use_request(self, nnet: Nnet, request: ComputationRequest) -> None:
+        """Does with a request what can be done with one."""
+        attempt = self.attempt
+        if sum(len(io.indexes) for io in (*request.inputs, *request.outputs)) > 100_000:
+            return
+        attempt("repr of a request", lambda: repr(request))
+        attempt("container of a request", lambda: _same_bytes(request))
+        attempt("graph", lambda: build_computation_graph(nnet, request))
+        computation = attempt("compile", lambda: compile_computation(nnet, request))
+        if computation is None:
+            return
+        self.use_computation(nnet, computation)
+        attempt("cache", lambda: CachingCompiler(nnet).compile(request))
+        attempt("parallel computer", lambda: self._run_parallel(nnet, request))
+
+    def _run_parallel(self, nnet: Nnet, request: ComputationRequest) -> None:
+        computer = ParallelComputer(nnet, CachingCompiler(nnet).compile, request, threads=2)
+        computer.forward(
+            {
+                io.name: self._values(len(io.indexes), nnet.node_dim(io.name))
+                for io in request.inputs
+            }
+        )
+
+    # ---- computations ----
+
+    def use_computation(
+        self, nnet: Nnet, computation: NnetComputation, good: NnetComputation | None = None
+    ) -> None:
+        """Does with a computation what can be done with one."""
+        attempt = self.attempt
+        attempt("repr of a computation", lambda: repr(computation))
+        attempt("commands", lambda: list(computation.commands))
+        attempt("container of a computation", lambda: _same_bytes(computation))
+        attempt("input_output_info", lambda: computation.input_output_info)
+        text = attempt("format", lambda: format_computation(computation, nnet))
+        if text is not None and good is None:
+            attempt("parse", lambda: parse_computation(text, nnet))
+        attempt("steps by node", lambda: computation.steps_by_node(nnet))
+        attempt("analyze", lambda: analyze(nnet, computation))
+        attempt("check", lambda: check_computation(nnet, computation))
+        attempt("check rewrite", lambda: check_computation(nnet, computation, check_rewrite=True))
+        attempt("check runnable", lambda: check_runnable(nnet, computation))
+        attempt("peak bytes", lambda: peak_bytes(computation))
+        attempt("plan memory", lambda: plan_memory(computation))
+        better = attempt("optimize", lambda: optimize(nnet, computation))
+        for other in (better, good):
+            if other is not None:
+                attempt("verify", lambda o=other: verify_equivalent(nnet, o, computation))
+                attempt("verify back", lambda o=other: verify_equivalent(nnet, computation, o))
+        for each in (computation, better):
+            if each is not None:
+                self._run(nnet, each)
+
+    def _run(self, nnet: Nnet, computation: NnetComputation) -> None:
+        computer = self.attempt("bind", lambda: NnetComputer(nnet, computation))
+        if computer is None:
+            return
+        for _ in range(2):
+            done = self.attempt(
+                "forward", lambda: computer.forward(self._ports(computer, "forward"))
+            )
+        if done is not None and computer._program.backward is not None:
+            self.attempt("backward", lambda: computer.backward(self._ports(computer, "backward")))
+            if computation.need_model_derivative:
+                self.attempt("gradient", lambda: computer.gradient.to_bytes())
+        self.attempt("statistics", lambda: computer.nnet.to_bytes())
+
+    def _ports(self, computer: NnetComputer, which: str) -> dict[str, np.ndarray]:
+        program = computer._program
+        if which == "forward":
+            number = computer._next
+            if number == len(program.forward):
+                number = program.loop_to or 0
+            segment = program.forward[number]
+        else:
+            segment = program.backward
+        return {port.node: self._values(*port.view.shape) for port in segment.inputs}
+
+
+def _all_but_components(nnet: Nnet) -> Iterator[str]:
+    yield from node_config_lines(nnet)
+
+
+def _same_bytes(value: Any) -> None:
+    data = value.to_bytes()
+    assert type(value).from_bytes(data).to_bytes() == data
+
+
+def _written(nnet: Nnet, *, binary: bool) -> None:
+    first, second = io.BytesIO(), io.BytesIO()
+    write_nnet(nnet, first, binary=binary)
+    write_nnet(read_nnet(io.BytesIO(first.getvalue())), second, binary=binary)
+    assert first.getvalue() == second.getvalue(), "what is written is not what was read"
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Within, a TooLongError is raised after some time."""
+
+    def end(*_: object) -> None:
+        raise TooLongError
+
+    signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def use_damaged(what: str, seed: int, numbers: range) -> Report:
+    """Reads damaged things, and uses them.
+
+    Args:
+        what: "files" or "texts".
+        seed: Of the damage.
+        numbers: Which of them.
+    """
+    report = Report()
+    warnings.simplefilter("ignore")
+    for number in numbers:
+        use = _use_file if what == "files" else _use_text
+        rng = random.Random(f"{what} {seed}:{number}")
+        user = User(report, "", rng)
+        try:
+            with _limited():
+                use(user, seed, number)
+        except TooLongError:
+            report.limits.append(f"{user.name}: {traceback.format_exc(limit=-6)}")
+        report.tried += 1
+    return report
+
+
+def _use_file(user: User, seed: int, number: int) -> None:
+    file = damaged_file(seed, number)
+    user.name = file.name
+    model = user.attempt("read", lambda: read(file.data, is_acoustic_model=file.is_acoustic_model))
+    if model is not None:
+        user.report.used += 1
+        user.use_nnet(model.nnet if isinstance(model, AcousticModel) else model)
+
+
+def _use_text(user: User, seed: int, number: int) -> None:
+    text = damaged_text(seed, number)
+    user.name = text.name
+    nnet, request, data = text.example.nnet, text.example.request, text.data
+    good = compile_computation(nnet, request)
+    readers: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
+        "nnet": (lambda: Nnet.from_bytes(data), user.use_nnet),
+        "request": (
+            lambda: ComputationRequest.from_bytes(data),
+            lambda value: user.use_request(nnet, value),
+        ),
+        "computation": (
+            lambda: NnetComputation.from_bytes(data),
+            lambda value: user.use_computation(nnet, value, good),
+        ),
+        "config": (lambda: parse_config(data), user.use_nnet),
+        "program": (
+            lambda: parse_computation(data, nnet),
+            lambda value: user.use_computation(nnet, value, good),
+        ),
+    }
+    read_it, use = readers[text.kind]
+    value = user.attempt("read", read_it)
+    if value is not None:
+        user.report.used += 1
+        use(value)
+
+
+def main() -> None:
+    """Takes `what seed first:last` from the command line and prints the report."""
+    first, last = map(int, sys.argv[3].split(":"))
+    report = use_damaged(sys.argv[1], int(sys.argv[2]), range(first, last))
+    print(json.dumps(attrs.asdict(report)))
+
+
+if __name__ == "__main__":
+    main()

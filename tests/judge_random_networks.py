@@ -1,0 +1,115 @@
+"""Judges random networks, for as long as one likes: see `judging`.
+
+`python tests/judge_random_networks.py --count 100000 --first-seed 10000000 --processes 2` prints
+each disagreement with all that is needed to have it again, and at the end how many there were. With
+`--first-seed N --count 1` a network is judged once more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import multiprocessing
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+
+import attrs
+import threadpoolctl
+from judged_cases import case_of_seed
+from judging import BF16, FP32, judge
+from nnet3_runtime_cuda import bf16, blas
+
+PROGRESS_EVERY = 1000
+
+
+@attrs.frozen
+class Outcome:
+    """What came of a seed.
+
+    Attributes:
+        kinds: What was drawn; see `judged_cases.Case`.
+        problem: What disagrees, with the network; "" if nothing does.
+        is_skipped: Float32 has not the digits for this case.
+        seconds: Of processor time, of this process.
+    """
+
+    seed: int
+    kinds: frozenset[str]
+    problem: str
+    is_skipped: bool
+    seconds: float
+
+
+def outcome_of(seed: int, precision: str = FP32) -> Outcome:
+    """Judges the case of a seed; whatever goes wrong is its outcome."""
+    start, config, kinds = time.process_time(), "", frozenset[str]()
+    problem, is_skipped = "", False
+    try:
+        case = case_of_seed(seed)
+        config, kinds = case.config, case.kinds | {case.form}
+        verdict = judge(case, precision)
+        problem, is_skipped = verdict.problem, verdict.is_skipped
+        if problem:
+            problem += f"\n{case.options}"
+    except Exception:  # a defect that is to be told, as are the others
+        problem = traceback.format_exc()
+    if problem:
+        problem = f"seed {seed}:\n{problem}\n{config}\n"
+    return Outcome(seed, kinds, problem, is_skipped, time.process_time() - start)
+
+
+def outcomes(first: int, count: int, processes: int, precision: str) -> Iterator[Outcome]:
+    """The outcomes of so many seeds."""
+    seeds, outcome = range(first, first + count), partial(outcome_of, precision=precision)
+    if processes == 1:
+        yield from map(outcome, seeds)
+        return
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(processes, maxtasksperchild=5000) as pool:
+        yield from pool.imap_unordered(outcome, seeds, chunksize=20)
+
+
+def main() -> int:
+    """Judges what the command line asks for; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--first-seed", type=int, default=int(time.time()))
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--precision", choices=[FP32, BF16], default=FP32)
+    arguments = parser.parse_args()
+    if arguments.precision == BF16 and bf16.missing():
+        print(f"bf16 needs {bf16.missing()}: nothing is judged")
+        return 0
+    print(f"products: {blas.library_name()}; {threadpoolctl.threadpool_info()}")
+    print(f"{arguments.count} networks from seed {arguments.first_seed} on", flush=True)
+    kinds: Counter[str] = Counter()
+    disagreements, skipped, seconds = [], [], 0.0
+    found = outcomes(
+        arguments.first_seed, arguments.count, arguments.processes, arguments.precision
+    )
+    for number, outcome in zip(itertools.count(1), found, strict=False):
+        kinds.update(outcome.kinds)
+        seconds += outcome.seconds
+        if outcome.is_skipped:
+            skipped.append(outcome.seed)
+        if outcome.problem:
+            disagreements.append(outcome.seed)
+            print(outcome.problem, flush=True)
+        if number % PROGRESS_EVERY == 0 or number == arguments.count:
+            print(
+                f"{number} networks, {len(disagreements)} disagree, {len(skipped)} skipped "
+                f"({len(skipped) / number:.1%}), {1e3 * seconds / number:.0f} ms each",
+                flush=True,
+            )
+    print("with:", ", ".join(f"{kind} {count}" for kind, count in kinds.most_common()))
+    print("skipped:", *skipped)
+    print("disagree:", *disagreements)
+    return 1 if disagreements else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

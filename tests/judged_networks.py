@@ -1,0 +1,497 @@
+"""Random networks of all component types, of any width, as config lines.
+
+Unlike in `network_generator`, columns matter: nodes have one to six columns, or more than a vector
+of the processor holds, and many are a part of a wider matrix.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from random import Random
+
+import attrs
+from component_forms import from_config
+from component_options import ROW_BY_ROW
+from nnet3_descriptors.components import ComponentProperties, component_class
+
+MOST_LAYERS = 5
+
+REPAIRED = (
+    "GruNonlinearity",
+    "LstmNonlinearity",
+    "OutputGruNonlinearity",
+    "RectifiedLinear",
+    "Sigmoid",
+    "Tanh",
+)
+"""Types that push units out of saturation."""
+
+RANDOM = ("Dropout", "DropoutMask", "GeneralDropout", "SpecAugmentTimeMask")
+"""Types that draw masks."""
+
+BOUNDED = ("GruNonlinearity", "Normalize", "OutputGruNonlinearity", "Sigmoid", "Softmax", "Tanh")
+"""Types whose output stays small in a recurrence of any length."""
+
+UNSTABLE = ("Convolution", "ElementwiseProduct", "LogSoftmax", "Maxpooling", "Pnorm", "SumGroup")
+"""Types by which a recurrence would grow, or which forget nothing."""
+
+LOOP = ".loop"
+"""How names of nodes end that read their own past."""
+
+WIDE = (16, 33, 64, 65, 70, 96, 130)
+"""Numbers of columns that fill vectors, panels and tiles, or just do not."""
+
+
+@attrs.frozen
+class Source:
+    """What descriptors can read.
+
+    Attributes:
+        text: A forwarding descriptor.
+        dim: Its number of columns.
+        node: The node, if a dim-range node can be made of it; else "".
+    """
+
+    text: str
+    dim: int
+    node: str = ""
+
+
+@attrs.define
+class NetworkWriter:
+    """Collects config lines.
+
+    Attributes:
+        rng: What all choices are drawn from.
+        is_looped: The network is for looped computation: it is the same at all times.
+        has_x: Indexes x other than 0 are given and asked for.
+        is_wide: Some layers have many columns.
+        kinds: The component types, and other features that were drawn.
+        sources: What can be read so far.
+        inputs, components, nodes: The lines so far.
+    """
+
+    rng: Random
+    is_looped: bool = False
+    has_x: bool = False
+    is_wide: bool = False
+    kinds: set[str] = attrs.field(factory=set)
+    sources: list[Source] = attrs.field(factory=list)
+    inputs: list[str] = attrs.field(factory=list)
+    components: list[str] = attrs.field(factory=list)
+    nodes: list[str] = attrs.field(factory=list)
+
+    def text(self) -> str:
+        """The config of the network."""
+        return "\n".join([*self.inputs, *self.components, *self.nodes])
+
+    def chance(self, one_in: int) -> bool:
+        """Whether one of so many cases is drawn."""
+        return self.rng.randrange(one_in) == 0
+
+    def width(self) -> int:
+        """A number of columns."""
+        if self.is_wide and self.chance(2):
+            return self.rng.choice(WIDE)
+        return self.rng.choice([1, 1, 2, 3, 4, 4, 5, 6])
+
+    # ---- nodes ----
+
+    def add_input(self, name: str) -> None:
+        """Adds an input node."""
+        dim = self.width()
+        self.inputs.append(f"input-node name={name} dim={dim}")
+        self.sources.append(Source(name, dim, name))
+
+    def layer(self, kind: str, options: str, descriptor: str, name: str = "") -> Source:
+        """Adds a component of type `kind` + "Component", and its node."""
+        number = len(self.components)
+        name = name or f"n{number}"
+        options = self._with_settings(kind, options, name)
+        component = from_config(f"{kind}Component", options)
+        self.kinds.add(kind)
+        self.components.append(f"component name=c{number} type={kind}Component {options}")
+        self.nodes.append(f"component-node name={name} component=c{number} input={descriptor}")
+        may_share = component.properties & ComponentProperties.SIMPLE and kind not in RANDOM
+        if may_share and self.chance(12) and not name.endswith(LOOP):
+            self.kinds.add("shared component")
+            self.nodes.append(
+                f"component-node name={name}.again component=c{number} input={descriptor}"
+            )
+            again = f"{name}.again"
+            self.sources.append(Source(again, component.output_dim, again))
+        return Source(name, component.output_dim, name)
+
+    def _with_settings(self, kind: str, options: str, name: str) -> str:
+        """The options of a component, of the node of this name, with such as many have."""
+        if kind == "Composite":  # its parts have learning rates of their own
+            return options
+        # Backward passes of cells count and repair, which depends on the steps that are one call.
+        is_called_once = not kind.endswith("Nonlinearity") or not name.endswith(LOOP)
+        if kind in REPAIRED and is_called_once and self.chance(4):
+            options = options.replace("self-repair-scale=0", "") + " self-repair-scale=0.05"
+            self.kinds.add("self-repair")
+        if "learning_rate" in attrs.fields_dict(component_class(f"{kind}Component")):
+            if self.chance(8):
+                options += f" learning-rate{self.rng.choice(['', '-factor'])}=0.0"
+                self.kinds.add("frozen")
+            elif self.chance(8):
+                options += " max-change=0.5 l2-regularize=0.01 learning-rate-factor=0.25"
+        return options
+
+    def columns(self, source: Source, offset: int, dim: int, name: str = "") -> Source:
+        """Adds a node for some columns of another."""
+        name = name or f"n{len(self.components)}.{len(self.nodes)}"
+        line = f"dim-range-node name={name} input-node={source.node} dim-offset={offset} dim={dim}"
+        self.nodes.append(line)
+        self.kinds.add("one column" if dim == 1 else "range")
+        return Source(name, dim)
+
+    def source_of(self, dim: int) -> Source:
+        """Something of so many columns: of what is wider, or through a layer."""
+        wider = [each for each in self.sources if each.node and each.dim > dim]
+        if wider and not self.chance(4):
+            source = self.rng.choice(wider)
+            source = self.columns(source, self.rng.randint(0, source.dim - dim), dim)
+        else:
+            source = self.rng.choice(self.sources[-3:])
+            kind = self.rng.choice(["Affine", "Linear", "NaturalGradientAffine"])
+            options = f"input-dim={source.dim} output-dim={dim}"
+            source = self.layer(kind, options, source.text)
+        self.sources.append(source)
+        return source
+
+    # ---- descriptors ----
+
+    def source(self, dim: int) -> Source:
+        """Something of so many columns, most often what came last."""
+        fitting = [each for each in self.sources if each.dim == dim]
+        if not fitting or self.chance(5):
+            return self.source_of(dim)
+        return self.rng.choice([*fitting, *fitting[-1:] * 2])
+
+    def leaf(self, dim: int) -> str:
+        """A forwarding descriptor."""
+        rng, source = self.rng, self.source(dim).text
+        kinds = ["node"] * 5 + ["offset"] * 4 + ["scale", "round", "switch"]
+        kinds += ["replace"] * (not self.is_looped)
+        match rng.choice(kinds):
+            case "offset":
+                x = f", {rng.choice([-1, 1])}" if self.has_x and self.chance(6) else ""
+                return f"Offset({source}, {rng.randint(-2, 2)}{x})"
+            case "scale":
+                return f"Scale({rng.choice([-1.0, 0.5])}, {source})"
+            case "round":
+                return f"Round({source}, {rng.randint(2, 3)})"
+            case "replace":
+                return f"ReplaceIndex({source}, t, {rng.randint(0, 1)})"
+            case "switch":
+                return f"Switch({source}, Offset({self.source(dim).text}, 1))"
+            case _:
+                return source
+
+    def sum(self, dim: int, depth: int = 0) -> str:
+        """A descriptor that is no Append; some of what it reads may be optional."""
+        rng = self.rng
+        kinds = ["leaf"] * 6 + (["sum", "sum", "failover", "optional", "constant"] * (depth < 2))
+        match rng.choice(kinds):
+            case "sum":
+                return f"Sum({self.sum(dim, depth + 1)}, {self.sum(dim, depth + 1)})"
+            case "failover":
+                far = f"Offset({self.source(dim).text}, {rng.choice([-7, 3, 6])})"
+                first = rng.choice([far, self.leaf(dim)])
+                return f"Failover({first}, {self.sum(dim, depth + 1)})"
+            case "optional":
+                far = f"Offset({self.source(dim).text}, {rng.choice([-8, 5])})"
+                return f"Sum({self.leaf(dim)}, IfDefined({far}))"
+            case "constant":
+                return f"Sum(Const({rng.choice([1.5, -0.25])}, {dim}), {self.leaf(dim)})"
+            case _:
+                return self.leaf(dim)
+
+    def descriptor(self, dim: int) -> str:
+        """A descriptor of so many columns, in one to four parts."""
+        rng = self.rng
+        whole = [each for each in self.sources if each.dim == dim]
+        most = min(dim, 2 if dim > max(each.dim for each in self.sources) else 4)
+        count = 1 if whole and rng.randrange(3) else rng.randint(1, most)
+        cuts = [0, *sorted(rng.sample(range(1, dim), count - 1)), dim]
+        parts = [self.sum(b - a) for a, b in itertools.pairwise(cuts)]
+        return parts[0] if count == 1 else f"Append({', '.join(parts)})"
+
+
+# ---- layers: each returns what it adds ----
+
+
+def _options(writer: NetworkWriter, kind: str) -> tuple[int, str]:
+    """Columns of the input, and options, of a component that works row by row."""
+    affine = ("Affine", "Linear", "NaturalGradientAffine", "FixedAffine")
+    dims = ("Sigmoid", "Tanh", "RectifiedLinear", "BatchNorm", "NoOp", "Softmax", "FixedScale")
+    if writer.is_wide and kind in affine:
+        dim = writer.width()
+        return dim, f"input-dim={dim} output-dim={writer.width()}"
+    if kind in dims and writer.chance(2):
+        # Of what came last, whatever its width.
+        dim = writer.sources[-1].dim
+        return dim, f"dim={dim}"
+    return ROW_BY_ROW[kind](writer.rng)
+
+
+def add_rows(writer: NetworkWriter) -> Source:
+    """A component that works row by row."""
+    kind = writer.rng.choice(sorted(ROW_BY_ROW))
+    dim, options = _options(writer, kind)
+    return writer.layer(kind, options, writer.descriptor(dim))
+
+
+def add_affine(writer: NetworkWriter) -> Source:
+    """An affine component, and a nonlinearity: the backbone of networks."""
+    kind = writer.rng.choice(["Affine", "Linear", "NaturalGradientAffine", "FixedAffine"])
+    dim, options = _options(writer, kind)
+    source = writer.layer(kind, options, writer.descriptor(dim))
+    kinds = ["RectifiedLinear", "Sigmoid", "Tanh", "BatchNorm"]
+    kinds += ["Normalize"] * (source.dim > 1)  # of one column, nothing but its sign would be left
+    kind = writer.rng.choice(kinds)
+    key = "input-dim" if kind == "Normalize" else "dim"
+    return writer.layer(kind, f"{key}={source.dim}", source.text)
+
+
+def add_splice(writer: NetworkWriter) -> Source:
+    """An affine component of several times of the same node."""
+    rng, source = writer.rng, writer.source(writer.width())
+    offsets = rng.choice([(-1, 0, 1), (-2, 0), (0, 1), (-3, 0, 3), (-1, 1)])
+    parts = [f"Offset({source.text}, {t})" if t else source.text for t in offsets]
+    dim, extra = source.dim * len(parts), ""
+    if writer.chance(4):
+        more = writer.width()
+        parts.insert(rng.randint(0, len(parts)), writer.sum(more))
+        dim += more
+    kind = rng.choice(["Affine", "Linear", "NaturalGradientAffine"])
+    options = f"input-dim={dim} output-dim={writer.width()}{extra}"
+    source = writer.layer(kind, options, f"Append({', '.join(parts)})")
+    writer.kinds.add("splice")
+    if writer.chance(2):
+        return source
+    return writer.layer("RectifiedLinear", f"dim={source.dim}", source.text)
+
+
+def _offsets(rng: Random) -> str:
+    chosen = rng.sample(range(-2, 3), rng.randint(1, 3))
+    return ",".join(map(str, sorted(chosen)))
+
+
+def add_tdnn(writer: NetworkWriter) -> Source:
+    """A component that splices times itself."""
+    rng, dim = writer.rng, writer.width()
+    options = (
+        f"input-dim={dim} output-dim={writer.width()} time-offsets={_offsets(rng)} "
+        f"use-bias={rng.choice(['true', 'false'])}"
+    )
+    return writer.layer("Tdnn", options, writer.descriptor(dim))
+
+
+def add_convolution(writer: NetworkWriter) -> Source:
+    """A convolution over time and height; context that it does not require may be missing."""
+    rng = writer.rng
+    filters, step = rng.randint(1, 3), rng.choice([1, 1, 2])
+    height = rng.randint(3, 5)
+    out = filters if rng.randrange(2) else rng.randint(1, 3)
+    if writer.is_wide:
+        filters, out = 16, rng.choice([16, 17])
+    offsets = _offsets(rng)
+    required = rng.choice([rng.choice(offsets.split(",")), offsets])
+    options = (
+        f"num-filters-in={filters} num-filters-out={out} height-in={height} "
+        f"height-out={-(-height // step)} height-subsample-out={step} "
+        f"height-offsets={rng.choice(['0', '-1,0,1', '0,1'])} time-offsets={offsets} "
+        f"required-time-offsets={required} bias-stddev=1"
+    )
+    return writer.layer("TimeHeightConvolution", options, writer.descriptor(filters * height))
+
+
+def add_statistics(writer: NetworkWriter) -> Source:
+    """Mean, and sometimes deviation, over some frames."""
+    rng = writer.rng
+    deviation, period, dim = rng.randrange(2), rng.randint(1, 2), writer.width()
+    options = (
+        f"input-dim={dim} input-period=1 output-period={period} "
+        f"include-variance={'true' if deviation else 'false'}"
+    )
+    extract = writer.layer("StatisticsExtraction", options, writer.leaf(dim))
+    left, right = (period * n for n in rng.choice([(0, 1), (1, 0), (1, 1), (2, 2), (3, 0)]))
+    options = (
+        f"input-dim={extract.dim} input-period={period} left-context={left} "
+        f"right-context={right} num-log-count-features={rng.randint(0, 2)} "
+        f"output-stddevs={'true' if deviation else 'false'} variance-floor=0.01"
+    )
+    pool = writer.layer("StatisticsPooling", options, f"Round({extract.text}, {period})")
+    read = Source(f"Round({pool.text}, {period})", pool.dim)
+    if writer.chance(2):
+        return read
+    return writer.layer("Affine", f"input-dim={read.dim} output-dim={writer.width()}", read.text)
+
+
+def add_attention(writer: NetworkWriter) -> Source:
+    """Attention to neighbouring frames, of which some may be missing."""
+    rng = writer.rng
+    heads, key, value = (rng.randint(1, 3) for _ in range(3))
+    left, right = rng.choice([(0, 1), (1, 0), (1, 1), (2, 0), (1, 2)])
+    options = (
+        f"num-heads={heads} key-dim={key} value-dim={value} num-left-inputs={left} "
+        f"num-right-inputs={right} num-left-inputs-required={rng.randint(0, left)} "
+        f"num-right-inputs-required={rng.randint(0, right)} time-stride={rng.choice([1, 1, 2])} "
+        f"output-context={rng.choice(['true', 'false'])} key-scale={rng.choice([0.3, 1.0])}"
+    )
+    dim = heads * (2 * key + value + left + 1 + right)
+    source = writer.layer("Affine", f"input-dim={2} output-dim={dim}", writer.descriptor(2))
+    return writer.layer("RestrictedAttention", options, source.text)
+
+
+def add_recurrence(writer: NetworkWriter) -> Source:
+    """A component of any type that works row by row and reads a part of its own past."""
+    rng, kinds = writer.rng, BOUNDED
+    if not writer.is_looped:
+        kinds = tuple(sorted({*ROW_BY_ROW} - {*UNSTABLE, *RANDOM}))
+    kind = rng.choice(kinds)
+    dim, options = _options(writer, kind)
+    component = from_config(f"{kind}Component", options)
+    back, delay = rng.randint(1, min(dim, component.output_dim)), rng.randint(1, 3)
+    offset = rng.randint(0, component.output_dim - back)
+    is_whole = back == component.output_dim
+    others = writer.sum(dim if back == dim else dim - back)
+    start = writer.leaf(back) if writer.chance(5) else ""
+    name = f"n{len(writer.components)}{LOOP}"
+    past = f"Offset({name if is_whole else f'{name}.past'}, -{delay})"
+    past = f"Failover({past}, {start})" if start else f"IfDefined({past})"
+    text = f"{'Sum' if back == dim else 'Append'}({others}, {past})"
+    source = writer.layer(kind, options, text, name)
+    if not is_whole:
+        writer.sources.append(writer.columns(source, offset, back, f"{name}.past"))
+    writer.kinds.add("recurrence")
+    return source
+
+
+def add_affine_recurrence(writer: NetworkWriter) -> Source:
+    """An affine component that reads what a nonlinearity made of its own past."""
+    rng, out, delay = writer.rng, writer.width(), writer.rng.choice([1, 1, 2, 3])
+    if writer.chance(2):
+        source = rng.choice([writer.sources[-1], writer.source(writer.width())])
+        offsets = rng.choice([(-1, 0), (-1, 0, 1), (0,), (0, 2)])
+        parts = [f"Offset({source.text}, {t})" if t else source.text for t in offsets]
+        into = source.dim * len(parts)
+    else:
+        dims = [writer.width() for _ in range(rng.randint(1, 2))]
+        parts, into = [writer.sum(dim) for dim in dims], sum(dims)
+    back = out if writer.chance(2) else rng.randint(1, out)
+    name = f"n{len(writer.components)}{LOOP}"
+    state = f"{name}.state{LOOP}"
+    past = state if back == out else f"{name}.past"
+    parts.insert(0 if writer.chance(4) else len(parts), f"IfDefined(Offset({past}, -{delay}))")
+    kind = rng.choice(["Affine", "Linear", "NaturalGradientAffine"])
+    stddev = min(0.3, 0.5 / back**0.5)  # so that nothing grows
+    options = f"input-dim={into + back} output-dim={out} param-stddev={stddev:.2f}"
+    affine = writer.layer(kind, options, f"Append({', '.join(parts)})", name)
+    kind = rng.choice(["Tanh", "Tanh", "Sigmoid", "BackpropTruncation", "RectifiedLinear"])
+    nonlinearity = writer.layer(kind, f"dim={out}", affine.text, state)
+    if past != state:
+        offset = rng.randint(0, out - back)
+        writer.sources.append(writer.columns(nonlinearity, offset, back, past))
+    writer.kinds.add("recurrence")
+    writer.sources.append(nonlinearity)
+    return affine
+
+
+def add_lstm(writer: NetworkWriter) -> Source:
+    """A long short-term memory, with or without dropout of its gates."""
+    rng, cell, delay = writer.rng, writer.width(), writer.rng.choice([1, 1, 3])
+    into, dropout = writer.width(), writer.chance(4)
+    source, mask = writer.sum(into), ""
+    if dropout:
+        options = f"output-dim=3 dropout-proportion={rng.choice([0.0, 0.3])}"
+        mask = ", " + writer.layer("DropoutMask", options, writer.leaf(3)).text
+    name = f"n{len(writer.components)}{LOOP}"
+    memory, output = f"{name}.c", f"{name}.m"
+    gates = writer.layer(
+        "Affine",
+        f"input-dim={into + cell} output-dim={4 * cell}",
+        f"Append({source}, IfDefined(Offset({output}, -{delay})))",
+        name,
+    )
+    options = f"cell-dim={cell} self-repair-scale=0 use-dropout={'true' if dropout else 'false'}"
+    nonlinearity = writer.layer(
+        "LstmNonlinearity",
+        options,
+        f"Append({gates.text}, IfDefined(Offset({memory}, -{delay})){mask})",
+        f"{name}.cell{LOOP}",
+    )
+    writer.sources.append(writer.columns(nonlinearity, 0, cell, memory))
+    writer.kinds.add("recurrence")
+    return writer.columns(nonlinearity, cell, cell, output)
+
+
+def add_distribution(writer: NetworkWriter) -> Source:
+    """Columns become indexes x."""
+    dim, count = writer.width(), writer.rng.randint(2, 3)
+    descriptor = f"ReplaceIndex({writer.leaf(dim * count)}, x, 0)"
+    return writer.layer("Distribute", f"input-dim={dim * count} output-dim={dim}", descriptor)
+
+
+def add_truncation(writer: NetworkWriter) -> Source:
+    """What scales the derivatives that go back."""
+    dim = writer.width()
+    options = f"dim={dim} scale={writer.rng.choice([1.0, 0.7])}"
+    return writer.layer("BackpropTruncation", options, writer.sum(dim))
+
+
+LAYERS: dict[str, Callable[[NetworkWriter], Source]] = {
+    "affine": add_affine,
+    "affine-recurrence": add_affine_recurrence,
+    "attention": add_attention,
+    "convolution": add_convolution,
+    "distribution": add_distribution,
+    "lstm": add_lstm,
+    "recurrence": add_recurrence,
+    "rows": add_rows,
+    "splice": add_splice,
+    "statistics": add_statistics,
+    "tdnn": add_tdnn,
+    "truncation": add_truncation,
+}
+"""The kinds of layers that random networks are made of."""
+
+OFTEN = ("rows",) * 10 + ("affine", "affine-recurrence", "splice", "tdnn", "convolution")
+
+OFTEN_LOOPED = ("affine-recurrence",) * 8 + ("lstm",) * 3 + OFTEN[5:]
+"""Recurrences are what loops are for."""
+
+NOT_LOOPED = ("distribution",)
+
+
+def write_network(rng: Random, *, is_looped: bool = False, has_x: bool = False) -> NetworkWriter:
+    """Writes a network of a few layers with one or two inputs and outputs.
+
+    Args:
+        rng: What all choices are drawn from.
+        is_looped: It is for looped computation; its second input, if it has one, is "ivector".
+        has_x: Indexes x other than 0 are given and asked for.
+    """
+    writer = NetworkWriter(rng, is_looped, has_x, is_wide=rng.randrange(16) == 0)
+    writer.add_input("input")
+    if writer.chance(3):
+        if is_looped:
+            dim = writer.width()
+            writer.inputs.append(f"input-node name=ivector dim={dim}")
+            writer.sources.insert(0, Source("ReplaceIndex(ivector, t, 0)", dim))
+            writer.kinds.add("i-vector")
+        else:
+            writer.add_input("side")
+    kinds = sorted({*LAYERS} - {*NOT_LOOPED} if is_looped else LAYERS)
+    for _ in range(rng.randint(1, MOST_LAYERS)):
+        kind = rng.choice([*kinds, *(OFTEN_LOOPED if is_looped else OFTEN)])
+        writer.sources.append(LAYERS[kind](writer))
+    for name in ["output", "output2"][: rng.randint(1, 2)]:
+        last = rng.choice(writer.sources[-2:]).dim
+        dim = last if rng.randrange(4) else writer.width()
+        writer.nodes.append(f"output-node name={name} input={writer.descriptor(dim)}")
+    return writer

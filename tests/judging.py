@@ -1,0 +1,380 @@
+"""Compares what NnetComputer computes for a case with its definition.
+
+The definition is the plain interpreter of nnet3-runtime-reference, in float64, of the computation
+that the compiler made. What is random is the same on both sides: masks are those that NnetComputer
+drew, and statistics are taken of every minibatch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import attrs
+import numpy as np
+from checked_plans import checked_plan
+from judged_cases import LIMITS, LOSSLESS, WHOLE, Case
+from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_descriptors import Nnet
+from nnet3_descriptors.components import ComponentProperties
+from nnet3_graph import ComputationRequest
+from nnet3_optimizer import check_computation, optimize
+from nnet3_runtime_cuda import (
+    DeviceNnet,
+    NnetComputer,
+    ParallelComputer,
+    check_plan,
+    make_plan,
+)
+from nnet3_runtime_cuda.kernels import Kernel, Propagation, base
+from nnet3_runtime_cuda.kernels.masks import (
+    DropoutKernel,
+    DropoutMaskKernel,
+    GeneralDropoutKernel,
+    SpecAugmentTimeMaskKernel,
+)
+from nnet3_runtime_reference import Draws, ReferenceComputer
+from small_thresholds import thresholds
+
+Results = dict[str, np.ndarray]
+Masks = dict[str, list[np.ndarray]]
+
+MASKED = (DropoutKernel, DropoutMaskKernel, GeneralDropoutKernel, SpecAugmentTimeMaskKernel)
+
+FP32, BF16 = "fp32", "bf16"
+
+
+@attrs.frozen
+class Tolerances:
+    """Largest differences, relative to the largest value.
+
+    Attributes:
+        outputs: Of outputs.
+        derivatives: Of derivatives, gradients and statistics.
+        smallest: No array is held against less than this: values that are given are of order one,
+            and of a sum that is zero rounding leaves as much as of others.
+    """
+
+    outputs: float
+    derivatives: float
+    smallest: float
+
+    def scaled(self, factor: float) -> Tolerances:
+        """Other tolerances, so many times as large."""
+        return Tolerances(factor * self.outputs, factor * self.derivatives, self.smallest)
+
+
+TOLERANCES = {FP32: Tolerances(1e-5, 1e-4, 1e-2), BF16: Tolerances(5e-2, np.inf, 1.0)}
+"""By precision. With factors of 8 bits only outputs that are quite wrong are told; which rectifiers
+pass a derivative cannot be."""
+
+OF_BACKPROP = re.compile(r"\.(oderiv|num_dims)_")
+"""Statistics that a Backprop stores: of derivatives, and of self-repair."""
+
+PARALLEL_EVERY = 8
+"""Of so many cases one is computed by ParallelComputer too."""
+
+LOSSY = 10.0
+"""So many times larger may be the differences of derivatives where values were compressed with
+loss: what lies between two 16-bit values may come out as either."""
+
+SMALLEST_SHARE = 1e-3
+"""Arrays whose largest value is a smaller share than this of what they are made of may be sums of
+which nothing but rounding is left; they are held against that share."""
+
+ILL_CONDITIONED = 0.1
+"""A case is skipped if the definition itself differs by more than this share of the tolerance
+between float32 and float64."""
+
+
+@attrs.frozen
+class Verdict:
+    """What came of a case.
+
+    Attributes:
+        problem: What disagrees, on lines; "" if nothing does.
+        is_skipped: Something disagrees, but float32 has not the digits for this case.
+    """
+
+    problem: str = ""
+    is_skipped: bool = False
+
+
+# ---- running ----
+
+
+def _decides(probability: float) -> bool:
+    """Whether something random happens: minibatches count, and none is left out."""
+    return probability >= 0.5
+
+
+class _SameDraws(Draws):
+    """Hands out the masks that NnetComputer drew, and always decides for statistics."""
+
+    def __init__(self, masks: Masks) -> None:
+        super().__init__()
+        self._left = {name: iter(arrays) for name, arrays in masks.items()}
+
+    def chance(self, component: str, probability: float) -> bool:
+        return _decides(probability)
+
+    def mask(self, component: str, shape: tuple[int, int], make: Any) -> np.ndarray:
+        found = next(self._left[component])
+        assert found.shape[0] == shape[0], f"{component}: {found.shape}, expected {shape}"
+        return found[:, : shape[1]]
+
+
+def run(computer: NnetComputer | ReferenceComputer, case: Case) -> Results:
+    """Outputs, derivatives of inputs and parameters, statistics."""
+    found: Results = {}
+    for number, inputs in enumerate(case.inputs()):
+        outputs = computer.forward(inputs)
+        found |= {f"output {name} of round {number}": array for name, array in outputs.items()}
+    if case.has_backward_pass:
+        derivatives = computer.backward(case.output_derivs())
+        found |= {f"derivative of {name}": array for name, array in derivatives.items()}
+        if case.request.need_model_derivative:
+            gradient = computer.gradient.state_dict()
+            parameters = parameter_names(case.nnet)
+            found |= {f"gradient of {name}": gradient[name] for name in parameters}
+    if case.request.store_component_stats:
+        found |= statistics(computer.nnet)
+    if any(getattr(case.options, name) is not None for name in LIMITS):
+        # Whether a Backprop runs of which nothing but zeros comes is not said.
+        found = {name: array for name, array in found.items() if not OF_BACKPROP.search(name)}
+    return found
+
+
+def parameter_names(nnet: Nnet) -> list[str]:
+    """The names of parameters in the dictionaries of a network."""
+    return [
+        f"{name}.{key}"
+        for name, component in zip(nnet.component_names, nnet.components, strict=True)
+        for key in component.parameter_arrays()
+    ]
+
+
+def statistics(nnet: Nnet) -> Results:
+    """What StoreStats and Backprop have stored, arrays and numbers."""
+    found: Results = {}
+    for name, component in zip(nnet.component_names, nnet.components, strict=True):
+        if component.properties & ComponentProperties.STORES_STATS:
+            for field in attrs.fields(type(component)):
+                value = getattr(component, field.name)
+                if isinstance(value, float | np.ndarray):
+                    found[f"statistics {name}.{field.name}"] = np.atleast_1d(value)
+    return found
+
+
+def run_definition(
+    case: Case, computation: NnetComputation, masks: Masks, dtype: type = np.float64
+) -> Results:
+    """The results of the definition."""
+    return run(ReferenceComputer(case.nnet, computation, dtype, draws=_SameDraws(masks)), case)
+
+
+def run_runtime(
+    case: Case, threads: int, masks: Masks | None = None, precision: str = FP32
+) -> Results:
+    """The results of NnetComputer, for the optimized computation.
+
+    Args:
+        case: What to run.
+        threads: How many threads share the work.
+        masks: Where to put the masks that are drawn, by component.
+        precision: FP32, or BF16 for products with factors rounded to bfloat16.
+    """
+    device_nnet = DeviceNnet(
+        case.nnet,
+        seed=case.seed,
+        threads=threads,
+        precision=precision,
+        trainable=precision == FP32 and (case.seed + threads) % 3 > 0,
+    )
+    with _deterministic(case.nnet, masks), thresholds(case.seed + threads):
+        check_plan(case.nnet, case.optimized, make_plan(device_nnet, case.optimized))
+        computer = NnetComputer(device_nnet, case.optimized)
+        remembers = case.request.store_component_stats or "self-repair" in case.kinds
+        if case.seed % 2 and not case.is_random and not remembers:
+            # What another run left in memory must not matter, but for masks and statistics.
+            _run_with_other_values(computer, case)
+        return run(computer, case)
+
+
+def run_parallel(case: Case, threads: int) -> Results:
+    """The outputs of ParallelComputer, which computes sequences side by side, without training."""
+    without = {"has_deriv": False}
+    request = attrs.evolve(
+        case.request,
+        inputs=[attrs.evolve(io, **without) for io in case.request.inputs],
+        outputs=[attrs.evolve(io, **without) for io in case.request.outputs],
+        need_model_derivative=False,
+        store_component_stats=False,
+    )
+
+    def compiled(part: ComputationRequest) -> NnetComputation:
+        return optimize(case.nnet, compile_computation(case.nnet, part))
+
+    with thresholds(case.seed):
+        computer = ParallelComputer(case.nnet, compiled, request, threads=threads)
+        outputs = computer.forward(case.inputs()[0])
+    return {f"output {name} of round 0": array for name, array in outputs.items()}
+
+
+def _run_with_other_values(computer: NnetComputer, case: Case) -> None:
+    for inputs in case.inputs():
+        computer.forward({name: 3.0 * array + 1.0 for name, array in inputs.items()})
+    if case.has_backward_pass:
+        derivs = case.output_derivs()
+        computer.backward({name: 2.0 * array + 1.0 for name, array in derivs.items()})
+    computer.reset()
+
+
+@contextmanager
+def _deterministic(nnet: Nnet, masks: Masks | None) -> Iterator[None]:
+    """Has kernels decide for statistics, always, and tell the masks that they draw."""
+    named = zip(nnet.component_names, nnet.components, strict=True)
+    names = {id(component): name for name, component in named}
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(base.Kernel, "chance", lambda _, p: _decides(p)))
+        for kernel in MASKED if masks is not None else ():
+            telling = _telling(kernel.propagate, names, masks)
+            stack.enter_context(mock.patch.object(kernel, "propagate", telling))
+        yield
+
+
+def _telling(
+    propagate: Callable[[Kernel, Propagation], None], names: dict[int, str], masks: Masks
+) -> Callable[[Kernel, Propagation], None]:
+    """The forward pass of a component that draws masks, which adds to them what it has drawn."""
+
+    def telling(kernel: Kernel, p: Propagation) -> None:
+        before = np.empty(p.x.shape, p.x.dtype)
+        p.tape.record(partial(np.copyto, before, p.x), reads=(p.x,), writes=(before,))
+        propagate(kernel, p)
+        own = masks.setdefault(names[id(kernel.component)], [])
+        arrays = [before, p.y, *(p.memo or {}).values()]
+
+        def tell() -> None:
+            own.append(_mask(kernel, p, before))
+
+        p.tape.record(tell, reads=arrays, writes=(before,))
+
+    return telling
+
+
+def _is_per_frame(kernel: Kernel) -> bool:
+    return isinstance(kernel, DropoutKernel) and kernel.component.dropout_per_frame
+
+
+def _mask(kernel: Kernel, p: Propagation, x: np.ndarray) -> np.ndarray:
+    """The mask by which a forward pass has multiplied; 1 where that cannot be told."""
+    if isinstance(kernel, DropoutMaskKernel):
+        return np.array(p.y)
+    if p.memo and "mask" in p.memo:
+        return np.array(p.memo["mask"])
+    ratio = np.ones_like(x)
+    np.divide(p.y, x, out=ratio, where=x != 0.0)
+    if isinstance(kernel, SpecAugmentTimeMaskKernel) or _is_per_frame(kernel):
+        return np.repeat(ratio.min(axis=1, keepdims=True), ratio.shape[1], axis=1)
+    if not isinstance(kernel, GeneralDropoutKernel):
+        return ratio
+    dim = kernel.component.block_dim
+    mask = np.ones((p.indexes.num_mask_rows, dim))
+    told = x.reshape(-1, dim) != 0.0
+    for row, values, is_told in zip(p.indexes.indexes, ratio.reshape(-1, dim), told, strict=True):
+        mask[row, is_told] = values[is_told]
+    return mask
+
+
+# ---- comparing ----
+
+
+def judge(case: Case, precision: str = FP32) -> Verdict:
+    """Optimizes, checks and runs a case, and compares the results with the definition.
+
+    The plans that it is run by are checked, and those of a machine on which everything pays.
+
+    Args:
+        case: The case.
+        precision: FP32; or BF16, where outputs are compared, and coarsely.
+    """
+    options = case.options
+    check_computation(case.nnet, case.optimized, check_unused=options.remove_dead_commands)
+    for computation in (case.compiled, case.optimized):
+        with thresholds(case.seed + len(computation.commands)):
+            checked_plan(case.nnet, computation, rows=1 + case.seed % 8)
+    masks: Masks = {}
+    several = 2 + case.seed % 4
+    found = {
+        "1 thread": run_runtime(case, 1, masks, precision),
+        f"{several} threads": run_runtime(case, several, None, precision),
+    }
+    expected = run_definition(case, case.compiled, masks)
+    tolerances = TOLERANCES[precision]
+    if options.memory_compression_level > LOSSLESS and case.has_backward_pass:
+        # What is lost by compression is part of the definition.
+        tolerances = attrs.evolve(tolerances, derivatives=LOSSY * tolerances.derivatives)
+        lossy = run_definition(case, case.optimized, masks)
+        expected = {k: v if k.startswith("output ") else lossy[k] for k, v in expected.items()}
+    problems = {name: _differences(each, expected, tolerances) for name, each in found.items()}
+    if case.seed % PARALLEL_EVERY == 0 and case.form == WHOLE and not case.is_random:
+        outputs = {name: array for name, array in expected.items() if name.startswith("output ")}
+        found_outputs = run_parallel(case, several)
+        problems["ParallelComputer"] = _differences(found_outputs, outputs, tolerances)
+    if not any(problems.values()):
+        return Verdict()
+    names = {name for each in problems.values() for name in each}
+    if names <= _ill_conditioned(case, masks, precision):
+        return Verdict(is_skipped=True)
+    lines = [f"{line} ({of})" for of, each in problems.items() for line in each.values()]
+    blamed = _differences(run_definition(case, case.optimized, masks), expected, tolerances)
+    blame = "the optimized computation" if blamed else "what runs it"
+    return Verdict("\n".join([*lines, f"wrong is {blame}"]))
+
+
+def _ill_conditioned(case: Case, masks: Masks, precision: str) -> Collection[str]:
+    """The results of a case that numbers of few digits cannot tell, by the definition itself."""
+    exact = run_definition(case, case.compiled, masks)
+    if precision == FP32:
+        rounded = run_definition(case, case.compiled, masks, np.float32)
+    else:
+        rounded = run_definition(_with_rounded_parameters(case), case.compiled, masks)
+    return _differences(rounded, exact, TOLERANCES[precision].scaled(ILL_CONDITIONED)).keys()
+
+
+def _with_rounded_parameters(case: Case) -> Case:
+    """The case with parameters of 8 bits of precision."""
+    arrays = case.nnet.state_dict()
+    for name in parameter_names(case.nnet):
+        mantissa, exponent = np.frexp(arrays[name])
+        arrays[name] = np.ldexp(np.rint(mantissa * 256) / 256, exponent).astype(np.float32)
+    return attrs.evolve(case, nnet=case.nnet.with_state_dict(arrays))
+
+
+def _differences(found: Results, expected: Results, tolerances: Tolerances) -> dict[str, str]:
+    """For each result that differs by too much, a line on it."""
+    if found.keys() != expected.keys():
+        names = sorted(found.keys() ^ expected.keys())
+        return {"names": f"found or expected alone: {', '.join(names)}"}
+    scales: defaultdict[str, float] = defaultdict(float)
+    for name, array in expected.items():
+        kind = name.partition(" ")[0]
+        scales[kind] = max(scales[kind], float(np.abs(array).max(initial=0.0)))
+    lines = {}
+    for name, array in expected.items():
+        kind = name.partition(" ")[0]
+        tolerance = tolerances.outputs if kind == "output" else tolerances.derivatives
+        scale = max(float(np.abs(array).max(initial=0.0)), SMALLEST_SHARE * scales[kind])
+        scale = max(scale, tolerances.smallest)
+        if found[name].shape != array.shape:
+            lines[name] = f"{name} has shape {found[name].shape}, expected {array.shape}"
+        elif not np.abs(found[name] - array).max(initial=0.0) <= tolerance * scale:
+            error = np.abs(found[name] - array).max() / scale
+            lines[name] = f"{name} differs by {error:.1e} of its largest value"
+    return lines

@@ -1,0 +1,84 @@
+"""Thresholds from which on work is done in another way, so low that small networks reach them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from random import Random
+from typing import Any
+from unittest import mock
+
+from nnet3_runtime_cuda import bf16, recorder, tape
+from nnet3_runtime_cuda.kernels import (
+    parameter_products,
+    tile_blocking,
+    tiled_convolution,
+    tiled_product,
+    time_height_convolution,
+)
+from nnet3_runtime_cuda.lowering import kernel_capabilities
+from nnet3_runtime_cuda.lowering.bind import rows
+from nnet3_runtime_cuda.lowering.plan import (
+    deferred_derivatives,
+    gathered_splices,
+    known_inputs,
+    splices,
+    step_panels,
+)
+from nnet3_runtime_cuda.switches import PANELS
+
+
+@contextmanager
+def thresholds(seed: int) -> Iterator[None]:
+    """Has small networks take the ways that large ones do, some of them, as the seed decides."""
+    rng = Random(seed)
+    settings: list[tuple[Any, str, object]] = [
+        (recorder, "FEWEST_SHARED", rng.choice([1, 1, 1 << 12])),
+        (bf16, "FEWEST_ROWS", 1),
+    ]
+    in_panels = bool(rng.randrange(2))
+    if PANELS.chosen() is None:
+        settings.append((parameter_products, "are_faster", lambda: in_panels))
+    if rng.randrange(4):
+        most = rng.choice([1, 4, 48])
+        settings += [
+            (known_inputs, "MOST_ROWS", most),
+            (known_inputs, "FEWEST_STEPS", rng.choice([1, 2, 3])),
+            (deferred_derivatives, "MOST_ROWS", most),
+            (splices, "FEWEST_ROWS", most + 1),
+            (gathered_splices, "FEWEST_ROWS", most + 1),
+            (step_panels, "FEWEST_STEPS", 2),
+            (step_panels, "FEWEST_PARAMETERS", 1),
+        ]
+    if rng.randrange(2):
+        at_once = rng.choice([2, 5, 256])
+        settings += [
+            (kernel_capabilities, "ROWS_AT_ONCE", at_once),
+            (kernel_capabilities, "CHANGING_ROWS_AT_ONCE", at_once),
+            (deferred_derivatives, "ROWS_AT_ONCE", at_once),
+        ]
+    if rng.randrange(2):
+        settings += [
+            (tiled_product, "FEWEST_COLUMNS", 1),
+            (tiled_product, "FEWEST_ROWS", 1),
+            (tiled_product, "MANY_ROWS", rng.choice([1, 10])),
+            (time_height_convolution, "FEWEST_FILTERS", 1),
+            (time_height_convolution, "FEWEST_ROWS", 1),
+            (tile_blocking, "PART_COLUMNS", rng.choice([3, 768])),
+            (tile_blocking, "CHANGING_PART_COLUMNS", rng.choice([3, 384])),
+            (tile_blocking, "BLOCK_ROWS", rng.choice([8, 288])),
+            (tiled_convolution, "BLOCK_ROWS", rng.choice([8, 96])),
+        ]
+    if rng.randrange(2):
+        settings += [
+            (recorder, "BLOCK_ELEMENTS", rng.choice([16, 64])),
+            (recorder, "SUM_ELEMENTS", rng.choice([16, 64])),
+            (time_height_convolution, "PATCH_BYTES", 256),
+            (time_height_convolution, "FORWARD_PATCH_BYTES", 256),
+            (rows, "MAX_BLOCKS", rng.choice([0, 24])),
+            (tape, "FEWEST_COLUMNS", rng.choice([1, 64])),
+        ]
+    with ExitStack() as stack:
+        for module, name, value in settings:
+            stack.enter_context(mock.patch.object(module, name, value))
+        yield

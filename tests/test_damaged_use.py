@@ -1,0 +1,51 @@
+"""What is damaged and can still be read is used in all ways, and nothing but Nnet3Error is raised.
+
+DAMAGED_USES in the environment says how many files, and how many containers and texts, are tried,
+DAMAGED_SEED with which seed. What ends for want of time or memory is not looked at here.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TRIED = int(os.environ.get("DAMAGED_USES", "200"))
+SEED = int(os.environ.get("DAMAGED_SEED", "1"))
+MEMORY = 4_000_000
+"""Kilobytes that a process may ask for."""
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="bounds memory in Linux's way")
+
+
+def report_of(what: str) -> dict[str, Any]:
+    """The report of a process of its own, whose memory is bounded."""
+    command = f"ulimit -v {MEMORY}; exec {sys.executable} -m damaged.using {what} {SEED} 0:{TRIED}"
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    done = subprocess.run(
+        ["/bin/sh", "-c", command],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=True,
+    )
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+@pytest.mark.parametrize("what", ["files", "texts"])
+def test_use_of_what_is_damaged(what: str) -> None:
+    """Failures name seed, number and use; messages are short and hold nothing that cannot be seen.
+
+    `python -m damaged.using files 1 300:301`, with `tests` as PYTHONPATH, does file 300 again.
+    """
+    report = report_of(what)
+
+    assert report["faults"] == []
+    assert report["tried"] == TRIED
+    assert report["used"] > 0.03 * TRIED
+    assert report["uses"] > 10 * report["used"]

@@ -1,0 +1,90 @@
+"""Requests whose indexes differ in x: each alone, both in one request, both as segments."""
+
+from random import Random
+
+import attrs
+import numpy as np
+import pytest
+from example_generator import draw_request, is_computable, random_arrays
+from network_generator import write_network
+from nnet3_compiler import compile_computation, compile_segments
+from nnet3_descriptors import Nnet, parse_config, set_test_mode
+from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_optimizer import optimize
+from nnet3_runtime_cuda import NnetComputer
+from optimizer_trials import TOLERANCE
+
+X = 1000
+"""How far apart: a Distribute component reads at x / 2 what it gives at x."""
+
+Arrays = dict[str, np.ndarray]
+
+
+def moved(request: ComputationRequest, x: int) -> ComputationRequest:
+    """A request for outputs alone, with all indexes moved in x."""
+
+    def with_x(io: IoSpecification) -> IoSpecification:
+        return attrs.evolve(io, indexes=io.indexes + np.array([0, 0, x], np.int32))
+
+    return ComputationRequest(
+        inputs=tuple(map(with_x, request.inputs)), outputs=tuple(map(with_x, request.outputs))
+    )
+
+
+def joined(first: ComputationRequest, second: ComputationRequest) -> ComputationRequest:
+    """One request for what two give and ask for, the rows of the second behind the others."""
+
+    def together(kind: str) -> list[IoSpecification]:
+        return [
+            IoSpecification(name=one.name, indexes=np.concatenate([one.indexes, other.indexes]))
+            for one, other in zip(getattr(first, kind), getattr(second, kind), strict=True)
+        ]
+
+    return ComputationRequest(inputs=together("inputs"), outputs=together("outputs"))
+
+
+def case_of_seed(seed: int) -> tuple[Nnet, ComputationRequest, ComputationRequest]:
+    """A network in test mode (else batch-norm looks at all rows), and two requests."""
+    rng = Random(seed)
+    while True:
+        writer, _ = write_network(rng)
+        nnet = parse_config(writer.text(), rng=np.random.default_rng(rng.getrandbits(32)))
+        nnet = set_test_mode(nnet)
+        first, second = (draw_request(rng, nnet, derivatives=False) for _ in range(2))
+        first, second = moved(first, 0), moved(second, X)
+        have_same_inputs = len(first.inputs) == len(second.inputs) == len(nnet.input_nodes)
+        if have_same_inputs and all(is_computable(nnet, each) for each in (first, second)):
+            return nnet, first, second
+
+
+def run(nnet: Nnet, request: ComputationRequest, inputs: Arrays) -> Arrays:
+    """The outputs."""
+    computation = optimize(nnet, compile_computation(nnet, request))
+    return NnetComputer(nnet, computation).forward(inputs)
+
+
+def assert_same(found: Arrays, expected: Arrays) -> None:
+    """Compares outputs."""
+    assert found.keys() == expected.keys()
+    for name, rows in expected.items():
+        scale = max(np.abs(rows).max(), 1.0)
+        np.testing.assert_allclose(found[name] / scale, rows / scale, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_disjoint_requests(seed: int) -> None:
+    """Each way gives the same rows."""
+    nnet, first, second = case_of_seed(seed)
+    given = [random_arrays(nnet, each.inputs, seed) for each in (first, second)]
+    alone = [run(nnet, each, arrays) for each, arrays in zip((first, second), given, strict=True)]
+    both = {name: np.concatenate([arrays[name] for arrays in given]) for name in given[0]}
+
+    at_once = run(nnet, joined(first, second), both)
+    segments = compile_segments(nnet, [first, second])
+
+    expected = {name: np.concatenate([arrays[name] for arrays in alone]) for name in alone[0]}
+    assert_same(at_once, expected)
+    for computation in (segments, optimize(nnet, segments)):
+        computer = NnetComputer(nnet, computation)
+        for arrays, outputs in zip(given, alone, strict=True):
+            assert_same(computer.forward(arrays), outputs)

@@ -1,0 +1,334 @@
+"""Random networks chunk after chunk, and over whole utterances: the outputs are the same.
+
+Chunks do not see what comes later, so the networks have no optional right context: one layer reads
+ahead, all others read it and the past, some of which may be missing.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+import attrs
+import numpy as np
+import pytest
+from example_generator import is_computable
+from network_generator import DIM, LAYERS, OTHER_LAYERS, NetworkWriter
+from nnet3_compiler import (
+    compile_computation,
+    compile_looped,
+    looped_chunk_size,
+    looped_requests,
+    with_ivector_period,
+)
+from nnet3_descriptors import Nnet, parse_config
+from nnet3_graph import ComputationRequest, IoSpecification, compute_context
+from nnet3_optimizer import optimize
+from nnet3_runtime_cuda import Model, NnetComputer
+from optimizer_trials import TOLERANCE
+
+SEEDS = range(20)
+IVECTOR_DIM = 3
+ROUNDS = 5
+"""Chunks, of which the last ones come after the loop went back."""
+
+RECURRENT = ("clockwork", "lstm", "projected-lstm", "recurrence")
+PLAIN = ("append", "rows", "rows", "tdnn", "wide")
+KINDS = (*RECURRENT, *PLAIN, "pooling")
+OPTIONAL = ("IfDefined", "Failover", "StatisticsPooling")
+"""What makes outputs depend on where an utterance, or a chunk of it, begins."""
+
+
+class PastWriter(NetworkWriter):
+    """Writes descriptors that read the present and the past; some of that may be missing."""
+
+    def leaf(self) -> str:
+        """A forwarding descriptor of the last source."""
+        rng, source = self.rng, self.rng.choice([*self.sources, *self.sources[-1:] * 3])
+        match rng.choice(["node"] * 3 + ["offset"] * 3 + ["scale", "round", "switch"]):
+            case "offset":
+                return f"Offset({source}, {rng.randint(-3, 0)})"
+            case "scale":
+                return f"Scale({rng.choice([-1.0, 0.5])}, {source})"
+            case "round":
+                return f"Round({source}, {rng.randint(2, 3)})"
+            case "switch":
+                return f"Switch({source}, Offset({rng.choice(self.sources)}, -1))"
+            case _:
+                return source
+
+    def sum(self, depth: int = 0) -> str:
+        """A descriptor of DIM columns."""
+        rng = self.rng
+        past = f"Offset({rng.choice(self.sources)}, {rng.randint(-9, -3)})"
+        match rng.choice(["leaf"] * 5 + ["sum", "failover", "optional", "constant"] * (depth < 2)):
+            case "sum":
+                return f"Sum({self.sum(depth + 1)}, {self.sum(depth + 1)})"
+            case "failover":
+                return f"Failover({past}, {self.sum(depth + 1)})"
+            case "optional":
+                return f"Sum({self.leaf()}, IfDefined({past}))"
+            case "constant":
+                return f"Sum(Const({rng.choice([1.5, -0.25])}, {DIM}), {self.leaf()})"
+            case _:
+                return self.leaf()
+
+
+class PlainWriter(PastWriter):
+    """Writes descriptors of which nothing may be missing."""
+
+    def sum(self, depth: int = 0) -> str:
+        """A descriptor of DIM columns."""
+        return f"Sum({self.leaf()}, {self.leaf()})" if self.rng.randrange(2) else self.leaf()
+
+
+def add_pooling(writer: NetworkWriter, name: str) -> None:
+    """The mean over this frame and some before."""
+    options = "input-dim=4 include-variance=false"
+    sums = writer.layer(f"{name}.sums", "StatisticsExtraction", options, writer.leaf())
+    past = writer.rng.randint(1, 6)
+    options = f"input-dim=5 left-context={past} right-context=0 num-log-count-features=0"
+    writer.sources.append(
+        writer.layer(name, "StatisticsPooling", f"{options} output-stddevs=false", sums)
+    )
+
+
+def add_past_tdnn(writer: NetworkWriter, name: str) -> None:
+    """A component that splices frames before this one itself."""
+    offsets = sorted(writer.rng.sample(range(-4, 1), writer.rng.randint(1, 3)))
+    options = f"input-dim=4 output-dim=4 time-offsets={','.join(map(str, offsets))}"
+    writer.sources.append(writer.layer(name, "Tdnn", options, writer.sum()))
+
+
+def add_lookahead(writer: NetworkWriter, name: str, frames: int, *, has_ivector: bool) -> None:
+    """The layer that reads so many frames ahead, and the i-vector."""
+    parts = [f"Offset(input, {writer.rng.randint(-2, 0)})", f"Offset(input, {frames})"]
+    if has_ivector:
+        writer.inputs.append(f"input-node name=ivector dim={IVECTOR_DIM}")
+        parts.append("ReplaceIndex(ivector, t, 0)")
+    options = f"input-dim={2 * DIM + IVECTOR_DIM * has_ivector} output-dim={DIM}"
+    writer.sources.append(writer.layer(name, "Affine", options, f"Append({', '.join(parts)})"))
+
+
+@attrs.frozen(kw_only=True)
+class Case:
+    """A network for speech, and how it is run.
+
+    Attributes:
+        nnet: The network, in test mode, with one i-vector for an utterance.
+        lookahead: How many frames the layer that reads ahead does.
+        is_recurrent: Whether outputs depend on where an utterance begins.
+        chunk: Frames of a chunk.
+        left: Frames of left context beyond what the network needs.
+        right: Frames of right context beyond that.
+        subsampling: An output is wanted every so many frames.
+        sequences: How many utterances.
+    """
+
+    nnet: Nnet
+    lookahead: int
+    is_recurrent: bool
+    chunk: int
+    left: int
+    right: int
+    subsampling: int
+    sequences: int
+
+    @property
+    def has_ivector(self) -> bool:
+        """Whether the network takes an i-vector."""
+        return len(self.nnet.input_nodes) > 1
+
+
+def case_of_seed(seed: int) -> Case:
+    """Draws cases with a seed until one can be computed.
+
+    Where outputs take another way at the beginning of an utterance, or at odd times, there is less
+    right context than the layer that reads ahead has, and the rest of it is optional.
+    """
+    rng = Random(seed)
+    while True:
+        case = draw_case(rng)
+        reads_all_ahead = compute_context(case.nnet)[1] == case.lookahead
+        nnet = with_ivector_period(case.nnet, case.chunk)
+        if reads_all_ahead and is_computable(nnet, whole_request(case)):
+            return case
+
+
+def draw_case(rng: Random) -> Case:
+    """Draws a network and how it is run."""
+    is_plain = rng.randrange(3) == 0
+    make_writer = PlainWriter if is_plain else PastWriter
+    writer = make_writer(rng, inputs=[f"input-node name=input dim={DIM}"])
+    lookahead = rng.randint(0, 3)
+    add_lookahead(writer, "first", lookahead, has_ivector=rng.randrange(2) == 0)
+    kinds = [rng.choice(PLAIN if is_plain else KINDS) for _ in range(rng.randint(1, 4))]
+    layers = LAYERS | OTHER_LAYERS | {"pooling": add_pooling, "tdnn": add_past_tdnn}
+    for number, kind in enumerate(kinds):
+        layers[kind](writer, f"layer{number}")
+    writer.nodes.append(f"output-node name=output input={writer.sum()}")
+    nnet = parse_config(writer.text(), rng=np.random.default_rng(rng.getrandbits(32)))
+    subsampling = rng.choice([1, 1, 2, 3])
+    return Case(
+        nnet=Model(nnet).nnet,  # its batch-norms have statistics
+        lookahead=lookahead,
+        is_recurrent=any(word in writer.text() for word in OPTIONAL),
+        chunk=looped_chunk_size(nnet, rng.randint(1, 9), subsampling),
+        left=rng.choice([0, 0, 3]),
+        right=rng.choice([0, 0, 2]),
+        subsampling=subsampling,
+        sequences=rng.choice([1, 1, 2]),
+    )
+
+
+Rows = Callable[[IoSpecification], np.ndarray]
+"""Values of an input at its indexes, (rows, dim)."""
+
+
+def chunk_by_chunk(case: Case, rows: Rows, *, optimized: bool) -> np.ndarray:
+    """The outputs of a looped computation, (sequences, frames, dim)."""
+    nnet = with_ivector_period(case.nnet, case.chunk)
+    requests = looped_requests(
+        nnet,
+        case.chunk,
+        frame_subsampling_factor=case.subsampling,
+        extra_left_context=case.left,
+        extra_right_context=case.right,
+        num_sequences=case.sequences,
+    )
+    change = (lambda computation: optimize(nnet, computation)) if optimized else None
+    computer = NnetComputer(nnet, compile_looped(nnet, requests, optimize=change))
+    parts = []
+    for number in range(ROUNDS):
+        shift = np.array([0, max(0, number - 2) * case.chunk, 0], np.int32)
+        given = {
+            io.name: rows(attrs.evolve(io, indexes=io.indexes + shift))
+            for io in requests[min(number, 2)].inputs
+        }
+        output = computer.forward(given)["output"]
+        parts.append(output.reshape(case.sequences, -1, output.shape[1]))
+    return np.concatenate(parts, axis=1)
+
+
+def whole_request(case: Case) -> ComputationRequest:
+    """What all chunks are given and asked for, in one request."""
+    left, right = compute_context(case.nnet)
+    begin, end = -left - case.left, ROUNDS * case.chunk + right + case.right
+    inputs = [IoSpecification.from_range("input", begin, end, case.sequences)]
+    if case.has_ivector:
+        first = begin // case.chunk * case.chunk
+        inputs.append(
+            IoSpecification.from_range("ivector", first, end, case.sequences, t_step=case.chunk)
+        )
+    last = ROUNDS * case.chunk
+    output = IoSpecification.from_range("output", 0, last, case.sequences, t_step=case.subsampling)
+    return ComputationRequest(inputs=inputs, outputs=[output])
+
+
+def at_once(case: Case, rows: Rows) -> np.ndarray:
+    """The outputs of one computation that is given the same, (sequences, frames, dim)."""
+    nnet, request = with_ivector_period(case.nnet, case.chunk), whole_request(case)
+    computer = NnetComputer(nnet, compile_computation(nnet, request))
+    output = computer.forward({io.name: rows(io) for io in request.inputs})["output"]
+    return output.reshape(case.sequences, -1, output.shape[1])
+
+
+def assert_same(found: np.ndarray, expected: np.ndarray) -> None:
+    """Compares outputs."""
+    scale = max(np.abs(expected).max(), 1.0)
+    np.testing.assert_allclose(found / scale, expected / scale, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_chunks_are_the_whole(seed: int) -> None:
+    """Another i-vector for each chunk and utterance; the computation optimized or not."""
+    case, far = case_of_seed(seed), 500
+    values = np.random.default_rng(seed).standard_normal((2, case.sequences, 2 * far, DIM))
+
+    def rows(io: IoSpecification) -> np.ndarray:
+        n, t = io.indexes[:, 0], io.indexes[:, 1]
+        if io.name == "input":
+            return values[0, n, t + far].astype(np.float32)
+        return values[1, n, t + far, :IVECTOR_DIM].astype(np.float32)
+
+    expected = at_once(case, rows)
+
+    for optimized in (False, True):
+        assert_same(chunk_by_chunk(case, rows, optimized=optimized), expected)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_chunks_are_what_a_model_computes(seed: int) -> None:
+    """The edges of utterances repeated, one i-vector for each utterance, priors subtracted."""
+    case, rng = case_of_seed(seed), np.random.default_rng(seed)
+    num_frames = ROUNDS * case.chunk
+    features = rng.standard_normal((case.sequences, num_frames, DIM), dtype=np.float32)
+    ivectors = rng.standard_normal((case.sequences, IVECTOR_DIM), dtype=np.float32)
+    priors = rng.dirichlet(np.ones(DIM))
+    model = Model(case.nnet, priors=priors)
+
+    def rows(io: IoSpecification) -> np.ndarray:
+        n, t = io.indexes[:, 0], io.indexes[:, 1]
+        if io.name == "input":
+            return features[n, t.clip(0, num_frames - 1)]
+        return ivectors[n]
+
+    found = chunk_by_chunk(case, rows, optimized=True) - np.log(priors)
+
+    for frames, ivector, outputs in zip(features, ivectors, found, strict=True):
+        expected = model.compute(
+            frames,
+            ivector if case.has_ivector else None,
+            frames_per_chunk=num_frames if case.is_recurrent else case.chunk,
+            frame_subsampling_factor=case.subsampling,
+            extra_left_context_initial=case.left,
+            use_priors=True,
+        )
+        assert_same(outputs, expected)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        """
+        component name=c type=NormalizeComponent dim=4
+        component-node name=a component=c input=Sum(Round(input, 3), IfDefined(Offset(input, -6)))
+        output-node name=output input=a
+        """,
+        """
+        component name=c type=SigmoidComponent dim=4
+        component-node name=a component=c input=Sum(input, IfDefined(Offset(a, -2)))
+        output-node name=output input=Round(a, 3)
+        """,
+    ],
+    ids=["output in the matrix of an input", "state in one matrix"],
+)
+def test_matrices_that_were_merged(lines: str) -> None:
+    """A loop is found where a matrix stands for something else than its debug info says."""
+    nnet = parse_config(f"input-node name=input dim={DIM}\n{lines}")
+    case = Case(
+        nnet=nnet,
+        lookahead=0,
+        is_recurrent=True,
+        chunk=6,
+        left=0,
+        right=0,
+        subsampling=1,
+        sequences=1,
+    )
+    frames = np.random.default_rng(0).standard_normal((ROUNDS * 6, DIM), dtype=np.float32)
+
+    found = chunk_by_chunk(
+        case, lambda io: frames[io.indexes[:, 1].clip(0, len(frames) - 1)], optimized=True
+    )
+
+    assert_same(found[0], Model(nnet).compute(frames, frames_per_chunk=len(frames)))
+
+
+def test_the_cases_are_of_all_kinds() -> None:
+    """With states and without, with i-vectors, several sequences, fewer outputs than inputs."""
+    cases = [case_of_seed(seed) for seed in SEEDS]
+
+    assert sum(case.is_recurrent for case in cases) >= len(cases) / 3
+    assert sum(not case.is_recurrent for case in cases) >= len(cases) / 6
+    assert sum(case.has_ivector for case in cases) >= len(cases) / 4
+    assert sum(case.sequences > 1 for case in cases) >= len(cases) / 5
+    assert sum(case.subsampling > 1 for case in cases) >= len(cases) / 4

@@ -1,0 +1,173 @@
+"""The runtime that defines what computations mean gives Kaldi's numbers, and the fast one's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
+from nnet3_graph import ComputationRequest
+from nnet3_optimizer import optimize
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_reference import Draws, ReferenceComputer
+from nnet3_training import TrainingExample
+from reference_cases import (
+    DIGITS_REFERENCE,
+    ReferenceCase,
+    assert_close,
+    computation_request,
+    parametrize_cases,
+)
+from test_reference_training import (
+    assert_same_averages,
+    assert_same_counts,
+    components,
+    decisions,
+    expected,
+    train,
+)
+
+Compile = Callable[[Nnet, ComputationRequest], NnetComputation]
+Arrays = Mapping[str, np.ndarray]
+
+
+def compile_optimized(nnet: Nnet, request: ComputationRequest) -> NnetComputation:
+    """The program that users run."""
+    return optimize(nnet, compile_computation(nnet, request))
+
+
+parametrize_programs = pytest.mark.parametrize(
+    "compile_program",
+    [
+        pytest.param(compile_computation, id="compiled"),
+        pytest.param(compile_optimized, id="optimized"),
+    ],
+)
+
+
+def network(case: ReferenceCase) -> Nnet:
+    """The network in the mode in which the case runs."""
+    nnet = read_nnet(case.network_path)
+    return set_test_mode(nnet) if case.test_mode else nnet
+
+
+def single(arrays: Arrays) -> dict[str, np.ndarray]:
+    """Arrays in single precision."""
+    return {name: array.astype(np.float32) for name, array in arrays.items()}
+
+
+@parametrize_programs
+@parametrize_cases()
+def test_values(case: ReferenceCase, compile_program: Compile) -> None:
+    """Outputs agree with Kaldi's within 1e-5, derivatives of inputs and parameters within 1e-4."""
+    nnet = network(case)
+    computer = ReferenceComputer(nnet, compile_program(nnet, computation_request(case)))
+
+    outputs = computer.forward(case.node_arrays("input"))
+    assert_close(single(outputs), case.node_arrays("output"), 1e-5)
+
+    if any(io.has_deriv for io in case.request.outputs):
+        derivatives = computer.backward(case.node_arrays("output_deriv"))
+        assert_close(single(derivatives), case.node_arrays("input_deriv"), 1e-4)
+    if "gradient" in case.arrays:
+        gradient = {"gradient": vectorize(computer.gradient)}
+        assert_close(gradient, {"gradient": case.arrays["gradient"]}, 1e-4)
+
+
+def statistics(nnet: Nnet) -> dict[str, Any]:
+    """All fields of components that hold numbers, but for parameters."""
+    return {
+        f"{name}.{spec.name}": getattr(component, spec.name)
+        for name, component in components(nnet)
+        for spec in component.FIELDS
+        if spec.name not in component.parameters
+        and isinstance(getattr(component, spec.name), np.ndarray | float | int)
+    }
+
+
+@parametrize_programs
+@parametrize_cases(only=lambda case: case.request.store_component_stats)
+def test_statistics(case: ReferenceCase, compile_program: Compile) -> None:
+    """After three runs they are those of the fast runtime, which draws the same masks."""
+    nnet = network(case)
+    computation = compile_program(nnet, computation_request(case))
+    fast = NnetComputer(DeviceNnet(nnet, seed=1, threads=1), computation)
+    computers = [ReferenceComputer(nnet, computation, draws=Draws(1)), fast]
+    for computer in computers:
+        for factor in (1.0, 0.7, -0.4):
+            computer.forward(scaled(case.node_arrays("input"), factor))
+            if any(io.has_deriv for io in case.request.outputs):
+                computer.backward(scaled(case.node_arrays("output_deriv"), factor))
+
+    found, wanted = (statistics(computer.nnet) for computer in computers)
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        scale = max(np.abs(value).max(initial=0.0), 1e-3)
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-5 * scale, err_msg=name)
+
+
+def scaled(arrays: Arrays, factor: float) -> dict[str, np.ndarray]:
+    """All arrays times a factor."""
+    return {name: array * np.float32(factor) for name, array in arrays.items()}
+
+
+class ScriptedDraws(Draws):
+    """Decides as Kaldi did while it trained the digits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.script = decisions()
+
+    def chance(self, component: str, probability: float) -> bool:
+        """Returns the next decision."""
+        expected_probability, outcome = next(self.script)
+        assert probability == expected_probability
+        return outcome
+
+
+class Follower:
+    """Runs Kaldi's minibatches on the reference, with parameters that something else trains.
+
+    Attributes:
+        nnet: The network with the statistics of the reference.
+    """
+
+    def __init__(self, nnet: Nnet) -> None:
+        self.nnet = nnet
+        self.draws = ScriptedDraws()
+
+    def __call__(self, trained: Nnet, example: TrainingExample) -> None:
+        """Runs a minibatch forward and backward, and lets batch-norm forget a fifth."""
+        parameters = {
+            name: component.with_parameters(trained.component(name).parameter_arrays())
+            for name, component in components(self.nnet)
+        }
+        nnet = self.nnet.with_components(parameters)
+        computation = compile_optimized(nnet, example.request())
+        computer = ReferenceComputer(nnet, computation, draws=self.draws)
+        outputs = computer.forward({io.name: io.values for io in example.inputs})
+        [supervision] = [io.supervision for io in example.outputs]
+        derivative = np.zeros_like(outputs["output"])
+        np.add.at(derivative, (supervision.rows, supervision.classes), supervision.weights)
+        computer.backward({"output": derivative})
+        self.nnet = computer.nnet.with_components(
+            {
+                name: component.replace(count=0.8 * component.count)
+                for name, component in components(computer.nnet)
+                if component.type == "BatchNormComponent"
+            }
+        )
+
+
+def test_statistics_of_training() -> None:
+    """After six minibatches of the digits they are what Kaldi wrote into its model."""
+    follower = Follower(read_nnet(DIGITS_REFERENCE / "initial.raw"))
+
+    train(0.9, follower)
+
+    assert next(follower.draws.script, None) is None
+    assert_same_counts(follower.nnet, expected(0.9))
+    assert_same_averages(follower.nnet, expected(0.9))
