@@ -17,6 +17,8 @@ from nnet3_descriptors.components import ComponentProperties, component_class
 
 MOST_LAYERS = 5
 
+REPAIR = "self-repair-scale=0.05"
+
 REPAIRED = (
     "GruNonlinearity",
     "LstmNonlinearity",
@@ -114,6 +116,8 @@ class NetworkWriter:
         self.components.append(f"component name=c{number} type={kind}Component {options}")
         self.nodes.append(f"component-node name={name} component=c{number} input={descriptor}")
         may_share = component.properties & ComponentProperties.SIMPLE and kind not in RANDOM
+        if kind.endswith("Nonlinearity") and REPAIR in options:
+            may_share = False  # see _with_settings
         if may_share and self.chance(12) and not name.endswith(LOOP):
             self.kinds.add("shared component")
             self.nodes.append(
@@ -127,10 +131,11 @@ class NetworkWriter:
         """The options of a component, of the node of this name, with such as many have."""
         if kind == "Composite":  # its parts have learning rates of their own
             return options
-        # Backward passes of cells count and repair, which depends on the steps that are one call.
+        # Backprops of cells count, and repair by the counts: of several calls each repairs by what
+        # those before it counted, unless consolidate_model_update has all count at the end.
         is_called_once = not kind.endswith("Nonlinearity") or not name.endswith(LOOP)
         if kind in REPAIRED and is_called_once and self.chance(4):
-            options = options.replace("self-repair-scale=0", "") + " self-repair-scale=0.05"
+            options = options.replace("self-repair-scale=0", "") + f" {REPAIR}"
             self.kinds.add("self-repair")
         if "learning_rate" in attrs.fields_dict(component_class(f"{kind}Component")):
             if self.chance(8):
