@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import attrs
+import numpy as np
 import pytest
 import test_gathered_splices
 import test_known_inputs
@@ -19,6 +20,8 @@ from nnet3_descriptors import Nnet
 from nnet3_runtime_cuda import Plan, PlanError, check_plan
 from nnet3_runtime_cuda.lowering import check
 from nnet3_runtime_cuda.lowering.areas import Area, Place
+from nnet3_runtime_cuda.lowering.check.cells import BOTH, Cells
+from nnet3_runtime_cuda.lowering.check.moves import move
 from nnet3_runtime_cuda.lowering.plan import gathered_splices, step_panels
 from nnet3_runtime_cuda.lowering.plan.make import plan_with
 from stated_capabilities import Stated
@@ -71,6 +74,29 @@ def test_plans_that_are_right(make: Callable[[], Planned]) -> None:
 
     assert plan != Plan(components=nnet.component_names)
     check_plan(nnet, computation, plan)
+
+
+def test_rows_of_nothing() -> None:
+    """Rows that a list leaves out are zero, whatever the last submatrix is."""
+    nnet = test_splices.NNET
+    computation = program(
+        nnet,
+        """
+        m1 = 2 x 4
+        m2 = 3 x 4
+        m3 = 1 x 1
+        j0 = m1[0:0], -, m1[1:1]
+        m2 = rows(j0)
+        """,
+    )
+
+    cells = Cells(computation, [[0], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [0, 1]])
+
+    move(cells, computation, computation.commands[0], BOTH)
+
+    target, source = cells.of_matrix(2), cells.of_matrix(1)
+    np.testing.assert_array_equal(target[:, [0, 2]], source)
+    np.testing.assert_array_equal(target[:, 1], 0)
 
 
 def changed(plan: Plan, path: str, value: object) -> Plan:

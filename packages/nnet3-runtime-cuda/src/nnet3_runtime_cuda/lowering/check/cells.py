@@ -99,10 +99,13 @@ class Cells:
         return self._borders[matrix][self._numbers[matrix][column] + stretch] - column
 
     def of_rows(self, pairs: npt.NDArray[np.int32], stretches: int) -> Positions:
-        """Where the cells of a list of (submatrix, row) are in `all`: (rows, stretches)."""
+        """Where the cells of a list of (submatrix, row) are in `all`: (rows, stretches).
+
+        A row of submatrix -1 names nothing; it is where the first cells are.
+        """
         submatrix, row = pairs.astype(np.int64).T
         first = self._first_cells[submatrix] + row * self._strides[submatrix]
-        where: Positions = first[:, np.newaxis] + np.arange(stretches)
+        where: Positions = np.where(submatrix < 0, 0, first)[:, np.newaxis] + np.arange(stretches)
         return where
 
     # ---- new numbers ----
