@@ -1,7 +1,7 @@
 """Uses what damaged files, containers and texts still read as, in every way there is.
 
 Reading a damaged thing may succeed: most of what can be written down is some network. Whatever is
-then asked of it must work, or raise a `Nnet3Error`.
+then asked of it must work, or raise a `Nnet3Error`, within bounds of time and memory.
 
 Run with a seed and numbers to repeat some, with `tests` as PYTHONPATH, as in
 `python -m damaged.using files 1 300:310`, or `texts` for containers and texts; the report is a
@@ -13,12 +13,14 @@ from __future__ import annotations
 import io
 import json
 import random
+import resource
 import signal
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -75,8 +77,12 @@ from damaged.containers import damaged_text
 from damaged.damages import damaged_file
 from damaged.good_files import read
 
-SECONDS = 5
-"""Time that all uses of one thing may take."""
+SECONDS = 2.0
+"""Processor time that a use may take."""
+HANGING = 60.0
+"""Seconds after which a use is taken to wait for something that does not come."""
+MEMORY = 512 << 20
+"""Bytes of addresses that the uses of one thing may take; a thread reserves 64 MB of them."""
 MESSAGE = 5000
 """Characters that a message may have."""
 MOST_PARAMETERS = 1 << 20
@@ -96,8 +102,7 @@ class Report:
         used: How many of them could be read, and so were used.
         uses: How many uses succeeded.
         refused: How many uses ended with a Nnet3Error.
-        faults: Other ends, with the thing and the use.
-        limits: Uses that ran out of time or memory.
+        faults: Other ends, with the thing and the use; too much time or memory is one.
     """
 
     tried: int = 0
@@ -105,7 +110,6 @@ class Report:
     uses: int = 0
     refused: int = 0
     faults: list[str] = attrs.field(factory=list)
-    limits: list[str] = attrs.field(factory=list)
 
 
 @attrs.define
@@ -125,15 +129,13 @@ class User:
     def attempt(self, what: str, use: Callable[[], Any]) -> Any:
         """Returns what a use returns; None if that is refused or goes wrong."""
         try:
-            result = use()
+            with _limited():
+                result = use()
         except Nnet3Error as error:
             self.report.refused += 1
             self._check_message(what, error)
             return None
-        except MemoryError:
-            self.report.limits.append(f"{self.name}: {what}: MemoryError")
-            return None
-        except Exception:
+        except (Exception, TooLongError):
             self.report.faults.append(f"{self.name}: {what}: {traceback.format_exc(limit=-4)}")
             return None
         self.report.uses += 1
@@ -366,15 +368,25 @@ def _written(nnet: Nnet, *, binary: bool) -> None:
 def _limited() -> Iterator[None]:
     """Within, a TooLongError is raised after some time."""
 
-    def end(*_: object) -> None:
-        raise TooLongError
+    def end(signum: int, _: object) -> None:
+        raise TooLongError("took too long" if signum == signal.SIGPROF else "hangs")
 
+    signal.signal(signal.SIGPROF, end)
     signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, HANGING)
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _allow_memory() -> None:
+    """Allows this process as much memory as it has, and `MEMORY` beside it."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
 
 
 def use_damaged(what: str, seed: int, numbers: range) -> Report:
@@ -390,12 +402,8 @@ def use_damaged(what: str, seed: int, numbers: range) -> Report:
     for number in numbers:
         use = _use_file if what == "files" else _use_text
         rng = random.Random(f"{what} {seed}:{number}")
-        user = User(report, "", rng)
-        try:
-            with _limited():
-                use(user, seed, number)
-        except TooLongError:
-            report.limits.append(f"{user.name}: {traceback.format_exc(limit=-6)}")
+        _allow_memory()
+        use(User(report, "", rng), seed, number)
         report.tried += 1
     return report
 
