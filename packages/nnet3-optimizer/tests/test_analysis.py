@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from brief_computations import NNET, computation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import SCHEMA, NnetComputation
@@ -12,7 +13,6 @@ from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer import ComputationError, analyze, optimize
 from nnet3_optimizer.analysis.variables import Variables, overlap
 from optimizer_networks import examples
-from optimizer_programs import NNET, computation
 
 TEXT = """
 m1 = 10 x 4

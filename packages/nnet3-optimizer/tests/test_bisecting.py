@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import attrs
 import pytest
+from brief_computations import NNET, computation
 from nnet3_compiler import NnetComputation
 from nnet3_compiler.commands import MatrixAdd, MatrixCopy
 from nnet3_compiler.declaration import ALPHA_COLUMN, OPCODE_COLUMN
@@ -15,9 +16,8 @@ from nnet3_optimizer import (
     find_faulty_option,
     verify_equivalent,
 )
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.pipeline import PIPELINE, Pass
-from nnet3_optimizer.program import Program
-from optimizer_programs import NNET, computation
 
 COMPILED = computation("""
 m1 = accept input
@@ -45,28 +45,28 @@ def is_equivalent(optimized: NnetComputation) -> bool:
     return True
 
 
-def scales_sums(program: Program) -> Program:
+def scales_sums(draft: Draft) -> Draft:
     """A faulty pass: doubles all scales of sums."""
-    table = program.table.copy()
+    table = draft.table.copy()
     is_sum = table[:, OPCODE_COLUMN] == MatrixAdd.OPCODE
     alpha = table[is_sum, ALPHA_COLUMN].copy().view("float32")
     table[is_sum, ALPHA_COLUMN] = (2 * alpha).view("int32")
-    return attrs.evolve(program, table=table)
+    return attrs.evolve(draft, table=table)
 
 
-def copies(program: Program) -> Program:
+def copies(draft: Draft) -> Draft:
     """A faulty pass: copies where it should add."""
-    table = program.table.copy()
+    table = draft.table.copy()
     table[table[:, OPCODE_COLUMN] == MatrixAdd.OPCODE, OPCODE_COLUMN] = MatrixCopy.OPCODE
-    return attrs.evolve(program, table=table)
+    return attrs.evolve(draft, table=table)
 
 
-def crashes(program: Program) -> Program:
+def crashes(draft: Draft) -> Draft:
     """A faulty pass that does not come to an end."""
-    raise IndexError(f"nothing at {len(program.table)}")
+    raise IndexError(f"nothing at {len(draft.table)}")
 
 
-def planted(name: str, fault: Callable[[Program], Program]) -> tuple[Pass, ...]:
+def planted(name: str, fault: Callable[[Draft], Draft]) -> tuple[Pass, ...]:
     """The passes, of which one does something wrong as well."""
     assert name in [each.name for each in PIPELINE]
 
@@ -94,7 +94,7 @@ def test_nothing_is_found_in_sound_passes() -> None:
         ("memory-compression", "memory_compression_level"),
     ],
 )
-def test_names_option_and_pass(name: str, option: str, fault: Callable[[Program], Program]) -> None:
+def test_names_option_and_pass(name: str, option: str, fault: Callable[[Draft], Draft]) -> None:
     """A planted fault is traced to the pass, and to the option that turns the pass on."""
     passes = planted(name, fault)
     if name == "convert-addition":  # else the only sum is gone before the fault

@@ -4,6 +4,7 @@ import re
 
 import attrs
 import pytest
+from brief_computations import NNET, computation
 from nnet3_compiler import compile_computation
 from nnet3_compiler.commands import Backprop, Propagate
 from nnet3_descriptors import parse_config
@@ -15,7 +16,6 @@ from nnet3_optimizer import (
     check_runnable,
 )
 from nnet3_optimizer.operands import columns
-from optimizer_programs import NNET, computation
 
 FORWARD = """
 m1 = accept input
@@ -86,9 +86,9 @@ free m6
 
 
 def refused(text: str, *changes: tuple[str, str], need: bool = True, **options: bool) -> CheckError:
-    """What the checker says of a program in which some texts are replaced."""
+    """What the checker says of a computation in which some texts are replaced."""
     for old, new in changes:
-        assert old in text, f"{old!r} is not in the program"
+        assert old in text, f"{old!r} is not in the computation"
         text = text.replace(old, new, 1)
     with pytest.raises(CheckError) as caught:
         check_computation(NNET, computation(text, need_model_derivative=need), **options)
@@ -98,8 +98,8 @@ def refused(text: str, *changes: tuple[str, str], need: bool = True, **options: 
 @pytest.mark.parametrize(
     "text", [FORWARD, TRAINING, ROWS, BACKWARD], ids=["forward", "training", "rows", "backward"]
 )
-def test_sound_programs_pass(text: str) -> None:
-    """The programs that the tests below damage are all right as they are."""
+def test_sound_computations_pass(text: str) -> None:
+    """The computations that the tests below damage are all right as they are."""
     check_computation(NNET, computation(text))
 
 
@@ -487,7 +487,7 @@ CASES = [
     ("text", "changes", "check", "message"), CASES, ids=[case[-1][:50] for case in CASES]
 )
 def test_refusal(text: str, changes: list[tuple[str, str]], check: str, message: str) -> None:
-    """A damaged program is refused by the check that is meant to, with the message that helps."""
+    """What is damaged is refused by the check that is meant to, with the message that helps."""
     error = refused(text, *changes)
 
     assert error.check == check

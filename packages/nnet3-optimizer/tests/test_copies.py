@@ -1,11 +1,11 @@
 """Copies are shared, or made early, only where nobody can tell the difference."""
 
 import pytest
+from brief_computations import NNET, before_and_after, brief, computation, draft
 from nnet3_optimizer import check_computation, peak_bytes, verify_equivalent
 from nnet3_optimizer.passes.equal_copies import share_equal_copies
 from nnet3_optimizer.passes.gathering import gather_early
 from nnet3_optimizer.passes.renumber import renumber
-from optimizer_programs import NNET, before_and_after, brief, computation, program
 
 GATHERED = """
     m2 = 2 x 8
@@ -35,7 +35,7 @@ GATHERED = """
 
 def test_parts_are_gathered_as_soon_as_they_are_there() -> None:
     """Of each matrix only what the backward part looks at outlives the forward part."""
-    after = renumber(gather_early(program(GATHERED))).computation()
+    after = renumber(gather_early(draft(GATHERED))).computation()
     check_computation(NNET, after)
     verify_equivalent(NNET, computation(GATHERED), after)
     lines = brief(after).splitlines()
@@ -62,7 +62,7 @@ def test_parts_that_stay(old: str, new: str) -> None:
     text = GATHERED.replace(old, new)
     assert text != GATHERED
 
-    assert brief(gather_early(program(text))) == brief(program(text))
+    assert brief(gather_early(draft(text))) == brief(draft(text))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_copies_that_differ(old: str, new: str) -> None:
     text = before.replace(old, new)
     assert text != before
 
-    assert brief(share_equal_copies(program(text))) == brief(program(text))
+    assert brief(share_equal_copies(draft(text))) == brief(draft(text))
 
 
 def test_command_with_two_second_copies() -> None:
@@ -117,7 +117,7 @@ def test_command_with_two_second_copies() -> None:
         free m4
         free m5
     """
-    after = brief(share_equal_copies(program(text)))
+    after = brief(share_equal_copies(draft(text)))
 
     assert "- = affine.backprop(m4, input m2)" in after
-    check_computation(NNET, renumber(share_equal_copies(program(text))).computation())
+    check_computation(NNET, renumber(share_equal_copies(draft(text))).computation())

@@ -5,13 +5,13 @@ import re
 import attrs
 import numpy as np
 import pytest
+from brief_computations import NNET, computation
 from nnet3_optimizer import (
     CheckError,
     EquivalenceError,
     verify_equivalent,
 )
 from nnet3_optimizer.equivalence import Prover
-from optimizer_programs import NNET, computation
 
 PROGRAM = """
 m2 = 4 x 8

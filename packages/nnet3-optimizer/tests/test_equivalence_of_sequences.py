@@ -135,7 +135,7 @@ MakeExample = Callable[[], Example]
 
 @pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)
 def test_one_sequence_is_enough(example: MakeExample) -> None:
-    """Compiled and optimized programs treat all sequences alike, and are equal."""
+    """Compiled and optimized computations treat all sequences alike, and are equal."""
     nnet, compiled, optimized = example()
 
     for sequences in (1,) if example in RAGGED else (SEQUENCES, 1):
@@ -197,7 +197,7 @@ def damaged(draw: st.DrawFn, original: NnetComputation) -> NnetComputation:
 @given(data=st.data())
 @settings(max_examples=150)
 def test_verdicts_agree(example: MakeExample, data: st.DataObject) -> None:
-    """Where one sequence is enough to judge a damaged program, all rows lead to the same."""
+    """Where one sequence is enough to judge a damaged computation, all rows lead to the same."""
     nnet, compiled, optimized = example()
     try:
         other = data.draw(damaged(optimized))

@@ -1,30 +1,30 @@
-"""What passes hand on of an analysis is what would be found by looking at the program they made."""
+"""What passes hand on of an analysis is what would be found by looking at the draft they made."""
 
 from typing import Any
 
 import attrs
 import numpy as np
+from brief_computations import draft
 from hypothesis import given, settings
 from nnet3_compiler import NnetComputation
 from nnet3_descriptors import Nnet
 from nnet3_optimizer import Analysis, OptimizeOptions
 from nnet3_optimizer.analysis.accesses import SubmatrixAccesses
 from nnet3_optimizer.analysis.pair_lists import PairLists
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.pipeline import PIPELINE
-from nnet3_optimizer.program import Program
 from optimizer_networks import examples
-from optimizer_programs import program
 
 PARTS = ("submatrix_accesses", "uses", "lifetimes", "matrix_use")
 
 
-def fresh(program: Program) -> Analysis:
-    """An analysis of a program that nothing is known of."""
+def fresh(draft: Draft) -> Analysis:
+    """An analysis of a draft that nothing is known of."""
     return Analysis(
-        layout=attrs.evolve(program.layout),
-        table=program.table,
-        pair_lists=PairLists(program.pair_lists.lists),
-        component_properties=program.component_properties,
+        layout=attrs.evolve(draft.layout),
+        table=draft.table,
+        pair_lists=PairLists(draft.pair_lists.lists),
+        component_properties=draft.component_properties,
     )
 
 
@@ -52,7 +52,7 @@ def comparable(part: Any) -> Any:
 def test_handed_on(example: tuple[Nnet, NnetComputation]) -> None:
     """After each pass, what is known already is what a fresh analysis finds."""
     options = OptimizeOptions()
-    current = Program.of(*example)
+    current = Draft.of(*example)
     for each in PIPELINE:
         if not each.wanted(options):
             continue
@@ -72,7 +72,7 @@ def test_handed_on(example: tuple[Nnet, NnetComputation]) -> None:
 
 def test_known() -> None:
     """Nothing is made by asking what is known."""
-    analysis = program("m1 = accept input\nprovide output = m1").analysis
+    analysis = draft("m1 = accept input\nprovide output = m1").analysis
 
     assert not analysis.known("lifetimes", "uses")
     lifetimes = analysis.lifetimes
@@ -98,7 +98,7 @@ def test_merging_knows_whose_zeros_are_looked_at() -> None:
         """
     [merge] = [each for each in PIPELINE if each.name == "merge-variables"]
 
-    merged = merge.run(program(text), OptimizeOptions())
+    merged = merge.run(draft(text), OptimizeOptions())
 
     known = merged.analysis.known("needs_zeros")["needs_zeros"]
     assert isinstance(known, np.ndarray)

@@ -3,6 +3,7 @@
 import attrs
 import numpy as np
 import pytest
+from brief_computations import before_and_after, brief, computation, draft
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import NnetComputation, compile_computation, compile_looped, looped_requests
@@ -25,7 +26,6 @@ from nnet3_optimizer import (
 )
 from nnet3_optimizer.passes.derivative_times import limit_derivative_times
 from optimizer_networks import examples
-from optimizer_programs import before_and_after, brief, computation, program
 from stand_ins import Machine, same_results
 
 CONFIG = """
@@ -229,10 +229,10 @@ def test_limited_computations_pass_all_checks(
 
 
 def test_docstring_of_the_pass() -> None:
-    """The programs in the docstring are what the pass takes and makes."""
+    """The computations in the docstring are what the pass takes and makes."""
     before, after = before_and_after(limit_derivative_times)
 
-    limited = limit_derivative_times(program(before), min_time=2)
+    limited = limit_derivative_times(draft(before), min_time=2)
 
     assert brief(limited) == brief(computation(after))
 

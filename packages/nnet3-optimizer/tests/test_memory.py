@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from brief_computations import computation
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import NnetComputation
@@ -25,9 +26,8 @@ from nnet3_optimizer.memory.packing import pack
 from nnet3_optimizer.memory.search import search
 from nnet3_optimizer.memory.sweep import from_the_peak
 from optimizer_networks import examples
-from optimizer_programs import computation
 
-PROGRAM = """
+TEXT = """
 m2 = 4 x 8
 m1 = accept input
 m2 = undefined
@@ -42,10 +42,10 @@ segment end
 
 def test_live_bytes_follow_the_commands() -> None:
     """Inputs count from when they are accepted, outputs to the end, four bytes an element."""
-    live = live_bytes(computation(PROGRAM))
+    live = live_bytes(computation(TEXT))
 
     assert live.tolist() == [64, 192, 192, 128, 192, 64, 64, 64]
-    assert peak_bytes(computation(PROGRAM)) == 192
+    assert peak_bytes(computation(TEXT)) == 192
 
 
 @pytest.mark.parametrize(("kind", "kept"), [(1, 16), (2, 16), (3, 32), (4, 32), (5, 4)])
@@ -64,10 +64,10 @@ def test_compressed_matrices_count_at_their_compressed_size(kind: int, kept: int
 
 def test_an_unknown_type_of_compression_has_no_size() -> None:
     """It is refused by name."""
-    program = computation("m1 = accept input\ncompress m1 (type 7, truncate 1)\nsegment end")
+    compressed = computation("m1 = accept input\ncompress m1 (type 7, truncate 1)\nsegment end")
 
     with pytest.raises(ComputationError, match="compression_type = 7, expected one of 1, 2, 3"):
-        peak_bytes(program)
+        peak_bytes(compressed)
 
 
 def test_compressed_form_lies_apart_from_the_elements() -> None:
@@ -110,7 +110,7 @@ def test_compressed_form_has_a_place_of_its_own() -> None:
 
 def test_taken_memory_has_the_same_place() -> None:
     """A matrix that takes over the memory of another has its offset."""
-    text = PROGRAM.replace("free m1\n", "").replace("m3 = zeros", "m3 = take m1")
+    text = TEXT.replace("free m1\n", "").replace("m3 = zeros", "m3 = take m1")
 
     plan = plan_memory(computation(text))
 
@@ -119,7 +119,7 @@ def test_taken_memory_has_the_same_place() -> None:
 
 def test_matrices_that_follow_each_other_share_memory() -> None:
     """The arena is as large as the largest sum of live bytes."""
-    plan = plan_memory(computation(PROGRAM))
+    plan = plan_memory(computation(TEXT))
 
     assert plan.arena_bytes == plan.lower_bound_bytes == 192
     assert plan.offsets[0] == -1
@@ -127,7 +127,7 @@ def test_matrices_that_follow_each_other_share_memory() -> None:
 
 def test_offsets_are_aligned_and_read_only() -> None:
     """Offsets are multiples of the alignment, and can't be changed."""
-    plan = plan_memory(computation(PROGRAM), alignment=128)
+    plan = plan_memory(computation(TEXT), alignment=128)
 
     assert (plan.offsets[1:] % 128 == 0).all()
     with pytest.raises(ValueError, match="read-only"):
@@ -144,7 +144,7 @@ def test_nothing_needs_no_memory() -> None:
 def test_alignment_must_be_positive() -> None:
     """There is no alignment of zero bytes."""
     with pytest.raises(OptionError, match=r"alignment must be at least 1 byte \(got 0\)"):
-        plan_memory(computation(PROGRAM), alignment=0)
+        plan_memory(computation(TEXT), alignment=0)
 
 
 def keeps_apart(blocks: Blocks, packing: Packing) -> bool:

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 
 import pytest
+from brief_computations import NNET, before_and_after, brief, computation, dedented, draft
 from nnet3_optimizer import EquivalenceError, check_computation, verify_equivalent
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.passes.additions import convert_additions, order_additions
 from nnet3_optimizer.passes.allocation_reuse import allocate_from_other
 from nnet3_optimizer.passes.compression_of_activations import compress_activations
@@ -25,28 +27,26 @@ from nnet3_optimizer.passes.row_order import order_rows_early
 from nnet3_optimizer.passes.sizing import move_sizing_commands
 from nnet3_optimizer.passes.trimming import trim_matrices
 from nnet3_optimizer.passes.zeroing import remove_needless_zeroing
-from nnet3_optimizer.program import Program
-from optimizer_programs import NNET, before_and_after, brief, computation, dedented, program
 
-Run = Callable[[Program], Program]
+Run = Callable[[Draft], Draft]
 
 
-def compress(given: Program) -> Program:
+def compress(given: Draft) -> Draft:
     """The lossless level."""
     return compress_activations(given, level=1)
 
 
-def recompute(given: Program) -> Program:
+def recompute(given: Draft) -> Draft:
     """Recipes leave what is no longer used."""
     return renumber(recompute_activations(given))
 
 
-def merge_and_renumber(given: Program) -> Program:
+def merge_and_renumber(given: Draft) -> Draft:
     """Merging leaves what is no longer used."""
     return renumber(merge_variables(given))
 
 
-PASSES: dict[Callable[..., Program], Run] = {
+PASSES: dict[Callable[..., Draft], Run] = {
     convert_additions: convert_additions,
     order_additions: order_additions,
     allocate_from_other: allocate_from_other,
@@ -71,12 +71,12 @@ PASSES: dict[Callable[..., Program], Run] = {
 
 
 @pytest.mark.parametrize("documented", PASSES, ids=lambda each: each.__name__)
-def test_docstring(documented: Callable[..., Program]) -> None:
-    """The programs before and after in the docstring are what the pass makes, and equivalent."""
+def test_docstring(documented: Callable[..., Draft]) -> None:
+    """Before and after in the docstring are what the pass makes, and equivalent."""
     before, after = before_and_after(documented)
     check_computation(NNET, computation(before), check_unused=False)
 
-    result = PASSES[documented](program(before))
+    result = PASSES[documented](draft(before))
 
     assert brief(result) == after
     check_computation(NNET, renumber(result).computation(), check_unused=False)
@@ -84,16 +84,16 @@ def test_docstring(documented: Callable[..., Program]) -> None:
 
 
 @pytest.mark.parametrize("documented", PASSES, ids=lambda each: each.__name__)
-def test_nothing_left_to_do(documented: Callable[..., Program]) -> None:
+def test_nothing_left_to_do(documented: Callable[..., Draft]) -> None:
     """A pass does not change its own result."""
-    once = PASSES[documented](program(before_and_after(documented)[0]))
+    once = PASSES[documented](draft(before_and_after(documented)[0]))
 
     assert brief(PASSES[documented](once)) == brief(once)
 
 
 def unchanged(run: Run, text: str) -> bool:
-    """Whether a pass leaves a program as it is."""
-    given = program(text)
+    """Whether a pass leaves a draft as it is."""
+    given = draft(text)
     return brief(run(given)) == brief(given)
 
 
@@ -157,7 +157,7 @@ def test_addition_stays_where_something_was_written() -> None:
         free m1
         """
 
-    result = brief(convert_additions(program(text)))
+    result = brief(convert_additions(draft(text)))
 
     assert "m2(0:1, :) = m1(0:1, :)" in result
     assert "m2(2:3, :) = m1(2:3, :)" in result
@@ -213,7 +213,7 @@ def test_command_for_no_row_is_removed() -> None:
         free m1
         """
 
-    assert "sums" not in brief(snip_row_operations(program(text)))
+    assert "sums" not in brief(snip_row_operations(draft(text)))
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_splitting_commands_that_write_to_rows_of_others(command: str, expected:
         free m1
         """
 
-    after = split_row_operations(program(text))
+    after = split_row_operations(draft(text))
 
     assert all(line in brief(after).splitlines() for line in expected)
     verify_equivalent(NNET, computation(text), after.computation())
@@ -298,7 +298,7 @@ def test_matrices_that_are_not_merged(lines: tuple[str, str, str]) -> None:
     """Two outputs, or a matrix that is still needed as it is, are not merged."""
     text = MERGING.format(first=lines[0], second=lines[1], third=lines[2])
 
-    after = merge_and_renumber(program(text))
+    after = merge_and_renumber(draft(text))
 
     assert len(after.matrices) == len(computation(text).matrices)
 
@@ -317,7 +317,7 @@ def test_scaled_copy_scales_in_place() -> None:
         free m2
         """
 
-    after = merge_and_renumber(program(text))
+    after = merge_and_renumber(draft(text))
 
     assert "m2 = 0.5 * m2" in brief(after)
     verify_equivalent(NNET, computation(text), after.computation())
@@ -334,7 +334,7 @@ def test_input_can_become_output() -> None:
         free m1
         """
 
-    assert brief(merge_and_renumber(program(text))) == dedented(
+    assert brief(merge_and_renumber(draft(text))) == dedented(
         """
         m1 = 4 x 4
         m1 = accept input
@@ -366,7 +366,7 @@ def test_parts_move_into_the_columns_of_another_matrix() -> None:
         free m4
         """
 
-    after = merge_and_renumber(program(text))
+    after = merge_and_renumber(draft(text))
 
     assert "m2(:, 0:3) = affine.propagate(m1)" in brief(after)
     assert "m2(:, 4:7) = affine2.propagate(m1)" in brief(after)
@@ -393,7 +393,7 @@ def test_rows_without_gaps_stay_without_gaps() -> None:
         """
     without = "\n".join(line for line in text.splitlines() if "p1 =" not in line)
 
-    assert "m4(:, 0:3) = m3" in brief(merge_and_renumber(program(without)))
+    assert "m4(:, 0:3) = m3" in brief(merge_and_renumber(draft(without)))
 
 
 def test_backprop_is_not_in_place_of_a_value_that_it_reads() -> None:
@@ -409,7 +409,7 @@ def test_backprop_is_not_in_place_of_a_value_that_it_reads() -> None:
         free m1
         free m3
         """
-    before = program(text)
+    before = draft(text)
 
     assert len(merge_and_renumber(before).matrices) >= 3
 
@@ -430,7 +430,7 @@ def test_unneeded_input_derivative() -> None:
         free m4
         """
 
-    after = brief(remove_dead_commands(program(text)))
+    after = brief(remove_dead_commands(draft(text)))
 
     assert "- = affine.backprop(m3, input m1)" in after
     assert "m4 = zeros" not in after
@@ -452,7 +452,7 @@ def test_memo_of_a_removed_backward_pass() -> None:
         free m4
         """
 
-    after = brief(remove_dead_commands(program(text)))
+    after = brief(remove_dead_commands(draft(text)))
 
     assert "m2 = norm.propagate(m1)" in after
     assert "backprop" not in after
@@ -476,7 +476,7 @@ def test_chain_of_dead_commands() -> None:
         free m4
         """
 
-    assert brief(renumber(remove_dead_commands(program(text)))) == dedented(
+    assert brief(renumber(remove_dead_commands(draft(text)))) == dedented(
         """
         m1 = 4 x 4
         m2 = 4 x 4
@@ -527,7 +527,7 @@ def test_lossy_compression_is_not_equivalent() -> None:
         free m3
         """
 
-    after = compress_activations(program(text), level=2).computation()
+    after = compress_activations(draft(text), level=2).computation()
 
     assert "compress m1 (type 3, truncate 1, range 10.0)" in brief(after)
     check_computation(NNET, after)
@@ -545,7 +545,7 @@ def test_zeroed_memory_taken_from_another_matrix_is_set_to_zero() -> None:
         segment end
         """
 
-    assert brief(allocate_from_other(program(text))) == dedented(
+    assert brief(allocate_from_other(draft(text))) == dedented(
         """
         m1 = 4 x 4
         m2 = 4 x 4
@@ -572,7 +572,7 @@ def test_zeros_that_nothing_reads_are_not_set_again() -> None:
         segment end
         """
 
-    after = allocate_from_other(program(text))
+    after = allocate_from_other(draft(text))
 
     assert "constant" not in brief(after)
     check_computation(NNET, after.computation())
@@ -593,7 +593,7 @@ def test_trimming_leaves_no_list_behind() -> None:
         free m1
         """
 
-    after = trim_matrices(program(text)).computation()
+    after = trim_matrices(draft(text)).computation()
 
     assert after.matrices[1:].tolist() == [[4, 4], [4, 4]]
     assert len(after.indexes_multi) == 1
@@ -622,7 +622,7 @@ def test_undefined_rows_are_not_copied(memory: str, is_extended: bool) -> None:
         free m4
     """
 
-    after = extend_matrices(program(before))
+    after = extend_matrices(draft(before))
 
     check_computation(NNET, after.computation(), check_unused=False)
     assert ("m2(:, 0:3) = m1\n" in brief(after)) == is_extended
@@ -677,7 +677,7 @@ def test_sum_begins_with_what_is_computed_last(late_is_second: bool) -> None:
         free m3
         """
 
-    after = brief(order_additions(program(text)))
+    after = brief(order_additions(draft(text)))
 
     assert after.index("m4 += m3") < after.index("m4 += m2")
 
@@ -712,7 +712,7 @@ def test_sum_begins_with_a_part_where_all_parts_take_sums() -> None:
         free m5
         """
 
-    after = brief(order_additions(program(text)))
+    after = brief(order_additions(draft(text)))
 
     assert after.index("m5 += m2(4:7, :)") < after.index("m5 += m4")
 
@@ -744,7 +744,7 @@ def test_copy_is_merged_with_what_is_written_after_its_last_use() -> None:
         free m5
         """
 
-    after = brief(merge_variables(program(text)))
+    after = brief(merge_variables(draft(text)))
 
     assert " = m2\n" not in after
     assert "affine2.propagate(m3(0:3, :))" in after

@@ -1,16 +1,16 @@
 """Activations are freed and made again where that lowers the peak, and only where it is right."""
 
 import pytest
+from brief_computations import NNET, brief, computation, draft
 from nnet3_optimizer import check_computation, peak_bytes, verify_equivalent
 from nnet3_optimizer.passes.recomputation import recompute_activations
 from nnet3_optimizer.passes.renumber import renumber
-from optimizer_programs import NNET, brief, computation, program
 
 
 def recomputed(text: str) -> list[str]:
-    """The lines of the program that recomputation makes, which is checked and proven."""
+    """The lines of the draft that recomputation makes, which is checked and proven."""
     before = computation(text)
-    after = renumber(recompute_activations(program(text))).computation()
+    after = renumber(recompute_activations(draft(text))).computation()
     check_computation(NNET, before)
     check_computation(NNET, after)
     verify_equivalent(NNET, before, after)

@@ -1,10 +1,10 @@
 """Rows get the order of an output before the layers that widen them, where nothing else looks."""
 
 import pytest
+from brief_computations import NNET, brief, computation, draft
 from nnet3_optimizer import check_computation, verify_equivalent
 from nnet3_optimizer.passes.renumber import renumber
 from nnet3_optimizer.passes.row_order import order_rows_early
-from optimizer_programs import NNET, brief, computation, program
 
 TRAINING = """
     m3 = 4 x 8
@@ -41,9 +41,9 @@ TRAINING = """
 
 
 def reordered(text: str) -> list[str]:
-    """The lines of the program that the pass makes, which is checked and proven."""
+    """The lines of the draft that the pass makes, which is checked and proven."""
     before = computation(text)
-    after = renumber(order_rows_early(program(text))).computation()
+    after = renumber(order_rows_early(draft(text))).computation()
     check_computation(NNET, before)
     check_computation(NNET, after)
     verify_equivalent(NNET, before, after)
@@ -100,8 +100,8 @@ def test_values_and_derivatives() -> None:
     ],
 )
 def test_orders_that_stay(old: str, new: str) -> None:
-    """The program stays as it is where the order of rows matters to somebody."""
+    """The draft stays as it is where the order of rows matters to somebody."""
     text = TRAINING.replace(old, new)
     assert text != TRAINING
 
-    assert brief(order_rows_early(program(text))) == brief(program(text))
+    assert brief(order_rows_early(draft(text))) == brief(draft(text))

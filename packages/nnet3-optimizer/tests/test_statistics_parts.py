@@ -8,10 +8,10 @@ from nnet3_compiler import NnetComputation, compile_computation, format_computat
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import EquivalenceError, check_computation, verify_equivalent
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.passes.additions import convert_additions
 from nnet3_optimizer.passes.renumber import renumber
 from nnet3_optimizer.passes.statistics_parts import split_statistics
-from nnet3_optimizer.program import Program
 
 CONFIG = """
 input-node name=input dim=4
@@ -25,8 +25,8 @@ output-node name=output input=pool
 
 def compiled(
     config: str = CONFIG, *, sequences: int = 2, outputs: int = 1, train: bool = True
-) -> tuple[Nnet, Program]:
-    """A network and its program as it is when the pass runs."""
+) -> tuple[Nnet, Draft]:
+    """A network and its draft as it is when the pass runs."""
     nnet = parse_config(config)
     request = ComputationRequest(
         inputs=(IoSpecification.from_range("input", 0, 4, sequences, has_deriv=train),),
@@ -35,14 +35,14 @@ def compiled(
             for node in nnet.output_nodes
         ),
     )
-    return nnet, convert_additions(Program.of(nnet, compile_computation(nnet, request)))
+    return nnet, convert_additions(Draft.of(nnet, compile_computation(nnet, request)))
 
 
-def split(nnet: Nnet, program: Program) -> NnetComputation:
-    """The program in parts however small, checked and proven."""
-    after = renumber(split_statistics(program, least_bytes=1)).computation()
+def split(nnet: Nnet, draft: Draft) -> NnetComputation:
+    """The draft in parts however small, checked and proven."""
+    after = renumber(split_statistics(draft, least_bytes=1)).computation()
     check_computation(nnet, after)
-    verify_equivalent(nnet, program.computation(), after)
+    verify_equivalent(nnet, draft.computation(), after)
     return after
 
 
@@ -55,9 +55,9 @@ def calls(nnet: Nnet, computation: NnetComputation) -> list[str]:
 
 def test_parts() -> None:
     """Each sequence is extracted and pooled, forward; and extracted again for the backward pass."""
-    nnet, program = compiled()
+    nnet, draft = compiled()
 
-    after = split(nnet, program)
+    after = split(nnet, draft)
 
     found = [re.sub(r"precomputed p\d+", "p", line) for line in calls(nnet, after)]
     assert found == [
@@ -78,9 +78,9 @@ def test_parts() -> None:
 @pytest.mark.parametrize(("sequences", "parts"), [(1, 1), (3, 3), (20, 8)])
 def test_number_of_parts(sequences: int, parts: int, train: bool) -> None:
     """There are as many parts as sequences, but no more than eight; overlapping windows stay."""
-    nnet, program = compiled(sequences=sequences, outputs=2, train=train)
+    nnet, draft = compiled(sequences=sequences, outputs=2, train=train)
 
-    found = calls(nnet, split(nnet, program))
+    found = calls(nnet, split(nnet, draft))
 
     assert sum("pool.propagate" in line for line in found) == parts
     assert sum("pool.backprop" in line for line in found) == (parts if train else 0)
@@ -88,11 +88,9 @@ def test_number_of_parts(sequences: int, parts: int, train: bool) -> None:
 
 def test_small_statistics_stay() -> None:
     """Below a mebibyte it is not worth it."""
-    nnet, program = compiled()
+    nnet, draft = compiled()
 
-    assert calls(nnet, split_statistics(program).computation()) == calls(
-        nnet, program.computation()
-    )
+    assert calls(nnet, split_statistics(draft).computation()) == calls(nnet, draft.computation())
 
 
 @pytest.mark.parametrize(
@@ -107,15 +105,15 @@ def test_small_statistics_stay() -> None:
 )
 def test_statistics_of_use_elsewhere_stay(more: str) -> None:
     """Statistics that something else looks at are kept whole."""
-    nnet, program = compiled(CONFIG + more)
+    nnet, draft = compiled(CONFIG + more)
 
-    assert calls(nnet, split(nnet, program)) == calls(nnet, program.computation())
+    assert calls(nnet, split(nnet, draft)) == calls(nnet, draft.computation())
 
 
 def test_proof_tells_parts_apart() -> None:
     """Sequences that change places are found out."""
-    nnet, program = compiled()
-    after = split(nnet, program)
+    nnet, draft = compiled()
+    after = split(nnet, draft)
     pools = [at for at, command in enumerate(after.commands) if "pool" in calls_of(nnet, after, at)]
     table = after.command_table.copy()
     first, second = pools[:2]
@@ -123,7 +121,7 @@ def test_proof_tells_parts_apart() -> None:
     table[[first, second], output] = table[[second, first], output]
 
     with pytest.raises(EquivalenceError, match="'output'"):
-        verify_equivalent(nnet, program.computation(), attrs.evolve(after, command_table=table))
+        verify_equivalent(nnet, draft.computation(), attrs.evolve(after, command_table=table))
 
 
 def calls_of(nnet: Nnet, computation: NnetComputation, at: int) -> str:

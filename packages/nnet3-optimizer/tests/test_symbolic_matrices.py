@@ -4,6 +4,7 @@ from collections import Counter
 
 import attrs
 import pytest
+from brief_computations import NNET, computation
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_optimizer import EquivalenceError, verify_equivalent
@@ -11,7 +12,6 @@ from nnet3_optimizer.equivalence.keys import rows_of
 from nnet3_optimizer.equivalence.matrices import Content, Stretches
 from nnet3_optimizer.equivalence.row import Row, columns_of, row_sum, with_columns
 from nnet3_optimizer.equivalence.unknowns import Unknowns
-from optimizer_programs import NNET, computation
 
 ROWS, COLS, SOURCES = 3, 5, 2
 

@@ -1,6 +1,7 @@
 """Who uses which part of a matrix, by matrix: the same as looking at every command in turn."""
 
 import numpy as np
+from brief_computations import NNET, computation
 from hypothesis import given, settings
 from nnet3_compiler import NnetComputation
 from nnet3_compiler.commands import AllocMatrixZeroed
@@ -9,7 +10,6 @@ from nnet3_descriptors import Nnet
 from nnet3_optimizer import Analysis, analyze
 from nnet3_optimizer.analysis.variables import MATRIX, overlap
 from optimizer_networks import examples
-from optimizer_programs import NNET, computation
 
 Example = tuple[Nnet, NnetComputation]
 

@@ -2,14 +2,14 @@
 
 import attrs
 import pytest
+from brief_computations import NNET, computation
 from nnet3_compiler.commands import Propagate
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
 from nnet3_optimizer import OptimizeOptions, PassError, optimize, pipeline
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.pipeline import PIPELINE, Pass
-from nnet3_optimizer.program import Program
-from optimizer_programs import NNET, computation
 
-PROGRAM = """
+TEXT = """
 m1 = accept input
 m2 = undefined
 m2 = affine.propagate(m1)
@@ -19,41 +19,41 @@ free m1
 """
 
 
-def calls_another_component(program: Program) -> Program:
+def calls_another_component(draft: Draft) -> Draft:
     """A pass that runs affine2 for affine."""
-    table = program.table.copy()
+    table = draft.table.copy()
     is_call = table[:, OPCODE_COLUMN] == Propagate.OPCODE
     table[is_call, FIRST_OPERAND_COLUMN] = NNET.component_index("affine2")
-    return attrs.evolve(program, table=table)
+    return attrs.evolve(draft, table=table)
 
 
-def frees_early(program: Program) -> Program:
+def frees_early(draft: Draft) -> Draft:
     """A pass that frees the input before it is used."""
     order = [0, 5, 1, 2, 3, 4]
-    return attrs.evolve(program, table=program.table[order])
+    return attrs.evolve(draft, table=draft.table[order])
 
 
-def names_no_matrix(program: Program) -> Program:
+def names_no_matrix(draft: Draft) -> Draft:
     """A pass whose commands refer to a submatrix that does not exist."""
-    table = program.table.copy()
-    table[0, FIRST_OPERAND_COLUMN] = len(program.submatrices)
-    return attrs.evolve(program, table=table)
+    table = draft.table.copy()
+    table[0, FIRST_OPERAND_COLUMN] = len(draft.submatrices)
+    return attrs.evolve(draft, table=table)
 
 
 def with_faulty_pass(monkeypatch: pytest.MonkeyPatch, faulty: object) -> None:
     """Runs the faulty pass after one that is in order."""
     first = next(each for each in PIPELINE if each.name == "consolidate-io")
-    second = Pass("faulty", lambda program, _: faulty(program), lambda _: True)  # type: ignore[operator]
+    second = Pass("faulty", lambda draft, _: faulty(draft), lambda _: True)  # type: ignore[operator]
     monkeypatch.setattr(pipeline, "PIPELINE", (first, second))
 
 
 def test_another_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message has the pass, those before it, the node, the element and both commands."""
     with_faulty_pass(monkeypatch, calls_another_component)
-    assert optimize(NNET, computation(PROGRAM)) is not None
+    assert optimize(NNET, computation(TEXT)) is not None
 
     with pytest.raises(PassError) as caught:
-        optimize(NNET, computation(PROGRAM), OptimizeOptions(verify=True))
+        optimize(NNET, computation(TEXT), OptimizeOptions(verify=True))
 
     assert (caught.value.name, caught.value.before) == ("faulty", ("consolidate-io",))
     assert str(caught.value) == (
@@ -64,7 +64,7 @@ def test_another_result(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_no_program_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_computation_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a check refuses is reported with the check, before anything is proven."""
     with_faulty_pass(monkeypatch, frees_early)
 
@@ -72,7 +72,7 @@ def test_no_program_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
         "pass 'faulty', after consolidate-io: allocation: c3: m1 is accessed after c1 freed it"
     )
     with pytest.raises(PassError, match=message) as caught:
-        optimize(NNET, computation(PROGRAM), OptimizeOptions(verify=True))
+        optimize(NNET, computation(TEXT), OptimizeOptions(verify=True))
 
     assert "> c3: m2 = affine.propagate(m1)" in str(caught.value)
 
@@ -83,4 +83,4 @@ def test_what_contradicts_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
     message = "pass 'faulty', after consolidate-io: commands.0.: AcceptInput.matrix = 3 is out of"
     with pytest.raises(PassError, match=message):
-        optimize(NNET, computation(PROGRAM), OptimizeOptions(verify=True))
+        optimize(NNET, computation(TEXT), OptimizeOptions(verify=True))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from nnet3_compiler.computation import NnetComputation
 
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.options import OptimizeOptions
 from nnet3_optimizer.pipeline import PIPELINE, Pass
-from nnet3_optimizer.program import Program
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
@@ -121,11 +121,11 @@ class _Trial:
     def judge(self, options: OptimizeOptions, passes: Sequence[Pass]) -> _Verdict:
         """Judges what these passes, where wanted, make of the computation."""
         try:
-            program = Program.of(self.nnet, self.computation)
+            draft = Draft.of(self.nnet, self.computation)
             for each in passes:
                 if each.wanted(options):
-                    program = each.run(program, options)
-            return _Verdict(self.is_correct(program.computation()))
+                    draft = each.run(draft, options)
+            return _Verdict(self.is_correct(draft.computation()))
         except Exception as error:  # a faulty pass may fail in any way; all of them are reported
             return _Verdict(False, error)
 

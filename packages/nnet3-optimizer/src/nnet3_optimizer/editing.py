@@ -1,4 +1,4 @@
-"""Changing a program: rows of the table of commands, new submatrices, matrices and lists."""
+"""Changing a draft: rows of the table of commands, new submatrices, matrices and lists."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from nnet3_optimizer.analysis.csr import Ids, ordering, splits_of, where
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.pair_lists import PairLists
 from nnet3_optimizer.analysis.variables import MATRIX, NUM_COLS, NUM_ROWS, Table
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.loops import is_loop
-from nnet3_optimizer.program import Program
 
 
 class Edit:
-    """Collects changes to a program; `program()` makes them.
+    """Collects changes to a draft; `draft()` makes them.
 
     Attributes:
         table: (C, TABLE_WIDTH) int32, a copy of the commands that may be written to. Rows that
             become NoOperation are left out in the end.
     """
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        self.table: Table = program.table.copy()
-        self._submatrices: list[Table] = [program.submatrices]
-        self._num_submatrices = len(program.submatrices)
-        self._matrices = [program.matrices]
-        self._num_matrices = len(program.matrices)
-        self._debug_info: list[MatrixDebugInfo] | None = None  # None for that of the program
-        self._indexes = list(program.indexes)
-        self._indexes_multi = list(program.indexes_multi)
-        self._indexes_ranges = list(program.indexes_ranges)
-        self._precomputed = list(program.precomputed_indexes)
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self.table: Table = draft.table.copy()
+        self._submatrices: list[Table] = [draft.submatrices]
+        self._num_submatrices = len(draft.submatrices)
+        self._matrices = [draft.matrices]
+        self._num_matrices = len(draft.matrices)
+        self._debug_info: list[MatrixDebugInfo] | None = None  # None for that of the draft
+        self._indexes = list(draft.indexes)
+        self._indexes_multi = list(draft.indexes_multi)
+        self._indexes_ranges = list(draft.indexes_ranges)
+        self._precomputed = list(draft.precomputed_indexes)
         self._inserted: list[tuple[Ids, Table]] = []
 
     # -- commands ------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class Edit:
         Args:
             rows: Its number of rows.
             cols: Its number of columns.
-            debug_info: What its rows stand for; left out if the program has no debug info.
+            debug_info: What its rows stand for; left out if the draft has no debug info.
         """
         _, submatrices = self.matrices([(rows, cols)], [debug_info])
         return int(submatrices[0])
@@ -119,7 +119,7 @@ class Edit:
 
         Args:
             sizes: For each matrix its number of rows and of columns.
-            debug_info: What their rows stand for; left out if the program has no debug info.
+            debug_info: What their rows stand for; left out if the draft has no debug info.
 
         Returns:
             The numbers of the matrices and of the submatrices, (N,) each.
@@ -127,7 +127,7 @@ class Edit:
         numbers = np.arange(self._num_matrices, self._num_matrices + len(sizes))
         self._num_matrices += len(sizes)
         self._matrices.append(np.array(sizes, np.int32))
-        if self._program.debug_info:
+        if self._draft.debug_info:
             known = [info for info in debug_info if info is not None]
             assert len(known) == len(sizes)
             self._all_debug_info().extend(known)
@@ -159,33 +159,33 @@ class Edit:
 
     # -- the result ----------------------------------------------------------------------------
 
-    def program(self) -> Program:
-        """Returns the program with all changes."""
+    def draft(self) -> Draft:
+        """Returns the draft with all changes."""
         return attrs.evolve(
-            self._program,
+            self._draft,
             layout=self._layout(),
             table=with_label_found(self._final_table()),
             indexes=tuple(self._indexes),
             pair_lists=self._pair_lists(),
             indexes_ranges=tuple(self._indexes_ranges),
             precomputed_indexes=tuple(self._precomputed),
-            debug_info=tuple(self._debug_info or self._program.debug_info),
+            debug_info=tuple(self._debug_info or self._draft.debug_info),
         )
 
     def _all_debug_info(self) -> list[MatrixDebugInfo]:
         if self._debug_info is None:
-            self._debug_info = list(self._program.debug_info)
+            self._debug_info = list(self._draft.debug_info)
         return self._debug_info
 
     def _layout(self) -> Layout:
         if len(self._submatrices) == 1 and len(self._matrices) == 1:
-            return self._program.layout
+            return self._draft.layout
         return Layout(
             matrices=np.concatenate(self._matrices), submatrices=np.concatenate(self._submatrices)
         )
 
     def _pair_lists(self) -> PairLists:
-        before = self._program.pair_lists
+        before = self._draft.pair_lists
         further = self._indexes_multi[len(before.lists) :]
         return before.and_further(tuple(further)) if further else before
 

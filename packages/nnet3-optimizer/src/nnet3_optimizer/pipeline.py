@@ -9,6 +9,7 @@ import attrs
 from nnet3_compiler.computation import NnetComputation
 
 from nnet3_optimizer.checks import check_computation
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.equivalence import Prover
 from nnet3_optimizer.errors import ComputationError, PassError
 from nnet3_optimizer.options import OptimizeOptions
@@ -35,7 +36,6 @@ from nnet3_optimizer.passes.sizing import move_sizing_commands
 from nnet3_optimizer.passes.statistics_parts import split_statistics
 from nnet3_optimizer.passes.trimming import trim_matrices
 from nnet3_optimizer.passes.zeroing import remove_needless_zeroing
-from nnet3_optimizer.program import Program
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
@@ -54,7 +54,7 @@ class Pass:
     """
 
     name: str
-    run: Callable[[Program, OptimizeOptions], Program]
+    run: Callable[[Draft, OptimizeOptions], Draft]
     wanted: Callable[[OptimizeOptions], bool]
     preserves: Callable[[OptimizeOptions], bool] = lambda options: True
     keeps_calls: bool = True
@@ -202,15 +202,15 @@ def optimize(
             equivalent; the message names the pass.
     """
     options = options or OptimizeOptions()
-    program = Program.of(nnet, computation)
+    draft = Draft.of(nnet, computation)
     verification = _Verification(nnet, computation, options) if options.verify else None
     for each in PIPELINE:
         if each.wanted(options):
-            after = each.run(program, options)
+            after = each.run(draft, options)
             if verification is not None:
-                verification.step(each, after, changed=after is not program)
-            program = after
-    return program.computation()
+                verification.step(each, after, changed=after is not draft)
+            draft = after
+    return draft.computation()
 
 
 class _Verification:
@@ -223,11 +223,11 @@ class _Verification:
         self._prover = Prover(nnet)
         self._done: list[str] = []
 
-    def step(self, each: Pass, program: Program, *, changed: bool) -> None:
+    def step(self, each: Pass, draft: Draft, *, changed: bool) -> None:
         """Raises a PassError unless the result of a pass is valid, well formed and equivalent."""
         if changed:
             try:
-                self._verify(each, program)
+                self._verify(each, draft)
             except ComputationError as error:
                 raise PassError(
                     f"pass '{each.name}', after {', '.join(self._done) or 'no other'}: {error}",
@@ -236,8 +236,8 @@ class _Verification:
                 ) from error
         self._done.append(each.name)
 
-    def _verify(self, each: Pass, program: Program) -> None:
-        after = program.computation()
+    def _verify(self, each: Pass, draft: Draft) -> None:
+        after = draft.computation()
         # A pass may leave what a later one removes.
         check_computation(self._nnet, after, check_unused=False)
         if each.preserves(self._options):

@@ -167,7 +167,7 @@ class AccessLists:
         if not len(thing):
             return cls(splits=np.zeros(num_things + 1, np.int64), command=thing, access=access[:0])
         width = int(command[-1]).bit_length()
-        # Most programs need no more than 31 bits, of which twice as many are sorted at once.
+        # Most computations need no more than 31 bits, of which twice as many are sorted at once.
         kind: npt.DTypeLike = np.int32 if num_things.bit_length() + width + 2 < 32 else np.int64
         detail = ((command << 2) | access).astype(kind)
         keys = thing.astype(kind) << (width + 2)

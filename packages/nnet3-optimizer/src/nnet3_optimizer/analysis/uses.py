@@ -46,7 +46,7 @@ class Part(NamedTuple):
 
 
 class Parts:
-    """The submatrices of a program, by number, as numbers of Python."""
+    """The submatrices, by number, as numbers of Python."""
 
     def __init__(self, submatrices: Table) -> None:
         self._submatrices = submatrices
@@ -75,10 +75,10 @@ class Reads(NamedTuple):
 
 
 class Uses:
-    """The accesses of a program to submatrices, by matrix; not allocation.
+    """The accesses to submatrices, by matrix; not allocation.
 
     Attributes:
-        parts: The submatrices of the program.
+        parts: The submatrices.
         matrix, command, submatrix: (A,) int64, ordered by matrix, then by command.
         writes: (A,) bool.
         splits: (M + 1,) int64; the accesses to matrix m are splits[m] <= a < splits[m + 1].

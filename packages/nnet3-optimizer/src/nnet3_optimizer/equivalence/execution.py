@@ -39,7 +39,7 @@ _PIECE = 1024
 """No more commands of different kinds than these are a piece."""
 
 _LONG = 16
-"""So many commands of a kind are a run: compiled programs begin and end with one of thousands."""
+"""So many commands of a kind are a run: what is compiled begins and ends with one of thousands."""
 
 
 def execute(state: State, segments: int | None) -> Behaviour:
@@ -82,7 +82,7 @@ def _run(state: State, segments: int | None, begin: int) -> int | None:
 
 
 def _pieces(opcodes: IntArray, begin: int) -> Iterator[tuple[int, int, _ActionAtOnce | None]]:
-    """Yields begin and end of pieces of a program, and what does all commands of one at once."""
+    """Yields begin and end of pieces, and what does all commands of one at once."""
     ends = np.append(np.flatnonzero(np.diff(opcodes[begin:])) + begin + 1, len(opcodes))
     starts = np.append(begin, ends[:-1])
     is_long = (ends - starts >= _LONG) & np.isin(opcodes[starts], list(_AT_ONCE))

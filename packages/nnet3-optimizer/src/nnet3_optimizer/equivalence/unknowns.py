@@ -58,8 +58,8 @@ class _Supply:
 class Function:
     """An unknown function of rows, by the arguments that it was asked for so far.
 
-    Programs to be compared mostly make the same calls. So a call is looked up as a whole, and taken
-    to rows only when there is one that is not the same as another.
+    Computations to be compared mostly make the same calls. So a call is looked up as a whole, and
+    taken to rows only when there is one that is not the same as another.
     """
 
     __slots__ = ("_calls", "_rows", "_supply", "_whole")

@@ -38,7 +38,7 @@ def verify_equivalent(nnet: Nnet, before: NnetComputation, after: NnetComputatio
     statistics. A result that depends on undefined elements equals nothing.
 
     Arguments of components are compared exactly, sums as elements of a field of 128 bits: a wrong
-    "equal" has a probability below 2**-80, for programs of any size that fits into memory.
+    "equal" has a probability below 2**-80, for computations of any size that fits into memory.
 
     A loop is compared with a straight line over the segments of the latter, and with another loop
     over some rounds.

@@ -39,7 +39,7 @@ class _Moments:
     """
 
     def __init__(self, blocks: Blocks) -> None:
-        # At one position of the program what ends does so before anything begins.
+        # At one command what ends does so before anything begins.
         times = np.unique(np.concatenate([blocks.begin * 2 + 1, blocks.end * 2]))
         is_begin = times % 2 == 1
         moments = times[:-1][is_begin[:-1] & ~is_begin[1:]] // 2

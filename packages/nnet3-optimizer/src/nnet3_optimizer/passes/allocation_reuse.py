@@ -14,12 +14,12 @@ from nnet3_compiler.commands import (
 )
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
 from nnet3_optimizer.analysis.variables import MATRIX
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.loops import is_in_segments
-from nnet3_optimizer.program import Program
 
 
-def allocate_from_other(program: Program) -> Program:
+def allocate_from_other(draft: Draft) -> Draft:
     """Replaces freeing one matrix and allocating another of the same size by SwapMatrix.
 
     1. The two matrices have the same number of rows and of columns.
@@ -58,33 +58,33 @@ def allocate_from_other(program: Program) -> Program:
         provide output = m3
         segment end
     """
-    if is_in_segments(program.table):
-        return program
-    whole = program.table[:, FIRST_OPERAND_COLUMN]
+    if is_in_segments(draft.table):
+        return draft
+    whole = draft.table[:, FIRST_OPERAND_COLUMN]
     frees: dict[tuple[int, int], list[int]] = {}
     takes: dict[tuple[int, int], list[int]] = {}
     for lists, opcodes in (
         (frees, (DeallocMatrix.OPCODE,)),
         (takes, (AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE)),
     ):
-        for at in program.positions(*opcodes).tolist():
-            matrix = program.submatrices[whole[at], MATRIX]
-            rows, cols = program.matrices[matrix].tolist()
+        for at in draft.positions(*opcodes).tolist():
+            matrix = draft.submatrices[whole[at], MATRIX]
+            rows, cols = draft.matrices[matrix].tolist()
             lists.setdefault((rows, cols), []).append(at)
     pairs = [pair for size, freed in frees.items() for pair in _nearest(freed, takes.get(size, []))]
     if not pairs:
-        return program
-    edit = Edit(program)
-    needs_zeros = program.analysis.needs_zeros
+        return draft
+    edit = Edit(draft)
+    needs_zeros = draft.analysis.needs_zeros
     for free, take in pairs:
         destination, source = int(whole[take]), int(whole[free])
-        is_zeroed = program.opcodes[take] == AllocMatrixZeroed.OPCODE
-        if is_zeroed and needs_zeros[program.submatrices[destination, MATRIX]]:
+        is_zeroed = draft.opcodes[take] == AllocMatrixZeroed.OPCODE
+        if is_zeroed and needs_zeros[draft.submatrices[destination, MATRIX]]:
             zero = SetConst(output=destination, alpha=0.0)
             edit.insert(take + 1, np.array([zero.row], np.int32))
         edit.replace(take, SwapMatrix(destination=destination, source=source))
         edit.delete(free)
-    return edit.program()
+    return edit.draft()
 
 
 def _nearest(frees: list[int], takes: list[int]) -> list[tuple[int, int]]:

@@ -19,10 +19,10 @@ from nnet3_optimizer.analysis.accesses import READ
 from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.compression import INT16, ONE_BIT
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.operands import operand
-from nnet3_optimizer.program import Program
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
@@ -36,7 +36,7 @@ RELU = "RectifiedLinearComponent"
 _BACKWARD = CommandKinds.of(Backprop, BackpropNoModelUpdate)
 
 
-def compress_activations(program: Program, level: int) -> Program:
+def compress_activations(draft: Draft, level: int) -> Draft:
     """Compresses matrices between their last use before and their first use after the marker.
 
     1. Level 1 loses nothing: the output of a RectifiedLinear that is needed only to run it backward
@@ -87,29 +87,29 @@ def compress_activations(program: Program, level: int) -> Program:
         free m1
         free m3
     """
-    markers = program.positions(NoOperationMarker.OPCODE)
-    if level < 1 or is_loop(program.table) or len(markers) != 1:
-        return program
+    markers = draft.positions(NoOperationMarker.OPCODE)
+    if level < 1 or is_loop(draft.table) or len(markers) != 1:
+        return draft
     marker = int(markers[0])
-    bits = kept_as_bits(program, marker)
+    bits = kept_as_bits(draft, marker)
     others = _NO_GAPS
     if level >= 2:
-        is_other = _is_used_on_both_sides(program, marker)
+        is_other = _is_used_on_both_sides(draft, marker)
         is_other[bits.matrix] = False
-        others = Gaps(where(is_other), *program.analysis.uses.around(where(is_other), marker))
+        others = Gaps(where(is_other), *draft.analysis.uses.around(where(is_other), marker))
     if not len(bits.matrix) and not len(others.matrix):
-        return program
-    edit = Edit(program)
+        return draft
+    edit = Edit(draft)
     for gaps, kind, alpha in ((bits, ONE_BIT, 0.0), (others, INT16, LOSSY_RANGE)):
         if not len(gaps.matrix):
             continue
-        count, whole = len(gaps.matrix), program.layout.whole_submatrix[gaps.matrix]
+        count, whole = len(gaps.matrix), draft.layout.whole_submatrix[gaps.matrix]
         packs = command_rows(
             CompressMatrix, count, alpha, matrix=whole, compression_type=kind, truncate=1
         )
         edit.insert(gaps.last_forward + 1, packs)
         edit.insert(gaps.first_backward, command_rows(DecompressMatrix, count, matrix=whole))
-    return edit.program()
+    return edit.draft()
 
 
 class Gaps(NamedTuple):
@@ -129,21 +129,21 @@ class Gaps(NamedTuple):
 _NO_GAPS = Gaps(*np.zeros((3, 0), dtype=np.int64))
 
 
-def kept_as_bits(program: Program, marker: int) -> Gaps:
+def kept_as_bits(draft: Draft, marker: int) -> Gaps:
     """Returns the matrices of which the backward part needs only the signs: rule 1."""
-    candidates = _outputs_of_relus(program)
+    candidates = _outputs_of_relus(draft)
     if not len(candidates):
         return _NO_GAPS
-    before, after, is_read = _last_two(program, candidates)
+    before, after, is_read = _last_two(draft, candidates)
     # The last access is the only one of the backward part, and no more than a look.
     fits = (before >= 0) & (before < marker) & (after > marker) & is_read
-    fits &= program.opcodes[before] != AllocMatrixZeroed.OPCODE
-    fits &= ~program.analysis.lifetimes.is_output[candidates]
-    fits &= _is_looked_at_by_relu(program, candidates, after)
+    fits &= draft.opcodes[before] != AllocMatrixZeroed.OPCODE
+    fits &= ~draft.analysis.lifetimes.is_output[candidates]
+    fits &= _is_looked_at_by_relu(draft, candidates, after)
     return Gaps(candidates[fits], before[fits], after[fits])
 
 
-def _last_two(program: Program, matrices: Ids) -> tuple[Ids, Ids, Bools]:
+def _last_two(draft: Draft, matrices: Ids) -> tuple[Ids, Ids, Bools]:
     """Returns the last command but one to access each matrix, or -1, and the last one.
 
     Allocation with zeros is an access.
@@ -151,10 +151,10 @@ def _last_two(program: Program, matrices: Ids) -> tuple[Ids, Ids, Bools]:
     Returns:
         The two commands, and whether the last one only reads the matrix; (N,) each.
     """
-    accesses, count = program.analysis.submatrix_accesses, len(program.matrices)
+    accesses, count = draft.analysis.submatrix_accesses, len(draft.matrices)
     is_wanted = np.zeros(count, dtype=np.bool_)
     is_wanted[matrices] = True
-    matrix = program.layout.matrix_of.take(accesses.submatrix)
+    matrix = draft.layout.matrix_of.take(accesses.submatrix)
     at = where(is_wanted.take(matrix))
     matrix, command = matrix.take(at), accesses.command.take(at)
     before, after = np.full((2, count), -1, dtype=np.int64)
@@ -167,16 +167,16 @@ def _last_two(program: Program, matrices: Ids) -> tuple[Ids, Ids, Bools]:
     return before[matrices], after[matrices], ~is_written[matrices]
 
 
-def _is_used_on_both_sides(program: Program, marker: int) -> Bools:
+def _is_used_on_both_sides(draft: Draft, marker: int) -> Bools:
     """Returns which matrices, (M,), other than outputs, are used before and after the marker."""
-    first, last = program.analysis.matrix_use
-    is_output = program.analysis.lifetimes.is_output
+    first, last = draft.analysis.matrix_use
+    is_output = draft.analysis.lifetimes.is_output
     return (first >= 0) & (first < marker) & (last > marker) & ~is_output
 
 
-def _is_relu(program: Program, components: Ids) -> Bools:
+def _is_relu(draft: Draft, components: Ids) -> Bools:
     """Which of these components are rectified linear units."""
-    of_each: Bools = _relus(program.nnet)[components]
+    of_each: Bools = _relus(draft.nnet)[components]
     return of_each
 
 
@@ -186,29 +186,29 @@ def _relus(nnet: Nnet) -> Bools:
     return np.array([each.type == RELU for each in nnet.components], dtype=np.bool_)
 
 
-def _outputs_of_relus(program: Program) -> Ids:
+def _outputs_of_relus(draft: Draft) -> Ids:
     """The matrices that hold output values of rectified linear units that run backward."""
-    at = program.positions(Backprop.OPCODE, BackpropNoModelUpdate.OPCODE)
-    at = at[_is_relu(program, operand(program.table, at, Backprop, "component"))]
-    values = operand(program.table, at, Backprop, "output_value")
-    is_output = np.zeros(len(program.matrices), dtype=np.bool_)
-    is_output[program.layout.matrix_of[values]] = True
+    at = draft.positions(Backprop.OPCODE, BackpropNoModelUpdate.OPCODE)
+    at = at[_is_relu(draft, operand(draft.table, at, Backprop, "component"))]
+    values = operand(draft.table, at, Backprop, "output_value")
+    is_output = np.zeros(len(draft.matrices), dtype=np.bool_)
+    is_output[draft.layout.matrix_of[values]] = True
     is_output[0] = False
     return where(is_output)
 
 
-def _is_looked_at_by_relu(program: Program, matrices: Ids, commands: Ids) -> Bools:
+def _is_looked_at_by_relu(draft: Draft, matrices: Ids, commands: Ids) -> Bools:
     """Whether commands run rectified linear units backward, with a matrix as output value only.
 
     Args:
-        program: The program.
+        draft: The draft.
         matrices: (N,) the matrices.
         commands: (N,) the command for each.
     """
-    runs = _BACKWARD.among(program.opcodes[commands])
-    component = np.where(runs, operand(program.table, commands, Backprop, "component"), 0)
-    fits = runs & _is_relu(program, component)
+    runs = _BACKWARD.among(draft.opcodes[commands])
+    component = np.where(runs, operand(draft.table, commands, Backprop, "component"), 0)
+    fits = runs & _is_relu(draft, component)
     for name in ("input_value", "output_deriv", "input_deriv"):
-        other = np.where(runs, operand(program.table, commands, Backprop, name), 0)
-        fits &= program.layout.matrix_of[other] != matrices
+        other = np.where(runs, operand(draft.table, commands, Backprop, name), 0)
+        fits &= draft.layout.matrix_of[other] != matrices
     return fits

@@ -7,14 +7,14 @@ import numpy as np
 from nnet3_compiler.commands import Backprop, NoOperation
 from nnet3_optimizer.analysis.csr import Bools, ordering, splits_of, where
 from nnet3_optimizer.analysis.flow import Flow
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.operands import columns
 from nnet3_optimizer.passes.unused_matrices import SIZING, sizing_without_use
 from nnet3_optimizer.passes.unused_memos import drop_unused_memos
-from nnet3_optimizer.program import Program
 
 
-def remove_dead_commands(program: Program) -> Program:
+def remove_dead_commands(draft: Draft) -> Draft:
     """Removes commands that only compute what is never used, and matrices without use.
 
     1. A command is needed if it has side effects, or if a needed command reads a variable that it
@@ -50,28 +50,28 @@ def remove_dead_commands(program: Program) -> Program:
         segment end
         free m1
     """
-    if is_loop(program.table):
-        return program
-    program = _without_unused_derivatives(program)
-    needed = _needed(program)
+    if is_loop(draft.table):
+        return draft
+    draft = _without_unused_derivatives(draft)
+    needed = _needed(draft)
     if needed.all():
-        return program
-    table = program.table.compress(needed, axis=0)
+        return draft
+    table = draft.table.compress(needed, axis=0)
     drop_unused_memos(table)
-    return attrs.evolve(program, table=table)
+    return attrs.evolve(draft, table=table)
 
 
-def _needed(program: Program) -> Bools:
+def _needed(draft: Draft) -> Bools:
     """Returns which commands are needed, (C,) bool."""
-    is_sizing = SIZING.among(program.opcodes)
-    is_nothing = program.opcodes == NoOperation.OPCODE
-    needed = program.analysis.has_side_effects | is_sizing
+    is_sizing = SIZING.among(draft.opcodes)
+    is_nothing = draft.opcodes == NoOperation.OPCODE
+    needed = draft.analysis.has_side_effects | is_sizing
     candidates = ~needed & ~is_nothing
     needed |= candidates
-    in_vain = where(candidates & ~program.analysis.feeds)
+    in_vain = where(candidates & ~draft.analysis.feeds)
     if len(in_vain):
-        needed[_with_what_leads_to(in_vain.tolist(), program.analysis.flow, candidates)] = False
-    return needed & ~sizing_without_use(program, needed)
+        needed[_with_what_leads_to(in_vain.tolist(), draft.analysis.flow, candidates)] = False
+    return needed & ~sizing_without_use(draft, needed)
 
 
 def _with_what_leads_to(in_vain: list[int], flow: Flow, candidates: Bools) -> list[int]:
@@ -92,14 +92,14 @@ def _with_what_leads_to(in_vain: list[int], flow: Flow, candidates: Bools) -> li
     return dead
 
 
-def _without_unused_derivatives(program: Program) -> Program:
-    """Returns the program with input_deriv = 0 where a Backprop computes it for nobody."""
-    at = program.positions(Backprop.OPCODE)
+def _without_unused_derivatives(draft: Draft) -> Draft:
+    """Returns the draft with input_deriv = 0 where a Backprop computes it for nobody."""
+    at = draft.positions(Backprop.OPCODE)
     column = columns(Backprop)["input_deriv"]
-    at = at[program.analysis.has_side_effects[at] & (program.table[at, column] > 0)]
-    unused = at[~program.analysis.feeds[at]]
+    at = at[draft.analysis.has_side_effects[at] & (draft.table[at, column] > 0)]
+    unused = at[~draft.analysis.feeds[at]]
     if not len(unused):
-        return program
-    table = program.table.copy()
+        return draft
+    table = draft.table.copy()
     table[unused, column] = 0
-    return attrs.evolve(program, table=table)
+    return attrs.evolve(draft, table=table)

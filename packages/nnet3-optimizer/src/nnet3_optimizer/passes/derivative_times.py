@@ -28,28 +28,28 @@ from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, Command
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 from nnet3_optimizer.analysis.csr import Bools
 from nnet3_optimizer.analysis.variables import MATRIX
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.errors import ComputationError
 from nnet3_optimizer.operands import columns
 from nnet3_optimizer.passes.unused_matrices import without_unused_matrices
 from nnet3_optimizer.passes.unused_memos import drop_unused_memos
-from nnet3_optimizer.program import Program
 
 _ALL_TIMES = (-(2**31), 2**31 - 1)
 
 
 def limit_derivative_times(
-    program: Program,
+    draft: Draft,
     min_time: int | None = None,
     max_time: int | None = None,
     max_time_relative: int | None = None,
-) -> Program:
+) -> Draft:
     """Leaves out what would only compute derivatives at times before min_time or after max_time.
 
     Recurrent networks are trained on chunks with context on both sides; derivatives need not go far
     into the context. Results change: a derivative at such a time counts as zero.
 
-    1. The program is as the compiler made it: matrices are allocated with zeros, and their debug
+    1. The draft is as the compiler made it: matrices are allocated with zeros, and their debug
        info says which rows have which t, and which matrices hold derivatives.
     2. A derivative row outside of the range is neither read nor written, so it stays zero. Commands
        are narrowed to the stretch of rows from the first to the last that is kept; entries of lists
@@ -97,7 +97,7 @@ def limit_derivative_times(
         free m3
 
     Args:
-        program: The program.
+        draft: The draft.
         min_time: The first t of derivatives, or None.
         max_time: The last t of derivatives, or None.
         max_time_relative: The last t, counted from the largest t of what is provided in the forward
@@ -109,22 +109,22 @@ def limit_derivative_times(
     low, high = _ALL_TIMES
     low = low if min_time is None else min_time
     high = high if max_time is None else max_time
-    if len(program.positions(Backprop.OPCODE, BackpropNoModelUpdate.OPCODE)) == 0:
-        return program
-    if len(program.debug_info) != len(program.matrices):
+    if len(draft.positions(Backprop.OPCODE, BackpropNoModelUpdate.OPCODE)) == 0:
+        return draft
+    if len(draft.debug_info) != len(draft.matrices):
         raise ComputationError("limiting the times of derivatives needs debug info")
     if max_time_relative is not None:
-        high = _last_output_time(program) + max_time_relative
+        high = _last_output_time(draft) + max_time_relative
     if low > high:
         raise ComputationError(f"no derivative is left between t = {low} and t = {high}")
-    return _Limiter(program, low, high).run()
+    return _Limiter(draft, low, high).run()
 
 
-def _last_output_time(program: Program) -> int:
-    at = program.positions(ProvideOutput.OPCODE)
-    at = at[at < program.positions(NoOperationMarker.OPCODE)[0]]
-    matrices = program.submatrices[program.table[at, FIRST_OPERAND_COLUMN], MATRIX].tolist()
-    return max(int(program.debug_info[m].pattern[:, T].max()) for m in matrices)
+def _last_output_time(draft: Draft) -> int:
+    at = draft.positions(ProvideOutput.OPCODE)
+    at = at[at < draft.positions(NoOperationMarker.OPCODE)[0]]
+    matrices = draft.submatrices[draft.table[at, FIRST_OPERAND_COLUMN], MATRIX].tolist()
+    return max(int(draft.debug_info[m].pattern[:, T].max()) for m in matrices)
 
 
 @attrs.frozen
@@ -144,15 +144,15 @@ class _Stretch:
 class _Limiter:
     """Narrows commands one by one."""
 
-    def __init__(self, program: Program, low: int, high: int) -> None:
-        self.program = program
-        self.edit = Edit(program)
+    def __init__(self, draft: Draft, low: int, high: int) -> None:
+        self.draft = draft
+        self.edit = Edit(draft)
         self.low, self.high = low, high
         self._kept: dict[int, Bools] = {}
         self._narrowed: dict[tuple[int, _Stretch], int] = {}
 
-    def run(self) -> Program:
-        """Returns the narrowed program."""
+    def run(self) -> Draft:
+        """Returns the narrowed draft."""
         actions: dict[type[Command], Callable[[int, Any], None]] = {
             Backprop: self._backprop,
             BackpropNoModelUpdate: self._backprop,
@@ -166,26 +166,26 @@ class _Limiter:
             AddToRowsMulti: self._multi,
             AddRowRanges: self._ranges,
         }
-        for at in self.program.positions(*(each.OPCODE for each in actions)).tolist():
-            row = self.program.table[at].tolist()
+        for at in self.draft.positions(*(each.OPCODE for each in actions)).tolist():
+            row = self.draft.table[at].tolist()
             command = SCHEMA.command(row)
             actions[type(command)](at, command)
         drop_unused_memos(self.edit.table)
-        return without_unused_matrices(self.edit.program())
+        return without_unused_matrices(self.edit.draft())
 
     # -- which rows ----------------------------------------------------------------------------
 
     def _is_deriv(self, submatrix: int) -> bool:
-        matrix = int(self.program.submatrices[submatrix, MATRIX])
-        return submatrix > 0 and self.program.debug_info[matrix].is_deriv
+        matrix = int(self.draft.submatrices[submatrix, MATRIX])
+        return submatrix > 0 and self.draft.debug_info[matrix].is_deriv
 
     def _kept_rows(self, submatrix: int) -> Bools:
         """Returns which rows of a submatrix are kept: of values all."""
-        matrix, row, rows, _, _ = self.program.submatrices[submatrix].tolist()
+        matrix, row, rows, _, _ = self.draft.submatrices[submatrix].tolist()
         if not self._is_deriv(submatrix):
             return np.ones(rows, dtype=np.bool_)
         if matrix not in self._kept:
-            t = self.program.debug_info[matrix].cindexes[:, T]
+            t = self.draft.debug_info[matrix].cindexes[:, T]
             self._kept[matrix] = (t >= self.low) & (t <= self.high)
         return self._kept[matrix][row : row + rows]
 
@@ -196,7 +196,7 @@ class _Limiter:
 
     def _part(self, submatrix: int, stretch: _Stretch) -> int:
         """Returns the submatrix of some rows of another one."""
-        if submatrix == 0 or len(stretch) == self.program.submatrices[submatrix, 2]:
+        if submatrix == 0 or len(stretch) == self.draft.submatrices[submatrix, 2]:
             return submatrix
         key = submatrix, stretch
         if key not in self._narrowed:
@@ -214,7 +214,7 @@ class _Limiter:
         if not len(stretch):
             self.edit.delete(at)
             return
-        properties = self.program.nnet.components[command.component].properties
+        properties = self.draft.nnet.components[command.component].properties
         if properties & Property.SIMPLE and not properties & Property.USES_MEMO:
             names = ("input_value", "output_value", "output_deriv", "input_deriv")
             parts = {name: self._part(getattr(command, name), stretch) for name in names}
@@ -230,7 +230,7 @@ class _Limiter:
 
     def _rows(self, at: int, command: CopyRows | AddRows) -> None:
         own, source = self._stretch(command.output), self._stretch(command.input)
-        indexes = self.program.indexes[command.indexes]
+        indexes = self.draft.indexes[command.indexes]
         kept = self._kept_rows(command.output) & (indexes >= 0)
         kept &= self._kept_rows(command.input)[indexes]
         if not kept.any():
@@ -251,7 +251,7 @@ class _Limiter:
         name = command.OPERANDS[0].name
         first = int(getattr(command, name))
         own = self._stretch(first)
-        pairs = self.program.indexes_multi[command.indexes_multi]
+        pairs = self.draft.indexes_multi[command.indexes_multi]
         new = np.where(self._kept_rows(first)[:, None], pairs, -1)
         for submatrix in np.unique(pairs[pairs[:, 0] > 0, 0]).tolist():
             at_rows = np.flatnonzero(new[:, 0] == submatrix)
@@ -270,7 +270,7 @@ class _Limiter:
 
     def _ranges(self, at: int, command: AddRowRanges) -> None:
         own, source = self._stretch(command.output), self._stretch(command.input)
-        ranges = self.program.indexes_ranges[command.indexes_ranges]
+        ranges = self.draft.indexes_ranges[command.indexes_ranges]
         kept_source = self._kept_rows(command.input)
         new = np.full_like(ranges, -1)
         kept_output = self._kept_rows(command.output)

@@ -11,15 +11,15 @@ from nnet3_compiler.declaration import (
 from nnet3_optimizer.analysis.accesses import LIST_COLUMN
 from nnet3_optimizer.analysis.csr import where
 from nnet3_optimizer.analysis.variables import MATRIX, Table
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.loops import is_in_segments
 from nnet3_optimizer.passes.unused_matrices import SIZING
-from nnet3_optimizer.program import Program
 
 _OUTPUT, _SECOND, _THIRD = range(FIRST_OPERAND_COLUMN, FIRST_OPERAND_COLUMN + 3)
 
 
-def share_equal_copies(program: Program) -> Program:
+def share_equal_copies(draft: Draft) -> Draft:
     """Lets all that reads a second copy of the same rows read the first one.
 
     Two branches of a network that look at one recurrent layer each gather its output of all times.
@@ -69,44 +69,44 @@ def share_equal_copies(program: Program) -> Program:
         free m1
         free m2
     """
-    at = program.positions(CopyRows.OPCODE, CopyRowsMulti.OPCODE)
-    at = at[program.layout.is_whole[program.table[at, _OUTPUT]]]
-    if len(at) < 2 or is_in_segments(program.table):
-        return program
+    at = draft.positions(CopyRows.OPCODE, CopyRowsMulti.OPCODE)
+    at = at[draft.layout.is_whole[draft.table[at, _OUTPUT]]]
+    if len(at) < 2 or is_in_segments(draft.table):
+        return draft
     firsts: dict[tuple[int, ...], list[tuple[int, Table]]] = {}
     edit: Edit | None = None
     for command in at.tolist():
-        alike, rows = _what(program, command)
+        alike, rows = _what(draft, command)
         others = firsts.setdefault(alike, [])
         # Lists are long: only those of copies that are alike otherwise are compared.
         earlier = next((other for other, theirs in others if np.array_equal(theirs, rows)), None)
         if earlier is None:
             others.append((command, rows))
-        elif _stay_equal(program, earlier, command):
-            edit = edit or Edit(program)
-            _share(program, edit, earlier, command)
-    return edit.program() if edit else program
+        elif _stay_equal(draft, earlier, command):
+            edit = edit or Edit(draft)
+            _share(draft, edit, earlier, command)
+    return edit.draft() if edit else draft
 
 
-def _what(program: Program, command: int) -> tuple[tuple[int, ...], Table]:
+def _what(draft: Draft, command: int) -> tuple[tuple[int, ...], Table]:
     """What a command copies: its kind, scale and source, and the list of rows."""
-    row = program.table[command].tolist()
+    row = draft.table[command].tolist()
     if row[OPCODE_COLUMN] == CopyRows.OPCODE:
-        source = program.submatrices[row[_SECOND]].tolist()
-        return (*row[:_OUTPUT], *source), program.indexes[row[_THIRD]]
-    return tuple(row[:_OUTPUT]), program.indexes_multi[row[_SECOND]]
+        source = draft.submatrices[row[_SECOND]].tolist()
+        return (*row[:_OUTPUT], *source), draft.indexes[row[_THIRD]]
+    return tuple(row[:_OUTPUT]), draft.indexes_multi[row[_SECOND]]
 
 
-def _stay_equal(program: Program, one: int, other: int) -> bool:
+def _stay_equal(draft: Draft, one: int, other: int) -> bool:
     """Checks the rules for two commands that copy the same."""
-    uses, lifetimes = program.analysis.uses, program.analysis.lifetimes
-    matrices = program.submatrices[program.table[[one, other], _OUTPUT], MATRIX].tolist()
+    uses, lifetimes = draft.analysis.uses, draft.analysis.lifetimes
+    matrices = draft.submatrices[draft.table[[one, other], _OUTPUT], MATRIX].tolist()
     for matrix, command in zip(matrices, (one, other), strict=True):
         if uses.users_of(matrix, writing=True) != [command]:
             return False
         if lifetimes.is_input[matrix] or lifetimes.is_output[matrix]:
             return False
-        if _is_in_lists(program, matrix):
+        if _is_in_lists(draft, matrix):
             return False
     if not uses.stay(uses.reads_of(np.array([one])), other):
         return False
@@ -114,35 +114,35 @@ def _stay_equal(program: Program, one: int, other: int) -> bool:
     return int(lifetimes.deallocate[matrices[0]]) > last
 
 
-def _is_in_lists(program: Program, matrix: int) -> bool:
+def _is_in_lists(draft: Draft, matrix: int) -> bool:
     """Whether a list of (submatrix, row) pairs names a matrix."""
-    uses = program.analysis.uses
+    uses = draft.analysis.uses
     commands = uses.command[uses.of_matrix(matrix)]
-    commands = commands[LIST_COLUMN.take(program.opcodes.take(commands)) > 0]
-    named = program.table[commands, _OUTPUT]
-    return bool((program.layout.matrix_of.take(named[named > 0]) != matrix).any())
+    commands = commands[LIST_COLUMN.take(draft.opcodes.take(commands)) > 0]
+    named = draft.table[commands, _OUTPUT]
+    return bool((draft.layout.matrix_of.take(named[named > 0]) != matrix).any())
 
 
-def _share(program: Program, edit: Edit, one: int, other: int) -> None:
+def _share(draft: Draft, edit: Edit, one: int, other: int) -> None:
     """Removes a copy, and names the first one where it was named."""
-    kept, dropped = program.submatrices[program.table[[one, other], _OUTPUT], MATRIX].tolist()
-    at = where(program.submatrices[:, MATRIX] == dropped)
-    places = program.submatrices[at]
+    kept, dropped = draft.submatrices[draft.table[[one, other], _OUTPUT], MATRIX].tolist()
+    at = where(draft.submatrices[:, MATRIX] == dropped)
+    places = draft.submatrices[at]
     places[:, MATRIX] = kept
-    numbers = np.arange(len(program.submatrices))
+    numbers = np.arange(len(draft.submatrices))
     numbers[at] = edit.submatrices(places)
-    uses = program.analysis.uses
+    uses = draft.analysis.uses
     users = uses.command[uses.of_matrix(dropped)]
-    before, rows = program.table[users], edit.table[users]  # which may name another kept matrix
+    before, rows = draft.table[users], edit.table[users]  # which may name another kept matrix
     named = SCHEMA.is_matrix[before[:, OPCODE_COLUMN]] & np.isin(before, at)
     rows[named] = numbers[before[named]]
     edit.table[users] = rows
-    edit.delete([other, *_sizing_of(program, dropped)])
+    edit.delete([other, *_sizing_of(draft, dropped)])
 
 
-def _sizing_of(program: Program, matrix: int) -> list[int]:
+def _sizing_of(draft: Draft, matrix: int) -> list[int]:
     """The commands that allocate and free a matrix."""
-    at = SIZING.positions(program.opcodes)
-    of_each = program.submatrices[program.table[at, _OUTPUT], MATRIX]
+    at = SIZING.positions(draft.opcodes)
+    of_each = draft.submatrices[draft.table[at, _OUTPUT], MATRIX]
     sizing: list[int] = at[of_each == matrix].tolist()
     return sizing

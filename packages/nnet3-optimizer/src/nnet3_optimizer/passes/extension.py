@@ -23,10 +23,10 @@ from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.variables import MATRIX, Table
 from nnet3_optimizer.debug_info import extended
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.loops import is_in_segments
 from nnet3_optimizer.passes.merging.candidates import Candidates
 from nnet3_optimizer.passes.merging.legality import contiguous_matrices, legal_by_place
-from nnet3_optimizer.program import Program
 
 WORTH_EXTENDING = 0.8
 """The least part of the rows of the source that has to be copied anyway."""
@@ -37,7 +37,7 @@ _DEFINING = CommandKinds.of(AcceptInput, AllocMatrixZeroed)
 _OF_WHOLES = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix, SetConst)
 
 
-def extend_matrices(program: Program) -> Program:
+def extend_matrices(draft: Draft) -> Draft:
     """Copies all rows of a matrix where nearly all were copied, into a matrix made larger for it.
 
     By itself this copies more; but a copy of all of a matrix can often be removed by
@@ -92,27 +92,27 @@ def extend_matrices(program: Program) -> Program:
         free m2
         free m3
     """
-    if is_in_segments(program.table):
-        return program
-    at = program.positions(MatrixCopy.OPCODE)
-    part_of = ~program.layout.is_whole & program.layout.is_full_width
-    at = at[part_of.take(program.table[at, FIRST_OPERAND_COLUMN + 1])]
-    at = at[program.table[at, ALPHA_COLUMN] == _ONE]
+    if is_in_segments(draft.table):
+        return draft
+    at = draft.positions(MatrixCopy.OPCODE)
+    part_of = ~draft.layout.is_whole & draft.layout.is_full_width
+    at = at[part_of.take(draft.table[at, FIRST_OPERAND_COLUMN + 1])]
+    at = at[draft.table[at, ALPHA_COLUMN] == _ONE]
     if not len(at):
-        return program
-    at = at[_fits(program, at)]
-    at = at[_source_is_defined(program, at)] if len(at) else at
-    at = _removable(program, at) if len(at) else at
-    return _extended(program, at) if len(at) else program
+        return draft
+    at = at[_fits(draft, at)]
+    at = at[_source_is_defined(draft, at)] if len(at) else at
+    at = _removable(draft, at) if len(at) else at
+    return _extended(draft, at) if len(at) else draft
 
 
-def _fits(program: Program, at: np.ndarray) -> np.ndarray:
+def _fits(draft: Draft, at: np.ndarray) -> np.ndarray:
     """Returns which of these copies satisfy rules 1 and 2."""
-    target = program.submatrices.take(program.table[at, FIRST_OPERAND_COLUMN], axis=0)
-    source = program.submatrices.take(program.table[at, FIRST_OPERAND_COLUMN + 1], axis=0)
-    source_size = program.matrices.take(source[:, MATRIX], axis=0)
-    target_size = program.matrices.take(target[:, MATRIX], axis=0)
-    lifetimes = program.analysis.lifetimes
+    target = draft.submatrices.take(draft.table[at, FIRST_OPERAND_COLUMN], axis=0)
+    source = draft.submatrices.take(draft.table[at, FIRST_OPERAND_COLUMN + 1], axis=0)
+    source_size = draft.matrices.take(source[:, MATRIX], axis=0)
+    target_size = draft.matrices.take(target[:, MATRIX], axis=0)
+    lifetimes = draft.analysis.lifetimes
     outside = lifetimes.is_input | lifetimes.is_output
     fits: np.ndarray = (
         (source[:, MATRIX] != target[:, MATRIX])
@@ -127,88 +127,88 @@ def _fits(program: Program, at: np.ndarray) -> np.ndarray:
     return fits
 
 
-def _source_is_defined(program: Program, at: np.ndarray) -> np.ndarray:
+def _source_is_defined(draft: Draft, at: np.ndarray) -> np.ndarray:
     """Returns which of these copies satisfy rule 3."""
-    matrix = program.layout.matrix_of[program.table[at, FIRST_OPERAND_COLUMN + 1]]
-    allocates = program.opcodes[program.analysis.lifetimes.allocate[matrix]]
+    matrix = draft.layout.matrix_of[draft.table[at, FIRST_OPERAND_COLUMN + 1]]
+    allocates = draft.opcodes[draft.analysis.lifetimes.allocate[matrix]]
     is_defined: np.ndarray = _DEFINING.among(allocates)
     if not is_defined.all():
-        accesses = program.analysis.accesses_to_matrices(matrix)
+        accesses = draft.analysis.accesses_to_matrices(matrix)
         is_defined = accesses.access[accesses.splits[matrix]] == WRITE
     return is_defined
 
 
-def _removable(program: Program, at: Ids) -> Ids:
+def _removable(draft: Draft, at: Ids) -> Ids:
     """Returns those of these copies that could be merged away if all rows were copied, ascending.
 
     The new rows of the destination change nothing for that: nothing looks at them.
     """
-    matrix = program.layout.matrix_of[program.table[at, FIRST_OPERAND_COLUMN + 1]]
-    allocate = program.analysis.lifetimes.allocate[matrix]
+    matrix = draft.layout.matrix_of[draft.table[at, FIRST_OPERAND_COLUMN + 1]]
+    allocate = draft.analysis.lifetimes.allocate[matrix]
     either = np.ones(len(at), dtype=np.bool_)
     copies = Candidates(
         command=at,
-        s1=program.table[allocate, FIRST_OPERAND_COLUMN].astype(np.int64),
-        s2=program.table[at, FIRST_OPERAND_COLUMN].astype(np.int64),
+        s1=draft.table[allocate, FIRST_OPERAND_COLUMN].astype(np.int64),
+        s2=draft.table[at, FIRST_OPERAND_COLUMN].astype(np.int64),
         is_assignment=either,
         left=either,
         right=either,
     )
-    fits = legal_by_place(program, copies, contiguous_matrices(program))
-    is_removable = [_is_removable(program, *each) for each in zip(*fits[:3], strict=True)]
+    fits = legal_by_place(draft, copies, contiguous_matrices(draft))
+    is_removable = [_is_removable(draft, *each) for each in zip(*fits[:3], strict=True)]
     return fits.command[is_removable]
 
 
-def _is_removable(program: Program, command: int, s1: int, s2: int) -> bool:
+def _is_removable(draft: Draft, command: int, s1: int, s2: int) -> bool:
     """Whether a copy is the first use of s2, and s1 and s2 stay equal as long as both are used."""
-    accesses, layout = program.analysis.submatrix_accesses, program.layout
+    accesses, layout = draft.analysis.submatrix_accesses, draft.layout
     of_s1 = layout.matrix_of.take(accesses.submatrix) == layout.matrix_of[s1]
     of_s2 = where(layout.matrix_of.take(accesses.submatrix) == layout.matrix_of[s2])
     of_s2 = of_s2[layout.overlap(accesses.submatrix.take(of_s2), np.full(len(of_s2), s2))]
-    of_s2 = of_s2[program.opcodes.take(accesses.command.take(of_s2)) != AllocMatrixZeroed.OPCODE]
+    of_s2 = of_s2[draft.opcodes.take(accesses.command.take(of_s2)) != AllocMatrixZeroed.OPCODE]
     at, writes = accesses.command, (accesses.access & WRITE) != 0
     last_use, last_write = at[of_s1].max(), at[of_s1 & writes].max(initial=-1)
-    again = at[of_s2[writes[of_s2] & (at[of_s2] > command)]].min(initial=len(program.table))
+    again = at[of_s2[writes[of_s2] & (at[of_s2] > command)]].min(initial=len(draft.table))
     is_first = at[of_s2].min() == command
     return bool(is_first and (last_use == command or (last_write < command and last_use < again)))
 
 
-def _extended(program: Program, at: np.ndarray) -> Program:
-    table = program.table.copy()
-    target = program.submatrices[table[at, FIRST_OPERAND_COLUMN]].copy()
-    source = program.submatrices[table[at, FIRST_OPERAND_COLUMN + 1]].copy()
-    source[:, 2] = target[:, 2] = program.matrices[source[:, MATRIX], 0]
-    matrices = program.matrices.copy()
+def _extended(draft: Draft, at: np.ndarray) -> Draft:
+    table = draft.table.copy()
+    target = draft.submatrices[table[at, FIRST_OPERAND_COLUMN]].copy()
+    source = draft.submatrices[table[at, FIRST_OPERAND_COLUMN + 1]].copy()
+    source[:, 2] = target[:, 2] = draft.matrices[source[:, MATRIX], 0]
+    matrices = draft.matrices.copy()
     np.maximum.at(matrices[:, 0], target[:, MATRIX], target[:, 1] + target[:, 2])
-    grown = np.flatnonzero(matrices[:, 0] != program.matrices[:, 0])
+    grown = np.flatnonzero(matrices[:, 0] != draft.matrices[:, 0])
     whole = np.zeros((len(grown), 5), dtype=np.int32)
     whole[:, MATRIX], whole[:, 2], whole[:, 4] = grown, matrices[grown, 0], matrices[grown, 1]
-    first = len(program.submatrices)
-    submatrices = np.concatenate([program.submatrices, target, source, whole])
+    first = len(draft.submatrices)
+    submatrices = np.concatenate([draft.submatrices, target, source, whole])
     table[at, FIRST_OPERAND_COLUMN] = first + np.arange(len(at))
     table[at, FIRST_OPERAND_COLUMN + 1] = first + len(at) + np.arange(len(at))
     new_whole = np.zeros(len(matrices), dtype=np.int32)
     new_whole[grown] = first + 2 * len(at) + np.arange(len(grown))
-    _use_whole(program, table, new_whole)
-    debug_info = list(program.debug_info)
+    _use_whole(draft, table, new_whole)
+    debug_info = list(draft.debug_info)
     if debug_info:
         for matrix in grown.tolist():
-            extra = int(matrices[matrix, 0] - program.matrices[matrix, 0])
+            extra = int(matrices[matrix, 0] - draft.matrices[matrix, 0])
             debug_info[matrix] = extended(debug_info[matrix], extra)
     larger = attrs.evolve(
-        program,
+        draft,
         table=table,
         layout=Layout(matrices=matrices, submatrices=submatrices),
         debug_info=tuple(debug_info),
     )
-    return larger.knowing(lifetimes=program.analysis.lifetimes)
+    return larger.knowing(lifetimes=draft.analysis.lifetimes)
 
 
-def _use_whole(program: Program, table: Table, new_whole: Table) -> None:
+def _use_whole(draft: Draft, table: Table, new_whole: Table) -> None:
     """Lets the commands that are about all of a matrix name all of it again."""
-    at = _OF_WHOLES.positions(program.opcodes)
+    at = _OF_WHOLES.positions(draft.opcodes)
     named = table[at, FIRST_OPERAND_COLUMN]
-    is_constant = program.opcodes[at] == SetConst.OPCODE
-    whole = new_whole.take(program.layout.matrix_of.take(named))
-    changes = (whole > 0) & (program.layout.is_whole.take(named) | ~is_constant)
+    is_constant = draft.opcodes[at] == SetConst.OPCODE
+    whole = new_whole.take(draft.layout.matrix_of.take(named))
+    changes = (whole > 0) & (draft.layout.is_whole.take(named) | ~is_constant)
     table[at[changes], FIRST_OPERAND_COLUMN] = whole[changes]

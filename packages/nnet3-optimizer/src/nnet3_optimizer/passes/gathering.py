@@ -32,11 +32,11 @@ from nnet3_optimizer.analysis.variables import (
     Table,
     contain,
 )
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.loops import is_in_segments
 from nnet3_optimizer.memory.live import matrix_bytes
 from nnet3_optimizer.operands import columns
-from nnet3_optimizer.program import Program
 
 _OUTPUT, _INPUT = (columns(MatrixCopy)[name] for name in ("output", "input"))
 _ONE = alpha_bits(1.0)
@@ -44,7 +44,7 @@ _WORTH_IT = 0.75
 """The largest part of the memory of what is copied from that the copies may need."""
 
 
-def gather_early(program: Program) -> Program:
+def gather_early(draft: Draft) -> Draft:
     """Copies parts of matrices before the marker that would be copied after it.
 
     A recurrent component has one matrix for each time; for the update of a model, parts of them are
@@ -116,51 +116,47 @@ def gather_early(program: Program) -> Program:
         free m4
         free m5
     """
-    markers = program.positions(NoOperationMarker.OPCODE)
-    if (
-        is_in_segments(program.table)
-        or not len(markers)
-        or len(program.positions(SwapMatrix.OPCODE))
-    ):
-        return program
+    markers = draft.positions(NoOperationMarker.OPCODE)
+    if is_in_segments(draft.table) or not len(markers) or len(draft.positions(SwapMatrix.OPCODE)):
+        return draft
     marker = int(markers[0])
-    found = [_copies(program, marker, target) for target in _targets(program, marker).tolist()]
-    worth_it = [copies for copies in found if copies is not None and _is_worth_it(program, copies)]
+    found = [_copies(draft, marker, target) for target in _targets(draft, marker).tolist()]
+    worth_it = [copies for copies in found if copies is not None and _is_worth_it(draft, copies)]
     if not worth_it:
-        return program
-    edit = Edit(program)
-    _move(program, edit, worth_it)
+        return draft
+    edit = Edit(draft)
+    _move(draft, edit, worth_it)
     for copies in worth_it:
-        _read_copies(program, edit, copies)
-    return edit.program()
+        _read_copies(draft, edit, copies)
+    return edit.draft()
 
 
-def _targets(program: Program, marker: int) -> Ids:
+def _targets(draft: Draft, marker: int) -> Ids:
     """Returns the matrices that may be targets: each is written by copies of what may be a source.
 
     What a source is after the marker, and who reads a target, is left to `_copies`.
     """
-    first, last = program.analysis.matrix_use
-    lifetimes = program.analysis.lifetimes
+    first, last = draft.analysis.matrix_use
+    lifetimes = draft.analysis.lifetimes
     is_source = (first >= 0) & (first < marker) & (last > marker)
     is_source &= ~lifetimes.is_output & ~lifetimes.is_input
-    copies = program.positions(MatrixCopy.OPCODE)
+    copies = draft.positions(MatrixCopy.OPCODE)
     copies = copies[copies > marker]
-    rows, matrix_of = program.table.take(copies, axis=0), program.layout.matrix_of
+    rows, matrix_of = draft.table.take(copies, axis=0), draft.layout.matrix_of
     source = matrix_of.take(rows[:, _INPUT])
     copies = copies[(rows[:, ALPHA_COLUMN] == _ONE) & is_source[source]]
     if not len(copies):
         return where(is_source[:0])
-    at = program.positions(AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE)
-    allocated = matrix_of.take(program.table[at, FIRST_OPERAND_COLUMN])
-    once = np.bincount(allocated, minlength=len(program.matrices)) == 1
-    is_target = np.zeros(len(program.matrices), dtype=np.bool_)
-    is_target[matrix_of.take(program.table[copies, _OUTPUT])] = True
+    at = draft.positions(AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE)
+    allocated = matrix_of.take(draft.table[at, FIRST_OPERAND_COLUMN])
+    once = np.bincount(allocated, minlength=len(draft.matrices)) == 1
+    is_target = np.zeros(len(draft.matrices), dtype=np.bool_)
+    is_target[matrix_of.take(draft.table[copies, _OUTPUT])] = True
     is_target &= once & (first > marker) & ~lifetimes.is_output
-    is_copy = np.zeros(len(program.table), dtype=np.bool_)
+    is_copy = np.zeros(len(draft.table), dtype=np.bool_)
     is_copy[copies] = True
-    accesses = program.analysis.submatrix_accesses
-    is_other = ~is_copy & (program.opcodes != AllocMatrixZeroed.OPCODE)
+    accesses = draft.analysis.submatrix_accesses
+    is_other = ~is_copy & (draft.opcodes != AllocMatrixZeroed.OPCODE)
     otherwise = where(((accesses.access & WRITE) != 0) & is_other.take(accesses.command))
     is_target[matrix_of.take(accesses.submatrix.take(otherwise))] = False
     return where(is_target)
@@ -188,18 +184,18 @@ class _Copies(NamedTuple):
     copy: Ids
 
 
-def _copies(program: Program, marker: int, target: int) -> _Copies | None:
+def _copies(draft: Draft, marker: int, target: int) -> _Copies | None:
     """Returns the copies that make a target; None if rule 1 or 2 fails."""
-    uses, table = program.analysis.uses, program.table
+    uses, table = draft.analysis.uses, draft.table
     at = uses.of_matrix(target)
     writes, users = uses.writes[at], uses.command[at]
     command = users[writes]
     rows = table[command]
-    source = program.submatrices[rows[:, _INPUT], MATRIX].astype(np.int64)
+    source = draft.submatrices[rows[:, _INPUT], MATRIX].astype(np.int64)
     reads = users[~writes]
     if len(reads) and reads[0] < command[-1]:
         return None
-    if len(distinct(source)) < len(source) or _share_rows(program, rows[:, _OUTPUT]):
+    if len(distinct(source)) < len(source) or _share_rows(draft, rows[:, _OUTPUT]):
         return None
     # All accesses to the sources: before the marker, the copies themselves, and others.
     at_sources = uses.of_matrices(source)
@@ -211,33 +207,33 @@ def _copies(program: Program, marker: int, target: int) -> _Copies | None:
     last_forward[copy[is_forward]] = user[is_forward]
     later = where(~is_forward & (user != command[copy]))
     reader, copy, submatrix = user[later], copy[later], uses.submatrix[at_sources[later]]
-    taken = program.submatrices[rows[:, _INPUT]]
+    taken = draft.submatrices[rows[:, _INPUT]]
     wrong = uses.writes[at_sources[later]] | (LIST_COLUMN[table[reader, OPCODE_COLUMN]] > 0)
-    wrong |= ~contain(taken[copy], program.submatrices[submatrix])
+    wrong |= ~contain(taken[copy], draft.submatrices[submatrix])
     if wrong.any():
         return None
     return _Copies(target, command, source, last_forward, reader, submatrix, copy)
 
 
-def _share_rows(program: Program, outputs: Table) -> bool:
+def _share_rows(draft: Draft, outputs: Table) -> bool:
     """Whether one of several parts of a matrix lacks columns, or covers rows of another."""
-    parts = program.submatrices[outputs].astype(np.int64)
-    if (parts[:, NUM_COLS] != program.matrices[parts[:, MATRIX], 1]).any():
+    parts = draft.submatrices[outputs].astype(np.int64)
+    if (parts[:, NUM_COLS] != draft.matrices[parts[:, MATRIX], 1]).any():
         return True
     parts = parts[np.argsort(parts[:, ROW_OFFSET], kind="stable")]
     end = parts[:, ROW_OFFSET] + parts[:, NUM_ROWS]
     return bool((parts[1:, ROW_OFFSET] < end[:-1]).any())
 
 
-def _is_worth_it(program: Program, copies: _Copies) -> bool:
-    sizes = matrix_bytes(program.matrices.take([copies.target, *copies.source], axis=0))
+def _is_worth_it(draft: Draft, copies: _Copies) -> bool:
+    sizes = matrix_bytes(draft.matrices.take([copies.target, *copies.source], axis=0))
     return int(sizes[0]) <= _WORTH_IT * int(sizes[1:].sum())
 
 
-def _move(program: Program, edit: Edit, found: list[_Copies]) -> None:
+def _move(draft: Draft, edit: Edit, found: list[_Copies]) -> None:
     """Makes copies in the forward part; targets are allocated for the first, sources freed."""
-    table, lifetimes = program.table, program.analysis.lifetimes
-    is_free = program.opcodes == DeallocMatrix.OPCODE
+    table, lifetimes = draft.table, draft.analysis.lifetimes
+    is_free = draft.opcodes == DeallocMatrix.OPCODE
     others = where(~is_free)
     last_forward = np.concatenate([copies.last_forward for copies in found])
     # Behind what is freed there anyhow.
@@ -276,15 +272,15 @@ def _are_first(values: Ids) -> Bools:
     return are_first
 
 
-def _read_copies(program: Program, edit: Edit, copies: _Copies) -> None:
+def _read_copies(draft: Draft, edit: Edit, copies: _Copies) -> None:
     """Lets those that read sources later read what was copied of them."""
-    rows = program.table[copies.command]
-    made, taken = (program.submatrices[rows[copies.copy, at]] for at in (_OUTPUT, _INPUT))
-    parts = program.submatrices[copies.submatrix]
+    rows = draft.table[copies.command]
+    made, taken = (draft.submatrices[rows[copies.copy, at]] for at in (_OUTPUT, _INPUT))
+    parts = draft.submatrices[copies.submatrix]
     parts[:, MATRIX] = made[:, MATRIX]
     parts[:, OFFSETS] += made[:, OFFSETS] - taken[:, OFFSETS]
     numbers = edit.submatrices(parts)
-    named = SCHEMA.is_matrix[program.opcodes[copies.reader]]
-    named &= program.table[copies.reader] == copies.submatrix[:, None]
+    named = SCHEMA.is_matrix[draft.opcodes[copies.reader]]
+    named &= draft.table[copies.reader] == copies.submatrix[:, None]
     which, column = named.nonzero()
     edit.table[copies.reader[which], column] = numbers[which]

@@ -9,11 +9,11 @@ from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
 from nnet3_optimizer.analysis.accesses import WRITE
 from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.kinds import CommandKinds
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import with_label_found
-from nnet3_optimizer.program import Program
 
 
-def consolidate_io(program: Program) -> Program:
+def consolidate_io(draft: Draft) -> Draft:
     """Moves AcceptInput to the beginning of its segment and ProvideOutput to its end.
 
     Whoever runs the computation can then hand over all inputs of a segment at once, and take all
@@ -60,51 +60,51 @@ def consolidate_io(program: Program) -> Program:
         free m1
         free m3
     """
-    if _is_in_order(program):
-        return program
-    opcodes = program.opcodes
-    is_marker = _is_border(program)
+    if _is_in_order(draft):
+        return draft
+    opcodes = draft.opcodes
+    is_marker = _is_border(draft)
     segment: Ids = np.cumsum(is_marker) - is_marker
     rank = np.ones(len(opcodes), dtype=np.int64)
-    accepts, provides = _movable(program, segment)
+    accepts, provides = _movable(draft, segment)
     rank[accepts] = 0
     rank[provides] = 2
     rank[is_marker] = 3
     order = np.argsort(segment * 4 + rank, kind="stable")
     if (order[1:] > order[:-1]).all():
-        return program
-    return attrs.evolve(program, table=with_label_found(program.table.take(order, axis=0)))
+        return draft
+    return attrs.evolve(draft, table=with_label_found(draft.table.take(order, axis=0)))
 
 
 _BORDERS = CommandKinds.of(NoOperationMarker, NoOperationLabel)
 
 
-def _is_border(program: Program) -> Bools:
+def _is_border(draft: Draft) -> Bools:
     """Which commands nothing moves past: the ends of segments, and the label of a loop."""
-    return _BORDERS.among(program.opcodes)
+    return _BORDERS.among(draft.opcodes)
 
 
-def _is_in_order(program: Program) -> bool:
+def _is_in_order(draft: Draft) -> bool:
     """Whether each segment is inputs, other commands, outputs already."""
-    rank = np.ones(len(program.table), dtype=np.int64)
-    rank[program.opcodes == AcceptInput.OPCODE] = 0
-    rank[program.opcodes == ProvideOutput.OPCODE] = 2
+    rank = np.ones(len(draft.table), dtype=np.int64)
+    rank[draft.opcodes == AcceptInput.OPCODE] = 0
+    rank[draft.opcodes == ProvideOutput.OPCODE] = 2
     falls = where(rank[1:] < rank[:-1])
-    is_marker = _is_border(program)
+    is_marker = _is_border(draft)
     return bool((is_marker[falls] | is_marker[falls + 1]).all())
 
 
-def _movable(program: Program, segment: Ids) -> tuple[Ids, Ids]:
+def _movable(draft: Draft, segment: Ids) -> tuple[Ids, Ids]:
     """Returns the positions of what may move to the beginning, and to the end, of its segment."""
-    deallocate = program.analysis.lifetimes.deallocate
+    deallocate = draft.analysis.lifetimes.deallocate
     movable: dict[int, list[int]] = {AcceptInput.OPCODE: [], ProvideOutput.OPCODE: []}
-    positions = program.positions(*movable)
-    matrices = program.layout.matrix_of[program.table[positions, FIRST_OPERAND_COLUMN]]
-    lists = program.analysis.accesses_to_matrices(matrices)
+    positions = draft.positions(*movable)
+    matrices = draft.layout.matrix_of[draft.table[positions, FIRST_OPERAND_COLUMN]]
+    lists = draft.analysis.accesses_to_matrices(matrices)
     for at, matrix in zip(positions.tolist(), matrices.tolist(), strict=True):
         commands, access = lists[matrix]
         in_segment = segment[commands] == segment[at]
-        if program.opcodes[at] == AcceptInput.OPCODE:
+        if draft.opcodes[at] == AcceptInput.OPCODE:
             disturbed = bool((in_segment & (commands < at)).any())
         else:
             writes = (access & WRITE) != 0
@@ -112,6 +112,6 @@ def _movable(program: Program, segment: Ids) -> tuple[Ids, Ids]:
             freed = int(deallocate[matrix])
             disturbed |= freed > at and int(segment[freed]) == int(segment[at])
         if not disturbed:
-            movable[int(program.opcodes[at])].append(at)
+            movable[int(draft.opcodes[at])].append(at)
     accepts, provides = (np.array(each, dtype=np.int64) for each in movable.values())
     return accepts, provides

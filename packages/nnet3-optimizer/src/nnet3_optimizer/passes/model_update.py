@@ -30,13 +30,13 @@ from nnet3_optimizer.analysis.variables import (
     Table,
 )
 from nnet3_optimizer.debug_info import concatenated
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.operands import columns
-from nnet3_optimizer.program import Program
 
 
-def consolidate_model_update(program: Program) -> Program:
+def consolidate_model_update(draft: Draft) -> Draft:
     """Gathers what the Backprop commands of a component need for one update at the end.
 
     In recurrent networks a component runs once for each time; the update of its parameters is a sum
@@ -95,26 +95,26 @@ def consolidate_model_update(program: Program) -> Program:
         free m1
         free m3
     """
-    if is_loop(program.table):
-        return program
-    at = program.positions(Backprop.OPCODE)
-    component = program.table[at, FIRST_OPERAND_COLUMN]
-    properties = program.component_properties[component]
+    if is_loop(draft.table):
+        return draft
+    at = draft.positions(Backprop.OPCODE)
+    component = draft.table[at, FIRST_OPERAND_COLUMN]
+    properties = draft.component_properties[component]
     wanted = int(Property.UPDATABLE | Property.SIMPLE)
     fits = (properties & (wanted | int(Property.USES_MEMO))) == wanted
     at, component = at[fits], component[fits]
     repeated = where(np.bincount(component) > 1).tolist()
     if not repeated:
-        return program
-    updates = [_Update.of(program, number, at[component == number]) for number in repeated]
-    edit = Edit(program)
-    gathered = _gather(program, edit, [(u.at, name) for u in updates for name in u.operands])
+        return draft
+    updates = [_Update.of(draft, number, at[component == number]) for number in repeated]
+    edit = Edit(draft)
+    gathered = _gather(draft, edit, [(u.at, name) for u in updates for name in u.operands])
     wholes = [whole for whole, _ in gathered]
     for update in updates:
         own, gathered = gathered[: len(update.operands)], gathered[len(update.operands) :]
         update.make(edit, own)
-    _allocate(program, edit, np.array(wholes))
-    return edit.program()
+    _allocate(draft, edit, np.array(wholes))
+    return edit.draft()
 
 
 _ARGUMENTS = (
@@ -139,9 +139,9 @@ class _Update(NamedTuple):
     operands: list[str]
 
     @classmethod
-    def of(cls, program: Program, component: int, at: Ids) -> Self:
+    def of(cls, draft: Draft, component: int, at: Ids) -> Self:
         """Returns the update of a component."""
-        properties = int(program.component_properties[component])
+        properties = int(draft.component_properties[component])
         return cls(component, at, [name for name, of in _ARGUMENTS if properties & int(of)])
 
     def make(self, edit: Edit, gathered: list[tuple[int, Table]]) -> None:
@@ -160,30 +160,28 @@ class _Update(NamedTuple):
         edit.insert(int(self.at[-1]) + 1, update)
 
 
-def _gather(
-    program: Program, edit: Edit, operands: list[tuple[Ids, str]]
-) -> list[tuple[int, Table]]:
+def _gather(draft: Draft, edit: Edit, operands: list[tuple[Ids, str]]) -> list[tuple[int, Table]]:
     """Adds a matrix for each operand, in which it is gathered.
 
     Args:
-        program: The program.
+        draft: The draft.
         edit: The changes.
         operands: Positions of Backprop commands, and the name of one of their operands.
 
     Returns:
         For each the submatrix that is all of its matrix, and the commands that copy into it.
     """
-    parts = np.concatenate([program.table[at, columns(Backprop)[name]] for at, name in operands])
+    parts = np.concatenate([draft.table[at, columns(Backprop)[name]] for at, name in operands])
     sizes = np.array([len(at) for at, _ in operands])
     splits = splits_of(sizes)
     begins, bounds = splits[:-1], [*itertools.pairwise(splits.tolist())]
-    places = program.submatrices.take(parts, axis=0)
-    matrix, rows = program.layout.matrix_of.take(parts), places[:, NUM_ROWS].astype(np.int64)
+    places = draft.submatrices.take(parts, axis=0)
+    matrix, rows = draft.layout.matrix_of.take(parts), places[:, NUM_ROWS].astype(np.int64)
     debug_info: list[MatrixDebugInfo | None] = [None] * len(operands)
-    if program.debug_info:
-        infos = [program.debug_info[each] for each in matrix.tolist()]
+    if draft.debug_info:
+        infos = [draft.debug_info[each] for each in matrix.tolist()]
         first_rows = places[:, ROW_OFFSET].astype(np.int64)
-        has_all_rows = rows == program.matrices[:, 0].take(matrix)
+        has_all_rows = rows == draft.matrices[:, 0].take(matrix)
         debug_info = [
             concatenated(
                 infos[begin:end],
@@ -211,10 +209,10 @@ def _gather(
 _AT_THE_END = CommandKinds.of(DeallocMatrix, ProvideOutput)
 
 
-def _allocate(program: Program, edit: Edit, wholes: Ids) -> None:
+def _allocate(draft: Draft, edit: Edit, wholes: Ids) -> None:
     """Allocates matrices at the beginning and frees them at the end."""
-    inputs = where(program.opcodes != AcceptInput.OPCODE)
+    inputs = where(draft.opcodes != AcceptInput.OPCODE)
     begin = int(inputs[0]) if len(inputs) else 0
-    end = int(where(~_AT_THE_END.among(program.opcodes))[-1]) + 1
+    end = int(where(~_AT_THE_END.among(draft.opcodes))[-1]) + 1
     edit.insert(begin, command_rows(AllocMatrixZeroed, len(wholes), matrix=wholes))
     edit.insert(end, command_rows(DeallocMatrix, len(wholes), matrix=wholes))

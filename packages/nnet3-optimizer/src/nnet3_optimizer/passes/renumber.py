@@ -15,10 +15,10 @@ from nnet3_optimizer.analysis.kinds import MEMO_COLUMN, columns_of_kind
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.pair_lists import PairLists
 from nnet3_optimizer.analysis.variables import MATRIX, Table
-from nnet3_optimizer.program import Program
+from nnet3_optimizer.draft import Draft
 
 
-def renumber(program: Program) -> Program:
+def renumber(draft: Draft) -> Draft:
     """Drops unused matrices, submatrices, lists and numbers of memos; numbers the rest anew.
 
     1. A submatrix is used if a command or a used list of (submatrix, row) pairs names it, a matrix
@@ -57,28 +57,28 @@ def renumber(program: Program) -> Program:
         segment end
         free m1
     """
-    table = program.table.copy()
+    table = draft.table.copy()
     cells = table.reshape(-1)
-    memos, indexes, multi, ranges = (_cells(program, columns) for columns in _COLUMNS)
-    parts = where(SCHEMA.is_matrix.take(program.opcodes, axis=0).reshape(-1))
-    pairs = program.pair_lists.of(distinct(cells[multi])).values
-    used = _used(len(program.submatrices), cells[parts], pairs)
-    kept, new_submatrix = _first_of_equal(program.submatrices, used)
+    memos, indexes, multi, ranges = (_cells(draft, columns) for columns in _COLUMNS)
+    parts = where(SCHEMA.is_matrix.take(draft.opcodes, axis=0).reshape(-1))
+    pairs = draft.pair_lists.of(distinct(cells[multi])).values
+    used = _used(len(draft.submatrices), cells[parts], pairs)
+    kept, new_submatrix = _first_of_equal(draft.submatrices, used)
     cells[parts] = new_submatrix.take(cells[parts])
-    submatrices = program.submatrices.take(kept, axis=0)
-    matrix_used = _used(len(program.matrices), submatrices[:, MATRIX])
+    submatrices = draft.submatrices.take(kept, axis=0)
+    matrix_used = _used(len(draft.matrices), submatrices[:, MATRIX])
     submatrices[:, MATRIX] = (np.cumsum(matrix_used) - 1)[submatrices[:, MATRIX]]
     _number_memos(cells, memos)
     kept_matrices = where(matrix_used)
-    renamed = _renamed(program.pair_lists, new_submatrix)
-    debug_info = program.debug_info
+    renamed = _renamed(draft.pair_lists, new_submatrix)
+    debug_info = draft.debug_info
     return attrs.evolve(
-        program,
+        draft,
         pair_lists=PairLists(_keep_lists(renamed, cells, multi)),
-        indexes=_keep_lists(program.indexes, cells, indexes),
-        indexes_ranges=_keep_lists(program.indexes_ranges, cells, ranges),
+        indexes=_keep_lists(draft.indexes, cells, indexes),
+        indexes_ranges=_keep_lists(draft.indexes_ranges, cells, ranges),
         table=table,
-        layout=Layout(matrices=program.matrices[kept_matrices], submatrices=submatrices),
+        layout=Layout(matrices=draft.matrices[kept_matrices], submatrices=submatrices),
         debug_info=tuple([debug_info[m] for m in kept_matrices.tolist()]) if debug_info else (),
     )
 
@@ -91,14 +91,14 @@ _COLUMNS = (
 )
 
 
-def _cells(program: Program, columns: Ids) -> Ids:
+def _cells(draft: Draft, columns: Ids) -> Ids:
     """Returns where the operands of a kind are in the table of commands, row by row.
 
     Args:
-        program: The program.
+        draft: The draft.
         columns: (opcodes,) the column of the operand; 0 if there is none.
     """
-    column = columns.take(program.opcodes)
+    column = columns.take(draft.opcodes)
     commands = where(column > 0)
     return commands * TABLE_WIDTH + column[commands]
 

@@ -20,9 +20,9 @@ from nnet3_compiler.commands import (
 from nnet3_compiler.declaration import OPCODE_COLUMN, Command
 from nnet3_optimizer.analysis.csr import Bools
 from nnet3_optimizer.analysis.variables import Table
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.operands import columns
-from nnet3_optimizer.program import Program
 
 _NOTHING = -1
 
@@ -30,7 +30,7 @@ WORTH_SPLITTING = 2
 """A piece of a list is split off if the rows it names are at least one in so many."""
 
 
-def snip_row_operations(program: Program) -> Program:
+def snip_row_operations(draft: Draft) -> Draft:
     """Leaves out rows at the beginning and the end of a list for which nothing is done.
 
     1. Commands that add, and CopyToRowsMulti, do nothing for an entry -1 (or an empty range).
@@ -64,11 +64,11 @@ def snip_row_operations(program: Program) -> Program:
         free m1
     """
     edit: Edit | None = None
-    for at, command, values in _commands(program, _SNIPPED, _may_be_snipped):
+    for at, command, values in _commands(draft, _SNIPPED, _may_be_snipped):
         used = np.flatnonzero(_is_used(_list_operand(type(command))[0], values))
-        if not _may_leave_out(program, at, command):
+        if not _may_leave_out(draft, at, command):
             continue
-        edit = edit or Edit(program)
+        edit = edit or Edit(draft)
         if not len(used):
             edit.delete(at)
             continue
@@ -76,10 +76,10 @@ def snip_row_operations(program: Program) -> Program:
         target = "input" if isinstance(command, CopyToRowsMulti | AddToRowsMulti) else "output"
         part = edit.rows_of(getattr(command, target), begin, end - begin)
         _replace(edit, at, command, {target: part}, values[begin:end])
-    return edit.program() if edit else program
+    return edit.draft() if edit else draft
 
 
-def split_row_operations(program: Program) -> Program:
+def split_row_operations(draft: Draft) -> Draft:
     """Turns commands on rows of several matrices into one or two on rows of one matrix each.
 
     1. The list names one submatrix, or one submatrix and after that another, and has no -1.
@@ -119,7 +119,7 @@ def split_row_operations(program: Program) -> Program:
         free m2
     """
     edit: Edit | None = None
-    for at, command, pairs in _commands(program, _MULTI, _may_be_split):
+    for at, command, pairs in _commands(draft, _MULTI, _may_be_split):
         submatrix = pairs[:, 0]
         bounds = np.flatnonzero(submatrix[1:] != submatrix[:-1]) + 1
         if len(bounds) > 1 or (submatrix < 0).any():
@@ -127,15 +127,15 @@ def split_row_operations(program: Program) -> Program:
         ranges = [*itertools.pairwise([0, *bounds.tolist(), len(pairs)])]
         if not all(_worth_splitting(command, pairs[begin:end, 1]) for begin, end in ranges):
             continue
-        edit = edit or Edit(program)
+        edit = edit or Edit(draft)
         pieces = [_piece(edit, command, pairs[begin:end], begin) for begin, end in ranges]
         edit.replace(at, pieces[0])
         if len(pieces) > 1:
             edit.insert(at + 1, np.array([pieces[1].row], np.int32))
-    return edit.program() if edit else program
+    return edit.draft() if edit else draft
 
 
-def simplify_row_operations(program: Program) -> Program:
+def simplify_row_operations(draft: Draft) -> Draft:
     """Turns CopyRows and AddRows of consecutive rows into MatrixCopy and MatrixAdd.
 
     1. The entries other than -1 follow one another, and count up by one.
@@ -167,18 +167,18 @@ def simplify_row_operations(program: Program) -> Program:
         free m1
     """
     edit: Edit | None = None
-    for at, command, values in _commands(program, (CopyRows, AddRows), _may_be_consecutive):
+    for at, command, values in _commands(draft, (CopyRows, AddRows), _may_be_consecutive):
         used = np.flatnonzero(values >= 0)
         if not len(used):
             continue
         begin, count, first = int(used[0]), len(used), int(values[used[0]])
-        if count < len(values) and not _may_leave_out(program, at, command):
+        if count < len(values) and not _may_leave_out(draft, at, command):
             continue
         if used[-1] - begin + 1 != count:
             continue
         if not (values[begin : begin + count] == np.arange(first, first + count)).all():
             continue
-        edit = edit or Edit(program)
+        edit = edit or Edit(draft)
         simpler = MatrixCopy if isinstance(command, CopyRows) else MatrixAdd
         edit.replace(
             at,
@@ -188,7 +188,7 @@ def simplify_row_operations(program: Program) -> Program:
                 alpha=command.alpha,  # type: ignore[attr-defined]
             ),
         )
-    return edit.program() if edit else program
+    return edit.draft() if edit else draft
 
 
 _MULTI = (CopyRowsMulti, AddRowsMulti, CopyToRowsMulti, AddToRowsMulti)
@@ -200,23 +200,23 @@ _LIST_OPERANDS = {
 
 
 def _commands(
-    program: Program, types: tuple[type[Command], ...], may_change: Callable[[str, Table], bool]
+    draft: Draft, types: tuple[type[Command], ...], may_change: Callable[[str, Table], bool]
 ) -> Iterator[tuple[int, Command, Table]]:
     """Yields position, command and list of the commands that may have to be changed.
 
     Args:
-        program: The program.
+        draft: The draft.
         types: The types of commands to look at.
         may_change: Whether there may be something to do for a list; a quick test. It is given the
             name of its operand, too.
     """
     known: dict[tuple[str, int], bool] = {}
     by_opcode = {each.OPCODE: (each, *_list_operand(each)) for each in types}
-    positions = program.positions(*by_opcode)
-    rows = program.table.take(positions, axis=0).tolist()
+    positions = draft.positions(*by_opcode)
+    rows = draft.table.take(positions, axis=0).tolist()
     for at, row in zip(positions.tolist(), rows, strict=True):
         command_type, name, column = by_opcode[row[OPCODE_COLUMN]]
-        values = getattr(program, name)[row[column]]
+        values = getattr(draft, name)[row[column]]
         key = name, row[column]
         if key not in known:
             known[key] = may_change(name, values)
@@ -225,7 +225,7 @@ def _commands(
 
 
 def _list_operand(command_type: type[Command]) -> tuple[str, int]:
-    """Returns the operand that is a list, called what a program calls such lists; its column."""
+    """Returns the operand that is a list, called what a draft calls such lists; its column."""
     return _LIST_OPERANDS[command_type.OPCODE]
 
 
@@ -244,10 +244,10 @@ def _may_be_consecutive(name: str, values: Table) -> bool:
     return first < 0 or last < 0 or (last - first + 1 == len(values) and middle - first == half)
 
 
-def _may_leave_out(program: Program, at: int, command: Command) -> bool:
+def _may_leave_out(draft: Draft, at: int, command: Command) -> bool:
     """Whether rows for which the list names nothing can be left out."""
     sets_to_zero = isinstance(command, CopyRows | CopyRowsMulti)
-    return not sets_to_zero or bool(program.analysis.writes_into_zeros[at])
+    return not sets_to_zero or bool(draft.analysis.writes_into_zeros[at])
 
 
 def _is_used(name: str, values: Table) -> Bools:

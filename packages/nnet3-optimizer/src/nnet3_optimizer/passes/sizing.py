@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from nnet3_compiler.commands import AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.loops import is_loop
-from nnet3_optimizer.program import Program
 
 
-def move_sizing_commands(program: Program) -> Program:
+def move_sizing_commands(draft: Draft) -> Draft:
     """Moves allocation to just before the first use, and deallocation to just after the last.
 
     1. Only AllocMatrixUndefined, AllocMatrixZeroed and DeallocMatrix move, and none of them past an
@@ -48,20 +48,20 @@ def move_sizing_commands(program: Program) -> Program:
         provide output = m3
         segment end
     """
-    if is_loop(program.table):
-        return program
-    first, last = program.analysis.matrix_use
-    place = 3 * np.arange(len(program.table), dtype=np.int64)
+    if is_loop(draft.table):
+        return draft
+    first, last = draft.analysis.matrix_use
+    place = 3 * np.arange(len(draft.table), dtype=np.int64)
     for opcodes, use, shift in (
         ((AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE), first, -1),
         ((DeallocMatrix.OPCODE,), last, 1),
     ):
-        at = program.positions(*opcodes)
-        matrix = program.layout.matrix_of.take(program.table[at, FIRST_OPERAND_COLUMN])
+        at = draft.positions(*opcodes)
+        matrix = draft.layout.matrix_of.take(draft.table[at, FIRST_OPERAND_COLUMN])
         used = use[matrix] >= 0
         place[at[used]] = 3 * use[matrix[used]] + shift
     order = np.argsort(place, kind="stable")
-    moved = program.in_order(order)
+    moved = draft.in_order(order)
     new = np.empty(len(order) + 1, dtype=np.int64)
     new[order] = np.arange(len(order))
     new[-1] = -1  # what no command uses stays so

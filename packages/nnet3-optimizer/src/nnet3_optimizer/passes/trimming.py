@@ -10,14 +10,14 @@ from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.debug_info import rows_of
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.passes.renumber import renumber
-from nnet3_optimizer.program import Program
 
 _SIZING = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix)
 
 
-def trim_matrices(program: Program) -> Program:
+def trim_matrices(draft: Draft) -> Draft:
     """Cuts rows off the beginning and the end of matrices.
 
     1. No command but allocation and deallocation names these rows.
@@ -56,47 +56,47 @@ def trim_matrices(program: Program) -> Program:
         free m1
         free m2
     """
-    if is_loop(program.table) or not _is_trimmed(program, *_used_rows(program)).any():
-        return program
-    program = renumber(program)  # what nothing names any more may refer to rows that go
-    begin, end = _used_rows(program)
-    trimmed = _is_trimmed(program, begin, end)
-    new_matrices = program.matrices.copy()
+    if is_loop(draft.table) or not _is_trimmed(draft, *_used_rows(draft)).any():
+        return draft
+    draft = renumber(draft)  # what nothing names any more may refer to rows that go
+    begin, end = _used_rows(draft)
+    trimmed = _is_trimmed(draft, begin, end)
+    new_matrices = draft.matrices.copy()
     new_matrices[trimmed, 0] = (end - begin)[trimmed]
-    submatrices = program.submatrices.copy()
+    submatrices = draft.submatrices.copy()
     matrix = submatrices[:, MATRIX]
     affected = trimmed[matrix]
     low = np.maximum(submatrices[:, 1], begin[matrix])
     high = np.minimum(submatrices[:, 1] + submatrices[:, 2], end[matrix])
     submatrices[affected, 1] = (low - begin[matrix])[affected]
     submatrices[affected, 2] = (high - low)[affected]
-    debug_info = list(program.debug_info)
+    debug_info = list(draft.debug_info)
     if debug_info:
         for m in np.flatnonzero(trimmed).tolist():
             debug_info[m] = rows_of(debug_info[m], int(begin[m]), int(end[m]))
     return attrs.evolve(
-        program,
+        draft,
         layout=Layout(matrices=new_matrices, submatrices=submatrices),
         debug_info=tuple(debug_info),
     )
 
 
-def _is_trimmed(program: Program, begin: Ids, end: Ids) -> Bools:
+def _is_trimmed(draft: Draft, begin: Ids, end: Ids) -> Bools:
     """Returns which matrices have some used rows, but not all; (M,) bool."""
-    return (begin < end) & ((begin > 0) | (end < program.matrices[:, 0]))
+    return (begin < end) & ((begin > 0) | (end < draft.matrices[:, 0]))
 
 
-def _used_rows(program: Program) -> tuple[Ids, Ids]:
+def _used_rows(draft: Draft) -> tuple[Ids, Ids]:
     """Returns the first and one past the last row of each matrix that is used, (M,) each."""
-    submatrices = program.submatrices
-    sizing = _SIZING.among(program.opcodes)
-    named = program.analysis.named_submatrices(~sizing)
+    submatrices = draft.submatrices
+    sizing = _SIZING.among(draft.opcodes)
+    named = draft.analysis.named_submatrices(~sizing)
     rows = submatrices[named]
-    begin = program.matrices[:, 0].astype(np.int64)
+    begin = draft.matrices[:, 0].astype(np.int64)
     end = np.zeros_like(begin)
     np.minimum.at(begin, rows[:, MATRIX], rows[:, 1])
     np.maximum.at(end, rows[:, MATRIX], rows[:, 1] + rows[:, 2])
-    lifetimes = program.analysis.lifetimes
+    lifetimes = draft.analysis.lifetimes
     kept = lifetimes.is_input | lifetimes.is_output
-    begin[kept], end[kept] = 0, program.matrices[kept, 0]
+    begin[kept], end[kept] = 0, draft.matrices[kept, 0]
     return begin, end

@@ -13,38 +13,38 @@ from nnet3_compiler.commands import (
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
 from nnet3_optimizer.analysis.csr import Bools, where
 from nnet3_optimizer.analysis.kinds import CommandKinds
-from nnet3_optimizer.program import Program
+from nnet3_optimizer.draft import Draft
 
 SIZING = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix, SwapMatrix)
 """Commands that give a matrix memory or take it away, and look at no element."""
 
 
-def sizing_without_use(program: Program, needed: Bools) -> Bools:
+def sizing_without_use(draft: Draft, needed: Bools) -> Bools:
     """Returns which sizing commands, (C,) bool, are of matrices that no needed command accesses.
 
     Args:
-        program: The program.
+        draft: The draft.
         needed: (C,) bool, the commands that are kept.
     """
-    is_sizing = SIZING.among(program.opcodes)
-    accesses = program.analysis.submatrix_accesses
+    is_sizing = SIZING.among(draft.opcodes)
+    accesses = draft.analysis.submatrix_accesses
     counts = (needed & ~is_sizing).take(accesses.command)
-    matrix_of = program.layout.matrix_of
-    used = np.zeros(len(program.matrices), dtype=np.bool_)
+    matrix_of = draft.layout.matrix_of
+    used = np.zeros(len(draft.matrices), dtype=np.bool_)
     used[matrix_of.take(accesses.submatrix[counts])] = True
-    swaps = program.positions(SwapMatrix.OPCODE)
+    swaps = draft.positions(SwapMatrix.OPCODE)
     for column in (0, 1):
-        used[matrix_of[program.table[swaps, FIRST_OPERAND_COLUMN + column]]] = True
+        used[matrix_of[draft.table[swaps, FIRST_OPERAND_COLUMN + column]]] = True
     sizing = where(is_sizing)
-    matrix = matrix_of.take(program.table[sizing, FIRST_OPERAND_COLUMN])
-    without = np.zeros(len(program.table), dtype=np.bool_)
+    matrix = matrix_of.take(draft.table[sizing, FIRST_OPERAND_COLUMN])
+    without = np.zeros(len(draft.table), dtype=np.bool_)
     without[sizing] = ~used[matrix]
     return without
 
 
-def without_unused_matrices(program: Program) -> Program:
-    """Returns the program without the sizing commands of matrices that nothing accesses."""
-    unused = sizing_without_use(program, np.ones(len(program.table), dtype=np.bool_))
+def without_unused_matrices(draft: Draft) -> Draft:
+    """Returns the draft without the sizing commands of matrices that nothing accesses."""
+    unused = sizing_without_use(draft, np.ones(len(draft.table), dtype=np.bool_))
     if not unused.any():
-        return program
-    return attrs.evolve(program, table=program.table.compress(~unused, axis=0))
+        return draft
+    return attrs.evolve(draft, table=draft.table.compress(~unused, axis=0))

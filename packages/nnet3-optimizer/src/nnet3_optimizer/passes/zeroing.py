@@ -5,10 +5,10 @@ from __future__ import annotations
 import attrs
 from nnet3_compiler.commands import AllocMatrixUndefined, AllocMatrixZeroed
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
-from nnet3_optimizer.program import Program
+from nnet3_optimizer.draft import Draft
 
 
-def remove_needless_zeroing(program: Program) -> Program:
+def remove_needless_zeroing(draft: Draft) -> Draft:
     """Turns AllocMatrixZeroed into AllocMatrixUndefined where no zero is ever looked at.
 
     Legal if for each variable of the matrix either
@@ -38,13 +38,13 @@ def remove_needless_zeroing(program: Program) -> Program:
         segment end
         free m1
     """
-    at = program.positions(AllocMatrixZeroed.OPCODE)
+    at = draft.positions(AllocMatrixZeroed.OPCODE)
     if not len(at):
-        return program
-    matrix = program.layout.matrix_of[program.table[at, FIRST_OPERAND_COLUMN]]
-    needless = at[~program.analysis.needs_zeros[matrix]]
+        return draft
+    matrix = draft.layout.matrix_of[draft.table[at, FIRST_OPERAND_COLUMN]]
+    needless = at[~draft.analysis.needs_zeros[matrix]]
     if not len(needless):
-        return program
-    table = program.table.copy()
+        return draft
+    table = draft.table.copy()
     table[needless, OPCODE_COLUMN] = AllocMatrixUndefined.OPCODE
-    return attrs.evolve(program, table=table)
+    return attrs.evolve(draft, table=table)

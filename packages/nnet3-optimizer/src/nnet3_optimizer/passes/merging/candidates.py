@@ -24,8 +24,8 @@ from nnet3_descriptors.components.properties import ComponentProperties as Prope
 from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.variables import Table
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.operands import columns
-from nnet3_optimizer.program import Program
 
 _ONE = alpha_bits(1.0)
 
@@ -82,19 +82,19 @@ class Candidates(NamedTuple):
         )
 
 
-def find_candidates(program: Program, options: MergingOptions) -> Candidates:
+def find_candidates(draft: Draft, options: MergingOptions) -> Candidates:
     """Returns all candidates, legal or not."""
     kinds = [MatrixCopy] * options.remove_assignments
     in_place = (Propagate,) * options.propagate_in_place + BACKWARD * options.backprop_in_place
-    at = CommandKinds.of(*kinds, *in_place).positions(program.opcodes)
-    opcode, rows = program.opcodes.take(at), program.table.take(at, axis=0)
+    at = CommandKinds.of(*kinds, *in_place).positions(draft.opcodes)
+    opcode, rows = draft.opcodes.take(at), draft.table.take(at, axis=0)
     is_copy = opcode == MatrixCopy.OPCODE
     fits, runs = is_copy.copy(), where(~is_copy)
-    properties = program.component_properties.take(rows[runs, FIRST_OPERAND_COLUMN])
+    properties = draft.component_properties.take(rows[runs, FIRST_OPERAND_COLUMN])
     fits[runs] = (properties & _IN_PLACE.take(opcode[runs])) != 0
     backward = where(fits & (opcode != Propagate.OPCODE) & ~is_copy)
     if len(backward):
-        fits[backward] = _values_lie_elsewhere(program, rows.take(backward, axis=0))
+        fits[backward] = _values_lie_elsewhere(draft, rows.take(backward, axis=0))
     at, opcode, rows, is_copy = at[fits], opcode[fits], rows[fits], is_copy[fits]
     cells = rows.reshape(-1)
     first_cell = np.arange(len(at)) * TABLE_WIDTH
@@ -108,13 +108,13 @@ def find_candidates(program: Program, options: MergingOptions) -> Candidates:
     )
 
 
-def _values_lie_elsewhere(program: Program, rows: Table) -> Bools:
+def _values_lie_elsewhere(draft: Draft, rows: Table) -> Bools:
     """Returns which Backprop commands read no values that overlap the derivatives."""
     named = {name: rows[:, column].astype(np.int64) for name, column in columns(Backprop).items()}
     apart = np.ones(len(rows), np.bool_)
     for value in ("input_value", "output_value"):
         for deriv in ("output_deriv", "input_deriv"):
-            apart &= ~program.layout.overlap(named[value], named[deriv])
+            apart &= ~draft.layout.overlap(named[value], named[deriv])
     return apart
 
 

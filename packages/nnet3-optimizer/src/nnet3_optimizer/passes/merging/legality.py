@@ -17,10 +17,10 @@ from nnet3_optimizer.analysis.accesses import NEVER, WRITE
 from nnet3_optimizer.analysis.csr import Bools, Csr, Ids, where
 from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.variables import NUM_COLS, NUM_ROWS
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.operands import columns
 from nnet3_optimizer.passes.merging.candidates import BACKWARD, Candidates
 from nnet3_optimizer.passes.merging.placement import Placement
-from nnet3_optimizer.program import Program
 
 _CONTIGUOUS_OPERANDS: tuple[tuple[Property, tuple[type[Command], ...], str], ...] = (
     (Property.INPUT_CONTIGUOUS, (Propagate,), "input"),
@@ -50,23 +50,23 @@ _SECOND = FIRST_OPERAND_COLUMN + 1
 # -- by place --------------------------------------------------------------------------------------
 
 
-def legal_by_place(program: Program, c: Candidates, contiguous: Bools) -> Candidates:
+def legal_by_place(draft: Draft, c: Candidates, contiguous: Bools) -> Candidates:
     """Applies rules 1 to 3 and 7; what remains knows which of its matrices may be kept.
 
     Args:
-        program: The program.
+        draft: The draft.
         c: The candidates.
         contiguous: (M,) bool, what `contiguous_matrices` returns.
     """
-    layout = program.layout
+    layout = draft.layout
     m1, m2 = layout.matrix_of[c.s1], layout.matrix_of[c.s2]
     whole1, whole2 = layout.is_whole[c.s1], layout.is_whole[c.s2]
-    is_input = program.analysis.lifetimes.is_input
-    is_output = program.analysis.lifetimes.is_output
+    is_input = draft.analysis.lifetimes.is_input
+    is_output = draft.analysis.lifetimes.is_output
     legal = (c.s1 > 0) & (c.s2 > 0) & (m1 != m2)
     legal &= ~(is_input[m1] & is_input[m2]) & ~(is_output[m1] & is_output[m2])
     outside = is_input | is_output
-    tied = _tied_matrices(program)
+    tied = _tied_matrices(draft)
     if len(tied):
         legal &= ~np.isin(m1, tied) & ~np.isin(m2, tied)
     legal &= ~(outside[m1] | outside[m2]) | (whole1 & whole2)
@@ -75,24 +75,24 @@ def legal_by_place(program: Program, c: Candidates, contiguous: Bools) -> Candid
     return c._replace(left=left, right=right).where(left | right)
 
 
-def _tied_matrices(program: Program) -> Ids:
+def _tied_matrices(draft: Draft) -> Ids:
     """The matrices that are compressed or handed over, and so have to stay what they are."""
-    at = _TYING.positions(program.opcodes)
-    swaps = at[program.opcodes[at] == SwapMatrix.OPCODE]
-    first, second = program.table[at, FIRST_OPERAND_COLUMN], program.table[swaps, _SECOND]
-    tied: Ids = program.layout.matrix_of[np.concatenate([first, second])]
+    at = _TYING.positions(draft.opcodes)
+    swaps = at[draft.opcodes[at] == SwapMatrix.OPCODE]
+    first, second = draft.table[at, FIRST_OPERAND_COLUMN], draft.table[swaps, _SECOND]
+    tied: Ids = draft.layout.matrix_of[np.concatenate([first, second])]
     return tied
 
 
-def contiguous_matrices(program: Program) -> Bools:
+def contiguous_matrices(draft: Draft) -> Bools:
     """Which matrices have rows that a component needs to follow each other without a gap."""
-    wanted = np.zeros(len(program.matrices), np.bool_)
-    if np.bitwise_or.reduce(program.component_properties) & _CONTIGUOUS:
-        at = where(_RUNS.take(program.opcodes))
-        rows = program.table.take(at, axis=0)
-        properties = program.component_properties.take(rows[:, FIRST_OPERAND_COLUMN])
-        is_needed = (_NEEDED.take(program.opcodes[at], axis=0) & properties[:, None]) != 0
-        wanted[program.layout.matrix_of.take(rows[is_needed])] = True
+    wanted = np.zeros(len(draft.matrices), np.bool_)
+    if np.bitwise_or.reduce(draft.component_properties) & _CONTIGUOUS:
+        at = where(_RUNS.take(draft.opcodes))
+        rows = draft.table.take(at, axis=0)
+        properties = draft.component_properties.take(rows[:, FIRST_OPERAND_COLUMN])
+        is_needed = (_NEEDED.take(draft.opcodes[at], axis=0) & properties[:, None]) != 0
+        wanted[draft.layout.matrix_of.take(rows[is_needed])] = True
         wanted[0] = False
     return wanted
 
@@ -100,27 +100,27 @@ def contiguous_matrices(program: Program) -> Bools:
 # -- by time ---------------------------------------------------------------------------------------
 
 
-def legal_by_time(program: Program, c: Candidates) -> tuple[Candidates, Bools]:
+def legal_by_time(draft: Draft, c: Candidates) -> tuple[Candidates, Bools]:
     """Applies rules 4 to 6.
 
     Returns:
         What remains, and for which of it C is the last access to s1.
     """
-    analysis = program.analysis
+    analysis = draft.analysis
     of_s1, of_s2 = (analysis.variables.of_submatrices(s) for s in (c.s1, c.s2))
     is_first = _least(analysis.first_user, of_s2) == c.command
     is_last = _greatest(analysis.variable_accesses.last(), of_s1) == c.command
-    m1 = program.layout.matrix_of[c.s1]
+    m1 = draft.layout.matrix_of[c.s1]
     legal = is_first & ~(c.is_assignment & analysis.lifetimes.is_output[m1])
     shared = legal & ~is_last & c.is_assignment
     legal &= is_last
     if shared.any():
-        legal |= shared & _stay_equal(program, c, of_s1, of_s2)
+        legal |= shared & _stay_equal(draft, c, of_s1, of_s2)
     return c.where(legal), is_last[legal]
 
 
 def may_be_legal_later(
-    program: Program, c: Candidates, merges: Candidates, placed: Placement
+    draft: Draft, c: Candidates, merges: Candidates, placed: Placement
 ) -> Candidates:
     """Returns those of some candidates that rules 5 and 6 may allow once others are merged.
 
@@ -129,36 +129,36 @@ def may_be_legal_later(
     lives on in another matrix.
 
     Args:
-        program: The program.
+        draft: The draft.
         c: Candidates that are legal now, but not merged.
         merges: Those that are merged.
         placed: Where these put all matrices.
     """
-    accesses, matrix_of = program.analysis.submatrix_accesses, program.layout.matrix_of
-    is_gone = np.zeros(len(program.table), dtype=np.bool_)
+    accesses, matrix_of = draft.analysis.submatrix_accesses, draft.layout.matrix_of
+    is_gone = np.zeros(len(draft.table), dtype=np.bool_)
     is_gone[merges.command[merges.is_assignment]] = True
     stays = where(~is_gone.take(accesses.command))
-    last_use = np.full(len(program.matrices), NEVER, dtype=np.int64)
+    last_use = np.full(len(draft.matrices), NEVER, dtype=np.int64)
     matrix = placed.root.take(matrix_of.take(accesses.submatrix.take(stays)))
     # Of several assignments to one element the last one holds.
     last_use[matrix] = accesses.command.take(stays)
     becomes = placed.root.take(matrix_of.take(c.s1))
-    size = program.submatrices[:, [NUM_ROWS, NUM_COLS]].take(c.s1, axis=0)
-    is_whole = (size == program.matrices.take(becomes, axis=0)).all(axis=1)
+    size = draft.submatrices[:, [NUM_ROWS, NUM_COLS]].take(c.s1, axis=0)
+    is_whole = (size == draft.matrices.take(becomes, axis=0)).all(axis=1)
     may_be_legal = c.is_assignment | ~is_whole | (last_use.take(becomes) <= c.command)
     return c.where(may_be_legal & (placed.root.take(matrix_of.take(c.s2)) != becomes))
 
 
-def _stay_equal(program: Program, c: Candidates, of_s1: Csr, of_s2: Csr) -> Bools:
+def _stay_equal(draft: Draft, c: Candidates, of_s1: Csr, of_s2: Csr) -> Bools:
     """Returns for which copies with scale 1 neither side changes while the other is used.
 
     Args:
-        program: The program.
+        draft: The draft.
         c: The candidates.
         of_s1: The variables of each s1.
         of_s2: The variables of each s2.
     """
-    analysis, variables = program.analysis, program.analysis.variables
+    analysis, variables = draft.analysis, draft.analysis.variables
     lists = analysis.variable_accesses
     writes = where((lists.access & WRITE) != 0)
     last_write = np.full(len(variables), NEVER, dtype=np.int64)
@@ -166,7 +166,7 @@ def _stay_equal(program: Program, c: Candidates, of_s1: Csr, of_s2: Csr) -> Bool
     last_write[lists.thing.take(writes)] = lists.command.take(writes)
     changes1 = _greatest(last_write, of_s1) > c.command
     changes2 = _greatest(last_write, of_s2) > c.command
-    m1, m2 = program.layout.matrix_of[c.s1], program.layout.matrix_of[c.s2]
+    m1, m2 = draft.layout.matrix_of[c.s1], draft.layout.matrix_of[c.s2]
     safe = np.zeros(len(c.command), dtype=np.bool_)
     for may_be, of_lasting, changing, matrix in (
         (~changes1, of_s1, c.s2, m2),
@@ -178,16 +178,16 @@ def _stay_equal(program: Program, c: Candidates, of_s1: Csr, of_s2: Csr) -> Bool
         # Only where the other side is written to again it is asked when.
         again = where(may_be & (changes1 | changes2))
         if len(again):
-            written = _written_after(program, c.command[again], changing[again])
+            written = _written_after(draft, c.command[again], changing[again])
             may_be[again] = last_use[again] < written
         safe |= may_be
     return safe
 
 
-def _written_after(program: Program, commands: Ids, submatrices: Ids) -> Ids:
+def _written_after(draft: Draft, commands: Ids, submatrices: Ids) -> Ids:
     """The first command after each of some that writes to a submatrix; their number if none."""
-    num_commands = len(program.table)
-    analysis = program.analysis
+    num_commands = len(draft.table)
+    analysis = draft.analysis
     writes = analysis.variable_accesses.only((analysis.variable_accesses.access & WRITE) != 0)
     variables = analysis.variables.of_submatrices(submatrices)
     keys = writes.thing * (num_commands + 1) + writes.command

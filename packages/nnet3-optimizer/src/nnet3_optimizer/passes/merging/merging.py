@@ -17,6 +17,7 @@ from nnet3_compiler.commands import (
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
 from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.variables import Table
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.passes.merging.candidates import (
     Candidates,
@@ -31,10 +32,9 @@ from nnet3_optimizer.passes.merging.legality import (
 )
 from nnet3_optimizer.passes.merging.placement import Placement
 from nnet3_optimizer.passes.merging.selection import select
-from nnet3_optimizer.program import Program
 
 
-def merge_variables(program: Program, options: MergingOptions | None = None) -> Program:
+def merge_variables(draft: Draft, options: MergingOptions | None = None) -> Draft:
     """Merges pairs of submatrices until nothing more can be merged.
 
     A candidate is a command C with submatrices s1 (read) and s2 (written) of two matrices m1, m2:
@@ -56,7 +56,7 @@ def merge_variables(program: Program, options: MergingOptions | None = None) -> 
        (if s1 is, m2 is no output), the other one not while that one is still used;
     6. for all others: C is the last access to s1.
     7. Neither matrix is compressed, nor handed over with SwapMatrix.
-    8. The program is no loop, in which a later round may read what is overwritten.
+    8. The draft is no loop, in which a later round may read what is overwritten.
 
     A copy with scale 1 then goes away; one with another scale stays and scales in place. The merged
     matrix is allocated where the first of the two was (with zeros if one of them was), or accepted
@@ -98,83 +98,83 @@ def merge_variables(program: Program, options: MergingOptions | None = None) -> 
         segment end
         free m1
     """
-    if is_loop(program.table):
-        return program
-    candidates = find_candidates(program, options or MergingOptions())
-    contiguous = contiguous_matrices(program)
+    if is_loop(draft.table):
+        return draft
+    candidates = find_candidates(draft, options or MergingOptions())
+    contiguous = contiguous_matrices(draft)
     while len(candidates.command):
-        candidates = legal_by_place(program, candidates, contiguous)
+        candidates = legal_by_place(draft, candidates, contiguous)
         if not len(candidates.command):
             break
-        legal, is_last = legal_by_time(program, candidates)
+        legal, is_last = legal_by_time(draft, candidates)
         if not len(legal.command):
             break
-        is_chosen, placed = _select(program, legal, is_last, contiguous)
+        is_chosen, placed = _select(draft, legal, is_last, contiguous)
         merges, put_off = legal.where(is_chosen), legal.where(~is_chosen)
         if len(put_off.command):
-            put_off = may_be_legal_later(program, put_off, merges, placed)
-        needs_zeros = _needs_zeros(program, merges, placed)
-        program, number = _merged(program, merges, placed)
-        program = program.knowing(needs_zeros=needs_zeros)
+            put_off = may_be_legal_later(draft, put_off, merges, placed)
+        needs_zeros = _needs_zeros(draft, merges, placed)
+        draft, number = _merged(draft, merges, placed)
+        draft = draft.knowing(needs_zeros=needs_zeros)
         contiguous[placed.root[contiguous]] = True
         candidates = put_off._replace(command=number[put_off.command])
-    return program
+    return draft
 
 
-def _merged(program: Program, merges: Candidates, placed: Placement) -> tuple[Program, Ids]:
-    """Returns the program with these merges made, and where each command of before is, (C,)."""
+def _merged(draft: Draft, merges: Candidates, placed: Placement) -> tuple[Draft, Ids]:
+    """Returns the draft with these merges made, and where each command of before is, (C,)."""
     sizes = np.bincount(placed.root)
     members = where(sizes[placed.root] > 1)
-    table = program.table.copy()
+    table = draft.table.copy()
     table[merges.command[merges.is_assignment], OPCODE_COLUMN] = NoOperation.OPCODE
-    _merge_allocations(program, table, members, placed.root)
-    _merge_deallocations(program, table, members, placed.root)
+    _merge_allocations(draft, table, members, placed.root)
+    _merge_deallocations(draft, table, members, placed.root)
     kept = table[:, OPCODE_COLUMN] != NoOperation.OPCODE
     merged = attrs.evolve(
-        program,
+        draft,
         table=table.compress(kept, axis=0),
-        layout=attrs.evolve(program.layout, submatrices=placed.of_submatrices(program.submatrices)),
+        layout=attrs.evolve(draft.layout, submatrices=placed.of_submatrices(draft.submatrices)),
     )
     return merged, kept.cumsum() - 1
 
 
 def _select(
-    program: Program, legal: Candidates, is_last: Bools, contiguous: Bools
+    draft: Draft, legal: Candidates, is_last: Bools, contiguous: Bools
 ) -> tuple[Bools, Placement]:
     """Returns what `select` does, but nothing in place where that is in the way of assignments."""
-    is_chosen, placed = select(program, legal, is_last, contiguous)
+    is_chosen, placed = select(draft, legal, is_last, contiguous)
     fails = where(legal.is_assignment & ~is_chosen)
     if not len(fails):
         return is_chosen, placed
-    is_contested = np.zeros(len(program.matrices), dtype=np.bool_)
+    is_contested = np.zeros(len(draft.matrices), dtype=np.bool_)
     for submatrices in (legal.s1[fails], legal.s2[fails]):
-        is_contested[placed.root[program.layout.matrix_of[submatrices]]] = True
-    of_s1 = placed.root[program.layout.matrix_of[legal.s1]]
+        is_contested[placed.root[draft.layout.matrix_of[submatrices]]] = True
+    of_s1 = placed.root[draft.layout.matrix_of[legal.s1]]
     stays = where(legal.is_assignment | ~(is_contested[of_s1] & is_chosen))
     if len(stays) < len(is_chosen):
-        chosen, placed = select(program, legal.where(stays), is_last[stays], contiguous)
+        chosen, placed = select(draft, legal.where(stays), is_last[stays], contiguous)
         is_chosen[:] = False
         is_chosen[stays[chosen]] = True
     return is_chosen, placed
 
 
-def _needs_zeros(program: Program, merges: Candidates, placed: Placement) -> Bools:
+def _needs_zeros(draft: Draft, merges: Candidates, placed: Placement) -> Bools:
     """Returns what `Analysis.needs_zeros`, (M,) bool, is once merges are made.
 
     What s2 finds when C runs is then what s1 has, so that only the rest of its matrix counts. A
     copy that goes away still counts as a look at zeros: unless it is a dead command, there are
     others who look at what it copied.
     """
-    analysis = program.analysis
+    analysis = draft.analysis
     own = analysis.needs_zeros_without(analysis.variables.of_submatrices(merges.s2).values)
     needs_zeros = np.zeros(len(own), dtype=np.bool_)
     needs_zeros[placed.root[own]] = True
     return needs_zeros
 
 
-def _merge_allocations(program: Program, table: Table, members: Ids, root: Ids) -> None:
+def _merge_allocations(draft: Draft, table: Table, members: Ids, root: Ids) -> None:
     """Keeps AcceptInput if there is one, else the first allocation, of each merged matrix."""
-    allocate = program.analysis.lifetimes.allocate
+    allocate = draft.analysis.lifetimes.allocate
     at, owner = allocate[members], root[members]
     opcodes = table[at, OPCODE_COLUMN]
     is_zeroed = np.zeros(len(root), dtype=np.bool_)
@@ -189,13 +189,13 @@ def _merge_allocations(program: Program, table: Table, members: Ids, root: Ids) 
         is_zeroed[merged], AllocMatrixZeroed.OPCODE, AllocMatrixUndefined.OPCODE
     )
     table[at[accepts], OPCODE_COLUMN] = AcceptInput.OPCODE
-    whole = program.table[allocate[merged], FIRST_OPERAND_COLUMN]
+    whole = draft.table[allocate[merged], FIRST_OPERAND_COLUMN]
     table[stays[merged], FIRST_OPERAND_COLUMN] = whole
 
 
-def _merge_deallocations(program: Program, table: Table, members: Ids, root: Ids) -> None:
+def _merge_deallocations(draft: Draft, table: Table, members: Ids, root: Ids) -> None:
     """Keeps the last deallocation of each merged matrix; none if one of them had none."""
-    lifetimes = program.analysis.lifetimes
+    lifetimes = draft.analysis.lifetimes
     at, owner = lifetimes.deallocate[members], root[members]
     last = np.full(len(root), -1, dtype=np.int64)
     np.maximum.at(last, owner, at)
@@ -203,5 +203,5 @@ def _merge_deallocations(program: Program, table: Table, members: Ids, root: Ids
     table[at[at >= 0], OPCODE_COLUMN] = NoOperation.OPCODE
     freed = where(last >= 0)
     table[last[freed], OPCODE_COLUMN] = DeallocMatrix.OPCODE
-    whole = program.table[lifetimes.allocate[freed], FIRST_OPERAND_COLUMN]
+    whole = draft.table[lifetimes.allocate[freed], FIRST_OPERAND_COLUMN]
     table[last[freed], FIRST_OPERAND_COLUMN] = whole

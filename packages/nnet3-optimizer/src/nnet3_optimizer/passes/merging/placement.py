@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from nnet3_optimizer.analysis.csr import Bools, Ids
 from nnet3_optimizer.analysis.variables import COL_OFFSET, MATRIX, ROW_OFFSET, Table
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.passes.merging.candidates import Candidates
-from nnet3_optimizer.program import Program
 
 
 class Placement(NamedTuple):
@@ -33,16 +33,16 @@ class Placement(NamedTuple):
         return moved
 
 
-def equal_matrices(program: Program, c: Candidates) -> Ids:
+def equal_matrices(draft: Draft, c: Candidates) -> Ids:
     """Returns for each matrix, (M,), the first of those that become the same as a whole.
 
     Where either matrix could be kept, they are merged as a whole, and it makes no difference which
     one is: both then lie where the other one goes.
     """
     either = c.left & c.right
-    equal = np.arange(len(program.matrices))
+    equal = np.arange(len(draft.matrices))
     # Each matrix is written by at most one candidate, so these are chains.
-    matrix_of = program.layout.matrix_of
+    matrix_of = draft.layout.matrix_of
     equal[matrix_of[c.s2[either]]] = matrix_of[c.s1[either]]
     while True:
         further = equal[equal]
@@ -51,11 +51,11 @@ def equal_matrices(program: Program, c: Candidates) -> Ids:
         equal = further
 
 
-def first_of_each_matrix(program: Program, c: Candidates) -> Bools:
+def first_of_each_matrix(draft: Draft, c: Candidates) -> Bools:
     """Returns which candidates, (candidates,) bool, do not move what an earlier one moves."""
-    equal = equal_matrices(program, c)
+    equal = equal_matrices(draft, c)
     one_way = (c.left != c.right).nonzero()[0]
-    gone = equal[_gone(program, c)[one_way]]
+    gone = equal[_gone(draft, c)[one_way]]
     earliest = np.empty(len(equal), dtype=np.int64)
     # Of several assignments to one element the last one holds.
     earliest[gone[::-1]] = one_way[::-1]
@@ -64,12 +64,12 @@ def first_of_each_matrix(program: Program, c: Candidates) -> Bools:
     return is_first
 
 
-def placement(program: Program, c: Candidates) -> Placement:
+def placement(draft: Draft, c: Candidates) -> Placement:
     """Returns where all matrices lie after these merges, no two of which move the same."""
-    equal = equal_matrices(program, c)
+    equal = equal_matrices(draft, c)
     one_way = c.where(c.left != c.right)
-    place = program.submatrices.take(np.where(one_way.left, one_way.s1, one_way.s2), axis=0)
-    gone = equal[_gone(program, one_way)]
+    place = draft.submatrices.take(np.where(one_way.left, one_way.s1, one_way.s2), axis=0)
+    gone = equal[_gone(draft, one_way)]
     root = np.arange(len(equal))
     row, col = np.zeros((2, len(equal)), dtype=np.int64)
     root[gone] = equal[place[:, MATRIX]]
@@ -81,6 +81,6 @@ def placement(program: Program, c: Candidates) -> Placement:
         row, col, root = row + row[root], col + col[root], further
 
 
-def _gone(program: Program, c: Candidates) -> Ids:
+def _gone(draft: Draft, c: Candidates) -> Ids:
     """The matrix that moves, of each candidate that can be merged in one way only."""
-    return program.layout.matrix_of[np.where(c.left, c.s2, c.s1)]
+    return draft.layout.matrix_of[np.where(c.left, c.s2, c.s1)]

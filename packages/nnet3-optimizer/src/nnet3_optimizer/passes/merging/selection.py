@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 from nnet3_optimizer.analysis.csr import Bools, Csr, Ids, ordering, where
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.passes.merging.candidates import Candidates
 from nnet3_optimizer.passes.merging.placement import Placement, first_of_each_matrix, placement
-from nnet3_optimizer.program import Program
 
 
 def select(
-    program: Program, c: Candidates, is_last: Bools, contiguous: Bools
+    draft: Draft, c: Candidates, is_last: Bools, contiguous: Bools
 ) -> tuple[Bools, Placement]:
     """Chooses legal candidates that stay legal when all of them are merged.
 
@@ -21,7 +21,7 @@ def select(
     matrix would break rules 1 to 3 or 5 is merged in pieces.
 
     Args:
-        program: The program.
+        draft: The draft.
         c: Legal candidates.
         is_last: (candidates,) bool, whether C is the last access to s1.
         contiguous: (M,) bool, matrices with rows that have to follow each other without a gap.
@@ -31,59 +31,59 @@ def select(
     """
     chosen = np.arange(len(c.command))
     if not is_last.all():
-        chosen = _without_conflicts(program, c, ~is_last)
-    chosen = chosen[first_of_each_matrix(program, c.where(chosen))]
-    placed = placement(program, c.where(chosen))
-    broken = _broken(program, c.where(chosen), placed.root, contiguous)
+        chosen = _without_conflicts(draft, c, ~is_last)
+    chosen = chosen[first_of_each_matrix(draft, c.where(chosen))]
+    placed = placement(draft, c.where(chosen))
+    broken = _broken(draft, c.where(chosen), placed.root, contiguous)
     if broken.any():
         pieces = chosen[broken]
         everything = np.ones(len(pieces), dtype=np.bool_)
-        pieces = pieces[_without_conflicts(program, c.where(pieces), everything)]
+        pieces = pieces[_without_conflicts(draft, c.where(pieces), everything)]
         chosen = np.sort(np.concatenate([chosen[~broken], pieces]))
-        placed = placement(program, c.where(chosen))
+        placed = placement(draft, c.where(chosen))
     is_chosen = np.zeros(len(c.command), dtype=np.bool_)
     is_chosen[chosen] = True
     return is_chosen, placed
 
 
-def _broken(program: Program, c: Candidates, root: Ids, contiguous: Bools) -> Bools:
+def _broken(draft: Draft, c: Candidates, root: Ids, contiguous: Bools) -> Bools:
     """Returns which candidates belong to several that break a rule together, (candidates,) bool."""
-    lifetimes = program.analysis.lifetimes
-    m1 = program.layout.matrix_of[c.s1]
+    lifetimes = draft.analysis.lifetimes
+    m1 = draft.layout.matrix_of[c.s1]
     group = root[m1]
 
     def count(of: Ids) -> Ids:
         return np.bincount(of, minlength=len(root))
 
-    is_whole = program.layout.is_whole
+    is_whole = draft.layout.is_whole
     inputs, outputs = count(root[lifetimes.is_input]), count(root[lifetimes.is_output])
     in_part = count(group[~(is_whole[c.s1] & is_whole[c.s2])])
     from_output = count(group[lifetimes.is_output[m1]])
     breaks = (inputs > 1) | (outputs > 1) | ((inputs + outputs > 0) & (in_part + from_output > 0))
     if contiguous.any():
         kept = np.where(c.left, c.s1, c.s2)
-        narrow = count(group[~program.layout.is_full_width[kept]])
+        narrow = count(group[~draft.layout.is_full_width[kept]])
         breaks |= (count(root[contiguous]) > 0) & (narrow > 0)
     breaks &= count(group) > 1
     is_broken: Bools = breaks[group]
     return is_broken
 
 
-def _without_conflicts(program: Program, c: Candidates, alone: Bools) -> Ids:
+def _without_conflicts(draft: Draft, c: Candidates, alone: Bools) -> Ids:
     """Chooses candidates, earlier ones first, such that lives overlap in one of them at most.
 
     A candidate needs the variables of s1, and one that is to be alone those of s2 too; no variable
     is needed by two.
 
     Args:
-        program: The program.
+        draft: The draft.
         c: The candidates.
         alone: (candidates,) bool.
 
     Returns:
         The positions of the chosen candidates, ascending.
     """
-    variables = program.analysis.variables
+    variables = draft.analysis.variables
     count = len(c.command)
     at = where(alone)
     lists = variables.of_submatrices(c.s1), variables.of_submatrices(c.s2[at])

@@ -2,7 +2,7 @@
 
 `recipes` finds how a matrix can be made again, in three ways (`repeated_copies`,
 `copies_elsewhere`, `terms_of_sums`) from what `kept` knows of it, `selection` chooses what lowers
-the peak, `rewriting` changes the program, and `recomputation` is the pass with its rules.
+the peak, `rewriting` changes the draft, and `recomputation` is the pass with its rules.
 """
 
 from nnet3_optimizer.passes.recomputation.recomputation import recompute_activations

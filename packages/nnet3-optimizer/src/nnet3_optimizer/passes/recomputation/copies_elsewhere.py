@@ -40,14 +40,14 @@ class CopiesElsewhere:
     """Matrices all rows of which were copied to one other matrix."""
 
     def __init__(self, kept: Kept) -> None:
-        self._kept, self._program, self._uses = kept, kept.program, kept.uses
+        self._kept, self._draft, self._uses = kept, kept.draft, kept.uses
         self._copied = self._copies(kept.reads_by(_FROM_ONE_MATRIX))
 
     def _copies(self, reads: Ids) -> dict[int, list[int]]:
         """By matrix the commands that copy some of its rows, whole ones, to other matrices."""
         matrix, command = self._uses.matrix[reads], self._uses.command[reads]
         given, output = self._operands(command)
-        num_rows, num_cols = self._program.matrices.T
+        num_rows, num_cols = self._draft.matrices.T
         fits = (given[:, NUM_COLS] == num_cols[matrix]) & (output[:, MATRIX] != matrix)
         copied = np.bincount(matrix, output[:, NUM_ROWS] * fits, minlength=len(num_rows))
         fits &= copied[matrix] >= num_rows[matrix]
@@ -55,8 +55,8 @@ class CopiesElsewhere:
 
     def _operands(self, commands: Ids) -> tuple[Table, Table]:
         """The submatrices that copies read and write, (N, 5) each."""
-        rows = self._program.table[commands]
-        return self._program.submatrices[rows[:, INPUT]], self._program.submatrices[rows[:, OUTPUT]]
+        rows = self._draft.table[commands]
+        return self._draft.submatrices[rows[:, INPUT]], self._draft.submatrices[rows[:, OUTPUT]]
 
     def find(self, matrix: int) -> Recipe | None:
         """Returns the recipe for a matrix; None if there is none."""
@@ -64,7 +64,7 @@ class CopiesElsewhere:
             return None
         commands = np.array(self._copied[matrix])
         given, output = self._operands(commands)
-        num_rows = int(self._program.matrices[matrix, 0])
+        num_rows = int(self._draft.matrices[matrix, 0])
         first_backward = self._kept.first_backward(matrix)
         places = output[:, [MATRIX, COL_OFFSET]].tolist()
         for source, column in dict.fromkeys(map(tuple, places)):
@@ -93,7 +93,7 @@ class CopiesElsewhere:
             given: (N, 5) what they copy from.
             counts: (N,) how many rows they copy.
         """
-        table = self._program.table[commands]
+        table = self._draft.table[commands]
         if (table[:, OPCODE_COLUMN] == MatrixCopy.OPCODE).all():
             return members(given[:, ROW_OFFSET], counts)
         rows = []
@@ -101,7 +101,7 @@ class CopiesElsewhere:
             table.tolist(), given[:, ROW_OFFSET].tolist(), counts.tolist(), strict=True
         ):
             if row[OPCODE_COLUMN] == CopyRows.OPCODE:
-                indexes = self._program.indexes[row[INDEXES]]
+                indexes = self._draft.indexes[row[INDEXES]]
                 rows.append(np.where(indexes < 0, NO_ROW, indexes + first) if first else indexes)
             else:
                 rows.append(np.arange(first, first + count, dtype=np.int32))
@@ -109,12 +109,12 @@ class CopiesElsewhere:
 
     def _gather(self, matrix: int, source: int, column: int, rows: Rows) -> list[int]:
         """The command that copies these rows of a matrix, from a column on, to another matrix."""
-        cols = int(self._program.matrices[matrix, 1])
-        whole = int(self._program.layout.whole_submatrix[matrix])
+        cols = int(self._draft.matrices[matrix, 1])
+        whole = int(self._draft.layout.whole_submatrix[matrix])
         given = [source, int(rows[0]), len(rows), column, cols]
         if isinstance(rows, range) or count_up(rows):
             return copy_of(whole, int(self._kept.edit.submatrices(np.array([given]))[0]))
-        given[ROW_OFFSET], given[NUM_ROWS] = 0, int(self._program.matrices[source, 0])
+        given[ROW_OFFSET], given[NUM_ROWS] = 0, int(self._draft.matrices[source, 0])
         row = copy_of(whole, int(self._kept.edit.submatrices(np.array([given]))[0]))
         row[OPCODE_COLUMN], row[INDEXES] = CopyRows.OPCODE, self._kept.edit.indexes(rows)
         return row

@@ -17,8 +17,8 @@ from nnet3_compiler.declaration import (
 from nnet3_optimizer.analysis.csr import Ids
 from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.variables import Table
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.program import Program
 
 OUTPUT, INPUT, INDEXES = range(FIRST_OPERAND_COLUMN, FIRST_OPERAND_COLUMN + 3)
 """The columns of what commands that copy or add write, of what they read, and of lists."""
@@ -55,24 +55,24 @@ class Kept:
     """Matrices that both parts look at, and that nothing writes to after the forward part.
 
     Attributes:
-        program: The program.
+        draft: The draft.
         edit: Gets what recipes need.
         uses: The accesses to submatrices, by matrix.
         writes: (N,) the accesses that write to these matrices.
     """
 
-    def __init__(self, program: Program, marker: int, edit: Edit, candidates: Ids) -> None:
+    def __init__(self, draft: Draft, marker: int, edit: Edit, candidates: Ids) -> None:
         """Looks at all candidates at once.
 
         Args:
-            program: The program.
+            draft: The draft.
             marker: The command between the two parts.
             edit: Gets what recipes need.
             candidates: Matrices that both parts use.
         """
-        self.program = program
+        self.draft = draft
         self.edit = edit
-        self.uses = uses = program.analysis.uses
+        self.uses = uses = draft.analysis.uses
         read_only = candidates[uses.last_write[candidates] < marker]
         before, after = uses.around(read_only, marker)
         self._gap: dict[int, tuple[int, int]] = dict(
@@ -81,14 +81,14 @@ class Kept:
         at = uses.of_matrices(read_only)
         at = at[uses.command[at] < marker]
         self.writes = at[uses.writes[at]]
-        rows = program.table[uses.command[at]]
+        rows = draft.table[uses.command[at]]
         # With scale 1, and not before the last write.
         self._reads = at[
             ~uses.writes[at]
             & (rows[:, ALPHA_COLUMN] == _ONE)
             & (uses.command[at] >= uses.last_write[uses.matrix[at]])
         ]
-        self._kinds = program.opcodes[uses.command[self._reads]]
+        self._kinds = draft.opcodes[uses.command[self._reads]]
 
     def reads_by(self, kinds: CommandKinds) -> Ids:
         """Returns the accesses of commands of some kinds that read what is kept, as it is."""

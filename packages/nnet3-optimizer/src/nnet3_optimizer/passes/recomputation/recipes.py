@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.passes.recomputation.copies_elsewhere import CopiesElsewhere
 from nnet3_optimizer.passes.recomputation.kept import Kept, Recipe
 from nnet3_optimizer.passes.recomputation.repeated_copies import RepeatedCopies
 from nnet3_optimizer.passes.recomputation.terms_of_sums import TermsOfSums
-from nnet3_optimizer.program import Program
 
 
 class RecipeBook:
@@ -21,18 +21,18 @@ class RecipeBook:
     """
 
     def __init__(
-        self, program: Program, marker: int, edit: Edit, candidates: Ids, as_bits: Ids
+        self, draft: Draft, marker: int, edit: Edit, candidates: Ids, as_bits: Ids
     ) -> None:
         """Looks at all candidates at once for what may serve to make them again.
 
         Args:
-            program: The program.
+            draft: The draft.
             marker: The command between the two parts.
             edit: Gets what recipes need.
             candidates: Matrices that both parts use.
             as_bits: Matrices that will not be kept as they are, but as bits.
         """
-        kept = Kept(program, marker, edit, candidates)
+        kept = Kept(draft, marker, edit, candidates)
         self._ways = RepeatedCopies(kept), CopiesElsewhere(kept), TermsOfSums(kept)
         self._as_bits = frozenset(as_bits.tolist())
 

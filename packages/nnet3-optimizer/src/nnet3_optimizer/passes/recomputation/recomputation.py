@@ -12,6 +12,7 @@ from nnet3_compiler.commands import (
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
 from nnet3_optimizer.analysis.csr import Ids
 from nnet3_optimizer.analysis.variables import MATRIX
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.passes.compression_of_activations import kept_as_bits
@@ -23,10 +24,9 @@ from nnet3_optimizer.passes.recomputation.selection import (
     select,
 )
 from nnet3_optimizer.passes.sizing import move_sizing_commands
-from nnet3_optimizer.program import Program
 
 
-def recompute_activations(program: Program) -> Program:
+def recompute_activations(draft: Draft) -> Draft:
     """Frees activations after the forward part and makes them again just before they are needed.
 
     A matrix may go if it is neither input nor output, and the backward part only reads it. There
@@ -106,33 +106,33 @@ def recompute_activations(program: Program) -> Program:
         free m7
         free m6
     """
-    markers = program.positions(NoOperationMarker.OPCODE)
-    if is_loop(program.table) or len(markers) != 1 or len(program.positions(SwapMatrix.OPCODE)):
-        return program
+    markers = draft.positions(NoOperationMarker.OPCODE)
+    if is_loop(draft.table) or len(markers) != 1 or len(draft.positions(SwapMatrix.OPCODE)):
+        return draft
     marker = int(markers[0])
-    candidates = _candidates(program, marker)
+    candidates = _candidates(draft, marker)
     if not len(candidates):
-        return program
-    edit = Edit(program)
-    bits = kept_as_bits(program, marker)
-    live = LiveBytes(program, bits)
+        return draft
+    edit = Edit(draft)
+    bits = kept_as_bits(draft, marker)
+    live = LiveBytes(draft, bits)
     least = WORTH_RECOMPUTING * int(live.bytes.max(initial=0))
     candidates = candidates[live.sizes[candidates] >= least]
-    book = RecipeBook(program, marker, edit, candidates, bits.matrix)
+    book = RecipeBook(draft, marker, edit, candidates, bits.matrix)
     recipes = select(book, live, candidates, least)
     if not recipes:
-        return program
-    Rewriting(program, edit, recipes).follow(live.end)
-    return move_sizing_commands(edit.program())
+        return draft
+    Rewriting(draft, edit, recipes).follow(live.end)
+    return move_sizing_commands(edit.draft())
 
 
-def _candidates(program: Program, marker: int) -> Ids:
+def _candidates(draft: Draft, marker: int) -> Ids:
     """Returns the matrices that are allocated, and used before and after the marker."""
-    first, last = program.analysis.uses.first_and_last
-    at = program.positions(AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE)
-    allocated = program.submatrices[program.table[at, FIRST_OPERAND_COLUMN], MATRIX]
-    times_allocated = np.bincount(allocated, minlength=len(program.matrices))
-    lifetimes = program.analysis.lifetimes
+    first, last = draft.analysis.uses.first_and_last
+    at = draft.positions(AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE)
+    allocated = draft.submatrices[draft.table[at, FIRST_OPERAND_COLUMN], MATRIX]
+    times_allocated = np.bincount(allocated, minlength=len(draft.matrices))
+    lifetimes = draft.analysis.lifetimes
     fits = (times_allocated == 1) & (lifetimes.deallocate > marker)
     fits &= (first >= 0) & (first < marker) & (last > marker)
     return np.flatnonzero(fits & ~lifetimes.is_output & ~lifetimes.is_input)

@@ -39,15 +39,15 @@ class RepeatedCopies:
     """Matrices all of which were copied from elsewhere, or from one part of themselves."""
 
     def __init__(self, kept: Kept) -> None:
-        self._kept, self._program, self._uses = kept, kept.program, kept.uses
+        self._kept, self._draft, self._uses = kept, kept.draft, kept.uses
         self._made = self._written_by_copies(kept.writes)
 
     def _written_by_copies(self, writes: Ids) -> dict[int, _Copies]:
         """By matrix what writes to it, where that are copies, and nothing else as a whole."""
         uses = self._uses
-        is_copy = _COPIES.among(self._program.opcodes.take(uses.command.take(writes)))
-        otherwise = ~is_copy & self._program.layout.is_whole.take(uses.submatrix.take(writes))
-        fits = np.zeros(len(self._program.matrices), dtype=np.bool_)
+        is_copy = _COPIES.among(self._draft.opcodes.take(uses.command.take(writes)))
+        otherwise = ~is_copy & self._draft.layout.is_whole.take(uses.submatrix.take(writes))
+        fits = np.zeros(len(self._draft.matrices), dtype=np.bool_)
         fits[uses.matrix.take(writes[is_copy])] = True
         fits[uses.matrix.take(writes[otherwise])] = False
         chosen = fits.take(uses.matrix.take(writes))
@@ -55,7 +55,7 @@ class RepeatedCopies:
         matrix, command = uses.matrix.take(writes), uses.command.take(writes)
         submatrix = uses.submatrix.take(writes)
         # Each copy writes to one matrix.
-        target = np.zeros(len(self._program.table), dtype=np.int64)
+        target = np.zeros(len(self._draft.table), dtype=np.int64)
         target[command] = matrix
         reads = uses.reads_of(command[is_copy])
         sources = reads.matrix.tolist()
@@ -99,13 +99,13 @@ class RepeatedCopies:
             own = where(made.reads.matrix == matrix)
             if not part or not self._are_read_from(part, made.reads, own):
                 return None
-        steps = self._program.table.take(commands, axis=0)
+        steps = self._draft.table.take(commands, axis=0)
         return self._kept.recipe(matrix, steps, made.sources - {matrix}, part)
 
     def _are_read_from(self, part: int, reads: Reads, own: Ids) -> bool:
         """Whether some reads are from this part, and not through lists."""
         parts = self._uses.parts
-        through_list = self._program.opcodes[reads.command[own]] == CopyRowsMulti.OPCODE
+        through_list = self._draft.opcodes[reads.command[own]] == CopyRowsMulti.OPCODE
         return not through_list.any() and all(
             parts[part].contains(parts[each]) for each in set(reads.submatrix[own].tolist())
         )
@@ -116,7 +116,7 @@ class RepeatedCopies:
         parts = self._uses.parts
         if not all(parts[part].contains(parts[each]) for each in set(others.tolist())):
             return None
-        own, beside = parts[part], self._program.submatrices[copied]
+        own, beside = parts[part], self._draft.submatrices[copied]
         is_beside = (beside[:, COL_OFFSET] >= own.col + own.cols) | (
             beside[:, COL_OFFSET] + beside[:, NUM_COLS] <= own.col
         )

@@ -1,4 +1,4 @@
-"""Puts recipes into a program: the matrix is freed, and another one takes its place later."""
+"""Puts recipes into a draft: the matrix is freed, and another one takes its place later."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from nnet3_optimizer.analysis.variables import (
     contain,
     overlap,
 )
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.passes.recomputation.kept import Recipe
-from nnet3_optimizer.program import Program
 
 
 class Rewriting:
-    """Follows recipes in an edit of a program."""
+    """Follows recipes in an edit of a draft."""
 
-    def __init__(self, program: Program, edit: Edit, recipes: list[Recipe]) -> None:
+    def __init__(self, draft: Draft, edit: Edit, recipes: list[Recipe]) -> None:
         """Adds the matrices that recipes need.
 
         Args:
-            program: The program.
+            draft: The draft.
             edit: Collects the changes.
             recipes: The recipes.
         """
-        self.program = program
+        self.draft = draft
         self.edit = edit
         self.recipes = recipes
-        self._uses = program.analysis.uses
-        num_matrices = len(program.matrices)
+        self._uses = draft.analysis.uses
+        num_matrices = len(draft.matrices)
         # By matrix: what stands for it, from which command on, and for which part of it.
         self._later, self._kept = np.zeros((2, num_matrices), dtype=np.int64)
-        self._first_backward = np.full(num_matrices, len(program.table), dtype=np.int64)
+        self._first_backward = np.full(num_matrices, len(draft.table), dtype=np.int64)
         self._part = np.zeros((num_matrices, 5), dtype=np.int64)
         self._matrices = np.array([each.matrix for each in recipes], dtype=np.int64)
         self._later_whole, self._kept_whole = self._replacements()
@@ -57,15 +57,15 @@ class Rewriting:
         Returns:
             The submatrices that cover them, (recipes,) each; 0 for no part.
         """
-        program, recipes = self.program, self.recipes
+        draft, recipes = self.draft, self.recipes
         sizes: list[tuple[int, int]] = []
         infos: list[MatrixDebugInfo | None] = []
         at_later, at_kept = [], []
         for recipe in recipes:
             at_later.append(len(sizes))
-            rows, cols = program.matrices[recipe.matrix].tolist()
+            rows, cols = draft.matrices[recipe.matrix].tolist()
             sizes.append((rows, cols))
-            infos.append(program.debug_info[recipe.matrix] if program.debug_info else None)
+            infos.append(draft.debug_info[recipe.matrix] if draft.debug_info else None)
             if recipe.part:
                 at_kept.append(len(sizes))
                 part = self._uses.parts[recipe.part]
@@ -76,7 +76,7 @@ class Rewriting:
         self._first_backward[self._matrices] = [each.first_backward for each in recipes]
         parts = np.array([each.part for each in recipes], dtype=np.int64)
         has_part = parts > 0
-        self._part[self._matrices[has_part]] = program.submatrices[parts[has_part]]
+        self._part[self._matrices[has_part]] = draft.submatrices[parts[has_part]]
         self._kept[self._matrices[has_part]] = matrices[at_kept]
         kept = np.zeros(len(recipes), dtype=np.int64)
         kept[has_part] = whole[at_kept]
@@ -100,13 +100,13 @@ class Rewriting:
 
     def _rename(self) -> None:
         """Lets commands name what stands for matrices now."""
-        program, lifetimes = self.program, self.program.analysis.lifetimes
+        draft, lifetimes = self.draft, self.draft.analysis.lifetimes
         used = self._uses.command[self._uses.of_matrices(self._matrices)]
         sizing = lifetimes.allocate[self._matrices], lifetimes.deallocate[self._matrices]
         commands = distinct(np.concatenate([used, *sizing]))
-        rows = program.table[commands]
+        rows = draft.table[commands]
         at, column = (SCHEMA.is_matrix[rows[:, OPCODE_COLUMN]] & (rows > 0)).nonzero()
-        replaced = where(self._later[program.submatrices[rows[at, column], MATRIX]] > 0)
+        replaced = where(self._later[draft.submatrices[rows[at, column], MATRIX]] > 0)
         at, column = at[replaced], column[replaced]
         command = commands[at]
         self.edit.table[command, column] = self._renamed(rows[at, column], command)
@@ -117,10 +117,10 @@ class Rewriting:
         """Returns what commands name instead of submatrices.
 
         Args:
-            submatrices: (N,) submatrices of the program.
+            submatrices: (N,) submatrices of the draft.
             command: (N,) the commands.
         """
-        own = self.program.submatrices[submatrices].astype(np.int64)
+        own = self.draft.submatrices[submatrices].astype(np.int64)
         part = self._part[own[:, MATRIX]]
         is_kept = contain(part, own)
         is_later = ~is_kept & (command >= self._first_backward[own[:, MATRIX]])
@@ -135,13 +135,13 @@ class Rewriting:
 
     def _rename_in_list(self, command: int) -> None:
         """Gives a command a new list of (submatrix, row) pairs if it names other matrices now."""
-        column = int(LIST_COLUMN[self.program.opcodes[command]])
-        number = int(self.program.table[command, column])
-        named = self.program.pair_lists.named[number]
+        column = int(LIST_COLUMN[self.draft.opcodes[command]])
+        number = int(self.draft.table[command, column])
+        named = self.draft.pair_lists.named[number]
         renamed = self._renamed(named, np.full(len(named), command))
         if (renamed == named).all():
             return
-        changed = self.program.indexes_multi[number].copy()
+        changed = self.draft.indexes_multi[number].copy()
         given = changed[:, 0] > 0
         changed[given, 0] = renamed[np.searchsorted(named, changed[given, 0])]
         self.edit.table[command, column] = self.edit.indexes_multi(changed)
@@ -151,30 +151,30 @@ class Rewriting:
     def _free_early(self) -> None:
         """Frees matrices after their last use before the marker."""
         last_forward = np.array([each.last_forward for each in self.recipes], dtype=np.int64)
-        whole = self.program.layout.whole_submatrix[self._matrices]
+        whole = self.draft.layout.whole_submatrix[self._matrices]
         self.edit.insert(last_forward + 1, command_rows(DeallocMatrix, len(whole), matrix=whole))
 
     def _make_again(self) -> None:
         """Makes what is read after the marker again before it is read for the first time."""
-        program, lifetimes = self.program, self.program.analysis.lifetimes
+        draft, lifetimes = self.draft, self.draft.analysis.lifetimes
         first_backward = self._first_backward[self._matrices]
         counts = [len(each.steps) for each in self.recipes]
         steps = np.concatenate([each.steps for each in self.recipes])
         owner = np.repeat(self._matrices, counts)
         parts = self._part[self._matrices]
-        written = program.submatrices.take(steps[:, FIRST_OPERAND_COLUMN], axis=0)
+        written = draft.submatrices.take(steps[:, FIRST_OPERAND_COLUMN], axis=0)
         are_read = self._are_read(np.concatenate([written, parts]))
         is_read, part_is_read = are_read[: len(steps)], are_read[len(steps) :]
         part_is_read &= self._kept_whole > 0
         named = SCHEMA.is_matrix[steps[:, OPCODE_COLUMN]] & (steps > 0)
-        named &= steps < len(program.submatrices)  # others were made for the recipe
+        named &= steps < len(draft.submatrices)  # others were made for the recipe
         step, column = named.nonzero()
         place = np.repeat(first_backward, counts)
         steps[step, column] = self._renamed(steps[step, column], place[step])
-        is_made = np.bincount(owner[is_read], minlength=len(program.matrices))[self._matrices] > 0
+        is_made = np.bincount(owner[is_read], minlength=len(draft.matrices))[self._matrices] > 0
         is_made |= part_is_read
         self.edit.delete(lifetimes.deallocate[self._matrices[~is_made]])
-        allocations = program.table[lifetimes.allocate[self._matrices[is_made]]]
+        allocations = draft.table[lifetimes.allocate[self._matrices[is_made]]]
         allocations[:, FIRST_OPERAND_COLUMN] = self._later_whole[is_made]
         self.edit.insert(first_backward[is_made], allocations)
         again = parts[part_is_read]
@@ -191,14 +191,14 @@ class Rewriting:
 
     def _are_read(self, written: Table | Ids) -> Bools:
         """Which parts, (N, 5), of matrices that are made again are read later."""
-        uses, program = self._uses, self.program
+        uses, draft = self._uses, self.draft
         at = uses.of_matrices(self._matrices)
         at = at[uses.command[at] >= self._first_backward[uses.matrix[at]]]
-        reads = program.submatrices.take(uses.submatrix[at], axis=0)
+        reads = draft.submatrices.take(uses.submatrix[at], axis=0)
         reads = reads[~contain(self._part[reads[:, MATRIX]], reads)]
-        size = program.matrices.take(reads[:, MATRIX], axis=0)
+        size = draft.matrices.take(reads[:, MATRIX], axis=0)
         is_whole = (reads[:, NUM_ROWS] == size[:, 0]) & (reads[:, NUM_COLS] == size[:, 1])
-        all_of_it = np.zeros(len(program.matrices), dtype=np.bool_)
+        all_of_it = np.zeros(len(draft.matrices), dtype=np.bool_)
         all_of_it[reads[is_whole, MATRIX]] = True
         are_read: Bools = all_of_it.take(written[:, MATRIX])
         rest = where(~are_read)
@@ -211,8 +211,8 @@ class Rewriting:
     def _keep_part(self, recipe: Recipe, kept: int) -> None:
         """Makes the part first, in a matrix of its own; it is copied when others are needed."""
         part, uses = self._uses.parts[recipe.part], self._uses
-        allocated = int(self.program.analysis.lifetimes.allocate[recipe.matrix])
-        allocation = self.program.table[[allocated]]  # with zeros, if something adds to them
+        allocated = int(self.draft.analysis.lifetimes.allocate[recipe.matrix])
+        allocation = self.draft.table[[allocated]]  # with zeros, if something adds to them
         allocation[:, FIRST_OPERAND_COLUMN] = kept
         self.edit.insert(allocated, allocation)
         at = uses.of_matrix(recipe.matrix)
@@ -223,13 +223,13 @@ class Rewriting:
                 copy = command_rows(MatrixCopy, 1, 1.0, output=recipe.part, input=kept)
                 self.edit.insert(command, copy)
                 break
-        end = len(self.program.table)
+        end = len(self.draft.table)
         self.edit.insert(end, command_rows(DeallocMatrix, 1, matrix=kept))
 
     def _keep_sources(self, end: Ids) -> None:
         """Frees what recipes read no earlier than that."""
         sources = list(dict.fromkeys(each for recipe in self.recipes for each in recipe.sources))
-        freed = self.program.analysis.lifetimes.deallocate[sources]
+        freed = self.draft.analysis.lifetimes.deallocate[sources]
         early = (freed >= 0) & (freed < end[sources])
-        self.edit.insert(end[sources][early], self.program.table[freed[early]])
+        self.edit.insert(end[sources][early], self.draft.table[freed[early]])
         self.edit.delete(freed[early])

@@ -7,11 +7,11 @@ import numpy.typing as npt
 from nnet3_optimizer.analysis.csr import Ids, where
 from nnet3_optimizer.analysis.variables import NUM_COLS, NUM_ROWS
 from nnet3_optimizer.compression import ONE_BIT
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.memory.live import FLOAT_BYTES, compressed_bytes, matrix_bytes
 from nnet3_optimizer.passes.compression_of_activations import Gaps
 from nnet3_optimizer.passes.recomputation.kept import Recipe
 from nnet3_optimizer.passes.recomputation.recipes import RecipeBook
-from nnet3_optimizer.program import Program
 
 WORTH_RECOMPUTING = 1 / 250
 """The least part of the peak that a matrix has to hold."""
@@ -30,24 +30,24 @@ class LiveBytes:
             what recipes need for longer moves to where they need it.
     """
 
-    def __init__(self, program: Program, as_bits: Gaps) -> None:
+    def __init__(self, draft: Draft, as_bits: Gaps) -> None:
         """Works them out.
 
         Args:
-            program: The program.
+            draft: The draft.
             as_bits: Matrices that will be kept as bits from the forward to the backward part.
         """
-        self.sizes = matrix_bytes(program.matrices)
-        self.begin, end = program.analysis.matrix_use
-        self.end = np.where(program.analysis.lifetimes.is_output, len(program.table) - 1, end)
-        self._program = program
+        self.sizes = matrix_bytes(draft.matrices)
+        self.begin, end = draft.analysis.matrix_use
+        self.end = np.where(draft.analysis.lifetimes.is_output, len(draft.table) - 1, end)
+        self._draft = draft
         self._last = self.end.copy()
-        used, count = where(self.begin >= 0), len(program.table) + 1
+        used, count = where(self.begin >= 0), len(draft.table) + 1
         sizes = self.sizes.take(used)  # sums of sizes are exact: they are far below 2^53
         change = np.bincount(self.begin.take(used), sizes, count)
         self._starting: Ids = change.astype(np.int64)
         change -= np.bincount(self.end.take(used) + 1, sizes, count)
-        shapes = [*map(tuple, program.matrices[as_bits.matrix].tolist())]
+        shapes = [*map(tuple, draft.matrices[as_bits.matrix].tolist())]
         small = {each: compressed_bytes(np.array(each), ONE_BIT) for each in set(shapes)}
         packed = np.array([small[each] for each in shapes], dtype=np.int64)
         saved = self.sizes[as_bits.matrix] - packed
@@ -57,7 +57,7 @@ class LiveBytes:
 
     def part_bytes(self, recipe: Recipe) -> int:
         """Returns the bytes of what is kept in a matrix of its own."""
-        part = self._program.submatrices[recipe.part].astype(np.int64)
+        part = self._draft.submatrices[recipe.part].astype(np.int64)
         return int(part[NUM_ROWS] * part[NUM_COLS]) * FLOAT_BYTES
 
     def with_recipe(self, recipe: Recipe) -> Ids:

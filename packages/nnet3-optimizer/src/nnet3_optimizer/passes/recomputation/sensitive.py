@@ -8,20 +8,20 @@ import numpy as np
 from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate
 from nnet3_descriptors.remembering import remembered
 from nnet3_optimizer.analysis.csr import Bools
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.operands import operand
-from nnet3_optimizer.program import Program
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
 
 
-def is_looked_at_closely(program: Program) -> Bools:
+def is_looked_at_closely(draft: Draft) -> Bools:
     """Which matrices, (matrices,), backward passes look at that need exact values."""
-    at = program.positions(Backprop.OPCODE, BackpropNoModelUpdate.OPCODE)
-    at = at[_need_exact_values(program.nnet)[operand(program.table, at, Backprop, "component")]]
-    found = np.zeros(len(program.matrices), dtype=np.bool_)
+    at = draft.positions(Backprop.OPCODE, BackpropNoModelUpdate.OPCODE)
+    at = at[_need_exact_values(draft.nnet)[operand(draft.table, at, Backprop, "component")]]
+    found = np.zeros(len(draft.matrices), dtype=np.bool_)
     for value in ("input_value", "output_value"):
-        found[program.layout.matrix_of[operand(program.table, at, Backprop, value)]] = True
+        found[draft.layout.matrix_of[operand(draft.table, at, Backprop, value)]] = True
     return found
 
 

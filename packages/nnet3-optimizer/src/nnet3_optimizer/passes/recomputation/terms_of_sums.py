@@ -35,9 +35,9 @@ class TermsOfSums:
     """Matrices that were added to others, where the sum and its other terms are kept."""
 
     def __init__(self, kept: Kept) -> None:
-        self._kept, self._program, self._uses = kept, kept.program, kept.uses
+        self._kept, self._draft, self._uses = kept, kept.draft, kept.uses
         reads = kept.reads_by(_TERMS)
-        may_be_rounded = ~is_looked_at_closely(kept.program)[kept.uses.matrix[reads]]
+        may_be_rounded = ~is_looked_at_closely(kept.draft)[kept.uses.matrix[reads]]
         self._added = self._additions(reads[may_be_rounded])
         totals = {total for added in self._added.values() for _, total in added}
         self._sums = self._writes_to(np.array(sorted(totals), dtype=np.int64))
@@ -45,7 +45,7 @@ class TermsOfSums:
     def _additions(self, reads: Ids) -> dict[int, list[tuple[int, int]]]:
         """By matrix the commands that add or copy all of it to another, and that other matrix."""
         matrix, command = self._uses.matrix[reads], self._uses.command[reads]
-        layout, rows = self._program.layout, self._program.table[command]
+        layout, rows = self._draft.layout, self._draft.table[command]
         fits = layout.is_whole[rows[:, OUTPUT]] & layout.is_whole[rows[:, INPUT]]
         total = layout.matrix_of[rows[:, OUTPUT]]
         fits &= total != matrix
@@ -58,8 +58,8 @@ class TermsOfSums:
         at = uses.of_matrices(matrices)
         at = at[uses.writes[at]]
         command = uses.command[at]
-        is_whole = self._program.layout.is_whole[uses.submatrix[at]].tolist()
-        rows = self._program.table.take(command, axis=0).tolist()
+        is_whole = self._draft.layout.is_whole[uses.submatrix[at]].tolist()
+        rows = self._draft.table.take(command, axis=0).tolist()
         return by_key(uses.matrix[at], zip(command.tolist(), is_whole, rows, strict=True))
 
     def find(self, matrix: int) -> Recipe | None:
@@ -73,7 +73,7 @@ class TermsOfSums:
     def _without_other_terms(
         self, matrix: int, own: int, total: int
     ) -> tuple[Table, set[int]] | None:
-        uses, whole_submatrix = self._uses, self._program.layout.whole_submatrix
+        uses, whole_submatrix = self._uses, self._draft.layout.whole_submatrix
         first_backward = self._kept.first_backward(matrix)
         whole = int(whole_submatrix[matrix])
         steps = [copy_of(whole, int(whole_submatrix[total]))]
@@ -103,5 +103,5 @@ class TermsOfSums:
         if row[OPCODE_COLUMN] != Propagate.OPCODE:
             return False
         component, given, output = (row[_PROPAGATE[name]] for name in _OF_PROPAGATE)
-        is_noop = self._program.nnet.components[component].type == "NoOpComponent"
+        is_noop = self._draft.nnet.components[component].type == "NoOpComponent"
         return is_noop and self._uses.parts[given] == self._uses.parts[output]

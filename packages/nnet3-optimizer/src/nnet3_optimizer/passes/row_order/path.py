@@ -24,8 +24,8 @@ from nnet3_compiler.commands import (
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 from nnet3_optimizer.analysis.uses import Uses
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.operands import operands_of
-from nnet3_optimizer.program import Program
 
 FIRST, SECOND, THIRD = range(FIRST_OPERAND_COLUMN, FIRST_OPERAND_COLUMN + 3)
 """Columns of the operands of copies."""
@@ -74,12 +74,12 @@ class Path:
         start: Where the order is changed instead.
     """
 
-    def __init__(self, program: Program, uses: Uses, output: int, marker: int) -> None:
-        self.program = program
+    def __init__(self, draft: Draft, uses: Uses, output: int, marker: int) -> None:
+        self.draft = draft
         self.uses = uses
         self.marker = marker
         self._output = output
-        self._properties = program.component_properties
+        self._properties = draft.component_properties
         self.order: Rows = np.zeros(0, np.int64)
         self.places: Rows = self.order
         self.last_copy, self.first_copy = NONE, NONE
@@ -95,7 +95,7 @@ class Path:
         for stage, matrices in self._stages(value, deriv):
             self.matrices += matrices
             stages.append(stage)
-        width = int(self.program.matrices[value, 1])
+        width = int(self.draft.matrices[value, 1])
         good = [s for s in stages if s.columns < width and s.sources]
         if not good:
             return False
@@ -109,16 +109,16 @@ class Path:
         The second one is NONE as well if there is no derivative.
         """
         nothing = NONE, NONE
-        provided, node = self.program.row(self._output)[FIRST:THIRD]
+        provided, node = self.draft.row(self._output)[FIRST:THIRD]
         writers = self.uses.users_of(self.uses.matrix_of(provided), writing=True)
-        if len(writers) != 1 or not self.program.copies_whole(writers[0], CopyRows.OPCODE):
+        if len(writers) != 1 or not self.draft.copies_whole(writers[0], CopyRows.OPCODE):
             return nothing
-        row = self.program.row(writers[0])
-        self.order = self.program.indexes[row[THIRD]]
+        row = self.draft.row(writers[0])
+        self.order = self.draft.indexes[row[THIRD]]
         self.last_copy = writers[0]
         count = len(self.order)
         value = self.uses.matrix_of(row[SECOND])
-        if count != int(self.program.matrices[value, 0]) or self.order.min(initial=0) < 0:
+        if count != int(self.draft.matrices[value, 0]) or self.order.min(initial=0) < 0:
             return nothing
         self.places = np.full(count, -1, np.int32)
         self.places[self.order] = np.arange(count, dtype=np.int32)
@@ -128,10 +128,10 @@ class Path:
         if accepted == NONE:
             return value, NONE
         readers = self.uses.users_of(accepted, writing=False)
-        if len(readers) != 1 or not self.program.copies_whole(readers[0], CopyRows.OPCODE):
+        if len(readers) != 1 or not self.draft.copies_whole(readers[0], CopyRows.OPCODE):
             return nothing
-        row = self.program.row(readers[0])
-        if not np.array_equal(self.program.indexes[row[THIRD]], self.places):
+        row = self.draft.row(readers[0])
+        if not np.array_equal(self.draft.indexes[row[THIRD]], self.places):
             return nothing
         self.first_copy = readers[0]
         deriv = self.uses.matrix_of(row[FIRST])
@@ -139,8 +139,8 @@ class Path:
 
     def _accepted(self, node: int) -> int:
         """The matrix of the derivative of an output; NONE if there is none."""
-        for command in self.program.positions(AcceptInput.OPCODE).tolist():
-            row = self.program.row(command)
+        for command in self.draft.positions(AcceptInput.OPCODE).tolist():
+            row = self.draft.row(command)
             if command > self.marker and row[SECOND] == node:
                 return self.uses.matrix_of(row[FIRST])
         return NONE
@@ -162,7 +162,7 @@ class Path:
             )
             yield (
                 Stage(
-                    columns=int(self.program.matrices[given, 1]),
+                    columns=int(self.draft.matrices[given, 1]),
                     sources=tuple(sources) if can_start else (),
                     targets=tuple(targets),
                     steps=steps,
@@ -170,43 +170,41 @@ class Path:
                 matrices,
             )
             # On to what is copied here as a whole.
-            if len(sources) != 1 or not self.program.copies_whole(sources[0], MatrixCopy.OPCODE):
+            if len(sources) != 1 or not self.draft.copies_whole(sources[0], MatrixCopy.OPCODE):
                 return
-            value, deriv = self.uses.matrix_of(self.program.row(sources[0])[SECOND]), NONE
+            value, deriv = self.uses.matrix_of(self.draft.row(sources[0])[SECOND]), NONE
             next_reader = sources[0]
             if given_deriv != NONE:
-                if len(targets) != 1 or not self.program.copies_whole(
-                    targets[0], MatrixCopy.OPCODE
-                ):
+                if len(targets) != 1 or not self.draft.copies_whole(targets[0], MatrixCopy.OPCODE):
                     return
-                deriv = self.uses.matrix_of(self.program.row(targets[0])[FIRST])
+                deriv = self.uses.matrix_of(self.draft.row(targets[0])[FIRST])
                 if self.uses.users_of(deriv, writing=True) != targets:
                     return
 
     def _component(self, value: int, deriv: int, reader: int) -> tuple[int, int] | None:
         """The input and input derivative of the component that makes a value; None for rule 2."""
         writers = self.uses.users_of(value, writing=True)
-        if len(writers) != 1 or self.program.row(writers[0])[OPCODE_COLUMN] != Propagate.OPCODE:
+        if len(writers) != 1 or self.draft.row(writers[0])[OPCODE_COLUMN] != Propagate.OPCODE:
             return None
-        forward = operands_of(self.program.row(writers[0]))
+        forward = operands_of(self.draft.row(writers[0]))
         properties = int(self._properties[forward.component])
         wrong = int(Property.USES_MEMO | Property.RANDOM)
         if not properties & Property.SIMPLE or properties & wrong:
             return None
         given = self.uses.matrix_of(forward.input)
-        if given == value or not self.program.layout.are_whole(forward.input, forward.output):
+        if given == value or not self.draft.layout.are_whole(forward.input, forward.output):
             return None
         backward = [] if deriv == NONE else self.uses.users_of(deriv, writing=False)
         given_deriv = NONE
         if deriv != NONE:
-            if len(backward) != 1 or self.program.row(backward[0])[OPCODE_COLUMN] not in _BACKWARD:
+            if len(backward) != 1 or self.draft.row(backward[0])[OPCODE_COLUMN] not in _BACKWARD:
                 return None
-            row = operands_of(self.program.row(backward[0]))
+            row = operands_of(self.draft.row(backward[0]))
             given_deriv = self.uses.matrix_of(row.input_deriv)
             named = row.output_deriv, row.input_deriv, row.input_value, row.output_value
             fits = [
                 row.component == forward.component,
-                self.program.layout.are_whole(*(each for each in named if each)),
+                self.draft.layout.are_whole(*(each for each in named if each)),
                 self.uses.matrix_of(row.output_deriv) == deriv,
                 self.uses.matrix_of(row.input_value) in (NONE, given),
                 self.uses.matrix_of(row.output_value) in (NONE, value),
@@ -225,37 +223,37 @@ class Path:
         return given, given_deriv
 
     def _stores_stats_of(self, command: int, value: int, given: int) -> bool:
-        row = self.program.row(command)
+        row = self.draft.row(command)
         if row[OPCODE_COLUMN] != StoreStats.OPCODE:
             return False
         stored = operands_of(row)
         return (
             self.uses.matrix_of(stored.output) == value
             and self.uses.matrix_of(stored.input) in (NONE, given)
-            and self.program.layout.are_whole(
+            and self.draft.layout.are_whole(
                 *(each for each in (stored.output, stored.input) if each)
             )
         )
 
     def _all_rows(self, submatrix: int) -> bool:
         part = self.uses.parts[submatrix]
-        return part.rows == int(self.program.matrices[part.matrix, 0])
+        return part.rows == int(self.draft.matrices[part.matrix, 0])
 
     def _can_gather(self, command: int, given: int) -> bool:
         """Whether a command copies to all rows of a matrix from others."""
-        row = self.program.row(command)
+        row = self.draft.row(command)
         if row[OPCODE_COLUMN] not in (MatrixCopy.OPCODE, CopyRows.OPCODE, CopyRowsMulti.OPCODE):
             return False
         if not self._all_rows(row[FIRST]):
             return False
         if row[OPCODE_COLUMN] != CopyRowsMulti.OPCODE:
             return self.uses.matrix_of(row[SECOND]) != given
-        read = self.program.pair_lists.named[row[SECOND]]
-        return not (self.program.layout.matrix_of.take(read) == given).any()
+        read = self.draft.pair_lists.named[row[SECOND]]
+        return not (self.draft.layout.matrix_of.take(read) == given).any()
 
     def _can_take(self, command: int, deriv: int) -> bool:
         """Whether a command takes rows of a derivative elsewhere, one by one."""
-        row = self.program.row(command)
+        row = self.draft.row(command)
         if row[OPCODE_COLUMN] in GATHERING:
             return self._all_rows(row[SECOND]) and self.uses.matrix_of(row[SECOND]) == deriv
         return row[OPCODE_COLUMN] in _SCATTERING and self._all_rows(row[FIRST])

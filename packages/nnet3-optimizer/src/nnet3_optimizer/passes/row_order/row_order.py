@@ -16,12 +16,12 @@ from nnet3_compiler.debug_info import MatrixDebugInfo
 from nnet3_compiler.declaration import OPCODE_COLUMN
 from nnet3_optimizer.analysis.csr import Ids
 from nnet3_optimizer.debug_info import by_sequence
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.passes.row_order.path import GATHERING, NONE, SECOND, THIRD, Path, Rows
-from nnet3_optimizer.program import Program
 
 
-def order_rows_early(program: Program) -> Program:
+def order_rows_early(draft: Draft) -> Draft:
     """Changes the order of rows before the components that lead to an output, not after them.
 
     The compiler has rows in the order of times, the user in the order of sequences. The last layers
@@ -80,29 +80,29 @@ def order_rows_early(program: Program) -> Program:
         free m2
         free m3
     """
-    markers = program.positions(NoOperationMarker.OPCODE)
-    outputs = program.positions(ProvideOutput.OPCODE)
-    copies = program.positions(CopyRows.OPCODE)
+    markers = draft.positions(NoOperationMarker.OPCODE)
+    outputs = draft.positions(ProvideOutput.OPCODE)
+    copies = draft.positions(CopyRows.OPCODE)
     if len(markers) != 1 or not len(copies):
-        return program
-    uses = program.analysis.uses
+        return draft
+    uses = draft.analysis.uses
     edit: Edit | None = None
     for output in outputs[outputs < markers[0]].tolist():
-        path = Path(program, uses, output, int(markers[0]))
+        path = Path(draft, uses, output, int(markers[0]))
         if path.find():
-            edit = edit or Edit(program)
-            _Reordering(program, edit, path).change()
+            edit = edit or Edit(draft)
+            _Reordering(draft, edit, path).change()
     # Only lists of rows change, and copies become copies of rows: accesses stay what they were.
     if not edit:
-        return program
-    return edit.program().keeping(program, "submatrix_accesses", "uses", "lifetimes")
+        return draft
+    return edit.draft().keeping(draft, "submatrix_accesses", "uses", "lifetimes")
 
 
 class _Reordering:
     """Gives commands along a path other lists of rows."""
 
-    def __init__(self, program: Program, edit: Edit, path: Path) -> None:
-        self.program = program
+    def __init__(self, draft: Draft, edit: Edit, path: Path) -> None:
+        self.draft = draft
         self.edit = edit
         self.path = path
         self.places = path.places
@@ -141,7 +141,7 @@ class _Reordering:
             return
         indexes = order
         if row[OPCODE_COLUMN] == CopyRows.OPCODE:
-            indexes = self.program.indexes[row[THIRD]][order]
+            indexes = self.draft.indexes[row[THIRD]][order]
         row[OPCODE_COLUMN] = CopyRows.OPCODE
         row[THIRD] = self._list(indexes)
 
@@ -150,20 +150,20 @@ class _Reordering:
         row = self.edit.table[command]
         indexes: Rows = self.places
         if row[OPCODE_COLUMN] in (CopyRows.OPCODE, AddRows.OPCODE):
-            old = self.program.indexes[row[THIRD]]
+            old = self.draft.indexes[row[THIRD]]
             indexes = np.where(old < 0, -1, self.places[old])
         row[OPCODE_COLUMN] = GATHERING[int(row[OPCODE_COLUMN])]
         row[THIRD] = self._list(indexes)
 
     def _multi(self, command: int, order: Ids | Rows) -> None:
         row = self.edit.table[command]
-        pairs = self.program.indexes_multi[row[SECOND]]
+        pairs = self.draft.indexes_multi[row[SECOND]]
         row[SECOND] = self.edit.indexes_multi(pairs.take(order, axis=0))
 
     def _reorder_debug_info(self, matrix: int) -> None:
-        if not self.program.debug_info:
+        if not self.draft.debug_info:
             return
-        info = self.program.debug_info[matrix]
+        info = self.draft.debug_info[matrix]
         if info.node < 0:
             return
         if self._is_by_sequence(len(info.pattern), len(info.sequences), info.block):

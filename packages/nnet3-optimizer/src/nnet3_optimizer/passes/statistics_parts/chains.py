@@ -8,8 +8,8 @@ import attrs
 from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, MatrixCopy, Propagate
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
 from nnet3_optimizer.analysis.uses import Uses
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.operands import operands_of
-from nnet3_optimizer.program import Program
 
 _OUTPUT, _INPUT = FIRST_OPERAND_COLUMN, FIRST_OPERAND_COLUMN + 1
 _BACKWARD = (Backprop.OPCODE, BackpropNoModelUpdate.OPCODE)
@@ -55,26 +55,26 @@ class Chain:
 class Finder:
     """Looks for what rule 1 of `split_statistics` asks for."""
 
-    def __init__(self, program: Program, uses: Uses) -> None:
-        self.program = program
+    def __init__(self, draft: Draft, uses: Uses) -> None:
+        self.draft = draft
         self.uses = uses
 
     def chain(self, pool_at: int) -> Chain | None:
         """Returns the chain that ends with a pooling, or None."""
-        pool = operands_of(self.program.row(pool_at))
+        pool = operands_of(self.draft.row(pool_at))
         copies: list[int] = []
         given = self.uses.matrix_of(pool.input)
         made = self.uses.users_of(given, writing=True)
         readers = {*self.uses.users_of(given, writing=False)}
-        if len(made) == 1 and self.program.copies_whole(made[0], MatrixCopy.OPCODE):
+        if len(made) == 1 and self.draft.copies_whole(made[0], MatrixCopy.OPCODE):
             copies.append(made[0])
-            given = self.uses.matrix_of(self.program.row(made[0])[_INPUT])
+            given = self.uses.matrix_of(self.draft.row(made[0])[_INPUT])
             made = self.uses.users_of(given, writing=True)
             readers.update(self.uses.users_of(given, writing=False))
-        if len(made) != 1 or self.program.row(made[0])[OPCODE_COLUMN] != Propagate.OPCODE:
+        if len(made) != 1 or self.draft.row(made[0])[OPCODE_COLUMN] != Propagate.OPCODE:
             return None
-        extract = operands_of(self.program.row(made[0]))
-        component = self.program.nnet.components[extract.component]
+        extract = operands_of(self.draft.row(made[0]))
+        component = self.draft.nnet.components[extract.component]
         whole = (pool.input, pool.output, extract.input, extract.output)
         if component.type != "StatisticsExtractionComponent" or not self._are_whole(*whole):
             return None
@@ -94,7 +94,7 @@ class Finder:
 
     def _with_backward(self, chain: Chain, pool_back_at: int) -> Chain | None:
         """Adds the backward commands; None if rule 1 fails."""
-        row = self.program.row(pool_back_at)
+        row = self.draft.row(pool_back_at)
         if row[OPCODE_COLUMN] not in _BACKWARD or row[_OUTPUT] != chain.pool.component:
             return None
         pool_back = operands_of(row)
@@ -102,15 +102,15 @@ class Finder:
         used = self.uses.users_of(deriv, writing=False)
         if not deriv or not self._is_written_once(pool_back.input_deriv, pool_back_at):
             return None
-        if len(used) == 1 and self.program.copies_whole(used[0], MatrixCopy.OPCODE):
+        if len(used) == 1 and self.draft.copies_whole(used[0], MatrixCopy.OPCODE):
             copies.append(used[0])
-            copied = self.program.row(used[0])[_OUTPUT]
+            copied = self.draft.row(used[0])[_OUTPUT]
             if not self._is_written_once(copied, used[0]):
                 return None
             used = self.uses.users_of(self.uses.matrix_of(copied), writing=False)
-        if len(used) != 1 or self.program.row(used[0])[OPCODE_COLUMN] not in _BACKWARD:
+        if len(used) != 1 or self.draft.row(used[0])[OPCODE_COLUMN] not in _BACKWARD:
             return None
-        extract_back = operands_of(self.program.row(used[0]))
+        extract_back = operands_of(self.draft.row(used[0]))
         fits = (
             extract_back.component == chain.extract.component
             and extract_back.input_deriv > 0
@@ -136,7 +136,7 @@ class Finder:
         )
 
     def _are_whole(self, *submatrices: int) -> bool:
-        return self.program.layout.are_whole(*submatrices)
+        return self.draft.layout.are_whole(*submatrices)
 
     def _is_written_once(self, submatrix: int, command: int) -> bool:
         return self.uses.users_of(self.uses.matrix_of(submatrix), writing=True) == [command]

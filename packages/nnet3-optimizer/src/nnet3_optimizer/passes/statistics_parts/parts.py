@@ -13,9 +13,9 @@ from nnet3_descriptors.components import (
 )
 from nnet3_optimizer.analysis.csr import Ids, where
 from nnet3_optimizer.analysis.variables import Table
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.memory.live import FLOAT_BYTES
 from nnet3_optimizer.passes.statistics_parts.chains import Chain
-from nnet3_optimizer.program import Program
 
 MOST_PARTS = 8
 
@@ -38,15 +38,15 @@ class Parts(NamedTuple):
         return len(self.pooled) - 1
 
 
-def find_parts(program: Program, chain: Chain, least_bytes: int) -> Parts | None:
+def find_parts(draft: Draft, chain: Chain, least_bytes: int) -> Parts | None:
     """Returns the parts, two at least; None if it is not worth it or rule 2 fails."""
-    pool: Any = program.precomputed_indexes[chain.pool.precomputed_indexes]
-    extract: Any = program.precomputed_indexes[chain.extract.precomputed_indexes]
+    pool: Any = draft.precomputed_indexes[chain.pool.precomputed_indexes]
+    extract: Any = draft.precomputed_indexes[chain.extract.precomputed_indexes]
     if not isinstance(pool, StatisticsPoolingPrecomputedIndexes) or not isinstance(
         extract, StatisticsExtractionPrecomputedIndexes
     ):
         return None
-    sizes = program.matrices.take(program.layout.matrix_of, axis=0)
+    sizes = draft.matrices.take(draft.layout.matrix_of, axis=0)
     rows, cols = sizes[chain.extract.output].tolist()
     worth_it = min(MOST_PARTS, rows * cols * FLOAT_BYTES // least_bytes)
     if worth_it < 2:

@@ -13,6 +13,7 @@ from nnet3_compiler.emission import command_rows
 from nnet3_optimizer.analysis.csr import Ids
 from nnet3_optimizer.analysis.variables import NUM_COLS, NUM_ROWS, ROW_OFFSET, Table
 from nnet3_optimizer.debug_info import rows_of
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.operands import columns
 from nnet3_optimizer.passes.statistics_parts.chains import Chain
@@ -22,7 +23,6 @@ from nnet3_optimizer.passes.statistics_parts.parts import (
     pooling_indexes,
 )
 from nnet3_optimizer.passes.unused_matrices import SIZING
-from nnet3_optimizer.program import Program
 
 _Operand = Ids | int
 _Commands = tuple[type[Command], Table, dict[str, _Operand]]
@@ -30,10 +30,10 @@ _Commands = tuple[type[Command], Table, dict[str, _Operand]]
 
 
 class Splitting:
-    """Replaces a chain by parts of it in an edit of a program."""
+    """Replaces a chain by parts of it in an edit of a draft."""
 
-    def __init__(self, program: Program, edit: Edit, chain: Chain, parts: Parts) -> None:
-        self.program = program
+    def __init__(self, draft: Draft, edit: Edit, chain: Chain, parts: Parts) -> None:
+        self.draft = draft
         self.edit = edit
         self.chain = chain
         self.parts = parts
@@ -49,11 +49,11 @@ class Splitting:
 
     def _all_commands(self) -> Ids:
         """The commands of the chain, and those that allocate and free what only they use."""
-        program, matrix_of = self.program, self.program.layout.matrix_of
-        is_gone = np.zeros(len(program.matrices), dtype=np.bool_)
+        draft, matrix_of = self.draft, self.draft.layout.matrix_of
+        is_gone = np.zeros(len(draft.matrices), dtype=np.bool_)
         is_gone[matrix_of[self.chain.between]] = True
-        sizing = SIZING.positions(program.opcodes)
-        matrix = matrix_of.take(program.table[sizing, FIRST_OPERAND_COLUMN])
+        sizing = SIZING.positions(draft.opcodes)
+        matrix = matrix_of.take(draft.table[sizing, FIRST_OPERAND_COLUMN])
         return np.concatenate([self.chain.commands, sizing[is_gone.take(matrix)]])
 
     def _matrices(self) -> tuple[Ids, Ids, Ids]:
@@ -62,7 +62,7 @@ class Splitting:
         Returns:
             The submatrices that cover them, (parts,) each; empty without backward part.
         """
-        chain, program = self.chain, self.program
+        chain, draft = self.chain, self.draft
         likes = [chain.extract.output]
         if chain.pool_back is not None:
             likes.append(chain.pool_back.input_deriv)
@@ -71,16 +71,14 @@ class Splitting:
         begins = self.parts.statistics[:-1].tolist()
         ends = self.parts.statistics[1:].tolist()
         infos: list[MatrixDebugInfo | None] = [None] * (len(likes) * len(self.parts))
-        if program.debug_info:
-            known = {
-                like: program.debug_info[int(program.layout.matrix_of[like])] for like in likes
-            }
+        if draft.debug_info:
+            known = {like: draft.debug_info[int(draft.layout.matrix_of[like])] for like in likes}
             of_parts = [
                 {like: rows_of(info, begin, end) for like, info in known.items()}
                 for begin, end in zip(begins, ends, strict=True)
             ]
             infos = [of_part[like] for of_part in of_parts for like in likes]
-        widths = program.submatrices[likes, NUM_COLS].tolist()
+        widths = draft.submatrices[likes, NUM_COLS].tolist()
         counts = [end - begin for begin, end in zip(begins, ends, strict=True)]
         sizes = [(count, width) for count in counts for width in widths]
         _, added = self.edit.matrices(sizes, infos)
@@ -91,8 +89,8 @@ class Splitting:
 
     def _precomputed(self) -> tuple[Ids, Ids]:
         """Adds the indexes of each part for extraction and for pooling, (parts,) each."""
-        extract: Any = self.program.precomputed_indexes[self.chain.extract.precomputed_indexes]
-        pool: Any = self.program.precomputed_indexes[self.chain.pool.precomputed_indexes]
+        extract: Any = self.draft.precomputed_indexes[self.chain.extract.precomputed_indexes]
+        pool: Any = self.draft.precomputed_indexes[self.chain.pool.precomputed_indexes]
         numbers = [
             (self.edit.precomputed(one), self.edit.precomputed(other))
             for one, other in zip(
@@ -106,7 +104,7 @@ class Splitting:
 
     def _forward(self) -> None:
         """Extracts and pools part by part."""
-        chain, table = self.chain, self.program.table
+        chain, table = self.chain, self.draft.table
         pooled = self._rows(chain.pool.output, self.parts.pooled)
         pooling: dict[str, _Operand] = {
             "input": self._statistics,
@@ -123,7 +121,7 @@ class Splitting:
 
     def _backward(self, pool_back: Any, extract_back: Any) -> None:
         """Extracts again where need be, and takes derivatives from pooled rows to frames."""
-        chain, table, parts = self.chain, self.program.table, self.parts
+        chain, table, parts = self.chain, self.draft.table, self.parts
         pooling: dict[str, _Operand] = {
             "precomputed_indexes": self._pooling,
             "output_value": self._rows(pool_back.output_value, parts.pooled),
@@ -160,7 +158,7 @@ class Splitting:
         """The commands that extract the statistics of each part."""
         return (
             Propagate,
-            self.program.table[self.chain.extract_at],
+            self.draft.table[self.chain.extract_at],
             {"input": self._frames, "output": output, "precomputed_indexes": self._extracting},
         )
 
@@ -177,7 +175,7 @@ class Splitting:
         """Returns the rows of a submatrix that belong to each part; 0 for submatrix 0."""
         if not submatrix:
             return 0
-        rows = self.program.submatrices[[submatrix]].repeat(len(self.parts), axis=0)
+        rows = self.draft.submatrices[[submatrix]].repeat(len(self.parts), axis=0)
         rows[:, ROW_OFFSET] += borders[:-1].astype(np.int32)
         rows[:, NUM_ROWS] = borders[1:] - borders[:-1]
         return self.edit.submatrices(rows)

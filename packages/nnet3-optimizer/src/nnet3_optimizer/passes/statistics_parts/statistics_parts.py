@@ -9,12 +9,12 @@ from nnet3_compiler.commands import Propagate
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
 from nnet3_descriptors.remembering import remembered
 from nnet3_optimizer.analysis.csr import Bools, Ids
+from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.loops import is_in_segments
 from nnet3_optimizer.passes.statistics_parts.chains import Finder
 from nnet3_optimizer.passes.statistics_parts.parts import find_parts
 from nnet3_optimizer.passes.statistics_parts.splitting import Splitting
-from nnet3_optimizer.program import Program
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
@@ -23,7 +23,7 @@ LEAST_BYTES = 1 << 20
 """Statistics are not split into parts smaller than this."""
 
 
-def split_statistics(program: Program, least_bytes: int = LEAST_BYTES) -> Program:
+def split_statistics(draft: Draft, least_bytes: int = LEAST_BYTES) -> Draft:
     """Extracts statistics from some sequences, pools them, and goes on to the next sequences.
 
     Extracted statistics have more than twice as many columns as what they are of, and one row for
@@ -62,27 +62,27 @@ def split_statistics(program: Program, least_bytes: int = LEAST_BYTES) -> Progra
         m3(1:1, :) = pool.propagate(m5, precomputed p6)
         free m5
     """
-    pools = _pools(program)
-    if not len(pools) or is_in_segments(program.table):
-        return program
-    finder = Finder(program, program.analysis.uses)
+    pools = _pools(draft)
+    if not len(pools) or is_in_segments(draft.table):
+        return draft
+    finder = Finder(draft, draft.analysis.uses)
     edit: Edit | None = None
     for command in pools.tolist():
         chain = finder.chain(command)
-        parts = None if chain is None else find_parts(program, chain, least_bytes)
+        parts = None if chain is None else find_parts(draft, chain, least_bytes)
         if chain is not None and parts is not None:
-            edit = edit or Edit(program)
-            Splitting(program, edit, chain, parts).split()
-    return edit.program() if edit else program
+            edit = edit or Edit(draft)
+            Splitting(draft, edit, chain, parts).split()
+    return edit.draft() if edit else draft
 
 
-def _pools(program: Program) -> Ids:
+def _pools(draft: Draft) -> Ids:
     """Returns the commands that pool statistics."""
-    does_pool = _do_pool(program.nnet)
+    does_pool = _do_pool(draft.nnet)
     if not does_pool.any():
         return _NONE
-    at = program.positions(Propagate.OPCODE)
-    pools: Ids = at[does_pool[program.table[at, FIRST_OPERAND_COLUMN]]]
+    at = draft.positions(Propagate.OPCODE)
+    pools: Ids = at[does_pool[draft.table[at, FIRST_OPERAND_COLUMN]]]
     return pools
 
 

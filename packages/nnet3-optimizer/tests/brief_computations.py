@@ -1,6 +1,6 @@
 """Small computations in a short form of their text, and the network that they are for.
 
-A program is the lines of `format_computation` that matter: sizes of matrices other than 4 x 4,
+The short form is the lines of `format_computation` that matter: sizes of matrices other than 4 x 4,
 lists, precomputed indexes, and commands without their numbers.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from nnet3_compiler import NnetComputation, format_computation, parse_computation
 from nnet3_compiler.text.operands import SUBMATRIX
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_optimizer.program import Program
+from nnet3_optimizer.draft import Draft
 
 CONFIG = """
 input-node name=input dim=4
@@ -53,7 +53,7 @@ NNET: Nnet = parse_config(CONFIG)
 
 
 def computation(text: str, *, need_model_derivative: bool = True) -> NnetComputation:
-    """Returns the computation of a program."""
+    """Returns the computation that a text in the short form stands for."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     sizes = [line for line in lines if re.match(r"m\d+ = \d+ x ", line)]
     lists = [line for line in lines if re.match(r"[ijrp]\d+ =", line)]
@@ -76,14 +76,14 @@ def computation(text: str, *, need_model_derivative: bool = True) -> NnetComputa
     return parse_computation("\n".join([*header, *lists, *numbered]), NNET)
 
 
-def program(text: str) -> Program:
-    """Returns a program as passes take it."""
-    return Program.of(NNET, computation(text))
+def draft(text: str) -> Draft:
+    """Returns a computation as passes take it."""
+    return Draft.of(NNET, computation(text))
 
 
-def brief(result: NnetComputation | Program) -> str:
-    """Returns the program of a computation."""
-    if isinstance(result, Program):
+def brief(result: NnetComputation | Draft) -> str:
+    """Returns the short form of a computation."""
+    if isinstance(result, Draft):
         result = result.computation()
     lines = format_computation(result, NNET).splitlines()
     kept = [line for line in lines if re.match(r"(m\d+ = \d+ x |[ijrp]\d+ =|c\d+: )", line)]
@@ -91,15 +91,15 @@ def brief(result: NnetComputation | Program) -> str:
 
 
 def dedented(text: str) -> str:
-    """Returns a program without what surrounds it."""
+    """Returns a text without what surrounds it."""
     return textwrap.dedent(text).strip()
 
 
 def before_and_after(function: Callable[..., object]) -> tuple[str, str]:
-    """Returns the two programs in the docstring of a pass."""
+    """Returns the two computations in the docstring of a pass."""
     text = inspect.getdoc(function) or ""
     blocks = re.split(r"(?:Before|After.*)::\n", text)
-    assert len(blocks) == 3, f"{function.__name__} has no programs in its docstring"
+    assert len(blocks) == 3, f"{function.__name__} has no computations in its docstring"
     first, second = (_block(block) for block in blocks[1:])
     return first, second
 

@@ -32,10 +32,10 @@ _ONE = alpha_bits(1.0)
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Program:
+class Draft:
     """What passes take and return.
 
-    Passes make programs of arrays that they no longer change. Unlike an NnetComputation a program
+    Passes make drafts of arrays that they no longer change. Unlike an NnetComputation a draft
     is not validated: that is done once, when it becomes a computation again.
 
     Attributes:
@@ -64,7 +64,7 @@ class Program:
 
     @classmethod
     def of(cls, nnet: Nnet, computation: NnetComputation) -> Self:
-        """Returns the program of a computation.
+        """Returns the draft of a computation.
 
         Raises:
             ComputationError: The computation is of another network.
@@ -94,16 +94,16 @@ class Program:
         )
 
     def keeping(self, other: Self, *analyses: str) -> Self:
-        """Returns the program itself, which then does not work out again what another one has.
+        """Returns the draft itself, which then does not work out again what another one has.
 
         Args:
-            other: A program like it.
+            other: A draft like it.
             analyses: What parts of their analyses, by name, are the same.
         """
         return self.knowing(**other.analysis.known(*analyses))
 
     def in_order(self, order: Ids) -> Self:
-        """Returns the program with its commands in another order.
+        """Returns the draft with its commands in another order.
 
         Args:
             order: (C,) the present position of each command.
@@ -114,7 +114,7 @@ class Program:
         return moved.knowing(submatrix_accesses=self.analysis.submatrix_accesses.moved(place))
 
     def knowing(self, **analyses: object) -> Self:
-        """Returns the program itself, which then does not work out again what is given.
+        """Returns the draft itself, which then does not work out again what is given.
 
         Args:
             analyses: What parts of its analysis, by name, would be found to be.
@@ -167,7 +167,7 @@ class Program:
         )
 
     def computation(self) -> NnetComputation:
-        """Returns the program as a computation.
+        """Returns the draft as a computation.
 
         Raises:
             ComputationError: It contradicts itself, which is a fault of a pass.
