@@ -20,9 +20,8 @@ from nnet3_compiler import (
     with_ivector_period,
 )
 from nnet3_compiler.looped import extended_requests
-from nnet3_descriptors import ComponentNode, Nnet, parse_config
+from nnet3_descriptors import ComponentNode, NetworkError, Nnet, parse_config
 from nnet3_descriptors.components import BatchNormComponent, Component
-from nnet3_descriptors.errors import NetworkError
 from nnet3_graph import (
     ComputationRequest,
     IoSpecification,

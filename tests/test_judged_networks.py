@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 from judge_random_networks import outcome_of
 from judged_cases import LOOP, SEGMENTS, WHOLE, Case, case_of_seed
-from nnet3_descriptors.components.registry import component_types
+from nnet3_descriptors.components import component_types
 from nnet3_optimizer import OptimizeOptions
 
 COUNT = int(os.environ.get("JUDGED_NETWORKS", "1000"))

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import attrs
 from nnet3_compiler import NnetComputation, compile_computation
-from nnet3_descriptors import Nnet, read_nnet
-from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors import NetworkError, Nnet, read_nnet
 from nnet3_graph import ComputationRequest
 from nnet3_optimizer import optimize
 from nnet3_optimizer.caching import structure_digest

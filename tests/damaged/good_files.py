@@ -25,8 +25,7 @@ from nnet3_descriptors import (
     write_acoustic_model,
     write_nnet,
 )
-from nnet3_descriptors.files.binary_reader import BinaryReader
-from nnet3_descriptors.files.text_reader import TextReader
+from nnet3_descriptors.files import BinaryReader, TextReader
 from nnet3_descriptors.files.transition_model import HmmState, TransitionModel
 
 

@@ -15,7 +15,7 @@ from nnet3_compiler.declaration import (
     OperandKind,
 )
 from nnet3_compiler.errors import CommandError
-from nnet3_descriptors.components.properties import ComponentProperties
+from nnet3_descriptors.components import ComponentProperties
 
 
 @st.composite

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from nnet3_descriptors import FileError
-from nnet3_descriptors.atomic_write import LONGEST_PAUSE, write_atomically
+from nnet3_descriptors.files.atomic_write import LONGEST_PAUSE, write_atomically
 
 
 def test_writes_a_new_file_with_the_usual_permissions(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_name_may_be_as_long_as_the_folder_allows(tmp_path: Path) -> None:
 
 WRITER = """
 import sys, time
-from nnet3_descriptors.atomic_write import write_atomically
+from nnet3_descriptors.files.atomic_write import write_atomically
 
 def chunks():
     yield b"half"

@@ -11,6 +11,14 @@ from collections.abc import Iterable
 
 import attrs
 import numpy as np
+from nnet3_descriptors import (
+    ComponentInputNode,
+    ComponentNode,
+    DimRangeNode,
+    InputNode,
+    Nnet,
+    OutputNode,
+)
 from nnet3_descriptors.descriptors import (
     Const,
     Failover,
@@ -24,14 +32,6 @@ from nnet3_descriptors.descriptors import (
     Sum,
     SumDescriptor,
     Switch,
-)
-from nnet3_descriptors.nnet import Nnet
-from nnet3_descriptors.nodes import (
-    ComponentInputNode,
-    ComponentNode,
-    DimRangeNode,
-    InputNode,
-    OutputNode,
 )
 from nnet3_graph import ComputationRequest, IoSpecification
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import note
 from hypothesis import strategies as st
-from nnet3_descriptors import parse_config
+from nnet3_descriptors import ComponentNode, Nnet, parse_config
 from nnet3_descriptors.descriptors import (
     Const,
     Descriptor,
@@ -25,8 +25,6 @@ from nnet3_descriptors.descriptors import (
     SumDescriptor,
     Switch,
 )
-from nnet3_descriptors.nnet import Nnet
-from nnet3_descriptors.nodes import ComponentNode
 from nnet3_graph import ComputationRequest, IoSpecification
 
 MAX_OFFSET = 2

@@ -8,8 +8,8 @@ from example_generator import example_of_seed
 from graph_one_by_one import build_one_by_one, might_read
 from graph_strategies import MARGIN, STEP, networks_and_requests, networks_and_two_requests
 from hypothesis import assume, event, given, settings
+from nnet3_descriptors import ComponentInputNode, OutputNode
 from nnet3_descriptors.indexes import as_indexes
-from nnet3_descriptors.nodes import ComponentInputNode, OutputNode
 from nnet3_graph import (
     ComputableInfo,
     ComputationGraphBuilder,

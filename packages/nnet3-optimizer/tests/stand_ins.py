@@ -13,7 +13,7 @@ import numpy as np
 from nnet3_compiler import NnetComputation, commands
 from nnet3_compiler.declaration import Command
 from nnet3_descriptors import Nnet
-from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.components import ComponentProperties as Property
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from computations import request, single
 from nnet3_compiler import compile_computation
-from nnet3_descriptors import Nnet, parse_config, write_nnet
+from nnet3_descriptors import NetworkError, Nnet, parse_config, write_nnet
 from nnet3_descriptors.components import AffineComponent
-from nnet3_descriptors.errors import NetworkError
 from nnet3_graph import ContextError, NotComputableError
 from nnet3_optimizer import CachingCompiler, CheckError, OptionError
 from nnet3_runtime_cuda import (

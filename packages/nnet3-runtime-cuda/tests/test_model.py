@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from computations import WITH_IVECTOR
-from nnet3_descriptors import Nnet, parse_config, write_nnet
-from nnet3_descriptors.errors import ModelFileError
+from nnet3_descriptors import ModelFileError, Nnet, parse_config, write_nnet
 from nnet3_runtime_cuda import (
     ChunkOptions,
     DeviceError,

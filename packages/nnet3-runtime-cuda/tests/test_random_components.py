@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from computations import request
 from nnet3_compiler import compile_computation
-from nnet3_descriptors.components import ComponentProperties
-from nnet3_descriptors.components.registry import component_types
+from nnet3_descriptors.components import ComponentProperties, component_types
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from random_components import TYPES, random_case
 

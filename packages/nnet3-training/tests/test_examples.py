@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nnet3_descriptors import parse_config
-from nnet3_descriptors.errors import ModelFileError
+from nnet3_descriptors import ModelFileError, parse_config
 from nnet3_training import (
     DenseTargets,
     ExampleError,

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 import numpy as np
-from nnet3_descriptors.components.properties import ComponentProperties
+from nnet3_descriptors.components import ComponentProperties
 
 from nnet3_compiler.declaration import (
     TABLE_WIDTH,

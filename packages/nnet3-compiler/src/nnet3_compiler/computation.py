@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 
 import attrs
 import numpy as np
-from nnet3_descriptors.components.base import PrecomputedIndexes
-from nnet3_descriptors.serialized import Serialized
+from nnet3_descriptors.components import PrecomputedIndexes
+from nnet3_descriptors.values import Serialized
 
 from nnet3_compiler import validation
 from nnet3_compiler.arrays import (

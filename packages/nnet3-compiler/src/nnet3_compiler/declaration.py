@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import attrs
 import numpy as np
-from nnet3_descriptors.components.properties import ComponentProperties
+from nnet3_descriptors.components import ComponentProperties
 from numpy.typing import NDArray
 
 from nnet3_compiler.errors import CommandError

@@ -1,6 +1,6 @@
 """Errors of this package; all are `Nnet3Error`s."""
 
-from nnet3_descriptors.errors import Nnet3Error, SourceError
+from nnet3_descriptors import Nnet3Error, SourceError
 
 
 class CommandError(Nnet3Error):

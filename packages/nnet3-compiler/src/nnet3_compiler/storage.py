@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 import numpy as np
-from nnet3_descriptors.components.base import PrecomputedIndexes
-from nnet3_descriptors.serialized import Serialized
+from nnet3_descriptors.components import PrecomputedIndexes
+from nnet3_descriptors.values import Serialized
 
 from nnet3_compiler.arrays import IntArray, concatenated, split_at
 from nnet3_compiler.debug_info import MatrixDebugInfo

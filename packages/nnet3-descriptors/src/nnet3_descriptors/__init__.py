@@ -38,13 +38,14 @@ from nnet3_descriptors.files.network import (
     write_acoustic_model,
     write_nnet,
 )
-from nnet3_descriptors.limits import Limits, current_limits, use_limits
+from nnet3_descriptors.limits import Limits, check_limit, current_limits, use_limits
 from nnet3_descriptors.nnet import Nnet
 from nnet3_descriptors.nodes import (
     ComponentInputNode,
     ComponentNode,
     DimRangeNode,
     InputNode,
+    Node,
     OutputNode,
 )
 from nnet3_descriptors.parameters import set_test_mode, unvectorize, vectorize
@@ -69,9 +70,11 @@ __all__ = [
     "NetworkError",
     "Nnet",
     "Nnet3Error",
+    "Node",
     "OutputNode",
     "SerializationError",
     "SourceError",
+    "check_limit",
     "component_class",
     "component_types",
     "compute_context",

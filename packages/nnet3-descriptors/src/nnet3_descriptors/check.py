@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nnet3_descriptors.components.base import Component
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.integers import is_int32, require_int32
+from nnet3_descriptors.indexes.integers import is_int32, require_int32
 from nnet3_descriptors.limits import check_limit
 from nnet3_descriptors.nodes import (
     INPUT_SUFFIX,

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from nnet3_descriptors.descriptors import ForwardingDescriptor, IfDefined, SumDescriptor
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.indexes import IndexArray, N, T, X, distinct, make_indexes
-from nnet3_descriptors.integers import INT32_MIN
+from nnet3_descriptors.indexes.arrays import IndexArray, N, T, X, distinct, make_indexes
+from nnet3_descriptors.indexes.integers import INT32_MIN
 from nnet3_descriptors.nodes import (
     ComponentInputNode,
     ComponentNode,
@@ -56,11 +56,20 @@ def is_simple(nnet: Nnet) -> bool:
     return _OUTPUT in outputs and _INPUT in inputs and (len(inputs) == 1 or _IVECTOR in inputs)
 
 
-def compute_context(nnet: Nnet) -> tuple[int, int]:
+def compute_context(
+    nnet: Nnet, computable_outputs: Callable[[Nnet, int], BoolArray] | None = None
+) -> tuple[int, int]:
     """Returns how many frames of input a simple network needs before and behind an output frame.
+
+    It is what lies before and behind the first unbroken run of output frames that can be computed
+    from a window of input, as Kaldi defines it.
 
     Args:
         nnet: A network with one output "output" and the inputs "input" and perhaps "ivector".
+        computable_outputs: Given the network and a number of frames, tells which outputs can be
+            computed from so many frames of input, for windows that begin at the frames 0, 1, ...:
+            (modulus, frames). "ivector" begins `modulus` frames earlier than "input". None for this
+            package's own way.
 
     Returns:
         left context, right context, in frames; the largest over all positions modulo
@@ -70,26 +79,7 @@ def compute_context(nnet: Nnet) -> tuple[int, int]:
         NetworkError: The network is not simple, its modulus is above 2000, or no output can be
             computed from 640 frames.
     """
-    return context_from_windows(nnet, _computable_outputs)
-
-
-def context_from_windows(
-    nnet: Nnet, computable_outputs: Callable[[Nnet, int], BoolArray]
-) -> tuple[int, int]:
-    """Returns the context of a network; see `compute_context`.
-
-    It is what lies before and behind the first unbroken run of output frames that can be computed
-    from a window of input, as Kaldi defines it.
-
-    Args:
-        nnet: The network.
-        computable_outputs: Given the network and a number of frames, tells which outputs can be
-            computed from so many frames of input, for windows that begin at the frames 0, 1, ...:
-            (modulus, frames). "ivector" begins `modulus` frames earlier than "input".
-
-    Raises:
-        NetworkError: As `compute_context`.
-    """
+    computable_outputs = computable_outputs or _computable_outputs
     if not is_simple(nnet):
         inputs, outputs = (
             [n.name for n in nodes] for nodes in (nnet.input_nodes, nnet.output_nodes)

@@ -23,7 +23,7 @@ from nnet3_descriptors.nodes import (
     Node,
     OutputNode,
 )
-from nnet3_descriptors.serialized import Serialized
+from nnet3_descriptors.values.serialized import Serialized
 
 
 @attrs.frozen(kw_only=True, repr=False)

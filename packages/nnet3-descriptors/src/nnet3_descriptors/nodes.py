@@ -10,7 +10,7 @@ import attrs
 
 from nnet3_descriptors.descriptors import Descriptor
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.integers import require_int32
+from nnet3_descriptors.indexes.integers import require_int32
 from nnet3_descriptors.text import TOKEN_CHARACTERS, is_token, is_valid_name
 
 INPUT_SUFFIX: Final = "_input"

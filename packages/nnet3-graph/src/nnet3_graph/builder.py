@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+from nnet3_descriptors import Nnet
 from nnet3_descriptors.indexes import IndexArray
-from nnet3_descriptors.nnet import Nnet
 
 from nnet3_graph.bit_layout import BitLayout, Bits
 from nnet3_graph.check import check_not_repeated, check_previous, check_request

@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 from itertools import zip_longest
 
-from nnet3_descriptors.nnet import Nnet
-from nnet3_descriptors.nodes import (
+from nnet3_descriptors import (
     ComponentInputNode,
     ComponentNode,
     DimRangeNode,
     InputNode,
+    Nnet,
     Node,
     OutputNode,
 )

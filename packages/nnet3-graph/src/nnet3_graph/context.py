@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import nnet3_descriptors
 import numpy as np
-from nnet3_descriptors.context import context_from_windows
-from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors import NetworkError, Nnet
 from nnet3_descriptors.indexes import make_indexes
-from nnet3_descriptors.nnet import Nnet
 
 from nnet3_graph.errors import ContextError
 from nnet3_graph.indexes import BoolArray
@@ -32,7 +31,7 @@ def compute_context(nnet: Nnet) -> tuple[int, int]:
         ContextError: the network has other inputs, no "output", or computes nothing in any window.
     """
     try:
-        return context_from_windows(nnet, _computable)
+        return nnet3_descriptors.compute_context(nnet, _computable)
     except NetworkError as error:
         raise ContextError(str(error)) from error
 

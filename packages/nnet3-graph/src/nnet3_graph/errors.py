@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import attrs
-from nnet3_descriptors.errors import Nnet3Error
+from nnet3_descriptors import Nnet3Error
 from nnet3_descriptors.indexes import IndexArray
 
 Row = tuple[str, tuple[int, int, int]]

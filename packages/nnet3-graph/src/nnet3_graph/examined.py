@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import attrs
 import numpy as np
 import numpy.typing as npt
+from nnet3_descriptors import Nnet
 from nnet3_descriptors.indexes import IndexArray
-from nnet3_descriptors.nnet import Nnet
 
 from nnet3_graph.bit_layout import BitLayout, Bits, change_layout
 from nnet3_graph.graph import ComputationGraph, make_graph

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from nnet3_descriptors import ComponentNode, InputNode, Nnet
 from nnet3_descriptors.indexes import IndexArray, N, T, X, index_order
-from nnet3_descriptors.nnet import Nnet
-from nnet3_descriptors.nodes import ComponentNode, InputNode
 
 from nnet3_graph.bit_layout import Bits
 from nnet3_graph.context import compute_context

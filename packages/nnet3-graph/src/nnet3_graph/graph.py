@@ -10,17 +10,17 @@ from functools import cached_property
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.descriptors import ForwardingDescriptor
-from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.indexes import AnyIndexes, IndexArray, moved_indexes
-from nnet3_descriptors.nnet import Nnet
-from nnet3_descriptors.nodes import (
+from nnet3_descriptors import (
     ComponentInputNode,
     ComponentNode,
     DimRangeNode,
     InputNode,
+    NetworkError,
+    Nnet,
     OutputNode,
 )
+from nnet3_descriptors.descriptors import ForwardingDescriptor
+from nnet3_descriptors.indexes import AnyIndexes, IndexArray, moved_indexes
 
 from nnet3_graph.bit_layout import Bits
 from nnet3_graph.errors import RequestError

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from nnet3_descriptors.indexes import LEAST_TIME, IndexArray, T, X
-from nnet3_descriptors.integers import INT32_MAX
+from nnet3_descriptors.indexes import INT32_MAX, LEAST_TIME, IndexArray, T, X
 
 from nnet3_graph.errors import RequestError
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nnet3_descriptors.nnet import Nnet
-from nnet3_descriptors.nodes import ComponentInputNode, ComponentNode, DimRangeNode, OutputNode
-from nnet3_descriptors.remembering import remembered
+from nnet3_descriptors import ComponentInputNode, ComponentNode, DimRangeNode, Nnet, OutputNode
+from nnet3_descriptors.values import remembered
 
 
 @remembered

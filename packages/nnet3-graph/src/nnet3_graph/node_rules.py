@@ -6,6 +6,15 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 import numpy as np
+from nnet3_descriptors import (
+    ComponentInputNode,
+    ComponentNode,
+    DimRangeNode,
+    InputNode,
+    Nnet,
+    Node,
+    OutputNode,
+)
 from nnet3_descriptors.descriptors import (
     Const,
     Descriptor,
@@ -16,16 +25,7 @@ from nnet3_descriptors.descriptors import (
     SumDescriptor,
 )
 from nnet3_descriptors.indexes import AnyIndexes
-from nnet3_descriptors.nnet import Nnet
-from nnet3_descriptors.nodes import (
-    ComponentInputNode,
-    ComponentNode,
-    DimRangeNode,
-    InputNode,
-    Node,
-    OutputNode,
-)
-from nnet3_descriptors.remembering import remembered
+from nnet3_descriptors.values import remembered
 
 from nnet3_graph.component_rules import component_rule
 from nnet3_graph.errors import RequestError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import attrs
+from nnet3_descriptors import check_limit
 from nnet3_descriptors.indexes import IndexArray
-from nnet3_descriptors.limits import check_limit
 
 from nnet3_graph.bit_layout import BitLayout, Bits, change_layout
 from nnet3_graph.bounds import limited, possible_hulls, wanted_hulls

@@ -7,11 +7,9 @@ from typing import ClassVar, Self
 
 import attrs
 import numpy as np
-from nnet3_descriptors.errors import Nnet3Error
-from nnet3_descriptors.indexes import LEAST_TIME, NO_TIME, IndexArray, N, T
-from nnet3_descriptors.integers import INT32_MAX
-from nnet3_descriptors.limits import check_limit
-from nnet3_descriptors.serialized import Serialized
+from nnet3_descriptors import Nnet3Error, check_limit
+from nnet3_descriptors.indexes import INT32_MAX, LEAST_TIME, NO_TIME, IndexArray, N, T
+from nnet3_descriptors.values import Serialized
 
 from nnet3_graph.errors import RequestError
 from nnet3_graph.indexes import first_duplicate, read_only_indexes

@@ -18,7 +18,7 @@ from nnet3_compiler import CompilerOptions, NnetComputation, compile_computation
 from nnet3_descriptors import Nnet, node_config_lines
 from nnet3_descriptors.components.kinds import Boolean, Integer, IntegerPairs, Integers
 from nnet3_descriptors.forking import GATE
-from nnet3_descriptors.serialized import Serialized
+from nnet3_descriptors.values import Serialized
 from nnet3_graph import ComputationRequest
 
 from nnet3_optimizer.checks import check_computation

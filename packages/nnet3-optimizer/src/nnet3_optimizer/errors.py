@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnet3_compiler.errors import ComputationError
-from nnet3_descriptors.errors import Nnet3Error
+from nnet3_descriptors import Nnet3Error
 
 
 class CheckError(ComputationError):

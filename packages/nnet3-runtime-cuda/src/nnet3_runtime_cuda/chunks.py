@@ -10,7 +10,7 @@ from numbers import Integral
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.integers import INT32_MAX, INT32_MIN
+from nnet3_descriptors.indexes import INT32_MAX, INT32_MIN
 
 from .errors import RunError
 

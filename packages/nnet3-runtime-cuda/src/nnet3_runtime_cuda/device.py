@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors import Nnet
+from nnet3_descriptors import Nnet, Nnet3Error
 from nnet3_descriptors.components import (
     BatchNormComponent,
     Component,
     CompositeComponent,
     UpdatableComponent,
 )
-from nnet3_descriptors.errors import Nnet3Error
 
 from . import blas_threads
 from .cuda.platform import Platform

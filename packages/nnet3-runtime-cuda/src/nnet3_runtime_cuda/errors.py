@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnet3_descriptors.errors import Nnet3Error
+from nnet3_descriptors import Nnet3Error
 
 
 class RunError(Nnet3Error):

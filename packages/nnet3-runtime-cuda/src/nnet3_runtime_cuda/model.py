@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import AcousticModel, Nnet, read_model, set_test_mode
 from nnet3_descriptors.editing import collapse_model
-from nnet3_descriptors.files.source import PathOrFile
+from nnet3_descriptors.files import PathOrFile
 from nnet3_graph import ComputationRequest, IoSpecification, compute_context
 from nnet3_optimizer import CachingCompiler
 

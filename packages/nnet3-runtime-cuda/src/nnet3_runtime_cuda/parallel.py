@@ -10,9 +10,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
-from nnet3_descriptors import Nnet
+from nnet3_descriptors import Nnet, Nnet3Error
 from nnet3_descriptors.components import Component, CompositeComponent
-from nnet3_descriptors.errors import Nnet3Error
 from nnet3_graph import ComputationRequest, IoSpecification
 
 from .arrays import FloatArray, checked_arrays

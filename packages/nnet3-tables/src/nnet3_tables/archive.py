@@ -22,11 +22,8 @@ from typing import IO
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.errors import ModelFileError
-from nnet3_descriptors.files import compressed
-from nnet3_descriptors.files.binary_reader import BinaryReader
-from nnet3_descriptors.files.reader import Reader
-from nnet3_descriptors.files.text_reader import TextReader
+from nnet3_descriptors import ModelFileError
+from nnet3_descriptors.files import BinaryReader, Reader, TextReader, compressed
 
 from nnet3_tables.errors import TableError
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NoReturn
 
 import click
-from nnet3_descriptors.errors import Nnet3Error
+from nnet3_descriptors import Nnet3Error
 
 from nnet3_tools.entry_points import INTERRUPTED
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import IO, TextIO
 
 import click
-from nnet3_descriptors.errors import ModelFileError
-from nnet3_descriptors.files.source import PathOrFile
+from nnet3_descriptors import ModelFileError
+from nnet3_descriptors.files import PathOrFile
 from nnet3_tables import is_cut_off, shell
 
 _STANDARD = ("", "-")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import attrs
-from nnet3_descriptors.errors import Nnet3Error
+from nnet3_descriptors import Nnet3Error
 from nnet3_runtime_cuda import Work
 from nnet3_runtime_cuda.blas_threads import LIMIT
 from nnet3_runtime_cuda.shared_tasks import SharedTasks

@@ -16,11 +16,8 @@ from typing import Any
 
 import numpy as np
 from nnet3_descriptors import Nnet
-from nnet3_descriptors.errors import file_error
-from nnet3_descriptors.files.binary_reader import BinaryReader
-from nnet3_descriptors.indexes import IndexArray
-from nnet3_descriptors.integers import is_int32
-from nnet3_descriptors.reading import mapped, open_file
+from nnet3_descriptors.files import BinaryReader, file_error, mapped, open_file
+from nnet3_descriptors.indexes import IndexArray, is_int32
 
 from nnet3_training.errors import ExampleError
 from nnet3_training.examples import (

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import attrs
-from nnet3_descriptors import Nnet
-from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors import NetworkError, Nnet
 from nnet3_descriptors.indexes import T, as_rows, moved_indexes
 from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_graph.node_rules import node_rules

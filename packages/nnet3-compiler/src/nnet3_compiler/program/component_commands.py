@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import attrs
 import numpy as np
-from nnet3_descriptors.components.base import PrecomputedIndexes
-from nnet3_descriptors.components.properties import ComponentProperties
+from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
 from nnet3_graph import ComputationRequest
 from numpy.typing import NDArray
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
-from nnet3_descriptors.remembering import remembered
+from nnet3_descriptors.values import remembered
 from nnet3_graph.node_order import node_groups
 from numpy.typing import NDArray
 

@@ -13,9 +13,9 @@ from nnet3_descriptors import (
     Nnet,
     OutputNode,
 )
-from nnet3_descriptors.components.properties import ComponentProperties
+from nnet3_descriptors.components import ComponentProperties
 from nnet3_descriptors.descriptors import Descriptor, Node, SumDescriptor
-from nnet3_descriptors.remembering import remembered
+from nnet3_descriptors.values import remembered
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import IntArray, freeze

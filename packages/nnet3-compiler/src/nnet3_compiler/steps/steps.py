@@ -21,7 +21,7 @@ from itertools import pairwise
 
 import attrs
 import numpy as np
-from nnet3_descriptors.components.properties import ComponentProperties
+from nnet3_descriptors.components import ComponentProperties
 from nnet3_descriptors.indexes import distinct
 from nnet3_graph import ComputationRequest, IoSpecification
 from numpy.typing import NDArray

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import attrs
 import numpy as np
 from nnet3_descriptors import Nnet
-from nnet3_descriptors.components.base import PrecomputedIndexes
+from nnet3_descriptors.components import PrecomputedIndexes
 from nnet3_descriptors.indexes import NO_TIME
 from nnet3_descriptors.serialization import from_json
 

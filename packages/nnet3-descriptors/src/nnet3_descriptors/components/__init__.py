@@ -5,7 +5,12 @@ The classes are there when they are first asked for; see `registry`.
 
 from typing import TYPE_CHECKING, Any
 
-from nnet3_descriptors.components.base import Component, PrecomputedIndexes, UpdatableComponent
+from nnet3_descriptors.components.base import (
+    Component,
+    IndexesType,
+    PrecomputedIndexes,
+    UpdatableComponent,
+)
 from nnet3_descriptors.components.config_line import ConfigLine
 from nnet3_descriptors.components.properties import ComponentProperties
 from nnet3_descriptors.components.registry import (
@@ -110,6 +115,7 @@ __all__ = [
     "GeneralDropoutComponent",
     "GeneralDropoutPrecomputedIndexes",
     "GruNonlinearityComponent",
+    "IndexesType",
     "LinearComponent",
     "LogSoftmaxComponent",
     "LstmNonlinearityComponent",

@@ -21,8 +21,8 @@ from nnet3_descriptors.components.info import number
 from nnet3_descriptors.components.properties import ComponentProperties as Property
 from nnet3_descriptors.components.time_grid import TimeGrid
 from nnet3_descriptors.components.time_offsets import TimeOffsetRules
-from nnet3_descriptors.indexes import IndexArray
-from nnet3_descriptors.integers import INT32_MAX
+from nnet3_descriptors.indexes.arrays import IndexArray
+from nnet3_descriptors.indexes.integers import INT32_MAX
 from nnet3_descriptors.limits import check_limit
 
 _SHOWN_HEADS = 5

@@ -17,8 +17,8 @@ from nnet3_descriptors.components.kinds import Kind
 from nnet3_descriptors.components.properties import ComponentProperties
 from nnet3_descriptors.components.registry import register
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.indexes import IndexArray
-from nnet3_descriptors.integers import INT32_MAX
+from nnet3_descriptors.indexes.arrays import IndexArray
+from nnet3_descriptors.indexes.integers import INT32_MAX
 from nnet3_descriptors.limits import check_limit
 
 InfoEntry = str | Callable[[Any], str]

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from nnet3_descriptors.errors import ConfigError
-from nnet3_descriptors.integers import INT32_MAX, INT32_MIN, is_int32
+from nnet3_descriptors.indexes.integers import INT32_MAX, INT32_MIN, is_int32
 from nnet3_descriptors.text import parse_integer, parse_real
 
 _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")

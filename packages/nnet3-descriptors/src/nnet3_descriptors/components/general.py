@@ -30,7 +30,7 @@ from nnet3_descriptors.components.precomputed import (
     wrong_count,
 )
 from nnet3_descriptors.components.properties import ComponentProperties as Property
-from nnet3_descriptors.indexes import IndexArray, N, X
+from nnet3_descriptors.indexes.arrays import IndexArray, N, X
 
 
 @precomputed

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nnet3_descriptors.components.config_line import ConfigLine
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.integers import is_int32
+from nnet3_descriptors.indexes.integers import is_int32
 
 if TYPE_CHECKING:
     from nnet3_descriptors.files.reader import Reader

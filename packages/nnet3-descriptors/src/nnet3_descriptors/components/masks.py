@@ -18,7 +18,7 @@ from nnet3_descriptors.components.precomputed import (
     wrong_count,
 )
 from nnet3_descriptors.components.properties import ComponentProperties as Property
-from nnet3_descriptors.indexes import IndexArray, N, T, index_keys
+from nnet3_descriptors.indexes.arrays import IndexArray, N, T, index_keys
 
 
 @component

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.indexes import IndexArray
+from nnet3_descriptors.indexes.arrays import IndexArray
 
 
 class NoInputRules:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nnet3_descriptors.components.kinds import ArrayKey, read_only
 from nnet3_descriptors.errors import Nnet3Error
-from nnet3_descriptors.indexes import IndexArray, N, T, X, index_keys
+from nnet3_descriptors.indexes.arrays import IndexArray, N, T, X, index_keys
 
 RowArray = NDArray[np.int32]
 

@@ -29,7 +29,7 @@ from nnet3_descriptors.components.precomputed import (
     wrong_count,
 )
 from nnet3_descriptors.components.properties import ComponentProperties as Property
-from nnet3_descriptors.indexes import IndexArray, T, as_rows
+from nnet3_descriptors.indexes.arrays import IndexArray, T, as_rows
 from nnet3_descriptors.limits import check_limit
 
 

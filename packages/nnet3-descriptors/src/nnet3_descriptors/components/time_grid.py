@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.indexes import NO_TIME, IndexArray, N, T, X, distinct
+from nnet3_descriptors.indexes.arrays import NO_TIME, IndexArray, N, T, X, distinct
 from nnet3_descriptors.limits import check_limit
 
 

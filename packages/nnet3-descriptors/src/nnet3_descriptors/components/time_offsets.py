@@ -13,8 +13,8 @@ from nnet3_descriptors.components.base import IndexesType, PrecomputedIndexes
 from nnet3_descriptors.components.precomputed import no_such_row, precomputed, wrong_count
 from nnet3_descriptors.components.time_grid import TimeGrid, grid_indexes, sequences
 from nnet3_descriptors.errors import Nnet3Error
-from nnet3_descriptors.indexes import IndexArray, T, as_rows
-from nnet3_descriptors.integers import INT32_MAX
+from nnet3_descriptors.indexes.arrays import IndexArray, T, as_rows
+from nnet3_descriptors.indexes.integers import INT32_MAX
 
 
 @precomputed

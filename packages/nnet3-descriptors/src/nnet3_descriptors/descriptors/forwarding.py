@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from nnet3_descriptors.descriptors.sums import BoolArray, NodeDim, SumDescriptor, to_single
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.indexes import AnyIndexes, IndexArray, T, X, as_rows, moved_indexes
-from nnet3_descriptors.integers import check_int32
+from nnet3_descriptors.indexes.arrays import AnyIndexes, IndexArray, T, X, as_rows, moved_indexes
+from nnet3_descriptors.indexes.integers import check_int32
 from nnet3_descriptors.text import format_float
 
 if TYPE_CHECKING:

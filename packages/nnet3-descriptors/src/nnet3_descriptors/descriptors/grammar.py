@@ -26,7 +26,7 @@ import attrs
 
 from nnet3_descriptors.descriptors.tokens import END, Token, Tokenizer
 from nnet3_descriptors.errors import DescriptorSyntaxError
-from nnet3_descriptors.integers import INT32_MAX, INT32_MIN
+from nnet3_descriptors.indexes.integers import INT32_MAX, INT32_MIN
 from nnet3_descriptors.text import is_valid_name
 
 MAX_NESTING: Final = 200

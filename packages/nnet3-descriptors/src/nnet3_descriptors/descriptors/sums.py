@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.integers import require_int32
+from nnet3_descriptors.indexes.integers import require_int32
 from nnet3_descriptors.text import format_float
 
 if TYPE_CHECKING:

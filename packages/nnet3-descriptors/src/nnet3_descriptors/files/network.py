@@ -7,7 +7,6 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.atomic_write import write_atomically
 from nnet3_descriptors.components.base import Component
 from nnet3_descriptors.components.kaldi_io import read_component, write_component
 from nnet3_descriptors.components.kinds import ArrayKey, read_only_float32
@@ -20,6 +19,7 @@ from nnet3_descriptors.errors import (
     ModelFileError,
     file_error,
 )
+from nnet3_descriptors.files.atomic_write import write_atomically
 from nnet3_descriptors.files.reader import Reader
 from nnet3_descriptors.files.source import PathOrFile, leave_behind, open_reader, stream_name
 from nnet3_descriptors.files.transition_model import (
@@ -28,7 +28,7 @@ from nnet3_descriptors.files.transition_model import (
     write_transition_model,
 )
 from nnet3_descriptors.files.writer import BinaryWriter, TextWriter, Writer
-from nnet3_descriptors.integers import check_int32
+from nnet3_descriptors.indexes.integers import check_int32
 from nnet3_descriptors.nnet import Nnet
 
 _MAX_COMPONENTS: Final = 100_000

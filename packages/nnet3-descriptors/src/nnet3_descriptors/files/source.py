@@ -8,9 +8,9 @@ from typing import IO, Final
 
 from nnet3_descriptors.errors import ModelFileError
 from nnet3_descriptors.files.binary_reader import BinaryReader
+from nnet3_descriptors.files.opening import mapped
 from nnet3_descriptors.files.reader import Reader
 from nnet3_descriptors.files.text_reader import TextReader
-from nnet3_descriptors.reading import mapped
 
 PathOrFile = str | os.PathLike[str] | IO[bytes]
 """A path, `path:offset` (as in Kaldi's scp files), or a file that is open for reading bytes."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnet3_descriptors.files.reader import MAX_INTEGERS, F, Reader, find, shown
-from nnet3_descriptors.integers import INT32_MAX, INT32_MIN, is_int32
+from nnet3_descriptors.indexes.integers import INT32_MAX, INT32_MIN, is_int32
 from nnet3_descriptors.text import parse_integer, parse_real
 
 _PIECE: Final = 1 << 16

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Propagate, StoreStats
 from nnet3_compiler.declaration import Command
-from nnet3_descriptors.components.base import IndexesType
-from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.components import ComponentProperties as Property
+from nnet3_descriptors.components import IndexesType
 
 from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.variables import Table

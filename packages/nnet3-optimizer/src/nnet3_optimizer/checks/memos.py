@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnet3_compiler.commands import Propagate, StoreStats
-from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.components import ComponentProperties as Property
 
 from nnet3_optimizer.analysis.csr import where
 from nnet3_optimizer.analysis.kinds import memos

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.steps.network import Network
-from nnet3_descriptors import Nnet
+from nnet3_descriptors import ComponentInputNode, Nnet, OutputNode
 from nnet3_descriptors.descriptors import (
     Const,
     Failover,
@@ -22,8 +22,7 @@ from nnet3_descriptors.descriptors import (
     SumDescriptor,
     Switch,
 )
-from nnet3_descriptors.nodes import ComponentInputNode, OutputNode
-from nnet3_descriptors.remembering import remembered
+from nnet3_descriptors.values import remembered
 
 Dims = npt.NDArray[np.int32]
 

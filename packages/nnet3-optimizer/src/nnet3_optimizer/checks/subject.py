@@ -21,7 +21,7 @@ from nnet3_optimizer.operands import operand
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
-    from nnet3_descriptors.components.base import Component
+    from nnet3_descriptors.components import Component
 
 Message = str | Callable[[int], str]
 """A message, or what makes it from the position in the arrays of the first fault."""

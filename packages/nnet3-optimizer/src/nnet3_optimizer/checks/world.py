@@ -12,8 +12,8 @@ from nnet3_compiler.commands import (
     StoreStats,
 )
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
-from nnet3_descriptors.components.properties import ComponentProperties as Property
-from nnet3_descriptors.nodes import ComponentNode, InputNode, OutputNode
+from nnet3_descriptors import ComponentNode, InputNode, OutputNode
+from nnet3_descriptors.components import ComponentProperties as Property
 
 from nnet3_optimizer.analysis.csr import Bools, Ids
 from nnet3_optimizer.checks.network import node_dims

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import attrs
-from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.components import ComponentProperties as Property
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Component

@@ -14,7 +14,7 @@ from nnet3_compiler.commands import (
     NoOperationMarker,
 )
 from nnet3_compiler.emission import command_rows
-from nnet3_descriptors.remembering import remembered
+from nnet3_descriptors.values import remembered
 from nnet3_optimizer.analysis.accesses import READ
 from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.kinds import CommandKinds

@@ -25,7 +25,7 @@ from nnet3_compiler.commands import (
 )
 from nnet3_compiler.debug_info import T
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, Command
-from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.components import ComponentProperties as Property
 from nnet3_optimizer.analysis.csr import Bools
 from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.draft import Draft

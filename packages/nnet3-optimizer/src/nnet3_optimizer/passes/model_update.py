@@ -18,7 +18,7 @@ from nnet3_compiler.commands import (
 from nnet3_compiler.debug_info import MatrixDebugInfo
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
 from nnet3_compiler.emission import command_rows
-from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.components import ComponentProperties as Property
 from nnet3_optimizer.analysis.csr import Ids, splits_of, where
 from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.variables import (

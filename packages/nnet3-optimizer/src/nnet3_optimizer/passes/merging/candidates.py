@@ -20,7 +20,7 @@ from nnet3_compiler.declaration import (
     Command,
     alpha_bits,
 )
-from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.components import ComponentProperties as Property
 from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.variables import Table

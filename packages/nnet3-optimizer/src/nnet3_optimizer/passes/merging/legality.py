@@ -12,7 +12,7 @@ from nnet3_compiler.commands import (
     SwapMatrix,
 )
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, Command
-from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.components import ComponentProperties as Property
 from nnet3_optimizer.analysis.accesses import NEVER, WRITE
 from nnet3_optimizer.analysis.csr import Bools, Csr, Ids, where
 from nnet3_optimizer.analysis.kinds import CommandKinds

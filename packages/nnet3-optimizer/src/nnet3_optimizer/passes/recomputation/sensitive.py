@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate
-from nnet3_descriptors.remembering import remembered
+from nnet3_descriptors.values import remembered
 from nnet3_optimizer.analysis.csr import Bools
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.operands import operand

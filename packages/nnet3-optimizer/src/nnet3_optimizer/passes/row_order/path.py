@@ -22,7 +22,7 @@ from nnet3_compiler.commands import (
     StoreStats,
 )
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
-from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.components import ComponentProperties as Property
 from nnet3_optimizer.analysis.uses import Uses
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.operands import operands_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from nnet3_compiler.commands import Propagate
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
-from nnet3_descriptors.remembering import remembered
+from nnet3_descriptors.values import remembered
 from nnet3_optimizer.analysis.csr import Bools, Ids
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
-from nnet3_descriptors.limits import check_limit
+from nnet3_descriptors import check_limit
 from nnet3_optimizer import plan_memory
 
 from ...errors import DeviceMemoryError

@@ -3,8 +3,8 @@
 import os
 from typing import ClassVar, Self
 
-from nnet3_descriptors.atomic_write import write_atomically
-from nnet3_descriptors.reading import read_file
+from nnet3_descriptors.files.atomic_write import write_atomically
+from nnet3_descriptors.files.opening import read_file
 
 
 class Serialized:

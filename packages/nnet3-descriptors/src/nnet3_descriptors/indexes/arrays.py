@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnet3_descriptors.errors import NetworkError, Nnet3Error
-from nnet3_descriptors.integers import INT32_MAX, INT32_MIN
+from nnet3_descriptors.indexes.integers import INT32_MAX, INT32_MIN
 
 IndexArray = npt.NDArray[np.int32]
 AnyIndexes = npt.NDArray[np.int32] | npt.NDArray[np.int64]

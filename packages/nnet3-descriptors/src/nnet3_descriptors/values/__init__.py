@@ -1,0 +1,6 @@
+"""Frozen values: their bytes and files, and what is worked out once for each."""
+
+from nnet3_descriptors.values.remembering import remembered
+from nnet3_descriptors.values.serialized import Serialized
+
+__all__ = ["Serialized", "remembered"]
