@@ -3,13 +3,13 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_compiler.program.backward import (
+from nnet3_compiler.assembly.backward import (
     contiguous_lists,
     reversed_rows,
     row_ranges,
     unique_lists,
 )
-from nnet3_compiler.program.locations import arranged
+from nnet3_compiler.assembly.locations import arranged
 
 rows = st.lists(st.integers(-1, 4), min_size=1, max_size=12).map(lambda x: np.array(x, np.int32))
 

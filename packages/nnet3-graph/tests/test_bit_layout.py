@@ -8,28 +8,30 @@ from nnet3_graph.bit_layout import BitLayout, change_layout, moved_over
 from nnet3_graph.hull import Hull
 from nnet3_graph.rules import Fixed, Shift
 
-LANES, FIRST_T, LAST_T, FIRST_X, LAST_X = 2, -3, 5, -1, 1
+PATTERNS, FIRST_T, LAST_T, FIRST_X, LAST_X = 2, -3, 5, -1, 1
 
 
 def layout(t_guard=8, x_guard=2):
-    """A small layout of two lanes."""
+    """A small layout of two patterns."""
     return BitLayout(
         t_first=FIRST_T,
         num_t=LAST_T - FIRST_T + 1,
         x_first=FIRST_X,
         num_x=LAST_X - FIRST_X + 1,
-        num_lanes=LANES,
+        num_patterns=PATTERNS,
         t_guard=t_guard,
         x_guard=x_guard,
     )
 
 
 SETS = st.sets(
-    st.tuples(st.integers(0, LANES - 1), st.integers(FIRST_T, LAST_T), st.integers(FIRST_X, LAST_X))
+    st.tuples(
+        st.integers(0, PATTERNS - 1), st.integers(FIRST_T, LAST_T), st.integers(FIRST_X, LAST_X)
+    )
 )
 EVERYTHING = {
     (n, t, x)
-    for n in range(LANES)
+    for n in range(PATTERNS)
     for t in range(FIRST_T, LAST_T + 1)
     for x in range(FIRST_X, LAST_X + 1)
 }
@@ -54,7 +56,7 @@ def test_indexes_and_back(some):
 
 @given(SETS, st.integers(-9, 9), st.integers(-3, 3))
 def test_shift(some, t, x):
-    """Moved rows stay in their lane and row, or leave the box."""
+    """Moved rows stay in their pattern and row, or leave the box."""
     need = [0]
     Shift(0, t, x).demand(bits(some), layout(), need)
     assert rows(need[0]) == {(n, a + t, b + x) for n, a, b in some} & EVERYTHING
@@ -70,7 +72,7 @@ def test_shift(some, t, x):
     st.one_of(st.none(), st.integers(-2, 2)),
 )
 def test_fixed(some, t, fixed_t, fixed_x):
-    """A fixed t or x is read by all rows of the lane, whatever their own."""
+    """A fixed t or x is read by all rows of the pattern, whatever their own."""
     rule = Fixed(source=0, t=t if fixed_t is None else 0, fixed_t=fixed_t, fixed_x=fixed_x)
 
     def target(n, a, b):
@@ -134,14 +136,14 @@ def test_change_frame(some, t_first, num_t, single):
     """A set keeps its rows in another layout, as far as they lie in it."""
     if single:
         some = {row for row in some if row[0] == row[2] == 0}
-    num_lanes, num_x, x_first = (1, 1, 0) if single else (LANES, 3, FIRST_X)
+    num_patterns, num_x, x_first = (1, 1, 0) if single else (PATTERNS, 3, FIRST_X)
     old, new = (
         BitLayout(
             t_first=first,
             num_t=count,
             x_first=x_first,
             num_x=num_x,
-            num_lanes=num_lanes,
+            num_patterns=num_patterns,
             t_guard=2,
             x_guard=0,
         )

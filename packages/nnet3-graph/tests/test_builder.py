@@ -247,7 +247,7 @@ class TestGraph:
         assert sets["tdnn"] is sets["tdnn_input"] is sets["part"] is sets["output"]
         assert sets["tdnn"] is not sets["input"]
 
-    def test_sequences_with_one_pattern_are_one_lane(self):
+    def test_sequences_with_equal_rows_are_one_pattern(self):
         """The search does not depend on the number of sequences; the rows of all are there."""
         nnet = network(TDNN)
 
@@ -256,7 +256,7 @@ class TestGraph:
             request({"input": (-2, 5, 1000), "ivector": (0, 1, 1000)}, {"output": (0, 3, 1000)}),
         )
 
-        assert graph.grid.lanes.num_lanes == 1
+        assert graph.grid.patterns.num_patterns == 1
         assert graph.index_set(nnet.node_index("tdnn")).indexes.shape == (3000, 3)
 
     def test_is_frozen(self):

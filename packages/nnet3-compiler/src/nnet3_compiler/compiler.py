@@ -1,7 +1,7 @@
 """The compiler: a network and a request make a computation.
 
 The stages, each in a module of its own: graph (nnet3_graph), epochs, phases, steps, input
-locations, derivatives, step info, forward and backward commands, program.
+locations, derivatives, step info, forward and backward commands, assembly.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import attrs
 from nnet3_descriptors import Nnet
 from nnet3_graph import ComputationGraph, ComputationRequest, build_computation_graph
 
+from nnet3_compiler.assembly.assembly import Assembly
+from nnet3_compiler.assembly.component_commands import precompute_indexes
+from nnet3_compiler.assembly.derivatives import derivatives_needed
+from nnet3_compiler.assembly.locations import input_locations
+from nnet3_compiler.assembly.sources import classify
+from nnet3_compiler.assembly.step_info import make_step_info
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.errors import CompilationError
-from nnet3_compiler.program.assembly import Program
-from nnet3_compiler.program.component_commands import precompute_indexes
-from nnet3_compiler.program.derivatives import derivatives_needed
-from nnet3_compiler.program.locations import input_locations
-from nnet3_compiler.program.sources import classify
-from nnet3_compiler.program.step_info import make_step_info
 from nnet3_compiler.shortcut import ONE_SEQUENCE, Minibatch, reduce_request
 from nnet3_compiler.steps.epochs import compute_epochs
 from nnet3_compiler.steps.graphs import Graphs
@@ -183,7 +183,7 @@ def _compile(
     locations = input_locations(network, graphs, steps)
     needs_deriv = derivatives_needed(network, requests, steps, locations)
     precomputed_of_step, precomputed = precompute_indexes(network, requests, steps, minibatch)
-    program = Program(
+    assembly = Assembly(
         network=network,
         requests=requests,
         steps=steps,
@@ -193,4 +193,4 @@ def _compile(
         precomputed_of_step=precomputed_of_step,
         precomputed_indexes=precomputed,
     )
-    return program.computation(debug_info=options.output_debug_info)
+    return assembly.computation(debug_info=options.output_debug_info)

@@ -1,4 +1,4 @@
-"""Commands in the making: rows of the command table, each with its place in the program."""
+"""Commands in the making: rows of the command table, each with its place in the order."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""BitLayout: how a set of (lane, t, x) lies in the bits of one Python integer.
+"""BitLayout: how a set of (pattern, t, x) lies in the bits of one Python integer.
 
 A set of indexes inside a box is an integer with one bit for each index. t varies fastest, then x,
-then the lane (a group of sequences with the same pattern). A move by (t, x) is then one shift of
-the integer, a union `|`, an intersection `&`: a few hundred nanoseconds for a whole node.
+then the pattern (which stands for all sequences that have it). A move by (t, x) is then one shift
+of the integer, a union `|`, an intersection `&`: a few hundred nanoseconds for a whole node.
 
-Between rows (of one lane and x) and between lanes there is a guard: room for the bits that a move
-takes out of the box, so that they cannot reach another row. What lands there is masked away.
+Between rows (of one pattern and x) and between patterns there is a guard: room for the bits that a
+move takes out of the box, so that they cannot reach another row. What lands there is masked away.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class BitLayout:
         num_t: number of values of t.
         x_first: the smallest x.
         num_x: number of values of x.
-        num_lanes: number of lanes.
+        num_patterns: number of patterns.
         t_guard: no move in t is larger; moves of num_t or more lead out of the box anyway.
         x_guard: the same for x.
     """
@@ -41,27 +41,32 @@ class BitLayout:
     num_t: int
     x_first: int
     num_x: int
-    num_lanes: int
+    num_patterns: int
     t_guard: int
     x_guard: int
     row: int = attrs.field(init=False)
     """Bits from one row to the next: what a move by 1 in x shifts."""
-    lane: int = attrs.field(init=False)
-    """Bits from one lane to the next."""
+    pattern: int = attrs.field(init=False)
+    """Bits from one pattern to the next."""
     _row_starts: Bits = attrs.field(init=False, repr=False)
     _masks: dict[tuple[float, ...], Bits] = attrs.field(factory=dict, init=False, repr=False)
 
-    def __attrs_post_init__(self) -> None:
-        row = self.num_t + self.t_guard
-        lane = row * (self.num_x + self.x_guard)
-        starts = repeated(repeated(1, row, self.num_x), lane, self.num_lanes)
-        for name, value in (("row", row), ("lane", lane), ("_row_starts", starts)):
-            object.__setattr__(self, name, value)
+    @row.default
+    def _bits_of_row(self) -> int:
+        return self.num_t + self.t_guard
+
+    @pattern.default
+    def _bits_of_pattern(self) -> int:
+        return self.row * (self.num_x + self.x_guard)
+
+    @_row_starts.default
+    def _first_bits_of_rows(self) -> Bits:
+        return repeated(repeated(1, self.row, self.num_x), self.pattern, self.num_patterns)
 
     @property
     def num_bits(self) -> int:
         """Bits that a set takes, guards included."""
-        return self.lane * self.num_lanes
+        return self.pattern * self.num_patterns
 
     @property
     def hull(self) -> Hull:
@@ -73,7 +78,7 @@ class BitLayout:
         """Returns the hull of a set."""
         if not bits:
             return NOWHERE
-        if self.num_x == 1 and self.num_lanes == 1:
+        if self.num_x == 1 and self.num_patterns == 1:
             t_first = self.t_first + (bits & -bits).bit_length() - 1
             t_last = self.t_first + bits.bit_length() - 1
             return Hull(t_first, t_last, self.x_first, self.x_first)
@@ -99,7 +104,7 @@ class BitLayout:
             return 0
         times = ((1 << (t_end - t_first)) - 1) << t_first
         rows = repeated(times, self.row, x_end - x_first) << (x_first * self.row)
-        return repeated(rows, self.lane, self.num_lanes)
+        return repeated(rows, self.pattern, self.num_patterns)
 
     def residue(self, modulus: int, residue: int) -> Bits:
         """Returns the indexes with t = residue modulo modulus."""
@@ -122,39 +127,39 @@ class BitLayout:
 
     def at_t(self, bits: Bits, t: int) -> Bits:
         """Returns all indexes of the rows in which the index with that t is in the set."""
-        place = t - self.t_first
-        if not 0 <= place < self.num_t:
+        offset = t - self.t_first
+        if not 0 <= offset < self.num_t:
             return 0
-        return ((bits >> place) & self._row_starts) * ((1 << self.num_t) - 1)
+        return ((bits >> offset) & self._row_starts) * ((1 << self.num_t) - 1)
 
     def to_t(self, bits: Bits, t: int) -> Bits:
         """Returns the index with that t in each row that has some index in the set."""
-        place = t - self.t_first
-        if not 0 <= place < self.num_t:
+        offset = t - self.t_first
+        if not 0 <= offset < self.num_t:
             return 0
-        return (smeared_down(bits, self.num_t) & self._row_starts) << place
+        return (smeared_down(bits, self.num_t) & self._row_starts) << offset
 
     def at_x(self, bits: Bits, x: int) -> Bits:
-        """Returns what the row of that x has, in every row of its lane."""
-        place = x - self.x_first
-        if not 0 <= place < self.num_x:
+        """Returns what the row of that x has, in every row of its pattern."""
+        offset = x - self.x_first
+        if not 0 <= offset < self.num_x:
             return 0
-        picked = (bits >> (place * self.row)) & self._first_rows
+        picked = (bits >> (offset * self.row)) & self._first_rows
         return repeated(picked, self.row, self.num_x)
 
     def to_x(self, bits: Bits, x: int) -> Bits:
-        """Returns, in the row of that x, the values of t that some row of the lane has."""
-        place = x - self.x_first
-        if not 0 <= place < self.num_x:
+        """Returns, in the row of that x, the values of t that some row of the pattern has."""
+        offset = x - self.x_first
+        if not 0 <= offset < self.num_x:
             return 0
         folded = bits
         for row in range(1, self.num_x):
             folded |= bits >> (row * self.row)
-        return (folded & self._first_rows) << (place * self.row)
+        return (folded & self._first_rows) << (offset * self.row)
 
     @property
     def _first_rows(self) -> Bits:
-        return repeated((1 << self.num_t) - 1, self.lane, self.num_lanes)
+        return repeated((1 << self.num_t) - 1, self.pattern, self.num_patterns)
 
     def clamped(self, offsets: range) -> range:
         """Returns those of ascending offsets in t that do not lead out of the box at once."""
@@ -166,33 +171,33 @@ class BitLayout:
     # -- arrays --------------------------------------------------------------------------------
 
     def table(self, bits: Bits) -> BoolArray:
-        """Returns a set as a boolean table of shape (lanes, x, t)."""
+        """Returns a set as a boolean table of shape (patterns, x, t)."""
         flat = np.frombuffer(bits.to_bytes((self.num_bits + 7) // 8, "little"), dtype=np.uint8)
         unpacked = np.unpackbits(flat, count=self.num_bits, bitorder="little")
-        shape = (self.num_lanes, self.num_x + self.x_guard, self.row)
+        shape = (self.num_patterns, self.num_x + self.x_guard, self.row)
         return unpacked.view(np.bool_).reshape(shape)[:, : self.num_x, : self.num_t]
 
     def bits(self, table: BoolArray) -> Bits:
         """The inverse of `table`."""
-        shape = (self.num_lanes, self.num_x + self.x_guard, self.row)
+        shape = (self.num_patterns, self.num_x + self.x_guard, self.row)
         padded = np.zeros(shape, dtype=np.bool_)
         padded[:, : self.num_x, : self.num_t] = table
         return int.from_bytes(np.packbits(padded, bitorder="little").tobytes(), "little")
 
     def indexes(self, bits: Bits) -> IndexArray:
-        """Returns the indexes of a set, with the number of the lane as n, in no special order."""
-        lane, x, t = np.nonzero(self.table(bits))
-        columns = (lane, t + self.t_first, x + self.x_first)
+        """Returns the indexes of a set, with the pattern as n, in no special order."""
+        pattern, x, t = np.nonzero(self.table(bits))
+        columns = (pattern, t + self.t_first, x + self.x_first)
         return np.stack(columns, axis=1).astype(np.int32)
 
     def inside(self, indexes: IndexArray) -> BoolArray:
-        """Tells which of (K, 3) indexes (n: the lane) lie in the layout."""
+        """Tells which of (K, 3) indexes (n: the pattern) lie in the layout."""
         t, x = indexes[:, T], indexes[:, X]
         in_t = (t >= self.t_first) & (t < self.t_first + self.num_t)
         return in_t & (x >= self.x_first) & (x < self.x_first + self.num_x)
 
     def contains(self, bits: Bits, indexes: IndexArray) -> BoolArray:
-        """Tells which of (K, 3) indexes (n: the lane) are in a set."""
+        """Tells which of (K, 3) indexes (n: the pattern) are in a set."""
         found = self.inside(indexes)
         kept = indexes[found]
         table = self.table(bits)
@@ -200,23 +205,23 @@ class BitLayout:
         return found
 
     def set_of(self, indexes: IndexArray) -> Bits:
-        """Returns those of (K, 3) indexes (n: the lane) that lie in the layout."""
+        """Returns those of (K, 3) indexes (n: the pattern) that lie in the layout."""
         if not len(indexes):
             return 0
         kept = indexes[self.inside(indexes)]
-        table = np.zeros((self.num_lanes, self.num_x, self.num_t), dtype=np.bool_)
+        table = np.zeros((self.num_patterns, self.num_x, self.num_t), dtype=np.bool_)
         table[kept[:, N], kept[:, X] - self.x_first, kept[:, T] - self.t_first] = True
         return self.bits(table)
 
 
 def change_layout(bits: Bits, old: BitLayout, new: BitLayout) -> Bits:
-    """Returns a set of one layout as a set of another, which has the same lanes.
+    """Returns a set of one layout as a set of another, which has the same patterns.
 
     What lies outside of the new layout is left out.
     """
     if not bits or old is new:
         return bits
-    if old.num_lanes == 1 and old.num_x == new.num_x == 1 and old.x_first == new.x_first:
+    if old.num_patterns == 1 and old.num_x == new.num_x == 1 and old.x_first == new.x_first:
         move = old.t_first - new.t_first
         return (bits << move if move >= 0 else bits >> -move) & new.box(new.hull)
     return new.set_of(old.indexes(bits))

@@ -14,8 +14,8 @@ from nnet3_graph.examined import Examined, examine
 from nnet3_graph.explain import EXPLAINED_STEPS, explain
 from nnet3_graph.graph import ComputationGraph, make_graph
 from nnet3_graph.index_set import Grid
-from nnet3_graph.lanes import Lanes, Ranks, group_sequences
 from nnet3_graph.node_rules import node_rules
+from nnet3_graph.patterns import Patterns, Ranks, find_patterns
 from nnet3_graph.reach import Earlier, Reach, find_reach
 from nnet3_graph.request import ComputationRequest
 
@@ -25,14 +25,14 @@ class Computed:
     """What `ComputationGraphBuilder.compute` finds.
 
     Attributes:
-        lanes: the sequences, in groups with equal patterns.
-        given: (rows, 3) indexes of the supplied rows, with the lane as n, by node.
+        patterns: the sequences and their patterns.
+        given: (rows, 3) indexes of the supplied rows, with the pattern as n, by node.
         outputs: the same of the requested rows.
         earlier: what earlier segments have, or None.
         reach: the rows that play a part.
     """
 
-    lanes: Lanes
+    patterns: Patterns
     given: dict[int, IndexArray]
     outputs: dict[int, IndexArray]
     earlier: Earlier | None
@@ -79,17 +79,17 @@ class ComputationGraphBuilder:
                 segment has.
         """
         nnet, request, previous = self._nnet, self._request, self._previous
-        before = previous.grid.lanes if previous is not None else None
-        lanes = group_sequences([io.indexes for io in (*request.inputs, *request.outputs)], before)
+        before = previous.grid.patterns if previous is not None else None
+        patterns = find_patterns([io.indexes for io in (*request.inputs, *request.outputs)], before)
         given, outputs = (
-            {nnet.node_index(io.name): lanes.representative_rows(io.indexes) for io in ios}
+            {nnet.node_index(io.name): patterns.representative_rows(io.indexes) for io in ios}
             for ios in (request.inputs, request.outputs)
         )
-        earlier = _earlier(previous, lanes) if previous is not None else None
-        reach = find_reach(node_rules(nnet), lanes.num_lanes, given, outputs, earlier)
+        earlier = _earlier(previous, patterns) if previous is not None else None
+        reach = find_reach(node_rules(nnet), patterns.num_patterns, given, outputs, earlier)
         check_not_repeated(nnet, reach)
         self._computed = Computed(
-            lanes=lanes, given=given, outputs=outputs, earlier=earlier, reach=reach
+            patterns=patterns, given=given, outputs=outputs, earlier=earlier, reach=reach
         )
         self._examined = self._pruned = None
 
@@ -116,14 +116,14 @@ class ComputationGraphBuilder:
         if reach.missing_outputs:
             everywhere = find_reach(
                 nodes,
-                result.lanes.num_lanes,
+                result.patterns.num_patterns,
                 result.given,
                 result.outputs,
                 result.earlier,
                 only_possible=False,
                 max_steps=EXPLAINED_STEPS,
             )
-            raise explain(self._nnet, result.lanes, everywhere)
+            raise explain(self._nnet, result.patterns, everywhere)
         used = reach.used(nodes)
         endless = [
             self._nnet.node_names[node]
@@ -134,7 +134,7 @@ class ComputationGraphBuilder:
             raise UnboundedComputationError(endless)
         self._pruned = make_graph(
             self._nnet,
-            Grid(layout=reach.layout, lanes=result.lanes),
+            Grid(layout=reach.layout, patterns=result.patterns),
             rows=[
                 (rows & ~earlier) | given
                 for rows, earlier, given in zip(used, reach.earlier, reach.given, strict=True)
@@ -149,7 +149,7 @@ class ComputationGraphBuilder:
         """Everything that was looked at: `ComputableInfo` and usable counts of each cindex."""
         if self._examined is None:
             result = self._result
-            self._examined = examine(self._nnet, result.lanes, result.reach, self._previous)
+            self._examined = examine(self._nnet, result.patterns, result.reach, self._previous)
         return self._examined
 
     @property
@@ -179,24 +179,24 @@ def build_computation_graph(
     return builder.graph
 
 
-def _earlier(previous: ComputationGraph, lanes: Lanes) -> Earlier:
-    """Returns what the earlier segments have, for the lanes of the new one."""
+def _earlier(previous: ComputationGraph, patterns: Patterns) -> Earlier:
+    """Returns what the earlier segments have, for the patterns of the new one."""
     old = previous.grid
-    if lanes.num_lanes == old.lanes.num_lanes and np.array_equal(
-        lanes.sequences, old.lanes.sequences
+    if patterns.num_patterns == old.patterns.num_patterns and np.array_equal(
+        patterns.sequences, old.patterns.sequences
     ):
         return Earlier(layout=old.layout, rows=previous.rows_so_far)
-    ranks = old.lanes.ranks(lanes.sequences[lanes.representatives])
-    sources = np.where(ranks >= 0, old.lanes.lane_of[ranks], -1)
-    layout = attrs.evolve(old.layout, num_lanes=lanes.num_lanes)
+    ranks = old.patterns.ranks(patterns.sequences[patterns.representatives])
+    sources = np.where(ranks >= 0, old.patterns.pattern_of[ranks], -1)
+    layout = attrs.evolve(old.layout, num_patterns=patterns.num_patterns)
     return Earlier(
         layout=layout,
-        rows=[_with_lanes(rows, old.layout, layout, sources) for rows in previous.rows_so_far],
+        rows=[_with_patterns(rows, old.layout, layout, sources) for rows in previous.rows_so_far],
     )
 
 
-def _with_lanes(bits: Bits, old: BitLayout, new: BitLayout, sources: Ranks) -> Bits:
-    """Returns a set whose lane i is what lane sources[i] was, or empty where that is -1."""
+def _with_patterns(bits: Bits, old: BitLayout, new: BitLayout, sources: Ranks) -> Bits:
+    """Returns a set whose pattern i is what pattern sources[i] was, or empty where that is -1."""
     if not bits:
         return 0
     table = old.table(bits)[sources]

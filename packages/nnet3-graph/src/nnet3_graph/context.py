@@ -48,17 +48,20 @@ def _computable(nnet: Nnet, window: int) -> BoolArray:
 
 
 def _computable_from(nnet: Nnet, window: int, first_frames: range) -> BoolArray:
-    """Returns the same for some windows, one lane each: (first frames, window)."""
+    """Returns the same for some windows, one sequence each: (first frames, window)."""
     modulus = nnet.modulus
     starts = np.array(first_frames, dtype=np.int32)
-    lanes = np.arange(len(starts), dtype=np.int32)
+    sequences = np.arange(len(starts), dtype=np.int32)
     rows = make_indexes(
-        np.repeat(lanes, window), (starts[:, None] + np.arange(window, dtype=np.int32)).reshape(-1)
+        np.repeat(sequences, window),
+        (starts[:, None] + np.arange(window, dtype=np.int32)).reshape(-1),
     )
     given = {nnet.node_index("input"): rows}
     if "ivector" in nnet.node_indexes:
         times = (starts[:, None] - modulus + np.arange(window + modulus)).reshape(-1)
-        given[nnet.node_index("ivector")] = make_indexes(np.repeat(lanes, window + modulus), times)
+        given[nnet.node_index("ivector")] = make_indexes(
+            np.repeat(sequences, window + modulus), times
+        )
     output = nnet.node_index("output")
     reach = find_reach(node_rules(nnet), len(starts), given, {output: rows})
     return reach.layout.contains(reach.have[output], rows).reshape(len(starts), window)

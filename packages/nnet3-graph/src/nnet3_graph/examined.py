@@ -16,8 +16,8 @@ from nnet3_graph.graph import ComputationGraph, make_graph
 from nnet3_graph.hull import Hull, join
 from nnet3_graph.index_set import Grid, IndexSet
 from nnet3_graph.indexes import BoolArray, IdArray
-from nnet3_graph.lanes import Lanes
 from nnet3_graph.node_rules import NodeRules, node_rules
+from nnet3_graph.patterns import Patterns
 from nnet3_graph.reach import Reach, make_layout
 
 
@@ -69,7 +69,9 @@ class Examined:
         return info
 
 
-def examine(nnet: Nnet, lanes: Lanes, reach: Reach, previous: ComputationGraph | None) -> Examined:
+def examine(
+    nnet: Nnet, patterns: Patterns, reach: Reach, previous: ComputationGraph | None
+) -> Examined:
     """Works out the whole picture, one array element for each cindex.
 
     The builder itself never needs it: it leaves out at once what lies outside the bounds of what
@@ -96,7 +98,7 @@ def examine(nnet: Nnet, lanes: Lanes, reach: Reach, previous: ComputationGraph |
         (asked | supplied | some & box) & ~before
         for asked, supplied, some, before in zip(asking, given, read, earlier, strict=True)
     ]
-    grid = Grid(layout=layout, lanes=lanes)
+    grid = Grid(layout=layout, patterns=patterns)
     graph = make_graph(
         nnet, grid, rows=rows, given=given, earlier=earlier, previous=previous, is_pruned=False
     )
@@ -121,7 +123,7 @@ def _wider_layout(nodes: NodeRules, reach: Reach, asking: Sequence[Bits]) -> Bit
     for node, bits in enumerate(asking):
         if bits:
             nodes.rules[node].want(reach.layout.hull_of(bits), widen)
-    return make_layout(hull, reach.layout.num_lanes, nodes)
+    return make_layout(hull, reach.layout.num_patterns, nodes)
 
 
 def _marked(graph: ComputationGraph, sets: Sequence[Bits]) -> BoolArray:

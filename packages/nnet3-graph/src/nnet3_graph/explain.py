@@ -12,8 +12,8 @@ from nnet3_graph.bit_layout import Bits
 from nnet3_graph.context import compute_context
 from nnet3_graph.errors import ContextError, MissingFrames, NotComputableError, Row
 from nnet3_graph.index_set import Grid, IndexSet
-from nnet3_graph.lanes import Lanes
 from nnet3_graph.node_rules import NodeRules, node_rules
+from nnet3_graph.patterns import Patterns
 from nnet3_graph.reach import Reach
 from nnet3_graph.rules import NEVER, All, Rule
 
@@ -21,16 +21,16 @@ EXPLAINED_STEPS = (300, 20)
 """How far in t and x a recurrence is followed in search of what is missing."""
 
 
-def explain(nnet: Nnet, lanes: Lanes, reach: Reach) -> NotComputableError:
+def explain(nnet: Nnet, patterns: Patterns, reach: Reach) -> NotComputableError:
     """Returns the error for outputs that cannot be computed.
 
     Args:
         nnet: the network.
-        lanes: the sequences.
+        patterns: the sequences and their patterns.
         reach: what was found, rows outside of the bounds of what can be computed included.
     """
     nodes = node_rules(nnet)
-    grid = Grid(layout=reach.layout, lanes=lanes)
+    grid = Grid(layout=reach.layout, patterns=patterns)
     names = nnet.node_names
     missing = reach.missing_outputs
     blamed = _blamed_rows(nodes, reach)
@@ -53,7 +53,7 @@ def explain(nnet: Nnet, lanes: Lanes, reach: Reach) -> NotComputableError:
             for node, definition in enumerate(nnet.nodes)
             if isinstance(definition, InputNode) and blamed[node]
             for missing in _missing_frames(
-                definition.name, lanes, reach.layout.indexes(blamed[node])
+                definition.name, patterns, reach.layout.indexes(blamed[node])
             )
         ],
         context=context,
@@ -147,29 +147,29 @@ def _first_bit(grid: Grid, rows: Bits) -> Bits:
 
 
 def _row(nnet: Nnet, grid: Grid, node: int, bit: Bits) -> Row:
-    """Returns a row, for the first sequence of its lane."""
+    """Returns a row, for the first sequence of its pattern."""
     n, t, x = IndexSet(grid=grid, bits=bit).indexes[0].tolist()
     return nnet.node_names[node], (n, t, x)
 
 
-def _missing_frames(name: str, lanes: Lanes, indexes: IndexArray) -> list[MissingFrames]:
+def _missing_frames(name: str, patterns: Patterns, indexes: IndexArray) -> list[MissingFrames]:
     """Returns what is missing of an input node; one object for all sequences that lack the same.
 
     Args:
         name: name of the node.
-        lanes: the sequences.
-        indexes: (K, 3) the missing rows, with the lane as n.
+        patterns: the sequences and their patterns.
+        indexes: (K, 3) the missing rows, with the pattern as n.
     """
-    lanes_by_gap: dict[tuple[int, tuple[tuple[int, int], ...]], list[int]] = {}
-    for lane in range(lanes.num_lanes):
-        rows = indexes[indexes[:, N] == lane]
+    patterns_by_gap: dict[tuple[int, tuple[tuple[int, int], ...]], list[int]] = {}
+    for pattern in range(patterns.num_patterns):
+        rows = indexes[indexes[:, N] == pattern]
         for x in sorted(set(rows[:, X].tolist())):
             gap = (x, _runs(sorted(rows[rows[:, X] == x, T].tolist())))
-            lanes_by_gap.setdefault(gap, []).append(lane)
+            patterns_by_gap.setdefault(gap, []).append(pattern)
     missing = []
-    for (x, ranges), members in lanes_by_gap.items():
-        sequences = lanes.sequences[np.isin(lanes.lane_of, members)].tolist()
-        is_all = len(sequences) == lanes.num_sequences
+    for (x, ranges), members in patterns_by_gap.items():
+        sequences = patterns.sequences[np.isin(patterns.pattern_of, members)].tolist()
+        is_all = len(sequences) == patterns.num_sequences
         missing.append(MissingFrames(name, tuple(sequences), is_all, x, ranges))
     return missing
 

@@ -11,65 +11,65 @@ from nnet3_descriptors.indexes import AnyIndexes, IndexArray, N, T, X, moved_ind
 
 from nnet3_graph.bit_layout import BitLayout, Bits
 from nnet3_graph.indexes import IdArray, frozen
-from nnet3_graph.lanes import Lanes
+from nnet3_graph.patterns import Patterns
 
-Places = npt.NDArray[np.intp]
+Cells = npt.NDArray[np.intp]
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class Grid:
-    """Numbers the indexes of a box in their order: by t, then x, then n.
+    """Numbers the cells of a box, one for each index, in their order: by t, then x, then n.
 
-    The place of an index is ((t - t_first) * num_x + x - x_first) * number of sequences + rank of
-    n, so that adding (t, x) to an index adds a constant to its place.
+    The cell of an index is ((t - t_first) * num_x + x - x_first) * number of sequences + rank of
+    n, so that adding (t, x) to an index adds a constant to its cell.
 
     Attributes:
-        layout: the box of (t, x), and lanes.
-        lanes: the sequences.
+        layout: the box of (t, x), and the number of patterns.
+        patterns: the sequences and their patterns.
     """
 
     layout: BitLayout
-    lanes: Lanes
+    patterns: Patterns
 
     @property
     def size(self) -> int:
-        """Number of places."""
-        return self.layout.num_t * self.layout.num_x * self.lanes.num_sequences
+        """Number of cells."""
+        return self.layout.num_t * self.layout.num_x * self.patterns.num_sequences
 
     def move(self, t: int, x: int) -> int:
-        """Returns what adding (t, x) to an index adds to its place."""
-        return (t * self.layout.num_x + x) * self.lanes.num_sequences
+        """Returns what adding (t, x) to an index adds to its cell."""
+        return (t * self.layout.num_x + x) * self.patterns.num_sequences
 
-    def places(self, indexes: AnyIndexes) -> Places:
-        """Returns the place of each of (K, 3) indexes, or -1 for those outside of the box."""
+    def cells(self, indexes: AnyIndexes) -> Cells:
+        """Returns the cell of each of (K, 3) indexes, or -1 for those outside of the box."""
         layout = self.layout
         t = indexes[:, T].astype(np.intp) - layout.t_first
         x = indexes[:, X].astype(np.intp) - layout.x_first
-        rank = self.lanes.ranks(indexes[:, N])
+        rank = self.patterns.ranks(indexes[:, N])
         inside = (t >= 0) & (t < layout.num_t) & (x >= 0) & (x < layout.num_x) & (rank >= 0)
-        place = (t * layout.num_x + x) * self.lanes.num_sequences + rank
-        return np.where(inside, place, -1)
+        cell = (t * layout.num_x + x) * self.patterns.num_sequences + rank
+        return np.where(inside, cell, -1)
 
-    def places_of(self, bits: Bits) -> Places:
-        """Returns the places of a set of the layout, ascending."""
+    def cells_of(self, bits: Bits) -> Cells:
+        """Returns the cells of a set of the layout, ascending."""
         table = self.layout.table(bits).transpose(2, 1, 0)
-        count = self.lanes.num_sequences
-        if self.layout.num_lanes == 1:
+        count = self.patterns.num_sequences
+        if self.layout.num_patterns == 1:
             rows = np.flatnonzero(table)
             return rows if count == 1 else (rows[:, None] * count + np.arange(count)).reshape(-1)
-        return np.flatnonzero(table[:, :, self.lanes.lane_of])
+        return np.flatnonzero(table[:, :, self.patterns.pattern_of])
 
-    def indexes(self, places: Places) -> IndexArray:
-        """Returns the (K, 3) indexes at some places."""
-        if self.lanes.num_sequences == 1 and self.layout.num_x == 1:
-            indexes = np.empty((len(places), 3), dtype=np.int32)
-            indexes[:, N], indexes[:, X] = self.lanes.sequences[0], self.layout.x_first
-            np.add(places, self.layout.t_first, out=indexes[:, T], casting="unsafe")
+    def indexes(self, cells: Cells) -> IndexArray:
+        """Returns the (K, 3) indexes at some cells."""
+        if self.patterns.num_sequences == 1 and self.layout.num_x == 1:
+            indexes = np.empty((len(cells), 3), dtype=np.int32)
+            indexes[:, N], indexes[:, X] = self.patterns.sequences[0], self.layout.x_first
+            np.add(cells, self.layout.t_first, out=indexes[:, T], casting="unsafe")
             return indexes
-        rows, rank = np.divmod(places, self.lanes.num_sequences)
+        rows, rank = np.divmod(cells, self.patterns.num_sequences)
         t, x = np.divmod(rows, self.layout.num_x)
-        indexes = np.empty((len(places), 3), dtype=np.int32)
-        indexes[:, N] = self.lanes.sequences[rank]
+        indexes = np.empty((len(cells), 3), dtype=np.int32)
+        indexes[:, N] = self.patterns.sequences[rank]
         indexes[:, T] = t + self.layout.t_first
         indexes[:, X] = x + self.layout.x_first
         return indexes
@@ -88,30 +88,30 @@ class IndexSet:
     bits: Bits = attrs.field(repr=False)
 
     @cached_property
-    def places(self) -> Places:
-        """The (K,) places of the indexes in the grid, ascending."""
-        return frozen(self.grid.places_of(self.bits))
+    def cells(self) -> Cells:
+        """The (K,) cells of the indexes in the grid, ascending."""
+        return frozen(self.grid.cells_of(self.bits))
 
     @cached_property
     def indexes(self) -> IndexArray:
         """The indexes, (K, 3) int32, columns n, t, x, in the order of indexes."""
-        return frozen(self.grid.indexes(self.places))
+        return frozen(self.grid.indexes(self.cells))
 
     @cached_property
     def positions(self) -> IdArray:
-        """For each place of the grid the position of its index in the set, or -1."""
+        """For each cell of the grid the position of its index in the set, or -1."""
         positions = np.full(self.grid.size + 1, -1, dtype=np.int32)
-        positions[self.places] = np.arange(len(self.places), dtype=np.int32)
+        positions[self.cells] = np.arange(len(self.cells), dtype=np.int32)
         return frozen(positions)
 
     def __len__(self) -> int:
-        if self.grid.layout.num_lanes == 1:
-            return self.bits.bit_count() * self.grid.lanes.num_sequences
-        return len(self.places)
+        if self.grid.layout.num_patterns == 1:
+            return self.bits.bit_count() * self.grid.patterns.num_sequences
+        return len(self.cells)
 
     def find(self, indexes: AnyIndexes) -> IdArray:
         """Returns the position in the set of each of (K, 3) indexes, or -1."""
-        return self.positions[self.grid.places(indexes)]  # place -1 finds the last, which is -1
+        return self.positions[self.grid.cells(indexes)]  # cell -1 finds the last, which is -1
 
     def find_moved(self, other: IndexSet, t: int, x: int) -> IdArray:
         """Returns the position in this set of each index of `other` moved by (t, x), or -1.
@@ -128,7 +128,7 @@ class IndexSet:
             return np.full(len(other), -1, dtype=np.int32)
         if layout.num_x > 1 and x != 0:
             return self.find(moved_indexes(other.indexes, t, x))
-        places = other.places + self.grid.move(t, x)
+        cells = other.cells + self.grid.move(t, x)
         if t != 0:
-            places[(places < 0) | (places >= self.grid.size)] = -1
-        return self.positions[places]
+            cells[(cells < 0) | (cells >= self.grid.size)] = -1
+        return self.positions[cells]

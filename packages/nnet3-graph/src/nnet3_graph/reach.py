@@ -33,7 +33,7 @@ class Earlier:
     """The rows that the earlier segments of a looped computation have.
 
     Attributes:
-        layout: what the bits stand for; its lanes are those of the new segment.
+        layout: what the bits stand for; its patterns are those of the new segment.
         rows: the rows of each node.
     """
 
@@ -81,7 +81,7 @@ class Reach:
 
 def find_reach(
     nodes: NodeRules,
-    num_lanes: int,
+    num_patterns: int,
     given: Mapping[int, IndexArray],
     outputs: Mapping[int, IndexArray],
     earlier: Earlier | None = None,
@@ -93,9 +93,9 @@ def find_reach(
 
     Args:
         nodes: the rules of the network.
-        num_lanes: number of lanes.
-        given: for some nodes, (rows, 3) indexes that are supplied, with the lane as n.
-        outputs: for some nodes, (rows, 3) indexes that are requested, with the lane as n.
+        num_patterns: number of patterns.
+        given: for some nodes, (rows, 3) indexes that are supplied, with the pattern as n.
+        outputs: for some nodes, (rows, 3) indexes that are requested, with the pattern as n.
         earlier: what earlier segments have.
         only_possible: whether to leave out rows that lie outside of the bounds of what can be
             computed at all; the answers about other rows are the same either way.
@@ -122,7 +122,7 @@ def find_reach(
         hulls = limited(wanted, finite.extended(*max_steps))
         inner = finite.extended(max_steps[0] // 2, max_steps[1] // 2)
         extent = join_all((named, *hulls))
-    layout = make_layout(extent, num_lanes, nodes)
+    layout = make_layout(extent, num_patterns, nodes)
     inside = [layout.box(hull) for hull in hulls]
     given_rows = [0] * len(hulls)
     for node, indexes in given.items():
@@ -147,7 +147,7 @@ def find_reach(
     )
 
 
-def make_layout(hull: Hull, num_lanes: int, nodes: NodeRules) -> BitLayout:
+def make_layout(hull: Hull, num_patterns: int, nodes: NodeRules) -> BitLayout:
     """Returns a layout for the rows in a hull."""
     check_rows_exist(hull)
     num_t = int(hull.t_last - hull.t_first) + 1
@@ -155,9 +155,9 @@ def make_layout(hull: Hull, num_lanes: int, nodes: NodeRules) -> BitLayout:
     t_guard, x_guard = min(nodes.moves[0], num_t - 1), min(nodes.moves[1], num_x - 1)
     check_limit(
         "cindexes",
-        (num_t + t_guard) * (num_x + x_guard) * num_lanes * len(nodes.rules),
-        f"the request spans {num_t} values of t, {num_x} of x and {num_lanes} different patterns "
-        f"of sequences, for {len(nodes.rules)} nodes",
+        (num_t + t_guard) * (num_x + x_guard) * num_patterns * len(nodes.rules),
+        f"the request spans {num_t} values of t, {num_x} of x and {num_patterns} different "
+        f"patterns of sequences, for {len(nodes.rules)} nodes",
         RequestError,
     )
     return BitLayout(
@@ -165,7 +165,7 @@ def make_layout(hull: Hull, num_lanes: int, nodes: NodeRules) -> BitLayout:
         num_t=num_t,
         x_first=int(hull.x_first),
         num_x=num_x,
-        num_lanes=num_lanes,
+        num_patterns=num_patterns,
         t_guard=t_guard,
         x_guard=x_guard,
     )

@@ -8,6 +8,7 @@ from nnet3_descriptors.indexes import NO_TIME
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import IntArray, same
+from nnet3_compiler.assembly.step_info import MATRIX
 from nnet3_compiler.commands import SCHEMA, GotoLabel, NoOperationLabel, SwapMatrix
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.debug_info import T
@@ -19,7 +20,6 @@ from nnet3_compiler.declaration import (
 from nnet3_compiler.emission import command_rows
 from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.looped.lifetimes import Lifetimes
-from nnet3_compiler.program.step_info import MATRIX
 
 
 def close_loop(computation: NnetComputation, shift: int) -> NnetComputation | None:
@@ -126,10 +126,10 @@ class _Boundaries:
 def _do_the_same(
     computation: NnetComputation, first: Table, second: Table, partners: list[tuple[int, int]]
 ) -> bool:
-    """Whether two pieces of a program are equal, but for which matrices they work on.
+    """Whether two pieces of a computation are equal, but for which matrices they work on.
 
     Args:
-        computation: The program.
+        computation: The computation.
         first: Some of its commands.
         second: As many others.
         partners: Matrices of the first piece and of the second that have to stand in the same

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import NONE
+from nnet3_compiler.assembly.step_info import MATRIX
 from nnet3_compiler.commands import (
     SCHEMA,
     AllocMatrixUndefined,
@@ -15,7 +16,6 @@ from nnet3_compiler.commands import (
 )
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN, OperandKind
-from nnet3_compiler.program.step_info import MATRIX
 
 ALLOCATIONS = (AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE)
 

@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 from nnet3_compiler.arrays import NONE, IntArray, expand_ranges, run_starts
 from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.shortcut import Minibatch
-from nnet3_compiler.steps.draft import DraftSteps, Ids
 from nnet3_compiler.steps.graphs import Graphs
 from nnet3_compiler.steps.network import Network, NodeKind
 from nnet3_compiler.steps.phases import GIVEN, Phases
+from nnet3_compiler.steps.unordered import Ids, UnorderedSteps
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -112,19 +112,19 @@ class StepsBuilder:
 
     def build(self) -> Steps:
         """Returns the steps, in order."""
-        draft = DraftSteps(cindexes=self.graphs.cindexes)
+        unordered = UnorderedSteps(cindexes=self.graphs.cindexes)
         components = np.flatnonzero(self.network.kind == NodeKind.COMPONENT)
         for segment, request in enumerate(self.requests):
             for io in request.inputs:
-                self._add_io(draft, io, segment, is_given=True)
+                self._add_io(unordered, io, segment, is_given=True)
             for io in request.outputs:
-                self._add_io(draft, io, segment, is_given=False)
+                self._add_io(unordered, io, segment, is_given=False)
             is_plain = self._is_plain(components, segment)
-            self._add_plain_components(draft, components[is_plain], segment)
+            self._add_plain_components(unordered, components[is_plain], segment)
             for node in components[~is_plain].tolist():
-                self._add_component(draft, node, segment)
-        self._add_dim_ranges(draft)
-        return self._numbered(draft)
+                self._add_component(unordered, node, segment)
+        self._add_dim_ranges(unordered)
+        return self._numbered(unordered)
 
     def _first_phase(self, segment: int, node: int) -> int:
         """Returns the phase of the cindexes of a node that have level 0."""
@@ -133,10 +133,10 @@ class StepsBuilder:
     # -- rule (a) ------------------------------------------------------------------------------
 
     def _add_io(
-        self, draft: DraftSteps, io: IoSpecification, segment: int, *, is_given: bool
+        self, unordered: UnorderedSteps, io: IoSpecification, segment: int, *, is_given: bool
     ) -> None:
         node = self.network.nnet.node_index(io.name)
-        draft.add_step(
+        unordered.add_step(
             self.phases.number(segment, GIVEN) if is_given else self._first_phase(segment, node),
             0,
             node,
@@ -162,14 +162,14 @@ class StepsBuilder:
         return is_plain & ~some_given[nodes]
 
     def _add_plain_components(
-        self, draft: DraftSteps, nodes: NDArray[np.int64], segment: int
+        self, unordered: UnorderedSteps, nodes: NDArray[np.int64], segment: int
     ) -> None:
         """Adds the steps of components and of their inputs, all of them at once."""
         starts = self.graphs.segments[segment].node_starts
         nodes = nodes[starts[nodes + 1] > starts[nodes]]
         for place in range(2) if len(nodes) else ():
             of = nodes - 1 + place
-            draft.add_steps(
+            unordered.add_steps(
                 phase=self.phases.number(segment, self.phases.epochs.of_node[nodes]),
                 place=place,
                 node=of,
@@ -181,26 +181,32 @@ class StepsBuilder:
                 is_given=0,
             )
 
-    def _add_component(self, draft: DraftSteps, node: int, segment: int) -> None:
+    def _add_component(self, unordered: UnorderedSteps, node: int, segment: int) -> None:
         outputs = self.graphs.computed(segment, node)
         if not (outputs.stop - outputs.start if isinstance(outputs, slice) else len(outputs)):
             return
         if self.phases.epochs.is_recurrent[node]:
-            self._add_recurrent_component(draft, node, segment, outputs)
+            self._add_recurrent_component(unordered, node, segment, outputs)
             return
         graph = self.graphs.segments[segment]
         inputs: Ids = graph.node_range(node - 1)
         if graph.previous is not None:  # some of the input may have been there in that segment
             inputs = distinct(graph.component_inputs(node)[1])
-        self._add_pair(draft, node, segment, self._first_phase(segment, node), inputs, outputs)
+        self._add_pair(unordered, node, segment, self._first_phase(segment, node), inputs, outputs)
 
     def _add_pair(
-        self, draft: DraftSteps, node: int, segment: int, phase: int, inputs: Ids, outputs: Ids
+        self,
+        unordered: UnorderedSteps,
+        node: int,
+        segment: int,
+        phase: int,
+        inputs: Ids,
+        outputs: Ids,
     ) -> None:
         """Adds the step of a component and that of its input."""
         if not self.network.properties[node] & int(ComponentProperties.REORDERS_INDEXES):
-            draft.add_step(phase, 0, node - 1, segment, inputs)
-            draft.add_step(phase, 1, node, segment, outputs)
+            unordered.add_step(phase, 0, node - 1, segment, inputs)
+            unordered.add_step(phase, 1, node, segment, outputs)
             return
         graph, cindexes = self.graphs.segments[segment], self.graphs.cindexes
         given = cindexes[inputs, 1:], cindexes[outputs, 1:]
@@ -208,7 +214,7 @@ class StepsBuilder:
         for place, ids in enumerate((inputs, outputs)):
             if wanted[place] is not given[place]:
                 ids = graph.cindex_ids(node - 1 + place, wanted[place])
-            draft.add_step(
+            unordered.add_step(
                 phase,
                 place,
                 node - 1 + place,
@@ -241,7 +247,7 @@ class StepsBuilder:
         return (of_input[0], of_output[0]), (of_input[1], of_output[1])
 
     def _add_recurrent_component(
-        self, draft: DraftSteps, node: int, segment: int, outputs: Ids
+        self, unordered: UnorderedSteps, node: int, segment: int, outputs: Ids
     ) -> None:
         """Adds the steps of a component in a recurrence, two for each phase."""
         graph = self.graphs.segments[segment]
@@ -258,16 +264,16 @@ class StepsBuilder:
             for phase, (begin, end) in zip(phases.tolist(), pairwise(ends), strict=True):
                 first, last = splits[rows[begin:end]], splits[rows[begin:end] + 1]
                 inputs = distinct(used[expand_ranges(first, last - first)])
-                self._add_pair(draft, node, segment, phase, inputs, ids[begin:end])
+                self._add_pair(unordered, node, segment, phase, inputs, ids[begin:end])
             return
         counts = np.diff(np.append(begins, len(ids)))
         for place, step_ids in enumerate((used[splits[rows]], ids)):
-            draft.add_steps(
+            unordered.add_steps(
                 phase=phases,
                 place=place,
                 node=node - 1 + place,
                 segment=segment,
-                begin=begins + draft.add_rows(step_ids),
+                begin=begins + unordered.add_rows(step_ids),
                 count=counts,
                 block=1,
                 source=NONE,
@@ -286,7 +292,7 @@ class StepsBuilder:
 
     # -- rule (c) ------------------------------------------------------------------------------
 
-    def _add_dim_ranges(self, draft: DraftSteps) -> None:
+    def _add_dim_ranges(self, unordered: UnorderedSteps) -> None:
         """Adds the steps of dim-range nodes, after those of all their sources."""
         pieces = [
             self._dim_range_rows(segment, node)
@@ -298,8 +304,8 @@ class StepsBuilder:
         ids, source_ids, node, phase = map(np.concatenate, zip(*pieces, strict=True))
         order = np.argsort(phase, kind="stable")
         ids, source_ids, node, phase = ids[order], source_ids[order], node[order], phase[order]
-        step_of_id, row_of_id = draft.places_of_ids()
-        steps = draft.table()
+        step_of_id, row_of_id = unordered.places_of_ids()
+        steps = unordered.table()
         # one step for each node and step of its source, in the phase that first needs it
         pair = node * len(steps["node"]) + step_of_id[source_ids]
         _, first, which = np.unique(pair, return_index=True, return_inverse=True)
@@ -308,13 +314,13 @@ class StepsBuilder:
         begin = np.cumsum(count) - count
         step_ids = np.full(int(count.sum()), NONE, np.int32)
         step_ids[begin[which] + row_of_id[source_ids]] = ids
-        indexes = draft.indexes_at(expand_ranges(steps["begin"][source], count))
-        draft.add_steps(
+        indexes = unordered.indexes_at(expand_ranges(steps["begin"][source], count))
+        unordered.add_steps(
             phase=phase[first],
             place=source,
             node=node[first],
             segment=steps["segment"][source],
-            begin=begin + draft.add_rows(step_ids, indexes),
+            begin=begin + unordered.add_rows(step_ids, indexes),
             count=count,
             block=steps["block"][source],
             source=source,
@@ -331,15 +337,15 @@ class StepsBuilder:
 
     # -- all -----------------------------------------------------------------------------------
 
-    def _numbered(self, draft: DraftSteps) -> Steps:
-        """Returns the draft steps in order, with their rows numbered through."""
-        table = draft.ordered(self.network)
+    def _numbered(self, unordered: UnorderedSteps) -> Steps:
+        """Returns the steps in order, with their rows numbered through."""
+        table = unordered.ordered(self.network)
         node, count = table["node"], table["count"]
         by_node = np.argsort(node, kind="stable")
         places = expand_ranges(table["begin"][by_node], count[by_node])
         begin = np.empty(len(node), np.int64)
         begin[by_node] = np.cumsum(count[by_node]) - count[by_node]
-        cindex_ids = draft.ids_at(places)
+        cindex_ids = unordered.ids_at(places)
         row_of_cindex = np.full(self.graphs.size + 1, NONE, np.int32)
         row_of_cindex[cindex_ids] = np.arange(len(cindex_ids))
         row_of_cindex[NONE] = NONE
@@ -352,7 +358,7 @@ class StepsBuilder:
             block=table["block"].astype(np.int32),
             source=table["source"].astype(np.int32),
             is_given=table["is_given"] > 0,
-            indexes=draft.indexes_at(places),
+            indexes=unordered.indexes_at(places),
             cindex_ids=cindex_ids,
             row_of_cindex=row_of_cindex,
             by_node=by_node.astype(np.int32),

@@ -31,7 +31,7 @@ def _propagate(state: State, command: Command) -> None:
         return
     if kind.works_by_rows:
         function = state.forward[component]
-        if 0 < state.row_lanes[output] == state.row_lanes[given]:
+        if 0 < state.row_blocks[output] == state.row_blocks[given]:
             key = state.row_key(given)
             if key is not None:
                 state.write_row(output, function.of_row(key), adds=adds)
@@ -60,7 +60,7 @@ def _propagate(state: State, command: Command) -> None:
 def _write_whole(state: State, output: int, about: tuple[Hashable, ...], *, adds: bool) -> None:
     """Writes what was computed from all rows together."""
     name = state.unknowns.number(about), state.pattern.blocks[output]
-    if state.row_lanes[output]:
+    if state.row_blocks[output]:
         state.write_row(output, state.unknowns.block(name, 1)[0], adds=adds)
     else:
         rows = state.unknowns.block(name, state.rows_of(output))

@@ -52,7 +52,7 @@ def _matrix_add(state: State, command: Command) -> None:
 
 def transfer(state: State, output: int, given: int, factor: int, *, adds: bool) -> None:
     """Writes the elements of a submatrix, times a factor, to another one."""
-    if 0 < state.row_lanes[output] == state.row_lanes[given]:
+    if 0 < state.row_blocks[output] == state.row_blocks[given]:
         row = state.read_row(given)
         if row is not None:
             state.write_row(output, row if factor == 1 else row_scaled(row, factor), adds=adds)
@@ -96,7 +96,7 @@ def _sources(state: State, command: Command) -> list[tuple[Stretches, list[int]]
     # What is split at the same columns is put together: there may be hundreds of sources.
     rows_by_starts: dict[tuple[int, ...], tuple[list[tuple[int, ...]], list[int]]] = {}
     for submatrix, rows, places in state.pattern.gathers(indexes, output):
-        is_row = state.row_lanes[submatrix] and not any(rows)
+        is_row = state.row_blocks[submatrix] and not any(rows)
         row = state.read_row(submatrix) if is_row else None
         if row is None:
             parts.append((state.read(submatrix).taken(rows), places))
@@ -125,7 +125,7 @@ def _scatter(state: State, command: Command, *, adds: bool) -> None:
     alpha, given, indexes = command[1:4]
     source = _scaled(state.read(given, padded=True), alpha)
     for submatrix, places, rows in state.pattern.scatters(indexes, given):
-        if state.row_lanes[submatrix] and source.constants is None and rows == [0]:
+        if state.row_blocks[submatrix] and source.constants is None and rows == [0]:
             values = [column[places[0]] for column in source.columns]
             state.write_row(submatrix, row_of(source.starts, values), adds=adds)
         else:

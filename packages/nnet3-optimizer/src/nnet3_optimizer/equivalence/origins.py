@@ -91,7 +91,7 @@ class _Recorder(State):
 
     def __init__(self, nnet: Nnet, computation: NnetComputation, unknowns: Unknowns) -> None:
         super().__init__(nnet, computation, unknowns, Pattern(computation, 1), thorough=True)
-        self.row_lanes = [0] * len(self.row_lanes)  # so that all is read and written below
+        self.row_blocks = [0] * len(self.row_blocks)  # so that all is read and written below
         self.writes: list[_Write] = []
         self._reads: list[tuple[int, Stretches]] = []
         self._reader = -1

@@ -95,11 +95,11 @@ class Pattern:
         self._computation = computation
         blocks = _blocks(computation, sequences)
         matrices, submatrices = computation.matrices, computation.submatrices.copy()
-        lanes = _sequences_held(matrices[:, 0], blocks, sequences)
-        self.matrix_rows: list[int] = (matrices[:, 0] // lanes).tolist()
+        sequences_held = _sequences_held(matrices[:, 0], blocks, sequences)
+        self.matrix_rows: list[int] = (matrices[:, 0] // sequences_held).tolist()
         self.matrix_cols: list[int] = matrices[:, 1].tolist()
         matrix, first, rows = computation.submatrices[:, :3].T
-        self._block_of, held = blocks[matrix], lanes[matrix]
+        self._block_of, held = blocks[matrix], sequences_held[matrix]
         group = self._block_of * held
         begin = first // group * group
         end = -(-(first + rows) // group) * group

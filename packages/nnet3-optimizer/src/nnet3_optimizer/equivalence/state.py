@@ -36,7 +36,7 @@ class State:
         components: What the components of the network are like.
         forward, backward: For each component what it gives for a row, forward and backward.
         contents: What each matrix holds; None while it is not allocated.
-        row_lanes: For each submatrix of a single row, which stands for all sequences, the block of
+        row_blocks: For each submatrix of a single row, which stands for all sequences, the block of
             its matrix; 0 for the other submatrices.
         memos: What each memo holds: the number of what it was made from.
         draws: How often each random component ran.
@@ -88,7 +88,7 @@ class State:
                 *(each for each, (first, _) in self.pattern.parts.items() if first >= 0),
             ]
         )
-        self.row_lanes = self.pattern.blocks_of_single_rows()
+        self.row_blocks = self.pattern.blocks_of_single_rows()
         self._first_sequence: dict[int, int] = {}
         self._written: dict[int, Written] = {}
         self._precomputed: dict[int, int] = {}
@@ -226,12 +226,12 @@ class State:
 
     def are_rows(self, one: int, *others: int) -> bool:
         """Whether all submatrices, 0 for none, have a single row each, of the same sequences."""
-        lane = self.row_lanes[one]
-        if lane:
+        block = self.row_blocks[one]
+        if block:
             for other in others:
-                if other and self.row_lanes[other] != lane:
+                if other and self.row_blocks[other] != block:
                     return False
-        return lane > 0
+        return block > 0
 
     def read_row(self, submatrix: int) -> Row | None:
         """Returns the elements of a submatrix of a single row: None if not only unknowns."""
@@ -365,10 +365,10 @@ class State:
         """Returns a key of all rows in their order; -1 for submatrix 0."""
         if submatrix == 0:
             return -1
-        if self.row_lanes[submatrix]:
+        if self.row_blocks[submatrix]:
             key = self.row_key(submatrix)
             if key is not None:
-                return self.row_lanes[submatrix], key
+                return self.row_blocks[submatrix], key
         self.pattern.require_regular(submatrix)
         keys, block = self.keys(submatrix), self.pattern.blocks[submatrix]
         if num_rows(keys) == 1:

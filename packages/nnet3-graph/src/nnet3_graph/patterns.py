@@ -1,7 +1,8 @@
-"""Lanes: sequences (values of n) with the same pattern of indexes, handled as one.
+"""Patterns: which sequences (values of n) have the same indexes, to be handled as one.
 
 No descriptor and no component mixes different n. So sequences for which the same (t, x) are given
-and wanted need the same rows everywhere, and the graph is built for one of each kind: a lane.
+and wanted have one pattern: they need the same rows everywhere, and the graph is built for one of
+them.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ Ranks = npt.NDArray[np.intp]
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Lanes:
-    """The values of n and the lane that each belongs to.
+class Patterns:
+    """The values of n and the pattern of each.
 
     Attributes:
         sequences: (S,) int32, the values of n, ascending.
-        lane_of: (S,) the lane of each, counted from 0 in the order of first occurrence.
-        representatives: (L,) the position in `sequences` of the first of each lane.
+        pattern_of: (S,) the pattern of each, counted from 0 in the order of first occurrence.
+        representatives: (P,) the position in `sequences` of the first of each pattern.
     """
 
     sequences: npt.NDArray[np.int32]
-    lane_of: Ranks
+    pattern_of: Ranks
     representatives: Ranks
 
     @property
-    def num_lanes(self) -> int:
-        """Number of lanes."""
+    def num_patterns(self) -> int:
+        """Number of patterns."""
         return len(self.representatives)
 
     @property
@@ -55,55 +56,57 @@ class Lanes:
         return np.where(self.sequences[ranks] == n, ranks, -1)
 
     def representative_rows(self, indexes: IndexArray) -> IndexArray:
-        """Returns the indexes of the first sequence of each lane, with the lane in place of n."""
-        if self.num_lanes == 1:
+        """Returns the indexes of the first sequence of each pattern; the pattern is their n."""
+        if self.num_patterns == 1:
             rows: IndexArray = indexes[indexes[:, N] == self.sequences[self.representatives[0]]]
             rows[:, N] = 0
             return rows
         ranks = self.ranks(indexes[:, N])
-        lane = np.full(self.num_sequences + 1, -1, dtype=np.int32)
-        lane[self.representatives] = np.arange(self.num_lanes)
-        lanes = lane[ranks]  # rank -1 finds the last, which is -1
-        rows = indexes[lanes >= 0]
-        rows[:, N] = lanes[lanes >= 0]
+        pattern = np.full(self.num_sequences + 1, -1, dtype=np.int32)
+        pattern[self.representatives] = np.arange(self.num_patterns)
+        patterns = pattern[ranks]  # rank -1 finds the last, which is -1
+        rows = indexes[patterns >= 0]
+        rows[:, N] = patterns[patterns >= 0]
         return rows
 
 
-def group_sequences(tables: Sequence[IndexArray], previous: Lanes | None = None) -> Lanes:
-    """Finds the lanes of a request.
+def find_patterns(tables: Sequence[IndexArray], previous: Patterns | None = None) -> Patterns:
+    """Finds the patterns of a request.
 
     Args:
         tables: (rows, 3) indexes of each input and output, none listed twice in one table.
-        previous: the lanes of the earlier segments; these sequences stay, and sequences that were
-            in different lanes are again.
+        previous: the patterns of the earlier segments; these sequences stay, and sequences that had
+            different patterns have again.
     """
     if previous is None:
         regular = _regular_sequences(tables)
         if regular is not None:
-            return _one_lane(regular)
+            return _one_pattern(regular)
     columns = [table[:, N] for table in tables]
     if previous is not None:
         columns.append(previous.sequences)
     sequences = _distinct(np.concatenate(columns))
     count = len(sequences)
-    lanes = _one_lane(sequences)
+    patterns = _one_pattern(sequences)
     if count == 1:
-        return lanes
-    lane_of = lanes.lane_of
+        return patterns
+    pattern_of = patterns.pattern_of
     if previous is not None:
         ranks = previous.ranks(sequences)
-        lane_of = _refined(lane_of, np.where(ranks >= 0, previous.lane_of[ranks], -1))
+        pattern_of = _refined(pattern_of, np.where(ranks >= 0, previous.pattern_of[ranks], -1))
     for table in tables:
-        lane_of = _refined(lane_of, _patterns(lanes.ranks(table[:, N]), table, count))
-    representatives = np.unique(lane_of, return_index=True)[1]
-    return Lanes(sequences=sequences, lane_of=lane_of, representatives=representatives)
+        pattern_of = _refined(
+            pattern_of, _table_patterns(patterns.ranks(table[:, N]), table, count)
+        )
+    representatives = np.unique(pattern_of, return_index=True)[1]
+    return Patterns(sequences=sequences, pattern_of=pattern_of, representatives=representatives)
 
 
-def _one_lane(sequences: npt.NDArray[np.int32]) -> Lanes:
-    """Returns the lanes of sequences (ascending) that all have the same pattern."""
-    return Lanes(
+def _one_pattern(sequences: npt.NDArray[np.int32]) -> Patterns:
+    """Returns the patterns of sequences (ascending) that have the same one."""
+    return Patterns(
         sequences=sequences,
-        lane_of=np.zeros(len(sequences), dtype=np.intp),
+        pattern_of=np.zeros(len(sequences), dtype=np.intp),
         representatives=np.zeros(1, dtype=np.intp),
     )
 
@@ -140,7 +143,7 @@ def _distinct(values: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     return np.unique(values)
 
 
-def _patterns(ranks: Ranks, table: IndexArray, count: int) -> Ranks:
+def _table_patterns(ranks: Ranks, table: IndexArray, count: int) -> Ranks:
     """Numbers the patterns of (t, x) in one table.
 
     Args:
@@ -152,16 +155,16 @@ def _patterns(ranks: Ranks, table: IndexArray, count: int) -> Ranks:
         (count,) equal numbers for sequences with the same set of (t, x).
     """
     sizes = np.bincount(ranks, minlength=count)
-    places = table[:, T:]
-    order = np.lexsort((places[:, 1], places[:, 0], ranks))
-    ordered = places[order]
+    rows = table[:, T:]
+    order = np.lexsort((rows[:, 1], rows[:, 0], ranks))
+    ordered = rows[order]
     ends = np.cumsum(sizes)
     known: dict[bytes, int] = {}
-    patterns = np.empty(count, dtype=np.intp)
+    numbers = np.empty(count, dtype=np.intp)
     for rank, (end, length) in enumerate(zip(ends.tolist(), sizes.tolist(), strict=True)):
         pattern = ordered[end - length : end].tobytes()
-        patterns[rank] = known.setdefault(pattern, len(known))
-    return patterns
+        numbers[rank] = known.setdefault(pattern, len(known))
+    return numbers
 
 
 def _refined(first: Ranks, second: Ranks) -> Ranks:

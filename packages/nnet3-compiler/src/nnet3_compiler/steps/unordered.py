@@ -13,12 +13,12 @@ Ids = IntArray | slice
 """Cindex ids: an array, or a range of them."""
 
 COLUMNS = ("phase", "place", "node", "segment", "begin", "count", "block", "source", "is_given")
-"""What is known of a draft step: place orders the steps of a phase and node; begin and count are
-its rows in the pool; source is a draft step; the others as in `Steps`."""
+"""What is known of a step: place orders the steps of a phase and node; begin and count are
+its rows in the pool; source is another of these steps; the others as in `Steps`."""
 
 
 @attrs.define(eq=False)
-class DraftSteps:
+class UnorderedSteps:
     """Steps whose rows are ranges of a pool of rows.
 
     Attributes:
@@ -116,7 +116,7 @@ class DraftSteps:
         return table
 
     def places_of_ids(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the draft step of each cindex id and its row in it; -1 if it is in none."""
+        """Returns the step of each cindex id and its row in it; -1 if it is in none."""
         steps = self.table()
         places = expand_ranges(steps["begin"], steps["count"])
         step = np.repeat(np.arange(len(steps["count"])), steps["count"])

@@ -9,7 +9,7 @@ from nnet3_graph import ComputationRequest
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import run_starts
-from nnet3_compiler.program.locations import InputLocations
+from nnet3_compiler.assembly.locations import InputLocations
 from nnet3_compiler.steps.network import Network, NodeKind
 from nnet3_compiler.steps.steps import Steps
 

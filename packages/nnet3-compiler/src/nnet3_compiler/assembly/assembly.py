@@ -1,4 +1,4 @@
-"""The whole program: allocation, inputs and outputs, forward and backward commands, debug info."""
+"""All of a computation: allocation, inputs, outputs, forward and backward commands, debug info."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from nnet3_graph import ComputationRequest
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import IntArray, freeze
+from nnet3_compiler.assembly.backward import DescriptorBackward
+from nnet3_compiler.assembly.component_commands import ComponentCommands
+from nnet3_compiler.assembly.forward import PLACES_PER_STEP, DescriptorForward
+from nnet3_compiler.assembly.sources import Pieces
+from nnet3_compiler.assembly.step_info import StepInfo
 from nnet3_compiler.commands import (
     AcceptInput,
     AllocMatrixZeroed,
@@ -22,18 +27,13 @@ from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.debug_info import NO_DEBUG_INFO, MatrixDebugInfo, debug_info_of_rows
 from nnet3_compiler.declaration import Command, Table
 from nnet3_compiler.emission import Emission, IndexLists, command_rows
-from nnet3_compiler.program.backward import DescriptorBackward
-from nnet3_compiler.program.component_commands import ComponentCommands
-from nnet3_compiler.program.forward import PLACES_PER_STEP, DescriptorForward
-from nnet3_compiler.program.sources import Pieces
-from nnet3_compiler.program.step_info import StepInfo
 from nnet3_compiler.shortcut import Minibatch
 from nnet3_compiler.steps.network import Network, NodeKind
 from nnet3_compiler.steps.steps import Steps
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Program:
+class Assembly:
     """Puts the commands of all steps together.
 
     The order is: inputs, allocation of all other matrices, forward commands, outputs, a marker;
@@ -93,21 +93,21 @@ class Program:
         marker = command_rows(NoOperationMarker, 1)
         table, places = forward.ordered()
         segment_of_command = steps.segment[places // PLACES_PER_STEP]
-        program: list[Table] = []
+        parts: list[Table] = []
         for segment in range(len(self.requests)):
             own = steps.segment == segment
-            program.append(self._io(AcceptInput, info.value, own & steps.is_given))
+            parts.append(self._io(AcceptInput, info.value, own & steps.is_given))
             if segment == 0:
-                program.append(self._allocations(is_output))
-            program.append(table[segment_of_command == segment])
-            program.append(self._io(ProvideOutput, info.value, own & is_output))
-            program.append(marker)
-        program.append(self._io(AcceptInput, info.deriv, is_output)[::-1])
-        program.append(backward.ordered()[0])
+                parts.append(self._allocations(is_output))
+            parts.append(table[segment_of_command == segment])
+            parts.append(self._io(ProvideOutput, info.value, own & is_output))
+            parts.append(marker)
+        parts.append(self._io(AcceptInput, info.deriv, is_output)[::-1])
+        parts.append(backward.ordered()[0])
         kept = self._matrices(info.value[is_output], info.deriv[steps.is_given])
-        program.append(self._whole(DeallocMatrix, ~kept))
-        program.append(self._io(ProvideOutput, info.deriv, steps.is_given))
-        return np.concatenate(program)
+        parts.append(self._whole(DeallocMatrix, ~kept))
+        parts.append(self._io(ProvideOutput, info.deriv, steps.is_given))
+        return np.concatenate(parts)
 
     def _io(
         self, command_type: type[Command], submatrix: IntArray, chosen: NDArray[np.bool_]
