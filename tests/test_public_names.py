@@ -21,6 +21,8 @@ PUBLIC_NAMES = {
     "nnet3_runtime_cuda": """
         Capabilities Model NnetComputer Plan PlanError check_plan format_plan load
         make_plan""",
+    "nnet3_runtime_onnx": """
+        ExportError OnnxComputer RunError to_onnx""",
     "nnet3_runtime_reference": """
         Draws Formula GivenMasks ReferenceComputer formula_of""",
     "nnet3_tables": """
@@ -69,6 +71,9 @@ CALLS = """
     nnet3_runtime_reference: ReferenceComputer(nnet, computation, dtype, draws=)
     nnet3_runtime_reference: ReferenceComputer.forward(self, inputs)
     nnet3_runtime_reference: ReferenceComputer.backward(self, derivatives)
+    nnet3_runtime_onnx: to_onnx(nnet, computation)
+    nnet3_runtime_onnx: OnnxComputer(nnet, computation)
+    nnet3_runtime_onnx: OnnxComputer.forward(self, inputs)
     nnet3_tables: read_table(rspecifier)
     nnet3_tables: write_table(wspecifier)
     nnet3_runtime_cuda: load(path, device=)

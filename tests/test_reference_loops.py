@@ -17,6 +17,7 @@ from nnet3_descriptors import Nnet, read_nnet
 from nnet3_graph import ComputationRequest, IoSpecification, compute_context
 from nnet3_optimizer import OptimizeOptions, optimize
 from nnet3_runtime_cuda import Model, NnetComputer
+from nnet3_runtime_onnx import OnnxComputer
 from nnet3_runtime_reference import ReferenceComputer
 from reference_cases import TOOLS_REFERENCE
 
@@ -68,7 +69,7 @@ def chunk_by_chunk(
     subsampling: int,
     *,
     optimized: bool,
-    computer_type: type[NnetComputer | ReferenceComputer] = NnetComputer,
+    computer_type: type[NnetComputer | OnnxComputer | ReferenceComputer] = NnetComputer,
 ) -> dict[str, np.ndarray]:
     """The outputs of all utterances, their edge frames repeated."""
     options = OptimizeOptions(optimize=optimized, verify=True)
@@ -96,7 +97,7 @@ def features_of(nnet: Nnet) -> Path:
     return TOOLS_REFERENCE / f"feats{nnet.node_dim('input')}.ark"
 
 
-@pytest.mark.parametrize("computer_type", [NnetComputer, ReferenceComputer])
+@pytest.mark.parametrize("computer_type", [NnetComputer, OnnxComputer, ReferenceComputer])
 @pytest.mark.parametrize("optimized", [False, True])
 @pytest.mark.parametrize(("name", "chunk", "subsampling"), CASES)
 def test_outputs(
@@ -104,7 +105,7 @@ def test_outputs(
     chunk: int,
     subsampling: int,
     optimized: bool,
-    computer_type: type[NnetComputer | ReferenceComputer],
+    computer_type: type[NnetComputer | OnnxComputer | ReferenceComputer],
 ) -> None:
     """Utterances computed chunk by chunk give Kaldi's outputs."""
     nnet, requests = prepared(name, chunk, subsampling)

@@ -1,0 +1,139 @@
+"""What a component is here: a function from what a command gives it to a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import attrs
+import numpy as np
+from nnet3_descriptors import Component
+from numpy.typing import NDArray
+
+from nnet3_runtime_onnx.graph import GraphBuilder, Tensor, repeated
+from nnet3_runtime_onnx.matrices import Matrices, Region
+
+Array = NDArray[Any]
+
+
+@attrs.frozen(kw_only=True, eq=False, slots=False)
+class Call:
+    """What a command gives a component.
+
+    Attributes:
+        component: The component.
+        name: Its name in the network.
+        graph: Where nodes are added.
+        matrices: Make tensors of regions.
+        region: The input, (rows_in, input_dim); without rows if the component needs none.
+        rows_out: Number of rows of the output.
+        indexes: What the component precomputed from the indexes of the rows; None for nothing.
+    """
+
+    component: Any
+    name: str
+    graph: GraphBuilder
+    matrices: Matrices
+    region: Region
+    rows_out: int
+    indexes: Any = None
+
+    @cached_property
+    def x(self) -> Tensor:
+        """The input, (rows_in, input_dim)."""
+        return self.matrices.tensor(self.region)
+
+    def columns(self, begin: int, end: int) -> Tensor:
+        """Columns of the input; the others are not read."""
+        return self.matrices.tensor(self.region.between(begin, end))
+
+    def blocks(self, count: int) -> list[Tensor]:
+        """The columns of the input in so many equal parts."""
+        width = self.region.columns // count
+        return [self.columns(width * block, width * (block + 1)) for block in range(count)]
+
+    def spliced(self, rows: Sequence[NDArray[np.integer]]) -> Tensor:
+        """Rows of the input, by number, those of one list behind those of another in each row."""
+        regions = [self.region.take(numbers) for numbers in rows]
+        return self.matrices.tensor(Region.side_by_side(regions))
+
+    def rows_at(self, offset: int) -> NDArray[np.integer]:
+        """The input row that each output row sees at a time offset, (rows_out,)."""
+        first = int(self.indexes.row_offsets[offset])
+        return np.arange(self.rows_out) * int(self.indexes.row_stride) + first
+
+    # ---- parameters ----
+
+    def derived(self, name: str, make: Callable[[], NDArray[Any]]) -> Tensor:
+        """A constant that follows from the component; equal ones are stored once.
+
+        Args:
+            name: What tells it from the component's others.
+            make: Computes it.
+        """
+        name = self.graph.constant(
+            f"{self.name}.{name}", lambda: np.asarray(make(), dtype=np.float32)
+        )
+        return Tensor(self.graph, name, self.graph.constant_shape(name), is_led=False)
+
+    def parameter(self, name: str) -> Tensor:
+        """An array of the component, by the name of its field."""
+        return self.derived(name, lambda: getattr(self.component, name))
+
+    def transposed(self, name: str) -> Tensor:
+        """A matrix of the component, by the name of its field, as the right factor of a product."""
+        return self.derived(f"{name}.transposed", lambda: getattr(self.component, name).T)
+
+    def double(self, name: str) -> NDArray[np.float64]:
+        """An array of the component in double precision, to compute constants from."""
+        return np.asarray(getattr(self.component, name), dtype=np.float64)
+
+    def numbers(self, values: NDArray[Any]) -> Tensor:
+        """A column of numbers, (rows_out, 1), that follow from the indexes."""
+        name = self.graph.free_name(f"{self.name}.numbers")
+        name = self.graph.constant_of(name, np.asarray(values, np.float32).reshape(-1, 1))
+        tensor = Tensor(self.graph, name, (len(values), 1), is_led=False)
+        return repeated(tensor, tensor.shape)
+
+    def repeated(self, value: Tensor) -> Tensor:
+        """A constant row for each row of the output."""
+        return repeated(value, (self.rows_out, self.component.output_dim))
+
+
+Translation = Callable[[Call], Tensor]
+"""Adds the nodes of a component, and returns its output, (rows_out, output_dim)."""
+
+Refusal = Callable[[Any], str]
+"""Why a component cannot be expressed, as it is; "" if it can."""
+
+_TRANSLATIONS: dict[type[Component], tuple[Translation, Refusal]] = {}
+
+
+def translates(
+    *types: type[Component], refuses: Refusal = lambda component: ""
+) -> Callable[[Translation], Translation]:
+    """Registers how components of these types are expressed, and which of them are not."""
+
+    def register(function: Translation) -> Translation:
+        _TRANSLATIONS.update((each, (function, refuses)) for each in types)
+        return function
+
+    return register
+
+
+def translated_types() -> frozenset[type[Component]]:
+    """Returns the component types that can be expressed."""
+    return frozenset(_TRANSLATIONS)
+
+
+def why_not(component: Component) -> str:
+    """Returns why a component cannot be expressed; "" if it can."""
+    if type(component) not in _TRANSLATIONS:
+        return "has no translation here"
+    return _TRANSLATIONS[type(component)][1](component)
+
+
+def translate(call: Call) -> Tensor:
+    """Adds the nodes of a component, and returns its output, (rows_out, output_dim)."""
+    return _TRANSLATIONS[type(call.component)][0](call)

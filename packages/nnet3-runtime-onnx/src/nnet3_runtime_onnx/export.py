@@ -1,0 +1,93 @@
+"""to_onnx: from the commands of a computation to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import onnx
+from nnet3_compiler import NnetComputation
+from nnet3_descriptors import Nnet
+
+from nnet3_runtime_onnx.errors import ExportError
+from nnet3_runtime_onnx.graph import GraphBuilder
+from nnet3_runtime_onnx.metadata import description
+from nnet3_runtime_onnx.ports import Ports
+from nnet3_runtime_onnx.program import Part, Parts, Translator, refusals
+
+PartName = Literal["whole", "start", "round"]
+
+
+def to_onnx(
+    nnet: Nnet,
+    computation: NnetComputation,
+    *,
+    part: PartName = "whole",
+    sequences: int | str | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> onnx.ModelProto:
+    """Returns the forward pass of a computation as a model of standard operators.
+
+    Inputs and outputs have the names of their nodes, constants begin with the name of their
+    component. Where several segments accept the same node, its input has their rows one below the
+    other; likewise outputs.
+
+    Of a loop there are two models: "start" are the segments that it begins with, "round" those that
+    it repeats. Both have an output "next_state.NAME" for each matrix of the state, and "round" an
+    input "state.NAME" of the same shape: what one call gives is what the next one takes.
+
+    Args:
+        nnet: The network, in test mode where it has components that draw random numbers.
+        computation: One of its computations.
+        part: "whole", or "start" or "round" of a loop.
+        sequences: None for values of (rows, columns), with the rows of the request. Otherwise all
+            values have a leading axis of so many sequences, for each of which the model does what
+            the computation says: a number, or a name, such as "sequences", for any number.
+        metadata: Properties of the model, beside "model_author" and those that say what its inputs
+            and outputs are.
+
+    Raises:
+        ExportError: standard operators cannot express it; the message names each component and
+            command that is why. Or there is no such part, or it is too large for one file.
+        ComputationError: the network lacks a node or component of the computation.
+    """
+    parts = Parts.of(computation)
+    return export(nnet, computation, _chosen(parts, part), sequences, metadata or {})
+
+
+def _chosen(parts: Parts, name: PartName) -> Part:
+    """Returns the part of this name.
+
+    Raises:
+        ExportError: there is none.
+    """
+    is_loop = parts.loop_start is not None
+    if name not in ("whole", "start", "round"):
+        raise ExportError(f"part must be 'whole', 'start' or 'round' (got {name!r})")
+    if is_loop != (name != "whole"):
+        expected = "'start' or 'round' of a loop" if is_loop else "'whole' of what is no loop"
+        raise ExportError(f"part must be {expected} (got {name!r})")
+    count = len(parts.segments)
+    first = parts.loop_start or 0
+    return parts.joined(0, first) if name == "start" else parts.joined(first, count)
+
+
+def export(
+    nnet: Nnet,
+    computation: NnetComputation,
+    part: Part,
+    sequences: int | str | None,
+    metadata: Mapping[str, str],
+) -> onnx.ModelProto:
+    """Returns a part of a computation as a model; see `to_onnx`."""
+    computation.check_network(nnet)
+    reasons = list(refusals(nnet, computation, part.commands))
+    if reasons:
+        raise ExportError(f"ONNX cannot express this computation: {'; '.join(reasons)}")
+    graph = GraphBuilder(sequences)
+    ports = Ports(nnet, computation, graph, part)
+    translator = Translator(nnet, computation, graph, ports)
+    ports.take_state(translator.matrices)
+    translator.run(part.commands)
+    ports.hand_on(translator.matrices)
+    return graph.model("nnet3", {**description(nnet, ports), **metadata})

@@ -1,0 +1,199 @@
+"""GraphBuilder: collects nodes, constants, inputs and outputs, and makes a model of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from nnet3_runtime_onnx.errors import ExportError
+
+OPSET = 21
+"""The version of the operators: ONNX 1.16, and runtimes from the middle of 2024 on."""
+
+IR_VERSION = 10
+"""The version of the file format that came with these operators."""
+
+MOST_BYTES = 2**31 - 1
+"""What one file can hold."""
+
+Shape = Sequence[int | str]
+
+
+class GraphBuilder:
+    """A graph that grows. Equal nodes are made once, and so are constants of the same name.
+
+    Attributes:
+        leading: The size of the leading axis of all values, or its name if it may have any size;
+            None if there is no such axis.
+    """
+
+    def __init__(self, leading: int | str | None = None) -> None:
+        """Begins without any node."""
+        self.leading = leading
+        self._nodes: list[onnx.NodeProto] = []
+        self._known: dict[object, str] = {}
+        self._constants: dict[str, onnx.TensorProto] = {}
+        self._inputs: list[onnx.ValueInfoProto] = []
+        self._outputs: list[tuple[str, str, Shape]] = []
+        self._taken: dict[str, int] = {}
+        self._scope = "rows"
+        self._producers: dict[str, int] = {}
+
+    @contextlib.contextmanager
+    def named(self, scope: str) -> Iterator[None]:
+        """Within, names of nodes begin with `scope`."""
+        before, self._scope = self._scope, scope
+        yield
+        self._scope = before
+
+    def node(self, operator: str, inputs: Sequence[str], **attributes: Any) -> str:
+        """Adds a node with one output, unless there is the same one, and returns its output.
+
+        Args:
+            operator: The type of a standard operator.
+            inputs: The names of values and constants.
+            attributes: Of the operator: integers, reals, text, or tuples of such.
+        """
+        key = (operator, tuple(inputs), tuple(sorted(attributes.items())))
+        if key not in self._known:
+            name = self.free_name(f"{self._scope}/{operator}")
+            self._producers[name] = len(self._nodes)
+            self._nodes.append(
+                helper.make_node(operator, list(inputs), [name], name=name, **attributes)
+            )
+            self._known[key] = name
+        return self._known[key]
+
+    def constant(self, name: str, make: Callable[[], NDArray[Any]]) -> str:
+        """Adds a constant, unless there is one of this name.
+
+        Args:
+            name: Of the constant, the same for the same values.
+            make: Gives its values.
+        """
+        if name not in self._constants:
+            self.free_name(name)
+            self._constants[name] = numpy_helper.from_array(np.ascontiguousarray(make()), name)
+        return name
+
+    def constant_shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of a constant."""
+        return tuple(self._constants[name].dims)
+
+    def integers(self, values: Sequence[int] | NDArray[np.integer]) -> str:
+        """Adds a list of integers, unless there is the same one, and returns its name."""
+        array = np.asarray(values, dtype=np.int64)
+        key = ("integers", array.shape, array.tobytes())
+        if key not in self._known:
+            name = self.free_name("integers/" + "_".join(map(str, array.ravel()[:4].tolist())))
+            self._known[key] = self.constant_of(name, array)
+        return self._known[key]
+
+    def constant_of(self, name: str, array: NDArray[Any]) -> str:
+        """Adds a constant whose name is free."""
+        self._constants[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
+        return name
+
+    def input(self, name: str, shape: Shape) -> str:
+        """Adds an input of float32."""
+        self.free_name(name)
+        self._inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)))
+        return name
+
+    def leading_size(self) -> str:
+        """Returns the size of the leading axis, as a list of one integer.
+
+        Raises:
+            ExportError: there is no input that has it.
+        """
+        if isinstance(self.leading, int):
+            return self.integers([self.leading])
+        if not self._inputs:
+            raise ExportError("a graph without inputs is not of any number of sequences")
+        return self.node("Shape", [self._inputs[0].name], start=0, end=1)
+
+    def output(self, name: str, value: str, shape: Shape) -> None:
+        """Makes a value an output of float32.
+
+        The name must have been kept free: see `reserve`.
+        """
+        self._outputs.append((name, value, shape))
+
+    def reserve(self, names: Sequence[str]) -> None:
+        """Keeps names free for outputs."""
+        for name in names:
+            self.free_name(name)
+
+    def free_name(self, wanted: str) -> str:
+        """Returns a name that nothing else has: the wanted one, or one with a number behind it."""
+        name = wanted
+        while name in self._taken:
+            self._taken[wanted] += 1
+            name = f"{wanted}_{self._taken[wanted]}"
+        self._taken[name] = 1
+        return name
+
+    def model(self, name: str, metadata: Mapping[str, str]) -> onnx.ModelProto:
+        """Returns the graph as a model, checked, without nodes that no output needs.
+
+        Args:
+            name: Of the graph.
+            metadata: Of the model: what programs that read it want to know.
+
+        Raises:
+            ExportError: one file cannot hold it.
+        """
+        outputs = self._named_outputs()
+        nodes, used = _needed(self._nodes, [info.name for info in outputs])
+        constants = [tensor for key, tensor in self._constants.items() if key in used]
+        graph = helper.make_graph(nodes, name, self._inputs, outputs, constants)
+        model = helper.make_model(
+            graph,
+            producer_name="nnet3-runtime-onnx",
+            opset_imports=[helper.make_opsetid("", OPSET)],
+            ir_version=IR_VERSION,
+        )
+        helper.set_model_props(model, dict(metadata))
+        if model.ByteSize() > MOST_BYTES:
+            raise ExportError(
+                f"the model has {model.ByteSize()} bytes; a file of this format holds {MOST_BYTES}"
+            )
+        onnx.checker.check_model(model, full_check=True)
+        return model
+
+    def _named_outputs(self) -> list[onnx.ValueInfoProto]:
+        """Gives values the names of the outputs that they are."""
+        infos = []
+        renamed: dict[str, str] = {}
+        for name, value, shape in self._outputs:
+            if value in self._producers and value not in renamed:
+                renamed[value] = name
+            else:  # an input, a constant, or another output too
+                value = renamed.get(value, value)
+                self._nodes.append(helper.make_node("Identity", [value], [name], name=name))
+            infos.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)))
+        for node in self._nodes:
+            for names in (node.input, node.output):
+                for place, each in enumerate(names):
+                    if each in renamed:
+                        names[place] = renamed[each]
+        return infos
+
+
+def _needed(
+    nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]
+) -> tuple[list[onnx.NodeProto], set[str]]:
+    """Returns the nodes that outputs depend on, and the names of all that they read."""
+    used = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if node.output[0] in used:
+            used.update(node.input)
+            kept.append(node)
+    return kept[::-1], used

@@ -1,0 +1,212 @@
+"""Tensors as values: what is done with one adds nodes to its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from nnet3_runtime_onnx.graph.builder import GraphBuilder
+
+
+@attrs.frozen(eq=False)
+class Tensor:
+    """A value of a graph: float32, of known shape but for a leading axis.
+
+    Axes are counted from 0 behind the leading axis, or from the end with negative numbers.
+
+    Attributes:
+        graph: The graph.
+        name: Of the value or constant.
+        shape: Without the leading axis.
+        is_led: Whether it has the leading axis of the graph; constants have none.
+    """
+
+    graph: GraphBuilder
+    name: str
+    shape: tuple[int, ...]
+    is_led: bool
+
+    # ---- element by element ----
+
+    def _with(self, operator: str, other: Tensor | float, *, swapped: bool = False) -> Tensor:
+        other = constant(self.graph, other) if isinstance(other, int | float) else other
+        pair = (other, self) if swapped else (self, other)
+        name = self.graph.node(operator, [each.name for each in pair])
+        shape = np.broadcast_shapes(self.shape, other.shape)
+        return Tensor(self.graph, name, shape, self.is_led or other.is_led)
+
+    def __add__(self, other: Tensor | float) -> Tensor:
+        return self._with("Add", other)
+
+    def __sub__(self, other: Tensor | float) -> Tensor:
+        return self._with("Sub", other)
+
+    def __rsub__(self, other: float) -> Tensor:
+        return self._with("Sub", other, swapped=True)
+
+    def __mul__(self, other: Tensor | float) -> Tensor:
+        return self if other == 1.0 else self._with("Mul", other)
+
+    def __rmul__(self, other: float) -> Tensor:
+        return self * other
+
+    def __truediv__(self, other: Tensor | float) -> Tensor:
+        return self._with("Div", other)
+
+    def maximum(self, other: Tensor | float) -> Tensor:
+        """The greater of two, element by element."""
+        return self._with("Max", other)
+
+    def apply(self, operator: str, **attributes: int | float) -> Tensor:
+        """An operator of one operand that keeps the shape, such as Tanh."""
+        name = self.graph.node(operator, [self.name], **attributes)
+        return attrs.evolve(self, name=name)
+
+    # ---- products and sums ----
+
+    def __matmul__(self, other: Tensor) -> Tensor:
+        name = self.graph.node("MatMul", [self.name, other.name])
+        above = np.broadcast_shapes(self.shape[:-2], other.shape[:-2])
+        shape = (*above, self.shape[-2], other.shape[-1])
+        return Tensor(self.graph, name, shape, self.is_led or other.is_led)
+
+    def reduce(self, operator: str, axis: int, *, keep: bool = False) -> Tensor:
+        """A reduction along a negative axis, such as ReduceSum."""
+        axes = self.graph.integers([axis])
+        name = self.graph.node(operator, [self.name, axes], keepdims=int(keep))
+        shape = list(self.shape)
+        shape[axis : len(shape) + axis + 1] = [1] if keep else []
+        return Tensor(self.graph, name, tuple(shape), self.is_led)
+
+    def convolve(
+        self,
+        filters: Tensor,
+        bias: Tensor,
+        *,
+        strides: tuple[int, int],
+        dilations: tuple[int, int] = (1, 1),
+        pads: tuple[int, int, int, int] = (0, 0, 0, 0),
+    ) -> Tensor:
+        """A convolution of images.
+
+        Args:
+            filters: (channels out, channels in, ...) for images (images, channels in, ...).
+            bias: (channels out,).
+            strides: Along both axes of an image.
+            dilations: Distances of neighbouring elements of a filter.
+            pads: Zeros before both axes and behind both.
+        """
+        name = self.graph.node(
+            "Conv",
+            [self.name, filters.name, bias.name],
+            kernel_shape=filters.shape[2:],
+            strides=strides,
+            dilations=dilations,
+            pads=pads,
+        )
+        sizes = zip(self.shape[2:], filters.shape[2:], strides, dilations, strict=True)
+        counts = (
+            (size + pads[axis] + pads[axis + 2] - dilation * (taps - 1) - 1) // stride + 1
+            for axis, (size, taps, stride, dilation) in enumerate(sizes)
+        )
+        return Tensor(self.graph, name, (self.shape[0], filters.shape[0], *counts), is_led=False)
+
+    def pool_max(self, *, sizes: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
+        """The greatest elements of blocks of images, (images, channels, ...)."""
+        name = self.graph.node("MaxPool", [self.name], kernel_shape=sizes, strides=strides)
+        axes = zip(self.shape[2:], sizes, strides, strict=True)
+        counts = ((size - block) // stride + 1 for size, block, stride in axes)
+        return Tensor(self.graph, name, (*self.shape[:2], *counts), is_led=False)
+
+    # ---- parts ----
+
+    def slice(self, *ranges: range) -> Tensor:
+        """A part along the last axes: one range, with a positive step, for each of them."""
+        axes = range(-len(ranges), 0)
+        cut = [
+            (axis, wanted)
+            for axis, wanted in zip(axes, ranges, strict=True)
+            if wanted != range(self.shape[axis])
+        ]
+        if not cut:
+            return self
+        columns = [[wanted.start for _, wanted in cut], [wanted.stop for _, wanted in cut]]
+        columns += [[axis for axis, _ in cut], [wanted.step for _, wanted in cut]]
+        name = self.graph.node("Slice", [self.name, *map(self.graph.integers, columns)])
+        shape = list(self.shape)
+        for axis, wanted in cut:
+            shape[axis] = len(wanted)
+        return Tensor(self.graph, name, tuple(shape), self.is_led)
+
+    def take(self, indexes: Sequence[int] | NDArray[np.integer], axis: int) -> Tensor:
+        """Elements along a negative axis, by number."""
+        numbers = np.asarray(indexes)
+        name = self.graph.node("Gather", [self.name, self.graph.integers(numbers)], axis=axis)
+        shape = list(self.shape)
+        shape[axis] = len(numbers)
+        return Tensor(self.graph, name, tuple(shape), self.is_led)
+
+    # ---- shape ----
+
+    def reshape(self, *shape: int) -> Tensor:
+        """The same elements in another shape."""
+        if shape == self.shape:
+            return self
+        sizes = self.graph.integers([0] * self.is_led + list(shape))
+        return Tensor(
+            self.graph, self.graph.node("Reshape", [self.name, sizes]), shape, self.is_led
+        )
+
+    def transpose(self, *axes: int) -> Tensor:
+        """The axes in another order."""
+        order = (0, *(axis + 1 for axis in axes)) if self.is_led else axes
+        name = self.graph.node("Transpose", [self.name], perm=order)
+        return Tensor(self.graph, name, tuple(self.shape[axis] for axis in axes), self.is_led)
+
+    def as_images(self, *shape: int) -> Tensor:
+        """Each row of (rows, columns) in this shape: (images, *shape), without a leading axis."""
+        sizes = self.graph.integers([-1, *shape])
+        name = self.graph.node("Reshape", [self.name, sizes])
+        return Tensor(self.graph, name, (-1, *shape), is_led=False)
+
+    def as_image(self, *shape: int) -> Tensor:
+        """All rows together in this shape: (images, *shape), without a leading axis."""
+        return self.as_images(*shape)
+
+    def as_rows(self, rows: int, columns: int) -> Tensor:
+        """The inverse of `as_images` and `as_image`: (rows, columns)."""
+        is_led = self.graph.leading is not None
+        sizes = self.graph.integers([-1] * is_led + [rows, columns])
+        name = self.graph.node("Reshape", [self.name, sizes])
+        return Tensor(self.graph, name, (rows, columns), is_led)
+
+
+def constant(graph: GraphBuilder, value: float) -> Tensor:
+    """A number."""
+    name = graph.constant(f"number/{value!r}", lambda: np.array(value, np.float32))
+    return Tensor(graph, name, (), is_led=False)
+
+
+def repeated(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A constant repeated to a shape, with the leading axis if the graph has one."""
+    graph = tensor.graph
+    sizes = graph.integers(shape)
+    if graph.leading is not None:
+        sizes = graph.node("Concat", [graph.leading_size(), sizes], axis=0)
+    return Tensor(
+        graph, graph.node("Expand", [tensor.name, sizes]), shape, graph.leading is not None
+    )
+
+
+def concat(tensors: Sequence[Tensor], axis: int) -> Tensor:
+    """Tensors end to end along a negative axis; all with the leading axis or all without."""
+    first = tensors[0]
+    if len(tensors) == 1:
+        return first
+    name = first.graph.node("Concat", [each.name for each in tensors], axis=axis)
+    shape = list(first.shape)
+    shape[axis] = sum(each.shape[axis] for each in tensors)
+    return Tensor(first.graph, name, tuple(shape), first.is_led)

@@ -1,0 +1,152 @@
+"""Matrices: what commands read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from nnet3_compiler import ComputationError, NnetComputation
+from numpy.typing import NDArray
+
+from nnet3_runtime_onnx.graph import GraphBuilder, Tensor
+from nnet3_runtime_onnx.matrices.reading import Reader
+from nnet3_runtime_onnx.matrices.regions import ZERO, Region
+
+
+class Matrices:
+    """The matrices of a computation, by number."""
+
+    def __init__(self, computation: NnetComputation, graph: GraphBuilder) -> None:
+        """Begins without any matrix."""
+        self._sizes: list[list[int]] = computation.matrices.tolist()
+        self._submatrices: list[list[int]] = computation.submatrices.tolist()
+        self._regions: dict[int, Region] = {}
+        self._reader = Reader(graph)
+
+    # ---- whole matrices ----
+
+    def matrix_of(self, submatrix: int) -> int:
+        """Returns the number of the matrix of a submatrix."""
+        return self._submatrices[submatrix][0]
+
+    def allocate(self, submatrix: int) -> None:
+        """Makes the whole matrix that a submatrix names, of zeros."""
+        matrix = self.matrix_of(submatrix)
+        rows, columns = self._sizes[matrix]
+        self._regions[matrix] = Region.of_source(ZERO, rows, columns)
+
+    def free(self, submatrix: int) -> None:
+        """Forgets the whole matrix that a submatrix names."""
+        self._regions.pop(self.matrix_of(submatrix), None)
+
+    def move(self, source: int, destination: int) -> None:
+        """Hands the whole matrix of one submatrix to that of another."""
+        region = self._region(self.matrix_of(source))
+        self.free(source)
+        self._regions[self.matrix_of(destination)] = region
+
+    def set_matrix(self, matrix: int, tensor: Tensor) -> None:
+        """Makes a matrix that is a tensor."""
+        self._regions[matrix] = self.region_of(tensor)
+
+    def matrix_tensor(self, matrix: int) -> Tensor:
+        """Returns a whole matrix."""
+        return self.tensor(self._region(matrix))
+
+    # ---- regions ----
+
+    def region_of(self, tensor: Tensor) -> Region:
+        """Returns a tensor, (rows, columns), as a region."""
+        rows, columns = tensor.shape
+        return Region.of_source(self._reader.number_of(tensor), rows, columns)
+
+    def filled(self, value: float, shape: tuple[int, int]) -> Region:
+        """Returns a region of equal elements."""
+        return Region.of_source(self._reader.number_of_value(value), *shape)
+
+    def tensor(self, region: Region) -> Tensor:
+        """Returns the elements of a region as a tensor, (rows, columns)."""
+        return self._reader.tensor(region)
+
+    def shape(self, submatrix: int) -> tuple[int, int]:
+        """Returns the rows and columns of a submatrix."""
+        _, _, rows, _, columns = self._submatrices[submatrix]
+        return rows, columns
+
+    def read(self, submatrix: int) -> Region:
+        """Returns a submatrix."""
+        matrix, row, rows, column, columns = self._submatrices[submatrix]
+        region = self._region(matrix)
+        if columns != self._sizes[matrix][1]:
+            region = region.between(column, column + columns)
+        return region if rows == self._sizes[matrix][0] else region.take(np.arange(row, row + rows))
+
+    def write(self, submatrix: int, region: Region) -> None:
+        """Sets the elements of a submatrix."""
+        matrix, row, rows, column, columns = self._submatrices[submatrix]
+        height, width = self._sizes[matrix]
+        if (rows, columns) != (height, width):
+            whole = self._region(matrix)
+            end = column + columns
+            if rows != height:
+                before = whole.between(column, end)
+                region = before.with_rows(slice(row, row + rows), region)
+            left = [whole.between(0, column)] if column else []
+            right = [whole.between(end, width)] if end < width else []
+            region = Region.side_by_side([*left, region, *right])
+        self._regions[matrix] = region
+
+    def read_rows(self, places: NDArray[np.int32], columns: int) -> Region:
+        """Returns rows of several submatrices, zeros where there is none.
+
+        Args:
+            places: (rows, 2): submatrix, row; (-1, -1) for none.
+            columns: Of each submatrix.
+        """
+        found = Region.of_source(ZERO, len(places), columns)
+        for submatrix, chosen, rows in _by_submatrix(places):
+            found = found.with_rows(chosen, self.read(submatrix).take(rows))
+        return found
+
+    def write_rows(self, places: NDArray[np.int32], region: Region) -> None:
+        """Sets rows of several submatrices; see `read_rows`."""
+        for submatrix, chosen, rows in _by_submatrix(places):
+            before = self.read(submatrix)
+            self.write(submatrix, before.with_rows(rows, region.take(chosen)))
+
+    def sum(self, first: Region, second: Region, alpha: float = 1.0) -> Region:
+        """Returns first + alpha * second; zeros are not added."""
+        is_both = ~first.is_zero & ~second.is_zero
+        result = first
+        alone = np.flatnonzero(first.is_zero & ~second.is_zero)
+        if len(alone):
+            result = result.with_rows(alone, self.scaled(second.take(alone), alpha))
+        both = np.flatnonzero(is_both)
+        if len(both):
+            terms = [first.take(both), second.take(both)]
+            tensors = [self.tensor(term) for term in terms]
+            result = result.with_rows(both, self.region_of(tensors[0] + tensors[1] * alpha))
+        return result
+
+    def scaled(self, region: Region, alpha: float) -> Region:
+        """Returns alpha * region."""
+        if alpha == 1.0 or region.is_zero.all():
+            return region
+        return self.region_of(self.tensor(region) * alpha)
+
+    def _region(self, matrix: int) -> Region:
+        if matrix not in self._regions:
+            raise ComputationError(f"m{matrix} is not allocated")
+        return self._regions[matrix]
+
+
+def _by_submatrix(
+    places: NDArray[np.int32],
+) -> Sequence[tuple[int, NDArray[np.intp], NDArray[np.int32]]]:
+    """Returns for each submatrix that is named: it, at which places, and the rows there."""
+    numbers = places[:, 0]
+    return [
+        (submatrix, chosen := np.flatnonzero(numbers == submatrix), places[chosen, 1])
+        for submatrix in np.unique(numbers).tolist()
+        if submatrix >= 0
+    ]

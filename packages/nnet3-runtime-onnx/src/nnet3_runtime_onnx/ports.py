@@ -1,0 +1,97 @@
+"""Ports: the inputs and outputs of a model, and the state that one call hands to the next."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from nnet3_compiler import AcceptInput, NnetComputation, ProvideOutput
+from nnet3_descriptors import Nnet
+
+from nnet3_runtime_onnx.graph import GraphBuilder, Tensor, concat
+from nnet3_runtime_onnx.matrices import Matrices
+from nnet3_runtime_onnx.program.parts import Part
+
+STATE, NEXT_STATE = "state", "next_state"
+"""How the names of inputs and outputs begin that are state."""
+
+
+class Ports:
+    """The inputs and outputs of one part of a computation.
+
+    Attributes:
+        input_sizes: (rows, columns) by node.
+        output_sizes: (rows, columns) by node.
+    """
+
+    def __init__(
+        self, nnet: Nnet, computation: NnetComputation, graph: GraphBuilder, part: Part
+    ) -> None:
+        """Adds the inputs to the graph, and keeps the names of the outputs."""
+        self._graph = graph
+        self._part = part
+        commands = computation.commands[part.commands.start : part.commands.stop]
+
+        def sizes(command_type: type[AcceptInput | ProvideOutput]) -> dict[str, tuple[int, int]]:
+            found: dict[str, tuple[int, int]] = {}
+            for command in commands:
+                if isinstance(command, command_type):
+                    name = nnet.nodes[command.node].name
+                    rows, columns = computation.submatrices[command.matrix, [2, 4]].tolist()
+                    found[name] = (found.get(name, (0, 0))[0] + rows, columns)
+            return found
+
+        self.input_sizes: Mapping[str, tuple[int, int]] = sizes(AcceptInput)
+        self.output_sizes: Mapping[str, tuple[int, int]] = sizes(ProvideOutput)
+        names = state_names(nnet, computation)
+        self._given = {matrix: f"{STATE}.{names[matrix]}" for matrix in part.given}
+        self._handed_on = {matrix: f"{NEXT_STATE}.{names[matrix]}" for matrix in part.handed_on}
+        self._sizes = computation.matrices.tolist()
+        self._inputs = {name: self._input(name, size) for name, size in self.input_sizes.items()}
+        self._rows_taken: dict[str, int] = defaultdict(int)
+        self._provided: dict[str, list[Tensor]] = defaultdict(list)
+        graph.reserve([*self.output_sizes, *self._handed_on.values()])
+
+    def _input(self, name: str, size: tuple[int, int]) -> Tensor:
+        leading = self._graph.leading
+        lead = [] if leading is None else [leading]
+        return Tensor(self._graph, self._graph.input(name, [*lead, *size]), size, bool(lead))
+
+    def accept(self, node: str, shape: tuple[int, int]) -> Tensor:
+        """Returns the next rows of an input."""
+        begin = self._rows_taken[node]
+        self._rows_taken[node] = end = begin + shape[0]
+        return self._inputs[node].slice(range(begin, end), range(shape[1]))
+
+    def provide(self, node: str, value: Tensor) -> None:
+        """Takes the next rows of an output."""
+        self._provided[node].append(value)
+
+    def take_state(self, matrices: Matrices) -> None:
+        """Sets the matrices that are given."""
+        for matrix, name in self._given.items():
+            rows, columns = self._sizes[matrix]
+            matrices.set_matrix(matrix, self._input(name, (rows, columns)))
+
+    def hand_on(self, matrices: Matrices) -> None:
+        """Makes the outputs, and what is handed on, outputs of the graph."""
+        for node, tensors in self._provided.items():
+            self._output(node, concat(tensors, axis=-2))
+        for matrix, name in self._handed_on.items():
+            self._output(name, matrices.matrix_tensor(matrix))
+
+    def _output(self, name: str, value: Tensor) -> None:
+        leading = self._graph.leading
+        lead = [] if leading is None else [leading]
+        self._graph.output(name, value.name, [*lead, *value.shape])
+
+
+def state_names(nnet: Nnet, computation: NnetComputation) -> list[str]:
+    """Returns a name for each matrix: that of its node with its number, as far as it is known."""
+    names = []
+    for matrix in range(len(computation.matrices)):
+        node = -1
+        if computation.matrix_debug_info:
+            node = computation.matrix_debug_info[matrix].node
+        names.append(f"m{matrix}" if node < 0 else f"{nnet.nodes[node].name}.m{matrix}")
+    return names

@@ -1,0 +1,6 @@
+"""The commands of a computation: which of them make a model, and what each becomes."""
+
+from nnet3_runtime_onnx.program.commands import Exchange, Translator, refusals
+from nnet3_runtime_onnx.program.parts import Part, Parts
+
+__all__ = ["Exchange", "Part", "Parts", "Translator", "refusals"]

@@ -1,0 +1,131 @@
+"""Parts of a computation that become a model each: what they run, what they hand on."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+from nnet3_compiler import (
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
+    SCHEMA,
+    AcceptInput,
+    AllocMatrixUndefined,
+    AllocMatrixZeroed,
+    CompressMatrix,
+    DeallocMatrix,
+    GotoLabel,
+    NnetComputation,
+    OperandKind,
+    SwapMatrix,
+)
+from numpy.typing import NDArray
+
+_MAKE = (
+    AcceptInput.OPCODE,
+    AllocMatrixUndefined.OPCODE,
+    AllocMatrixZeroed.OPCODE,
+    SwapMatrix.OPCODE,
+)
+"""Commands after which the matrix that they name first holds nothing that it held before."""
+
+_DROP = (CompressMatrix.OPCODE, DeallocMatrix.OPCODE)
+"""Commands that end what is known of a matrix; reading it after them is no use of it before."""
+
+Numbers = frozenset[int]
+
+
+@attrs.frozen
+class Part:
+    """Commands that one model runs.
+
+    Attributes:
+        commands: Their positions.
+        given: The matrices, ascending, that hold what earlier commands have computed and these use.
+        handed_on: Those, ascending, that hold what later commands use.
+    """
+
+    commands: range
+    given: tuple[int, ...]
+    handed_on: tuple[int, ...]
+
+
+@attrs.frozen
+class Parts:
+    """The forward segments of a computation.
+
+    Attributes:
+        segments: Each of them; the last one of a loop with what leads back to its label.
+        loop_start: The segment that a loop goes back to; None if there is no loop.
+    """
+
+    segments: tuple[Part, ...]
+    loop_start: int | None
+
+    @classmethod
+    def of(cls, computation: NnetComputation) -> Parts:
+        """Returns the segments of a computation."""
+        table = computation.command_table
+        starts = [0, *(end + 1 for end in computation.segment_ends)]
+        ends = starts[1:] or [len(table)]
+        starts = starts[: len(ends)]
+        loop_start = None
+        if len(table) and table[-1, OPCODE_COLUMN] == GotoLabel.OPCODE:
+            loop_start = starts.index(int(table[-1, FIRST_OPERAND_COLUMN]))
+            ends[-1] = len(table)
+        ranges = list(map(range, starts, ends))
+        effects = [_effects(computation, each) for each in ranges]
+        live = _live(effects, loop_start)
+        return cls(
+            segments=tuple(
+                Part(each, tuple(sorted(live[k])), tuple(sorted(live[k + 1])))
+                for k, each in enumerate(ranges)
+            ),
+            loop_start=loop_start,
+        )
+
+    def joined(self, first: int, end: int) -> Part:
+        """Returns the segments from `first` to before `end` as one part."""
+        parts = self.segments[first:end]
+        commands = range(parts[0].commands.start, parts[-1].commands.stop)
+        return Part(commands, parts[0].given, parts[-1].handed_on)
+
+
+def _effects(computation: NnetComputation, commands: range) -> tuple[Numbers, Numbers]:
+    """Returns the matrices whose former content some commands use, and those they make or drop."""
+    used: set[int] = set()
+    made: set[int] = set()
+    matrix_of = computation.submatrices[:, 0]
+    table = computation.command_table[commands.start : commands.stop]
+    for row, kind in zip(table, SCHEMA.kind[table[:, OPCODE_COLUMN]], strict=True):
+        opcode = int(row[OPCODE_COLUMN])
+        named = matrix_of[row[SCHEMA.is_matrix[opcode] & (row > 0)]].tolist()
+        if opcode in _MAKE or opcode in _DROP:
+            first, *others = named
+            used.update({*others} - made)
+            made.add(first)
+            continue
+        lists = row[kind == OperandKind.INDEXES_MULTI].tolist()
+        for number in lists:
+            named += matrix_of[_submatrices(computation.indexes_multi[number])].tolist()
+        used.update({*named} - made)
+    return frozenset(used), frozenset(made)
+
+
+def _submatrices(pairs: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Returns the submatrices that a list of pairs names."""
+    numbers = np.unique(pairs[:, 0])
+    return numbers[numbers >= 0]
+
+
+def _live(effects: list[tuple[Numbers, Numbers]], loop_start: int | None) -> list[Numbers]:
+    """Returns the matrices that are alive before each segment, and after the last."""
+    live: list[Numbers] = [frozenset()] * (len(effects) + 1)
+    while True:
+        before = list(live)
+        if loop_start is not None:
+            live[-1] = live[loop_start]
+        for k in range(len(effects) - 1, -1, -1):
+            used, made = effects[k]
+            live[k] = used | (live[k + 1] - made)
+        if live == before:
+            return live

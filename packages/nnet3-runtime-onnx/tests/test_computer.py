@@ -1,0 +1,76 @@
+"""OnnxComputer: what it takes, and in which order segments run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from nnet3_compiler import compile_computation, compile_looped, looped_requests
+from nnet3_runtime_onnx import OnnxComputer, RunError
+from programs import RECURRENT, SPLICED, network, request
+
+
+def formula(rows: np.ndarray) -> np.ndarray:
+    """What the network RECURRENT computes, frame by frame."""
+    affine = network(RECURRENT).component("affine")
+    state, outputs = np.zeros(3), []
+    for row in rows:
+        x = np.concatenate([row, state])
+        state = np.tanh(affine.linear_params @ x + affine.bias_params)
+        outputs.append(state)
+    return np.stack(outputs)
+
+
+@pytest.fixture(scope="module")
+def rows() -> np.ndarray:
+    """Frames of an utterance."""
+    return np.random.default_rng(0).standard_normal((24, 4), dtype=np.float32)
+
+
+def test_a_recurrence(rows: np.ndarray) -> None:
+    """Frame by frame as its formula says."""
+    nnet = network(RECURRENT)
+    computer = OnnxComputer(nnet, compile_computation(nnet, request(24, left=0)))
+
+    np.testing.assert_allclose(
+        computer.forward({"input": rows})["output"], formula(rows), atol=1e-5
+    )
+
+
+def test_a_loop(rows: np.ndarray) -> None:
+    """Chunk after chunk; after reset from the beginning again."""
+    nnet = network(RECURRENT)
+    computer = OnnxComputer(nnet, compile_looped(nnet, looped_requests(nnet, 4)))
+
+    for _ in range(2):
+        outputs = [computer.forward({"input": chunk})["output"] for chunk in np.split(rows, 6)]
+        computer.reset()
+
+        np.testing.assert_allclose(np.concatenate(outputs), formula(rows), atol=1e-5)
+
+
+def test_no_loop_begins_again(rows: np.ndarray) -> None:
+    """After the last segment of what is no loop the first one runs again."""
+    nnet = network(SPLICED)
+    computer = OnnxComputer(nnet, compile_computation(nnet, request(3)))
+
+    first, second = (computer.forward({"input": rows[:4]})["output"] for _ in range(2))
+
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, r"input 'input' is missing; expected an array of shape \(4, 4\)"),
+        ({"input": np.ones((3, 4))}, r"input 'input': expected the shape \(4, 4\), found \(3, 4\)"),
+        ({"input": np.array([["a"] * 4] * 4)}, "expected real numbers"),
+        ({"ivector": np.ones((3, 4))}, "there is no input 'ivector' in this computation"),
+    ],
+)
+def test_inputs_that_do_not_fit(inputs: dict[str, np.ndarray], message: str) -> None:
+    """An error names the input, what was expected and what was found."""
+    nnet = network(SPLICED)
+    computer = OnnxComputer(nnet, compile_computation(nnet, request(3)))
+
+    with pytest.raises(RunError, match=message):
+        computer.forward(inputs)

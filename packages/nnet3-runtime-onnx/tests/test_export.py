@@ -1,0 +1,206 @@
+"""What a model is called, has and says; what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import attrs
+import numpy as np
+import pytest
+from nnet3_compiler import (
+    CompilerOptions,
+    ComputationError,
+    compile_computation,
+    compile_looped,
+    looped_requests,
+)
+from nnet3_descriptors import Nnet, component_class, component_types, parse_config
+from nnet3_runtime_onnx import ExportError, OnnxComputer, to_onnx
+from nnet3_runtime_onnx.components import translated_types
+from programs import RECURRENT, SPLICED, network, request, session_of
+
+MASKED = """
+input-node name=input dim=4
+component name=first type=DropoutComponent dim=4 dropout-proportion=0.5
+component name=second type=SpecAugmentTimeMaskComponent dim=4 zeroed-proportion=0.2
+component name=unused type=DropoutComponent dim=4 dropout-proportion=0.5
+component-node name=first component=first input=input
+component-node name=second component=second input=first
+component-node name=unused component=unused input=first
+output-node name=output input=second
+"""
+
+
+def test_names() -> None:
+    """Inputs and outputs are called like nodes, constants and nodes begin with their component."""
+    nnet = network(SPLICED)
+
+    model = to_onnx(nnet, compile_computation(nnet, request(5)))
+
+    assert [value.name for value in model.graph.input] == ["input"]
+    assert [value.name for value in model.graph.output] == ["output"]
+    names = [tensor.name for tensor in model.graph.initializer]
+    assert "affine.linear_params.transposed" in names
+    assert "affine.bias_params" in names
+    assert [node.name.partition("/")[0] for node in model.graph.node if "MatMul" in node.name] == [
+        "affine"
+    ]
+
+
+def test_parameters_are_there_once() -> None:
+    """A recurrent component is used for each frame, and its parameters are stored once."""
+    nnet = network(RECURRENT)
+
+    model = to_onnx(nnet, compile_computation(nnet, request(6, left=0)))
+
+    assert sum(node.op_type == "MatMul" for node in model.graph.node) == 6
+    sizes = [tensor.name for tensor in model.graph.initializer if tensor.name.startswith("affine")]
+    assert sorted(sizes) == ["affine.bias_params", "affine.linear_params.transposed"]
+
+
+def test_metadata() -> None:
+    """A model says what it takes and gives, and what the caller adds."""
+    nnet = network(SPLICED)
+
+    model = to_onnx(nnet, compile_computation(nnet, request(5)), metadata={"left_context": "1"})
+
+    properties = {each.key: each.value for each in model.metadata_props}
+    assert json.loads(properties["nnet3.inputs"]) == {"input": {"rows": 6, "dim": 4}}
+    assert json.loads(properties["nnet3.outputs"]) == {
+        "output": {"rows": 5, "dim": 3, "values": "log-probabilities"}
+    }
+    assert properties["left_context"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("leading", "shape"), [(None, ["6", "4"]), (2, ["2", "6", "4"]), ("batch", ["batch", "6", "4"])]
+)
+def test_shapes(leading: int | str | None, shape: list[str]) -> None:
+    """Values are of rows and columns, behind the axis of sequences if there is one."""
+    nnet = network(SPLICED)
+
+    model = to_onnx(nnet, compile_computation(nnet, request(5)), sequences=leading)
+
+    sizes = model.graph.input[0].type.tensor_type.shape.dim
+    assert [size.dim_param or str(size.dim_value) for size in sizes] == shape
+
+
+def test_sequences_are_computed_alike() -> None:
+    """Two sequences behind a leading axis are those of a computation for two sequences."""
+    nnet = network(RECURRENT)
+    rows = np.random.default_rng(1).standard_normal((2, 6, 4), dtype=np.float32)
+    both = OnnxComputer(nnet, compile_computation(nnet, request(6, left=0, sequences=2)))
+    expected = both.forward({"input": rows.reshape(12, 4)})["output"].reshape(2, 6, 3)
+    model = to_onnx(nnet, compile_computation(nnet, request(6, left=0)), sequences="n")
+
+    [found] = session_of(model).run(["output"], {"input": rows})
+
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_all_types_are_there() -> None:
+    """Each component type has a translation."""
+    assert translated_types() == {component_class(name) for name in component_types()}
+
+
+def test_what_is_refused() -> None:
+    """Components that draw random numbers are refused, each by its name, if they are used."""
+    nnet = network(MASKED)
+
+    with pytest.raises(ExportError) as raised:
+        to_onnx(nnet, compile_computation(nnet, request(3)))
+
+    message = str(raised.value)
+    assert "'first' of type DropoutComponent draws random numbers: set test mode" in message
+    assert "'second' of type SpecAugmentTimeMaskComponent" in message
+    assert "unused" not in message
+
+
+def test_test_mode_is_not_refused() -> None:
+    """In test mode they are there: dropout scales."""
+    nnet = network(MASKED)
+    nnet = nnet.with_components(
+        {
+            name: attrs.evolve(nnet.component(name), test_mode=True)
+            for name in ("first", "second", "unused")
+        }
+    )
+    rows = np.ones((4, 4), np.float32)
+
+    outputs = OnnxComputer(nnet, compile_computation(nnet, request(3))).forward({"input": rows})
+
+    np.testing.assert_allclose(outputs["output"], 0.5 * rows[:3])
+
+
+def test_another_network() -> None:
+    """A network that lacks a component is refused."""
+    nnet = network(SPLICED)
+    computation = compile_computation(nnet, request(3))
+    other = parse_config("input-node name=input dim=4\noutput-node name=output input=input")
+
+    with pytest.raises(ComputationError, match="of another network"):
+        to_onnx(other, computation)
+
+
+@pytest.mark.parametrize("part", ["start", "round", "middle"])
+def test_parts_of_what_is_no_loop(part: str) -> None:
+    """What is no loop has no parts."""
+    nnet = network(SPLICED)
+
+    with pytest.raises(ExportError, match="part must be"):
+        to_onnx(nnet, compile_computation(nnet, request(3)), part=part)
+
+
+def loop(nnet: Nnet) -> tuple[object, list[int]]:
+    """A looped computation of chunks of three frames, and the frames that each is given."""
+    requests = looped_requests(nnet, 3)
+    computation = compile_looped(nnet, requests, CompilerOptions(output_debug_info=True))
+    return computation, [len(each.inputs[0].indexes) for each in requests]
+
+
+def test_a_loop_has_no_whole() -> None:
+    """A loop is exported in parts."""
+    nnet = network(RECURRENT)
+    computation, _ = loop(nnet)
+
+    with pytest.raises(ExportError, match="part must be 'start' or 'round' of a loop"):
+        to_onnx(nnet, computation)
+
+
+@pytest.mark.parametrize("leading", [1, "sequences"])
+@pytest.mark.parametrize("config", [RECURRENT, SPLICED])
+def test_a_loop_in_parts(config: str, leading: int | str) -> None:
+    """Start and rounds, with the state handed on, give what the computer gives chunk by chunk."""
+    nnet = network(config)
+    computation, frames = loop(nnet)
+    rows = np.random.default_rng(1).standard_normal((60, 4), dtype=np.float32)
+    start, again = (
+        session_of(to_onnx(nnet, computation, part=part, sequences=leading))
+        for part in ("start", "round")
+    )
+
+    def run(session, begin, state):
+        shapes = {each.name: each.shape for each in session.get_inputs()}
+        end = begin + shapes["input"][1]
+        names = [each.name for each in session.get_outputs()]
+        values = session.run(names, {"input": rows[None, begin:end], **state})
+        found = dict(zip(names, values, strict=True))
+        output = found.pop("output")[0]
+        prefix = "next_state."
+        return end, output, {f"state.{k.removeprefix(prefix)}": v for k, v in found.items()}
+
+    begin, output, state = run(start, 0, {})
+    outputs = [output]
+    for _ in range(3):
+        begin, output, state = run(again, begin, state)
+        outputs.append(output)
+
+    computer = OnnxComputer(nnet, computation)
+    expected, begin, number = [], 0, 0
+    while sum(map(len, expected)) < sum(map(len, outputs)):
+        end = begin + frames[min(number, 2)]
+        expected.append(computer.forward({"input": rows[begin:end]})["output"])
+        begin, number = end, number + 1
+    np.testing.assert_allclose(np.concatenate(outputs), np.concatenate(expected), atol=1e-6)
+    if config == RECURRENT:
+        assert any(name.startswith("state.tanh") for name in state)

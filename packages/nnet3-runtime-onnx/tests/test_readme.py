@@ -1,0 +1,38 @@
+"""The README's examples run, and it names what is exported."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+
+import nnet3_runtime_onnx
+import pytest
+from nnet3_descriptors import component_types, write_nnet
+from nnet3_runtime_onnx.graph import OPSET
+from programs import SPLICED, network
+
+PATH = Path(__file__).resolve().parents[1] / "README.md"
+README = PATH.read_text()
+
+
+def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All examples are run in order, in one session."""
+    monkeypatch.chdir(tmp_path)
+    write_nnet(network(SPLICED), "final.raw")
+
+    results = doctest.testfile(str(PATH), module_relative=False)
+
+    assert results.attempted > 10
+    assert results.failed == 0
+
+
+def test_public_names() -> None:
+    """The README names everything that the package exports."""
+    exported = nnet3_runtime_onnx.__all__
+    assert [name for name in exported if f"`{name}" not in README] == []
+
+
+def test_numbers() -> None:
+    """It says how many component types there are, and which operators are used."""
+    assert f"all {len(component_types())} types" in README
+    assert f"opset {OPSET}" in README

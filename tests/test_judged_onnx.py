@@ -1,0 +1,86 @@
+"""Random networks of all kinds in ONNX Runtime: outputs are those of the definition.
+
+JUDGED_NETWORKS and JUDGED_NETWORKS_SEED in the environment say how many there are, and the seed of
+the first one.
+"""
+
+from __future__ import annotations
+
+import os
+
+import attrs
+import numpy as np
+import pytest
+from judged_cases import Case, case_of_seed, is_masked
+from nnet3_runtime_onnx import OnnxComputer
+from nnet3_runtime_reference import ReferenceComputer
+
+COUNT = int(os.environ.get("JUDGED_NETWORKS", "500"))
+FIRST = int(os.environ.get("JUDGED_NETWORKS_SEED", "0"))
+BLOCK = 50
+
+TOLERANCE = 1e-4
+"""Of the largest value of an output, or of 0.01 if that is more."""
+
+ILL_CONDITIONED = 0.1
+"""A case is skipped if the definition itself differs by more than this share of the tolerance
+between float32 and float64."""
+
+MOST_SKIPPED = 0.1
+"""The largest share of such cases."""
+
+Outputs = list[dict[str, np.ndarray]]
+
+
+def without_masks(case: Case) -> Case:
+    """The case with components in test mode that draw random masks: those are refused."""
+    masked = {
+        name: attrs.evolve(component, test_mode=True)
+        for name, component in zip(case.nnet.component_names, case.nnet.components, strict=True)
+        if is_masked(component)
+    }
+    return attrs.evolve(case, nnet=case.nnet.with_components(masked))
+
+
+def outputs_of(computer: OnnxComputer | ReferenceComputer, case: Case) -> Outputs:
+    """The outputs of all rounds."""
+    return [computer.forward(inputs) for inputs in case.inputs()]
+
+
+def difference(found: Outputs, expected: Outputs) -> float:
+    """The largest difference, relative to the largest value of the output."""
+    largest = 0.0
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.keys() == theirs.keys()
+        for name, array in theirs.items():
+            assert ours[name].shape == array.shape
+            scale = max(float(np.abs(array).max(initial=0.0)), 1e-2)
+            error = float(np.abs(ours[name] - array).max(initial=0.0)) / scale
+            largest = max(largest, error if np.isfinite(error) else np.inf)
+    return largest
+
+
+def problem_of(seed: int) -> str | None:
+    """What is wrong with the outputs of a case; "" for nothing, None if float32 cannot tell."""
+    case = without_masks(case_of_seed(seed))
+    computation = case.optimized if seed % 2 else case.compiled
+    found = outputs_of(OnnxComputer(case.nnet, computation), case)
+    expected = outputs_of(ReferenceComputer(case.nnet, case.compiled), case)
+    error = difference(found, expected)
+    if error <= TOLERANCE:
+        return ""
+    rounded = outputs_of(ReferenceComputer(case.nnet, case.compiled, np.float32), case)
+    if difference(rounded, expected) > ILL_CONDITIONED * TOLERANCE:
+        return None
+    return f"seed {seed}: outputs differ by {error:.1e}\n{case.config}\n"
+
+
+@pytest.mark.parametrize(
+    "first", range(FIRST, FIRST + COUNT, BLOCK), ids=lambda first: f"from{first}"
+)
+def test_outputs_are_those_of_the_definition(first: int) -> None:
+    """Outputs agree within 1e-4, of computations as compiled and as optimized by turns."""
+    problems = [problem_of(seed) for seed in range(first, min(first + BLOCK, FIRST + COUNT))]
+
+    assert not any(problems), "\n".join(filter(None, problems))
+    assert problems.count(None) <= MOST_SKIPPED * BLOCK

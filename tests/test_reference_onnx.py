@@ -1,0 +1,61 @@
+"""The reference cases in ONNX Runtime: outputs are Kaldi's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnxruntime
+import pytest
+from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_descriptors import Nnet, read_nnet, set_test_mode
+from nnet3_graph import ComputationRequest
+from nnet3_optimizer import optimize
+from nnet3_runtime_onnx import OnnxComputer, to_onnx
+from reference_cases import ReferenceCase, assert_close, computation_request, parametrize_cases
+
+Compile = Callable[[Nnet, ComputationRequest], NnetComputation]
+
+TOLERANCE = 1e-4
+
+
+def network(case: ReferenceCase) -> Nnet:
+    """The network in the mode in which the case runs."""
+    nnet = read_nnet(case.network_path)
+    return set_test_mode(nnet) if case.test_mode else nnet
+
+
+def compile_optimized(nnet: Nnet, request: ComputationRequest) -> NnetComputation:
+    """The program that users run."""
+    return optimize(nnet, compile_computation(nnet, request))
+
+
+@pytest.mark.parametrize("compile_program", [compile_computation, compile_optimized])
+@parametrize_cases()
+def test_outputs(case: ReferenceCase, compile_program: Compile) -> None:
+    """Outputs agree within 1e-4."""
+    nnet = network(case)
+    computer = OnnxComputer(nnet, compile_program(nnet, computation_request(case)))
+
+    outputs = computer.forward(case.node_arrays("input"))
+
+    assert_close(outputs, case.node_arrays("output"), TOLERANCE)
+
+
+@parametrize_cases()
+def test_any_number_of_sequences(case: ReferenceCase) -> None:
+    """With a leading axis of any size, each of its elements is computed as alone."""
+    nnet = network(case)
+    computation = compile_optimized(nnet, computation_request(case))
+    model = to_onnx(nnet, computation, sequences="sequences")
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    names = [output.name for output in session.get_outputs()]
+    inputs = case.node_arrays("input")
+
+    found = session.run(names, {name: np.stack([rows] * 3) for name, rows in inputs.items()})
+
+    for number in range(3):
+        outputs = {name: rows[number] for name, rows in zip(names, found, strict=True)}
+        assert_close(outputs, case.node_arrays("output"), TOLERANCE)
