@@ -15,7 +15,7 @@ STATEMENTS = {
     "numpy, attrs": "import numpy, attrs",
     "nnet3_descriptors": "import nnet3_descriptors",
     "nnet3_descriptors, all component types": (
-        "import nnet3_descriptors.components.registry as r; r.make_all_classes()"
+        "from nnet3_descriptors.components.declaration import registry; registry.make_all_classes()"
     ),
 }
 

@@ -14,7 +14,7 @@ from nnet3_descriptors.components import (
     component_class,
     component_types,
 )
-from nnet3_descriptors.components.properties import ComponentProperties
+from nnet3_descriptors.components.declaration.properties import ComponentProperties
 from nnet3_descriptors.errors import ConfigError, ModelFileError, NetworkError
 
 

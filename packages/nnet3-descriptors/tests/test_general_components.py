@@ -14,7 +14,7 @@ from nnet3_descriptors.components import (
     RestrictedAttentionComponent,
     SpecAugmentTimeMaskComponent,
 )
-from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.errors import ConfigError, ModelFileError, NetworkError
 
 ATTENTION = "key-dim=4 value-dim=3 num-left-inputs=2 num-right-inputs=1"

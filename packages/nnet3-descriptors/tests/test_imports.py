@@ -9,7 +9,7 @@ import nnet3_descriptors.components
 import pytest
 from nnet3_descriptors import NetworkError, component_class
 from nnet3_descriptors.components import Component, PrecomputedIndexes
-from nnet3_descriptors.components.registry import MODULES
+from nnet3_descriptors.components.declaration.registry import MODULES
 
 COMPONENTS = Path(nnet3_descriptors.components.__file__).parent
 
@@ -33,14 +33,19 @@ def test_a_type_loads_its_module_alone() -> None:
     """Asking for one class does not make the others."""
     loaded = modules_after("from nnet3_descriptors.components import NoOpComponent")
 
-    assert "nnet3_descriptors.components.elementwise" in loaded
-    assert "nnet3_descriptors.components.tdnn" not in loaded
+    assert "nnet3_descriptors.components.rowwise.elementwise" in loaded
+    assert "nnet3_descriptors.components.convolution.tdnn" not in loaded
 
 
-@pytest.mark.parametrize("path", sorted(COMPONENTS.glob("*.py")), ids=lambda path: path.stem)
+def name_of(path: Path) -> str:
+    """The name of a module below the package of components, such as "rowwise.affine"."""
+    return ".".join(path.relative_to(COMPONENTS).with_suffix("").parts)
+
+
+@pytest.mark.parametrize("path", sorted(COMPONENTS.rglob("*.py")), ids=name_of)
 def test_registry_has_the_public_classes_of_each_module(path: Path) -> None:
     """A type that is missing in the list of names could not be read from files."""
-    name = f"nnet3_descriptors.components.{path.stem}"
+    name = f"nnet3_descriptors.components.{name_of(path)}"
     module = importlib.import_module(name)
     defined = {
         key
@@ -51,7 +56,7 @@ def test_registry_has_the_public_classes_of_each_module(path: Path) -> None:
         and value.__module__ == name
     }
 
-    assert defined == set(MODULES.get(path.stem, ()))
+    assert defined == set(MODULES.get(name_of(path), ()))
 
 
 def test_all_names_are_there() -> None:

@@ -21,7 +21,7 @@ from nnet3_descriptors.components import (
     SumGroupComponent,
     TanhComponent,
 )
-from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.errors import ConfigError, ModelFileError, NetworkError
 from nnet3_descriptors.files.writer import BinaryWriter
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
-from nnet3_descriptors.components.base import Component
+from nnet3_descriptors.components.declaration.base import Component
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.indexes.integers import is_int32, require_int32
 from nnet3_descriptors.limits import check_limit
+from nnet3_descriptors.network_structure import NetworkStructure
 from nnet3_descriptors.nodes import (
     INPUT_SUFFIX,
     ComponentInputNode,
@@ -21,11 +21,8 @@ from nnet3_descriptors.nodes import (
 )
 from nnet3_descriptors.text import TOKEN_CHARACTERS, is_token
 
-if TYPE_CHECKING:
-    from nnet3_descriptors.nnet import Nnet
 
-
-def check_network(nnet: Nnet) -> None:
+def check_network(nnet: NetworkStructure) -> None:
     """Checks names, references, the order of nodes, and dimensions.
 
     Raises:
@@ -76,7 +73,7 @@ def _repeated(names: Iterable[str]) -> Iterator[tuple[str, int]]:
     return ((name, count) for name, count in Counter(names).items() if count > 1)
 
 
-def _check_component_input_nodes(nnet: Nnet) -> None:
+def _check_component_input_nodes(nnet: NetworkStructure) -> None:
     """Checks that component-input nodes and component nodes come in pairs."""
     for before, node in zip((None, *nnet.nodes), (*nnet.nodes, None), strict=True):
         if isinstance(before, ComponentInputNode) and not isinstance(node, ComponentNode):
@@ -93,7 +90,7 @@ def _check_component_input_nodes(nnet: Nnet) -> None:
             )
 
 
-def _check_component_node(nnet: Nnet, node: ComponentNode) -> None:
+def _check_component_node(nnet: NetworkStructure, node: ComponentNode) -> None:
     if node.component not in nnet.component_indexes:
         raise NetworkError(
             f"node '{node.name}' refers to component '{node.component}', which does not exist",
@@ -101,7 +98,7 @@ def _check_component_node(nnet: Nnet, node: ComponentNode) -> None:
         )
 
 
-def _check_references(nnet: Nnet, node: ComponentInputNode | OutputNode) -> None:
+def _check_references(nnet: NetworkStructure, node: ComponentInputNode | OutputNode) -> None:
     for name in node.descriptor.node_names:
         if name not in nnet.node_indexes:
             raise NetworkError(
@@ -116,7 +113,7 @@ def _check_references(nnet: Nnet, node: ComponentInputNode | OutputNode) -> None
             )
 
 
-def _check_dim_range(nnet: Nnet, node: DimRangeNode) -> None:
+def _check_dim_range(nnet: NetworkStructure, node: DimRangeNode) -> None:
     if node.source not in nnet.node_indexes or not isinstance(
         nnet.node(node.source), InputNode | ComponentNode
     ):
@@ -134,7 +131,7 @@ def _check_dim_range(nnet: Nnet, node: DimRangeNode) -> None:
         )
 
 
-def _check_dims(nnet: Nnet) -> None:
+def _check_dims(nnet: NetworkStructure) -> None:
     """Checks that descriptors have a dimension, and components the input that they take."""
     for node, follower in zip(nnet.nodes, (*nnet.nodes[1:], None), strict=True):
         if not isinstance(node, ComponentInputNode | OutputNode):

@@ -8,9 +8,10 @@ which are optional at the beginning of a sequence, drop out.
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from nnet3_descriptors.descriptors import ForwardingDescriptor, IfDefined, SumDe
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.indexes.arrays import IndexArray, N, T, X, distinct, make_indexes
 from nnet3_descriptors.indexes.integers import INT32_MIN
+from nnet3_descriptors.network_structure import NetworkStructure
 from nnet3_descriptors.nodes import (
     ComponentInputNode,
     ComponentNode,
@@ -26,9 +28,6 @@ from nnet3_descriptors.nodes import (
     InputNode,
     OutputNode,
 )
-
-if TYPE_CHECKING:
-    from nnet3_descriptors.nnet import Nnet
 
 _INPUT: Final = "input"
 _IVECTOR: Final = "ivector"
@@ -49,7 +48,7 @@ Keys = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 
-def is_simple(nnet: Nnet) -> bool:
+def is_simple(nnet: NetworkStructure) -> bool:
     """Tells whether a network has an output "output", an input "input" and at most "ivector"."""
     inputs = {node.name for node in nnet.input_nodes}
     outputs = {node.name for node in nnet.output_nodes}
@@ -57,7 +56,8 @@ def is_simple(nnet: Nnet) -> bool:
 
 
 def compute_context(
-    nnet: Nnet, computable_outputs: Callable[[Nnet, int], BoolArray] | None = None
+    nnet: NetworkStructure,
+    computable_outputs: Callable[[int], BoolArray] | None = None,
 ) -> tuple[int, int]:
     """Returns how many frames of input a simple network needs before and behind an output frame.
 
@@ -66,8 +66,8 @@ def compute_context(
 
     Args:
         nnet: A network with one output "output" and the inputs "input" and perhaps "ivector".
-        computable_outputs: Given the network and a number of frames, tells which outputs can be
-            computed from so many frames of input, for windows that begin at the frames 0, 1, ...:
+        computable_outputs: Given a number of frames, tells which outputs can be computed from so
+            many frames of input, for windows that begin at the frames 0, 1, ...:
             (modulus, frames). "ivector" begins `modulus` frames earlier than "input". None for this
             package's own way.
 
@@ -79,7 +79,7 @@ def compute_context(
         NetworkError: The network is not simple, its modulus is above 2000, or no output can be
             computed from 640 frames.
     """
-    computable_outputs = computable_outputs or _computable_outputs
+    find = computable_outputs or functools.partial(_computable_outputs, nnet)
     if not is_simple(nnet):
         inputs, outputs = (
             [n.name for n in nodes] for nodes in (nnet.input_nodes, nnet.output_nodes)
@@ -94,7 +94,7 @@ def compute_context(
             f"for at most {_MAX_MODULUS} positions"
         )
     for window in _WINDOWS:
-        edges = [_edges(computable) for computable in computable_outputs(nnet, window)]
+        edges = [_edges(computable) for computable in find(window)]
         found = [edge for edge in edges if edge is not None]
         if len(found) == len(edges):
             return max(left for left, _ in found), max(right for _, right in found)
@@ -111,7 +111,7 @@ def _edges(computable: BoolArray) -> tuple[int, int] | None:
     return first, len(computable) - first - run
 
 
-def _computable_outputs(nnet: Nnet, window: int) -> BoolArray:
+def _computable_outputs(nnet: NetworkStructure, window: int) -> BoolArray:
     """Returns which outputs can be computed from windows of input: (modulus, window)."""
     modulus = nnet.modulus
     at_once = max(1, _ROWS_AT_ONCE // (window * _most_reads(nnet)))
@@ -125,7 +125,7 @@ def _computable_outputs(nnet: Nnet, window: int) -> BoolArray:
     )
 
 
-def _most_reads(nnet: Nnet) -> int:
+def _most_reads(nnet: NetworkStructure) -> int:
     """Returns how many input rows a row of a component's output reads at most."""
     row = make_indexes(0, 0)
     return max((len(part.input_dependencies(row)[1]) for part in nnet.components), default=1) or 1
@@ -182,7 +182,7 @@ class _Computability:
 
     def __init__(
         self,
-        nnet: Nnet,
+        nnet: NetworkStructure,
         order: Sequence[str],
         starts: npt.NDArray[np.int64],
         window: int,
@@ -314,7 +314,7 @@ def _is_among(keys: Keys, known: Keys) -> BoolArray:
     return np.equal(known[np.minimum(np.searchsorted(known, keys), len(known) - 1)], keys)
 
 
-def _consumers_first(nnet: Nnet) -> list[str]:
+def _consumers_first(nnet: NetworkStructure) -> list[str]:
     """Returns the nodes that decide about the output, each before its sources where possible."""
     finished: dict[str, None] = {}
     entered = {_OUTPUT}
@@ -331,7 +331,7 @@ def _consumers_first(nnet: Nnet) -> list[str]:
     return list(reversed(finished))
 
 
-def _has_cycle(nnet: Nnet, order: Sequence[str]) -> bool:
+def _has_cycle(nnet: NetworkStructure, order: Sequence[str]) -> bool:
     """Tells whether some node does not come before all of the sources that decide about it."""
     places = {name: place for place, name in enumerate(order)}
     return any(
@@ -339,7 +339,7 @@ def _has_cycle(nnet: Nnet, order: Sequence[str]) -> bool:
     )
 
 
-def _required_sources(nnet: Nnet, name: str) -> tuple[str, ...]:
+def _required_sources(nnet: NetworkStructure, name: str) -> tuple[str, ...]:
     """Returns the nodes that decide whether a node can be computed."""
     match nnet.node(name):
         case DimRangeNode(source=source):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from nnet3_descriptors.descriptors import (
     Descriptor,
@@ -12,6 +11,7 @@ from nnet3_descriptors.descriptors import (
     IfDefined,
     SumDescriptor,
 )
+from nnet3_descriptors.network_structure import NetworkStructure
 from nnet3_descriptors.nodes import (
     INPUT_SUFFIX,
     ComponentInputNode,
@@ -22,11 +22,8 @@ from nnet3_descriptors.nodes import (
     OutputNode,
 )
 
-if TYPE_CHECKING:
-    from nnet3_descriptors.nnet import Nnet
 
-
-def format_dot(nnet: Nnet) -> str:
+def format_dot(nnet: NetworkStructure) -> str:
     """Returns a digraph: ellipses are inputs and outputs, boxes are components and dim ranges.
 
     An edge is labelled with the descriptor that it stands for unless it is plain; it is dashed if
@@ -42,7 +39,7 @@ def format_dot(nnet: Nnet) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _node_lines(nnet: Nnet, node: Node) -> Iterator[str]:
+def _node_lines(nnet: NetworkStructure, node: Node) -> Iterator[str]:
     match node:
         case InputNode():
             yield _vertex(node.name, f"{node.dim} columns", shape="ellipse")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from nnet3_descriptors.config.writer import node_config_lines
 from nnet3_descriptors.context import compute_context, is_simple
 from nnet3_descriptors.errors import NetworkError
-
-if TYPE_CHECKING:
-    from nnet3_descriptors.nnet import Nnet
+from nnet3_descriptors.network_structure import NetworkStructure
 
 
-def format_info(nnet: Nnet) -> str:
+def format_info(nnet: NetworkStructure) -> str:
     """Returns the lines of nnet3-info, each with its line end.
 
     The context is left out where it is not defined, for networks with other inputs than "input"
@@ -22,7 +19,7 @@ def format_info(nnet: Nnet) -> str:
     return "".join(f"{line}\n" for line in _lines(nnet))
 
 
-def _lines(nnet: Nnet) -> Iterator[str]:
+def _lines(nnet: NetworkStructure) -> Iterator[str]:
     yield from _context_lines(nnet)
     yield f"num-parameters: {nnet.num_parameters}"
     yield f"modulus: {nnet.modulus}"
@@ -31,7 +28,7 @@ def _lines(nnet: Nnet) -> Iterator[str]:
         yield f"component name={name} type={component.info()}"
 
 
-def _context_lines(nnet: Nnet) -> Iterator[str]:
+def _context_lines(nnet: NetworkStructure) -> Iterator[str]:
     if not is_simple(nnet):
         return
     try:

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nnet3_descriptors.components.base import Component
+from nnet3_descriptors.components.declaration.base import Component
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.nnet import Nnet
 

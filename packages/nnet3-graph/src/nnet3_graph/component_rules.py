@@ -12,8 +12,7 @@ from nnet3_descriptors.components import (
     StatisticsExtractionComponent,
     StatisticsPoolingComponent,
 )
-from nnet3_descriptors.components.no_input import NoInputRules
-from nnet3_descriptors.components.time_offsets import TimeOffsetRules
+from nnet3_descriptors.components.index_rules import NoInputRules, TimeOffsetRules
 
 from nnet3_graph.rules import ALWAYS, NEVER, All, AnyOf, Asked, ByTime, Optional, Rule, Shift
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import nnet3_descriptors
 import numpy as np
 from nnet3_descriptors import NetworkError, Nnet
@@ -31,7 +33,7 @@ def compute_context(nnet: Nnet) -> tuple[int, int]:
         ContextError: the network has other inputs, no "output", or computes nothing in any window.
     """
     try:
-        return nnet3_descriptors.compute_context(nnet, _computable)
+        return nnet3_descriptors.compute_context(nnet, functools.partial(_computable, nnet))
     except NetworkError as error:
         raise ContextError(str(error)) from error
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_compiler import CompilerOptions, NnetComputation, compile_computation
 from nnet3_descriptors import Nnet, node_config_lines
-from nnet3_descriptors.components.kinds import Boolean, Integer, IntegerPairs, Integers
+from nnet3_descriptors.components.declaration import Boolean, Integer, IntegerPairs, Integers
 from nnet3_descriptors.forking import GATE
 from nnet3_descriptors.values import Serialized
 from nnet3_graph import ComputationRequest

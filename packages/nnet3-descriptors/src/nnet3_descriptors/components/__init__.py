@@ -5,44 +5,29 @@ The classes are there when they are first asked for; see `registry`.
 
 from typing import TYPE_CHECKING, Any
 
-from nnet3_descriptors.components.base import (
+from nnet3_descriptors.components.declaration.base import (
     Component,
     IndexesType,
     PrecomputedIndexes,
     UpdatableComponent,
 )
-from nnet3_descriptors.components.config_line import ConfigLine
-from nnet3_descriptors.components.properties import ComponentProperties
-from nnet3_descriptors.components.registry import (
+from nnet3_descriptors.components.declaration.config_line import ConfigLine
+from nnet3_descriptors.components.declaration.properties import ComponentProperties
+from nnet3_descriptors.components.declaration.registry import (
     class_named,
     component_class,
     component_types,
 )
 
 if TYPE_CHECKING:
-    from nnet3_descriptors.components.affine import (
-        AffineComponent,
-        BlockAffineComponent,
-        FixedAffineComponent,
-        LinearComponent,
-        NaturalGradientAffineComponent,
-        NaturalGradientRepeatedAffineComponent,
-        RepeatedAffineComponent,
-    )
-    from nnet3_descriptors.components.attention import RestrictedAttentionComponent
-    from nnet3_descriptors.components.columns import (
-        PermuteComponent,
-        PnormComponent,
-        SumBlockComponent,
-        SumGroupComponent,
-    )
     from nnet3_descriptors.components.composite import CompositeComponent
-    from nnet3_descriptors.components.elementwise import (
-        ClipGradientComponent,
-        ElementwiseProductComponent,
-        FixedBiasComponent,
-        FixedScaleComponent,
-        NoOpComponent,
+    from nnet3_descriptors.components.convolution.pooling import (
+        ConvolutionComponent,
+        MaxpoolingComponent,
+    )
+    from nnet3_descriptors.components.convolution.tdnn import TdnnComponent
+    from nnet3_descriptors.components.convolution.time_height_convolution import (
+        TimeHeightConvolutionComponent,
     )
     from nnet3_descriptors.components.general import (
         BackpropTruncationComponent,
@@ -51,7 +36,30 @@ if TYPE_CHECKING:
         DistributeComponent,
         DistributePrecomputedIndexes,
     )
-    from nnet3_descriptors.components.masks import (
+    from nnet3_descriptors.components.index_rules.time_offsets import TimeOffsetPrecomputedIndexes
+    from nnet3_descriptors.components.rowwise.affine import (
+        AffineComponent,
+        BlockAffineComponent,
+        FixedAffineComponent,
+        LinearComponent,
+        NaturalGradientAffineComponent,
+        NaturalGradientRepeatedAffineComponent,
+        RepeatedAffineComponent,
+    )
+    from nnet3_descriptors.components.rowwise.columns import (
+        PermuteComponent,
+        PnormComponent,
+        SumBlockComponent,
+        SumGroupComponent,
+    )
+    from nnet3_descriptors.components.rowwise.elementwise import (
+        ClipGradientComponent,
+        ElementwiseProductComponent,
+        FixedBiasComponent,
+        FixedScaleComponent,
+        NoOpComponent,
+    )
+    from nnet3_descriptors.components.rowwise.masks import (
         DropoutComponent,
         DropoutMaskComponent,
         GeneralDropoutComponent,
@@ -59,36 +67,36 @@ if TYPE_CHECKING:
         SpecAugmentTimeMaskComponent,
         SpecAugmentTimeMaskPrecomputedIndexes,
     )
-    from nnet3_descriptors.components.nonlinear import (
+    from nnet3_descriptors.components.rowwise.nonlinear import (
         LogSoftmaxComponent,
         RectifiedLinearComponent,
         SigmoidComponent,
         SoftmaxComponent,
         TanhComponent,
     )
-    from nnet3_descriptors.components.normalize import BatchNormComponent, NormalizeComponent
-    from nnet3_descriptors.components.per_element import (
+    from nnet3_descriptors.components.rowwise.normalize import (
+        BatchNormComponent,
+        NormalizeComponent,
+    )
+    from nnet3_descriptors.components.rowwise.per_element import (
         ConstantFunctionComponent,
         NaturalGradientPerElementScaleComponent,
         PerElementOffsetComponent,
         PerElementScaleComponent,
         ScaleAndOffsetComponent,
     )
-    from nnet3_descriptors.components.pooling import ConvolutionComponent, MaxpoolingComponent
-    from nnet3_descriptors.components.recurrent import (
+    from nnet3_descriptors.components.sequences.attention import RestrictedAttentionComponent
+    from nnet3_descriptors.components.sequences.recurrent import (
         GruNonlinearityComponent,
         LstmNonlinearityComponent,
         OutputGruNonlinearityComponent,
     )
-    from nnet3_descriptors.components.statistics import (
+    from nnet3_descriptors.components.sequences.statistics import (
         StatisticsExtractionComponent,
         StatisticsExtractionPrecomputedIndexes,
         StatisticsPoolingComponent,
         StatisticsPoolingPrecomputedIndexes,
     )
-    from nnet3_descriptors.components.tdnn import TdnnComponent
-    from nnet3_descriptors.components.time_height_convolution import TimeHeightConvolutionComponent
-    from nnet3_descriptors.components.time_offsets import TimeOffsetPrecomputedIndexes
 
 __all__ = [
     "AffineComponent",

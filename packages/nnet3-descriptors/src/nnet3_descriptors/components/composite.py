@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.components import kinds
-from nnet3_descriptors.components.base import (
-    Component,
-    UpdatableComponent,
+from nnet3_descriptors.components.declaration import kinds
+from nnet3_descriptors.components.declaration.base import Component, UpdatableComponent
+from nnet3_descriptors.components.declaration.config_line import ConfigLine
+from nnet3_descriptors.components.declaration.fields import declare, integer
+from nnet3_descriptors.components.declaration.kaldi_io import read_component, write_component
+from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
+from nnet3_descriptors.components.declaration.registry import (
     component,
+    component_class,
+    component_types,
 )
-from nnet3_descriptors.components.config_line import ConfigLine
-from nnet3_descriptors.components.fields import declare, integer
-from nnet3_descriptors.components.kaldi_io import read_component, write_component
-from nnet3_descriptors.components.properties import ComponentProperties as Property
-from nnet3_descriptors.components.registry import component_class, component_types
 
 if TYPE_CHECKING:
     from nnet3_descriptors.files.reader import Reader

@@ -7,19 +7,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.components import natural_gradient
-from nnet3_descriptors.components.base import (
+from nnet3_descriptors.components.declaration import natural_gradient
+from nnet3_descriptors.components.declaration.base import (
     Component,
     PrecomputedIndexes,
     UpdatableComponent,
-    component,
 )
-from nnet3_descriptors.components.config_line import ConfigLine
-from nnet3_descriptors.components.fields import Array, boolean, double, integer, real, vector
-from nnet3_descriptors.components.info import item, items, mean_stddev, number
-from nnet3_descriptors.components.initial import normal
-from nnet3_descriptors.components.no_input import NoInputRules
-from nnet3_descriptors.components.precomputed import (
+from nnet3_descriptors.components.declaration.config_line import ConfigLine
+from nnet3_descriptors.components.declaration.fields import (
+    Array,
+    boolean,
+    double,
+    integer,
+    real,
+    vector,
+)
+from nnet3_descriptors.components.declaration.info import item, items, mean_stddev, number
+from nnet3_descriptors.components.declaration.initial import normal
+from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
+from nnet3_descriptors.components.declaration.registry import component
+from nnet3_descriptors.components.index_rules.no_input import NoInputRules
+from nnet3_descriptors.components.index_rules.precomputed import (
     NO_ROWS,
     RowArray,
     find_rows,
@@ -29,7 +37,6 @@ from nnet3_descriptors.components.precomputed import (
     times,
     wrong_count,
 )
-from nnet3_descriptors.components.properties import ComponentProperties as Property
 from nnet3_descriptors.indexes.arrays import IndexArray, N, X
 
 

@@ -17,9 +17,9 @@ from typing import Final
 import attrs
 import numpy as np
 
-from nnet3_descriptors.components.base import Component
-from nnet3_descriptors.components.config_line import ConfigLine
-from nnet3_descriptors.components.registry import component_class, component_types
+from nnet3_descriptors.components.declaration.base import Component
+from nnet3_descriptors.components.declaration.config_line import ConfigLine
+from nnet3_descriptors.components.declaration.registry import component_class, component_types
 from nnet3_descriptors.descriptors import Descriptor
 from nnet3_descriptors.descriptors.grammar import parse_expression
 from nnet3_descriptors.descriptors.normalize import normalize

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
+from nnet3_descriptors.network_structure import NetworkStructure
 from nnet3_descriptors.nodes import (
     INPUT_SUFFIX,
     ComponentInputNode,
@@ -14,11 +15,8 @@ from nnet3_descriptors.nodes import (
     OutputNode,
 )
 
-if TYPE_CHECKING:
-    from nnet3_descriptors.nnet import Nnet
 
-
-def node_config_lines(nnet: Nnet, *, with_dims: bool = False) -> tuple[str, ...]:
+def node_config_lines(nnet: NetworkStructure, *, with_dims: bool = False) -> tuple[str, ...]:
     """Returns the config lines of the nodes, in order, without line ends.
 
     Args:
@@ -33,7 +31,7 @@ def node_config_lines(nnet: Nnet, *, with_dims: bool = False) -> tuple[str, ...]
     )
 
 
-def _config_line(nnet: Nnet, node: Node, with_dims: bool) -> str:
+def _config_line(nnet: NetworkStructure, node: Node, with_dims: bool) -> str:
     match node:
         case InputNode():
             return f"input-node name={node.name} dim={node.dim}"

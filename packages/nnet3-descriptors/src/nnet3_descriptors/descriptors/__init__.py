@@ -4,9 +4,9 @@ The text follows the grammar of `grammar`, is brought to normal form by `normali
 form is Descriptor > SumDescriptor > ForwardingDescriptor.
 """
 
+from nnet3_descriptors.descriptors.base import Const, ForwardingDescriptor, SumDescriptor
 from nnet3_descriptors.descriptors.descriptor import Descriptor
 from nnet3_descriptors.descriptors.forwarding import (
-    ForwardingDescriptor,
     Node,
     Offset,
     ReplaceIndex,
@@ -15,7 +15,7 @@ from nnet3_descriptors.descriptors.forwarding import (
     Switch,
 )
 from nnet3_descriptors.descriptors.normalize import parse_descriptor
-from nnet3_descriptors.descriptors.sums import Const, Failover, IfDefined, Sum, SumDescriptor
+from nnet3_descriptors.descriptors.sums import Failover, IfDefined, Sum
 
 __all__ = [
     "Const",

@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 import attrs
 
-from nnet3_descriptors.descriptors.forwarding import ForwardingDescriptor
-from nnet3_descriptors.descriptors.sums import NodeDim, SumDescriptor
+from nnet3_descriptors.descriptors.base import ForwardingDescriptor, NodeDim, SumDescriptor
 
 
 @attrs.frozen

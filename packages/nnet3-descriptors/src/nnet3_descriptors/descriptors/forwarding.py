@@ -7,137 +7,18 @@ The constructors take their fields by position, in the order of the written form
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_descriptors.descriptors.sums import BoolArray, NodeDim, SumDescriptor, to_single
+from nnet3_descriptors.descriptors.base import ForwardingDescriptor, NodeDim, Scales, to_single
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.indexes.arrays import AnyIndexes, IndexArray, T, X, as_rows, moved_indexes
+from nnet3_descriptors.indexes.arrays import AnyIndexes, T, X, moved_indexes
 from nnet3_descriptors.indexes.integers import check_int32
 from nnet3_descriptors.text import format_float
-
-if TYPE_CHECKING:
-    from nnet3_descriptors.descriptors.sums import Const
-
-Scales = float | npt.NDArray[np.float32]
-
-
-class ForwardingDescriptor(SumDescriptor):
-    """The rows of other nodes; as a sum descriptor, a sum of one term."""
-
-    __slots__ = ()
-
-    @property
-    @abstractmethod
-    def sources(self) -> tuple[ForwardingDescriptor, ...]:
-        """The forwarding descriptors directly below this one; none for a node."""
-
-    @abstractmethod
-    def with_sources(self, sources: tuple[ForwardingDescriptor, ...]) -> ForwardingDescriptor:
-        """Returns a copy with other sources."""
-
-    def map_to_input(self, indexes: IndexArray, node_index: Mapping[str, int]) -> IndexArray:
-        """Maps requested indexes to the cindexes that the values come from.
-
-        Args:
-            indexes: (N, 3) int32, columns n, t, x.
-            node_index: The number of each node, by name.
-
-        Returns:
-            (N, 4) int32, columns node, n, t, x; row by row.
-
-        Raises:
-            NetworkError: A value would come from a t or x beyond 32 bits.
-        """
-        return as_rows(self.map_unbounded(indexes, node_index), self)
-
-    @abstractmethod
-    def map_unbounded(
-        self, indexes: AnyIndexes, node_index: Mapping[str, int]
-    ) -> npt.NDArray[np.int64]:
-        """Returns the same as `map_to_input` in int64, also where there can be no row.
-
-        For look-ups: what an IfDefined() asks for beyond 32 bits is not there.
-        """
-
-    @abstractmethod
-    def scale(self, indexes: AnyIndexes) -> Scales:
-        """Returns what the values are multiplied by.
-
-        Args:
-            indexes: (N, 3) int32, the requested indexes.
-
-        Returns:
-            One number if all rows have the same scale, else an (N,) float32 array.
-        """
-
-    def shift(self) -> tuple[str, int, int] | None:
-        """Returns (node name, t offset, x offset) if this adds a fixed offset to one node's index.
-
-        None if this is anything else. A scale does not count.
-        """
-        return None
-
-    def map_nodes(self, replace: Callable[[str], ForwardingDescriptor]) -> ForwardingDescriptor:
-        """Returns a copy in which every node name is replaced by a forwarding descriptor."""
-        return self.with_sources(tuple(source.map_nodes(replace) for source in self.sources))
-
-    @property
-    def operands(self) -> tuple[SumDescriptor, ...]:
-        return ()
-
-    @property
-    def leaves(self) -> tuple[ForwardingDescriptor, ...]:
-        return (self,)
-
-    @property
-    def node_names(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for source in self.sources for name in source.node_names))
-
-    @property
-    def modulus(self) -> int:
-        return math.lcm(*(source.modulus for source in self.sources))
-
-    @property
-    def constant(self) -> float:
-        return 0.0
-
-    @property
-    def has_optional_constant(self) -> bool:
-        return False
-
-    def computable(self, leaf_available: BoolArray) -> BoolArray:
-        return leaf_available.reshape(-1)
-
-    def used(self, leaf_available: BoolArray) -> BoolArray:
-        return leaf_available
-
-    def constant_term(self, leaf_available: BoolArray) -> npt.NDArray[np.float32]:
-        return np.zeros(leaf_available.shape[1], dtype=np.float32)
-
-    def dim(self, node_dim: NodeDim) -> int:
-        dims = {source.dim(node_dim) for source in self.sources}
-        if len(dims) != 1:
-            raise NetworkError(
-                f"the sources of {self} must have the same dimension "
-                f"(got {', '.join(map(str, sorted(dims)))})"
-            )
-        return dims.pop()
-
-    def with_operands(self, operands: tuple[SumDescriptor, ...]) -> SumDescriptor:
-        return self
-
-    def map_leaves(
-        self,
-        forwarding: Callable[[ForwardingDescriptor], SumDescriptor],
-        constant: Callable[[Const], SumDescriptor] = lambda const: const,
-    ) -> SumDescriptor:
-        return forwarding(self)
 
 
 @attrs.frozen

@@ -20,9 +20,9 @@ from typing import Final
 
 import numpy as np
 
+from nnet3_descriptors.descriptors.base import Const, ForwardingDescriptor, SumDescriptor, to_single
 from nnet3_descriptors.descriptors.descriptor import Descriptor
 from nnet3_descriptors.descriptors.forwarding import (
-    ForwardingDescriptor,
     Node,
     Offset,
     ReplaceIndex,
@@ -31,14 +31,7 @@ from nnet3_descriptors.descriptors.forwarding import (
     Switch,
 )
 from nnet3_descriptors.descriptors.grammar import MAX_NESTING, Expression, parse_expression
-from nnet3_descriptors.descriptors.sums import (
-    Const,
-    Failover,
-    IfDefined,
-    Sum,
-    SumDescriptor,
-    to_single,
-)
+from nnet3_descriptors.descriptors.sums import Failover, IfDefined, Sum
 from nnet3_descriptors.errors import DescriptorSyntaxError, NetworkError
 
 _FREE_LEAVES: Final = 10_000

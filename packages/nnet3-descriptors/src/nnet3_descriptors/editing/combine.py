@@ -16,7 +16,7 @@ from nnet3_descriptors.components import (
     TdnnComponent,
     TimeHeightConvolutionComponent,
 )
-from nnet3_descriptors.components.affine import AffineFamily
+from nnet3_descriptors.components.rowwise.affine import AffineFamily
 from nnet3_descriptors.errors import NetworkError
 
 Array = NDArray[np.float64]

@@ -12,7 +12,7 @@ from nnet3_descriptors.components import (
     NaturalGradientAffineComponent,
     UpdatableComponent,
 )
-from nnet3_descriptors.components.affine import AffineFamily
+from nnet3_descriptors.components.rowwise.affine import AffineFamily
 from nnet3_descriptors.descriptors import Descriptor
 from nnet3_descriptors.descriptors import Node as NodeReference
 from nnet3_descriptors.editing.selection import named_components

@@ -7,9 +7,9 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.components.base import Component
-from nnet3_descriptors.components.kaldi_io import read_component, write_component
-from nnet3_descriptors.components.kinds import ArrayKey, read_only_float32
+from nnet3_descriptors.components.declaration.base import Component
+from nnet3_descriptors.components.declaration.kaldi_io import read_component, write_component
+from nnet3_descriptors.components.declaration.kinds import ArrayKey, read_only_float32
 from nnet3_descriptors.config.reader import extend_network
 from nnet3_descriptors.config.writer import node_config_lines
 from nnet3_descriptors.context import compute_context

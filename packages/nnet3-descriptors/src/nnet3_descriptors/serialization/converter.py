@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
 
-from nnet3_descriptors.components.registry import make_all_classes
+from nnet3_descriptors.components.declaration.registry import make_all_classes
 from nnet3_descriptors.descriptors import Descriptor, parse_descriptor
 from nnet3_descriptors.errors import Nnet3Error, SerializationError
 

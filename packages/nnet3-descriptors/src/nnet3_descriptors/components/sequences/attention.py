@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.components.base import Component, component
-from nnet3_descriptors.components.fields import (
+from nnet3_descriptors.components.declaration.base import Component
+from nnet3_descriptors.components.declaration.fields import (
     boolean,
     double,
     double_matrix,
@@ -17,10 +17,11 @@ from nnet3_descriptors.components.fields import (
     integer,
     real,
 )
-from nnet3_descriptors.components.info import number
-from nnet3_descriptors.components.properties import ComponentProperties as Property
-from nnet3_descriptors.components.time_grid import TimeGrid
-from nnet3_descriptors.components.time_offsets import TimeOffsetRules
+from nnet3_descriptors.components.declaration.info import number
+from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
+from nnet3_descriptors.components.declaration.registry import component
+from nnet3_descriptors.components.index_rules.time_grid import TimeGrid
+from nnet3_descriptors.components.index_rules.time_offsets import TimeOffsetRules
 from nnet3_descriptors.indexes.arrays import IndexArray
 from nnet3_descriptors.indexes.integers import INT32_MAX
 from nnet3_descriptors.limits import check_limit

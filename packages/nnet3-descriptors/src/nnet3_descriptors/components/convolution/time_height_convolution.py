@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from nnet3_descriptors.components import natural_gradient
-from nnet3_descriptors.components.base import UpdatableComponent, component
-from nnet3_descriptors.components.config_line import ConfigLine
-from nnet3_descriptors.components.fields import (
+from nnet3_descriptors.components.declaration import natural_gradient
+from nnet3_descriptors.components.declaration.base import UpdatableComponent
+from nnet3_descriptors.components.declaration.config_line import ConfigLine
+from nnet3_descriptors.components.declaration.fields import (
     Array,
     integer,
     integer_pairs,
@@ -19,10 +19,11 @@ from nnet3_descriptors.components.fields import (
     real,
     vector,
 )
-from nnet3_descriptors.components.info import items, mean_stddev, root_mean_square
-from nnet3_descriptors.components.initial import filled, normal
-from nnet3_descriptors.components.properties import ComponentProperties as Property
-from nnet3_descriptors.components.time_offsets import TimeOffsetRules
+from nnet3_descriptors.components.declaration.info import items, mean_stddev, root_mean_square
+from nnet3_descriptors.components.declaration.initial import filled, normal
+from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
+from nnet3_descriptors.components.declaration.registry import component
+from nnet3_descriptors.components.index_rules.time_offsets import TimeOffsetRules
 from nnet3_descriptors.text import parse_integer
 
 Offsets = tuple[tuple[int, int], ...]

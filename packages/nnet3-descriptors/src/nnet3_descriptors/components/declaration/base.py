@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import NotImplementedType
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
@@ -10,30 +10,17 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.components.config_line import ConfigLine
-from nnet3_descriptors.components.fields import FieldSpec, boolean, field_specs, real
-from nnet3_descriptors.components.info import items
-from nnet3_descriptors.components.kinds import Kind
-from nnet3_descriptors.components.properties import ComponentProperties
-from nnet3_descriptors.components.registry import register
+from nnet3_descriptors.components.declaration.config_line import ConfigLine
+from nnet3_descriptors.components.declaration.fields import FieldSpec, boolean, field_specs, real
+from nnet3_descriptors.components.declaration.info import InfoEntry, items
+from nnet3_descriptors.components.declaration.kinds import Kind
+from nnet3_descriptors.components.declaration.properties import ComponentProperties
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.indexes.arrays import IndexArray
 from nnet3_descriptors.indexes.integers import INT32_MAX
 from nnet3_descriptors.limits import check_limit
 
-InfoEntry = str | Callable[[Any], str]
-"""The name of a field or property, or a function of the component that returns text or ''."""
-
 _C = TypeVar("_C", bound="type[Component]")
-
-
-@dataclass_transform(kw_only_default=True, frozen_default=True)
-def component(cls: _C) -> _C:
-    """Makes a frozen value class of a component type and registers it under its name."""
-    built = component_family(cls)
-    built.IS_ABSTRACT = False
-    register(built)
-    return built
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)

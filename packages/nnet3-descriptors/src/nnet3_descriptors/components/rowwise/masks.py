@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from nnet3_descriptors.components.base import Component, PrecomputedIndexes, component
-from nnet3_descriptors.components.fields import boolean, flag, integer, real
-from nnet3_descriptors.components.no_input import NoInputRules
-from nnet3_descriptors.components.precomputed import (
+from nnet3_descriptors.components.declaration.base import Component, PrecomputedIndexes
+from nnet3_descriptors.components.declaration.fields import boolean, flag, integer, real
+from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
+from nnet3_descriptors.components.declaration.registry import component
+from nnet3_descriptors.components.index_rules.no_input import NoInputRules
+from nnet3_descriptors.components.index_rules.precomputed import (
     RowArray,
     no_such_row,
     precomputed,
@@ -17,7 +19,6 @@ from nnet3_descriptors.components.precomputed import (
     times,
     wrong_count,
 )
-from nnet3_descriptors.components.properties import ComponentProperties as Property
 from nnet3_descriptors.indexes.arrays import IndexArray, N, T, index_keys
 
 

@@ -6,14 +6,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from nnet3_descriptors.components import kinds, natural_gradient
-from nnet3_descriptors.components.base import InfoEntry, UpdatableComponent, component
-from nnet3_descriptors.components.config_line import ConfigLine
-from nnet3_descriptors.components.fields import Array, boolean, integer, vector
-from nnet3_descriptors.components.info import item, mean_stddev
-from nnet3_descriptors.components.initial import filled, normal, vector_from_file
-from nnet3_descriptors.components.properties import IN_PLACE
-from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.components.declaration import kinds, natural_gradient
+from nnet3_descriptors.components.declaration.base import UpdatableComponent
+from nnet3_descriptors.components.declaration.config_line import ConfigLine
+from nnet3_descriptors.components.declaration.fields import Array, boolean, integer, vector
+from nnet3_descriptors.components.declaration.info import InfoEntry, item, mean_stddev
+from nnet3_descriptors.components.declaration.initial import filled, normal, vector_from_file
+from nnet3_descriptors.components.declaration.properties import IN_PLACE
+from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
+from nnet3_descriptors.components.declaration.registry import component
 
 
 def _extremes(name: str) -> InfoEntry:

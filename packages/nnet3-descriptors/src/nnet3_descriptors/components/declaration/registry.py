@@ -1,4 +1,4 @@
-"""The component types by name.
+"""The component types by name, and how a class becomes one.
 
 The module of a type is imported when the type is first needed: making the classes of all types
 takes longer than the rest of importing the package.
@@ -7,15 +7,30 @@ takes longer than the rest of importing the package.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypeVar, dataclass_transform
 
+from nnet3_descriptors.components.declaration.base import Component, component_family
 from nnet3_descriptors.errors import NetworkError
 
-if TYPE_CHECKING:
-    from nnet3_descriptors.components.base import Component
+_C = TypeVar("_C", bound="type[Component]")
 
 MODULES: Final = {
-    "affine": (
+    "composite": ("CompositeComponent",),
+    "convolution.pooling": (
+        "ConvolutionComponent",
+        "MaxpoolingComponent",
+    ),
+    "convolution.tdnn": ("TdnnComponent",),
+    "convolution.time_height_convolution": ("TimeHeightConvolutionComponent",),
+    "general": (
+        "BackpropTruncationComponent",
+        "BackpropTruncationPrecomputedIndexes",
+        "ConstantComponent",
+        "DistributeComponent",
+        "DistributePrecomputedIndexes",
+    ),
+    "index_rules.time_offsets": ("TimeOffsetPrecomputedIndexes",),
+    "rowwise.affine": (
         "AffineComponent",
         "BlockAffineComponent",
         "FixedAffineComponent",
@@ -24,29 +39,20 @@ MODULES: Final = {
         "NaturalGradientRepeatedAffineComponent",
         "RepeatedAffineComponent",
     ),
-    "attention": ("RestrictedAttentionComponent",),
-    "columns": (
+    "rowwise.columns": (
         "PermuteComponent",
         "PnormComponent",
         "SumBlockComponent",
         "SumGroupComponent",
     ),
-    "composite": ("CompositeComponent",),
-    "elementwise": (
+    "rowwise.elementwise": (
         "ClipGradientComponent",
         "ElementwiseProductComponent",
         "FixedBiasComponent",
         "FixedScaleComponent",
         "NoOpComponent",
     ),
-    "general": (
-        "BackpropTruncationComponent",
-        "BackpropTruncationPrecomputedIndexes",
-        "ConstantComponent",
-        "DistributeComponent",
-        "DistributePrecomputedIndexes",
-    ),
-    "masks": (
+    "rowwise.masks": (
         "DropoutComponent",
         "DropoutMaskComponent",
         "GeneralDropoutComponent",
@@ -54,53 +60,51 @@ MODULES: Final = {
         "SpecAugmentTimeMaskComponent",
         "SpecAugmentTimeMaskPrecomputedIndexes",
     ),
-    "nonlinear": (
+    "rowwise.nonlinear": (
         "LogSoftmaxComponent",
         "RectifiedLinearComponent",
         "SigmoidComponent",
         "SoftmaxComponent",
         "TanhComponent",
     ),
-    "normalize": (
+    "rowwise.normalize": (
         "BatchNormComponent",
         "NormalizeComponent",
     ),
-    "per_element": (
+    "rowwise.per_element": (
         "ConstantFunctionComponent",
         "NaturalGradientPerElementScaleComponent",
         "PerElementOffsetComponent",
         "PerElementScaleComponent",
         "ScaleAndOffsetComponent",
     ),
-    "pooling": (
-        "ConvolutionComponent",
-        "MaxpoolingComponent",
-    ),
-    "recurrent": (
+    "sequences.attention": ("RestrictedAttentionComponent",),
+    "sequences.recurrent": (
         "GruNonlinearityComponent",
         "LstmNonlinearityComponent",
         "OutputGruNonlinearityComponent",
     ),
-    "statistics": (
+    "sequences.statistics": (
         "StatisticsExtractionComponent",
         "StatisticsExtractionPrecomputedIndexes",
         "StatisticsPoolingComponent",
         "StatisticsPoolingPrecomputedIndexes",
     ),
-    "tdnn": ("TdnnComponent",),
-    "time_height_convolution": ("TimeHeightConvolutionComponent",),
-    "time_offsets": ("TimeOffsetPrecomputedIndexes",),
 }
-"""The modules, and the component types and other public classes of each."""
+"""The modules by family, and the component types and other public classes of each."""
 
 _MODULE_OF: Final = {name: module for module, names in MODULES.items() for name in names}
 _TYPES: Final = tuple(name for name in _MODULE_OF if name.endswith("Component"))
 _classes: Final[dict[str, type[Component]]] = {}
 
 
-def register(cls: type[Component]) -> None:
-    """Makes a component type known; all types do so when their class is made."""
-    _classes[cls.type] = cls
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def component(cls: _C) -> _C:
+    """Makes a frozen value class of a component type and registers it under its name."""
+    built = component_family(cls)
+    built.IS_ABSTRACT = False
+    _classes[built.type] = built
+    return built
 
 
 def component_types() -> tuple[str, ...]:

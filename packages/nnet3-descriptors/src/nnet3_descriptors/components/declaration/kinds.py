@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nnet3_descriptors.components.config_line import ConfigLine
+from nnet3_descriptors.components.declaration.config_line import ConfigLine
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.indexes.integers import is_int32
 

@@ -8,14 +8,15 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.components.base import (
+from nnet3_descriptors.components.declaration.base import (
     Component,
     PrecomputedIndexes,
-    component,
     component_family,
 )
-from nnet3_descriptors.components.fields import boolean, integer, real
-from nnet3_descriptors.components.precomputed import (
+from nnet3_descriptors.components.declaration.fields import boolean, integer, real
+from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
+from nnet3_descriptors.components.declaration.registry import component
+from nnet3_descriptors.components.index_rules.precomputed import (
     NO_RANGES,
     NO_ROWS,
     RowArray,
@@ -28,7 +29,6 @@ from nnet3_descriptors.components.precomputed import (
     times,
     wrong_count,
 )
-from nnet3_descriptors.components.properties import ComponentProperties as Property
 from nnet3_descriptors.indexes.arrays import IndexArray, T, as_rows
 from nnet3_descriptors.limits import check_limit
 

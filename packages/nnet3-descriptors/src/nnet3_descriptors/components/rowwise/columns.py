@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nnet3_descriptors.components.base import Component, component
-from nnet3_descriptors.components.config_line import ConfigLine
-from nnet3_descriptors.components.fields import declare, integer, integers, real
-from nnet3_descriptors.components.initial import dims
-from nnet3_descriptors.components.kinds import Integers
-from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.components.declaration.base import Component
+from nnet3_descriptors.components.declaration.config_line import ConfigLine
+from nnet3_descriptors.components.declaration.fields import declare, integer, integers, real
+from nnet3_descriptors.components.declaration.initial import dims
+from nnet3_descriptors.components.declaration.kinds import Integers
+from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
+from nnet3_descriptors.components.declaration.registry import component
 
 if TYPE_CHECKING:
     from nnet3_descriptors.files.reader import Reader

@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nnet3_descriptors.components.kinds import ArrayKey, read_only
+from nnet3_descriptors.components.declaration.kinds import ArrayKey, read_only
 from nnet3_descriptors.errors import Nnet3Error
 from nnet3_descriptors.indexes.arrays import IndexArray, N, T, X, index_keys
 

@@ -7,22 +7,27 @@ from typing import Any
 
 import numpy as np
 
-from nnet3_descriptors.components import kinds, natural_gradient
-from nnet3_descriptors.components.base import (
+from nnet3_descriptors.components.declaration import kinds, natural_gradient
+from nnet3_descriptors.components.declaration.base import (
     Component,
     UpdatableComponent,
-    component,
     component_family,
 )
-from nnet3_descriptors.components.config_line import ConfigLine
-from nnet3_descriptors.components.fields import Array, integer, matrix, vector
-from nnet3_descriptors.components.info import (
+from nnet3_descriptors.components.declaration.config_line import ConfigLine
+from nnet3_descriptors.components.declaration.fields import Array, integer, matrix, vector
+from nnet3_descriptors.components.declaration.info import (
     mean_stddev,
     root_mean_square,
     root_mean_square_and_norms,
 )
-from nnet3_descriptors.components.initial import affine_params, dims, linear_params, normal
-from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.components.declaration.initial import (
+    affine_params,
+    dims,
+    linear_params,
+    normal,
+)
+from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
+from nnet3_descriptors.components.declaration.registry import component
 
 
 class _MatrixDims:

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from nnet3_descriptors.components.base import Component
-from nnet3_descriptors.components.fields import FieldSpec
-from nnet3_descriptors.components.registry import component_class, component_types
+from nnet3_descriptors.components.declaration.base import Component
+from nnet3_descriptors.components.declaration.fields import FieldSpec
+from nnet3_descriptors.components.declaration.registry import component_class, component_types
 from nnet3_descriptors.files.reader import Reader
 from nnet3_descriptors.files.writer import Writer
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nnet3_descriptors.components import kinds
-from nnet3_descriptors.components.base import Component, UpdatableComponent, component
-from nnet3_descriptors.components.config_line import ConfigLine
-from nnet3_descriptors.components.fields import Array, declare, integer, matrix, vector
-from nnet3_descriptors.components.info import item, mean_stddev, root_mean_square
-from nnet3_descriptors.components.initial import matrix_from_file, normal
-from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.components.declaration import kinds
+from nnet3_descriptors.components.declaration.base import Component, UpdatableComponent
+from nnet3_descriptors.components.declaration.config_line import ConfigLine
+from nnet3_descriptors.components.declaration.fields import Array, declare, integer, matrix, vector
+from nnet3_descriptors.components.declaration.info import item, mean_stddev, root_mean_square
+from nnet3_descriptors.components.declaration.initial import matrix_from_file, normal
+from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
+from nnet3_descriptors.components.declaration.registry import component
 
 if TYPE_CHECKING:
     from nnet3_descriptors.files.reader import Reader

@@ -5,7 +5,7 @@ A class declares those that it has, where its files have them: `rank_in: int = r
 
 from typing import Any
 
-from nnet3_descriptors.components.fields import boolean, integer, real
+from nnet3_descriptors.components.declaration.fields import boolean, integer, real
 
 _LARGEST_RANK_IN = 20
 _LARGEST_RANK_OUT = 80

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from nnet3_descriptors.components.base import Component, component, component_family
-from nnet3_descriptors.components.fields import Array, double, integer, real, vector
-from nnet3_descriptors.components.info import item, number, summarize_vector
-from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.components.declaration.base import Component, component_family
+from nnet3_descriptors.components.declaration.fields import Array, double, integer, real, vector
+from nnet3_descriptors.components.declaration.info import item, number, summarize_vector
+from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
+from nnet3_descriptors.components.declaration.registry import component
 
 _UNSET_THRESHOLD = -1000.0
 """A self-repair threshold that stands for the default of the type."""

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from nnet3_descriptors.components import natural_gradient
-from nnet3_descriptors.components.base import UpdatableComponent, component
-from nnet3_descriptors.components.config_line import ConfigLine
-from nnet3_descriptors.components.fields import (
+from nnet3_descriptors.components.declaration import natural_gradient
+from nnet3_descriptors.components.declaration.base import UpdatableComponent
+from nnet3_descriptors.components.declaration.config_line import ConfigLine
+from nnet3_descriptors.components.declaration.fields import (
     Array,
     boolean,
     double,
@@ -19,9 +19,15 @@ from nnet3_descriptors.components.fields import (
     real,
     vector,
 )
-from nnet3_descriptors.components.info import item, number, root_mean_square, summarize_vector
-from nnet3_descriptors.components.initial import filled, normal
-from nnet3_descriptors.components.properties import ComponentProperties as Property
+from nnet3_descriptors.components.declaration.info import (
+    item,
+    number,
+    root_mean_square,
+    summarize_vector,
+)
+from nnet3_descriptors.components.declaration.initial import filled, normal
+from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
+from nnet3_descriptors.components.declaration.registry import component
 
 _LSTM_NONLINEARITIES = ("i_t_sigmoid", "f_t_sigmoid", "c_t_tanh", "o_t_sigmoid", "m_t_tanh")
 """What Kaldi calls the rows of the statistics of an LSTM."""

@@ -9,9 +9,13 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.components.base import IndexesType, PrecomputedIndexes
-from nnet3_descriptors.components.precomputed import no_such_row, precomputed, wrong_count
-from nnet3_descriptors.components.time_grid import TimeGrid, grid_indexes, sequences
+from nnet3_descriptors.components.declaration.base import IndexesType, PrecomputedIndexes
+from nnet3_descriptors.components.index_rules.precomputed import (
+    no_such_row,
+    precomputed,
+    wrong_count,
+)
+from nnet3_descriptors.components.index_rules.time_grid import TimeGrid, grid_indexes, sequences
 from nnet3_descriptors.errors import Nnet3Error
 from nnet3_descriptors.indexes.arrays import IndexArray, T, as_rows
 from nnet3_descriptors.indexes.integers import INT32_MAX

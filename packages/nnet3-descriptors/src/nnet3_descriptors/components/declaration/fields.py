@@ -5,22 +5,21 @@ A declaration such as `input_dim: int = integer(minimum=1)` says how the field i
 order of the declarations is the order of the tokens in Kaldi's files.
 """
 
+from __future__ import annotations
+
 import functools
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal, Protocol
 
 import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.components import kinds
-from nnet3_descriptors.components.config_line import ConfigLine
-from nnet3_descriptors.components.kinds import Kind
+from nnet3_descriptors.components.declaration import kinds
+from nnet3_descriptors.components.declaration.config_line import ConfigLine
+from nnet3_descriptors.components.declaration.kinds import Kind
 from nnet3_descriptors.errors import NetworkError
-
-if TYPE_CHECKING:
-    from nnet3_descriptors.components.base import Component
 
 Array = NDArray[np.float32]
 Written = Literal["always", "unless default"] | Callable[[Any], bool]
@@ -29,6 +28,13 @@ Shape = tuple[str | int, ...]
 
 _SPEC: Final = "nnet3"
 _REQUIRED: Final = object()
+
+
+class Declared(Protocol):
+    """An instance of a class whose fields are declared: a component."""
+
+    type: ClassVar[str]
+    FIELDS: ClassVar[tuple[FieldSpec, ...]]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -91,11 +97,11 @@ class FieldSpec:
         """Tells whether the field begins with that token in a file, of today or of old."""
         return self.token.partition(" ")[0] == token != "" or token in self.old_tokens
 
-    def default_for(self, component: "Component") -> Any:
+    def default_for(self, component: Declared) -> Any:
         """Returns the default value of the field in that component."""
         return self.default(component) if callable(self.default) else self.default
 
-    def holds(self, when: Written | Shown, component: "Component") -> bool:
+    def holds(self, when: Written | Shown, component: Declared) -> bool:
         """Tells whether the field is written, or shown, for that component."""
         if callable(when):
             return bool(when(component))
@@ -103,7 +109,7 @@ class FieldSpec:
             return bool(getattr(component, self.name) != self.default_for(component))
         return when == "always"
 
-    def check(self, component: "Component") -> None:
+    def check(self, component: Declared) -> None:
         """Raises NetworkError unless the value has the type, shape and range declared."""
         value = getattr(component, self.name)
         where = f"{component.type}: '{self.name}'"

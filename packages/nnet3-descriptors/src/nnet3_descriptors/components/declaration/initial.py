@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.components.config_line import ConfigLine
+from nnet3_descriptors.components.declaration.config_line import ConfigLine
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.files.arrays import read_matrix, read_vector
 from nnet3_descriptors.limits import check_limit

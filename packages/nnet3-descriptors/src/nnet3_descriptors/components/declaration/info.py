@@ -4,14 +4,16 @@ Numbers are rounded where Kaldi rounds them, because scripts compare these lines
 as Kaldi takes them, in single precision where it does.
 """
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from nnet3_descriptors.components.base import Component, InfoEntry
+from nnet3_descriptors.components.declaration.fields import Declared
+
+InfoEntry = str | Callable[[Any], str]
+"""The name of a field or property, or a function of the component that returns text or ''."""
 
 Array = NDArray[np.float32]
 
@@ -36,7 +38,7 @@ def item(label: str, value: object) -> str:
     return f", {label}={value}"
 
 
-def items(component: "Component", entries: "Iterable[InfoEntry]") -> str:
+def items(component: Declared, entries: Iterable[InfoEntry]) -> str:
     """Returns the items of a component, each with a comma before it.
 
     Args:

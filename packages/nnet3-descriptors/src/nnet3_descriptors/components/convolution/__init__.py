@@ -1,0 +1,1 @@
+"""Convolutions and pooling: over time, or over the axes that the columns of a row stand for."""

@@ -1,0 +1,1 @@
+"""Components whose rows of output come from the same row of the input, most of them."""

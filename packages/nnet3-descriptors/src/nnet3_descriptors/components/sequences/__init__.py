@@ -1,0 +1,1 @@
+"""Components for sequences: nonlinearities of recurrences, attention and statistics over time."""

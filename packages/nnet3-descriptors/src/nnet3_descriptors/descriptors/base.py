@@ -1,0 +1,293 @@
+"""What all sum descriptors have in common, and their leaves.
+
+The leaves are forwarding descriptors, which are numbered from left to right, and constants. Which
+of the forwarding leaves are available for which rows is given, and answered, as boolean arrays of
+shape (L, N): leaf by row.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.indexes.arrays import AnyIndexes, IndexArray, as_rows
+from nnet3_descriptors.indexes.integers import require_int32
+from nnet3_descriptors.text import format_float
+
+Scales = float | npt.NDArray[np.float32]
+BoolArray = npt.NDArray[np.bool_]
+NodeDim = Callable[[str], int]
+
+
+def to_single(value: float) -> float:
+    """Returns the float32 that is nearest to `value`; infinite beyond the range of float32."""
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.float32(value))
+
+
+class SumDescriptor(ABC):
+    """A sum of values of one dimension, some of which may be optional."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def operands(self) -> tuple[SumDescriptor, ...]:
+        """The sum descriptors directly below this one; none for a leaf."""
+
+    @property
+    def leaves(self) -> tuple[ForwardingDescriptor, ...]:
+        """The L forwarding descriptors of the tree, from left to right."""
+        return tuple(leaf for operand in self.operands for leaf in operand.leaves)
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """Names of the nodes that this may take values from, each once, in order."""
+        return tuple(dict.fromkeys(name for leaf in self.leaves for name in leaf.node_names))
+
+    @property
+    def modulus(self) -> int:
+        """Smallest shift of t, in frames, that leaves the meaning of this unchanged."""
+        return math.lcm(*(operand.modulus for operand in self.operands))
+
+    @property
+    @abstractmethod
+    def constant(self) -> float:
+        """What the constants add when every leaf is available."""
+
+    @property
+    @abstractmethod
+    def has_optional_constant(self) -> bool:
+        """Whether what the constants add depends on which leaves are available."""
+
+    @abstractmethod
+    def computable(self, leaf_available: BoolArray) -> BoolArray:
+        """Tells for which rows the sum can be computed.
+
+        Args:
+            leaf_available: (L, N), whether leaf l can be computed for row n.
+
+        Returns:
+            (N,) boolean array.
+        """
+
+    @abstractmethod
+    def used(self, leaf_available: BoolArray) -> BoolArray:
+        """Tells which leaves enter the sum.
+
+        Args:
+            leaf_available: (L, N), whether leaf l can be computed for row n.
+
+        Returns:
+            (L, N) boolean array; False everywhere for rows that are not computable.
+        """
+
+    @abstractmethod
+    def constant_term(self, leaf_available: BoolArray) -> npt.NDArray[np.float32]:
+        """Returns the sum of the constants that enter.
+
+        Args:
+            leaf_available: (L, N), whether leaf l can be computed for row n.
+
+        Returns:
+            (N,) float32 array; 0 for rows that are not computable.
+        """
+
+    @abstractmethod
+    def dim(self, node_dim: NodeDim) -> int:
+        """Returns the number of columns of the value.
+
+        Args:
+            node_dim: Gives the dimension of the node of a name.
+
+        Raises:
+            NetworkError: The terms differ in dimension.
+        """
+
+    @abstractmethod
+    def with_operands(self, operands: tuple[SumDescriptor, ...]) -> SumDescriptor:
+        """Returns a copy with other operands."""
+
+    def map_leaves(
+        self,
+        forwarding: Callable[[ForwardingDescriptor], SumDescriptor],
+        constant: Callable[[Const], SumDescriptor] = lambda const: const,
+    ) -> SumDescriptor:
+        """Returns the same tree with each forwarding leaf and each constant replaced."""
+        operands = tuple(operand.map_leaves(forwarding, constant) for operand in self.operands)
+        return self.with_operands(operands)
+
+
+class ForwardingDescriptor(SumDescriptor):
+    """The rows of other nodes; as a sum descriptor, a sum of one term."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def sources(self) -> tuple[ForwardingDescriptor, ...]:
+        """The forwarding descriptors directly below this one; none for a node."""
+
+    @abstractmethod
+    def with_sources(self, sources: tuple[ForwardingDescriptor, ...]) -> ForwardingDescriptor:
+        """Returns a copy with other sources."""
+
+    def map_to_input(self, indexes: IndexArray, node_index: Mapping[str, int]) -> IndexArray:
+        """Maps requested indexes to the cindexes that the values come from.
+
+        Args:
+            indexes: (N, 3) int32, columns n, t, x.
+            node_index: The number of each node, by name.
+
+        Returns:
+            (N, 4) int32, columns node, n, t, x; row by row.
+
+        Raises:
+            NetworkError: A value would come from a t or x beyond 32 bits.
+        """
+        return as_rows(self.map_unbounded(indexes, node_index), self)
+
+    @abstractmethod
+    def map_unbounded(
+        self, indexes: AnyIndexes, node_index: Mapping[str, int]
+    ) -> npt.NDArray[np.int64]:
+        """Returns the same as `map_to_input` in int64, also where there can be no row.
+
+        For look-ups: what an IfDefined() asks for beyond 32 bits is not there.
+        """
+
+    @abstractmethod
+    def scale(self, indexes: AnyIndexes) -> Scales:
+        """Returns what the values are multiplied by.
+
+        Args:
+            indexes: (N, 3) int32, the requested indexes.
+
+        Returns:
+            One number if all rows have the same scale, else an (N,) float32 array.
+        """
+
+    def shift(self) -> tuple[str, int, int] | None:
+        """Returns (node name, t offset, x offset) if this adds a fixed offset to one node's index.
+
+        None if this is anything else. A scale does not count.
+        """
+        return None
+
+    def map_nodes(self, replace: Callable[[str], ForwardingDescriptor]) -> ForwardingDescriptor:
+        """Returns a copy in which every node name is replaced by a forwarding descriptor."""
+        return self.with_sources(tuple(source.map_nodes(replace) for source in self.sources))
+
+    @property
+    def operands(self) -> tuple[SumDescriptor, ...]:
+        return ()
+
+    @property
+    def leaves(self) -> tuple[ForwardingDescriptor, ...]:
+        return (self,)
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for source in self.sources for name in source.node_names))
+
+    @property
+    def modulus(self) -> int:
+        return math.lcm(*(source.modulus for source in self.sources))
+
+    @property
+    def constant(self) -> float:
+        return 0.0
+
+    @property
+    def has_optional_constant(self) -> bool:
+        return False
+
+    def computable(self, leaf_available: BoolArray) -> BoolArray:
+        return leaf_available.reshape(-1)
+
+    def used(self, leaf_available: BoolArray) -> BoolArray:
+        return leaf_available
+
+    def constant_term(self, leaf_available: BoolArray) -> npt.NDArray[np.float32]:
+        return np.zeros(leaf_available.shape[1], dtype=np.float32)
+
+    def dim(self, node_dim: NodeDim) -> int:
+        dims = {source.dim(node_dim) for source in self.sources}
+        if len(dims) != 1:
+            raise NetworkError(
+                f"the sources of {self} must have the same dimension "
+                f"(got {', '.join(map(str, sorted(dims)))})"
+            )
+        return dims.pop()
+
+    def with_operands(self, operands: tuple[SumDescriptor, ...]) -> SumDescriptor:
+        return self
+
+    def map_leaves(
+        self,
+        forwarding: Callable[[ForwardingDescriptor], SumDescriptor],
+        constant: Callable[[Const], SumDescriptor] = lambda const: const,
+    ) -> SumDescriptor:
+        return forwarding(self)
+
+
+@attrs.frozen
+class Const(SumDescriptor):
+    """Const(value, num_columns): `value` in every one of `num_columns` columns."""
+
+    value: float = attrs.field(converter=to_single)
+    num_columns: int = attrs.field()
+
+    @value.validator
+    def _check_value(self, _: object, value: float) -> None:
+        if not math.isfinite(value):
+            raise NetworkError(f"the value of Const() must be finite (got {value})")
+
+    @num_columns.validator
+    def _check_num_columns(self, _: object, num_columns: int) -> None:
+        require_int32("the dimension of Const()", num_columns)
+        if num_columns <= 0:
+            raise NetworkError(f"the dimension of Const() must be positive (got {num_columns})")
+
+    def __str__(self) -> str:
+        return f"Const({format_float(self.value)}, {self.num_columns})"
+
+    @property
+    def operands(self) -> tuple[SumDescriptor, ...]:
+        return ()
+
+    @property
+    def constant(self) -> float:
+        return self.value
+
+    @property
+    def has_optional_constant(self) -> bool:
+        return False
+
+    def computable(self, leaf_available: BoolArray) -> BoolArray:
+        return np.ones(leaf_available.shape[1], dtype=np.bool_)
+
+    def used(self, leaf_available: BoolArray) -> BoolArray:
+        return leaf_available
+
+    def constant_term(self, leaf_available: BoolArray) -> npt.NDArray[np.float32]:
+        return np.full(leaf_available.shape[1], self.value, dtype=np.float32)
+
+    def dim(self, node_dim: NodeDim) -> int:
+        return self.num_columns
+
+    def with_operands(self, operands: tuple[SumDescriptor, ...]) -> Const:
+        return self
+
+    def map_leaves(
+        self,
+        forwarding: Callable[[ForwardingDescriptor], SumDescriptor],
+        constant: Callable[[Const], SumDescriptor] = lambda const: const,
+    ) -> SumDescriptor:
+        return constant(self)
