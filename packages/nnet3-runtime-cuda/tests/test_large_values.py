@@ -26,15 +26,19 @@ COMPONENTS = {
     "batch-norm": "type=BatchNormComponent dim=20",
 }
 
+PNORM = "type=PnormComponent input-dim=20 output-dim=5"
 
-def passes(component: str, x: np.ndarray, dtype: type) -> tuple[np.ndarray, np.ndarray]:
-    """Output and input derivative, without self-repair."""
+
+def passes(
+    component: str, x: np.ndarray, dtype: type, size: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Output and input derivative, without self-repair; output derivatives are of a size."""
     nnet = single(component, dim=x.shape[1])
     computation = compile_computation(nnet, request(TIMES, TIMES))
     computer = NnetComputer(DeviceNnet(nnet, dtype=dtype), computation)
     outputs = computer.forward({"input": x})["output"]
-    derivative = np.random.default_rng(1).standard_normal(outputs.shape).astype(np.float32)
-    return outputs, computer.backward({"output": derivative})["input"]
+    derivative = size * np.random.default_rng(1).standard_normal(outputs.shape)
+    return outputs, computer.backward({"output": derivative.astype(np.float32)})["input"]
 
 
 @pytest.mark.parametrize("mean", [0.0, 100.0, -1e4])
@@ -79,3 +83,18 @@ def test_outputs_and_derivatives(name: str, size: float) -> None:
     ):
         scale = max(float(np.abs(double).max()), 1e-30)
         np.testing.assert_allclose(single_precision / scale, double / scale, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("component", "size"),
+    [(COMPONENTS["normalize"], 1e-11), (COMPONENTS["normalize"], 0.0), (PNORM, 0.0)],
+)
+def test_large_derivatives(component: str, size: float) -> None:
+    """Where the norm of the input vanishes, large derivatives make no NaN."""
+    x = np.full((2 * len(TIMES), DIM), size, np.float32)
+
+    _, derivative = passes(component, x, np.float32, 1e25)
+
+    _, double = passes(component, x, np.float64, 1e25)
+    assert np.isfinite(double).all()
+    np.testing.assert_allclose(derivative, double, rtol=1e-5)

@@ -45,12 +45,14 @@ class PnormKernel(Kernel):
         if b.dx is None:
             return
         tape, ratio = b.tape, b.tape.scratch(*b.y.shape)
-        # Where all squares vanish, y is 0 and x need not be.
+        # Where all squares vanish, y is 0 and x need not be. dy becomes 0 there before it is
+        # divided: by the tiny number it would overflow, and 0 times infinity is not a number.
         is_positive = tape.scratch(*b.y.shape, dtype=np.bool_)
         tape.greater(b.y, 0.0, is_positive)
-        tape.maximum(b.y, float(np.finfo(tape.dtype).tiny), ratio)
-        tape.divide(b.dy, ratio, ratio)
-        tape.multiply(ratio, is_positive, ratio)
+        tape.multiply(b.dy, is_positive, ratio)
+        norm = tape.scratch(*b.y.shape)
+        tape.maximum(b.y, float(np.finfo(tape.dtype).tiny), norm)
+        tape.divide(ratio, norm, ratio)
         tape.multiply(self._groups(b.x), ratio[..., None], self._groups(b.dx))
 
 

@@ -81,9 +81,10 @@ class NormalizeKernel(Kernel):
         tape.greater(_at_floor(tape.dtype), scale, above)
         tape.multiply(scale, scale, factor)
         tape.multiply(factor, scale, factor)
+        # Before what may overflow at the floor: 0 times infinity is not a number.
+        tape.multiply(factor, above, factor)
         tape.multiply(factor, dot, factor)
         tape.multiply(factor, -1.0 / (c.block_dim * c.target_rms**2), factor)
-        tape.multiply(factor, above, factor)
         if d_log is not None:
             norm = tape.scratch(*x.shape[:-1])
             tape.row_dot(x, x, norm)
