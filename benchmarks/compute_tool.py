@@ -20,11 +20,11 @@ from pathlib import Path
 import attrs
 import numpy as np
 from nnet3_runtime_cuda.arrays import FloatArray
-from nnet3_runtime_cuda.chunks import ChunkOptions
-from nnet3_runtime_cuda.model import Model
-from nnet3_runtime_cuda.scores import ScoreOptions
-from nnet3_runtime_cuda.shared_tasks import Task
-from nnet3_runtime_cuda.work import Work
+from nnet3_runtime_cuda.cpu.threads.shared_tasks import Task
+from nnet3_runtime_cuda.inference.chunks import ChunkOptions
+from nnet3_runtime_cuda.inference.model import Model
+from nnet3_runtime_cuda.inference.output_scores import ScoreOptions
+from nnet3_runtime_cuda.inference.utterance_work import Work
 from nnet3_tables import MatrixWriter
 from nnet3_tools.progress import Progress
 from nnet3_tools.utterances import compute_all

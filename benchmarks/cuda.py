@@ -203,7 +203,8 @@ def check_device(dry_run: bool) -> None:
     """Ends the program with one line if nothing can be measured here."""
     program = "from emulated_device import HostPlatform; HostPlatform().build('', [])"
     if not dry_run:
-        program = "from nnet3_runtime_cuda.cuda.devices import open_platform; open_platform('cuda')"
+        package = "nnet3_runtime_cuda.cuda.platform"
+        program = f"from {package}.devices import open_platform; open_platform('cuda')"
     tests = str(Path(__file__).parents[1] / "tests")
     path = f"import sys; sys.path.append({tests!r})"
     # A process of its own, whose path lacks this folder: its cuda.py hides NVIDIA's.

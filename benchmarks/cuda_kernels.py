@@ -22,7 +22,7 @@ from pathlib import Path
 import attrs
 from cuda_launches import segments_of
 from networks import BENCHMARKS
-from nnet3_runtime_cuda.cuda.program import Module
+from nnet3_runtime_cuda.cuda.bind.binder import Module
 from nnet3_runtime_cuda.cuda.source.maps import Launch
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))

@@ -31,12 +31,12 @@ from networks import BENCHMARKS
 from nnet3_descriptors import parse_config, set_test_mode
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet
-from nnet3_runtime_cuda.cuda.fusion import Group, group_operations, side_by_side
-from nnet3_runtime_cuda.cuda.kernels import Plan, plan_steps, stores_of
-from nnet3_runtime_cuda.cuda.liveness import later_readers
-from nnet3_runtime_cuda.cuda.operations import Operation, Product, Special
-from nnet3_runtime_cuda.cuda.pending import PendingSegment
-from nnet3_runtime_cuda.cuda.product_ends import with_epilogues
+from nnet3_runtime_cuda.cuda.fuse.fusion import Group, group_operations, side_by_side
+from nnet3_runtime_cuda.cuda.fuse.launch_list import Plan, plan_steps, stores_of
+from nnet3_runtime_cuda.cuda.fuse.liveness import later_readers
+from nnet3_runtime_cuda.cuda.fuse.product_ends import with_epilogues
+from nnet3_runtime_cuda.cuda.record.recorded_operations import Operation, Product, Special
+from nnet3_runtime_cuda.cuda.record.unbound_segments import PendingSegment
 from nnet3_runtime_cuda.cuda.source.chain import key_of
 from nnet3_runtime_cuda.lowering import lower
 

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from nnet3_runtime_cuda.panels import Panels
-from nnet3_runtime_cuda.running import running
-from nnet3_runtime_cuda.tape import Tape
+from nnet3_runtime_cuda.cpu.numpy_settings import running
+from nnet3_runtime_cuda.cpu.products.panels import Panels
+from nnet3_runtime_cuda.cpu.tape import Tape
 
 ROWS = (2, 8, 16, 48, 66, 128, 213, 286, 384, 512)
 SHAPES = ((256, 4096), (1024, 512), (1536, 320), (320, 1536), (3072, 1024))

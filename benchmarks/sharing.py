@@ -26,11 +26,11 @@ from networks import BENCHMARKS
 from nnet3_compiler import NnetComputation
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, ParallelComputer
-from nnet3_runtime_cuda.blas_threads import LIMIT
-from nnet3_runtime_cuda.running import running
-from nnet3_runtime_cuda.scratch import Scratch
-from nnet3_runtime_cuda.tape import Tape
-from nnet3_runtime_cuda.workers import Workers
+from nnet3_runtime_cuda.cpu.numpy_settings import running
+from nnet3_runtime_cuda.cpu.scratch import Scratch
+from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.cpu.threads.blas_threads import LIMIT
+from nnet3_runtime_cuda.cpu.threads.workers import Workers
 from workload import FIRST_STEPS, Call, Workload, flat, least
 
 ROWS, COLUMNS = 1600, 1536

@@ -21,7 +21,8 @@ import attrs
 import threadpoolctl
 from judged_cases import case_of_seed
 from judging import BF16, FP32, judge
-from nnet3_runtime_cuda import bf16, blas
+from nnet3_runtime_cuda.cpu import bf16
+from nnet3_runtime_cuda.cpu.products import blas
 
 PROGRESS_EVERY = 1000
 

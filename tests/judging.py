@@ -31,15 +31,9 @@ from nnet3_descriptors import Nnet
 from nnet3_descriptors.components import ComponentProperties
 from nnet3_graph import ComputationRequest
 from nnet3_optimizer import check_computation, optimize
-from nnet3_runtime_cuda import (
-    DeviceNnet,
-    NnetComputer,
-    ParallelComputer,
-    check_plan,
-    make_plan,
-)
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer, ParallelComputer, check_plan, make_plan
 from nnet3_runtime_cuda.kernels import Kernel, Propagation, base
-from nnet3_runtime_cuda.kernels.masks import (
+from nnet3_runtime_cuda.kernels.elementwise.masks import (
     DropoutKernel,
     DropoutMaskKernel,
     GeneralDropoutKernel,

@@ -8,14 +8,10 @@ from random import Random
 from typing import Any
 from unittest import mock
 
-from nnet3_runtime_cuda import bf16, recorder, tape
-from nnet3_runtime_cuda.kernels import (
-    parameter_products,
-    tile_blocking,
-    tiled_convolution,
-    tiled_product,
-    time_height_convolution,
-)
+from nnet3_runtime_cuda.cpu import bf16, recorder, tape
+from nnet3_runtime_cuda.kernels.affine import parameter_products
+from nnet3_runtime_cuda.kernels.convolution import time_height_convolution
+from nnet3_runtime_cuda.kernels.tiles import tile_blocking, tiled_convolution, tiled_product
 from nnet3_runtime_cuda.lowering import kernel_capabilities
 from nnet3_runtime_cuda.lowering.bind import rows
 from nnet3_runtime_cuda.lowering.plan import (

@@ -19,7 +19,7 @@ from nnet3_compiler import NnetComputation, compile_computation
 from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.cuda import liveness
+from nnet3_runtime_cuda.cuda.fuse import liveness
 from reference_cases import (
     ReferenceCase,
     assert_close,

@@ -8,7 +8,8 @@ from nnet3_compiler import NnetComputation, compile_computation
 from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
 from nnet3_graph import ComputationRequest
 from nnet3_optimizer import check_computation, optimize
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer, recorder
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.cpu import recorder
 from reference_cases import ReferenceCase, assert_close, computation_request, parametrize_cases
 
 Compile = Callable[[Nnet, ComputationRequest], NnetComputation]

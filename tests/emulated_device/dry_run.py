@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy.typing as npt
-from nnet3_runtime_cuda.cuda.platform import ALIGNMENT, Call, Gemm, Properties, check_launch
+from nnet3_runtime_cuda.cuda.platform.platform import (
+    ALIGNMENT,
+    Call,
+    Gemm,
+    Properties,
+    check_launch,
+)
 
 
 def _nothing() -> None:

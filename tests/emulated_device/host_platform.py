@@ -22,9 +22,16 @@ from typing import Any
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_runtime_cuda.cuda.platform import ALIGNMENT, Call, Gemm, Matrix, Properties, check_launch
+from nnet3_runtime_cuda.cpu.tape import Array
+from nnet3_runtime_cuda.cuda.platform.platform import (
+    ALIGNMENT,
+    Call,
+    Gemm,
+    Matrix,
+    Properties,
+    check_launch,
+)
 from nnet3_runtime_cuda.errors import DeviceError, DeviceMemoryError
-from nnet3_runtime_cuda.tape import Array
 
 Stretches = tuple[tuple[int, ...], tuple[int, ...]]
 """Where stretches of memory begin, and where they end."""

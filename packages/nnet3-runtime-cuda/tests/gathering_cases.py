@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_runtime_cuda.tape import Tape
+from nnet3_runtime_cuda.cpu.tape import Tape
 from operation_cases import (
     INT64,
     SINGLE,

@@ -7,10 +7,10 @@ import math
 
 import numpy as np
 from elementwise_cases import largest_of
-from nnet3_runtime_cuda.panels import MOST_INNER, WIDTH, Panels
-from nnet3_runtime_cuda.row_ranges import record_row_range_sums
-from nnet3_runtime_cuda.tape import FEW_ROWS, Tape
-from nnet3_runtime_cuda.thin_products import ThinProduct
+from nnet3_runtime_cuda.cpu.products.panels import MOST_INNER, WIDTH, Panels
+from nnet3_runtime_cuda.cpu.products.thin_products import ThinProduct
+from nnet3_runtime_cuda.cpu.tape import FEW_ROWS, Tape
+from nnet3_runtime_cuda.kernels.row_range_sums import record_row_range_sums
 from operation_cases import (
     BOOL,
     DOUBLE,

@@ -8,7 +8,8 @@ import pytest
 from nnet3_descriptors import parse_config, set_test_mode
 from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import CachingCompiler
-from nnet3_runtime_cuda import NnetComputer, recorder
+from nnet3_runtime_cuda import NnetComputer
+from nnet3_runtime_cuda.cpu import recorder
 
 FRAMES = 400
 

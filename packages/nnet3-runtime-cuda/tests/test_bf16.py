@@ -9,8 +9,9 @@ import pytest
 from computations import single
 from nnet3_compiler import compile_computation
 from nnet3_graph import ComputationRequest, IoSpecification
-from nnet3_runtime_cuda import DeviceError, DeviceNnet, NnetComputer, bf16
-from nnet3_runtime_cuda.bf16 import Bf16Machine
+from nnet3_runtime_cuda import DeviceError, DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.cpu import bf16
+from nnet3_runtime_cuda.cpu.bf16 import Bf16Machine
 
 has_bf16 = pytest.mark.skipif(bool(bf16.missing()), reason=f"no {bf16.missing()} here")
 

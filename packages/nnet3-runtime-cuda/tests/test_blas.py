@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_runtime_cuda import RunError, blas, panels
-from nnet3_runtime_cuda.blas import Library, bound_gemm, gemm
+from nnet3_runtime_cuda import RunError
+from nnet3_runtime_cuda.cpu.products import blas, panels
+from nnet3_runtime_cuda.cpu.products.blas import Library, bound_gemm, gemm
+from nnet3_runtime_cuda.cpu.tape import Tape
 from nnet3_runtime_cuda.switches import BLAS
-from nnet3_runtime_cuda.tape import Tape
 
 SIZES = st.integers(1, 9)
 LAYOUTS = st.sampled_from(["rows", "columns", "part of rows", "part of columns"])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_runtime_cuda.chunks import Chunk, ChunkOptions, chunks, online_ivector_row
 from nnet3_runtime_cuda.errors import RunError
+from nnet3_runtime_cuda.inference.chunks import Chunk, ChunkOptions, chunks, online_ivector_row
 
 
 @given(

@@ -8,7 +8,7 @@ from nnet3_compiler.commands import command_table
 from nnet3_descriptors import parse_config
 from nnet3_optimizer import CachingCompiler, OptimizeOptions
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.tape import Tape
+from nnet3_runtime_cuda.cpu.tape import Tape
 
 INT8, UINT8, INT16, UINT16, ONE_BIT = 1, 2, 3, 4, 5
 

@@ -18,7 +18,7 @@ from nnet3_compiler.declaration import Command
 from nnet3_descriptors import Nnet, parse_config, vectorize
 from nnet3_optimizer import CheckError, optimize
 from nnet3_runtime_cuda import DeviceError, DeviceNnet, NnetComputer, RunError
-from nnet3_runtime_cuda.kernels.nonlinear import TanhKernel
+from nnet3_runtime_cuda.kernels.elementwise.nonlinear import TanhKernel
 
 TIMES = range(4)
 ROWS = 2 * len(TIMES)

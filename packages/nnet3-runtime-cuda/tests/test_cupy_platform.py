@@ -12,10 +12,10 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
-from nnet3_runtime_cuda.cuda import epilogue
-from nnet3_runtime_cuda.cuda.cublaslt import Precision
-from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
-from nnet3_runtime_cuda.cuda.platform import ALIGNMENT, Gemm, Matrix, Platform
+from nnet3_runtime_cuda.cuda.platform import epilogue
+from nnet3_runtime_cuda.cuda.platform.cublaslt import Precision
+from nnet3_runtime_cuda.cuda.platform.cupy_platform import CupyPlatform
+from nnet3_runtime_cuda.cuda.platform.platform import ALIGNMENT, Gemm, Matrix, Platform
 from nnet3_runtime_cuda.errors import DeviceError, DeviceMemoryError
 from strict_cupy import CompileException, CUDARuntimeError, QueuedLibrary, StrictCupy, on_device
 

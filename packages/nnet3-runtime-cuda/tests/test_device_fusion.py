@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from nnet3_runtime_cuda.cuda import liveness
-from nnet3_runtime_cuda.cuda.fusion import group_operations
-from nnet3_runtime_cuda.cuda.liveness import later_readers
-from nnet3_runtime_cuda.cuda.operations import Map, Operation, Special
-from nnet3_runtime_cuda.cuda.views import View
+from nnet3_runtime_cuda.cuda.fuse import liveness
+from nnet3_runtime_cuda.cuda.fuse.fusion import group_operations
+from nnet3_runtime_cuda.cuda.fuse.liveness import later_readers
+from nnet3_runtime_cuda.cuda.record.device_views import View
+from nnet3_runtime_cuda.cuda.record.recorded_operations import Map, Operation, Special
 
 ROWS, COLUMNS = 64, 32
 

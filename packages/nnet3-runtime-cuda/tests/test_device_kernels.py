@@ -10,12 +10,12 @@ from computations import request, single
 from emulated_device import DryRun, HostPlatform, compiler
 from nnet3_compiler import compile_computation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.cuda import memory
-from nnet3_runtime_cuda.cuda.fusion import MOST_PLACES
+from nnet3_runtime_cuda.cuda.bind import shadow_memory
+from nnet3_runtime_cuda.cuda.fuse.fusion import MOST_PLACES
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
-from nnet3_runtime_cuda.cuda.views import View
+from nnet3_runtime_cuda.cuda.record.device_views import View
 from nnet3_runtime_cuda.errors import DeviceError
-from nnet3_runtime_cuda.kernels import parameter_products
+from nnet3_runtime_cuda.kernels.affine import parameter_products
 
 TIMES = range(4)
 
@@ -140,8 +140,8 @@ def test_too_many_elements_for_an_index_are_refused() -> None:
 
 def test_shadows_without_memory_can_be_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the system reserves no addresses, what stands for memory says so, and is not read."""
-    monkeypatch.setattr(memory.sys, "platform", "elsewhere")
-    shadow = memory.reserved(64).view(np.float32).reshape(4, 4)[1:]
+    monkeypatch.setattr(shadow_memory.sys, "platform", "elsewhere")
+    shadow = shadow_memory.reserved(64).view(np.float32).reshape(4, 4)[1:]
     assert str(shadow.T) == repr(shadow.T) == "<(4, 3) float32 on a device>"
     with pytest.raises(TypeError, match="does not support ufuncs"):
         shadow + 1.0

@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emulated_device import DryRun, HostPlatform, compiler
+from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import (
+    NaturalGradientOptions,
+    OnlineNaturalGradient,
+)
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
-from nnet3_runtime_cuda.kernels.affine_gradient import AffineGradient
-from nnet3_runtime_cuda.kernels.natural_affine import AffinePreconditioner
-from nnet3_runtime_cuda.natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
+from nnet3_runtime_cuda.kernels.gradient.affine_gradient import AffineGradient
+from nnet3_runtime_cuda.kernels.gradient.natural_affine import AffinePreconditioner
 
 RANKS = 4, 3
 

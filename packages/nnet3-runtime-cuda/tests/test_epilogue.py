@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emulated_device import HostPlatform, compiler
-from nnet3_runtime_cuda.cuda import epilogue
-from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix
+from nnet3_runtime_cuda.cuda.platform import epilogue
+from nnet3_runtime_cuda.cuda.platform.platform import Gemm, Matrix
 
 
 @pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")

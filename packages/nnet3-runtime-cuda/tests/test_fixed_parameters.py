@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from computations import request, single
 from nnet3_compiler import compile_computation
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer, panels
-from nnet3_runtime_cuda.kernels.parameter_products import TRANSPOSED_ROWS
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.cpu.products import panels
+from nnet3_runtime_cuda.kernels.affine.parameter_products import TRANSPOSED_ROWS
 from nnet3_runtime_cuda.switches import PANELS
 
 CONVOLUTION = (

@@ -12,7 +12,7 @@ from nnet3_compiler import commands as c
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.kernels import tiled_product
+from nnet3_runtime_cuda.kernels.tiles import tiled_product
 from nnet3_runtime_cuda.lowering.areas import Area
 from nnet3_runtime_cuda.lowering.plan import gathered_splices
 from nnet3_runtime_cuda.lowering.plan.gathered_splices import rows_of

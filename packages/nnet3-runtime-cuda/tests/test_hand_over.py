@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_compiler import commands
+from nnet3_runtime_cuda.cpu.scratch import Scratch
+from nnet3_runtime_cuda.cpu.tape import Tape
 from nnet3_runtime_cuda.lowering.bind.hand_over import Memory, Move, origins, record_moves
-from nnet3_runtime_cuda.scratch import Scratch
-from nnet3_runtime_cuda.tape import Tape
 
 SIZE = 12
 WIDTH = 3

@@ -7,7 +7,8 @@ import pytest
 from computations import request, single
 from nnet3_compiler import compile_computation
 from nnet3_descriptors import Nnet, parse_config, set_test_mode
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer, recorder
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.cpu import recorder
 
 TIMES = range(10)
 SEQUENCES = 40

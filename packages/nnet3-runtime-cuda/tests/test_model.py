@@ -24,10 +24,9 @@ from nnet3_runtime_cuda import (
     RunError,
     ScoreOptions,
     SegmentOptions,
-    chunks,
-    computer_pool,
     load,
 )
+from nnet3_runtime_cuda.inference import chunks, computer_pool
 from test_blas_threads import blas_threads
 
 TDNN = """

@@ -3,16 +3,19 @@
 import attrs
 import numpy as np
 import pytest
-from nnet3_runtime_cuda.kernels import natural_affine
-from nnet3_runtime_cuda.kernels.affine_gradient import AffineGradient
-from nnet3_runtime_cuda.kernels.natural_affine import AffinePreconditioner, precondition_rows_of
-from nnet3_runtime_cuda.natural_gradient import (
+from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import (
     NaturalGradientOptions,
     OnlineNaturalGradient,
     _spread_rows,
 )
-from nnet3_runtime_cuda.row_matrices import TimeSplice
-from nnet3_runtime_cuda.tape import Tape
+from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import TimeSplice
+from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.kernels.gradient import natural_affine
+from nnet3_runtime_cuda.kernels.gradient.affine_gradient import AffineGradient
+from nnet3_runtime_cuda.kernels.gradient.natural_affine import (
+    AffinePreconditioner,
+    precondition_rows_of,
+)
 
 
 def rows(count: int, dim: int, seed: int = 0) -> np.ndarray:

@@ -7,8 +7,11 @@ from random import Random
 import numpy as np
 import pytest
 from natural_gradient_by_definition import NaturalGradientByDefinition
-from nnet3_runtime_cuda.natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
-from nnet3_runtime_cuda.row_matrices import ColumnBlocks
+from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import (
+    NaturalGradientOptions,
+    OnlineNaturalGradient,
+)
+from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import ColumnBlocks
 
 MINIBATCHES = 25
 TOLERANCE = {np.float64: 1e-7, np.float32: 2e-3}

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 from computations import single
 from nnet3_runtime_cuda import DeviceNnet
-from nnet3_runtime_cuda.natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
+from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import (
+    NaturalGradientOptions,
+    OnlineNaturalGradient,
+)
 
 Settings = tuple[int, int, float, float, float]
 """Rank, update period, history in samples, in minibatches (0 for none), alpha."""

@@ -8,10 +8,10 @@ import gathering_cases  # noqa: F401
 import numpy as np
 import pytest
 import sum_cases  # noqa: F401
-from nnet3_runtime_cuda import recorder
-from nnet3_runtime_cuda.recorder import Recorder
-from nnet3_runtime_cuda.tape import Tape
-from nnet3_runtime_cuda.workers import Workers
+from nnet3_runtime_cuda.cpu import recorder
+from nnet3_runtime_cuda.cpu.recorder import Recorder
+from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.cpu.threads.workers import Workers
 from operation_cases import CASES, Result, Trial
 from operation_places import SEED, TRIALS, Draw
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_runtime_cuda import panels
-from nnet3_runtime_cuda.panels import MOST_INNER, WIDTH, Panels
+from nnet3_runtime_cuda.cpu.products import panels
+from nnet3_runtime_cuda.cpu.products.panels import MOST_INNER, WIDTH, Panels
+from nnet3_runtime_cuda.cpu.tape import Tape
 from nnet3_runtime_cuda.switches import PANELS
-from nnet3_runtime_cuda.tape import Tape
 
 
 @settings(max_examples=40)

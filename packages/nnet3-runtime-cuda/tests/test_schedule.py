@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_runtime_cuda.cuda.schedule import ALWAYS, Clock, Schedule
-from nnet3_runtime_cuda.natural_gradient import NaturalGradientOptions, OnlineNaturalGradient
+from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import (
+    NaturalGradientOptions,
+    OnlineNaturalGradient,
+)
+from nnet3_runtime_cuda.cuda.record.estimate_schedule import ALWAYS, Clock, Schedule
 
 PERIODS = (1, 4, 3)
 

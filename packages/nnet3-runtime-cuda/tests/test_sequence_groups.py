@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_graph import ComputationRequest, IoSpecification
-from nnet3_runtime_cuda.sequence_groups import num_sequences, sequence_groups
+from nnet3_runtime_cuda.inference.sequence_groups import num_sequences, sequence_groups
 
 N, T = 0, 1
 

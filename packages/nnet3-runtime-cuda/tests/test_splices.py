@@ -14,7 +14,7 @@ from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.kernels import tiled_product
+from nnet3_runtime_cuda.kernels.tiles import tiled_product
 from nnet3_runtime_cuda.lowering.areas import Area
 from nnet3_runtime_cuda.lowering.plan import splices
 from nnet3_runtime_cuda.lowering.plan.make import plan_with

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from computations import single
 from nnet3_runtime_cuda import DeviceNnet, Model, RunError, switches
-from nnet3_runtime_cuda.kernels import time_tiles
+from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.kernels.tiles import time_tiles
 from nnet3_runtime_cuda.switches import BLAS, PANELS, TILES, Switch
-from nnet3_runtime_cuda.tape import Tape
 
 SWITCHES = (BLAS, PANELS, TILES)
 each_switch = pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.variable)

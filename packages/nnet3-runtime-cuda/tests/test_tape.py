@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_runtime_cuda.scratch import Scratch
-from nnet3_runtime_cuda.tape import FEWEST_COLUMNS, MOST_COUNTED, Tape
+from nnet3_runtime_cuda.cpu.scratch import Scratch
+from nnet3_runtime_cuda.cpu.tape import FEWEST_COLUMNS, MOST_COUNTED, Tape
 
 VALUES = np.array([-np.inf, -1.0, -0.0, 0.0, 1e-30, 0.5, 1.0, 3.0, np.inf, np.nan], np.float32)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from nnet3_runtime_cuda.kernels.tile_blocking import PART_COLUMNS, TileBlocking
-from nnet3_runtime_cuda.kernels.time_tiles import TimeTiles
+from nnet3_runtime_cuda.kernels.tiles.tile_blocking import PART_COLUMNS, TileBlocking
+from nnet3_runtime_cuda.kernels.tiles.time_tiles import TimeTiles
 
 
 @pytest.mark.parametrize("rows", [300, 552, 1200, 2000])

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from computations import single
 from nnet3_runtime_cuda import DeviceNnet
-from nnet3_runtime_cuda.kernels.tile_blocking import Columns, Part
-from nnet3_runtime_cuda.kernels.tile_factors import TileFactors
-from nnet3_runtime_cuda.panels import MOST_INNER, WIDTH, Panels
-from nnet3_runtime_cuda.tape import Tape
-from nnet3_runtime_cuda.workers import Workers
+from nnet3_runtime_cuda.cpu.products.panels import MOST_INNER, WIDTH, Panels
+from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.cpu.threads.workers import Workers
+from nnet3_runtime_cuda.kernels.tiles.tile_blocking import Columns, Part
+from nnet3_runtime_cuda.kernels.tiles.tile_factors import TileFactors
 
 TAPS = np.array([[1, 0], [1, 1], [1, -1], [0, 1]], np.float32)
 

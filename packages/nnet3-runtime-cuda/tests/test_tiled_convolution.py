@@ -8,16 +8,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from nnet3_descriptors.components import TimeOffsetPrecomputedIndexes
 from nnet3_runtime_cuda import DeviceNnet
-from nnet3_runtime_cuda.kernels import (
-    Backpropagation,
-    Propagation,
-    tiled_convolution,
-    time_height_convolution,
-)
-from nnet3_runtime_cuda.kernels.height_tiles import HeightTiles
-from nnet3_runtime_cuda.kernels.time_tiles import TimeTiles
-from nnet3_runtime_cuda.tape import Tape
-from nnet3_runtime_cuda.workers import Workers
+from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.cpu.threads.workers import Workers
+from nnet3_runtime_cuda.kernels import Backpropagation, Propagation
+from nnet3_runtime_cuda.kernels.convolution import time_height_convolution
+from nnet3_runtime_cuda.kernels.tiles import tiled_convolution
+from nnet3_runtime_cuda.kernels.tiles.height_tiles import HeightTiles
+from nnet3_runtime_cuda.kernels.tiles.time_tiles import TimeTiles
 
 FILTERS_IN, FILTERS_OUT = 16, 17
 

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from nnet3_compiler import compile_computation
 from nnet3_descriptors.components import TimeOffsetPrecomputedIndexes
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.kernels import Backpropagation, Propagation, tile_blocking, tiled_product
-from nnet3_runtime_cuda.kernels.tiled_product import TiledProduct
-from nnet3_runtime_cuda.tape import Tape
-from nnet3_runtime_cuda.workers import Workers
+from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.cpu.threads.workers import Workers
+from nnet3_runtime_cuda.kernels import Backpropagation, Propagation
+from nnet3_runtime_cuda.kernels.tiles import tile_blocking, tiled_product
+from nnet3_runtime_cuda.kernels.tiles.tiled_product import TiledProduct
 
 DOUBLE = np.dtype(np.float64)
 

@@ -16,11 +16,11 @@ from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.cpu.scratch import Scratch
+from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.cpu.threads.workers import Workers
 from nnet3_runtime_cuda.errors import DeviceError
-from nnet3_runtime_cuda.parts import even_parts, parts_of_at_most
-from nnet3_runtime_cuda.scratch import Scratch
-from nnet3_runtime_cuda.tape import Tape
-from nnet3_runtime_cuda.workers import Workers
+from nnet3_runtime_cuda.slices import even_parts, parts_of_at_most
 
 FRAMES = 900
 

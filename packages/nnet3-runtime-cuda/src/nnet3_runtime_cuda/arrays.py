@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .cuda.exchange import is_on_cuda
-from .errors import RunError
-from .running import running
+from nnet3_runtime_cuda.cpu.numpy_settings import running
+from nnet3_runtime_cuda.cuda.bind.exchange import is_on_cuda
+from nnet3_runtime_cuda.errors import RunError
 
 FloatArray = npt.NDArray[np.float32]
 

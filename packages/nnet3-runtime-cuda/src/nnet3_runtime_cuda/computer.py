@@ -11,12 +11,12 @@ from nnet3_compiler.computation import NnetComputation
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.forking import GATE
 
-from .arrays import FloatArray, checked_arrays
-from .cuda.platform import Platform
-from .device import DeviceNnet
-from .errors import RunError
-from .lowering import Segment, lower
-from .running import running
+from nnet3_runtime_cuda.arrays import FloatArray, checked_arrays
+from nnet3_runtime_cuda.cpu.numpy_settings import running
+from nnet3_runtime_cuda.cuda.platform.platform import Platform
+from nnet3_runtime_cuda.device import DeviceNnet
+from nnet3_runtime_cuda.errors import RunError
+from nnet3_runtime_cuda.lowering import Segment, lower
 
 
 class NnetComputer:

@@ -21,15 +21,15 @@ from nnet3_descriptors.components import (
     UpdatableComponent,
 )
 
-from . import blas_threads
-from .cuda.platform import Platform
-from .errors import DeviceError, RunError, TrainingError
-from .kernels import ComponentStore, Kernel, kernel_class
-from .kernels.base import draws
-from .kernels.normalize import BatchNormKernel
-from .machine import Machine
-from .switches import check_switches
-from .tape import Array, Tape
+from nnet3_runtime_cuda.cpu.machine import Machine
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.cpu.threads import blas_threads
+from nnet3_runtime_cuda.cuda.platform.platform import Platform
+from nnet3_runtime_cuda.errors import DeviceError, RunError, TrainingError
+from nnet3_runtime_cuda.kernels import ComponentStore, Kernel, kernel_class
+from nnet3_runtime_cuda.kernels.base import draws
+from nnet3_runtime_cuda.kernels.normalization.normalize import BatchNormKernel
+from nnet3_runtime_cuda.switches import check_switches
 
 STEP_BLOCK = 1 << 18
 """So many parameters are changed at a time: see `recorder.BLOCK_ELEMENTS`."""
@@ -60,8 +60,8 @@ def machine_for(
     """
     check_switches()
     # Imported here: most programs need no device.
-    from .cuda.devices import as_precision, cuda_ordinal, open_platform
-    from .cuda.machine import DeviceMachine
+    from nnet3_runtime_cuda.cuda.machine import DeviceMachine
+    from nnet3_runtime_cuda.cuda.platform.devices import as_precision, cuda_ordinal, open_platform
 
     if not isinstance(device, str):
         return DeviceMachine(device)
@@ -71,7 +71,7 @@ def machine_for(
     if threads is None:
         threads = min(blas_threads.count(), MOST_THREADS_UNASKED)
     if as_precision(precision).value == "bf16":
-        from .bf16 import Bf16Machine
+        from nnet3_runtime_cuda.cpu.bf16 import Bf16Machine
 
         return Bf16Machine(threads)
     if as_precision(precision).value != "fp32":

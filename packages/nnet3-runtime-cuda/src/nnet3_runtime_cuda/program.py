@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sized
+from typing import Any
 
 import attrs
+import numpy as np
 
-from .tape import Array, Call
-from .transfer import Transfer
+from nnet3_runtime_cuda.cpu.tape import Array, Call
 
 
 @attrs.frozen(kw_only=True)
@@ -36,6 +37,27 @@ class Segment:
     inputs: tuple[Port, ...]
     calls: tuple[Call, ...]
     outputs: tuple[Port, ...]
+
+
+class Transfer:
+    """For programs on the processor: arrays are copied. Programs on a device have their own."""
+
+    def taken(self, value: Any) -> Any:
+        """What a caller gives, as an array with shape and dtype: NumPy, or on the device."""
+        return np.asarray(value)
+
+    def put(self, array: Any, view: Array) -> None:
+        """Sets a matrix of the program to what `taken` gave."""
+        np.copyto(view, array)
+
+    def get(self, view: Array, *, on_device: bool) -> Any:
+        """A copy of a matrix of the program.
+
+        Args:
+            view: The matrix.
+            on_device: Whether the copy is to stay on the device, if the program is on one.
+        """
+        return np.array(view)
 
 
 @attrs.frozen(kw_only=True)

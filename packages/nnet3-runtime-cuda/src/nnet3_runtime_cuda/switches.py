@@ -9,7 +9,7 @@ import os
 
 import attrs
 
-from .errors import RunError
+from nnet3_runtime_cuda.errors import RunError
 
 
 @attrs.frozen

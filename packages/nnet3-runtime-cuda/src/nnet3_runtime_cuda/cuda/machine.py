@@ -10,19 +10,19 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
 
-from ..errors import DeviceError
-from ..machine import Machine
-from ..program import Program
-from ..tape import Array, Call, Tape
-from .exchange import Exchange
-from .kernels import plan_steps
-from .memory import ShadowMemory
-from .natural_gradient import Estimates
-from .pending import PendingSegment
-from .platform import Platform
-from .program import Binder, DeviceSegment
-from .program_memory import ProgramMemory
-from .tape import DeviceTape
+from nnet3_runtime_cuda.cpu.machine import Machine
+from nnet3_runtime_cuda.cpu.tape import Array, Call, Tape
+from nnet3_runtime_cuda.cuda.bind.binder import Binder, DeviceSegment
+from nnet3_runtime_cuda.cuda.bind.exchange import Exchange
+from nnet3_runtime_cuda.cuda.bind.program_memory import ProgramMemory
+from nnet3_runtime_cuda.cuda.bind.shadow_memory import ShadowMemory
+from nnet3_runtime_cuda.cuda.fuse.launch_list import plan_steps
+from nnet3_runtime_cuda.cuda.platform.platform import Platform
+from nnet3_runtime_cuda.cuda.record.device_tape import DeviceTape
+from nnet3_runtime_cuda.cuda.record.estimates import Estimates
+from nnet3_runtime_cuda.cuda.record.unbound_segments import PendingSegment
+from nnet3_runtime_cuda.errors import DeviceError
+from nnet3_runtime_cuda.program import Program
 
 
 class DeviceMachine(Machine):

@@ -7,26 +7,18 @@ the objective with respect to them.
 
 from __future__ import annotations
 
-from . import (
+# Importing a family registers its kernels.
+from nnet3_runtime_cuda.kernels import (
     affine,
-    attention,
     columns,
     composite,
+    convolution,
     elementwise,
-    general,
-    gru,
-    lstm,
-    masks,
-    nonlinear,
-    normalize,
-    per_element,
-    pooling,
-    softmax,
-    statistics,
-    tdnn,
-    time_height_convolution,
+    normalization,
+    over_time,
+    recurrent,
 )
-from .base import (
+from nnet3_runtime_cuda.kernels.base import (
     Backpropagation,
     ComponentStore,
     Kernel,
@@ -46,21 +38,12 @@ __all__ = [
     "Propagation",
     "StatsStorage",
     "affine",
-    "attention",
     "columns",
     "composite",
+    "convolution",
     "elementwise",
-    "general",
-    "gru",
     "kernel_class",
-    "lstm",
-    "masks",
-    "nonlinear",
-    "normalize",
-    "per_element",
-    "pooling",
-    "softmax",
-    "statistics",
-    "tdnn",
-    "time_height_convolution",
+    "normalization",
+    "over_time",
+    "recurrent",
 ]

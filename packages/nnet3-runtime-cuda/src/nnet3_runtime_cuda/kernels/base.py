@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.components import Component, PrecomputedIndexes
 
-from ..errors import UnsupportedComponentError
-from ..panels import Panels
-from ..row_matrices import TimeSplice
-from ..tape import Array, Tape
+from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import TimeSplice
+from nnet3_runtime_cuda.cpu.products.panels import Panels
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.errors import UnsupportedComponentError
 
 _T = TypeVar("_T")
 

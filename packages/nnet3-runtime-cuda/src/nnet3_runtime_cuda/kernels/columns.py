@@ -10,8 +10,8 @@ from nnet3_descriptors.components import (
     SumGroupComponent,
 )
 
-from ..tape import Array, Tape
-from .base import Backpropagation, Kernel, Propagation, kernel_for
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, kernel_for
 
 
 def record_gather_columns(tape: Tape, source: Array, columns: Array, out: Array) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from nnet3_descriptors.components import Component, ComponentProperties, CompositeComponent
 
-from ..tape import Array
-from .base import (
+from nnet3_runtime_cuda.cpu.tape import Array
+from nnet3_runtime_cuda.kernels.base import (
     Backpropagation,
     Kernel,
     Memo,

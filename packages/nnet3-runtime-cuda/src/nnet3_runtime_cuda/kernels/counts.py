@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..tape import Array, Tape
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
 
 
 def add_total(tape: Tape, values: Array, total: Array) -> None:

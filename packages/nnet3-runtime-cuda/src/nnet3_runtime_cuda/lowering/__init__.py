@@ -6,12 +6,12 @@ both. `check` judges what was decided.
 
 from __future__ import annotations
 
-from ..program import Port, Program, Segment
-from .check import check_plan
-from .lower import lower, make_plan
-from .plan.capabilities import Capabilities
-from .plan.plan import Plan
-from .plan.text import format_plan
+from nnet3_runtime_cuda.lowering.check import check_plan
+from nnet3_runtime_cuda.lowering.lower import lower, make_plan
+from nnet3_runtime_cuda.lowering.plan.capabilities import Capabilities
+from nnet3_runtime_cuda.lowering.plan.plan import Plan
+from nnet3_runtime_cuda.lowering.plan.text import format_plan
+from nnet3_runtime_cuda.program import Port, Program, Segment
 
 __all__ = [
     "Capabilities",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import attrs
 
-from ..device import DeviceNnet
-from ..kernels.parameter_products import gains_by_panels
-from ..tape import Tape
+from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.device import DeviceNnet
+from nnet3_runtime_cuda.kernels.affine.parameter_products import gains_by_panels
 
 ROWS_AT_ONCE = 256
 """Products for steps are made of about so many rows: enough for them to be fast."""

@@ -6,13 +6,13 @@ from nnet3_compiler import NnetComputation
 from nnet3_descriptors import Nnet
 from nnet3_optimizer import check_runnable
 
-from ..device import DeviceNnet
-from ..program import Program
-from .bind.binding import Binding
-from .kernel_capabilities import KernelCapabilities
-from .plan.capabilities import Capabilities
-from .plan.make import plan_with
-from .plan.plan import Plan
+from nnet3_runtime_cuda.device import DeviceNnet
+from nnet3_runtime_cuda.lowering.bind.binding import Binding
+from nnet3_runtime_cuda.lowering.kernel_capabilities import KernelCapabilities
+from nnet3_runtime_cuda.lowering.plan.capabilities import Capabilities
+from nnet3_runtime_cuda.lowering.plan.make import plan_with
+from nnet3_runtime_cuda.lowering.plan.plan import Plan
+from nnet3_runtime_cuda.program import Program
 
 
 def lower(nnet: DeviceNnet, computation: NnetComputation, *, is_alone: bool = False) -> Program:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..operations import Guards, Indexed, Map, Operand, Target
-from ..views import View
-from .expressions import FUNCTIONS, OWN_TYPE, literal, offset, wider
+from nnet3_runtime_cuda.cuda.record.device_views import View
+from nnet3_runtime_cuda.cuda.record.recorded_operations import Guards, Indexed, Map, Operand, Target
+from nnet3_runtime_cuda.cuda.source.expressions import FUNCTIONS, OWN_TYPE, literal, offset, wider
 
 INDEX_LIMIT = 1 << 31
 """Elements that a 32-bit index can tell apart."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import attrs
 
-from ..operations import ColumnReduce, Map
-from ..views import View
-from .chain import Chain, KernelText, Stores
-from .maps import THREADS, Launch, finish
+from nnet3_runtime_cuda.cuda.record.device_views import View
+from nnet3_runtime_cuda.cuda.record.recorded_operations import ColumnReduce, Map
+from nnet3_runtime_cuda.cuda.source.chain import Chain, KernelText, Stores
+from nnet3_runtime_cuda.cuda.source.maps import THREADS, Launch, finish
 
 WIDTH, HEIGHT = 32, 8
 """A block sums so many columns, with so many threads for each."""

@@ -2,15 +2,15 @@
 
 Each block serves one estimate. It finds its operands in a table of addresses, since there are many
 of them, and its numbers (rank, dimension, ...) in another. The formulas are those of
-`nnet3_runtime_cuda.natural_gradient`.
+`nnet3_runtime_cuda.cpu.natural_gradient.online_estimate`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .chain import check_size
-from .library import THREADS, HandWritten
+from nnet3_runtime_cuda.cuda.source.chain import check_size
+from nnet3_runtime_cuda.cuda.source.library import THREADS, HandWritten
 
 ADDRESSES = 11
 """Per estimate: gram, k, d, rho, square sum, mix, decay, work, roots, w, j."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import attrs
 
-from ..views import View
-from .chain import check_size
+from nnet3_runtime_cuda.cuda.record.device_views import View
+from nnet3_runtime_cuda.cuda.source.chain import check_size
 
 THREADS = 256
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import attrs
 
-from ..operations import Indexed, Map
-from ..views import View
-from .chain import Chain, KernelText, Stores, check_size
+from nnet3_runtime_cuda.cuda.record.device_views import View
+from nnet3_runtime_cuda.cuda.record.recorded_operations import Indexed, Map
+from nnet3_runtime_cuda.cuda.source.chain import Chain, KernelText, Stores, check_size
 
 THREADS = 256
 

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 import attrs
 
-from ..operations import Map, Operation, RowReduce
-from ..views import View
-from .chain import Chain, KernelText, Stores, key_of
-from .expressions import wider
-from .maps import Launch, finish, unravel
+from nnet3_runtime_cuda.cuda.record.device_views import View
+from nnet3_runtime_cuda.cuda.record.recorded_operations import Map, Operation, RowReduce
+from nnet3_runtime_cuda.cuda.source.chain import Chain, KernelText, Stores, key_of
+from nnet3_runtime_cuda.cuda.source.expressions import wider
+from nnet3_runtime_cuda.cuda.source.maps import Launch, finish, unravel
 
 MOST_THREADS = 256
 WARP = 32

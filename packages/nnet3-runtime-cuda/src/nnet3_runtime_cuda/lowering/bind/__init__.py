@@ -8,4 +8,5 @@ a command of each class.
 
 from __future__ import annotations
 
-from . import commands as commands  # registers what is done with each command
+# Registers what is done with each command.
+from nnet3_runtime_cuda.lowering.bind import commands as commands

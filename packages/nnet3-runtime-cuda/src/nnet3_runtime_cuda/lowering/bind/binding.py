@@ -17,22 +17,22 @@ from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.declaration import Command
 from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
 
-from ...device import DeviceNnet
-from ...kernels import Memo
-from ...program import Port, Program, Segment
-from ...row_matrices import TimeSplice
-from ...tape import Array, Tape
-from ..areas import Area, Areas, Place
-from ..plan.plan import Plan, SplicedDerivative
-from ..plan.taps import input_of
-from .arena import Arena
-from .by_position import ByPosition
-from .compression import CompressedForm
-from .hand_over import Memory
-from .pending_zeros import PendingZeros
-from .regular import Positions
-from .rows import record_scaled
-from .step_products import StepProducts
+from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import TimeSplice
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.device import DeviceNnet
+from nnet3_runtime_cuda.kernels import Memo
+from nnet3_runtime_cuda.lowering.areas import Area, Areas, Place
+from nnet3_runtime_cuda.lowering.bind.arena import Arena
+from nnet3_runtime_cuda.lowering.bind.by_position import ByPosition
+from nnet3_runtime_cuda.lowering.bind.compression import CompressedForm
+from nnet3_runtime_cuda.lowering.bind.hand_over import Memory
+from nnet3_runtime_cuda.lowering.bind.pending_zeros import PendingZeros
+from nnet3_runtime_cuda.lowering.bind.regular import Positions
+from nnet3_runtime_cuda.lowering.bind.rows import record_scaled
+from nnet3_runtime_cuda.lowering.bind.step_products import StepProducts
+from nnet3_runtime_cuda.lowering.plan.plan import Plan, SplicedDerivative
+from nnet3_runtime_cuda.lowering.plan.taps import input_of
+from nnet3_runtime_cuda.program import Port, Program, Segment
 
 Flags = npt.NDArray[np.bool_]
 _C = TypeVar("_C", bound=Command)

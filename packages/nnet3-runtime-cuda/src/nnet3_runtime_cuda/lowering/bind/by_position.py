@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..plan.plan import (
+from nnet3_runtime_cuda.lowering.plan.plan import (
     EarlyProduct,
     EarlyStep,
     GatheredRows,

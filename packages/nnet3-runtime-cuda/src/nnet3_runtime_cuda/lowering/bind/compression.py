@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ...tape import Array, Tape
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
 
 _INTEGERS: dict[int, npt.DTypeLike] = {1: np.int8, 2: np.uint8, 3: np.int16, 4: np.uint16}
 """The type that an element is stored in, by the number that CompressMatrix gives."""

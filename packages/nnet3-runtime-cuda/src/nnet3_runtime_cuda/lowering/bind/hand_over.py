@@ -14,7 +14,7 @@ import attrs
 from nnet3_compiler import commands as c
 from nnet3_compiler.declaration import Command
 
-from ...tape import Array, Tape
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
 
 
 @attrs.frozen(eq=False)

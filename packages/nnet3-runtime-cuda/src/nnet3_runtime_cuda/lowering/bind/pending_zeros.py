@@ -7,7 +7,7 @@ still pending as a whole, and sets instead; what any other command touches is ze
 
 from __future__ import annotations
 
-from ..areas import Area
+from nnet3_runtime_cuda.lowering.areas import Area
 
 
 class PendingZeros:

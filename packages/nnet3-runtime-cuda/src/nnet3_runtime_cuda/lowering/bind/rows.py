@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...tape import Array, Tape
-from .arena import Arena
-from .regular import Positions, regular_blocks
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.lowering.bind.arena import Arena
+from nnet3_runtime_cuda.lowering.bind.regular import Positions, regular_blocks
 
 MAX_BLOCKS = 24
 """Lists that fall into more regular blocks than this, with few rows each, are gathered instead."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...kernels import KnownPart
-from ...panels import Panels
-from ...tape import Array, Tape
-from ..plan.plan import EarlyProduct, LateProduct, Plan
+from nnet3_runtime_cuda.cpu.products.panels import Panels
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.kernels import KnownPart
+from nnet3_runtime_cuda.lowering.plan.plan import EarlyProduct, LateProduct, Plan
 
 if TYPE_CHECKING:
-    from .binding import Binding
+    from nnet3_runtime_cuda.lowering.bind.binding import Binding
 
 
 class StepProducts:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from nnet3_compiler import NnetComputation
 from nnet3_descriptors import Nnet
 
-from ..plan.plan import Plan
-from .by_position import Changes
-from .execution import Execution
-from .form import check_form
-from .panels import check_panels
+from nnet3_runtime_cuda.lowering.check.by_position import Changes
+from nnet3_runtime_cuda.lowering.check.execution import Execution
+from nnet3_runtime_cuda.lowering.check.form import check_form
+from nnet3_runtime_cuda.lowering.check.panels import check_panels
+from nnet3_runtime_cuda.lowering.plan.plan import Plan
 
 
 def check_plan(nnet: Nnet, computation: NnetComputation, plan: Plan) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..areas import Place
-from ..plan.plan import (
+from nnet3_runtime_cuda.lowering.areas import Place
+from nnet3_runtime_cuda.lowering.plan.plan import (
     EarlyProduct,
     EarlyStep,
     GatheredRows,

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_compiler import NnetComputation
 
-from ..areas import Place
+from nnet3_runtime_cuda.lowering.areas import Place
 
 Numbers = npt.NDArray[np.uint64]
 Positions = npt.NDArray[np.int64]

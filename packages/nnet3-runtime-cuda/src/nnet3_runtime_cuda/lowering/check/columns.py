@@ -9,8 +9,8 @@ from nnet3_compiler import NnetComputation
 from nnet3_compiler import commands as c
 from nnet3_compiler.declaration import Command
 
-from ..areas import Place
-from .by_position import Changes
+from nnet3_runtime_cuda.lowering.areas import Place
+from nnet3_runtime_cuda.lowering.check.by_position import Changes
 
 Columns = tuple[int, int, int, int, int]
 """Two matrices, the first column of each, and how many columns of both go together."""

@@ -20,15 +20,23 @@ from nnet3_compiler.declaration import Access, Command, OperandKind
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.components import ComponentProperties
 
-from ...errors import PlanError
-from ..areas import Place
-from ..plan.plan import GatheredRows, LateProduct, SplicedDerivative, Taps
-from .by_position import Changes
-from .cells import BOTH, PLAIN, PLAIN_ONLY, PLANNED, PLANNED_ONLY, Cells, Numbers
-from .columns import borders_of
-from .memory import Memory
-from .moves import MOVES, move
-from .order import running_order
+from nnet3_runtime_cuda.errors import PlanError
+from nnet3_runtime_cuda.lowering.areas import Place
+from nnet3_runtime_cuda.lowering.check.by_position import Changes
+from nnet3_runtime_cuda.lowering.check.cells import (
+    BOTH,
+    PLAIN,
+    PLAIN_ONLY,
+    PLANNED,
+    PLANNED_ONLY,
+    Cells,
+    Numbers,
+)
+from nnet3_runtime_cuda.lowering.check.columns import borders_of
+from nnet3_runtime_cuda.lowering.check.memory import Memory
+from nnet3_runtime_cuda.lowering.check.moves import MOVES, move
+from nnet3_runtime_cuda.lowering.check.order import running_order
+from nnet3_runtime_cuda.lowering.plan.plan import GatheredRows, LateProduct, SplicedDerivative, Taps
 
 _INPUTS = ("input", "input_value")
 

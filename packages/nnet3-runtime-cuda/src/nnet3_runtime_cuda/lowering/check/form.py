@@ -12,9 +12,10 @@ from nnet3_compiler import commands as c
 from nnet3_compiler.declaration import Command
 from nnet3_descriptors import Nnet
 
-from ...errors import PlanError
-from ..areas import Area, Place
-from ..plan.plan import (
+from nnet3_runtime_cuda.errors import PlanError
+from nnet3_runtime_cuda.lowering.areas import Area, Place
+from nnet3_runtime_cuda.lowering.check.columns import spliced_operand
+from nnet3_runtime_cuda.lowering.plan.plan import (
     EarlyProduct,
     GatheredRows,
     LateProduct,
@@ -25,7 +26,6 @@ from ..plan.plan import (
     SplicedInput,
     Taps,
 )
-from .columns import spliced_operand
 
 AFFINE_MAPS = ("FixedAffineComponent", "AffineComponent", "NaturalGradientAffineComponent")
 """Component types that are y = x A^T + b, with all of x and A."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 import numpy as np
 
-from ...errors import PlanError
-from .cells import PLANNED, Cells, Numbers
+from nnet3_runtime_cuda.errors import PlanError
+from nnet3_runtime_cuda.lowering.check.cells import PLANNED, Cells, Numbers
 
 
 @attrs.frozen(eq=False)

@@ -7,7 +7,7 @@ from nnet3_compiler import NnetComputation
 from nnet3_compiler import commands as c
 from nnet3_compiler.declaration import Command
 
-from .cells import Cells, Numbers
+from nnet3_runtime_cuda.lowering.check.cells import Cells, Numbers
 
 MOVES = (
     c.SetConst,

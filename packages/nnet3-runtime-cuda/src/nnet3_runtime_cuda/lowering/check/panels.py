@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from nnet3_compiler import NnetComputation
 
-from ...errors import PlanError
-from ..plan.plan import PanelledFactor, Plan
-from .order import running_order
+from nnet3_runtime_cuda.errors import PlanError
+from nnet3_runtime_cuda.lowering.check.order import running_order
+from nnet3_runtime_cuda.lowering.plan.plan import PanelledFactor, Plan
 
 
 def check_panels(computation: NnetComputation, plan: Plan) -> None:

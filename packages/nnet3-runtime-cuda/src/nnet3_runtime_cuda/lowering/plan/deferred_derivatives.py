@@ -28,9 +28,9 @@ from collections.abc import Callable, Iterable, Iterator
 import attrs
 from nnet3_compiler import commands as c
 
-from ..areas import Place
-from .plan import LateProduct, LateStep
-from .trace import Trace
+from nnet3_runtime_cuda.lowering.areas import Place
+from nnet3_runtime_cuda.lowering.plan.plan import LateProduct, LateStep
+from nnet3_runtime_cuda.lowering.plan.trace import Trace
 
 ROWS_AT_ONCE = 256
 """The derivatives of so many rows are computed at a time: enough for the product to be fast."""

@@ -40,10 +40,10 @@ from nnet3_compiler import NnetComputation
 from nnet3_compiler import commands as c
 from nnet3_compiler.declaration import Command
 
-from ..areas import Area
-from .plan import GatheredRows, Taps
-from .taps import FEWEST_ROWS, GainsByTaps, blocks_of, input_of
-from .trace import Trace, is_end
+from nnet3_runtime_cuda.lowering.areas import Area
+from nnet3_runtime_cuda.lowering.plan.plan import GatheredRows, Taps
+from nnet3_runtime_cuda.lowering.plan.taps import FEWEST_ROWS, GainsByTaps, blocks_of, input_of
+from nnet3_runtime_cuda.lowering.plan.trace import Trace, is_end
 
 _Move = c.CopyRowsMulti | c.CopyToRowsMulti | c.AddToRowsMulti
 _Pairs = npt.NDArray[np.integer]

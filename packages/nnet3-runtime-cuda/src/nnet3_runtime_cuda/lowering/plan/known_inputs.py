@@ -28,9 +28,9 @@ from collections.abc import Callable, Iterator, Sequence
 import attrs
 from nnet3_compiler import commands as c
 
-from ..areas import Place
-from .plan import EarlyProduct, EarlyStep
-from .trace import Trace
+from nnet3_runtime_cuda.lowering.areas import Place
+from nnet3_runtime_cuda.lowering.plan.plan import EarlyProduct, EarlyStep
+from nnet3_runtime_cuda.lowering.plan.trace import Trace
 
 MOST_ROWS = 48
 """A step with more rows than this is left as it is: its own product is fast."""

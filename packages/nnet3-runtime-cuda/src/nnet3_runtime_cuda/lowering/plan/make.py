@@ -5,14 +5,14 @@ from __future__ import annotations
 from nnet3_compiler import NnetComputation
 from nnet3_descriptors import Nnet
 
-from .capabilities import Capabilities
-from .deferred_derivatives import deferred_derivatives
-from .gathered_splices import gathered_inputs, scattered_derivatives
-from .known_inputs import known_inputs
-from .plan import Plan
-from .splices import spliced_derivatives, spliced_inputs
-from .step_panels import step_panels
-from .trace import Trace
+from nnet3_runtime_cuda.lowering.plan.capabilities import Capabilities
+from nnet3_runtime_cuda.lowering.plan.deferred_derivatives import deferred_derivatives
+from nnet3_runtime_cuda.lowering.plan.gathered_splices import gathered_inputs, scattered_derivatives
+from nnet3_runtime_cuda.lowering.plan.known_inputs import known_inputs
+from nnet3_runtime_cuda.lowering.plan.plan import Plan
+from nnet3_runtime_cuda.lowering.plan.splices import spliced_derivatives, spliced_inputs
+from nnet3_runtime_cuda.lowering.plan.step_panels import step_panels
+from nnet3_runtime_cuda.lowering.plan.trace import Trace
 
 
 def plan_with(nnet: Nnet, computation: NnetComputation, can: Capabilities) -> Plan:

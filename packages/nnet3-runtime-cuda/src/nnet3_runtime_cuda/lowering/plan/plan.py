@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from ..areas import Area, Place
+from nnet3_runtime_cuda.lowering.areas import Area, Place
 
 Span = tuple[int, int]
 """Rows first <= r < end."""

@@ -40,10 +40,10 @@ from collections.abc import Collection, Iterator, Mapping
 import attrs
 from nnet3_compiler import commands as c
 
-from ..areas import Area, Place
-from .plan import SplicedDerivative, SplicedInput, Taps
-from .taps import FEWEST_ROWS, GainsByTaps, blocks_of, input_of
-from .trace import Trace, is_end
+from nnet3_runtime_cuda.lowering.areas import Area, Place
+from nnet3_runtime_cuda.lowering.plan.plan import SplicedDerivative, SplicedInput, Taps
+from nnet3_runtime_cuda.lowering.plan.taps import FEWEST_ROWS, GainsByTaps, blocks_of, input_of
+from nnet3_runtime_cuda.lowering.plan.trace import Trace, is_end
 
 _Copies = tuple[int, ...]
 

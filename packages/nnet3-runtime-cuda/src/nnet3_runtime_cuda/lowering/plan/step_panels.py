@@ -22,9 +22,9 @@ import attrs
 from nnet3_compiler import commands as c
 from nnet3_descriptors import Nnet
 
-from .capabilities import Capabilities
-from .plan import EarlyProduct, LateProduct, PanelledFactor
-from .trace import Trace
+from nnet3_runtime_cuda.lowering.plan.capabilities import Capabilities
+from nnet3_runtime_cuda.lowering.plan.plan import EarlyProduct, LateProduct, PanelledFactor
+from nnet3_runtime_cuda.lowering.plan.trace import Trace
 
 FEWEST_STEPS = 16
 """A copy takes as long as what seven steps of eight rows save."""

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import attrs
 from nnet3_compiler import commands as c
 
-from ..areas import Area
-from .known_inputs import MOST_ROWS
+from nnet3_runtime_cuda.lowering.areas import Area
+from nnet3_runtime_cuda.lowering.plan.known_inputs import MOST_ROWS
 
 FEWEST_ROWS = MOST_ROWS + 1
 """Inputs with fewer rows are left alone: they may be steps of a recurrence."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from .plan import (
+from nnet3_runtime_cuda.lowering.plan.plan import (
     EarlyProduct,
     GatheredRows,
     LateProduct,

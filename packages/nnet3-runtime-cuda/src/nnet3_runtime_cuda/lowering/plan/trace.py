@@ -11,7 +11,7 @@ from nnet3_compiler import NnetComputation
 from nnet3_compiler import commands as c
 from nnet3_compiler.declaration import Access, Command, OperandKind
 
-from ..areas import Area, Areas, Place
+from nnet3_runtime_cuda.lowering.areas import Area, Areas, Place
 
 
 @attrs.frozen

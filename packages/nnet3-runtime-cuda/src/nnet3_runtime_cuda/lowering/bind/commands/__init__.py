@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import components, flow, memory, movement
+from nnet3_runtime_cuda.lowering.bind.commands import components, flow, memory, movement
 
 __all__ = ["components", "flow", "memory", "movement"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nnet3_compiler import commands as c
 
-from ..binding import Binding, binds
+from nnet3_runtime_cuda.lowering.bind.binding import Binding, binds
 
 
 @binds(c.AcceptInput)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from nnet3_compiler import ComputationError
 from nnet3_compiler import commands as c
 
-from ..binding import Binding, binds
-from ..compression import CompressedForm
-from ..hand_over import Move, origins, record_moves, swaps_from
+from nnet3_runtime_cuda.lowering.bind.binding import Binding, binds
+from nnet3_runtime_cuda.lowering.bind.compression import CompressedForm
+from nnet3_runtime_cuda.lowering.bind.hand_over import Move, origins, record_moves, swaps_from
 
 
 @binds(c.AllocMatrixUndefined)

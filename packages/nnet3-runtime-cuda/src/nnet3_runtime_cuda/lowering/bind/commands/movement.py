@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from nnet3_compiler import commands as c
 
-from ....row_ranges import record_row_range_sums
-from ...plan.gathered_splices import rows_of
-from ...plan.plan import GatheredRows
-from ..binding import Binding, Flags, binds
-from ..regular import Positions
-from ..rows import record_fill, record_move, record_scaled
+from nnet3_runtime_cuda.kernels.row_range_sums import record_row_range_sums
+from nnet3_runtime_cuda.lowering.bind.binding import Binding, Flags, binds
+from nnet3_runtime_cuda.lowering.bind.regular import Positions
+from nnet3_runtime_cuda.lowering.bind.rows import record_fill, record_move, record_scaled
+from nnet3_runtime_cuda.lowering.plan.gathered_splices import rows_of
+from nnet3_runtime_cuda.lowering.plan.plan import GatheredRows
 
 
 @binds(c.MatrixCopy)

@@ -1,0 +1,107 @@
+"""Products of matrices whose factors are rounded to bfloat16, on processors with AMX.
+
+A bfloat16 is the upper half of a float32: 8 bits of precision, the same range. MKL multiplies such
+matrices with AMX several times as fast as float32 ones, and adds up in float32. Only the factors
+of products with fixed parameters are rounded; all else stays float32.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from nnet3_runtime_cuda.cpu.machine import Machine
+from nnet3_runtime_cuda.cpu.products.blas import bound_bf16_gemm, has_bf16
+from nnet3_runtime_cuda.cpu.scratch import Scratch
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.cpu.threads.workers import Workers
+from nnet3_runtime_cuda.errors import DeviceError
+
+FEWEST_ROWS = 16
+"""Products with fewer rows gain nothing."""
+
+_HALF = np.uint32(1 << 15)
+"""Added to the bits of a float32, it rounds the upper half to nearest, and ties away from zero."""
+
+_PROCESSOR = Path("/proc/cpuinfo")
+
+
+def missing() -> str:
+    """What this machine lacks to multiply in bfloat16; empty if nothing."""
+    if not has_bf16():
+        return "MKL (the extra 'mkl')"
+    if not _PROCESSOR.exists() or " amx_bf16" not in _PROCESSOR.read_text():
+        return "a processor with AMX"
+    return ""
+
+
+class Bf16Machine(Machine):
+    """The processor, with fixed parameters in bfloat16."""
+
+    def __init__(self, threads: int = 1) -> None:
+        super().__init__(threads)
+        lacking = missing()
+        if lacking:
+            raise DeviceError(f"device 'cpu' computes in 'bf16' only with {lacking}")
+        self._rounded: dict[tuple[int, tuple[int, ...], tuple[int, ...]], tuple[Array, Array]] = {}
+
+    def tape(self, dtype: npt.DTypeLike = np.float32, *, is_alone: bool = False) -> Tape:
+        """A tape with scratch memory of its own; see `Machine.tape`."""
+        return Bf16Tape(self, dtype, None if is_alone else self.workers)
+
+    def rounded(self, parameters: Array) -> Array:
+        """Fixed parameters in bfloat16: a copy, made once, of the same layout."""
+        key = (
+            parameters.__array_interface__["data"][0],
+            parameters.shape,
+            parameters.strides,
+        )
+        if key not in self._rounded:
+            is_transposed = parameters.strides[0] < parameters.strides[1]
+            rows = np.ascontiguousarray(parameters.T if is_transposed else parameters)
+            upper = ((rows.view(np.uint32) + _HALF) >> np.uint32(16)).astype(np.uint16)
+            # The parameters are kept, so that no others come to lie where they are.
+            self._rounded[key] = (upper.T if is_transposed else upper), parameters
+        return self._rounded[key][0]
+
+
+class Bf16Tape(Tape):
+    """Records products with fixed parameters as products of bfloat16 matrices."""
+
+    takes_panels = False
+    # Rounding what tiles put together would lose more than rounding the input.
+    gains_by_tiles = False
+
+    def __init__(self, machine: Bf16Machine, dtype: npt.DTypeLike, workers: Workers | None) -> None:
+        super().__init__(np, dtype, Scratch(np), workers)
+        self._machine = machine
+
+    def _product(self, a: Array, b: Array, out: Array, plus: Array | None) -> None:
+        """Records out = a b, or out = plus + a b; fixed parameters are known by being read-only."""
+        if b.flags.writeable or len(a) < FEWEST_ROWS or not _has_float_rows(a):
+            super()._product(a, b, out, plus)
+            return
+        rounded = self.scratch(*a.shape, dtype=np.uint16)
+        call = bound_bf16_gemm(rounded, self._machine.rounded(b), out, beta=float(plus is not None))
+        if call is None:
+            super()._product(a, b, out, plus)
+            return
+        self._round(a, rounded)
+        if plus is not None:
+            self.copy(plus, out)
+        self.record(call, reads=(rounded, b), writes=(out,))
+
+    def _round(self, a: Array, out: Array) -> None:
+        """Records out = the bits of a in bfloat16; both (rows, columns), out uint16."""
+        for values, upper in self.row_blocks(a, out):
+            part = self.scratch(*values.shape, dtype=np.uint32)
+            bits, rounded = values.view(np.uint32), part.view(np.uint16)[:, 1::2]
+            self.record(partial(np.add, bits, _HALF, part), reads=(bits,), writes=(part,))
+            self.record(partial(np.copyto, upper, rounded), reads=(rounded,), writes=(upper,))
+
+
+def _has_float_rows(a: Array) -> bool:
+    return a.ndim == 2 and a.dtype == np.float32 and a.strides[1] == a.itemsize

@@ -1,0 +1,1 @@
+"""The natural gradient on the processor."""

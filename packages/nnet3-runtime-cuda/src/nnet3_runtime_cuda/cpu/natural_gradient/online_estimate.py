@@ -1,0 +1,377 @@
+"""The online natural gradient: a running low-rank estimate of the Fisher matrix, and its inverse.
+
+The method is that of D. Povey, X. Zhang and S. Khudanpur, "Parallel training of DNNs with natural
+gradient and parameter averaging" (2014), section 4 and appendix. The estimate is
+
+    F = R^T diag(d) R + rho I        R: (rank, dim) with orthonormal rows
+
+and is kept as W = E^(1/2) R with e_i = 1 / (beta / d_i + 1), beta = rho (1 + alpha) +
+alpha sum(d) / dim, because a row x then becomes x - (x W^T) W when it is multiplied by the
+(smoothed, scaled) inverse of F.
+"""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import ColumnBlocks, RowMatrix
+from nnet3_runtime_cuda.cpu.products.blas import Array, gemm
+
+_Doubles = npt.NDArray[np.float64]
+
+INITIAL_UPDATES = 10
+"""The estimate is updated on each of this many first minibatches, later once in a period."""
+
+SMALLEST = 1.0e-10
+"""Floor of the eigenvalues of the estimate."""
+
+RELATIVE_FLOOR = 5.0e-4
+"""Floor of the eigenvalues of the estimate, relative to the largest."""
+
+LARGEST_CONDITION = 1.0e6
+"""Above this spread of eigenvalues, R may have lost its orthogonality and is renewed."""
+
+ORTHOGONALITY = 1.0e-3
+"""Largest deviation of R R^T from the unit matrix that is let stand."""
+
+SMALLEST_DIFFERENCE = 1.0e-2
+"""A squared norm that shrinks below this part of itself is not had by subtraction."""
+
+
+EVERYTHING = slice(None)
+"""All rows or columns."""
+
+
+@attrs.frozen(kw_only=True)
+class NaturalGradientOptions:
+    """How the Fisher matrix is estimated.
+
+    Attributes:
+        rank: Rank of the estimate beside the multiple of the unit matrix; at least 1.
+        update_period: The estimate is updated on every n-th minibatch.
+        num_samples_history: Time constant of the running estimate, in rows.
+        num_minibatches_history: If above 1, the time constant in minibatches, used instead; or 0.
+        alpha: How strongly the estimate is smoothed towards a multiple of the unit matrix.
+    """
+
+    rank: int = attrs.field(default=40, validator=attrs.validators.ge(1))
+    update_period: int = attrs.field(default=1, validator=attrs.validators.ge(1))
+    num_samples_history: float = attrs.field(default=2000.0, validator=attrs.validators.gt(0))
+    num_minibatches_history: float = attrs.field(default=0.0)
+    alpha: float = attrs.field(default=4.0, validator=attrs.validators.ge(0))
+
+    @num_minibatches_history.validator
+    def _check_history(self, _: object, value: float) -> None:
+        if value != 0.0 and not value > 1.0:
+            raise ValueError(f"'num_minibatches_history' must be 0 or > 1: {value}")
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _Minibatch:
+    """What an update needs to know of a minibatch X, beside J = H^T X.
+
+    Attributes:
+        gram: H^T H with H = X W^T.
+        rows: Number of rows.
+        square_sum: tr(X X^T).
+    """
+
+    gram: _Doubles
+    rows: int
+    square_sum: float
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _Turn:
+    """The new W is left (J + old W), with the rows of the old one scaled.
+
+    Attributes:
+        left: (rank, rank).
+        old: (rank, 1), the scale of the rows of the old W.
+    """
+
+    left: Array
+    old: Array
+
+
+class OnlineNaturalGradient:
+    """Multiplies rows of matrices by the inverse of a Fisher matrix estimated from them.
+
+    One object serves one side of one parameter matrix, over the minibatches of a training run.
+    `precondition` is all that it does; its steps are public for those who share them among threads,
+    or who do not want the rows themselves: `begin`, H = X `transposed` and its `gram_matrix`,
+    `scale`, and, once nobody needs `w` any more, the update of the estimate: `project_back`,
+    `turn`, `move`. The update is nothing if it is not time.
+
+    Attributes:
+        options: How the Fisher matrix is estimated.
+        token: An array that stands for the estimate where it is said what calls read and write.
+    """
+
+    def __init__(self, options: NaturalGradientOptions) -> None:
+        self.options = options
+        self.token = np.zeros(1)
+        self._minibatches = 0
+        self._w: Array | None = None  # (rank, dim)
+        self._transposed: Array | None = None  # W^T, contiguous, once it was asked for
+        self._ww: _Doubles | None = None  # W W^T, likewise
+        self._d: _Doubles = np.zeros(0)  # (rank,)
+        self._rho = 0.0
+        self._minibatch: _Minibatch | None = None  # if the estimate is to be updated by it
+        self._turn: _Turn | None = None  # how, once that is known
+        self._renewed: _Doubles | None = None  # E^(1/2) if R may have lost its orthogonality
+        self._has_begun = False  # has a minibatch changed the estimate, or can none change it?
+
+    def rank(self, dim: int) -> int:
+        """The rank of the estimate for rows of so many columns; 0 if they are left alone."""
+        return min(self.options.rank, dim - 1)
+
+    @property
+    def w(self) -> Array:
+        """W, (rank(dim), dim), of the estimate that there is; the update changes it in place."""
+        assert self._w is not None
+        return self._w
+
+    @property
+    def transposed(self) -> Array:
+        """W^T, (dim, rank(dim)), contiguous, likewise."""
+        if self._transposed is None:
+            self._transposed = np.ascontiguousarray(self.w.T)
+        return self._transposed
+
+    @property
+    def is_updating(self) -> bool:
+        """Whether the next minibatch is to update the estimate."""
+        since = self._minibatches - INITIAL_UPDATES
+        return since <= 0 or since % self.options.update_period == 0
+
+    def precondition(self, x: Array) -> float:
+        """Replaces the rows of x by preconditioned ones, and updates the estimate when it is time.
+
+        Args:
+            x: (rows, dim), one row for each sample; changed in place, but for the scale returned.
+
+        Returns:
+            The factor by which x must be multiplied for its Frobenius norm to stay as it was.
+        """
+        matrix = ColumnBlocks([x])
+        h = np.empty((len(x), self.rank(x.shape[1])), dtype=x.dtype)
+        self.begin(matrix, h)
+        square_sum = matrix.project(self.transposed, h) if h.shape[1] else 0.0
+        scale = self.scale(matrix, h, square_sum, gram_matrix(h))
+        j = np.empty_like(self.w)
+        self.project_back(matrix, h, j)
+        gemm(h, self.w, x, alpha=-1.0, beta=1.0)
+        self.turn(j)
+        self.move(j)
+        return scale
+
+    def begin(self, x: RowMatrix, h: Array) -> None:
+        """Makes the first estimate, if there is none of a finite minibatch.
+
+        Args:
+            x: (rows, dim), one row for each sample.
+            h: (rows, rank(dim)), overwritten.
+        """
+        if not self._has_begun:
+            self._initialize(x, h)
+        self._renew()
+
+    def scale(self, x: RowMatrix, h: Array, square_sum: float, gram: _Doubles) -> float:
+        """The factor for which the Frobenius norm of scale (x - h w) is that of x.
+
+        The preconditioned rows are seldom needed themselves: products with them follow from
+        products with x and h, which is less work where x is wide.
+
+        Args:
+            x: See `begin`.
+            h: x `transposed`.
+            square_sum: tr(x x^T).
+            gram: h^T h.
+
+        Returns:
+            The factor; not a number if x is not finite, which then does not count.
+        """
+        self._minibatch = self._turn = None
+        w = self.w
+        if not len(w):
+            return 1.0
+        if self._ww is None:
+            self._ww = (w @ w.T).astype(np.float64)
+        if not math.isfinite(square_sum):
+            return math.nan
+        self._look_at(len(h), square_sum, gram)
+        self._minibatches += 1
+        if square_sum <= 0.0:
+            return 1.0
+        # |x - h w|^2 = |x|^2 - 2 |h|^2 + tr(h w w^T h^T)
+        after = square_sum - 2.0 * float(np.trace(gram)) + float(np.vdot(gram, self._ww))
+        if after < SMALLEST_DIFFERENCE * square_sum:
+            after = x.sum_of_squared_differences(h, w)
+        return math.sqrt(square_sum / after) if after != 0.0 else 1.0
+
+    def _look_at(self, rows: int, square_sum: float, gram: _Doubles) -> None:
+        """Remembers what an update needs if it is time for one, and there are rows."""
+        if self.is_updating and rows:
+            self._minibatch = _Minibatch(gram=gram, rows=rows, square_sum=square_sum)
+
+    def project_back(self, x: RowMatrix, h: Array, j: Array, part: slice = EVERYTHING) -> None:
+        """Sets some rows of J = H^T X if the estimate is to be updated.
+
+        Args:
+            x: See `begin`.
+            h: See `scale`.
+            j: (rank(dim), dim).
+            part: The rows of J.
+        """
+        if self._minibatch is not None:
+            x.transposed_times(h[:, part], j[part])
+
+    def turn(self, j: Array) -> None:
+        """Finds the new eigenvalues, and how W is to change; j: J."""
+        if self._minibatch is not None:
+            self._turn, self._minibatch = self._turned(j, self._minibatch), None
+            self._has_begun |= self._turn is not None
+
+    def move(self, j: Array, part: slice = EVERYTHING) -> None:
+        """Changes some columns of W; j: J, of which these columns are overwritten."""
+        if self._turn is None:
+            return
+        w, columns = self.w[:, part], j[:, part]
+        columns += self._turn.old * w
+        gemm(self._turn.left, columns, w)
+        if self._transposed is not None:
+            self._transposed[part] = w.T
+
+    def _initialize(self, x: RowMatrix, h: Array) -> None:
+        """Starts from a fixed estimate and lets it see the first minibatch a few times."""
+        dim, rank = x.dim, self.rank(x.dim)
+        if not rank:
+            self._w = np.zeros((0, dim), dtype=h.dtype)
+            self._has_begun = True
+            return
+        scale = 1.0 / math.sqrt(2.0 + (dim + rank) * self.options.alpha / dim)
+        self._w = (scale * _spread_rows(rank, dim)).astype(h.dtype)
+        self._transposed = self._ww = None
+        self._d = np.full(rank, SMALLEST)
+        self._rho = SMALLEST
+        j = np.empty_like(self._w)
+        for _ in range(1 if len(h) <= rank else 3):
+            square_sum = x.project(self.transposed, h)
+            if math.isfinite(square_sum):
+                self._look_at(len(h), square_sum, gram_matrix(h))
+            self.project_back(x, h, j)
+            self.turn(j)
+            self.move(j)
+            self._renew()
+
+    def _forgetting(self, rows: int) -> float:
+        """The weight of the current minibatch in the running estimate (eta)."""
+        if self.options.num_minibatches_history > 0.0:
+            return 1.0 / self.options.num_minibatches_history
+        return min(0.9, 1.0 - math.exp(-rows / self.options.num_samples_history))
+
+    def _turned(self, j: Array, minibatch: _Minibatch) -> _Turn | None:
+        """Moves D and rho by one step, and tells how W follows.
+
+        A minibatch with products that overflow changes nothing.
+        """
+        w, d, rho = self.w, self._d, self._rho
+        rank, dim = w.shape
+        eta = self._forgetting(minibatch.rows)
+        eta_rows = eta / minibatch.rows
+        inverse_root_e = 1.0 / np.sqrt(self._e(d, rho, dim))
+        z = _z(j, minibatch.gram, d + rho, inverse_root_e, eta, eta_rows)
+        if not np.isfinite(z).all():
+            return None
+        eigenvalues, vectors = _sorted_eigh(z)
+        floor = (rho * (1.0 - eta)) ** 2
+        ill_conditioned = bool(eigenvalues[0] > LARGEST_CONDITION * eigenvalues[-1])
+        floored = bool((eigenvalues < floor).any())
+        root_c = np.sqrt(np.maximum(eigenvalues, floor))
+
+        mass = eta_rows * minibatch.square_sum + (1.0 - eta) * (dim * rho + float(d.sum()))
+        new_rho = (mass - float(root_c.sum())) / (dim - rank)
+        smallest = max(SMALLEST, RELATIVE_FLOOR * float(root_c.max()))
+        new_d = np.maximum(root_c - new_rho, smallest)
+        new_rho = max(new_rho, smallest)
+
+        # W' = (eta/rows) E'^(1/2) C^(-1/2) U^T E^(-1/2) (J + (1-eta)/(eta/rows) (D + rho I) W)
+        root_e = np.sqrt(self._e(new_d, new_rho, dim))
+        left = eta_rows * (root_e / root_c)[:, None] * vectors.T * inverse_root_e
+        old = ((1.0 - eta) / eta_rows * (d + rho))[:, None]
+        self._d, self._rho, self._ww = new_d, new_rho, None
+        self._renewed = root_e if ill_conditioned or floored else None
+        return _Turn(left=left.astype(w.dtype), old=old.astype(w.dtype))
+
+    def _renew(self) -> None:
+        """Makes the rows of R orthonormal again if the last update may have spoilt that."""
+        if self._renewed is not None:
+            self._w, self._renewed = _orthogonalized(self.w, self._renewed), None
+            self._transposed = self._ww = None
+
+    def _e(self, d: _Doubles, rho: float, dim: int) -> _Doubles:
+        alpha = self.options.alpha
+        beta = rho * (1.0 + alpha) + alpha * float(d.sum()) / dim
+        return 1.0 / (beta / d + 1.0)
+
+
+def gram_matrix(h: Array) -> _Doubles:
+    """h^T h."""
+    return (h.T @ h).astype(np.float64)
+
+
+def _spread_rows(rank: int, dim: int) -> _Doubles:
+    """(rank, dim) with orthonormal rows and no zero column: row r uses columns r, r+rank, ...
+
+    The first entry of a row is a tenth larger than the others, so that the all-ones vector, along
+    which derivatives often vanish, is not in the span of the rows.
+    """
+    r = np.zeros((rank, dim))
+    columns = np.arange(dim)
+    r[columns % rank, columns] = 1.0
+    r[np.arange(rank), np.arange(rank)] = 1.1
+    normalized: _Doubles = r / np.linalg.norm(r, axis=1, keepdims=True)
+    return normalized
+
+
+def _z(
+    j: Array, gram: _Doubles, d_rho: _Doubles, inverse_root_e: _Doubles, eta: float, eta_rows: float
+) -> _Doubles:
+    """The (rank, rank) matrix whose eigenvalues are the squares of the new d + rho.
+
+    Z = (eta/N)^2 E^(-1/2) K E^(-1/2) + (eta/N)(1-eta) (E^(-1/2) L E^(-1/2) (D + rho I) + transpose)
+    + (1-eta)^2 (D + rho I)^2, with K = J J^T and L = H^T H.
+    """
+    k = (j @ j.T).astype(np.float64)
+    scale = np.outer(inverse_root_e, inverse_root_e)
+    cross = scale * gram * d_rho
+    z = eta_rows**2 * scale * k + eta_rows * (1.0 - eta) * (cross + cross.T)
+    z[np.diag_indices_from(z)] += ((1.0 - eta) * d_rho) ** 2
+    return np.asarray(0.5 * (z + z.T))
+
+
+def _sorted_eigh(z: _Doubles) -> tuple[_Doubles, _Doubles]:
+    """Eigenvalues by falling magnitude, and the eigenvectors as columns in the same order."""
+    values, vectors = np.linalg.eigh(z)
+    order = np.argsort(-np.abs(values), kind="stable")
+    return values[order], vectors[:, order]
+
+
+def _orthogonalized(w: Array, root_e: _Doubles) -> Array:
+    """w with the rows of R = E^(-1/2) w made orthonormal again."""
+    r = w.astype(np.float64) / root_e[:, None]
+    gram = r @ r.T
+    if np.abs(gram - np.eye(len(gram))).max() <= ORTHOGONALITY:
+        return w
+    try:
+        inverse = np.linalg.inv(np.linalg.cholesky(gram))
+        usable = bool(inverse.max() < 100.0)
+    except np.linalg.LinAlgError:
+        usable = False
+    r = inverse @ r if usable else np.linalg.qr(r.T)[0].T
+    return np.asarray(root_e[:, None] * r).astype(w.dtype)

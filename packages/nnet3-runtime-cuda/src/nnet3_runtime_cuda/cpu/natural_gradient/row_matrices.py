@@ -1,0 +1,272 @@
+"""Matrices whose rows are samples, and which do not lie in memory as one piece.
+
+The natural gradient needs a few products with them. What they are made of is not copied together:
+blocks of columns are multiplied one by one, and rows of several frames side by side, which have
+most of their numbers in common, are multiplied where they lie.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import attrs
+import numpy as np
+
+from nnet3_runtime_cuda.cpu.products.blas import Array, gemm
+from nnet3_runtime_cuda.cpu.products.thin_products import ThinProduct
+
+SUM_LENGTH = 1 << 16
+"""So many squares are added up in single precision."""
+
+
+class RowMatrix(Protocol):
+    """X: (rows, dim), one row for each sample."""
+
+    @property
+    def dim(self) -> int:
+        """Number of columns."""
+
+    def project(self, factor: Array, out: Array) -> float:
+        """Computes out = X factor, and returns tr(X X^T).
+
+        factor: (dim, columns), out: (rows, columns), both contiguous.
+        """
+
+    def transposed_times(
+        self, h: Array, out: Array, *, alpha: float = 1.0, beta: float = 0.0
+    ) -> None:
+        """Computes out = alpha h^T X + beta out; h: (rows, height), out: (height, dim)."""
+
+    def sum_of_squared_differences(self, h: Array, w: Array) -> float:
+        """tr(Y Y^T) of Y = X - h w."""
+
+
+class ColumnBlocks:
+    """A matrix in blocks of columns that lie apart in memory.
+
+    Attributes:
+        dim: Number of columns in all.
+        last: (rows,), the last column; or None, and the last block has it.
+    """
+
+    def __init__(
+        self, blocks: Sequence[Array], *, last: Array | None = None, thin_columns: int = 0
+    ) -> None:
+        """Puts blocks of columns side by side.
+
+        Args:
+            blocks: Each (rows, some columns).
+            last: (rows,), one more column.
+            thin_columns: If not 0, `project` is for so many columns, by a `ThinProduct` if it pays.
+        """
+        starts = [0, *itertools.accumulate(block.shape[1] for block in blocks)]
+        self._blocks = [
+            (block, slice(start, end))
+            for block, start, end in zip(blocks, starts, starts[1:], strict=False)
+        ]
+        self.last = last
+        self._thin_columns = thin_columns
+        self._columns = starts[-1]
+        self.dim = self._columns + (last is not None)
+        self._thin = ThinProduct.of(blocks[0], thin_columns) if len(blocks) == 1 else None
+
+    def project(self, factor: Array, out: Array) -> float:
+        """Computes out = X factor, and returns tr(X X^T).
+
+        factor: (dim, columns), out: (rows, columns), both contiguous.
+        """
+        if self._thin is not None:
+            total = self._thin(factor[: self._columns], out)
+            total += 0.0 if self.last is None else float(np.vdot(self.last, self.last))
+        else:
+            total = self.sum_of_squares()
+            for number, (block, columns) in enumerate(self._blocks):
+                gemm(block, factor[columns], out, beta=float(number > 0))
+        if self.last is not None:
+            out += self.last[:, None] * factor[-1]
+        return total
+
+    def transposed_times(
+        self, h: Array, out: Array, *, alpha: float = 1.0, beta: float = 0.0
+    ) -> None:
+        """Computes out = alpha h^T X + beta out; out: (height, dim), or without the last column."""
+        for block, columns in self._blocks:
+            gemm(h.T, block, out[:, columns], alpha=alpha, beta=beta)
+        if self.last is not None and out.shape[1] == self.dim:
+            gemm(h.T, self.last[:, None], out[:, -1:], alpha=alpha, beta=beta)
+
+    def sum_of_squares(self) -> float:
+        """tr(X X^T)."""
+        total = sum(sum_of_squares(block) for block, _ in self._blocks)
+        return total if self.last is None else total + float(np.vdot(self.last, self.last))
+
+    def subtract(self, h: Array, w: Array, out: ColumnBlocks) -> None:
+        """Computes out = X - h w.
+
+        Args:
+            h: (rows, rank).
+            w: (rank, dim).
+            out: One block, and the last column apart if it is here.
+        """
+        ((target, _),) = out._blocks
+        for block, columns in self._blocks:
+            part = target[:, columns]
+            np.copyto(part, block)
+            gemm(h, w[:, columns], part, alpha=-1.0, beta=1.0)
+        if self.last is not None and out.last is not None:
+            np.subtract(self.last, h @ w[:, -1], out.last)
+
+    def rows(self, part: slice) -> ColumnBlocks:
+        """Some of the rows."""
+        last = None if self.last is None else self.last[part]
+        blocks = [block[part] for block, _ in self._blocks]
+        return ColumnBlocks(blocks, last=last, thin_columns=self._thin_columns)
+
+    def sum_of_squared_differences(self, h: Array, w: Array) -> float:
+        """tr(Y Y^T) of Y = X - h w."""
+        memory = np.empty((len(h), self._columns), h.dtype)
+        last = None if self.last is None else np.empty(len(h), h.dtype)
+        difference = ColumnBlocks([memory], last=last)
+        self.subtract(h, w, difference)
+        return difference.sum_of_squares()
+
+
+def sum_of_squares(matrix: Array) -> float:
+    """The sum of the squares of the elements of a matrix, with rounding errors of few terms."""
+    if not matrix.flags.c_contiguous:
+        return float(np.vecdot(matrix, matrix).sum(dtype=np.float64))
+    flat = matrix.reshape(-1)
+    parts = (flat[start : start + SUM_LENGTH] for start in range(0, flat.size, SUM_LENGTH))
+    return math.fsum(float(np.dot(part, part)) for part in parts)
+
+
+@attrs.frozen(eq=False)
+class TimeSplice:
+    """Rows that hold several rows of a matrix side by side, at constant distances.
+
+    Row i is [x[i + offsets[0]], x[i + offsets[1]], ...]. For a parameter matrix A of as many
+    columns, A[i, k d : (k + 1) d] belongs to offset k; so A, (height, K d), has the same elements
+    in the same order as (height K, d), and products with A become products with x, in which each
+    row of x takes part once instead of K times:
+
+        X A^T    = sum over k of (x A'^T)[i + offsets[k], :, k]     A': (height K, d)
+        (h^T X)' = S^T x     S[i + offsets[k], :, k] = h[i], else 0
+
+    Attributes:
+        x: (rows in, d); every row belongs to some row of the splice.
+        offsets: For each k, the row of x that belongs to row 0.
+        num_rows: Number of rows of the splice.
+    """
+
+    x: Array
+    offsets: tuple[int, ...]
+    num_rows: int
+
+    @property
+    def parts(self) -> list[Array]:
+        """The blocks of columns: views of x."""
+        return [self.x[first : first + self.num_rows] for first in self.offsets]
+
+    @property
+    def left_out(self) -> list[Array]:
+        """The rows of x that an offset does not reach, for each."""
+        x, count = self.x, self.num_rows
+        return [rest for k in self.offsets for rest in (x[:k], x[k + count :]) if len(rest)]
+
+    def rows(self, part: slice) -> TimeSplice:
+        """Some of the rows."""
+        end = part.stop + max(self.offsets)
+        return TimeSplice(self.x[part.start : end], self.offsets, part.stop - part.start)
+
+    def transposed_times(
+        self, wide: Array, part: slice, out: Array, *, alpha: float = 1.0, beta: float = 0.0
+    ) -> None:
+        """Computes out = alpha h^T X + beta out, with some columns of an h that is spread as S.
+
+        Args:
+            wide: (rows in, height K), S.
+            part: The columns of h.
+            out: (columns of h in the part, K d), contiguous.
+            alpha: Factor of the product.
+            beta: Factor of what is in `out`.
+        """
+        count = len(self.offsets)
+        columns = wide[:, part.start * count : part.stop * count]
+        gemm(columns.T, self.x, self.by_row(out), alpha=alpha, beta=beta)
+
+    def by_row(self, matrix: Array) -> Array:
+        """(height, K d) as (height K, d): a view."""
+        return matrix.reshape(-1, self.x.shape[1])
+
+    def products(self, wide: Array) -> list[Array]:
+        """Of x A'^T, (rows in, height K), what is to be added up: K views (rows, height)."""
+        split = wide.reshape(len(wide), -1, len(self.offsets))
+        return [split[first : first + self.num_rows, :, k] for k, first in enumerate(self.offsets)]
+
+    def gaps(self, wide: Array) -> list[Array]:
+        """Of S, (rows in, height K), the views that hold zeros."""
+        split = wide.reshape(len(wide), -1, len(self.offsets))
+        gaps = []
+        for k, first in enumerate(self.offsets):
+            gaps += [split[:first, :, k], split[first + self.num_rows :, :, k]]
+        return [gap for gap in gaps if gap.size]
+
+
+class SplicedRows(ColumnBlocks):
+    """The rows of a time splice as a matrix, where most products are computed with x itself."""
+
+    def __init__(
+        self,
+        splice: TimeSplice,
+        memory: Array,
+        *,
+        thin_columns: int = 0,
+    ) -> None:
+        """Prepares for products.
+
+        Args:
+            splice: The rows.
+            memory: (rows in, at least K times the columns of factors), to work in.
+            thin_columns: See `ColumnBlocks`.
+        """
+        super().__init__(splice.parts)
+        self._thin_columns = thin_columns
+        self._splice = splice
+        self._memory = memory
+        self._thin = ThinProduct.of(splice.x, thin_columns * len(splice.offsets))
+
+    def project(self, factor: Array, out: Array) -> float:
+        """Computes out = X factor, and returns tr(X X^T).
+
+        factor: (dim, columns), out: (rows, columns), both contiguous.
+        """
+        columns, count = factor.shape[1], len(self._splice.offsets)
+        wide = self._memory[:, : columns * count]
+        by_offset = factor.reshape(count, -1, columns).transpose(1, 0, 2)
+        side_by_side = by_offset.reshape(-1, columns * count)
+        if self._thin is not None:
+            once = self._thin(side_by_side, wide)
+            total = count * once - sum(sum_of_squares(rest) for rest in self._splice.left_out)
+        else:
+            gemm(self._splice.x, side_by_side, wide)
+            total = self.sum_of_squares()
+        terms = [
+            wide[first : first + len(out), columns * k : columns * (k + 1)]
+            for k, first in enumerate(self._splice.offsets)
+        ]
+        np.add(terms[0], terms[1], out)
+        for term in terms[2:]:
+            out += term
+        return total
+
+    def sum_of_squares(self) -> float:
+        """tr(X X^T)."""
+        squares = np.vecdot(self._splice.x, self._splice.x)
+        rows = self._splice.num_rows
+        return sum(
+            float(squares[first : first + rows].sum(dtype=np.float64))
+            for first in self._splice.offsets
+        )

@@ -1,0 +1,1 @@
+"""Products of matrices on the processor: which library, which layout."""

@@ -1,0 +1,285 @@
+"""Matrix products through `cblas_sgemm`, of NumPy's own OpenBLAS or of MKL.
+
+`numpy.matmul` replaces its output; to add a product there, it takes a temporary matrix and one more
+pass over memory. BLAS itself computes out = alpha a b + beta out in one go, and NumPy's wheels
+hold an OpenBLAS whose `cblas_sgemm` can be called. Where there is none that can be found, `gemm`
+does the same with NumPy.
+
+MKL (the `mkl` package, an optional extra) is faster on some processors, most of all where a matrix
+has few rows, and half as fast on others. If it is there, both are tried; if it is clearly faster,
+all products are its own, not only those that add.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fnmatch
+import functools
+import importlib.metadata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nnet3_runtime_cuda.cpu.products import panels
+from nnet3_runtime_cuda.cpu.products.timing import fastest
+from nnet3_runtime_cuda.switches import BLAS
+
+Array = npt.NDArray[Any]
+
+OPENBLAS, MKL, NUMPY = BLAS.values
+
+TRIAL_ROWS = (8, 64, 256)
+"""Products with so many rows are timed to choose a library."""
+
+_ROW_MAJOR, _NO_TRANS, _TRANS = 101, 111, 112
+_OPENBLAS_SYMBOLS = "scipy_cblas_sgemm64_", "scipy_cblas_saxpy64_"
+"""The names in NumPy's wheels: 64-bit sizes, prefixed so that no other BLAS is hit."""
+
+_MKL_SYMBOLS = "cblas_sgemm_64", "cblas_saxpy_64"
+_SIZE, _SINGLE, _POINTER = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
+_GEMM_TYPES = (
+    *[ctypes.c_int] * 3,
+    *[_SIZE] * 3,
+    *(_SINGLE, _POINTER, _SIZE, _POINTER, _SIZE, _SINGLE, _POINTER, _SIZE),
+)
+_AXPY_TYPES = _SIZE, _SINGLE, _POINTER, _SIZE, _POINTER, _SIZE
+_BF16_SYMBOL = "cblas_gemm_bf16bf16f32_64"
+_MKL_FILES = ("libmkl_rt.so*", "libmkl_rt*.dylib", "mkl_rt*.dll")
+
+
+class Library(NamedTuple):
+    """A BLAS library.
+
+    Attributes:
+        name: OPENBLAS or MKL.
+        sgemm: Its cblas_sgemm, with 64-bit sizes.
+        saxpy: Its cblas_saxpy, likewise.
+    """
+
+    name: str
+    sgemm: Callable[..., None]
+    saxpy: Callable[..., None]
+
+
+@functools.cache
+def library() -> Library | None:
+    """The library that products are computed by, or None if NumPy does them."""
+    found = _found()
+    wanted = BLAS.chosen()
+    if wanted is not None:
+        return found.get(wanted)
+    if len(found) < 2:
+        return next(iter(found.values()), None)
+    return found[
+        fastest(
+            {
+                OPENBLAS: [_trial_by_openblas(rows) for rows in TRIAL_ROWS],
+                MKL: [_trial_by_mkl(found[MKL], rows) for rows in TRIAL_ROWS],
+            }
+        )
+    ]
+
+
+def _trial_by_openblas(rows: int) -> Callable[[], object]:
+    return panels.trial(rows, in_panels=rows in panels.ROWS and panels.are_faster())
+
+
+def _trial_by_mkl(library: Library, rows: int) -> Callable[[], object]:
+    call = _bound(library.sgemm, *panels.trial_operands(rows), 1.0, 0.0)
+    assert call is not None, "rows are contiguous"
+    return call
+
+
+def library_name() -> str:
+    """The library that products are computed by: "openblas", "mkl" or "numpy".
+
+    Raises:
+        RunError: the environment variable NNET3_BLAS names another one.
+    """
+    found = library()
+    return NUMPY if found is None else found.name
+
+
+def _found() -> dict[str, Library]:
+    """The libraries that are there, by name."""
+    candidates = {
+        OPENBLAS: (list(_openblas_paths()), _OPENBLAS_SYMBOLS),
+        MKL: (list(_mkl_paths()), _MKL_SYMBOLS),
+    }
+    found = {}
+    for name, (paths, (sgemm_symbol, saxpy_symbol)) in candidates.items():
+        sgemm = _first(paths, sgemm_symbol, _GEMM_TYPES)
+        saxpy = _first(paths, saxpy_symbol, _AXPY_TYPES)
+        if sgemm is not None and saxpy is not None:
+            found[name] = Library(name, sgemm, saxpy)
+    return found
+
+
+def _mkl_paths() -> Iterator[Path]:
+    """Where the files of the installed package lie."""
+    try:
+        files = importlib.metadata.files("mkl") or []
+    except importlib.metadata.PackageNotFoundError:
+        return
+    for file in files:
+        if any(fnmatch.fnmatch(file.name, pattern) for pattern in _MKL_FILES):
+            yield Path(str(file.locate())).resolve()
+
+
+def _openblas_paths() -> Iterator[Path]:
+    """The library that NumPy has loaded."""
+    package = Path(np.__file__).parent
+    for folder in (package.parent / "numpy.libs", package / ".dylibs"):
+        yield from sorted(folder.glob("*openblas*"))
+
+
+def _first(
+    paths: Iterable[Path], symbol: str, types: Sequence[type[object]]
+) -> Callable[..., None] | None:
+    """The function of the first of the libraries that has it, with arguments of these types."""
+    for path in paths:
+        try:
+            function: Any = getattr(ctypes.CDLL(str(path)), symbol)
+        except (OSError, AttributeError):
+            continue
+        function.argtypes = types
+        function.restype = None
+        return function  # type: ignore[no-any-return]
+    return None
+
+
+def is_mkl() -> bool:
+    """Whether products are computed by MKL."""
+    return library_name() == MKL
+
+
+def _layout(matrix: Array) -> tuple[int, int] | None:
+    """How BLAS is to read a matrix: as it is or transposed, and the distance of its rows.
+
+    None if elements of neither rows nor columns are next to one another.
+    """
+    rows, columns = matrix.shape
+    item = matrix.itemsize
+    first, second = matrix.strides
+    if (second == item or columns == 1) and first % item == 0 and first // item >= columns:
+        return _NO_TRANS, max(first // item, 1)
+    if (first == item or rows == 1) and second % item == 0 and second // item >= rows:
+        return _TRANS, max(second // item, 1)
+    return None
+
+
+def bound_gemm(
+    a: Array, b: Array, out: Array, *, alpha: float = 1.0, beta: float = 0.0
+) -> Callable[[], None] | None:
+    """A call that computes out = alpha a b + beta out.
+
+    Args:
+        a: (rows, inner), float32, rows or columns contiguous.
+        b: (inner, cols), likewise.
+        out: (rows, cols), likewise; overlaps neither.
+        alpha: Factor of the product.
+        beta: Factor of what is in `out`; if 0, that is not read.
+
+    Returns:
+        The call, or None if these operands cannot be given to BLAS.
+    """
+    found = library()
+    if found is None or a.dtype != np.float32 or b.dtype != np.float32:
+        return None
+    return _bound(found.sgemm, a, b, out, alpha, beta)
+
+
+def bound_axpy(factor: float, x: Array, out: Array) -> Callable[[], None] | None:
+    """A call that computes out += factor x, in one pass.
+
+    Args:
+        factor: A number.
+        x: float32, contiguous.
+        out: The same, of the same shape; does not overlap x.
+
+    Returns:
+        The call, or None if these operands cannot be given to BLAS.
+    """
+    found = library()
+    if found is None or x.shape != out.shape:
+        return None
+    if any(a.dtype != np.float32 or not a.flags.c_contiguous for a in (x, out)):
+        return None
+    call = functools.partial(found.saxpy, out.size, factor, x.ctypes.data, 1, out.ctypes.data, 1)
+    # The addresses are good only as long as the arrays are.
+    call.operands = (x, out)  # type: ignore[attr-defined]
+    return call
+
+
+def has_bf16() -> bool:
+    """Whether there is a library with products of bfloat16 matrices: MKL, if it is allowed."""
+    return _bf16() is not None
+
+
+@functools.cache
+def _bf16() -> Callable[..., None] | None:
+    """MKL's product of bfloat16 matrices, whatever the other products are computed by."""
+    if (BLAS.chosen() or MKL) != MKL:
+        return None
+    return _first(_mkl_paths(), _BF16_SYMBOL, _GEMM_TYPES)
+
+
+def bound_bf16_gemm(
+    a: Array, b: Array, out: Array, *, beta: float = 0.0
+) -> Callable[[], None] | None:
+    """A call that computes out = a b + beta out with factors in bfloat16.
+
+    Args:
+        a: (rows, inner), the bits as uint16; see `bound_gemm`.
+        b: (inner, cols), likewise.
+        out: (rows, cols), float32.
+        beta: See `bound_gemm`.
+
+    Returns:
+        The call, or None if these operands cannot be given to BLAS.
+    """
+    function = _bf16()
+    return None if function is None else _bound(function, a, b, out, 1.0, beta)
+
+
+def _bound(
+    function: Callable[..., None], a: Array, b: Array, out: Array, alpha: float, beta: float
+) -> Callable[[], None] | None:
+    """The call of a cblas function, if the operands can be given to it."""
+    if out.dtype != np.float32 or any(m.ndim != 2 for m in (a, b, out)):
+        return None
+    target = _layout(out)
+    if target is not None and target[0] == _TRANS:
+        return _bound(function, b.T, a.T, out.T, alpha, beta)
+    layout_a, layout_b = _layout(a), _layout(b)
+    if target is None or layout_a is None or layout_b is None:
+        return None
+    (transpose_a, lda), (transpose_b, ldb) = layout_a, layout_b
+    (rows, columns), inner = out.shape, a.shape[1]
+    sizes = (_ROW_MAJOR, transpose_a, transpose_b, rows, columns, inner)
+    operands = (alpha, a.ctypes.data, lda, b.ctypes.data, ldb, beta, out.ctypes.data, target[1])
+    call = functools.partial(function, *sizes, *operands)
+    # The addresses are good only as long as the arrays are.
+    call.operands = (a, b, out)  # type: ignore[attr-defined]
+    return call
+
+
+def gemm(a: Array, b: Array, out: Array, *, alpha: float = 1.0, beta: float = 0.0) -> None:
+    """Computes out = alpha a b + beta out; see `bound_gemm`."""
+    call = bound_gemm(a, b, out, alpha=alpha, beta=beta)
+    if call is not None:
+        call()
+        return
+    product = a @ b
+    if alpha != 1.0:
+        product *= alpha
+    if beta == 0.0:
+        out[...] = product
+    elif beta == 1.0:
+        out += product
+    else:
+        out *= beta
+        out += product

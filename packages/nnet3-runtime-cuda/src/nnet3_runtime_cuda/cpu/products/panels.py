@@ -1,0 +1,257 @@
+"""Products of few rows with parameters that lie in narrow panels.
+
+A BLAS library copies the factors of a product to buffers, which for few rows takes longer than the
+arithmetic. For AVX-512, OpenBLAS has functions for small products, of at most MOST_WORK
+multiplications, that read the factors where they are. So parameters that do not change, or are
+multiplied by often before they do, are laid out in panels of WIDTH columns, one after another in
+memory, products are cut up into such as are small enough, and one call of `numpy.matmul` over
+stacks computes them all:
+
+    out[rows of piece p, columns of panel k] = x[rows of piece p] panels[k]
+
+Libraries without such functions are slower that way; so it is tried before it is done.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import threadpool_limits
+
+from nnet3_runtime_cuda.cpu.products.timing import fastest
+from nnet3_runtime_cuda.slices import PRODUCT_WORK, part_of
+from nnet3_runtime_cuda.switches import PANELS
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda.cpu.tape import Tape
+
+Array = npt.NDArray[Any]
+
+WIDTH = 64
+"""Columns of a panel: four vectors of AVX-512."""
+
+MOST_WORK = 10**6
+"""Multiplications of a small product."""
+
+ROWS_AT_ONCE = 4
+"""Small products of a multiple of so many rows are a tenth to a fifth faster, row for row."""
+
+MOST_INNER = 1024
+"""Products that sum up more terms are cut up there too; else pieces would have too few rows."""
+
+BYTES_AT_ONCE = 1 << 20
+"""Of so much of the parameters all rows are computed before the next: rows that are left over then
+find it in a cache, which few networks fit as a whole."""
+
+ROWS = range(2, 385)
+"""Products with so many rows gain by panels."""
+
+TRIAL_ROWS = (8, 64)
+TRIAL_SHAPE = (512, 256)
+
+
+@attrs.frozen(eq=False)
+class Panels:
+    """A (inner, columns) matrix as panels.
+
+    Attributes:
+        groups: For the first columns, whose number WIDTH divides, and for those that are left: the
+            first one, and for slices of the terms that are summed up (panels, terms, width),
+            read-only.
+    """
+
+    groups: tuple[tuple[int, tuple[tuple[slice, Array], ...]], ...]
+
+    @classmethod
+    def of(cls, matrix: Array) -> Panels:
+        """Copies a (inner, columns) matrix."""
+        panels = cls.within(np.empty(matrix.size, matrix.dtype), matrix.shape)
+        for source, stack in panels._pairs(matrix):
+            stack[:] = source
+            stack.flags.writeable = False
+        return panels
+
+    @classmethod
+    def within(cls, memory: Array, shape: tuple[int, int]) -> Panels:
+        """Panels for a matrix of this shape, which `record_copy` sets, in (inner * columns,)."""
+        inner, columns = shape
+        whole = columns - columns % WIDTH
+        groups, place = [], 0
+        for start, end, width in ((0, whole, WIDTH), (whole, columns, columns % WIDTH)):
+            parts = []
+            for terms in _even_slices(inner, MOST_INNER) if start < end else ():
+                size = (terms.stop - terms.start) * (end - start)
+                stack = memory[place : place + size].reshape(-1, terms.stop - terms.start, width)
+                parts.append((terms, stack))
+                place += size
+            if parts:
+                groups.append((start, tuple(parts)))
+        return cls(tuple(groups))
+
+    def _pairs(self, matrix: Array, start: int = 0) -> Iterator[tuple[Array, Array]]:
+        """Columns of a matrix as stacks, and the stacks that hold them, from a column on."""
+        for first, parts in self.groups:
+            for terms, stack in parts:
+                _, inner, width = stack.shape
+                some = _panels_of(stack, start - first, start + matrix.shape[1] - first)
+                if some.start == some.stop:
+                    continue
+                place = first - start + some.start * width
+                source = matrix[terms, place : place + (some.stop - some.start) * width]
+                yield source.reshape(inner, -1, width).transpose(1, 0, 2), stack[some]
+
+    def places(self, start: int, end: int) -> Iterator[slice]:
+        """Where some columns lie in the memory that the panels are within.
+
+        Args:
+            start: A multiple of WIDTH.
+            end: The same, or the number of columns.
+
+        Yields:
+            Elements of that memory: of each stack that has some of the columns.
+        """
+        place = 0
+        for first, parts in self.groups:
+            for _, stack in parts:
+                some = _panels_of(stack, start - first, end - first)
+                if some.start < some.stop:
+                    size = stack[0].size
+                    yield slice(place + some.start * size, place + some.stop * size)
+                place += stack.size
+
+    def record_copy(self, tape: Tape, matrix: Array, start: int = 0) -> None:
+        """Records that panels within memory become those of a matrix, from a column on.
+
+        Args:
+            tape: Records the copies.
+            matrix: (inner, columns from start on): all, or as many as whole panels have.
+            start: A multiple of WIDTH.
+        """
+        for source, stack in self._pairs(matrix, start):
+            tape.copy(source, stack)
+
+    def record(
+        self, tape: Tape, x: Array, out: Array, *, add: bool = False, plus: Array | None = None
+    ) -> None:
+        """Records out = x M, or out += x M, or out = plus + x M, with this matrix M.
+
+        Args:
+            tape: Records the arithmetic.
+            x: (rows, inner).
+            out: (rows, columns).
+            add: Add to what `out` holds.
+            plus: (rows, columns), added.
+        """
+        plus = out if add else plus
+        work = out.size * x.shape[1] // PRODUCT_WORK
+        for rows in tape.shared(len(out), work):
+            target = out[rows]
+            added: Array | None = target
+            if plus is not out:
+                added = None if plus is None else part_of(plus, rows, -2, out.shape)
+            self._record_rows(tape, x[rows], target, added)
+
+    def _record_rows(self, tape: Tape, x: Array, out: Array, plus: Array | None) -> None:
+        """The same for the rows of a thread."""
+        for first, parts in self.groups:
+            count, _, width = parts[0][1].shape
+            columns = slice(first, first + count * width)
+            target = out[:, columns]
+            product = tape.scratch(*target.shape) if plus is out else target
+            for terms, panels in parts:
+                into = tape.scratch(*target.shape) if terms.start else product
+                for stack in _stacks(x[:, terms], panels, into):
+                    tape.small_products(*stack)
+                if terms.start:
+                    tape.add(product, into, product)
+            if plus is not None:
+                tape.add(plus[:, columns], product, target)
+
+
+def _panels_of(stack: Array, start: int, end: int) -> slice:
+    """The panels of a stack that hold columns, counted from its first, as far as it has them."""
+    count, _, width = stack.shape
+    return slice(*(min(max(column // width, 0), count) for column in (start, end)))
+
+
+def _even_slices(size: int, most: int) -> Iterator[slice]:
+    """Slices of about equal length, at most so long, that cover a range."""
+    length = -(-size // max(1, -(-size // most)))
+    for start in range(0, size, max(length, 1)):
+        yield slice(start, min(start + length, size))
+
+
+def _stacks(x: Array, panels: Array, out: Array) -> Iterator[tuple[Array, Array, Array]]:
+    """Operands of `numpy.matmul`: stacks of pieces of rows, and those of the rows that are left.
+
+    Args:
+        x: (rows, inner).
+        panels: (panels, inner, width).
+        out: (rows, panels * width).
+
+    Yields:
+        (pieces, height, inner), (panels, 1, inner, width), (panels, pieces, height, width)
+    """
+    count, inner, width = panels.shape
+    height = piece_height(len(x), MOST_WORK // (inner * width))
+    whole = len(x) - len(x) % height
+    group = count if whole == len(x) else max(1, BYTES_AT_ONCE // panels[0].nbytes)
+    for first in range(0, count, group):
+        some = panels[first : first + group]
+        columns = slice(first * width, (first + len(some)) * width)
+        for start, end, rows in ((0, whole, height), (whole, len(x), len(x) % height)):
+            if start < end:
+                target = out[start:end, columns].reshape(-1, rows, len(some), width)
+                pieces = x[start:end].reshape(-1, rows, inner)
+                yield pieces, some[:, None], target.transpose(2, 0, 1, 3)
+
+
+def piece_height(rows: int, most: int) -> int:
+    """How many rows pieces of about equal size have, if they may have so many."""
+    if most < ROWS_AT_ONCE:
+        return max(1, min(most, rows))
+    pieces = -(-rows // (most - most % ROWS_AT_ONCE))
+    return min(rows, -(-rows // (pieces * ROWS_AT_ONCE)) * ROWS_AT_ONCE)
+
+
+@functools.cache
+def are_faster() -> bool:
+    """Whether NumPy's matrix library gains by panels on this machine; tried once, on one thread."""
+    wanted = PANELS.chosen()
+    if wanted is not None:
+        return wanted == "1"
+    ways = {
+        name: [trial(rows, in_panels=name == "panels") for rows in TRIAL_ROWS]
+        for name in ("whole", "panels")
+    }
+    with threadpool_limits(limits=1, user_api="blas"):
+        return fastest(ways) == "panels"
+
+
+def trial(rows: int, *, in_panels: bool) -> Callable[[], object]:
+    """A product by NumPy with fixed parameters, to be timed."""
+    x, parameters, out = trial_operands(rows)
+    if not in_panels:
+        return partial(np.matmul, x, parameters, out)
+    ((_, ((_, panels),)),) = Panels.of(parameters).groups
+    calls = [partial(np.matmul, *stack, order="C") for stack in _stacks(x, panels, out)]
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run
+
+
+def trial_operands(rows: int) -> tuple[Array, Array, Array]:
+    """Factors and memory for the product: (rows, inner), (inner, columns), (rows, columns)."""
+    inner, columns = TRIAL_SHAPE
+    shapes = (rows, inner), TRIAL_SHAPE, (rows, columns)
+    x, parameters, out = (np.ones(shape, np.float32) for shape in shapes)
+    return x, parameters, out

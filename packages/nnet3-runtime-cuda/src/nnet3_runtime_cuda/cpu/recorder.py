@@ -1,0 +1,349 @@
+"""What all tapes have: recorded calls, memory, decisions of the host, and what threads share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from types import ModuleType
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from nnet3_runtime_cuda.cpu.numpy_settings import running
+from nnet3_runtime_cuda.cpu.scratch import Array as Array
+from nnet3_runtime_cuda.cpu.scratch import Scratch
+from nnet3_runtime_cuda.cpu.threads.lanes import Lanes, Op, Round
+from nnet3_runtime_cuda.cpu.threads.workers import Workers
+from nnet3_runtime_cuda.slices import even_parts, part_of
+
+Call = Callable[[], object]
+Operand = Array | float
+Recorded = Call | Op | Round
+_T = TypeVar("_T")
+
+BLOCK_ELEMENTS = 1 << 16
+"""Chains of operations run over so many elements at a time, 256 KiB, to stay in the cache."""
+
+SUM_ELEMENTS = 1 << 18
+"""The same where columns are summed up: sums of more rows at a time have smaller errors."""
+
+FEWEST_SHARED = 1 << 12
+"""Threads share what computes so many elements or more."""
+
+
+class Recorder:
+    """Records calls, in order, and gives out the memory that they work in.
+
+    Attributes:
+        xp: The array module (NumPy).
+        dtype: Of the values that pass through the network.
+        calls: The recorded operations, in order.
+        persistent_bytes: Memory given out by `persistent`.
+    """
+
+    cache_scale: ClassVar[int] = 1
+    """How much larger than that of a processor core the cache is that work is cut up for."""
+
+    takes_panels: ClassVar[bool] = True
+    """Whether products with fixed parameters are fast with those in panels (`panels`)."""
+
+    gains_by_tiles: ClassVar[bool] = True
+    """Whether convolutions are faster by tiles, with fewer products and more passes over memory."""
+
+    def __init__(
+        self,
+        xp: ModuleType = np,
+        dtype: npt.DTypeLike = np.float32,
+        scratch: Scratch | None = None,
+        workers: Workers | None = None,
+    ) -> None:
+        """Starts with nothing recorded.
+
+        Args:
+            xp: The array module.
+            dtype: Of the values.
+            scratch: The working memory; None for memory of its own.
+            workers: The threads that share what is recorded; None if one thread runs it.
+        """
+        self.xp = xp
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.calls: list[Recorded] = []
+        self.persistent_bytes = 0
+        self._scratch = Scratch(xp) if scratch is None else scratch
+        self._rows: dict[float, Array] = {}
+        self._workers = workers
+        # The conditions of `when` within which calls are being recorded.
+        self._looked_at: tuple[Array, ...] = ()
+        # Whether there is no other thread, or what is being recorded is the share of one.
+        self._is_for_one_thread = workers is None
+        # How many operations `run` has made ready, and what it calls.
+        self._ready: tuple[int, tuple[Call, ...]] = 0, ()
+
+    @property
+    def threads(self) -> int:
+        """How many threads run what is recorded, where it can be shared."""
+        return 1 if self._workers is None else self._workers.threads
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Size of the scratch memory."""
+        return self._scratch.nbytes
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was recorded since the last `take`."""
+        return not self.calls
+
+    def record(
+        self, call: Call, *, reads: Sequence[Operand] = (), writes: Sequence[Array] = ()
+    ) -> None:
+        """Records a call; a tape for a device refuses it.
+
+        Args:
+            call: Takes no arguments.
+            reads: The arrays that it reads; numbers among them do not count.
+            writes: The arrays that it writes, and may read.
+        """
+        if self._looked_at:
+            call = partial(_call_if, self._looked_at, call)
+        if self._workers is None:
+            self.calls.append(call)
+            return
+        arrays = tuple(operand for operand in reads if isinstance(operand, np.ndarray))
+        self.calls.append(Op(call, (*self._looked_at, *arrays), tuple(writes)))
+
+    def take(self) -> tuple[Call, ...]:
+        """What was recorded since the last `take`."""
+        taken, self.calls = self._bound(), []
+        return taken
+
+    def run(self) -> None:
+        """Runs what was recorded."""
+        if self._ready[0] != len(self.calls):
+            self._ready = len(self.calls), self._bound()
+        with running():
+            for call in self._ready[1]:
+                call()
+
+    def _bound(self) -> tuple[Call, ...]:
+        """What was recorded, ready to be called."""
+        if self._workers is None or not any(isinstance(one, Round) for one in self.calls):
+            return tuple(_plain(self.calls))
+        rounds = [one if isinstance(one, Round) else Round((_ops([one]),)) for one in self.calls]
+        return (Lanes(self._workers, rounds),)
+
+    # ---- memory ----
+
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """Uninitialised memory of the program."""
+        array: Array = self.xp.empty(shape, dtype=dtype)
+        return array
+
+    def scratch(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
+        """An uninitialised array for use within the current command only."""
+        return self._scratch.take(shape, self.dtype if dtype is None else dtype)
+
+    def lend(self, memory: Array) -> None:
+        """Lets the current command use memory of the program that nothing else needs as scratch.
+
+        Args:
+            memory: One-dimensional and contiguous; what it holds is lost.
+        """
+        self._scratch.lend(memory)
+
+    def persistent(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
+        """A zeroed array of its own, for what must last from one command to a later one."""
+        array: Array = self.xp.zeros(shape, dtype=self.dtype if dtype is None else dtype)
+        self.persistent_bytes += array.nbytes
+        return array
+
+    def ones(self, length: int) -> Array:
+        """(1, length) of ones; not to be written to."""
+        return self.row(1.0, length)[None]
+
+    def row(self, value: float, length: int) -> Array:
+        """(length,) of the same number; not to be written to."""
+        if value not in self._rows or len(self._rows[value]) < length:
+            self._rows[value] = self.xp.full(length, value, dtype=self.dtype)
+        return self._rows[value][:length]
+
+    def begin_command(self) -> None:
+        """Frees the scratch memory of the command before."""
+        self._scratch.begin()
+
+    @contextmanager
+    def passing(self) -> Iterator[None]:
+        """Scratch arrays that are taken within hold their contents to the end of it only."""
+        mark = self._scratch.mark
+        yield
+        self._scratch.mark = mark
+
+    # ---- what several threads may do ----
+
+    def independent(self, items: Sequence[_T]) -> Iterator[_T]:
+        """The items, for a loop whose rounds may run on several threads at the same time.
+
+        What is recorded in a round must neither read nor write what another one writes. Scratch
+        arrays taken in a round are for that round. Each thread runs rounds that follow one another,
+        in order.
+        """
+        if self._is_for_one_thread or len(items) < 2:
+            yield from self._in_turn(items)
+            return
+        parts = even_parts(len(items), self.threads)
+        yield from self._in_lanes([items[part] for part in parts])
+
+    def shared(self, length: int, work: int) -> Iterator[slice]:
+        """Slices that cover a range, for a loop whose rounds may run at the same time.
+
+        See `independent`. There is one slice if there is one thread, or if there is little work.
+
+        Args:
+            length: Of the range.
+            work: Number of elements that are computed.
+        """
+        if self._is_for_one_thread or work < FEWEST_SHARED:
+            yield from self._in_turn([slice(0, length)])
+            return
+        yield from self._in_lanes([[part] for part in even_parts(length, self.threads)])
+
+    def _in_turn(self, items: Sequence[_T]) -> Iterator[_T]:
+        mark = self._scratch.mark
+        for item in items:
+            self._scratch.mark = mark
+            yield item
+        self._scratch.mark = mark
+
+    def _in_lanes(self, groups: Sequence[Sequence[_T]]) -> Iterator[_T]:
+        """The items of all groups; what is recorded meanwhile becomes a round."""
+        mark, outer = self._scratch.mark, self.calls
+        shares: list[tuple[Op, ...]] = []
+        end, self._is_for_one_thread = mark, True
+        try:
+            for group in groups:
+                self.calls, self._scratch.farthest = [], end
+                for item in group:
+                    self._scratch.mark = end
+                    yield item
+                # Loops within a round have given back what they took, but not to other threads.
+                end = self._scratch.farthest
+                shares.append(_ops(self.calls))
+        finally:
+            self.calls, self._is_for_one_thread, self._scratch.mark = outer, False, mark
+        self.calls.append(Round(tuple(shares)))
+
+    def rows_per_sum(self, array: Array, *, arrays: int = 1) -> int:
+        """Of how many rows sums are to be taken at a time, if blocks of rows are summed up.
+
+        Args:
+            array: What is summed up.
+            arrays: How many arrays as large as that are in use meanwhile.
+        """
+        return _block_rows(array, SUM_ELEMENTS // arrays)
+
+    def row_blocks(self, *arrays: Array, rows: int | None = None) -> Iterator[tuple[Array, ...]]:
+        """The same rows of several arrays at a time, so few that they stay in the cache.
+
+        The rounds of the loop are `independent`.
+
+        Args:
+            *arrays: With as many rows each.
+            rows: How many rows at a time.
+        """
+        if rows is not None:
+            for start in self.independent(range(0, len(arrays[0]), rows)):
+                yield tuple(array[start : start + rows] for array in arrays)
+            return
+        rows = _block_rows(arrays[0], BLOCK_ELEMENTS)
+        for part in self.shared(len(arrays[0]), arrays[0].size):
+            for start in range(part.start, part.stop, rows):
+                with self.passing():
+                    yield tuple(array[start : min(start + rows, part.stop)] for array in arrays)
+
+    def _shares(self, *arrays: Array) -> Iterator[tuple[Array, ...]]:
+        """Arrays of as many rows: all, or by rows in as many parts as pay."""
+        for rows in self.shared(len(arrays[0]), arrays[0].size):
+            yield tuple(array[rows] for array in arrays)
+
+    def _broadcast_shares(self, out: Array, *operands: Operand) -> Iterator[tuple[Any, ...]]:
+        """An output and operands that are broadcast to it, in as many parts as pay."""
+        if out.size < FEWEST_SHARED or self._is_for_one_thread:
+            yield out, *operands
+            return
+        axis = int(np.argmax(out.shape[:-1])) if out.ndim > 1 else 0
+        for part in self.shared(out.shape[axis], out.size):
+            yield tuple(part_of(a, part, axis - out.ndim, out.shape) for a in (out, *operands))
+
+    # ---- what the host decides, and what depends on it ----
+
+    def host(
+        self, fill: Callable[[Array], object], *shape: int, dtype: npt.DTypeLike | None = None
+    ) -> Array:
+        """An array that the host fills in each run, before anything reads it.
+
+        Args:
+            fill: Called with the array; must not look at other arrays of the program, since it may
+                be called before what was recorded earlier has run. Calls keep their order.
+            *shape: Of the array.
+            dtype: Of the array; that of the values if None.
+        """
+        array: Array = self.xp.zeros(shape, dtype=self.dtype if dtype is None else dtype)
+        self.record(partial(fill, array), writes=(array,))
+        return array
+
+    def note(self, function: Callable[[], object]) -> None:
+        """Has the host call a function in each run; like that of `host` it sees no arrays."""
+        self.record(function)
+
+    def value(self, function: Callable[[], float]) -> Array:
+        """(1,) float64: what the function returns in each run; see `host`."""
+
+        def fill(array: Array) -> None:
+            array[0] = function()
+
+        return self.host(fill, 1, dtype=np.float64)
+
+    @contextmanager
+    def when(self, condition: Array) -> Iterator[None]:
+        """What is recorded within runs only if the one element of an array is not 0.
+
+        Only element-wise operations, sums and gathers may be recorded within.
+        """
+        # Each call looks for itself, as threads share them.
+        before, self._looked_at = self._looked_at, (*self._looked_at, condition)
+        try:
+            yield
+        finally:
+            self._looked_at = before
+
+
+def _ops(recorded: Sequence[Recorded]) -> tuple[Op, ...]:
+    """What was recorded for one of several threads."""
+    ops = tuple(one for one in recorded if isinstance(one, Op))
+    assert len(ops) == len(recorded)
+    return ops
+
+
+def _plain(recorded: Sequence[Recorded]) -> list[Call]:
+    """What was recorded for one thread, as calls."""
+    calls = []
+    for one in recorded:
+        assert not isinstance(one, Round)
+        calls.append(one.call if isinstance(one, Op) else one)
+    return calls
+
+
+def _call_if(conditions: Sequence[Array], call: Call) -> None:
+    if all(condition.item() for condition in conditions):
+        call()
+
+
+def _block_rows(array: Array, elements: int) -> int:
+    """How many rows have about so many elements."""
+    size = max(1, elements // max(math.prod(array.shape[1:]), 1))
+    count = -(-len(array) // size)
+    # An even number of blocks, so that two threads have as much to do.
+    return -(-len(array) // (count + count % 2)) if count > 1 else max(len(array), 1)

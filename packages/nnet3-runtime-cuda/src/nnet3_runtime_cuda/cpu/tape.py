@@ -1,0 +1,442 @@
+"""A tape of array operations: each bound to its operands once, run any number of times.
+
+Kernels are written as plain array code. What they call is a `Tape`, which does not compute but
+keeps `functools.partial(numpy.add, a, b, out)` and the like: slicing, reshaping and every decision
+happen once, when a computation is lowered, and a run is a loop over ready calls that allocates
+nothing.
+
+The methods are the operations that a kernel may use. Another tape keeps them as data instead, from
+which code for a device is made (`cuda.record`); what runs there has no step on the host, so nothing
+that a kernel records may look at values except through these operations. What does not depend on
+values (which minibatches record statistics) is decided on the host, by `host` and `value`.
+
+With `Workers`, all but the smallest operations and chains of them (`row_blocks`, `independent`) are
+shared by several threads: what is recorded becomes `Lanes`. For that it is kept of each call what
+it reads and writes. The same number of threads gives the same results each time; with another one,
+products and sums of columns may be rounded otherwise.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nnet3_runtime_cuda.cpu.numpy_faults import avoided
+from nnet3_runtime_cuda.cpu.products.blas import bound_axpy, bound_gemm, is_mkl
+from nnet3_runtime_cuda.cpu.recorder import Array as Array
+from nnet3_runtime_cuda.cpu.recorder import Call as Call
+from nnet3_runtime_cuda.cpu.recorder import Operand as Operand
+from nnet3_runtime_cuda.cpu.recorder import Recorder
+from nnet3_runtime_cuda.cpu.sign_bits import record_pack_signs, record_unpack_signs
+from nnet3_runtime_cuda.slices import PRODUCT_WORK, part_of
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import OnlineNaturalGradient
+    from nnet3_runtime_cuda.kernels.gradient.affine_gradient import AffineGradient
+    from nnet3_runtime_cuda.kernels.gradient.natural_affine import AffinePreconditioner
+
+FEW_ROWS = 48
+"""Products with at most so many rows are computed transposed."""
+
+FEWEST_ROWS = 8
+"""Products of MKL with fewer rows are not."""
+
+FEWEST_ROWS_SHARED = 2
+"""Products with fewer rows for each thread are cut up by columns."""
+
+WAITS_COST = 64
+"""Cutting up by columns pays from so many times the work on."""
+
+SLOW_WITH_NUMBERS = ("maximum", "minimum")
+"""Functions for which NumPy has vector instructions for two arrays, but not for array and number:
+in the cache they take four times longer."""
+
+MOST_COUNTED = 255
+"""A byte counts so far."""
+
+FEWEST_COLUMNS = 64
+"""Rows with fewer columns cost as much as they save."""
+
+
+class Tape(Recorder):
+    """Records operations on arrays of one array module.
+
+    Every operation names its output array; none returns a value. Operands may be the output array
+    itself, but not another array that overlaps it.
+    """
+
+    # ---- element by element ----
+
+    def apply(self, function: str, *operands: Operand, out: Array) -> None:
+        """out = function of the operands (broadcast), by NumPy's name for it."""
+        function, operands = avoided(function, operands)
+        if function in SLOW_WITH_NUMBERS:
+            operands = tuple(self._as_row(operand, out) for operand in operands)
+            for target, *parts in self._broadcast_shares(out, *operands):
+                call = partial(getattr(self.xp, function), *parts, out=target)
+                self.record(call, reads=parts, writes=(target,))
+            return
+        for target, *parts in self._broadcast_shares(out, *self._as_arrays(operands)):
+            # By position: a call with a keyword takes 0.2 microseconds more.
+            call = partial(getattr(self.xp, function), *parts, target)
+            self.record(call, reads=parts, writes=(target,))
+
+    def _as_row(self, operand: Operand, out: Array) -> Operand:
+        """A number as a row of that number, where that pays; else the operand."""
+        if isinstance(operand, np.ndarray) or out.ndim < 2 or out.dtype != self.dtype:
+            return operand
+        return operand if out.shape[-1] < FEWEST_COLUMNS else self.row(operand, out.shape[-1])
+
+    def _as_arrays(self, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        """Operands with numbers as arrays of no dimension, which take NumPy half as long.
+
+        Where an array has another type than the values, numbers are left to NumPy.
+        """
+        arrays = [operand for operand in operands if isinstance(operand, np.ndarray)]
+        if any(array.dtype != self.dtype for array in arrays):
+            return operands
+        return tuple(
+            operand if isinstance(operand, np.ndarray) else self.row(operand, 1).reshape(())
+            for operand in operands
+        )
+
+    def convert(self, source: Array, out: Array) -> None:
+        """out = source as another type; fractions are cut off."""
+        for target, part in self._broadcast_shares(out, source):
+            call = partial(self.xp.copyto, target, part, casting="unsafe")
+            self.record(call, reads=(part,), writes=(target,))
+
+    def copy(self, source: Operand, out: Array) -> None:
+        """out = source (broadcast)."""
+        if source is out:
+            return
+        if not (isinstance(source, np.ndarray) and np.may_share_memory(source, out)):
+            for target, part in self._broadcast_shares(out, source):
+                # Takes half as long as `copyto` where rows are few.
+                call = partial(target.__setitem__, ..., part)
+                self.record(call, reads=(part,), writes=(target,))
+        elif source.dtype == out.dtype == self.dtype:
+            # Columns of the same rows: copyto would take care, with a temporary copy. The product
+            # has vector instructions, "positive" has none.
+            self.multiply(source, 1.0, out)
+        else:
+            self.record(partial(self.xp.copyto, out, source), reads=(source,), writes=(out,))
+
+    def fill(self, value: float, out: Array) -> None:
+        """out = value."""
+        for (target,) in self._broadcast_shares(out):
+            self.record(partial(target.fill, value), writes=(target,))
+
+    def add(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = a + b."""
+        self.apply("add", a, b, out=out)
+
+    def subtract(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = a - b."""
+        self.apply("subtract", a, b, out=out)
+
+    def multiply(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = a * b."""
+        self.apply("multiply", a, b, out=out)
+
+    def add_scaled(self, a: Array, factor: float, out: Array) -> None:
+        """out += factor a, in one pass over both where they are contiguous."""
+        for values, target in self.row_blocks(a, out):
+            call = bound_axpy(factor, values, target)
+            if call is not None:
+                self.record(call, reads=(values,), writes=(target,))
+                continue
+            term = self.scratch(*target.shape)
+            self.multiply(values, factor, term)
+            self.add(target, term, target)
+
+    def divide(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = a / b."""
+        self.apply("divide", a, b, out=out)
+
+    def maximum(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = max(a, b)."""
+        self.apply("maximum", a, b, out=out)
+
+    def minimum(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = min(a, b)."""
+        self.apply("minimum", a, b, out=out)
+
+    def greater(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = a > b; out is boolean."""
+        self.apply("greater", a, b, out=out)
+
+    def equal(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = a == b; out is boolean."""
+        self.apply("equal", a, b, out=out)
+
+    def exp(self, a: Array, out: Array) -> None:
+        """out = e^a."""
+        self.apply("exp", a, out=out)
+
+    def log(self, a: Array, out: Array) -> None:
+        """out = ln a."""
+        self.apply("log", a, out=out)
+
+    def tanh(self, a: Array, out: Array) -> None:
+        """out = tanh a."""
+        self.apply("tanh", a, out=out)
+
+    def sqrt(self, a: Array, out: Array) -> None:
+        """out = a^(1/2)."""
+        self.apply("sqrt", a, out=out)
+
+    def square(self, a: Array, out: Array) -> None:
+        """out = a^2."""
+        self.apply("square", a, out=out)
+
+    def ceil(self, a: Array, out: Array) -> None:
+        """out = the smallest whole number that is at least a."""
+        self.apply("ceil", a, out=out)
+
+    def is_positive(self, a: Array, out: Array) -> None:
+        """out = 1 where a > 0, else 0; a must not be negative."""
+        # Both are vector instructions, unlike a comparison that is converted to numbers.
+        self.minimum(a, 1.0, out)
+        self.ceil(out, out)
+
+    def pack_signs(self, a: Array, out: Array) -> None:
+        """Bit k of out[r, j] = whether a[r, 8 j + k] > 0; out: uint8, (rows, columns / 8 up).
+
+        The output may lie in the memory of `a`.
+        """
+        record_pack_signs(self, a, out)
+
+    def unpack_signs(self, packed: Array, out: Array) -> None:
+        """out[r, c] = 1 or 0, bit c % 8 of packed[r, c // 8]: the inverse of `pack_signs`.
+
+        `packed` may lie in the memory of the output.
+        """
+        record_unpack_signs(self, packed, out)
+
+    def round(self, a: Array, out: Array) -> None:
+        """out = the whole number nearest to a; halves go to the even one."""
+        self.apply("rint", a, out=out)
+
+    def negative(self, a: Array, out: Array) -> None:
+        """out = -a."""
+        self.apply("negative", a, out=out)
+
+    # ---- products and sums ----
+
+    def matmul(
+        self, a: Array, b: Array, out: Array, *, add: bool = False, plus: Array | None = None
+    ) -> None:
+        """out = a b, or out += a b, or out = plus + a b."""
+        if add:
+            plus = out
+        axis, work = self._product_cut(a, out)
+        for part in self.shared(out.shape[axis], work):
+            left, right, target = _part_of_product(a, b, out, part, axis)
+            added: Array | None = target
+            if plus is not out:
+                added = None if plus is None else part_of(plus, part, axis, out.shape)
+            self._product(left, right, target, added)
+
+    def _product_cut(self, a: Array, out: Array) -> tuple[int, int]:
+        """Along which axis of its output a product is cut up for the threads, and how much it is.
+
+        It is cut up by rows, or if these are few, by columns; stacks of matrices as stacks. The
+        axis counts from the end; the work is as `shared` takes it.
+        """
+        work = out.size * a.shape[-1] // PRODUCT_WORK
+        if out.ndim > 2 and max(out.shape[:-2]) >= self.threads:
+            return _longest_of_stack(out), work
+        if out.shape[-2] >= FEWEST_ROWS_SHARED * self.threads:
+            return -2, work
+        # Threads would have to wait for one another, before and after.
+        return -1, work // WAITS_COST
+
+    def _product(self, a: Array, b: Array, out: Array, plus: Array | None) -> None:
+        """Records out = a b, or out = plus + a b, with `plus` perhaps the same as `out`."""
+        if out.ndim == 2 and self._is_faster_transposed(len(out), b):
+            product = self.scratch(out.shape[1], len(out))
+            call = bound_gemm(b.T, a.T, product) if is_mkl() else None
+            call = call or partial(self.xp.matmul, b.T, a.T, product)
+            self.record(call, reads=(a, b), writes=(product,))
+            if plus is not None:
+                self.add(plus, product.T, out)
+            else:
+                self.copy(product.T, out)
+            return
+        # One row is a product of matrix and vector, for which OpenBLAS has a better function.
+        wanted = is_mkl() or (plus is not None and len(out) > 1)
+        call = bound_gemm(a, b, out, beta=float(plus is not None)) if wanted else None
+        if call is not None:
+            if plus is not None:
+                self.copy(plus, out)
+            self.record(call, reads=(a, b), writes=(out,))
+            return
+        if plus is None:
+            self.record(partial(self.xp.matmul, a, b, out), reads=(a, b), writes=(out,))
+            return
+        product = self.scratch(*out.shape)
+        self.record(partial(self.xp.matmul, a, b, product), reads=(a, b), writes=(product,))
+        self.add(plus, product, out)
+
+    @staticmethod
+    def _is_faster_transposed(rows: int, b: Array) -> bool:
+        """Whether the library is faster with many rows and few columns than the other way round.
+
+        MKL is not if the rows of b are contiguous, nor with very few rows of the result.
+        """
+        if not is_mkl():
+            return 1 < rows <= FEW_ROWS
+        return FEWEST_ROWS <= rows <= FEW_ROWS and b.strides[1] != b.itemsize
+
+    def small_products(self, a: Array, b: Array, out: Array) -> None:
+        """out[i] = a[i] b[i] for stacks of matrices (broadcast), each too small for threads."""
+        axis = -1 if out.ndim == 2 else _longest_of_stack(out)
+        for part in self.shared(out.shape[axis], out.size):
+            left, right, target = _part_of_product(a, b, out, part, axis)
+            # In the order of the axes: NumPy's own order reads all of b for each piece of a.
+            call = partial(self.xp.matmul, left, right, target, order="C")
+            self.record(call, reads=(left, right), writes=(target,))
+
+    def row_dot(self, a: Array, b: Array, out: Array) -> None:
+        """out[r] = sum over c of a[r, c] b[r, c]; out: (rows,)."""
+        for x, y, target in self._shares(a, b, out):
+            self.record(partial(self.xp.vecdot, x, y, target), reads=(x, y), writes=(target,))
+
+    def column_sum(self, a: Array, out: Array) -> None:
+        """out[0, c] = sum over r of a[r, c]; out: (1, cols)."""
+        for columns in self.shared(a.shape[1], a.size):
+            part, target = a[:, columns], out[:, columns]
+            call = partial(self.xp.matmul, self.ones(len(a)), part, target)
+            self.record(call, reads=(part,), writes=(target,))
+
+    def count_positive(self, a: Array, out: Array) -> None:
+        """out[0, c] = how many of a[:, c] are positive; out: (1, cols)."""
+        counts = self.scratch(a.shape[1], dtype=np.uint8)
+        flags = self.scratch(min(len(a), MOST_COUNTED), a.shape[1], dtype=np.bool_)
+        for start in range(0, max(len(a), 1), MOST_COUNTED):
+            part = a[start : start + MOST_COUNTED]
+            positive = flags[: len(part)]
+            self.greater(part, 0.0, positive)
+            # The sum of bytes as bytes has vector instructions.
+            sum_up = partial(self.xp.add.reduce, positive.view(np.uint8), axis=0, dtype=np.uint8)
+            self.record(partial(sum_up, out=counts), reads=(positive,), writes=(counts,))
+            if start:
+                self.add(out[0], counts, out[0])
+            else:
+                self.copy(counts, out[0])
+
+    def column_sum_of_products(self, a: Array, b: Array, out: Array) -> None:
+        """out[0, c] = sum over r of a[r, c] b[r, c]; out: (1, cols)."""
+        if not len(a):
+            self.fill(0.0, out)
+            return
+        rows = self.rows_per_sum(a)
+        count = -(-len(a) // rows)
+        sums = out if count == 1 else self.scratch(count, a.shape[1])
+        for number, (x, y) in enumerate(self.row_blocks(a, b, rows=rows)):
+            # One pass over x and y, which does not write the products.
+            call = partial(self.xp.einsum, "rc,rc->c", x, y, out=sums[number])
+            self.record(call, reads=(x, y), writes=(sums[number],))
+        if count > 1:
+            self.column_sum(sums, out)
+
+    def row_sum(self, a: Array, out: Array) -> None:
+        """out[r, 0] = sum over c of a[r, c]; out: (rows, 1)."""
+        for part, target in self._shares(a, out):
+            call = partial(self.xp.add.reduce, part, axis=1, out=target, keepdims=True)
+            self.record(call, reads=(part,), writes=(target,))
+
+    def sum(self, a: Array, axis: int, out: Array) -> None:
+        """out = sum of a along an axis."""
+        shares = self._shares(a, out) if axis else [(a, out)]
+        for part, target in shares:
+            call = partial(self.xp.add.reduce, part, axis=axis, out=target)
+            self.record(call, reads=(part,), writes=(target,))
+
+    def row_maximum(self, a: Array, out: Array) -> None:
+        """out[r, 0] = max over c of a[r, c]; out: (rows, 1)."""
+        for part, target in self._shares(a, out):
+            call = partial(self.xp.maximum.reduce, part, axis=1, out=target, keepdims=True)
+            self.record(call, reads=(part,), writes=(target,))
+
+    # ---- natural gradient ----
+
+    def precondition(self, natural: OnlineNaturalGradient, x: Array) -> Array:
+        """Preconditions the rows of x in place, but for a factor, which it returns: (1,)."""
+        factor: Array = self.xp.zeros(1, dtype=self.dtype)
+
+        def precondition() -> None:
+            factor[0] = natural.precondition(x)
+
+        self.record(precondition, writes=(x, factor))
+        return factor
+
+    def precondition_affine(self, sides: AffinePreconditioner, gradient: AffineGradient) -> None:
+        """Adds the natural gradient of an affine map; see `AffinePreconditioner.record`."""
+        sides.record_calls(self, gradient)
+
+    # ---- random numbers ----
+
+    def random_uniform(self, rng: np.random.Generator, out: Array) -> None:
+        """out = numbers that are uniform in [0, 1), others in each run; out: float32."""
+        self.record(partial(_fill_uniform, rng, out), writes=(out,))
+
+    # ---- gathering ----
+
+    def take_rows(self, source: Array, rows: Array, out: Array) -> None:
+        """out[i] = source[rows[i]]; rows: int64 within range; out contiguous."""
+        # mode="clip" because the default buffers the output.
+        for target, part in self._shares(out, rows):
+            call = partial(source.take, part, 0, target, "clip")
+            self.record(call, reads=(source, part), writes=(target,))
+
+    def range_sum(self, source: Array, ranges: Array, out: Array) -> bool:
+        """Records out[i] = sum of source[r], begin <= r < end, with (begin, end) = ranges[i].
+
+        Returns:
+            Whether it did: if not, the ranges are to be summed up one by one.
+        """
+        return False
+
+    def take_columns(self, source: Array, columns: Array, out: Array) -> None:
+        """out[:, i] = source[:, columns[i]]; columns: int64 within range; out contiguous."""
+        for target, part in self._shares(out, source):
+            call = partial(part.take, columns, 1, target, "clip")
+            self.record(call, reads=(part, columns), writes=(target,))
+
+    def put_rows(self, values: Array, rows: Array, out: Array) -> None:
+        """out[rows[i]] = values[i]; rows: int64 within range, none twice."""
+        self.record(partial(out.__setitem__, rows, values), reads=(rows, values), writes=(out,))
+
+
+def _longest_of_stack(out: Array) -> int:
+    """The longest axis of a stack of matrices, the rows and columns of which do not count."""
+    return int(np.argmax(out.shape[:-2])) - out.ndim
+
+
+def _part_of_product(
+    a: Array, b: Array, out: Array, part: slice, axis: int
+) -> tuple[Array, Array, Array]:
+    """The parts of a and b that make a part of out = a b, and that part.
+
+    Args:
+        a: (..., rows, inner), broadcast to the stack.
+        b: (..., inner, columns), likewise.
+        out: (..., rows, columns).
+        part: Of the indexes of an axis.
+        axis: Of `out`, counted from the end.
+    """
+    stack = out.shape[:-2]
+    left = a if axis == -1 else part_of(a, part, axis, (*stack, *a.shape[-2:]))
+    right = b if axis == -2 else part_of(b, part, axis, (*stack, *b.shape[-2:]))
+    return left, right, part_of(out, part, axis, out.shape)
+
+
+def _fill_uniform(rng: np.random.Generator, out: Array) -> None:
+    if out.flags.c_contiguous and out.dtype == np.float32:
+        rng.random(dtype=np.float32, out=out)
+    else:
+        out[...] = rng.random(out.shape, dtype=np.float32)

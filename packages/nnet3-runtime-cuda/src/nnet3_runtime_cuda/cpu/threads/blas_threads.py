@@ -1,0 +1,98 @@
+"""How many threads the BLAS library may use for a product, while it serves a model.
+
+The number belongs to the process. So several callers who wish for different ones, at the same time,
+get the smallest; when the last of them is done, the library is as it was before the first.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from threadpoolctl import LibController, ThreadpoolController
+
+from nnet3_runtime_cuda.cpu.products import blas
+
+
+@functools.cache
+def _libraries() -> tuple[LibController, ...]:
+    """The BLAS libraries of this process."""
+    blas.library()  # is to be loaded before one looks for libraries
+    return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
+
+
+def count() -> int:
+    """How many threads the BLAS library uses at present; 1 if that is not known."""
+    return max((library.num_threads or 1 for library in _libraries()), default=1)
+
+
+def _set(library: LibController, threads: int) -> None:
+    """Sets the number of threads of a library, whichever thread asks.
+
+    Since 3.8, threadpoolctl lets only the thread that set a limit first set another one for an
+    OpenBLAS with a pool of its own, and ignores all others. The limit here belongs to the process,
+    so the thread in control is dismissed before and after; earlier versions have no such thread.
+    """
+    dismiss = getattr(library, "clear_controlling_thread", None)
+    if dismiss is not None:
+        dismiss(force=True)
+    library.set_num_threads(threads)
+    if dismiss is not None:
+        dismiss(force=True)
+
+
+class ThreadLimit:
+    """The limits that callers wish for, and the one that is in force."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wishes: Counter[int] = Counter()
+        self._in_force = 0
+        self._before: list[int] = []
+
+    @contextmanager
+    def at_most(self, threads: int | None) -> Iterator[None]:
+        """Within, no product uses more threads; None wishes for nothing."""
+        if threads is None:
+            yield
+            return
+        with self._lock:
+            self._wishes[threads] += 1
+            self._apply()
+        try:
+            yield
+        finally:
+            with self._lock:
+                # Of a process that was forked meanwhile, the wish is forgotten.
+                self._wishes[threads] = max(0, self._wishes[threads] - 1)
+                self._apply()
+
+    def _apply(self) -> None:
+        """Puts the smallest wish in force; the lock must be held."""
+        smallest = min((+self._wishes).keys(), default=0)
+        if smallest == self._in_force:
+            return
+        if not self._in_force:
+            self._before = [library.num_threads for library in _libraries()]
+        for library, before in zip(_libraries(), self._before, strict=True):
+            _set(library, smallest or before)
+        self._in_force = smallest
+
+    def forget_others(self) -> None:
+        """Begins anew in a forked process, where nobody else wishes for anything.
+
+        The limit in force ends when the next caller is done.
+        """
+        self._lock = threading.Lock()
+        self._wishes.clear()
+
+
+LIMIT = ThreadLimit()
+"""That of this process."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=LIMIT.forget_others)

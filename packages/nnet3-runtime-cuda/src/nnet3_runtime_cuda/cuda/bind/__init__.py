@@ -1,0 +1,1 @@
+"""Kernels and products bound to memory of a device."""

@@ -1,0 +1,60 @@
+"""Whether a computation fits into the memory that is free, and how large a minibatch would."""
+
+from __future__ import annotations
+
+import numpy as np
+from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.debug_info import N
+
+from nnet3_runtime_cuda.cuda.platform.platform import Properties
+from nnet3_runtime_cuda.errors import DeviceMemoryError
+
+
+def minibatch_size(computation: NnetComputation) -> int | None:
+    """The number of sequences that a computation is for; None if it does not say.
+
+    Computations are compiled with that knowledge unless `output_debug_info` is turned off.
+    """
+    largest = 0
+    for info in computation.matrix_debug_info:
+        distinct = len(info.sequences) or len(np.unique(info.pattern[:, N]))
+        largest = max(largest, distinct)
+    return largest or None
+
+
+def check_fits(
+    needed_bytes: int, properties: Properties, computation: NnetComputation, *, fixed_bytes: int = 0
+) -> None:
+    """Checks that there is memory for a computation, before any of it is taken.
+
+    What a computation needs is proportional to the number of sequences that it is for, but for
+    some bytes.
+
+    Args:
+        needed_bytes: For matrices and working memory.
+        fixed_bytes: So much of it, at most, does not depend on the number of sequences.
+        properties: Of the device, with what is free.
+        computation: The computation.
+
+    Raises:
+        DeviceMemoryError: there is not; it names what is needed, what is free, and the largest
+            minibatch that would fit.
+    """
+    free = properties.free_bytes
+    if needed_bytes <= free:
+        return
+    raise DeviceMemoryError(
+        f"the computation needs {needed_bytes:,} bytes of memory on {properties.name}, of which "
+        f"{free:,} bytes are free; "
+        f"{_what_would_fit(needed_bytes - fixed_bytes, max(free - fixed_bytes, 0), computation)}"
+    )
+
+
+def _what_would_fit(needed_bytes: int, free_bytes: int, computation: NnetComputation) -> str:
+    size = minibatch_size(computation)
+    if size is None:
+        return f"a minibatch {free_bytes / needed_bytes:.3f} times as large would fit"
+    fitting = size * free_bytes // needed_bytes
+    if fitting == 0:
+        return f"not one sequence of the {size} would fit"
+    return f"a minibatch of {fitting} instead of {size} would fit"

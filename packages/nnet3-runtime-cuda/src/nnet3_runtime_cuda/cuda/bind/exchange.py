@@ -1,0 +1,95 @@
+"""Arrays of a caller, on the host or on a device, to and from the memory of a program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnet3_runtime_cuda.cpu.tape import Array
+from nnet3_runtime_cuda.cuda.bind.shadow_memory import ShadowMemory
+from nnet3_runtime_cuda.cuda.platform.cupy_platform import CupyPlatform
+from nnet3_runtime_cuda.errors import RunError
+from nnet3_runtime_cuda.program import Transfer
+
+DLPACK_CUDA, DLPACK_CUDA_MANAGED = 2, 13
+"""Kinds of device, as `__dlpack_device__` gives them."""
+
+
+class Exchange(Transfer):
+    """Takes matrices from the caller and gives matrices back, on CuPy's current stream.
+
+    What lies on the device stays there: it is copied once, from where it is to where the program
+    reads it. PyTorch tensors and other arrays with `__dlpack__` are told the stream, and have the
+    work that makes them finished before it is read there.
+    """
+
+    def __init__(self, memory: ShadowMemory) -> None:
+        """For a program whose matrices are in that memory."""
+        self._memory = memory
+        self._platform = memory.platform
+        self._cuda = self._platform if isinstance(self._platform, CupyPlatform) else None
+        # By the identity of a shadow, which is kept, so that no other has the same.
+        self._views: dict[int, tuple[Array, Any]] = {}
+
+    def taken(self, value: Any) -> Any:
+        """A CuPy array of the same memory, if the value lies on a CUDA device; else a NumPy array.
+
+        Raises:
+            RunError: it lies on another device, or cannot be passed on (a tensor that requires
+                gradients).
+        """
+        if self._cuda is None or isinstance(value, np.ndarray) or not is_on_cuda(value):
+            return np.asarray(value)
+        try:
+            array = self._cuda.adopt(value)
+        except BufferError as error:
+            raise RunError(f"an array cannot be taken over: {error}") from None
+        if array.device.id != self._cuda.ordinal:
+            raise RunError(
+                f"an array is on 'cuda:{array.device.id}', the network on "
+                f"'cuda:{self._cuda.ordinal}'"
+            )
+        return array
+
+    def put(self, array: Any, view: Array) -> None:
+        """Copies a matrix to the memory of the program, as contiguous float32."""
+        if not view.size:
+            return
+        if isinstance(array, np.ndarray):
+            contiguous = np.ascontiguousarray(array, dtype=np.float32)
+            self._platform.upload(self._address(view), contiguous)
+        else:
+            assert self._cuda is not None
+            self._cuda.copy_from(array, self._on_device(view))
+
+    def get(self, view: Array, *, on_device: bool) -> Any:
+        """A copy of contiguous float32 memory of the program: NumPy, or CuPy."""
+        if self._cuda is not None and on_device:
+            return self._cuda.copy_of(self._on_device(view))
+        array: npt.NDArray[np.float32] = np.empty(view.shape, dtype=np.float32)
+        if array.size:
+            self._platform.download(self._address(view), array)
+        return array
+
+    def _address(self, view: Array) -> int:
+        return self._memory.address(view.__array_interface__["data"][0])
+
+    def _on_device(self, view: Array) -> Any:
+        """The CuPy array of a matrix of the program."""
+        known = self._views.get(id(view))
+        if known is None:
+            assert self._cuda is not None
+            address = self._address(view) if view.size else 0
+            array = self._cuda.view(address, view.shape, view.strides, np.float32)
+            known = self._views[id(view)] = view, array
+        return known[1]
+
+
+def is_on_cuda(value: object) -> bool:
+    """Whether an object says that it is an array on a CUDA device."""
+    if hasattr(value, "__dlpack_device__"):
+        kind, _ = value.__dlpack_device__()
+        return kind in (DLPACK_CUDA, DLPACK_CUDA_MANAGED)
+    return hasattr(value, "__cuda_array_interface__")

@@ -1,0 +1,1 @@
+"""Which operations share a kernel, and what need not be stored."""

@@ -1,0 +1,1 @@
+"""What a device can do: memory, kernels, products, replay; CUDA through CuPy."""

@@ -1,0 +1,340 @@
+"""Matrix products by cuBLASLt, called through ctypes.
+
+CuPy refuses its own cuBLAS calls while a stream is being captured, and copies operands whose rows
+do not follow one another. A cuBLASLt call takes its stream and its workspace as arguments, any
+distance of rows, and a bias to add, so that it can be captured and copies nothing.
+
+Matrices here lie row by row, for cuBLASLt column by column: what it is given for out = a b is
+out' = b' a', which is the same memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import weakref
+from ctypes import POINTER, byref, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64
+from ctypes import c_void_p as pointer
+from typing import Any
+
+from nnet3_runtime_cuda.cuda.platform.platform import Gemm, Matrix
+from nnet3_runtime_cuda.errors import DeviceError
+
+
+class Precision(enum.Enum):
+    """How the factors of a product are rounded before they are multiplied; sums are float32."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    BF16 = "bf16"
+
+
+# The numbers of cublasLt.h, library_types.h and cublas_api.h, the same in CUDA 12 and 13.
+COMPUTE_TYPE = {Precision.FP32: 68, Precision.TF32: 77, Precision.BF16: 75}
+R_32F = 0
+FLOAT_BYTES = 4
+OP_TRANSPOSE = 1
+POINTERS_ON_DEVICE = 1
+STATUS_SUCCESS, STATUS_NOT_INITIALIZED, STATUS_NOT_SUPPORTED = 0, 1, 15
+EPILOGUE_DEFAULT, EPILOGUE_RELU, EPILOGUE_BIAS = 1, 2, 4
+
+
+class LayoutAttribute(enum.IntEnum):
+    """cublasLtMatrixLayoutAttribute_t."""
+
+    BATCH_COUNT = 5
+    STRIDED_BATCH_OFFSET = 6
+
+
+class ProductAttribute(enum.IntEnum):
+    """cublasLtMatmulDescAttributes_t."""
+
+    POINTER_MODE = 2
+    TRANSA = 3
+    TRANSB = 4
+    EPILOGUE = 7
+    BIAS_POINTER = 8
+
+
+class PreferenceAttribute(enum.IntEnum):
+    """cublasLtMatmulPreferenceAttributes_t."""
+
+    MAX_WORKSPACE_BYTES = 1
+    MIN_ALIGNMENT_A_BYTES = 5
+    MIN_ALIGNMENT_B_BYTES = 6
+    MIN_ALIGNMENT_C_BYTES = 7
+    MIN_ALIGNMENT_D_BYTES = 8
+
+
+MIN_ALIGNMENTS = (
+    PreferenceAttribute.MIN_ALIGNMENT_A_BYTES,
+    PreferenceAttribute.MIN_ALIGNMENT_B_BYTES,
+    PreferenceAttribute.MIN_ALIGNMENT_C_BYTES,
+    PreferenceAttribute.MIN_ALIGNMENT_D_BYTES,
+)
+
+
+class Algorithm(ctypes.Structure):
+    """cublasLtMatmulAlgo_t."""
+
+    _fields_ = (("data", c_uint64 * 8),)
+
+
+class HeuristicResult(ctypes.Structure):
+    """cublasLtMatmulHeuristicResult_t."""
+
+    _fields_ = (
+        ("algorithm", Algorithm),
+        ("workspace_bytes", c_size_t),
+        ("state", c_int),
+        ("waves", c_float),
+        ("reserved", c_int * 4),
+    )
+
+
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "cublasLtCreate": (POINTER(pointer),),
+    "cublasLtDestroy": (pointer,),
+    "cublasLtMatmulDescCreate": (POINTER(pointer), c_int, c_int),
+    "cublasLtMatmulDescDestroy": (pointer,),
+    "cublasLtMatmulDescSetAttribute": (pointer, c_int, pointer, c_size_t),
+    "cublasLtMatrixLayoutCreate": (POINTER(pointer), c_int, c_uint64, c_uint64, c_int64),
+    "cublasLtMatrixLayoutDestroy": (pointer,),
+    "cublasLtMatrixLayoutSetAttribute": (pointer, c_int, pointer, c_size_t),
+    "cublasLtMatmulPreferenceCreate": (POINTER(pointer),),
+    "cublasLtMatmulPreferenceDestroy": (pointer,),
+    "cublasLtMatmulPreferenceSetAttribute": (pointer, c_int, pointer, c_size_t),
+    "cublasLtMatmulAlgoGetHeuristic": (
+        *[pointer] * 7,
+        *(c_int, POINTER(HeuristicResult), POINTER(c_int)),
+    ),
+    "cublasLtMatmul": (
+        *[pointer] * 12,
+        *(POINTER(Algorithm), pointer, c_size_t, pointer),
+    ),
+}
+
+
+class CublasLtError(DeviceError):
+    """A call of cuBLASLt failed.
+
+    Attributes:
+        status: A cublasStatus_t.
+    """
+
+    def __init__(self, function: str, status: int, name: str) -> None:
+        super().__init__(f"{function} failed with status {status} ({name})")
+        self.status = status
+
+
+class Library:
+    """libcublasLt: its functions by name, which raise a CublasLtError when they fail."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        library.cublasLtGetStatusName.argtypes = (c_int,)
+        library.cublasLtGetStatusName.restype = ctypes.c_char_p
+        for name, arguments in _SIGNATURES.items():
+            function = getattr(library, name)
+            function.argtypes = arguments
+            function.restype = c_int
+
+    def call(self, name: str, *arguments: object) -> None:
+        """Calls a function.
+
+        Raises:
+            CublasLtError: its status is not CUBLAS_STATUS_SUCCESS.
+        """
+        status: int = getattr(self._library, name)(*arguments)
+        if status != STATUS_SUCCESS:
+            text: bytes = self._library.cublasLtGetStatusName(status)
+            raise CublasLtError(name, status, text.decode())
+
+    def create(self, kind: str, *arguments: object) -> Handle:
+        """An object of the library: cublasLt<kind>Create."""
+        handle = pointer()
+        self.call(f"cublasLt{kind}Create", byref(handle), *arguments)
+        return Handle(self, kind, handle)
+
+
+class Handle:
+    """An object of the library, destroyed with the last reference to this one."""
+
+    def __init__(self, library: Library, kind: str, value: ctypes.c_void_p) -> None:
+        self._library = library
+        self._kind = kind
+        self.value = value
+        destroy = weakref.finalize(self, library.call, f"cublasLt{kind}Destroy", value)
+        destroy.atexit = False  # the driver may be gone by then
+
+    def set(self, attribute: enum.IntEnum, value: Any) -> None:
+        """Sets an attribute to a ctypes value, whose size must be that of the attribute."""
+        name = f"cublasLt{self._kind}SetAttribute"
+        self._library.call(name, self.value, int(attribute), byref(value), ctypes.sizeof(value))
+
+
+class Product:
+    """A product that is bound to its operands, with an algorithm; it runs on any stream.
+
+    Attributes:
+        workspace_bytes: Size of the memory that it needs while it runs.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        handles: tuple[Handle, ...],
+        gemm: Gemm,
+        choice: HeuristicResult,
+        beta_at: int = 0,
+    ) -> None:
+        """Binds the arguments.
+
+        Args:
+            library: Where the call goes.
+            handles: The context, the description, and the layouts of b, a, the addend and out.
+            gemm: The product.
+            choice: The algorithm.
+            beta_at: If alpha is on the device, the address of beta there.
+        """
+        self.workspace_bytes: int = choice.workspace_bytes
+        self._library = library
+        self._handles = handles  # they must live as long as this
+        context, description, *layouts = [handle.value for handle in handles]
+        b, a, addend, out = (
+            (operand.address, layout)
+            for operand, layout in zip(_operands(gemm), layouts, strict=True)
+        )
+        factors: list[Any]
+        if gemm.alpha_at:
+            factors = [pointer(gemm.alpha_at), pointer(beta_at)]
+        else:
+            self._factors = c_float(gemm.alpha), c_float(gemm.beta)
+            factors = [byref(factor) for factor in self._factors]
+        self._arguments = (
+            *(context, description, factors[0], *b, *a, factors[1], *addend, *out),
+            byref(choice.algorithm),
+        )
+
+    def run(self, workspace: int, stream: int) -> None:
+        """Queues the product on a stream; both are addresses.
+
+        Raises:
+            CublasLtError: it cannot run.
+        """
+        arguments = (*self._arguments, workspace, self.workspace_bytes, stream)
+        self._library.call("cublasLtMatmul", *arguments)
+
+
+class CublasLt:
+    """cuBLASLt on the device that is current when it is made.
+
+    Raises:
+        CublasLtError: there is no device or no driver (CUBLAS_STATUS_NOT_INITIALIZED).
+    """
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = Library(library)
+        self._context = self._library.create("")
+        self._choices: dict[tuple[object, ...], HeuristicResult] = {}
+
+    def bind(
+        self,
+        gemm: Gemm,
+        *,
+        precision: Precision = Precision.FP32,
+        max_workspace_bytes: int = 0,
+        beta_at: int = 0,
+    ) -> Product:
+        """Binds a product and chooses its algorithm, the same for products of the same form.
+
+        Args:
+            gemm: The product.
+            precision: Of the factors.
+            max_workspace_bytes: Algorithms that need more are not chosen.
+            beta_at: If alpha is on the device, the address of beta there.
+
+        Raises:
+            CublasLtError: there is no algorithm for it (CUBLAS_STATUS_NOT_SUPPORTED), or the
+                arguments contradict each other.
+        """
+        description = self._describe(gemm, precision)
+        out = gemm.rows, gemm.columns
+        shapes = ((gemm.inner, gemm.columns), (gemm.rows, gemm.inner), out, out)
+        layouts = [
+            self._layout(matrix, shape, gemm.batch)
+            for matrix, shape in zip(_operands(gemm), shapes, strict=True)
+        ]
+        handles = (self._context, description, *layouts)
+        form = _form(gemm), precision, max_workspace_bytes
+        if form not in self._choices:
+            self._choices[form] = self._choose(handles, gemm, max_workspace_bytes)
+        return Product(self._library, handles, gemm, self._choices[form], beta_at)
+
+    def _describe(self, gemm: Gemm, precision: Precision) -> Handle:
+        description = self._library.create("MatmulDesc", COMPUTE_TYPE[precision], R_32F)
+        if gemm.b.transposed:
+            description.set(ProductAttribute.TRANSA, c_int32(OP_TRANSPOSE))
+        if gemm.a.transposed:
+            description.set(ProductAttribute.TRANSB, c_int32(OP_TRANSPOSE))
+        if gemm.alpha_at:
+            description.set(ProductAttribute.POINTER_MODE, c_int32(POINTERS_ON_DEVICE))
+        epilogue = (EPILOGUE_BIAS if gemm.bias else 0) | (EPILOGUE_RELU if gemm.relu else 0)
+        if epilogue:
+            description.set(ProductAttribute.EPILOGUE, c_uint32(epilogue))
+        if gemm.bias:
+            description.set(ProductAttribute.BIAS_POINTER, pointer(gemm.bias))
+        return description
+
+    def _layout(self, matrix: Matrix, shape: tuple[int, int], batch: int) -> Handle:
+        rows, columns = reversed(shape) if matrix.transposed else shape
+        layout = self._library.create("MatrixLayout", R_32F, columns, rows, matrix.stride)
+        if batch > 1:
+            layout.set(LayoutAttribute.BATCH_COUNT, c_int32(batch))
+            layout.set(LayoutAttribute.STRIDED_BATCH_OFFSET, c_int64(matrix.batch_stride))
+        return layout
+
+    def _choose(
+        self, handles: tuple[Handle, ...], gemm: Gemm, max_workspace_bytes: int
+    ) -> HeuristicResult:
+        """What the library takes for the fastest algorithm."""
+        preference = self._library.create("MatmulPreference")
+        preference.set(PreferenceAttribute.MAX_WORKSPACE_BYTES, c_uint64(max_workspace_bytes))
+        for attribute, alignment in zip(MIN_ALIGNMENTS, _alignments(gemm), strict=True):
+            preference.set(attribute, c_uint32(alignment))
+        result, found = HeuristicResult(), c_int(0)
+        name = "cublasLtMatmulAlgoGetHeuristic"
+        values = [handle.value for handle in (*handles, preference)]
+        self._library.call(name, *values, 1, byref(result), byref(found))
+        if found.value < 1 or result.state != STATUS_SUCCESS:
+            raise CublasLtError(name, STATUS_NOT_SUPPORTED, "no algorithm for this product")
+        return result
+
+
+def _operands(gemm: Gemm) -> tuple[Matrix, Matrix, Matrix, Matrix]:
+    """What cuBLASLt calls A, B, C and D."""
+    return gemm.b, gemm.a, gemm.addend or gemm.out, gemm.out
+
+
+def _alignments(gemm: Gemm) -> tuple[int, int, int, int]:
+    """For each operand the largest power of two that its matrices' addresses are multiples of.
+
+    The bias has no such attribute; algorithms may read it as they write the output.
+    """
+    b, a, addend, out = (_alignment(m.address, m.batch_stride) for m in _operands(gemm))
+    return b, a, addend, min(out, _alignment(gemm.bias)) if gemm.bias else out
+
+
+def _alignment(address: int, batch_stride: int = 0) -> int:
+    """At most what the library asks for."""
+    together = address | batch_stride * FLOAT_BYTES
+    return min(together & -together, 256)
+
+
+def _form(gemm: Gemm) -> tuple[object, ...]:
+    """All that the choice of an algorithm may depend on."""
+    operands = tuple((m.stride, m.transposed, m.batch_stride) for m in _operands(gemm))
+    sizes = gemm.rows, gemm.columns, gemm.inner, gemm.batch
+    in_place = gemm.addend is None or gemm.addend == gemm.out
+    kind = bool(gemm.alpha_at), gemm.beta == 0.0, in_place, bool(gemm.bias), gemm.relu
+    return sizes, kind, operands, _alignments(gemm)

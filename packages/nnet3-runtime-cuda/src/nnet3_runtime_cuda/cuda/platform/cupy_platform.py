@@ -1,0 +1,330 @@
+"""CUDA devices, through CuPy: memory, kernels by NVRTC, products by cuBLASLt, graphs.
+
+All work is queued on CuPy's current stream of the calling thread, so that it keeps its order with
+the caller's. Only `capture` uses a stream of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from ctypes import CDLL
+from functools import partial
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from nnet3_runtime_cuda.cuda.platform import epilogue
+from nnet3_runtime_cuda.cuda.platform.cublaslt import CublasLt, CublasLtError, Precision, Product
+from nnet3_runtime_cuda.cuda.platform.platform import Call, Gemm, Properties
+from nnet3_runtime_cuda.cuda.platform.replay import (
+    BoundProduct,
+    Replay,
+    Several,
+    Workspace,
+    captured,
+    captures_of,
+)
+from nnet3_runtime_cuda.errors import DeviceError, DeviceMemoryError
+
+HOPPER = (9, 0)
+
+WORKSPACE_BYTES = {True: 32 << 20, False: 4 << 20}
+"""How much a product may take, from Hopper on and before, as NVIDIA recommends."""
+
+OPTIONS = ("-std=c++17",)
+
+
+class CupyPlatform:
+    """A CUDA device.
+
+    Attributes:
+        ordinal: Number of the device, among those that CUDA_VISIBLE_DEVICES leaves visible.
+    """
+
+    def __init__(
+        self, cupy: Any, library: CDLL, ordinal: int = 0, precision: Precision = Precision.FP32
+    ) -> None:
+        """Opens a device; `devices.open_platform` finds the modules.
+
+        Args:
+            cupy: The module.
+            library: libcublasLt.
+            ordinal: Number of the device.
+            precision: Of the factors of products.
+
+        Raises:
+            DeviceError: the device cannot be used.
+        """
+        self.ordinal = ordinal
+        self._cupy = cupy
+        self._precision = precision
+        self._device = cupy.cuda.Device(ordinal)
+        self._contexts: dict[str, _Current] = {}
+        self._blocks: dict[int, Any] = {}
+        self._constants: dict[float, int] = {}
+        self._captures = captures_of(ordinal)
+        with self._current("opening the device"):
+            self._blas = CublasLt(library)
+            found = cupy.cuda.runtime.getDeviceProperties(ordinal)
+        self._name = found["name"].decode()
+        self._capability = int(found["major"]), int(found["minor"])
+        self._multiprocessors = int(found["multiProcessorCount"])
+        self._max_workspace = WORKSPACE_BYTES[self._capability >= HOPPER]
+
+    def _current(self, what: str) -> _Current:
+        """The device is current within; errors of CUDA become DeviceErrors."""
+        if what not in self._contexts:
+            cuda = self._cupy.cuda
+            errors = cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError
+            about = f"device 'cuda:{self.ordinal}': {what} failed"
+            self._contexts[what] = _Current(self._device, errors, about)
+        return self._contexts[what]
+
+    def _stream(self) -> Any:
+        return self._cupy.cuda.get_current_stream()
+
+    @property
+    def properties(self) -> Properties:
+        """What the device is and how much memory is free now, CuPy's limit considered."""
+        pool = self._cupy.get_default_memory_pool()
+        with self._current("asking for the free memory"):
+            free, total = self._device.mem_info
+            # What CuPy holds and does not use is free for us, and for us only.
+            free += pool.free_bytes()
+            limit = pool.get_limit()
+            if limit:
+                free = min(free, max(limit - pool.used_bytes(), 0))
+        return Properties(
+            name=self._name,
+            compute_capability=self._capability,
+            multiprocessors=self._multiprocessors,
+            total_bytes=total,
+            free_bytes=free,
+        )
+
+    # ---- memory ----
+
+    def allocate(self, nbytes: int) -> int:
+        """See Platform."""
+        with self._current("allocating memory"):
+            try:
+                memory = self._cupy.cuda.alloc(nbytes)
+            except self._cupy.cuda.memory.OutOfMemoryError:
+                free = self.properties.free_bytes
+                raise DeviceMemoryError(
+                    f"device 'cuda:{self.ordinal}' ({self._name}) has not the {nbytes:,} bytes of "
+                    f"memory that are needed: {free:,} bytes are free"
+                ) from None
+        address = int(memory.ptr)
+        self._blocks[address] = memory
+        return address
+
+    def free(self, address: int) -> None:
+        """See Platform."""
+        if sys.is_finalizing():
+            return  # the driver may be gone; the memory goes with the process
+        self._captures.between(partial(self._release, address))
+
+    def _release(self, address: int) -> None:
+        self._wait()
+        del self._blocks[address]
+
+    def upload(self, address: int, array: npt.NDArray[Any]) -> None:
+        """See Platform."""
+        runtime = self._cupy.cuda.runtime
+        with self._current("copying to the device"):
+            # From pageable memory: returns when the array has been read.
+            kind, stream = runtime.memcpyHostToDevice, self._stream().ptr
+            start = array.__array_interface__["data"][0]
+            runtime.memcpyAsync(address, start, array.nbytes, kind, stream)
+
+    def download(self, address: int, array: npt.NDArray[Any]) -> None:
+        """See Platform."""
+        runtime = self._cupy.cuda.runtime
+        with self._current("copying from the device"):
+            stream = self._stream()
+            kind = runtime.memcpyDeviceToHost
+            runtime.memcpyAsync(array.ctypes.data, address, array.nbytes, kind, stream.ptr)
+            stream.synchronize()
+
+    def clear(self, address: int, nbytes: int) -> None:
+        """See Platform."""
+        with self._current("clearing memory"):
+            self._cupy.cuda.runtime.memsetAsync(address, 0, nbytes, self._stream().ptr)
+
+    def view(
+        self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: npt.DTypeLike
+    ) -> Any:
+        """Memory of the device as a CuPy array, good for as long as that memory is.
+
+        Args:
+            address: Of the first element.
+            shape: Of the array.
+            strides: In bytes, none negative.
+            dtype: Of the elements.
+        """
+        cuda = self._cupy.cuda
+        size = 0
+        if 0 not in shape:
+            extent = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+            size = extent + np.dtype(dtype).itemsize
+        with self._current("making an array"):
+            memory = cuda.UnownedMemory(address, size, self, self.ordinal)
+            pointer = cuda.MemoryPointer(memory, 0)
+            return self._cupy.ndarray(shape, dtype, memptr=pointer, strides=strides)
+
+    def adopt(self, value: Any) -> Any:
+        """A CuPy array of the memory of any array on a CUDA device.
+
+        Work on it may follow on the current stream.
+
+        Raises:
+            BufferError: its owner does not give it.
+        """
+        with self._current("taking an array over"):
+            if isinstance(value, self._cupy.ndarray):
+                return value
+            if hasattr(value, "__dlpack__"):
+                return self._cupy.from_dlpack(value)
+            return self._cupy.asarray(value)
+
+    def copy_from(self, array: Any, view: Any) -> None:
+        """Copies one CuPy array to another of the same shape."""
+        with self._current("copying an array"):
+            self._cupy.copyto(view, array, casting="same_kind")
+
+    def copy_of(self, view: Any) -> Any:
+        """A copy of a CuPy array, in memory that CuPy allocates."""
+        with self._current("copying an array"):
+            return view.copy()
+
+    # ---- work ----
+
+    def build(self, source: str, kernels: Sequence[str]) -> Mapping[str, object]:
+        """See Platform. CuPy keeps what was compiled, on disk too."""
+        with self._current("loading kernels"):
+            module = self._cupy.RawModule(code=source, options=OPTIONS)
+            try:
+                module.compile()
+            except self._cupy.cuda.compiler.CompileException as error:
+                raise DeviceError(f"CUDA source does not compile: {error}") from None
+            except self._current("loading kernels").errors:
+                raise
+            except (RuntimeError, AssertionError, OSError) as error:
+                # What CuPy makes of a library that it does not find.
+                raise DeviceError(
+                    f"device 'cuda:{self.ordinal}': kernels cannot be compiled, as NVRTC is "
+                    f"missing, or not the one that CuPy needs ({type(error).__name__}: {error})"
+                ) from error
+            return {name: module.get_function(name) for name in kernels}
+
+    def launch(
+        self,
+        kernel: Any,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: Sequence[int],
+    ) -> Call:
+        """See Platform."""
+        # As 64-bit scalars they are what the kernel takes for pointers.
+        pointers = tuple(np.uint64(argument) for argument in arguments)
+
+        def run() -> None:
+            with self._current("launching a kernel"):
+                kernel(grid, block, pointers)
+
+        return run
+
+    def workspace(self) -> Workspace:
+        """See Platform."""
+        return Workspace(self)
+
+    def gemm(self, product: Gemm, workspace: object = None) -> Call:
+        """See Platform."""
+        shared = workspace if isinstance(workspace, Workspace) else self.workspace()
+        with self._current("binding a matrix product"):
+            try:
+                return self._bound(product, shared)
+            except CublasLtError:
+                if not (product.bias or product.relu):
+                    raise
+            # cuBLASLt cannot finish it, or has no algorithm that does.
+            plain = self._bound(attrs.evolve(product, bias=0, relu=False), shared)
+        return Several((plain, self._finish(product)))
+
+    def _bound(self, product: Gemm, workspace: Workspace) -> BoundProduct:
+        bound = self._blas.bind(
+            product,
+            precision=self._precision,
+            max_workspace_bytes=self._max_workspace,
+            beta_at=self._constant(product.beta) if product.alpha_at else 0,
+        )
+        return BoundProduct(self, bound, workspace)
+
+    def _finish(self, product: Gemm) -> Call:
+        """The call that adds the bias, and rectifies."""
+        kernel = self.build(epilogue.source(product), [epilogue.NAME])[epilogue.NAME]
+        arguments = (product.out.address, product.bias)
+        return self.launch(kernel, epilogue.grid(product), (epilogue.THREADS, 1, 1), arguments)
+
+    def _constant(self, value: float) -> int:
+        """The address of a float32 with that value."""
+        if value not in self._constants:
+            address = self.allocate(4)
+            self.upload(address, np.array([value], dtype=np.float32))
+            self.synchronize()
+            self._constants[value] = address
+        return self._constants[value]
+
+    def run_product(self, product: Product, workspace: Workspace) -> None:
+        """Queues a product."""
+        with self._current("running a matrix product"):
+            product.run(workspace.address(), self._stream().ptr)
+
+    def capture(self, calls: Sequence[Call]) -> Call:
+        """See Platform.
+
+        The first run makes the calls one by one: whatever loads lazily is loaded then, as loading
+        is not allowed while a stream is captured. The second run captures, and replays from then.
+        """
+        return Replay(self, tuple(calls))
+
+    def graph(self, calls: Sequence[Call]) -> Any:
+        """Captures calls, all of which have run before: what they allocate must be there."""
+        with self._captures.active(), self._current("capturing a graph"):
+            graph = captured(self._cupy.cuda.Stream(non_blocking=True), calls)
+            graph.upload(self._stream())
+        return graph
+
+    def replay(self, graph: Any) -> None:
+        """Queues a graph on the current stream."""
+        with self._current("launching a graph"):
+            graph.launch(self._stream())
+
+    def synchronize(self) -> None:
+        """See Platform."""
+        self._captures.between(self._wait)
+
+    def _wait(self) -> None:
+        with self._current("running"):
+            self._cupy.cuda.runtime.deviceSynchronize()
+
+
+class _Current:
+    """Makes a device the current one; a plain class, since every call goes through it."""
+
+    def __init__(self, device: Any, errors: tuple[type[Exception], ...], about: str) -> None:
+        self._device = device
+        self.errors = errors
+        self._about = about
+
+    def __enter__(self) -> None:
+        self._device.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        self._device.__exit__()
+        if kind is not None and issubclass(kind, self.errors):
+            raise DeviceError(f"{self._about}: {error}") from None

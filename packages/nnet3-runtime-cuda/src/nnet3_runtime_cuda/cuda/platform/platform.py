@@ -1,0 +1,204 @@
+"""What the device path needs of a machine: memory, kernels, matrix products, replay.
+
+Two platforms are meant: CUDA through CuPy, and the processor, which builds the same kernel sources
+with a C++ compiler, for tests where there is no GPU. `DeviceNnet(nnet, device=platform)` is to take
+any of them; the strings "cuda" and "cuda:1" stand for the first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import attrs
+import numpy.typing as npt
+
+from nnet3_runtime_cuda.errors import DeviceError
+
+Call = Callable[[], object]
+"""Something bound to all its operands. Calls run in the order in which they are made."""
+
+ALIGNMENT = 256
+"""Memory is allocated at multiples of this many bytes."""
+
+
+LARGEST_GRID, LARGEST_BLOCK = ((1 << 31) - 1, 65535, 65535), (1024, 1024, 64)
+"""Blocks of a grid and threads of a block that CUDA allows; at most 1024 threads in all."""
+
+MOST_ARGUMENTS = 512
+"""Pointers in the 4096 bytes of arguments that all devices and compilers allow."""
+
+
+def check_launch(
+    grid: tuple[int, int, int], block: tuple[int, int, int], arguments: Sequence[int]
+) -> None:
+    """Checks what CUDA would refuse when a kernel is launched, or compiled.
+
+    Raises:
+        DeviceError: a size is 0 or too large, or there are too many arguments.
+    """
+    grid_fits = all(1 <= n <= most for n, most in zip(grid, LARGEST_GRID, strict=True))
+    block_fits = all(1 <= n <= most for n, most in zip(block, LARGEST_BLOCK, strict=True))
+    if not (grid_fits and block_fits and math.prod(block) <= LARGEST_BLOCK[0]):
+        raise DeviceError(f"expected a launch that CUDA allows, found grid {grid}, block {block}")
+    if len(arguments) > MOST_ARGUMENTS:
+        raise DeviceError(f"expected {MOST_ARGUMENTS} arguments at most, found {len(arguments)}")
+
+
+@attrs.frozen(kw_only=True)
+class Properties:
+    """What is known of a device before anything runs.
+
+    Attributes:
+        name: For messages: "NVIDIA H200", "host".
+        compute_capability: (major, minor); (0, 0) for the processor.
+        multiprocessors: Kernels are cut into a few blocks for each of them.
+        total_bytes: Memory of the device.
+        free_bytes: What of it can be allocated now.
+    """
+
+    name: str
+    compute_capability: tuple[int, int] = (0, 0)
+    multiprocessors: int = 1
+    total_bytes: int
+    free_bytes: int
+
+
+@attrs.frozen(kw_only=True)
+class Matrix:
+    """A float32 matrix operand of a product, row by row in memory.
+
+    Attributes:
+        address: Of its first element.
+        stride: Distance of rows in elements, at least their length.
+        transposed: What is multiplied is the transpose of what lies in memory.
+        batch_stride: Distance in elements of the matrices of a batch; 0 if all use the same one.
+    """
+
+    address: int
+    stride: int = attrs.field(validator=attrs.validators.ge(1))
+    transposed: bool = False
+    batch_stride: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class Gemm:
+    """out = activation(alpha a b + beta addend + bias), all float32, out: (rows, columns).
+
+    Attributes:
+        rows: Of out and of a.
+        columns: Of out and of b.
+        inner: Columns of a, rows of b; at least 1.
+        a: (rows, inner) after its transposition.
+        b: (inner, columns) after its transposition.
+        out: Not transposed. Overlaps neither a nor b.
+        alpha: Factor of the product.
+        alpha_at: If not 0, the address of a float32 that is read when the product runs and takes
+            the place of alpha; kernels before it may have written it.
+        beta: 0 (the addend is not read, and may be undefined) or any factor.
+        addend: What beta multiplies; None for out itself. Not transposed.
+        bias: If not 0, the address of (columns,) that is added to each row.
+        relu: Whether negative results become 0, as the last thing.
+        batch: Number of products; each operand moves by its batch_stride from one to the next.
+    """
+
+    rows: int = attrs.field(validator=attrs.validators.ge(1))
+    columns: int = attrs.field(validator=attrs.validators.ge(1))
+    inner: int = attrs.field(validator=attrs.validators.ge(1))
+    a: Matrix
+    b: Matrix
+    out: Matrix
+    alpha: float = 1.0
+    alpha_at: int = 0
+    beta: float = 0.0
+    addend: Matrix | None = None
+    bias: int = 0
+    relu: bool = False
+    batch: int = 1
+
+
+class Platform(Protocol):
+    """A device, or one stream of it.
+
+    Addresses are plain integers. Binding (`build`, `launch`, `gemm`, `capture`) runs nothing that
+    changes memory of the caller; the calls it returns do, in the order in which they are called,
+    each seeing what those before it wrote. They may return before the work is done.
+    """
+
+    @property
+    def properties(self) -> Properties:
+        """What the device is and how much memory is free now."""
+
+    # ---- memory ----
+
+    def allocate(self, nbytes: int) -> int:
+        """The address of that much memory (at least 1 byte), a multiple of ALIGNMENT.
+
+        Its contents are undefined.
+
+        Raises:
+            DeviceMemoryError: there is not as much; the message says how much there is.
+        """
+
+    def free(self, address: int) -> None:
+        """Gives back what `allocate` gave, once the calls made so far are done with it."""
+
+    def upload(self, address: int, array: npt.NDArray[Any]) -> None:
+        """Copies a C-contiguous array to the device, after the calls made so far.
+
+        The array may be changed as soon as this returns.
+        """
+
+    def download(self, address: int, array: npt.NDArray[Any]) -> None:
+        """Fills a C-contiguous array from the device; waits for the calls made so far."""
+
+    def clear(self, address: int, nbytes: int) -> None:
+        """Sets memory to zero bytes, after the calls made so far."""
+
+    # ---- work ----
+
+    def build(self, source: str, kernels: Sequence[str]) -> Mapping[str, object]:
+        """Compiles a module of CUDA C++ (C++17, no includes, `extern "C" __global__` kernels).
+
+        Args:
+            source: The text; equal text is compiled once and kept.
+            kernels: Names of the kernels that are wanted.
+
+        Returns:
+            For each name what `launch` takes.
+
+        Raises:
+            DeviceError: it does not compile; the message holds the compiler's.
+        """
+
+    def launch(
+        self,
+        kernel: object,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: Sequence[int],
+    ) -> Call:
+        """Binds a kernel to its arguments, which are all addresses (64-bit pointers)."""
+
+    def workspace(self) -> object:
+        """Working memory for products that run on one stream, one after another."""
+
+    def gemm(self, product: Gemm, workspace: object = None) -> Call:
+        """Binds a matrix product; its algorithm is chosen here, once.
+
+        Args:
+            product: The product.
+            workspace: What it shares with others; by default it has its own.
+        """
+
+    def capture(self, calls: Sequence[Call]) -> Call:
+        """One call that does what the calls do, in order, at the least cost for the processor.
+
+        Only calls that `launch` and `gemm` of this platform returned. All memory that they use
+        must outlive it. Capturing does not run them. The call, and others with the same
+        workspace, are to run on one stream.
+        """
+
+    def synchronize(self) -> None:
+        """Returns when all calls made so far are done; raises DeviceError if one failed."""

@@ -1,0 +1,145 @@
+"""Calls on a CUDA device as values: products, several calls as one, and graphs made of them."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from nnet3_runtime_cuda.cuda.platform.cublaslt import Product
+from nnet3_runtime_cuda.cuda.platform.platform import Call
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda.cuda.platform.cupy_platform import CupyPlatform
+
+
+class Workspace:
+    """Memory that products use in turn, all of which run on one stream.
+
+    Attributes:
+        nbytes: Its size.
+    """
+
+    def __init__(self, platform: CupyPlatform) -> None:
+        """Without memory, until a product that needs some runs."""
+        self.nbytes = 0
+        self._platform = platform
+        self._address = 0
+
+    def reserve(self, nbytes: int) -> None:
+        """Makes it large enough for a product, before any runs."""
+        assert not self._address or nbytes <= self.nbytes, "products are bound before they run"
+        self.nbytes = max(self.nbytes, nbytes)
+
+    def address(self) -> int:
+        """Where it is; 0 if there is none."""
+        if self.nbytes and not self._address:
+            self._address = self._platform.allocate(self.nbytes)
+            weakref.finalize(self, self._platform.free, self._address).atexit = False
+        return self._address
+
+
+class BoundProduct:
+    """A product as a call."""
+
+    def __init__(self, platform: CupyPlatform, product: Product, workspace: Workspace) -> None:
+        self._platform = platform
+        self._product = product
+        self._workspace = workspace
+        workspace.reserve(product.workspace_bytes)
+
+    def __call__(self) -> None:
+        """Queues the product."""
+        self._platform.run_product(self._product, self._workspace)
+
+
+class Several:
+    """Calls that follow one another, as one."""
+
+    def __init__(self, calls: tuple[Call, ...]) -> None:
+        self.calls = calls
+
+    def __call__(self) -> None:
+        """Makes the calls."""
+        for call in self.calls:
+            call()
+
+
+class Replay:
+    """Calls that become a graph when they run for the second time."""
+
+    def __init__(self, platform: CupyPlatform, calls: tuple[Call, ...]) -> None:
+        self._platform = platform
+        self._calls = calls
+        self._graph: Any = None
+        self._ran = False
+
+    def __call__(self) -> None:
+        """Makes the calls the first time; then captures them; then replays."""
+        if self._graph is None and not self._ran:
+            Several(self._calls)()
+            self._ran = True
+            return
+        if self._graph is None:
+            self._graph = self._platform.graph(self._calls)
+        self._platform.replay(self._graph)
+
+
+class Captures:
+    """Keeps apart what CUDA does not allow together: captures, and waiting for a whole device.
+
+    While any stream of a device is captured, nobody may wait for the device, which would also
+    spoil the capture. Other threads wait for the end of the capture; what the garbage collector
+    gives back in its midst is given back after it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._is_active = False
+        self._postponed: list[Callable[[], None]] = []
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """A capture, after those of other threads."""
+        with self._lock:
+            self._is_active = True
+            try:
+                yield
+            finally:
+                self._is_active = False
+                postponed, self._postponed = self._postponed, []
+                for action in postponed:
+                    action()
+
+    def between(self, action: Callable[[], None]) -> None:
+        """Does what waits for the device, when nothing is captured."""
+        with self._lock:
+            if self._is_active:
+                self._postponed.append(action)
+            else:
+                action()
+
+
+_CAPTURES: dict[int, Captures] = {}
+
+
+def captures_of(ordinal: int) -> Captures:
+    """Those of a device, whichever platforms use it."""
+    return _CAPTURES.setdefault(ordinal, Captures())
+
+
+def captured(stream: Any, calls: Sequence[Callable[[], object]]) -> Any:
+    """The graph of calls, which are made on a stream."""
+    with stream:
+        stream.begin_capture()
+        try:
+            for call in calls:
+                call()
+        except BaseException:
+            # Ends the capture; that it was broken off is no news.
+            with suppress(Exception):
+                stream.end_capture()
+            raise
+        return stream.end_capture()

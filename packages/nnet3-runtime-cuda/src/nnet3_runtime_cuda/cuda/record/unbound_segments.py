@@ -1,0 +1,103 @@
+"""What a tape for a device holds until it is bound: working memory, and operations by segment."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from nnet3_runtime_cuda.cpu.scratch import Array, Scratch
+from nnet3_runtime_cuda.cuda.bind.binder import DeviceSegment
+from nnet3_runtime_cuda.cuda.bind.shadow_memory import ShadowMemory, reserved
+from nnet3_runtime_cuda.cuda.fuse.launch_list import Plan
+from nnet3_runtime_cuda.cuda.record import recorded_operations as ops
+from nnet3_runtime_cuda.cuda.record.device_views import View
+from nnet3_runtime_cuda.cuda.record.host_values import HostSteps
+
+LARGEST_SCRATCH = 1 << 36
+"""Bytes of host addresses that stand for working memory; how many are used is known at the end."""
+
+RING, SMALL = 1 << 20, 1 << 15
+"""Bytes that arrays of up to so many bytes take in turn."""
+
+
+class DeviceScratch(Scratch):
+    """Working memory of commands: gets its place on the device once it is known how much.
+
+    Small arrays, sums of columns for one, go round in a ring of their own: operations of commands
+    that follow one another could not share a kernel if they used the same memory differently.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(np)
+        self._blocks = [reserved(LARGEST_SCRATCH)]
+        self._next_in_ring = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Gives everything taken so far back: a new command starts."""
+        self.mark = 0, RING
+        self._left_in_ring = RING
+
+    def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """An uninitialised array that holds its contents until the command has run."""
+        kind = np.dtype(dtype)
+        nbytes = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+        start = self._place_in_ring(-(-nbytes // 64) * 64) if nbytes <= SMALL else None
+        if start is None:
+            array = super().take(shape, kind)
+            self.nbytes = max(self.nbytes, self.mark[1])
+            return array
+        self.nbytes = max(self.nbytes, start + nbytes)
+        small: Array = self._blocks[0][start : start + nbytes].view(kind).reshape(shape)
+        return small
+
+    def _place_in_ring(self, size: int) -> int | None:
+        """Where the next bytes of the ring are, unless the command has taken all of it."""
+        start = self._next_in_ring
+        skipped = RING - start if start + size > RING else 0
+        if size + skipped > self._left_in_ring:
+            return None
+        self._left_in_ring -= size + skipped
+        start = 0 if skipped else start
+        self._next_in_ring = start + size
+        return start
+
+    def place(self, memory: ShadowMemory) -> None:
+        """Allocates on the device what is used."""
+        if self.nbytes:
+            memory.place(self._blocks[0][: self.nbytes])
+
+    def contains(self, view: View) -> bool:
+        """Whether a view is of this memory."""
+        start: int = self._blocks[0].__array_interface__["data"][0]
+        return start <= view.address < start + LARGEST_SCRATCH
+
+
+class PendingSegment:
+    """The one call of a segment: what was recorded, and once it is bound, what runs.
+
+    Attributes:
+        operations: What was recorded.
+        host: What the host does first.
+        scratch: The working memory of commands.
+        plan: The kernels and products that do it.
+        bound: What runs.
+    """
+
+    def __init__(
+        self, operations: tuple[ops.Operation, ...], host: HostSteps, scratch: DeviceScratch
+    ) -> None:
+        self.operations = operations
+        self.host = host
+        self.scratch = scratch
+        self.plan: Plan | None = None
+        self.bound: DeviceSegment | None = None
+
+    def __call__(self) -> None:
+        """Runs the segment."""
+        assert self.bound is not None, "programs are bound before they run"
+        self.bound.run()
+
+    def __len__(self) -> int:
+        """The number of steps that the device does."""
+        return 0 if self.bound is None else len(self.bound.calls)

@@ -1,0 +1,1 @@
+"""Whole utterances: cut up, computed, scored, on several threads."""

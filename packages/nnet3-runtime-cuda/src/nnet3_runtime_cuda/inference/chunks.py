@@ -1,0 +1,203 @@
+"""How an utterance is cut into chunks for a network, as Kaldi's nnet3-compute does it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from numbers import Integral
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors.indexes import INT32_MAX, INT32_MIN
+
+from nnet3_runtime_cuda.errors import RunError
+
+_INDEX_BYTES = 3 * np.dtype(np.int32).itemsize
+"""Of the index (n, t, x) of a frame."""
+
+MAX_ONLINE_MARGIN = 50
+"""A chunk may lie this many frames beyond the last online i-vector, which then serves it."""
+
+
+def check_frames(
+    name: str, value: object, least: int, *others: int, most: float = INT32_MAX
+) -> None:
+    """Checks an option that is a number of frames.
+
+    Args:
+        name: Of the option.
+        value: What it is set to.
+        least: The smallest number of frames.
+        others: Smaller values with a meaning of their own.
+        most: The largest number; by default what Kaldi's options can hold.
+
+    Raises:
+        RunError: it is no such number.
+    """
+    wanted = f"an integer >= {least}" + "".join(f", or {other}" for other in others)
+    if isinstance(value, Integral):
+        if least <= int(value) <= most or int(value) in others:
+            return
+        if int(value) > most:
+            wanted = f"an integer <= {most}"
+    raise RunError(f"'{name}' must be {wanted} (got {value!r})")
+
+
+def memory_of_machine() -> float:
+    """Its size in bytes; infinite where that is not known."""
+    try:
+        size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # there is no such system call, or name
+        return math.inf
+    return size if size > 0 else math.inf
+
+
+def check_memory(num_frames: int, dim: int) -> None:
+    """Checks that the memory of the machine can hold the input of a run of the network.
+
+    That is the least that a run takes: the frames, their indexes, and the matrix that they are put
+    in. Systems promise more memory than they have, and end who uses it.
+
+    Args:
+        num_frames: Frames of the input, with those that repeat the first or last one.
+        dim: Columns of the input.
+
+    Raises:
+        RunError: it cannot.
+    """
+    needed = num_frames * (2 * dim * np.dtype(np.float32).itemsize + _INDEX_BYTES)
+    there = memory_of_machine()
+    if needed > there:
+        raise RunError(
+            f"{num_frames} frames at a time, with the context that is asked for, need "
+            f"{needed / 1e9:.1f} GB at least, of {there / 1e9:.1f} GB of memory"
+        )
+
+
+@attrs.frozen(kw_only=True)
+class ChunkOptions:
+    """How utterances are cut. All counts are in input frames.
+
+    Attributes:
+        frames_per_chunk: Frames of output for each run of the network, before subsampling.
+        frame_subsampling_factor: One output row is computed for this many input frames.
+        extra_left_context: Frames of context beyond what the network needs.
+        extra_right_context: The same to the right.
+        extra_left_context_initial: Replaces extra_left_context at the start, unless negative.
+        extra_right_context_final: Replaces extra_right_context at the end, unless negative.
+        online_ivector_period: Frames between two rows of online i-vectors.
+
+    Raises:
+        RunError: a value is out of range.
+    """
+
+    frames_per_chunk: int = 50
+    frame_subsampling_factor: int = 1
+    extra_left_context: int = 0
+    extra_right_context: int = 0
+    extra_left_context_initial: int = -1
+    extra_right_context_final: int = -1
+    online_ivector_period: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        """Checks the ranges."""
+        # Chunks of any length are those of the whole utterance; they may be rounded up, too.
+        check_frames("frames_per_chunk", self.frames_per_chunk, 1, most=math.inf)
+        for name, least in (
+            ("frame_subsampling_factor", 1),
+            ("extra_left_context", 0),
+            ("extra_right_context", 0),
+            ("extra_left_context_initial", INT32_MIN),
+            ("extra_right_context_final", INT32_MIN),
+            ("online_ivector_period", INT32_MIN),
+        ):
+            check_frames(name, getattr(self, name), least)
+
+    def rounded(self, modulus: int) -> ChunkOptions:
+        """These options with frames_per_chunk rounded up so that chunks look alike.
+
+        Args:
+            modulus: Of the network: chunks whose starts differ by a multiple of it need the same
+                computation.
+        """
+        unit = math.lcm(self.frame_subsampling_factor, modulus)
+        return attrs.evolve(self, frames_per_chunk=-(-self.frames_per_chunk // unit) * unit)
+
+
+@attrs.frozen(kw_only=True)
+class Chunk:
+    """One run of the network.
+
+    Attributes:
+        first_input: The first frame of input; may lie before the utterance.
+        num_inputs: Number of frames of input; may reach beyond the utterance.
+        first_output: The input frame that the first output row belongs to.
+        num_outputs: Number of output rows; each belongs to an input frame, frame_subsampling_factor
+            apart.
+        last_output: The input frame that the last output row belongs to.
+    """
+
+    first_input: int
+    num_inputs: int
+    first_output: int
+    num_outputs: int
+    last_output: int
+
+    def input_rows(self, num_frames: int) -> slice | npt.NDArray[np.int64]:
+        """The rows of the utterance that are the input; edge rows repeat beyond its ends."""
+        last = self.first_input + self.num_inputs
+        if self.first_input >= 0 and last <= num_frames:
+            return slice(self.first_input, last)
+        return np.clip(np.arange(self.first_input, last), 0, num_frames - 1)
+
+
+def chunks(
+    num_frames: int, options: ChunkOptions, left_context: int, right_context: int
+) -> Iterator[Chunk]:
+    """The chunks of an utterance, in order.
+
+    Args:
+        num_frames: Frames of the utterance, at least 1.
+        options: Already rounded for the modulus of the network.
+        left_context: Frames that the network needs before an output frame.
+        right_context: Frames that it needs behind one.
+    """
+    step = options.frame_subsampling_factor
+    num_rows = -(-num_frames // step)
+    rows_per_chunk = options.frames_per_chunk // step
+    for first_row in range(0, num_rows, rows_per_chunk):
+        count = min(rows_per_chunk, num_rows - first_row)
+        first, last = first_row * step, (first_row + count - 1) * step
+        left, right = options.extra_left_context, options.extra_right_context
+        if first_row == 0 and options.extra_left_context_initial >= 0:
+            left = options.extra_left_context_initial
+        if first_row + count == num_rows and options.extra_right_context_final >= 0:
+            right = options.extra_right_context_final
+        first_input = first - left_context - left
+        yield Chunk(
+            first_input=first_input,
+            num_inputs=last + right_context + right + 1 - first_input,
+            first_output=first,
+            num_outputs=count,
+            last_output=last,
+        )
+
+
+def online_ivector_row(chunk: Chunk, period: int, num_rows: int) -> int:
+    """Which row of the online i-vectors serves a chunk: that of the middle of its output.
+
+    Raises:
+        RunError: the i-vectors end long before the chunk.
+    """
+    frame = chunk.first_output + (chunk.last_output - chunk.first_output) // 2
+    row = frame // period
+    if row < num_rows:
+        return row
+    if (row - (num_rows - 1)) * period > MAX_ONLINE_MARGIN:
+        raise RunError(
+            f"there is no online i-vector for frame {frame}: {num_rows} of them, {period} frames "
+            f"apart, reach to frame {num_rows * period} (is the online i-vector period right?)"
+        )
+    return num_rows - 1

@@ -1,0 +1,110 @@
+"""Computers of a network that are kept for those who come with the same request."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+
+from nnet3_compiler.computation import NnetComputation
+from nnet3_descriptors.forking import GATE
+from nnet3_graph import ComputationRequest
+
+from nnet3_runtime_cuda.arrays import FloatArray
+from nnet3_runtime_cuda.computer import NnetComputer
+from nnet3_runtime_cuda.cpu.threads.blas_threads import LIMIT
+from nnet3_runtime_cuda.device import DeviceNnet
+
+MOST_IDLE_BYTES = 1 << 29
+"""Computers that wait for another run of their request have at most so much memory in all.
+
+Utterances that are computed as a whole have a request for each length, and seldom one that was
+there before. To bind a computation again takes a third of the time to run it (the benchmark's
+x-vectors).
+"""
+
+
+class ComputerPool:
+    """Runs requests, for any number of threads at once, each on a computer of its own.
+
+    Attributes:
+        compile_seconds: Time spent so far on compiling computations and binding them to memory.
+    """
+
+    def __init__(
+        self,
+        device_nnet: DeviceNnet,
+        compile: Callable[[ComputationRequest], NnetComputation],
+        *,
+        capacity: int,
+    ) -> None:
+        """Begins without computers.
+
+        Args:
+            device_nnet: The network.
+            compile: Makes the computation for a request.
+            capacity: The computers for so many requests are kept, if they have not more memory
+                than MOST_IDLE_BYTES; those that were not used for longest go first.
+        """
+        self.compile_seconds = 0.0
+        self._device_nnet = device_nnet
+        self._compile = compile
+        self._capacity = capacity
+        workers = device_nnet.machine.workers
+        self._threads = 1 if workers is None else workers.threads
+        self._lock = threading.Lock()
+        # Those that no thread is running; by request, and whether they keep to one thread.
+        self._idle: OrderedDict[tuple[ComputationRequest, bool], list[NnetComputer]] = OrderedDict()
+        self._idle_bytes = 0
+
+    def forward(
+        self, request: ComputationRequest, inputs: Mapping[str, FloatArray], *, is_alone: bool
+    ) -> dict[str, FloatArray]:
+        """The outputs for a request.
+
+        Args:
+            request: What is to be computed.
+            inputs: See `NnetComputer.forward`.
+            is_alone: Whether all is to be done on the thread that asks, beside others.
+
+        Raises:
+            ForkError: the process was forked while other threads computed, and they did not end.
+        """
+        with GATE.unforked():
+            return self._forward(request, inputs, is_alone=is_alone)
+
+    def _forward(
+        self, request: ComputationRequest, inputs: Mapping[str, FloatArray], *, is_alone: bool
+    ) -> dict[str, FloatArray]:
+        kind = request, is_alone
+        with self._lock:
+            idle = self._idle.get(kind)
+            computer = idle.pop() if idle else None
+            if computer is not None:
+                self._idle_bytes -= computer.memory_bytes
+        with LIMIT.at_most(1 if is_alone else self._threads):
+            # How parameters are laid out depends on the number of threads.
+            if computer is None:
+                computer = self._computer(request, is_alone=is_alone)
+            outputs = computer.forward(inputs)
+        # One that was interrupted is not used again: it may be anywhere in its program.
+        with self._lock:
+            self._idle.setdefault(kind, []).append(computer)
+            self._idle.move_to_end(kind)
+            self._idle_bytes += computer.memory_bytes
+            while len(self._idle) > 1 and (
+                len(self._idle) > self._capacity or self._idle_bytes > MOST_IDLE_BYTES
+            ):
+                _, dropped = self._idle.popitem(last=False)
+                self._idle_bytes -= sum(each.memory_bytes for each in dropped)
+        return outputs
+
+    def _computer(self, request: ComputationRequest, *, is_alone: bool) -> NnetComputer:
+        start = time.perf_counter()
+        computation = self._compile(request)
+        computer = NnetComputer(self._device_nnet, computation, threads=1 if is_alone else None)
+        seconds = time.perf_counter() - start
+        with self._lock:
+            self.compile_seconds += seconds
+        return computer

@@ -1,0 +1,393 @@
+"""Model: a trained network that turns features into outputs, utterance by utterance."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NoReturn
+
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors import AcousticModel, Nnet, read_model, set_test_mode
+from nnet3_descriptors.editing import collapse_model
+from nnet3_descriptors.files import PathOrFile
+from nnet3_graph import ComputationRequest, IoSpecification, compute_context
+from nnet3_optimizer import CachingCompiler
+
+from nnet3_runtime_cuda.arrays import FloatArray, as_matrix, as_vector, check_output
+from nnet3_runtime_cuda.cuda.platform.platform import Platform
+from nnet3_runtime_cuda.device import DeviceNnet, check_number_of_threads
+from nnet3_runtime_cuda.errors import RunError
+from nnet3_runtime_cuda.inference.chunks import (
+    Chunk,
+    ChunkOptions,
+    check_memory,
+    chunks,
+    online_ivector_row,
+)
+from nnet3_runtime_cuda.inference.computer_pool import ComputerPool
+from nnet3_runtime_cuda.inference.output_scores import ScoreOptions
+from nnet3_runtime_cuda.inference.stand_in_statistics import with_stand_in_statistics
+from nnet3_runtime_cuda.inference.utterance_segments import SegmentOptions
+from nnet3_runtime_cuda.inference.utterance_work import Work
+
+
+def load(
+    path_or_file: PathOrFile,
+    device: str = "cpu",
+    *,
+    precision: str = "fp32",
+    capacity: int = 64,
+    threads: int | None = 1,
+) -> Model:
+    """Reads a Kaldi model for inference.
+
+    Args:
+        path_or_file: A .raw file, or a .mdl file (whose priors are then at hand), binary or text:
+            a path, `path:offset`, or a file that is open for reading bytes.
+        device: "cpu", "cuda" (the first one) or "cuda:<number>".
+        precision: Of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with MKL).
+        capacity: How many compiled computations the model keeps ready to run.
+        threads: How many threads compute; see `Model`.
+
+    Raises:
+        ModelFileError: the file cannot be read, or holds no nnet3 model.
+        RunError: see `Model`, as for the errors below.
+        ContextError: the network has other inputs than 'input' and 'ivector', or no context.
+        OptionError: the capacity is no positive integer.
+        DeviceError: there is no such device or precision, or what drives it is missing.
+    """
+    model = read_model(path_or_file)
+    if isinstance(model, AcousticModel):
+        nnet, priors = model.nnet, model.priors if model.priors.size else None
+    else:
+        nnet, priors = model, None
+    return Model(
+        nnet,
+        priors=priors,
+        device=device,
+        precision=precision,
+        capacity=capacity,
+        threads=threads,
+    )
+
+
+class Model:
+    """A network for inference: batch-norm and dropout in test mode, computations remembered.
+
+    The network must have an input 'input' and an output 'output', and may have an input 'ivector'.
+    A model may be used by several threads at once.
+
+    Attributes:
+        nnet: The network in test mode.
+        input_dim: Columns of the features.
+        ivector_dim: Dimension of the i-vectors; 0 if the network takes none.
+        output_dim: Columns of the outputs.
+        untrained: The batch-norm components that had no statistics. They were given the arbitrary
+            ones that Kaldi's tools give them, so the outputs mean nothing beyond the comparison.
+        left_context: Frames that the network needs before an output frame.
+        right_context: Frames that it needs behind one.
+        priors: (output_dim,) prior of each output, if the model file had them, or None.
+    """
+
+    def __init__(
+        self,
+        nnet: Nnet,
+        *,
+        priors: npt.ArrayLike | None = None,
+        device: str | Platform = "cpu",
+        precision: str = "fp32",
+        capacity: int = 64,
+        threads: int | None = 1,
+    ) -> None:
+        """Makes a network ready to run.
+
+        Args:
+            nnet: The network.
+            priors: (output_dim,) prior of each output.
+            device: "cpu", "cuda" (the first one) or "cuda:<number>".
+            precision: Of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with MKL).
+            capacity: So many computations, one for each shape of chunk, are kept ready to run, as
+                long as their memory is not more than 512 MiB; those that were not used for longest
+                go first.
+            threads: How many threads compute; None for as many as the BLAS library uses, but at
+                most 4. An utterance of as many chunks has them computed side by side, each on one
+                thread, with the results of one thread; of fewer chunks, the products have all
+                threads. One thread is best on busy processors, and where the caller has several
+                that compute side by side; no more than 256 can be asked for.
+
+        Raises:
+            RunError: the network has no node 'input' or 'output', or there is not one prior for
+                each output, or the number of threads is no integer from 1 to 256; or an
+                environment variable that says how products are computed has no such value.
+            ContextError: the network has other inputs than 'input' and 'ivector', or no context.
+            OptionError: the capacity is no positive integer.
+            DeviceError: there is no such device or precision, or what drives it is missing.
+        """
+        check_number_of_threads(threads, RunError)
+        inputs = {node.name: node.dim for node in nnet.input_nodes}
+        outputs = {node.name for node in nnet.output_nodes}
+        for name, names in (("input", set(inputs)), ("output", outputs)):
+            if name not in names:
+                raise RunError(f"the network has no {name} node '{name}'; it has {sorted(names)}")
+        nnet, self.untrained = with_stand_in_statistics(nnet)
+        self.nnet = set_test_mode(nnet)
+        self.input_dim = inputs["input"]
+        self.ivector_dim = inputs.get("ivector", 0)
+        self.output_dim = nnet.node_dim("output")
+        self.priors = None if priors is None else as_vector(priors, "priors", self.output_dim)
+        self.left_context, self.right_context = compute_context(self.nnet)
+        collapsed = collapse_model(self.nnet)
+        self._device_nnet = DeviceNnet(
+            collapsed, device=device, precision=precision, threads=threads
+        )
+        compiler = CachingCompiler(collapsed, capacity=capacity)
+        self._pool = ComputerPool(self._device_nnet, compiler.compile, capacity=capacity)
+
+    def __repr__(self) -> str:
+        ivector = f" + i-vector {self.ivector_dim}" if self.ivector_dim else ""
+        return (
+            f"<Model: {self.input_dim}{ivector} -> {self.output_dim} columns, "
+            f"context {self.left_context} + {self.right_context} frames>"
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Model cannot be copied or pickled; load it in each process")
+
+    @property
+    def compile_seconds(self) -> float:
+        """Time spent so far on compiling computations and binding them to memory."""
+        return self._pool.compile_seconds
+
+    def compute(
+        self,
+        features: npt.ArrayLike,
+        ivector: npt.ArrayLike | None = None,
+        *,
+        online_ivectors: npt.ArrayLike | None = None,
+        online_ivector_period: int = 0,
+        frames_per_chunk: int = 50,
+        frame_subsampling_factor: int = 1,
+        extra_left_context: int = 0,
+        extra_right_context: int = 0,
+        extra_left_context_initial: int = -1,
+        extra_right_context_final: int = -1,
+        use_priors: bool = False,
+        acoustic_scale: float = 1.0,
+        apply_exp: bool = False,
+    ) -> FloatArray:
+        """Runs the network over an utterance, in chunks, exactly as Kaldi's nnet3-compute.
+
+        The result is what the output node gives: log-posteriors if the network ends in a
+        log-softmax; for 'chain' models scores that are neither normalised nor divided by priors.
+
+        Args:
+            features: (frames, input_dim).
+            ivector: (ivector_dim,), one i-vector for the utterance, for networks that take one.
+            online_ivectors: (rows, ivector_dim), i-vectors estimated as the utterance went on.
+            online_ivector_period: Frames between two rows of online_ivectors.
+            frames_per_chunk: Frames that are computed at a time; rounded up to a multiple of
+                frame_subsampling_factor and the modulus of the network.
+            frame_subsampling_factor: One row of output for this many frames.
+            extra_left_context: Frames of context beyond what the network needs.
+            extra_right_context: The same to the right.
+            extra_left_context_initial: Replaces extra_left_context at the start, unless negative.
+            extra_right_context_final: Replaces extra_right_context at the end, unless negative.
+            use_priors: Whether the logarithm of the priors is subtracted.
+            acoustic_scale: Multiplies the result.
+            apply_exp: Whether the exponential of the result is returned.
+
+        Returns:
+            (frames / frame_subsampling_factor, rounded up, output_dim) float32.
+
+        Raises:
+            RunError: features or i-vectors are missing, empty, of another dimension, or not finite;
+                online i-vectors end too soon; an option is out of range, or needs more memory than
+                there is; priors are wanted that are not there, or have no logarithm; or the
+                output, or what was made of it, is not finite.
+            UnsupportedComponentError: the network holds a type that cannot be computed.
+            NotComputableError, CompilationError: the network gives no output for these frames.
+            DeviceMemoryError: the device has not the memory.
+        """
+        work = self.compute_work(
+            features,
+            ivector,
+            online_ivectors,
+            ChunkOptions(
+                frames_per_chunk=frames_per_chunk,
+                frame_subsampling_factor=frame_subsampling_factor,
+                extra_left_context=extra_left_context,
+                extra_right_context=extra_right_context,
+                extra_left_context_initial=extra_left_context_initial,
+                extra_right_context_final=extra_right_context_final,
+                online_ivector_period=online_ivector_period,
+            ),
+            ScoreOptions(use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp),
+        )
+        return self._do(work)
+
+    def xvector(
+        self,
+        features: npt.ArrayLike,
+        *,
+        chunk_size: int = -1,
+        min_chunk_size: int = 100,
+        pad_input: bool = True,
+    ) -> FloatArray:
+        """The output for a whole utterance, or the mean over its chunks, as nnet3-xvector-compute.
+
+        Args:
+            features: (frames, input_dim).
+            chunk_size: Frames of a chunk; -1 for the whole utterance. The mean is weighted by the
+                frames of the chunks.
+            min_chunk_size: Shorter utterances, and shorter last chunks, are padded to this.
+            pad_input: Whether they are padded, by repeating the first and last frame; else short
+                chunks are left out, and short utterances are an error.
+
+        Returns:
+            (output_dim,) float32.
+
+        Raises:
+            RunError: see `compute`, as for other errors; or the utterance is too short.
+            NotComputableError: the network needs frames before the first one.
+        """
+        options = SegmentOptions(
+            chunk_size=chunk_size, min_chunk_size=min_chunk_size, pad_input=pad_input
+        )
+        return self._do(self.xvector_work(features, options))
+
+    # ---- work ----
+
+    def compute_work(
+        self,
+        features: npt.ArrayLike,
+        ivector: npt.ArrayLike | None,
+        online_ivectors: npt.ArrayLike | None,
+        chunk_options: ChunkOptions,
+        score_options: ScoreOptions,
+    ) -> Work:
+        """What `compute` does, with a task for each chunk, for callers with threads of their own.
+
+        Args:
+            features: See `compute`, as for the other arrays.
+            ivector: One i-vector for the utterance.
+            online_ivectors: I-vectors estimated as the utterance went on.
+            chunk_options: How the utterance is cut.
+            score_options: What becomes of the output.
+
+        Raises:
+            RunError: see `compute`, whose other errors are those of tasks.
+        """
+        options = chunk_options.rounded(self.nnet.modulus)
+        step = options.frame_subsampling_factor
+        score_options.check(self.priors)
+        frames = as_matrix(features, "input", "features", self.input_dim)
+        period = options.online_ivector_period if online_ivectors is not None else 0
+        ivectors = self._ivectors(ivector, online_ivectors, period)
+        result = np.empty((-(-len(frames) // step), self.output_dim), dtype=np.float32)
+        parts = list(chunks(len(frames), options, self.left_context, self.right_context))
+        check_memory(max(part.num_inputs for part in parts), self.input_dim)
+        is_alone = self._are_side_by_side(len(parts))
+
+        def run(chunk: Chunk) -> None:
+            inputs = {"input": frames[chunk.input_rows(len(frames))]}
+            if ivectors is not None:
+                row = online_ivector_row(chunk, period, len(ivectors)) if period else 0
+                inputs["ivector"] = ivectors[row : row + 1]
+            outputs = self._pool.forward(self._request(chunk, step), inputs, is_alone=is_alone)
+            first = chunk.first_output // step
+            result[first : first + chunk.num_outputs] = outputs["output"]
+
+        def scores() -> FloatArray:
+            check_output(result, "the output of node 'output'")
+            scored = score_options.apply(result, self.priors)
+            check_output(
+                scored, "what was made of the output of node 'output' (scale, exponential)"
+            )
+            return scored
+
+        return Work(tasks=[partial(run, chunk) for chunk in parts], finish=scores)
+
+    def xvector_work(self, features: npt.ArrayLike, options: SegmentOptions) -> Work:
+        """What `xvector` does, with a task for each chunk, for callers with threads of their own.
+
+        Args:
+            features: (frames, input_dim).
+            options: How the utterance is cut.
+
+        Raises:
+            RunError: see `xvector`, whose other errors are those of tasks.
+        """
+        frames = as_matrix(features, "input", "features", self.input_dim)
+        parts = options.cut(frames)
+        vectors = np.empty((len(parts), self.output_dim), dtype=np.float32)
+        check_memory(max(options.padded_length(len(part)) for part in parts), self.input_dim)
+        is_alone = self._are_side_by_side(len(parts))
+
+        def run(number: int) -> None:
+            values = options.padded(parts[number])
+            request = ComputationRequest(
+                inputs=(IoSpecification.from_range("input", 0, len(values)),),
+                outputs=(IoSpecification.from_range("output", 0, 1),),
+            )
+            outputs = self._pool.forward(request, {"input": values}, is_alone=is_alone)
+            vectors[number] = outputs["output"][0]
+
+        def mean() -> FloatArray:
+            check_output(vectors, "the output of node 'output'")
+            lengths = list(map(len, parts))
+            return np.average(vectors, axis=0, weights=lengths).astype(np.float32)
+
+        return Work(tasks=[partial(run, number) for number in range(len(parts))], finish=mean)
+
+    def _are_side_by_side(self, count: int) -> bool:
+        """Whether so many tasks are done side by side: if each thread has one at least."""
+        workers = self._device_nnet.machine.workers
+        return workers is None or count >= workers.threads
+
+    def _do(self, work: Work) -> FloatArray:
+        """Does the work on the threads of the model."""
+        workers = self._device_nnet.machine.workers
+        if workers is not None and self._are_side_by_side(len(work.tasks)):
+            workers.side_by_side(work.tasks)
+        else:
+            for task in work.tasks:
+                task()
+        return work.finish()
+
+    def _request(self, chunk: Chunk, step: int) -> ComputationRequest:
+        """The request of a chunk, moved in time so that its first output is at t = 0."""
+        start = chunk.first_input - chunk.first_output
+        inputs = [IoSpecification.from_range("input", start, start + chunk.num_inputs)]
+        if self.ivector_dim:
+            inputs.append(IoSpecification.from_range("ivector", 0, 1))
+        end = (chunk.num_outputs - 1) * step + 1
+        output = IoSpecification.from_range("output", 0, end, t_step=step)
+        return ComputationRequest(inputs=tuple(inputs), outputs=(output,))
+
+    # ---- checks ----
+
+    def _ivectors(
+        self, ivector: npt.ArrayLike | None, online: npt.ArrayLike | None, period: int
+    ) -> FloatArray | None:
+        """The i-vectors as a matrix, if the network takes any."""
+        if ivector is not None and online is not None:
+            raise RunError("either one i-vector or online i-vectors can be given, not both")
+        given = ivector if ivector is not None else online
+        if given is None:
+            if self.ivector_dim:
+                raise RunError(
+                    f"node 'ivector' expects i-vectors of dimension {self.ivector_dim}, found none"
+                )
+            return None
+        if not self.ivector_dim:
+            raise RunError("i-vectors were given, but the network has no input node 'ivector'")
+        if online is not None and period <= 0:
+            raise RunError(f"online i-vectors need a positive period (got {period})")
+        if ivector is not None:
+            given = np.atleast_2d(np.asarray(ivector))
+            if len(given) != 1:
+                raise RunError(
+                    f"node 'ivector': expected one i-vector, found shape {given.shape}; are they "
+                    "online_ivectors?"
+                )
+        return as_matrix(given, "ivector", "i-vectors", self.ivector_dim)

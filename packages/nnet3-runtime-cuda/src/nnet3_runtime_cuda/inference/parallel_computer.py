@@ -1,0 +1,170 @@
+"""ParallelComputer: runs the sequences of a request on several threads, side by side."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_compiler.computation import NnetComputation
+from nnet3_descriptors import Nnet, Nnet3Error
+from nnet3_descriptors.components import Component, CompositeComponent
+from nnet3_graph import ComputationRequest, IoSpecification
+
+from nnet3_runtime_cuda.arrays import FloatArray, checked_arrays
+from nnet3_runtime_cuda.computer import NnetComputer
+from nnet3_runtime_cuda.cpu.tape import Array
+from nnet3_runtime_cuda.cpu.threads.blas_threads import LIMIT
+from nnet3_runtime_cuda.cuda.platform.platform import Platform
+from nnet3_runtime_cuda.device import DeviceNnet
+from nnet3_runtime_cuda.inference.sequence_groups import (
+    SequenceGroup,
+    num_sequences,
+    sequence_groups,
+)
+
+Compile = Callable[[ComputationRequest], NnetComputation]
+
+
+class ParallelComputer:
+    """A request bound to a network and to memory, whose sequences are computed side by side.
+
+    Sequences (the rows with the same n) do not depend on one another, unless parameters or
+    statistics are updated or something is random. So each thread of the network computes some of
+    them, from the input to the output, in memory of its own: threads then neither wait for one
+    another nor cut products up. What cannot be computed that way (a single sequence, training,
+    components that are not in test mode, a network on a CUDA device) is one computation, run as
+    `NnetComputer` does; for a training request `computers[0]` has the backward pass.
+
+    It may be run by several threads at once, which wait for one another where they need the same
+    memory.
+
+    Attributes:
+        computers: What runs: one, or one for each thread.
+        memory_bytes: Size of the memory for matrices and scratch; parameters are not counted.
+        num_calls: Number of array operations that a run makes.
+
+    Raises:
+        NetworkError: the request names a node that the network has not.
+        Nnet3Error: what `compile` raised.
+        UnsupportedComponentError: a component type has no arithmetic here.
+        DeviceError: there is no such device or number of threads.
+        DeviceMemoryError: it has not the memory; the message says what would fit.
+        RunError: an environment variable that says how products are computed has no such value.
+    """
+
+    def __init__(
+        self,
+        nnet: Nnet | DeviceNnet,
+        compile: Compile,
+        request: ComputationRequest,
+        device: str | Platform = "cpu",
+        *,
+        threads: int | None = None,
+    ) -> None:
+        """Compiles a request, or its parts, and binds what comes of it.
+
+        Args:
+            nnet: The network, or a network on a device, which knows the device and its threads.
+            compile: Makes the computation for a request, such as `CachingCompiler(nnet).compile`.
+                Groups of as many sequences of the same shape are the same request to it.
+            request: What is to be computed.
+            device: "cpu", "cuda", "cuda:<number>", or a platform that is open.
+            threads: How many threads compute; None for as many as the BLAS library uses, but at
+                most 4. No more than 256 can be asked for.
+        """
+        if not isinstance(nnet, DeviceNnet):
+            nnet = DeviceNnet(nnet, device=device, threads=threads)
+        self._workers = nnet.machine.workers
+        self._request = request
+        self._dims = {
+            io.name: nnet.nnet.node_dim(io.name) for io in (*request.inputs, *request.outputs)
+        }
+        self._parts = _parts(nnet, compile, request)
+        self.computers = tuple(part.computer for part in self._parts)
+        self.memory_bytes = sum(computer.memory_bytes for computer in self.computers)
+        self.num_calls = sum(computer.num_calls for computer in self.computers)
+
+    def forward(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
+        """Runs the forward pass.
+
+        Args:
+            inputs: For each input node (rows, dim), rows in the order of the request; see
+                `NnetComputer.forward`.
+
+        Returns:
+            For each output node (rows, dim) float32, rows in the order of the request.
+
+        Raises:
+            RunError: an input is missing, unknown, of another shape, or not finite.
+        """
+        first, *others = self._parts
+        if self._workers is None or not others:
+            return first.forward(inputs)
+        shapes = {io.name: self._shape(io) for io in self._request.inputs}
+        arrays = checked_arrays(shapes, inputs, "input", np.asarray)
+        given = dict(zip(shapes, arrays, strict=True))
+        outputs = {
+            io.name: np.empty(self._shape(io), dtype=np.float32) for io in self._request.outputs
+        }
+        self._workers.side_by_side([partial(part.run, given, outputs) for part in self._parts])
+        return outputs
+
+    def _shape(self, io: IoSpecification) -> tuple[int, int]:
+        return len(io.indexes), self._dims[io.name]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _Part:
+    """What one thread computes; one run after another, as they have the same memory."""
+
+    group: SequenceGroup
+    computer: NnetComputer
+    lock: threading.Lock = attrs.field(factory=threading.Lock)
+
+    def forward(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
+        with self.lock:
+            return self.computer.forward(inputs)
+
+    def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, FloatArray]) -> None:
+        """Computes its rows of the outputs of the whole request."""
+        own = {name: inputs[name][rows] for name, rows in self.group.input_rows.items()}
+        for name, values in self.forward(own).items():
+            outputs[name][self.group.output_rows[name]] = values
+
+
+def _parts(nnet: DeviceNnet, compile: Compile, request: ComputationRequest) -> list[_Part]:
+    """What the threads of a network compute; the whole request if it cannot be split."""
+    workers = nnet.machine.workers
+    count = 1 if workers is None else min(workers.threads, num_sequences(request))
+    if count == 1 or not _has_independent_sequences(nnet.nnet, request):
+        computer = NnetComputer(nnet, compile(request))
+        return [_Part(group=SequenceGroup.whole(request), computer=computer)]
+    try:
+        groups = sequence_groups(request, count)
+        computations = [compile(group.request) for group in groups]
+    except Nnet3Error:
+        compile(request)  # whose error has the sequences by their own numbers
+        raise
+    with LIMIT.at_most(1):  # products may be timed to find their fastest way
+        return [
+            _Part(group=group, computer=NnetComputer(nnet, computation, threads=1))
+            for group, computation in zip(groups, computations, strict=True)
+        ]
+
+
+def _has_independent_sequences(nnet: Nnet, request: ComputationRequest) -> bool:
+    """Whether nothing that is computed depends on several sequences."""
+    if request.needs_derivatives or request.store_component_stats:
+        return False
+    return all(map(_is_in_test_mode, nnet.components))
+
+
+def _is_in_test_mode(component: Component) -> bool:
+    """Whether a component, if it has a test mode, is in it; and all its parts are."""
+    if isinstance(component, CompositeComponent):
+        return all(map(_is_in_test_mode, component.components))
+    return bool(getattr(component, "test_mode", True))

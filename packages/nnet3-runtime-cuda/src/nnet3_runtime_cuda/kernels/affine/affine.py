@@ -1,0 +1,322 @@
+"""Affine and linear maps, with plain and natural gradient.
+
+y = x A^T + b with A: (output_dim, input_dim). Backward: dx = dy A; the gradient is dy^T x for A
+and the sum of the rows of dy for b.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from nnet3_descriptors.components import (
+    AffineComponent,
+    BlockAffineComponent,
+    FixedAffineComponent,
+    LinearComponent,
+    NaturalGradientAffineComponent,
+    NaturalGradientRepeatedAffineComponent,
+    RepeatedAffineComponent,
+)
+
+from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import (
+    NaturalGradientOptions,
+    OnlineNaturalGradient,
+)
+from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import TimeSplice
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.kernels.affine.parameter_products import (
+    record_factor_product,
+    record_product,
+)
+from nnet3_runtime_cuda.kernels.base import (
+    Backpropagation,
+    Kernel,
+    Propagation,
+    as_blocks,
+    kernel_for,
+)
+from nnet3_runtime_cuda.kernels.gradient.affine_gradient import (
+    AffineGradient,
+    Product,
+    add_affine_gradient,
+    add_column_sum,
+    record_affine_gradient,
+)
+from nnet3_runtime_cuda.kernels.gradient.natural_affine import AffinePreconditioner, in_out_options
+from nnet3_runtime_cuda.kernels.tiles.tiled_product import TiledProduct
+
+
+@kernel_for(FixedAffineComponent)
+class FixedAffineKernel(Kernel):
+    """y = x A^T + b with fixed A and b."""
+
+    linear: Array
+    bias: Array
+    can_split_input = True
+
+    def prepare(self) -> None:
+        """Puts the parameters on the device."""
+        self.linear = self.store.constant(self.component.linear_params)
+        self.bias = self.store.constant(self.component.bias_params)
+
+    def propagate(self, p: Propagation) -> None:
+        """Records y = x A^T + b."""
+        known = p.known
+        if known is not None:
+            x, linear = p.x[:, known.columns :], self.linear[:, known.columns :]
+            record_product(self.store, p.tape, x, linear, p.y, plus=known.value, panels=p.panels)
+            return
+        record_product(self.store, p.tape, p.x, self.linear, p.y, panels=p.panels)
+        p.tape.add(p.y, self.bias, p.y)
+
+    def factor(self, skipped: int) -> Array:
+        """A without its first columns."""
+        return self.linear[:, skipped:]
+
+    def propagate_known(self, tape: Tape, x: Array, out: Array) -> None:
+        """Records out = x A_1^T + b with the first columns A_1 of A."""
+        record_product(self.store, tape, x, self.linear[:, : x.shape[1]], out)
+        tape.add(out, self.bias, out)
+
+    def backprop_known(self, tape: Tape, dy: Array, out: Array) -> None:
+        """Records out = dy A_1 with the first columns A_1 of A."""
+        tape.matmul(dy, self.linear[:, : out.shape[1]], out)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records dx (+)= dy A."""
+        if b.dx is not None:
+            dx, linear = b.dx[:, b.skipped :], self.linear[:, b.skipped :]
+            factor = linear if b.panels is None else b.panels
+            record_factor_product(b.tape, b.dy, factor, dx, add=b.add)
+
+
+@kernel_for(AffineComponent)
+class AffineKernel(FixedAffineKernel):
+    """y = x A^T + b.
+
+    Where x is a splice, the processor computes several frames with fewer products: see
+    `TiledProduct`.
+    """
+
+    sets_gradient = True
+
+    def prepare(self) -> None:
+        """Finds the parameters."""
+        self.linear = self.store.parameters["linear_params"]
+        self.bias = self.store.parameters["bias_params"]
+
+    def gains_by_splice(self, tape: Tape, num_rows: int, offsets: Sequence[int]) -> bool:
+        """Whether products with such a splice are computed by tiles."""
+        if not self.can_split_input:
+            return False
+        return TiledProduct.around(tape, self.store, self.linear, offsets, num_rows) is not None
+
+    def _tiled(self, tape: Tape, splice: TimeSplice, *, is_precise: bool = False) -> TiledProduct:
+        """The product with a splice that it gains by."""
+        offsets, rows = splice.offsets, splice.num_rows
+        tiled = TiledProduct.around(
+            tape, self.store, self.linear, offsets, rows, is_precise=is_precise
+        )
+        assert tiled is not None
+        return tiled
+
+    def propagate(self, p: Propagation) -> None:
+        """Records y = x A^T + b."""
+        if p.splice is None:
+            super().propagate(p)
+            return
+        tiled = self._tiled(p.tape, p.splice, is_precise=self.store.forward_is_precise)
+        tiled.record_forward(p.tape, p.splice.x, p.y, bias=self.bias)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records dx (+)= dy A, and the gradient."""
+        super().backprop(b)
+        if b.dx_splice is not None:
+            tiled = self._tiled(b.tape, b.dx_splice)
+            tiled.record_input_derivative(b.tape, b.dy, b.dx_splice.x, add=False)
+        if b.update and b.splice is not None:
+            maker = partial(self._tiled(b.tape, b.splice).record_gradient, b.splice.x)
+            self.update(b.tape, b.splice.parts, b.dy, first=b.first, product=maker)
+        elif b.update:
+            self.update(b.tape, [b.x], b.dy, first=b.first)
+
+    def update(
+        self,
+        tape: Tape,
+        xs: Sequence[Array],
+        dy: Array,
+        *,
+        first: bool,
+        product: Product | None = None,
+    ) -> None:
+        """Records the addition of the gradient.
+
+        Args:
+            tape: Records the arithmetic.
+            xs: The input, as blocks of columns.
+            dy: (rows, output_dim).
+            first: Replace what the directions hold.
+            product: Records how dy^T x is computed with less work.
+        """
+        linear, bias = (self.store.directions[name] for name in ("linear_params", "bias_params"))
+        gradient = AffineGradient(
+            xs=xs, dy=dy, linear=linear, bias=bias, first=first, product=product
+        )
+        self.record_gradient(tape, gradient)
+
+    def record_gradient(self, tape: Tape, gradient: AffineGradient) -> None:
+        """Records the plain gradient."""
+        record_affine_gradient(tape, gradient)
+
+
+@kernel_for(NaturalGradientAffineComponent)
+class NaturalGradientAffineKernel(AffineKernel):
+    """y = x A^T + b, with the natural gradient on both sides of A."""
+
+    def prepare(self) -> None:
+        """Sets up the preconditioner."""
+        super().prepare()
+        self.preconditioner = AffinePreconditioner(*in_out_options(self.component))
+
+    def record_gradient(self, tape: Tape, gradient: AffineGradient) -> None:
+        """Records the natural or the plain gradient."""
+        if self.store.natural_gradient:
+            self.preconditioner.record(tape, gradient)
+        else:
+            super().record_gradient(tape, gradient)
+
+
+@kernel_for(LinearComponent)
+class LinearKernel(Kernel):
+    """y += x A^T.
+
+    As in Kaldi the natural gradient is used whatever the option use-natural-gradient says.
+    """
+
+    sets_gradient = True
+
+    def prepare(self) -> None:
+        """Finds the parameters and sets up the preconditioner."""
+        self.linear = self.store.parameters["params"]
+        self.preconditioner = AffinePreconditioner(*in_out_options(self.component))
+
+    def propagate(self, p: Propagation) -> None:
+        """Records y (+)= x A^T."""
+        record_product(self.store, p.tape, p.x, self.linear, p.y, add=p.add)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records dx (+)= dy A and the gradient."""
+        if b.dx is not None:
+            b.tape.matmul(b.dy, self.linear, b.dx, add=b.add)
+        if not b.update:
+            return
+        direction = self.store.directions["params"]
+        gradient = AffineGradient(xs=[b.x], dy=b.dy, linear=direction, first=b.first)
+        if self.store.natural_gradient:
+            self.preconditioner.record(b.tape, gradient)
+        else:
+            record_affine_gradient(b.tape, gradient)
+
+
+@kernel_for(RepeatedAffineComponent)
+class RepeatedAffineKernel(AffineKernel):
+    """The same small affine map applied to each block of columns."""
+
+    can_split_input = False
+
+    def propagate(self, p: Propagation) -> None:
+        """Records y_k = x_k A^T + b for each block k."""
+        rows, cols = self.linear.shape
+        x, y = as_blocks(p.x, cols), as_blocks(p.y, rows)
+        p.tape.matmul(x, self.linear.T, y)
+        p.tape.add(y, self.bias, y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records dx_k (+)= dy_k A, and the gradient summed over the blocks."""
+        rows, cols = self.linear.shape
+        dy = as_blocks(b.dy, rows)
+        if b.dx is not None:
+            b.tape.matmul(dy, self.linear, as_blocks(b.dx, cols), add=b.add)
+        if b.update:
+            x, dy = flat_blocks(b.tape, b.x, cols), flat_blocks(b.tape, b.dy, rows)
+            self.update(b.tape, [x], dy, first=b.first)
+
+
+def flat_blocks(tape: Tape, a: Array, dim: int) -> Array:
+    """(rows, k dim) as (rows k, dim), copied to scratch memory where no view can be."""
+    blocks = as_blocks(a, dim)
+    if blocks.ndim == 2:
+        return blocks
+    copy = tape.scratch(*a.shape)
+    tape.copy(a, copy)
+    return as_blocks(copy, dim)
+
+
+@kernel_for(NaturalGradientRepeatedAffineComponent)
+class NaturalGradientRepeatedAffineKernel(RepeatedAffineKernel):
+    """A repeated affine map whose gradient, a matrix of few rows, is preconditioned as a whole."""
+
+    sets_gradient = False
+
+    def prepare(self) -> None:
+        """Sets up the preconditioner of the input side."""
+        super().prepare()
+        rank = min(40, max(1, self.linear.shape[1] // 2))
+        self.preconditioner = OnlineNaturalGradient(
+            NaturalGradientOptions(rank=rank, update_period=4)
+        )
+
+    def record_gradient(self, tape: Tape, gradient: AffineGradient) -> None:
+        """Records the addition of the natural or the plain gradient."""
+        if not self.store.natural_gradient:
+            super().record_gradient(tape, gradient)
+            return
+        (x,), dy, (rows, cols) = gradient.xs, gradient.dy, self.linear.shape
+        whole = tape.scratch(rows, cols + 1)
+        bias = tape.scratch(1, rows)
+        tape.matmul(dy.T, x, whole[:, :cols])
+        tape.column_sum(dy, bias)
+        tape.copy(bias[0], whole[:, cols])
+        scale = tape.precondition(self.preconditioner, whole)
+        tape.multiply(whole, scale, whole)
+        tape.add(gradient.linear, whole[:, :-1], gradient.linear)
+        assert gradient.bias is not None
+        tape.add(gradient.bias, whole[:, -1], gradient.bias)
+
+
+@kernel_for(BlockAffineComponent)
+class BlockAffineKernel(AffineKernel):
+    """A block-diagonal affine map: block k of the output depends on block k of the input."""
+
+    can_split_input = False
+    sets_gradient = False
+
+    def _blocks(self, x: Array, y: Array) -> list[tuple[Array, Array, slice]]:
+        """Views of the columns of each block of x and y, and the rows of A that join them."""
+        count = self.component.num_blocks
+        width, height = self.linear.shape[1], len(self.linear) // count
+        return [
+            (
+                x[:, k * width : (k + 1) * width],
+                y[:, k * height : (k + 1) * height],
+                slice(k * height, (k + 1) * height),
+            )
+            for k in range(count)
+        ]
+
+    def propagate(self, p: Propagation) -> None:
+        """Records y_k = x_k A_k^T + b_k for each block k."""
+        for x, y, rows in self._blocks(p.x, p.y):
+            p.tape.matmul(x, self.linear[rows].T, y)
+        p.tape.add(p.y, self.bias, p.y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records dx_k (+)= dy_k A_k, and the gradient."""
+        if b.dx is not None:
+            for dx, dy, rows in self._blocks(b.dx, b.dy):
+                b.tape.matmul(dy, self.linear[rows], dx, add=b.add)
+        if b.update:
+            for x, dy, rows in self._blocks(b.x, b.dy):
+                add_affine_gradient(b.tape, x, dy, self.store.directions["linear_params"][rows])
+            add_column_sum(b.tape, b.dy, self.store.directions["bias_params"])

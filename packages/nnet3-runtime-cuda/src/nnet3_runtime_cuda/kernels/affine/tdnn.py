@@ -1,0 +1,206 @@
+"""The TDNN component: an affine map of several frames of the input, spliced without copying."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from nnet3_descriptors.components import (
+    PrecomputedIndexes,
+    TdnnComponent,
+    TimeOffsetPrecomputedIndexes,
+)
+
+from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import TimeSplice
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.kernels.affine.parameter_products import record_product
+from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, kernel_for
+from nnet3_runtime_cuda.kernels.gradient.affine_gradient import (
+    AffineGradient,
+    Product,
+    record_affine_gradient,
+)
+from nnet3_runtime_cuda.kernels.gradient.natural_affine import AffinePreconditioner, in_out_options
+from nnet3_runtime_cuda.kernels.tiles.tiled_product import TiledProduct
+from nnet3_runtime_cuda.kernels.time_offsets import rows_at_offsets
+
+MOST_EXTRA_ROWS = 1.25
+"""A splice has at least so many rows less than the rows that it is made of, relatively."""
+
+
+@kernel_for(TdnnComponent)
+class TdnnKernel(Kernel):
+    """y(t) = sum over offsets o_i of x(t + o_i) A_i^T, + b.
+
+    A = [A_0 A_1 ...] is (output_dim, number of offsets * input_dim). The rows of the input are so
+    ordered that x(t + o_i), for all rows of the output, is a slice: from a row offset on, with a
+    row stride.
+
+    All offsets are computed in one product. If the output is wider than the input, its parts are
+    put side by side; if it is narrower, the products of all rows with all A_i are, see
+    `TimeSplice`. Where offsets have equal distances, the processor computes several frames with
+    fewer products: see `TiledProduct`.
+    """
+
+    sets_gradient = True
+
+    def prepare(self) -> None:
+        """Finds the parameters and sets up the preconditioner."""
+        self.linear = self.store.parameters["linear_params"]
+        self.has_bias = self.component.bias_params.size > 0
+        self.bias = self.store.parameters.get("bias_params")
+        self.preconditioner = AffinePreconditioner(*in_out_options(self.component))
+
+    def _columns(self, matrix: Array) -> list[Array]:
+        """The columns of a parameter matrix that belong to each time offset, as views."""
+        width = self.component.input_dim
+        return [matrix[:, k : k + width] for k in range(0, matrix.shape[1], width)]
+
+    def _splice(self, x: Array, indexes: PrecomputedIndexes | None, rows: int) -> TimeSplice | None:
+        """The spliced input, if products are to be made with its own rows.
+
+        That is less work if the input is wider than the output, and nearly all of its rows are
+        used.
+        """
+        assert isinstance(indexes, TimeOffsetPrecomputedIndexes)
+        first, end = min(indexes.row_offsets), max(indexes.row_offsets) + rows
+        pays = self.component.input_dim > len(self.linear) and len(indexes.row_offsets) > 1
+        if not pays or indexes.row_stride != 1 or end - first > MOST_EXTRA_ROWS * rows:
+            return None
+        offsets = tuple(offset - first for offset in indexes.row_offsets)
+        return TimeSplice(x[first:end], offsets, rows)
+
+    def _tiled(
+        self,
+        tape: Tape,
+        indexes: PrecomputedIndexes | None,
+        rows: int,
+        *,
+        is_precise: bool = False,
+    ) -> TiledProduct | None:
+        """How so many output rows are computed by tiles, if that is faster."""
+        assert isinstance(indexes, TimeOffsetPrecomputedIndexes)
+        if indexes.row_stride != 1:
+            return None
+        offsets = indexes.row_offsets
+        return TiledProduct.around(
+            tape, self.store, self.linear, offsets, rows, is_precise=is_precise
+        )
+
+    def _side_by_side(self, tape: Tape, parts: list[Array]) -> Array:
+        """The parts as one matrix, copied to scratch memory if there are several."""
+        if len(parts) == 1:
+            return parts[0]
+        together = tape.scratch(len(parts[0]), self.linear.shape[1])
+        for part, columns in zip(parts, self._columns(together), strict=True):
+            tape.copy(part, columns)
+        return together
+
+    # ---- forward ----
+
+    def propagate(self, p: Propagation) -> None:
+        """Records y = sum of x_i A_i^T, + b; or y += that, without bias."""
+        tape, add = p.tape, p.add and not self.has_bias
+        bias = self.bias if self.has_bias else None
+        tiled = self._tiled(tape, p.indexes, len(p.y), is_precise=self.store.forward_is_precise)
+        if tiled is not None:
+            tiled.record_forward(tape, p.x, p.y, bias=bias, add=add)
+            return
+        splice = self._splice(p.x, p.indexes, len(p.y))
+        if splice is not None:
+            wide = tape.scratch(len(splice.x), len(self.linear) * len(splice.offsets))
+            record_product(self.store, tape, splice.x, splice.by_row(self.linear), wide)
+            terms = [*([p.y] if add else []), *splice.products(wide)]
+            tape.add(terms[0], terms[1], p.y)
+            for term in terms[2:]:
+                tape.add(p.y, term, p.y)
+        else:
+            x = self._side_by_side(tape, rows_at_offsets(p.x, p.indexes, len(p.y)))
+            record_product(self.store, tape, x, self.linear, p.y, add=add)
+        if bias is not None:
+            tape.add(p.y, bias, p.y)
+
+    # ---- backward ----
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records dx_i += dy A_i for each offset, and the gradient."""
+        num_rows = len(b.dy)
+        tiled = self._tiled(b.tape, b.indexes, num_rows)
+        if tiled is not None:
+            if b.dx is not None:
+                tiled.record_input_derivative(b.tape, b.dy, b.dx, add=b.add)
+            if b.update:
+                parts = rows_at_offsets(b.x, b.indexes, num_rows)
+                splice = self._splice(b.x, b.indexes, num_rows)
+                product = partial(tiled.record_gradient, b.x)
+                self._update(b, parts, splice=splice, product=product)
+            return
+        splice = self._splice(b.x, b.indexes, num_rows)
+        if splice is not None:
+            self._backprop_splice(b, splice)
+            return
+        if b.dx is not None:
+            self._record_input_derivative(b, b.dx)
+        if b.update:
+            x = self._side_by_side(b.tape, rows_at_offsets(b.x, b.indexes, num_rows))
+            self._update(b, [x])
+
+    def _record_input_derivative(self, b: Backpropagation, dx: Array) -> None:
+        parts = rows_at_offsets(dx, b.indexes, len(b.dy))
+        if not b.add:
+            b.tape.fill(0.0, dx)
+        if len(parts) == 1:
+            b.tape.matmul(b.dy, self.linear, parts[0], add=True)
+            return
+        together = b.tape.scratch(len(b.dy), self.linear.shape[1])
+        b.tape.matmul(b.dy, self.linear, together)
+        for part, derivative in zip(parts, self._columns(together), strict=True):
+            b.tape.add(part, derivative, part)
+
+    def _backprop_splice(self, b: Backpropagation, splice: TimeSplice) -> None:
+        """The same, with the rows of the input instead of those of its splice."""
+        tape, count = b.tape, len(splice.offsets)
+        wide = tape.scratch(len(splice.x), b.dy.shape[1] * count)
+        for gap in splice.gaps(wide):
+            tape.fill(0.0, gap)
+        for view in splice.products(wide):
+            tape.copy(b.dy, view)
+        if b.dx is not None:
+            assert isinstance(b.indexes, TimeOffsetPrecomputedIndexes)
+            first = min(b.indexes.row_offsets)
+            end = first + len(splice.x)
+            tape.matmul(wide, splice.by_row(self.linear), b.dx[first:end], add=b.add)
+            for rest in () if b.add else (b.dx[:first], b.dx[end:]):
+                if len(rest):
+                    tape.fill(0.0, rest)
+        if b.update:
+            self._update(b, splice.parts, splice=splice, wide=wide)
+
+    def _update(
+        self,
+        b: Backpropagation,
+        parts: list[Array],
+        *,
+        splice: TimeSplice | None = None,
+        wide: Array | None = None,
+        product: Product | None = None,
+    ) -> None:
+        """Records the gradient.
+
+        splice, wide, product: See `AffineGradient`; a splice is used as its parts if there is a
+            bias.
+        """
+        directions = self.store.directions
+        gradient = AffineGradient(
+            xs=parts,
+            dy=b.dy,
+            linear=directions["linear_params"],
+            bias=directions["bias_params"] if self.has_bias else None,
+            first=b.first,
+            splice=None if self.has_bias else splice,
+            wide=None if self.has_bias else wide,
+            product=product,
+        )
+        if self.store.natural_gradient and self.component.use_natural_gradient:
+            self.preconditioner.record(b.tape, gradient)
+        else:
+            record_affine_gradient(b.tape, gradient)

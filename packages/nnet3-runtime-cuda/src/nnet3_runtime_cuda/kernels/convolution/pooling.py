@@ -1,0 +1,186 @@
+"""Convolution and max-pooling over three-dimensional rows (x, y, z), by gathering patches."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from nnet3_descriptors.components import ConvolutionComponent, MaxpoolingComponent
+
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, kernel_for
+from nnet3_runtime_cuda.kernels.columns import record_gather_columns
+from nnet3_runtime_cuda.kernels.gradient.affine_gradient import add_affine_gradient, add_column_sum
+
+
+def _steps(size: int, window: int, step: int) -> range:
+    """The first positions of a window that moves over `size` elements."""
+    return range(0, size - window + 1, step)
+
+
+class PatchMap:
+    """Which columns of a row the columns of its patches are, and how to sum back over patches.
+
+    Attributes:
+        columns: (patch columns,) int64, the column of the row for each column of the patches.
+    """
+
+    def __init__(self, columns: Array, row_dim: int) -> None:
+        self.columns = columns
+        self.row_dim = row_dim
+        # Layer k of the inverse names, for each column of the row, the k-th patch column that
+        # copies it; columns copied less often point behind the end, at a column of zeros.
+        order = np.argsort(columns, kind="stable")
+        counts = np.bincount(columns, minlength=row_dim)
+        rank = np.arange(len(columns)) - np.repeat(np.cumsum(counts) - counts, counts)
+        self.layers = np.full((int(counts.max()), row_dim), len(columns), dtype=np.int64)
+        self.layers[rank, columns[order]] = order
+
+    def record_gather(self, tape: Tape, x: Array) -> Array:
+        """Records the copy of the patches of x to scratch memory: (rows, patch columns)."""
+        patches = tape.scratch(len(x), len(self.columns))
+        record_gather_columns(tape, x, self.columns, patches)
+        return patches
+
+    def scratch_for_scatter(self, tape: Tape, rows: int) -> Array:
+        """Scratch memory for derivatives of patches, with the column of zeros at the end."""
+        patches = tape.scratch(rows, len(self.columns) + 1)
+        tape.fill(0.0, patches[:, -1])
+        return patches
+
+    def record_scatter(self, tape: Tape, patches: Array, dx: Array, *, add: bool) -> None:
+        """Records dx (+)= for each column the sum of the patch columns that copy it."""
+        layer = tape.scratch(len(dx), self.row_dim)
+        for columns in self.layers:
+            if not add and dx.flags.c_contiguous:
+                tape.take_columns(patches, columns, dx)
+            else:
+                tape.take_columns(patches, columns, layer)
+                if add:
+                    tape.add(dx, layer, dx)
+                else:
+                    tape.copy(layer, dx)
+            add = True
+
+
+@kernel_for(ConvolutionComponent)
+class ConvolutionKernel(Kernel):
+    """Each filter applied to each patch of the row: y_(patch, filter) += patch . filter + bias.
+
+    The row is a tensor (x, y, z), z or y fastest; filters span all z. filter_params: (filters,
+    filt_x_dim * filt_y_dim * input_z_dim), and the output has the filter as fastest index.
+    """
+
+    def prepare(self) -> None:
+        """Finds the parameters and the columns of the patches."""
+        self.filters = self.store.parameters["filter_params"]
+        self.bias = self.store.parameters["bias_params"]
+        c = self.component
+        x, y, z = (np.arange(n) for n in (c.filt_x_dim, c.filt_y_dim, c.input_z_dim))
+        corners = itertools.product(
+            _steps(c.input_x_dim, c.filt_x_dim, c.filt_x_step),
+            _steps(c.input_y_dim, c.filt_y_dim, c.filt_y_step),
+        )
+        y_stride, z_stride = (c.input_z_dim, 1) if self._z_is_fastest() else (1, c.input_y_dim)
+        columns = [
+            (x0 + x[:, None, None]) * (c.input_y_dim * c.input_z_dim)
+            + (y0 + y[:, None]) * y_stride
+            + z * z_stride
+            for x0, y0 in corners
+        ]
+        self.patches = PatchMap(np.concatenate(columns, axis=None), c.input_dim)
+
+    def _z_is_fastest(self) -> bool:
+        return bool(self.component.input_vectorization == "zyx")
+
+    def _rows(self, a: Array, width: int) -> Array:
+        """Patches or outputs as a row for each patch of each row: a view of contiguous a."""
+        return a.reshape(-1, width)
+
+    def _contiguous(self, tape: Tape, a: Array) -> Array:
+        if a.flags.c_contiguous:
+            return a
+        copy = tape.scratch(*a.shape)
+        tape.copy(a, copy)
+        return copy
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        tape, (count, width) = p.tape, self.filters.shape
+        patches = self._rows(self.patches.record_gather(tape, p.x), width)
+        direct = p.y.flags.c_contiguous and not p.add
+        y = p.y if direct else tape.scratch(*p.y.shape)
+        rows = self._rows(y, count)
+        tape.matmul(patches, self.filters.T, rows)
+        tape.add(rows, self.bias, rows)
+        if p.add:
+            tape.add(p.y, y, p.y)
+        elif not direct:
+            tape.copy(y, p.y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        tape, (count, width) = b.tape, self.filters.shape
+        dy = self._rows(self._contiguous(tape, b.dy), count)
+        if b.dx is not None:
+            patches = self.patches.scratch_for_scatter(tape, len(b.dy))
+            product = tape.scratch(len(dy), width)
+            tape.matmul(dy, self.filters, product)
+            tape.copy(product.reshape(len(b.dy), -1), patches[:, :-1])
+            self.patches.record_scatter(tape, patches, b.dx, add=b.add)
+        if b.update:
+            rows = self._rows(self.patches.record_gather(tape, b.x), width)
+            directions = self.store.directions
+            add_affine_gradient(tape, rows, dy, directions["filter_params"])
+            add_column_sum(tape, dy, directions["bias_params"])
+
+
+@kernel_for(MaxpoolingComponent)
+class MaxpoolingKernel(Kernel):
+    """y_pool = largest element of the pool; dx = sum over pools of dy where x equals it."""
+
+    def prepare(self) -> None:
+        """Finds the columns of the patches: one patch for each position within the pools."""
+        c = self.component
+        starts = [
+            np.array(_steps(size, pool, step))
+            for size, pool, step in (
+                (c.input_x_dim, c.pool_x_size, c.pool_x_step),
+                (c.input_y_dim, c.pool_y_size, c.pool_y_step),
+                (c.input_z_dim, c.pool_z_size, c.pool_z_step),
+            )
+        ]
+        x, y, z = starts[0][:, None, None], starts[1][:, None], starts[2]
+        within = itertools.product(range(c.pool_x_size), range(c.pool_y_size), range(c.pool_z_size))
+        columns = [
+            ((x + i) * c.input_y_dim + (y + j)) * c.input_z_dim + (z + k) for i, j, k in within
+        ]
+        self.pool_size = len(columns)
+        self.patches = PatchMap(np.concatenate(columns, axis=None), c.input_dim)
+
+    def _layers(self, patches: Array) -> list[Array]:
+        """The columns of the patches, as a view of (rows, pools) for each position in the pools."""
+        dim = self.component.output_dim
+        return [patches[:, k * dim : (k + 1) * dim] for k in range(self.pool_size)]
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        first, *others = self._layers(self.patches.record_gather(p.tape, p.x))
+        p.tape.copy(first, p.y)
+        for layer in others:
+            p.tape.maximum(p.y, layer, p.y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        if b.dx is None:
+            return
+        tape = b.tape
+        values = self.patches.record_gather(tape, b.x)
+        derivatives = self.patches.scratch_for_scatter(tape, len(b.x))
+        is_largest = tape.scratch(*b.y.shape, dtype=np.bool_)
+        for value, derivative in zip(
+            self._layers(values), self._layers(derivatives[:, :-1]), strict=True
+        ):
+            tape.equal(value, b.y, is_largest)
+            tape.multiply(b.dy, is_largest, derivative)
+        self.patches.record_scatter(tape, derivatives, b.dx, add=b.add)

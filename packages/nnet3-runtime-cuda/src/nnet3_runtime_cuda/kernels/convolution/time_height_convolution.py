@@ -1,0 +1,178 @@
+"""Convolution over time and height, as products with patches of the input."""
+
+from __future__ import annotations
+
+import itertools
+
+from nnet3_descriptors.components import TimeHeightConvolutionComponent
+
+from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import (
+    NaturalGradientOptions,
+    OnlineNaturalGradient,
+)
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, kernel_for
+from nnet3_runtime_cuda.kernels.convolution.height_patches import HeightPatches
+from nnet3_runtime_cuda.kernels.gradient.affine_gradient import add_affine_gradient, add_column_sum
+from nnet3_runtime_cuda.kernels.tiles.height_tiles import HeightTiles
+from nnet3_runtime_cuda.kernels.tiles.tiled_convolution import TiledConvolution
+from nnet3_runtime_cuda.kernels.tiles.time_tiles import TimeTiles, are_wanted
+from nnet3_runtime_cuda.kernels.tiles.untiled_heights import UntiledHeights
+from nnet3_runtime_cuda.kernels.tiles.untiled_rows import UntiledRows
+from nnet3_runtime_cuda.kernels.time_offsets import rows_at_offsets
+
+PATCH_BYTES = 1 << 20
+"""Patches are made for so many rows at a time that they stay in the cache."""
+
+FORWARD_PATCH_BYTES = 1 << 21
+"""The same for the forward pass, which reads patches once: more rows make faster products."""
+
+FEWEST_FILTERS = 16
+"""Convolutions with fewer filters of input or output are not computed by tiles."""
+
+FEWEST_ROWS = 256
+"""Nor are so few rows of heights: the parameters have to be transformed for them too."""
+
+
+@kernel_for(TimeHeightConvolutionComponent)
+class TimeHeightConvolutionKernel(Kernel):
+    """y(t, h) = b + sum over i of W_i x(t + time offset i, s h + height offset i).
+
+    The patch of (t, h) holds x at all offsets side by side, zeros where x has no such height; so
+    y, as a row of num_filters_out for each (t, h), is the product of patches and
+    linear_params^T, [W_0 W_1 ...]. Backward likewise: the derivative of the patches is dy times
+    linear_params, and is added up where the patches came from.
+
+    Where all time offsets have the same height offsets, and frames at a constant distance, the
+    processor computes several frames with fewer products: see `TiledConvolution`.
+    """
+
+    def prepare(self) -> None:
+        """Finds the parameters, plans the copies, and sets up the preconditioners."""
+        c = self.component
+        self.linear = self.store.parameters["linear_params"]
+        self.bias = self.store.parameters["bias_params"]
+        self.patches = HeightPatches(c, num_times=len(c.time_offsets))
+        self.input_side, self.output_side = (
+            OnlineNaturalGradient(
+                NaturalGradientOptions(
+                    rank=rank, num_minibatches_history=c.num_minibatches_history, alpha=alpha
+                )
+            )
+            for rank, alpha in ((c.rank_in, c.alpha_in), (c.rank_out, c.alpha_out))
+        )
+
+    def _tiled(self, operands: Propagation | Backpropagation, rows: int) -> TiledConvolution | None:
+        """How so many output rows are computed by tiles, if that is faster."""
+        c, dtype = self.component, self.store.dtype
+        heights = sorted({height for _, height in c.offsets})
+        is_grid = c.offsets == tuple(itertools.product(c.time_offsets, heights))
+        filters = min(c.num_filters_in, c.num_filters_out)
+        is_large = filters >= FEWEST_FILTERS and rows * c.height_out >= FEWEST_ROWS
+        if not (are_wanted(operands.tape) and is_grid and is_large):
+            return None
+        is_precise = isinstance(operands, Propagation) and self.store.forward_is_precise
+        time_tiles = TimeTiles.around(operands.indexes, rows, dtype, is_precise=is_precise)
+        height_tiles = HeightTiles.of(c, heights, dtype)
+        if time_tiles is None and height_tiles is None:
+            return None
+        return TiledConvolution(
+            self.store,
+            time_tiles or UntiledRows.of(operands.indexes, rows, dtype),
+            height_tiles or UntiledHeights(c, dtype),
+        )
+
+    def _groups(self, num_rows: int, group_bytes: int) -> list[slice]:
+        """Ranges of output rows whose patches are made at a time."""
+        row_bytes = self.component.height_out * self.linear.shape[1] * self.store.dtype.itemsize
+        size = max(1, group_bytes // row_bytes)
+        return [slice(k, min(k + size, num_rows)) for k in range(0, num_rows, size)]
+
+    def _group_memory(self, tape: Tape, groups: list[slice], *, is_zeroed: bool) -> Array:
+        """Scratch memory for the patches of any of the groups."""
+        most_rows = max(group.stop - group.start for group in groups)
+        return self.patches.memory(tape, most_rows, is_zeroed=is_zeroed)
+
+    def _by_height(self, a: Array, rows: slice) -> Array:
+        """Rows of an output or its derivative with a row for each height: a view."""
+        return a[rows].reshape(-1, self.component.num_filters_out)
+
+    # ---- forward ----
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        tiled = self._tiled(p, len(p.y))
+        if tiled is not None:
+            tiled.record_forward(p)
+            return
+        tape, groups = p.tape, self._groups(len(p.y), p.tape.cache_scale * FORWARD_PATCH_BYTES)
+        parts = rows_at_offsets(p.x, p.indexes, len(p.y))
+        weights = self.store.transposed(self.linear, pays=True)
+        memory = self._group_memory(tape, groups, is_zeroed=True)
+        for rows in groups:
+            y = self._by_height(p.y, rows)
+            tape.matmul(self._record_patches(tape, rows, parts, memory), weights, y)
+            tape.add(y, self.bias, y)
+
+    def _record_patches(self, tape: Tape, rows: slice, parts: list[Array], memory: Array) -> Array:
+        """Records the patches of some output rows; gives them by height."""
+        patches = memory[: rows.stop - rows.start]
+        self.patches.record(tape, [part[rows] for part in parts], patches)
+        return patches.reshape(-1, self.patches.columns)
+
+    # ---- backward ----
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        if not b.update:
+            self._record_backward(b, None)
+            return
+        linear, bias = (self.store.directions[name] for name in ("linear_params", "bias_params"))
+        by_height = self._by_height(b.dy, slice(None))
+        if not self.store.natural_gradient or not self.component.use_natural_gradient:
+            self._record_backward(b, linear)
+            add_column_sum(b.tape, by_height, bias)
+            return
+        rows, columns = linear.shape
+        gradient = b.tape.scratch(rows, columns + 1)
+        b.tape.fill(0.0, gradient)
+        self._record_backward(b, gradient[:, :columns])
+        add_column_sum(b.tape, by_height, gradient[:, columns])
+        self._record_natural(b.tape, gradient, linear, bias)
+
+    def _record_backward(self, b: Backpropagation, gradient: Array | None) -> None:
+        """Records the input derivative and adds the gradient of linear_params, if wanted."""
+        tiled = self._tiled(b, len(b.dy))
+        if tiled is not None:
+            tiled.record_backward(b, gradient)
+            return
+        if b.dx is not None:
+            self._record_input_derivative(b, b.dx)
+        if gradient is not None:
+            groups = self._groups(len(b.dy), b.tape.cache_scale * PATCH_BYTES)
+            parts = rows_at_offsets(b.x, b.indexes, len(b.dy))
+            memory = self._group_memory(b.tape, groups, is_zeroed=True)
+            for rows in groups:
+                patches = self._record_patches(b.tape, rows, parts, memory)
+                add_affine_gradient(b.tape, patches, self._by_height(b.dy, rows), gradient)
+
+    def _record_input_derivative(self, b: Backpropagation, dx: Array) -> None:
+        tape, groups = b.tape, self._groups(len(b.dy), b.tape.cache_scale * PATCH_BYTES)
+        if not b.add:
+            tape.fill(0.0, dx)
+        parts = rows_at_offsets(dx, b.indexes, len(b.dy))
+        memory = self._group_memory(tape, groups, is_zeroed=False)
+        for rows in groups:
+            patches, dy = memory[: rows.stop - rows.start], self._by_height(b.dy, rows)
+            tape.matmul(dy, self.linear, patches.reshape(len(dy), -1))
+            self.patches.record_scatter(tape, patches, [part[rows] for part in parts])
+
+    def _record_natural(self, tape: Tape, gradient: Array, linear: Array, bias: Array) -> None:
+        """Preconditions the gradient, bias as last column, on both sides, and adds it."""
+        transposed, scale = tape.scratch(*gradient.shape[::-1]), tape.scratch(1)
+        tape.copy(tape.precondition(self.input_side, gradient), scale)
+        tape.copy(gradient.T, transposed)
+        tape.multiply(scale, tape.precondition(self.output_side, transposed), scale)
+        tape.multiply(transposed, scale, transposed)
+        tape.add(linear, transposed[:-1].T, linear)
+        tape.add(bias, transposed[-1], bias)

@@ -1,0 +1,216 @@
+"""Maps without training that treat each element, or row, alone: scales, products, clipping."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from nnet3_descriptors.components import (
+    ClipGradientComponent,
+    Component,
+    ElementwiseProductComponent,
+    FixedBiasComponent,
+    FixedScaleComponent,
+    NoOpComponent,
+)
+
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.kernels.base import (
+    Backpropagation,
+    Kernel,
+    Propagation,
+    kernel_for,
+    same_array,
+)
+from nnet3_runtime_cuda.kernels.counts import add_count_above
+
+
+@kernel_for(NoOpComponent)
+class NoOpKernel(Kernel):
+    """y = x; dx = backprop_scale dy."""
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        if not same_array(p.x, p.y):
+            p.tape.copy(p.x, p.y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        if b.dx is None:
+            return
+        if self.component.backprop_scale != 1.0:
+            b.tape.multiply(b.dy, self.component.backprop_scale, b.dx)
+        elif not same_array(b.dx, b.dy):
+            b.tape.copy(b.dy, b.dx)
+
+
+@kernel_for(FixedScaleComponent)
+class FixedScaleKernel(Kernel):
+    """y = x s for each column; dx = dy s."""
+
+    def prepare(self) -> None:
+        """Puts the scales on the device."""
+        self.scales = self.store.constant(self.component.scales)
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        p.tape.multiply(p.x, self.scales, p.y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass; the update reads dy before it may be overwritten."""
+        if b.update:
+            self.update(b.tape, b.x, b.dy)
+        if b.dx is not None:
+            b.tape.multiply(b.dy, self.scales, b.dx)
+
+    def update(self, tape: Tape, x: Array, dy: Array) -> None:
+        """Records the addition of the gradient; there is none of fixed scales."""
+
+
+@kernel_for(FixedBiasComponent)
+class FixedBiasKernel(Kernel):
+    """y = x + b; dx = dy."""
+
+    def prepare(self) -> None:
+        """Puts the bias on the device."""
+        self.bias = self.store.constant(self.component.bias)
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        p.tape.add(p.x, self.bias, p.y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        if b.dx is not None and not same_array(b.dx, b.dy):
+            b.tape.copy(b.dy, b.dx)
+
+
+@kernel_for(ElementwiseProductComponent)
+class ElementwiseProductKernel(Kernel):
+    """y = product of the blocks of x; d of one block = dy times the other blocks."""
+
+    def _blocks(self, x: Array) -> list[Array]:
+        dim = self.component.output_dim
+        return [x[:, k : k + dim] for k in range(0, self.component.input_dim, dim)]
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        first, *others = self._blocks(p.x)
+        for other in others:
+            p.tape.multiply(first, other, p.y)
+            first = p.y
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        if b.dx is None:
+            return
+        xs = self._blocks(b.x)
+        for i, dx in enumerate(self._blocks(b.dx)):
+            source = b.dy
+            for j, x in enumerate(xs):
+                if i != j:
+                    b.tape.multiply(source, x, dx)
+                    source = dx
+
+
+@kernel_for(ClipGradientComponent)
+class ClipGradientKernel(Kernel):
+    """y = x; dx = dy, clipped: each row to a norm of clipping_threshold, or each element to it.
+
+    Self-repair: where more than a given proportion of the rows had to be clipped so far, inputs
+    beyond self_repair_target are pushed back, with a term of the size of the derivative.
+    """
+
+    def prepare(self) -> None:
+        """Starts from the counts in the component."""
+        self.num_clipped = self.store.state([[self.component.num_clipped]])
+        self.count = float(self.component.count)
+        self.num_self_repaired = self.store.state([[self.component.num_self_repaired]])
+        self.num_backpropped = int(self.component.num_backpropped)
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        if not same_array(p.x, p.y):
+            p.tape.copy(p.x, p.y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        if b.dx is None:
+            return
+        tape, threshold = b.tape, self.component.clipping_threshold
+        if threshold == 0.0:
+            tape.fill(0.0, b.dx)
+        elif self.component.norm_based_clipping:
+            scale = tape.scratch(len(b.dy))
+            tape.row_dot(b.dy, b.dy, scale)
+            tape.multiply(scale, threshold**-2, scale)
+            if b.update:
+                add_count_above(tape, scale, 1.0, self.num_clipped)
+                tape.note(partial(self._count_rows, len(scale)))
+            tape.maximum(scale, 1.0, scale)
+            tape.sqrt(scale, scale)
+            tape.divide(b.dy, scale[:, None], b.dx)
+        else:
+            tape.minimum(b.dy, threshold, b.dx)
+            tape.maximum(b.dx, -threshold, b.dx)
+        if b.update and threshold > 0.0:
+            self._record_repair(tape, b.x, b.dx)
+
+    def _count_rows(self, rows: int) -> None:
+        self.count += rows
+
+    def _record_repair(self, tape: Tape, x: Array, dx: Array) -> None:
+        c = self.component
+        limit = c.self_repair_clipped_proportion_threshold
+        tape.note(self._count_minibatch)
+        if limit >= 1.0 or c.self_repair_scale == 0.0:
+            return
+        proportion, factor, before, after = (tape.scratch(1, 1, dtype=np.float64) for _ in range(4))
+        acts, is_above = tape.scratch(1, 1), tape.scratch(1, 1, dtype=np.bool_)
+        tape.divide(self.num_clipped, tape.value(lambda: max(self.count, 1.0)), proportion)
+        tape.greater(proportion, limit, is_above)
+        tape.copy(tape.value(lambda: self.chance(0.5)), factor)
+        tape.multiply(factor, is_above, acts)
+        with tape.when(acts):
+            tape.add(self.num_self_repaired, 1.0, self.num_self_repaired)
+            excess = tape.scratch(*x.shape)
+            tape.minimum(x, c.self_repair_target, excess)
+            tape.maximum(excess, -c.self_repair_target, excess)
+            tape.subtract(x, excess, excess)
+            _record_mean_norm(tape, dx, before)
+            # Where there is no excess at all, any factor of it will do.
+            _record_mean_norm(tape, excess, factor)
+            tape.divide(before, factor, factor)
+            tape.multiply(factor, proportion, factor)
+            tape.multiply(factor, 2.0 * c.self_repair_scale, factor)
+            scale = tape.scratch(1, 1)
+            tape.convert(factor, scale)
+            tape.multiply(excess, scale, excess)
+            tape.subtract(dx, excess, dx)
+            _record_mean_norm(tape, dx, after)
+            tape.divide(before, after, after)
+            tape.convert(after, scale)
+            tape.multiply(dx, scale, dx)
+
+    def _count_minibatch(self) -> None:
+        self.num_backpropped += 1
+
+    def with_statistics(self) -> Component:
+        """The component with the counts of now."""
+        changed: Component = self.component.replace(
+            num_clipped=int(self.num_clipped[0, 0]),
+            count=int(self.count),
+            num_self_repaired=int(self.num_self_repaired[0, 0]),
+            num_backpropped=self.num_backpropped,
+        )
+        return changed
+
+
+def _record_mean_norm(tape: Tape, a: Array, out: Array) -> None:
+    """Records out = the mean norm of the rows of a, or a tiny number if that is 0; out: (1, 1)."""
+    norms = tape.scratch(len(a))
+    tape.row_dot(a, a, norms)
+    tape.sqrt(norms, norms)
+    tape.row_sum(norms.reshape(1, -1), out)
+    tape.multiply(out, 1.0 / len(a), out)
+    tape.maximum(out, float(np.finfo(np.float32).tiny), out)

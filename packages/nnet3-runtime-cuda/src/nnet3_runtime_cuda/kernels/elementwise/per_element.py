@@ -1,0 +1,193 @@
+"""Scales, offsets and constants that are trained, each for one column."""
+
+from __future__ import annotations
+
+import numpy as np
+from nnet3_descriptors.components import (
+    ConstantComponent,
+    ConstantFunctionComponent,
+    NaturalGradientPerElementScaleComponent,
+    PerElementOffsetComponent,
+    PerElementScaleComponent,
+    ScaleAndOffsetComponent,
+)
+
+from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import NaturalGradientOptions
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.kernels.base import (
+    Backpropagation,
+    Kernel,
+    Propagation,
+    as_blocks,
+    kernel_for,
+    same_array,
+    same_blocks,
+)
+from nnet3_runtime_cuda.kernels.elementwise.fixed_maps import FixedScaleKernel
+from nnet3_runtime_cuda.kernels.gradient.vector_gradient import (
+    RowPreconditioner,
+    record_vector_update,
+)
+
+SMALLEST_SCALE = 1.0e-4
+"""A ScaleAndOffsetComponent treats smaller scales as if they were this, keeping the sign."""
+
+
+@kernel_for(PerElementScaleComponent)
+class PerElementScaleKernel(FixedScaleKernel):
+    """y = x s with trainable s; the gradient is the sum over the rows of x dy."""
+
+    preconditioner: RowPreconditioner | None = None
+
+    def prepare(self) -> None:
+        """Finds the parameters."""
+        self.scales = self.store.parameters["scales"]
+
+    def update(self, tape: Tape, x: Array, dy: Array) -> None:
+        """Records the addition of the gradient."""
+        product = tape.scratch(*x.shape)
+        tape.multiply(x, dy, product)
+        preconditioner = self.preconditioner if self.store.natural_gradient else None
+        direction = self.store.directions["scales"]
+        record_vector_update(tape, product, direction, preconditioner, is_scratch=True)
+
+
+@kernel_for(NaturalGradientPerElementScaleComponent)
+class NaturalGradientPerElementScaleKernel(PerElementScaleKernel):
+    """y = x s, with the natural gradient."""
+
+    def prepare(self) -> None:
+        """Sets up the preconditioner."""
+        super().prepare()
+        c = self.component
+        self.preconditioner = RowPreconditioner(
+            NaturalGradientOptions(
+                rank=c.rank,
+                update_period=c.update_period,
+                num_samples_history=c.num_samples_history,
+                alpha=c.alpha,
+            )
+        )
+
+
+@kernel_for(PerElementOffsetComponent)
+class PerElementOffsetKernel(Kernel):
+    """y = x + b, with trainable b that repeats over blocks of columns; the gradient sums dy."""
+
+    def prepare(self) -> None:
+        """Finds the parameters and sets up the preconditioner."""
+        self.offsets = self.store.parameters["offsets"]
+        self.preconditioner = RowPreconditioner(NaturalGradientOptions(rank=20, update_period=4))
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        x, y = same_blocks(p.x, p.y, self.offsets.size)
+        p.tape.add(x, self.offsets, y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        if b.dx is not None and not same_array(b.dx, b.dy):
+            b.tape.copy(b.dy, b.dx)
+        if b.update:
+            natural = self.store.natural_gradient and self.component.use_natural_gradient
+            record_vector_update(
+                b.tape,
+                as_blocks(b.dy, self.offsets.size),
+                self.store.directions["offsets"],
+                self.preconditioner if natural else None,
+            )
+
+
+@kernel_for(ScaleAndOffsetComponent)
+class ScaleAndOffsetKernel(Kernel):
+    """y = x s + b, with trainable s and b that repeat over blocks of columns.
+
+    Backward works from the output: x = (y - b) / s, where scales near zero count as +-1e-4, in both
+    directions. dx = dy s; the gradients are the sums over the rows of x dy and dy.
+    """
+
+    def prepare(self) -> None:
+        """Finds the parameters and sets up the preconditioners."""
+        self.scales = self.store.parameters["scales"]
+        self.offsets = self.store.parameters["offsets"]
+        options = NaturalGradientOptions(rank=self.component.rank, update_period=4)
+        self.scale_preconditioner = RowPreconditioner(options)
+        self.offset_preconditioner = RowPreconditioner(options)
+
+    def _nonzero_scales(self, tape: Tape) -> Array:
+        scales = tape.scratch(*self.scales.shape)
+        sign = tape.scratch(*self.scales.shape)
+        is_negative = tape.scratch(*self.scales.shape, dtype=np.bool_)
+        tape.greater(0.0, self.scales, is_negative)
+        tape.multiply(is_negative, -2.0, sign)
+        tape.add(sign, 1.0, sign)
+        tape.multiply(self.scales, sign, scales)
+        tape.maximum(scales, SMALLEST_SCALE, scales)
+        tape.multiply(scales, sign, scales)
+        return scales
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        dim = self.scales.size
+        y = as_blocks(p.y, dim)
+        p.tape.multiply(as_blocks(p.x, dim), self._nonzero_scales(p.tape), y)
+        p.tape.add(y, self.offsets, y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass; the update reads dy before it may be overwritten."""
+        dim = self.scales.size
+        dy = as_blocks(b.dy, dim)
+        if b.update:
+            self._update(b.tape, as_blocks(b.y, dim), dy)
+        if b.dx is not None:
+            b.tape.multiply(dy, self.scales, as_blocks(b.dx, dim))
+
+    def _update(self, tape: Tape, y: Array, dy: Array) -> None:
+        natural = self.store.natural_gradient and self.component.use_natural_gradient
+        directions = self.store.directions
+        record_vector_update(
+            tape, dy, directions["offsets"], self.offset_preconditioner if natural else None
+        )
+        product = tape.scratch(*y.shape)
+        tape.subtract(y, self.offsets, product)
+        tape.divide(product, self._nonzero_scales(tape), product)
+        tape.multiply(product, dy, product)
+        record_vector_update(
+            tape,
+            product,
+            directions["scales"],
+            self.scale_preconditioner if natural else None,
+            is_scratch=True,
+        )
+
+
+@kernel_for(ConstantComponent, ConstantFunctionComponent)
+class ConstantKernel(Kernel):
+    """y = c in each row, whatever the input, if any; dx = 0; the gradient sums dy."""
+
+    def prepare(self) -> None:
+        """Finds the constant and sets up the preconditioner."""
+        self.is_updatable = "output" in self.store.parameters
+        self.output = (
+            self.store.parameters["output"]
+            if self.is_updatable
+            else self.store.constant(self.component.output)
+        )
+        self.preconditioner = RowPreconditioner(NaturalGradientOptions())
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        p.tape.copy(self.output, p.y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        if b.dx is not None and not b.add:
+            b.tape.fill(0.0, b.dx)
+        if b.update and self.is_updatable:
+            natural = self.store.natural_gradient and self.component.use_natural_gradient
+            record_vector_update(
+                b.tape,
+                b.dy,
+                self.store.directions["output"],
+                self.preconditioner if natural else None,
+            )

@@ -1,0 +1,284 @@
+"""Normalisation: of each row (NormalizeComponent) and of each column over the rows (batch-norm)."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+from nnet3_descriptors.components import BatchNormComponent, Component, NormalizeComponent
+
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.kernels.base import (
+    Backpropagation,
+    Kernel,
+    Propagation,
+    StatsStorage,
+    as_blocks,
+    kernel_for,
+    same_array,
+)
+
+SQUARED_NORM_FLOOR = 2.0**-66
+"""Floor of the mean square of a row relative to the target, so that a row of zeros stays finite."""
+
+
+@kernel_for(NormalizeComponent)
+class NormalizeKernel(Kernel):
+    """y = f x for each row, or block of a row, with f such that its RMS is target_rms.
+
+    f = max(floor, p)^(-1/2) with p = x.x / (D target_rms^2). With add_log_stddev, ln of the
+    standard deviation, ln target_rms - ln f, is appended as one more column of each block.
+
+    dx = f dy - f^3 / (D target_rms^2) (dy.x) x, the second term only where p lies above the floor;
+    the appended column adds dy_last x / (x.x).
+    """
+
+    def _blocks(self, x: Array, y: Array) -> tuple[Array, Array, Array | None]:
+        """x, the normalised columns of y and the appended column of y, by blocks: views."""
+        c = self.component
+        x = as_blocks(x, c.block_dim)
+        if not c.add_log_stddev:
+            return x, as_blocks(y, c.block_dim), None
+        y = as_blocks(y, c.block_dim + 1)
+        return x, y[..., :-1], y[..., -1]
+
+    def _scale(self, tape: Tape, x: Array, out: Array) -> None:
+        """Records out = f for each block of x: (...,)."""
+        c = self.component
+        tape.row_dot(x, x, out)
+        tape.multiply(out, 1.0 / (c.block_dim * c.target_rms**2), out)
+        tape.maximum(out, SQUARED_NORM_FLOOR, out)
+        tape.sqrt(out, out)
+        tape.divide(1.0, out, out)
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        x, y, log_stddev = self._blocks(p.x, p.y)
+        scale = p.tape.scratch(*x.shape[:-1])
+        self._scale(p.tape, x, scale)
+        p.tape.multiply(x, scale[..., None], y)
+        if log_stddev is not None:
+            p.tape.log(scale, scale)
+            p.tape.subtract(math.log(self.component.target_rms), scale, log_stddev)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        if b.dx is None:
+            return
+        tape, c = b.tape, self.component
+        in_place = same_array(b.dy, b.dx)
+        x, dy, d_log = self._blocks(b.x, b.dy)
+        dx = as_blocks(b.dx, c.block_dim)
+        scale = tape.scratch(*x.shape[:-1])
+        self._scale(tape, x, scale)
+        dot = tape.scratch(*x.shape[:-1])
+        tape.row_dot(dy, x, dot)
+
+        # The factor of x: -f^3 (dy.x) / (D target_rms^2), or 0 at the floor; and d_log / (x.x).
+        factor = tape.scratch(*x.shape[:-1])
+        above = tape.scratch(*x.shape[:-1], dtype=np.bool_)
+        tape.greater(_at_floor(tape.dtype), scale, above)
+        tape.multiply(scale, scale, factor)
+        tape.multiply(factor, scale, factor)
+        # Before what may overflow at the floor: 0 times infinity is not a number.
+        tape.multiply(factor, above, factor)
+        tape.multiply(factor, dot, factor)
+        tape.multiply(factor, -1.0 / (c.block_dim * c.target_rms**2), factor)
+        if d_log is not None:
+            norm = tape.scratch(*x.shape[:-1])
+            tape.row_dot(x, x, norm)
+            tape.maximum(norm, c.block_dim * SQUARED_NORM_FLOOR, norm)
+            tape.divide(d_log, norm, norm)
+            tape.add(factor, norm, factor)
+
+        term = tape.scratch(*x.shape)
+        tape.multiply(x, factor[..., None], term)
+        if b.add and not in_place:
+            tape.add(dx, term, dx)
+            tape.multiply(dy, scale[..., None], term)
+        else:
+            tape.multiply(dy, scale[..., None], dx)
+        tape.add(dx, term, dx)
+
+
+def _at_floor(dtype: np.dtype[np.floating]) -> float:
+    """The value of f where p is at the floor; a power of two, so it is exact."""
+    return float(dtype.type(SQUARED_NORM_FLOOR**-0.5))
+
+
+@kernel_for(BatchNormComponent)
+class BatchNormKernel(Kernel):
+    """Batch normalisation, without trainable scale and offset.
+
+    Training: y = s (x - mean) for each column, with s = target_rms (var + epsilon)^(-1/2) and mean
+    and variance over the rows of the minibatch. Test: the same with the mean and variance of the
+    statistics. Backward, in training, with N rows:
+
+        dx = s (dy - sum(dy)/N) - y s / (N target_rms^2) sum(dy y)
+
+    and dx = s dy in test mode. (S. Ioffe and C. Szegedy, "Batch normalization", 2015.)
+    """
+
+    def prepare(self) -> None:
+        """Turns averages into sums; in test mode, derives scale and offset."""
+        c = self.component
+        self.count = float(c.count)
+        mean = _zeros_if_empty(c.stats_mean, c.block_dim)
+        variance = _zeros_if_empty(c.stats_var, c.block_dim)
+        self.sum = self.store.state(mean * self.count)
+        self.sumsq = self.store.state((variance + mean**2) * self.count)
+        if c.test_mode:
+            scale = c.target_rms / np.sqrt(np.maximum(variance, 0.0) + c.epsilon)
+            self.scale = self.store.constant(scale)
+            self.offset = self.store.constant(-scale * mean)
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass; keeps mean, mean square and scale for later commands."""
+        tape, dim = p.tape, self.component.block_dim
+        x, y = as_blocks(p.x, dim), as_blocks(p.y, dim)
+        if self.component.test_mode:
+            for source, out in tape.row_blocks(x, y):
+                tape.multiply(source, self.scale, out)
+                tape.add(out, self.offset, out)
+            return
+        x = _flat(tape, x, dim)
+        kept = tape.scratch(3, dim) if p.memo is None else tape.persistent(3, dim)
+        mean, variance, scale = kept
+        if p.memo is not None:
+            p.memo["batch"] = kept
+        self._record_moments(tape, x, kept)
+        c = self.component
+        tape.add(variance, c.epsilon, scale)
+        tape.sqrt(scale, scale)
+        tape.divide(c.target_rms, scale, scale)
+        result = y if y.shape == x.shape else tape.scratch(*x.shape)
+        for source, out in tape.row_blocks(x, result):
+            tape.subtract(source, mean, out)
+            tape.multiply(out, scale, out)
+        if result is not y:
+            tape.copy(result.reshape(y.shape), y)
+
+    def _record_moments(self, tape: Tape, x: Array, kept: Array) -> None:
+        """Records kept[0] = mean and kept[1] = variance of the columns of x, in one pass over it.
+
+        E[x^2] - mean^2 would lose digits where the mean is large. So the mean of the first rows is
+        subtracted before: as these rows count in the variance themselves, what is left of the mean
+        is small beside it.
+        """
+        rows, dim = x.shape
+        mean, variance = kept[:1], kept[1:2]
+        size = tape.rows_per_sum(x)
+        first, count = x[:size], -(-rows // size)
+        sums, shift = tape.scratch(2 * count, dim), tape.scratch(1, dim)
+        tape.column_sum(first, shift)
+        tape.multiply(shift, 1.0 / len(first), shift)
+        for number, (block,) in enumerate(tape.row_blocks(x, rows=size)):
+            centred = tape.scratch(*block.shape)
+            square_number = count + number
+            tape.subtract(block, shift, centred)
+            tape.column_sum(centred, sums[number : number + 1])
+            tape.square(centred, centred)
+            tape.column_sum(centred, sums[square_number : square_number + 1])
+        tape.column_sum(sums[:count], mean)
+        tape.multiply(mean, 1.0 / rows, mean)
+        tape.column_sum(sums[count:], variance)
+        tape.multiply(variance, 1.0 / rows, variance)
+        squared = sums[:1]
+        tape.square(mean, squared)
+        tape.subtract(variance, squared, variance)
+        tape.maximum(variance, 0.0, variance)
+        tape.add(mean, shift, mean)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        if b.dx is None:
+            return
+        tape, dim = b.tape, self.component.block_dim
+        dy, dx = as_blocks(b.dy, dim), as_blocks(b.dx, dim)
+        if self.component.test_mode:
+            tape.multiply(dy, self.scale, dx)
+            return
+        assert b.memo is not None
+        scale = b.memo["batch"][2]
+        y, dy = _flat(tape, as_blocks(b.y, dim), dim), _flat(tape, dy, dim)
+        rows = len(y)
+        sums = self._record_sums(tape, y, dy)
+        tape.multiply(sums[0], -1.0 / (rows * self.component.target_rms**2), sums[0])
+        tape.multiply(sums[1], 1.0 / rows, sums[1])
+        result = dx if dx.shape == y.shape else tape.scratch(*y.shape)
+        for value, derivative, out in tape.row_blocks(y, dy, result):
+            product = tape.scratch(*value.shape)
+            tape.multiply(value, sums[0], product)
+            tape.subtract(derivative, sums[1], out)
+            tape.add(out, product, out)
+            tape.multiply(out, scale, out)
+        if result is not dx:
+            tape.copy(result.reshape(dx.shape), dx)
+
+    @staticmethod
+    def _record_sums(tape: Tape, y: Array, dy: Array) -> Array:
+        """Records the sums over rows of y dy and of dy: (2, dim), in one pass over them."""
+        size, dim = tape.rows_per_sum(y), y.shape[1]
+        count = -(-len(y) // size)
+        parts, sums = tape.scratch(2, count, dim), tape.scratch(2, dim)
+        for number, (value, derivative) in enumerate(tape.row_blocks(y, dy, rows=size)):
+            products, derivatives = parts[:, number : number + 1]
+            tape.column_sum_of_products(value, derivative, products)
+            tape.column_sum(derivative, derivatives)
+        for part, total in zip(parts, sums, strict=True):
+            tape.column_sum(part, total[None])
+        return sums
+
+    def store_stats(self, s: StatsStorage) -> None:
+        """Records the addition of a minibatch's mean and variance to the statistics."""
+        assert s.memo is not None
+        rows = s.y.size // self.component.block_dim
+        tape, kept = s.tape, s.memo["batch"]
+        mean, square = (tape.scratch(len(self.sum), dtype=np.float64) for _ in range(2))
+        tape.copy(kept[0], mean)
+        tape.square(mean, square)
+        tape.add(square, kept[1], square)
+        tape.multiply(mean, float(rows), mean)
+        tape.multiply(square, float(rows), square)
+        tape.add(self.sum, mean, self.sum)
+        tape.add(self.sumsq, square, self.sumsq)
+        tape.note(partial(self._count_rows, rows))
+
+    def _count_rows(self, rows: int) -> None:
+        self.count += rows
+
+    def record_forgetting(self, tape: Tape, factor: float) -> None:
+        """Records that sums and number of rows are multiplied, so that averages stay."""
+        tape.multiply(self.sum, factor, self.sum)
+        tape.multiply(self.sumsq, factor, self.sumsq)
+        tape.note(partial(self._forget_rows, factor))
+
+    def _forget_rows(self, factor: float) -> None:
+        self.count *= factor
+
+    def with_statistics(self) -> Component:
+        """The component with averages made of the sums."""
+        component: Component = self.component
+        if self.count == 0.0:
+            return component
+        mean = self.sum / self.count
+        changed: Component = self.component.replace(
+            count=self.count,
+            stats_mean=mean.astype(np.float32),
+            stats_var=(self.sumsq / self.count - mean**2).astype(np.float32),
+        )
+        return changed
+
+
+def _zeros_if_empty(values: Array, dim: int) -> Array:
+    return values.astype(np.float64) if values.size else np.zeros(dim)
+
+
+def _flat(tape: Tape, blocks: Array, dim: int) -> Array:
+    """Blocks as (rows k, dim), copied to scratch memory where no view can be."""
+    if blocks.ndim == 2:
+        return blocks
+    copy = tape.scratch(*blocks.shape)
+    tape.copy(blocks, copy)
+    return copy.reshape(-1, dim)

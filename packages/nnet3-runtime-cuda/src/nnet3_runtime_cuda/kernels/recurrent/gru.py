@@ -1,0 +1,223 @@
+"""The nonlinearities of gated recurrent units."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from nnet3_descriptors.components import (
+    Component,
+    GruNonlinearityComponent,
+    OutputGruNonlinearityComponent,
+)
+
+from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import NaturalGradientOptions
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.kernels.affine.parameter_products import record_product
+from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, kernel_for
+from nnet3_runtime_cuda.kernels.counts import add_total
+from nnet3_runtime_cuda.kernels.elementwise.nonlinear import tanh_derivative
+from nnet3_runtime_cuda.kernels.gradient.affine_gradient import AffineGradient, add_affine_gradient
+from nnet3_runtime_cuda.kernels.gradient.natural_affine import AffinePreconditioner
+from nnet3_runtime_cuda.kernels.gradient.vector_gradient import (
+    RowPreconditioner,
+    record_vector_update,
+)
+
+
+class _GruKernel(Kernel):
+    """What both kinds of unit share: c = (1 - z) h + z c_prev, and the statistics of the tanh."""
+
+    def prepare(self) -> None:
+        """Finds the parameters and turns averages in the component into sums."""
+        c = self.component
+        self.w_h = self.store.parameters["w_h"]
+        self.count = float(c.count)
+        self.value_sum = self.store.state(c.value_avg.astype(np.float64) * self.count)
+        self.deriv_sum = self.store.state(c.deriv_avg.astype(np.float64) * self.count)
+        self.self_repair_total = self.store.state([[c.self_repair_total]])
+
+    def with_statistics(self) -> Component:
+        """The component with averages made of the sums."""
+        component: Component = self.component
+        if self.count == 0.0:
+            return component
+        changed: dict[str, Any] = {
+            "count": self.count,
+            "value_avg": (self.value_sum / self.count).astype(np.float32),
+            "deriv_avg": (self.deriv_sum / self.count).astype(np.float32),
+            "self_repair_total": float(self.self_repair_total[0, 0]),
+        }
+        return component.replace(**changed)
+
+    def _record_cell(self, tape: Tape, z: Array, h: Array, c_prev: Array, c: Array) -> None:
+        """Records c = h + z (c_prev - h)."""
+        tape.subtract(c_prev, h, c)
+        tape.multiply(z, c, c)
+        tape.add(c, h, c)
+
+    def _record_cell_backward(
+        self, b: Backpropagation, z: Array, h: Array, c_prev: Array, z_at: slice, c_prev_at: slice
+    ) -> Array:
+        """Records the backward pass of c = (1 - z) h + z c_prev.
+
+        Adds to the columns z_at and c_prev_at of dx; returns scratch memory with the derivative
+        with respect to the argument of the tanh whose value is h, self-repair included.
+        """
+        tape, dim = b.tape, self.component.cell_dim
+        dh_out, dc = b.dy[:, :dim], b.dy[:, dim:]
+        term, dh = tape.scratch(*dc.shape), tape.scratch(*dc.shape)
+        if b.dx is not None:
+            tape.subtract(c_prev, h, term)
+            tape.multiply(term, dc, term)
+            tape.add(b.dx[:, z_at], term, b.dx[:, z_at])
+        tape.multiply(dc, z, term)
+        if b.dx is not None:
+            tape.add(b.dx[:, c_prev_at], term, b.dx[:, c_prev_at])
+        tape.subtract(dc, term, dh)
+        tape.add(dh, dh_out, dh)
+        tanh_derivative(tape, h, term)
+        tape.multiply(dh, term, dh)
+        if b.update:
+            self._record_stats_and_repair(tape, h, term, dh)
+        return dh
+
+    def _record_stats_and_repair(self, tape: Tape, h: Array, slope: Array, dh: Array) -> None:
+        """On about every other minibatch, records statistics of the tanh and repairs dh."""
+        c, dim = self.component, h.shape[1]
+        limit = tape.scratch(1, dtype=np.float64)
+        with tape.when(tape.value(partial(self._counts, len(h)))):
+            sums = tape.scratch(2, dim)
+            tape.column_sum(h, sums[:1])
+            tape.column_sum(slope, sums[1:])
+            tape.add(self.value_sum, sums[0], self.value_sum)
+            tape.add(self.deriv_sum, sums[1], self.deriv_sum)
+            saturated = tape.scratch(1, dim, dtype=np.bool_)
+            tape.multiply(tape.value(lambda: self.count), c.self_repair_threshold, limit)
+            tape.greater(limit, self.deriv_sum, saturated[0])
+            add_total(tape, saturated[0], self.self_repair_total)
+            repair = tape.scratch(1, dim)
+            tape.multiply(saturated, -c.self_repair_scale / 0.5, repair)
+            tape.multiply(h, repair, slope)
+            tape.add(dh, slope, dh)
+
+    def _counts(self, rows: int) -> bool:
+        if not self.chance(0.5):
+            return False
+        self.count += rows
+        return True
+
+
+@kernel_for(GruNonlinearityComponent)
+class GruNonlinearityKernel(_GruKernel):
+    """(z, r, hpart, c_prev [, s_prev]) -> (h, c), with s_prev = c_prev if there is no projection.
+
+        h = tanh(hpart + (s_prev r) W^T)      c = (1 - z) h + z c_prev
+
+    z, hpart, c_prev have cell_dim columns, r and s_prev recurrent_dim; W = w_h is
+    (cell_dim, recurrent_dim). Products of matrices of equal shape are element by element.
+    """
+
+    def prepare(self) -> None:
+        """Sets up the preconditioner and the positions of the parts."""
+        super().prepare()
+        c = self.component
+        cell, recurrent = c.cell_dim, c.recurrent_dim
+        self.z_at = slice(0, cell)
+        self.r_at = slice(cell, cell + recurrent)
+        self.hpart_at = slice(cell + recurrent, 2 * cell + recurrent)
+        self.c_prev_at = slice(2 * cell + recurrent, 3 * cell + recurrent)
+        self.s_prev_at = slice(c.input_dim - recurrent, c.input_dim)
+        self.preconditioner = AffinePreconditioner(
+            *(
+                NaturalGradientOptions(rank=rank, update_period=c.update_period, alpha=c.alpha)
+                for rank in (c.rank_in, c.rank_out)
+            )
+        )
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        tape, dim = p.tape, self.component.cell_dim
+        h, c = p.y[:, :dim], p.y[:, dim:]
+        gated = tape.scratch(len(p.x), self.component.recurrent_dim)
+        tape.multiply(p.x[:, self.r_at], p.x[:, self.s_prev_at], gated)
+        record_product(self.store, tape, gated, self.w_h, h)
+        tape.add(h, p.x[:, self.hpart_at], h)
+        tape.tanh(h, h)
+        self._record_cell(tape, p.x[:, self.z_at], h, p.x[:, self.c_prev_at], c)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        tape = b.tape
+        if b.dx is not None and not b.add:
+            tape.fill(0.0, b.dx)
+        h = b.y[:, : self.component.cell_dim]
+        z, c_prev = b.x[:, self.z_at], b.x[:, self.c_prev_at]
+        da = self._record_cell_backward(b, z, h, c_prev, self.z_at, self.c_prev_at)
+        r, s_prev = b.x[:, self.r_at], b.x[:, self.s_prev_at]
+        if b.update:
+            gated = tape.scratch(*r.shape)
+            tape.multiply(r, s_prev, gated)
+            direction = self.store.directions["w_h"]
+            if self.store.natural_gradient:
+                gradient = AffineGradient(xs=[gated], dy=da, linear=direction)
+                self.preconditioner.record(tape, gradient)
+            else:
+                add_affine_gradient(tape, gated, da, direction)
+        if b.dx is None:
+            return
+        tape.add(b.dx[:, self.hpart_at], da, b.dx[:, self.hpart_at])
+        dgated, term = tape.scratch(*r.shape), tape.scratch(*r.shape)
+        tape.matmul(da, self.w_h, dgated)
+        tape.multiply(dgated, s_prev, term)
+        tape.add(b.dx[:, self.r_at], term, b.dx[:, self.r_at])
+        tape.multiply(dgated, r, term)
+        tape.add(b.dx[:, self.s_prev_at], term, b.dx[:, self.s_prev_at])
+
+
+@kernel_for(OutputGruNonlinearityComponent)
+class OutputGruNonlinearityKernel(_GruKernel):
+    """(z, hpart, c_prev) -> (h, c): h = tanh(hpart + w_h c_prev), c = (1 - z) h + z c_prev.
+
+    All have cell_dim columns; w_h is a vector, and products are element by element.
+    """
+
+    def prepare(self) -> None:
+        """Sets up the preconditioner and the positions of the parts."""
+        super().prepare()
+        c = self.component
+        dim = c.cell_dim
+        self.z_at, self.hpart_at, self.c_prev_at = (slice(k * dim, (k + 1) * dim) for k in range(3))
+        self.preconditioner = RowPreconditioner(
+            NaturalGradientOptions(rank=c.rank, update_period=c.update_period, alpha=c.alpha)
+        )
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        tape, dim = p.tape, self.component.cell_dim
+        h, c = p.y[:, :dim], p.y[:, dim:]
+        c_prev = p.x[:, self.c_prev_at]
+        tape.multiply(c_prev, self.w_h, h)
+        tape.add(h, p.x[:, self.hpart_at], h)
+        tape.tanh(h, h)
+        self._record_cell(tape, p.x[:, self.z_at], h, c_prev, c)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        tape = b.tape
+        if b.dx is not None and not b.add:
+            tape.fill(0.0, b.dx)
+        h = b.y[:, : self.component.cell_dim]
+        z, c_prev = b.x[:, self.z_at], b.x[:, self.c_prev_at]
+        da = self._record_cell_backward(b, z, h, c_prev, self.z_at, self.c_prev_at)
+        term = tape.scratch(*da.shape)
+        if b.update:
+            tape.multiply(c_prev, da, term)
+            natural = self.preconditioner if self.store.natural_gradient else None
+            direction = self.store.directions["w_h"]
+            record_vector_update(tape, term, direction, natural, is_scratch=True)
+        if b.dx is not None:
+            tape.add(b.dx[:, self.hpart_at], da, b.dx[:, self.hpart_at])
+            tape.multiply(da, self.w_h, term)
+            tape.add(b.dx[:, self.c_prev_at], term, b.dx[:, self.c_prev_at])

@@ -1,0 +1,1 @@
+"""Products with fewer multiplications, by minimal filtering of rows or heights in tiles."""

@@ -1,0 +1,150 @@
+"""The factors of products by tiles: sums of the parameters of the taps, laid out for products.
+
+G w, with the matrix G of `MinimalFiltering`: the first and the last factor are parameters of a tap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnet3_runtime_cuda.cpu.products.panels import WIDTH, Panels
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.kernels.base import ComponentStore
+from nnet3_runtime_cuda.kernels.tiles.tile_blocking import Part
+
+PADDING = 16
+"""Rows that are read across lie so many elements farther apart: in no one set of the cache."""
+
+TRANSPOSED_ELEMENTS = 1 << 16
+"""About so many elements are transposed at a time, 256 KiB, to stay in the cache."""
+
+
+class TileFactors:
+    """The factors for parameters A = [A_0 A_1 ...], (output_dim, taps * input_dim)."""
+
+    def __init__(
+        self,
+        store: ComponentStore,
+        linear: Array,
+        taps: Array,
+        parts: Sequence[Part],
+        *,
+        in_panels: bool,
+    ) -> None:
+        """Prepares for some parts.
+
+        Args:
+            store: Keeps the factors of fixed parameters.
+            linear: A; perhaps some columns of a larger matrix.
+            taps: G, (products, taps).
+            parts: All parts.
+            in_panels: Whether they are laid out in panels.
+        """
+        self._store, self._linear, self._taps, self._parts = store, linear, taps, parts
+        self._in_panels = in_panels
+
+    def by_tap(self, matrix: Array, part: Part) -> Array:
+        """What a part has of (output_dim, taps * input_dim): (outputs, taps, inputs), a view."""
+        by_tap = matrix.reshape(len(matrix), self._taps.shape[1], -1)
+        return by_tap[part.outputs.span, :, part.inputs.span]
+
+    def memory(self, tape: Tape, count: int) -> Array:
+        """Scratch memory for so many factors of any part."""
+        return tape.scratch(count * max(math.prod(part.shape) for part in self._parts))
+
+    def of_part(self, memory: Array, part: Part, count: int) -> Array:
+        """Some of that memory: (factors, outputs, inputs) of the part."""
+        return memory[: count * math.prod(part.shape)].reshape(count, *part.shape)
+
+    def forward(self, tape: Tape, part: Part) -> Sequence[Array | Panels]:
+        """Records what makes the factors for x A^T, each (inputs, outputs)."""
+        if self._store.is_fixed:
+            return self._fixed(tape)[part.number]
+        return self._changing(tape, part, transposed=True)
+
+    def backward(self, tape: Tape, part: Part) -> Sequence[Array | Panels]:
+        """Records what makes the factors for dy A, each (outputs, inputs)."""
+        return self._changing(tape, part, transposed=False)
+
+    def _fixed(self, tape: Tape) -> list[list[Array | Panels]]:
+        form = Panels.of if self._in_panels else np.ascontiguousarray
+
+        def make() -> list[list[Array | Panels]]:
+            own = Tape(dtype=tape.dtype)
+            memories = [self.memory(own, self._num_sums) for _ in self._parts]
+            groups = [
+                self._whole(own, part, memory)
+                for part, memory in zip(self._parts, memories, strict=True)
+            ]
+            own.run()
+            return [[form(factor.T) for factor in group] for group in groups]
+
+        key = *self._taps.shape, form
+        kept: list[list[Array | Panels]] = self._store.kept(self._linear, key, make)
+        return kept
+
+    def _changing(self, tape: Tape, part: Part, *, transposed: bool) -> Sequence[Array | Panels]:
+        if self._in_panels:
+            memory = self.memory(tape, self._num_sums + self._taps.shape[1])
+            return self._panels(tape, part, memory, transposed=transposed)
+        factors = self._whole(tape, part, self.memory(tape, self._num_sums))
+        return [factor.T for factor in factors] if transposed else factors
+
+    def _whole(self, tape: Tape, part: Part, memory: Array) -> list[Array]:
+        """Records G w, each (outputs, inputs): parameters where they are, and sums."""
+        of_taps = self.by_tap(self._linear, part)
+        sums = self.of_part(memory, part, self._num_sums)
+        tape.small_products(self._taps[1:-1], of_taps, sums.transpose(1, 0, 2))
+        return [of_taps[:, 0], *sums, of_taps[:, -1]]
+
+    @property
+    def _transposed_shape(self) -> tuple[int, int]:
+        """Rows and columns of memory for parameters that are to be transposed."""
+        columns = max(part.shape[1] for part in self._parts) + PADDING
+        return max(TRANSPOSED_ELEMENTS // (columns * WIDTH), 1) * WIDTH, columns
+
+    def _panels(
+        self, tape: Tape, part: Part, memory: Array, *, transposed: bool
+    ) -> Sequence[Panels]:
+        """Records G w in panels: copies of parameters, and sums of the panels.
+
+        Args:
+            tape: Records the arithmetic.
+            part: The columns.
+            memory: For all taps and sums.
+            transposed: Whether factors are to be (inputs, outputs), not (outputs, inputs).
+        """
+        count, of_taps = self._taps.shape[1], self.by_tap(self._linear, part)
+        rows = self.of_part(memory, part, count + self._num_sums).reshape(-1, math.prod(part.shape))
+        inner, columns = part.shape[::-1] if transposed else part.shape
+        panels = [Panels.within(row, (inner, columns)) for row in rows]
+        # A thread sums up the panels that it has copied, and need not wait for those of others.
+        for share in tape.shared(-(-columns // WIDTH), rows.size):
+            start, end = share.start * WIDTH, min(share.stop * WIDTH, columns)
+            for tap in range(count):
+                if transposed:
+                    self._record_transposed(tape, of_taps[start:end, tap], panels[tap], start)
+                else:
+                    panels[tap].record_copy(tape, of_taps[:, tap, start:end], start)
+            for place in panels[0].places(start, end):
+                tape.small_products(self._taps[1:-1], rows[:count, place], rows[count:, place])
+        return [panels[0], *panels[count:], panels[count - 1]]
+
+    def _record_transposed(self, tape: Tape, source: Array, panels: Panels, start: int) -> None:
+        """Records that panels become the columns, from one on, that are the rows of the source."""
+        height, width = self._transposed_shape
+        with tape.passing():
+            memory = tape.scratch(height, width)
+            for first in range(0, len(source), height):
+                rows = source[first : first + height]
+                copy = memory[: len(rows), : rows.shape[1]]
+                tape.copy(rows, copy)
+                panels.record_copy(tape, copy.T, start + first)
+
+    @property
+    def _num_sums(self) -> int:
+        """How many factors are not parameters as they are."""
+        return len(self._taps) - 2

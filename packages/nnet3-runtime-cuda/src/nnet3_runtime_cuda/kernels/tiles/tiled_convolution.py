@@ -1,0 +1,262 @@
+"""Convolution over time and height by tiles, with fewer multiplications.
+
+Minimal filtering over time, F(4, 3) where there are three time offsets, takes six products for four
+frames, where there are twelve otherwise; over height, F(2, 3) takes four for two heights, not six.
+With the matrices of `MinimalFiltering`, first those of time and within them those of height,
+
+    y = A^T ((G w) (B^T x))
+
+where each product is one of the filters of the input with a matrix of parameters. Backward
+everything is transposed: the derivative of the products is A dy, that of x is B times what the
+transposed products give, and that of w is G^T times the gradients of the products.
+
+What is no tile in one of the two directions has one product there: of the input at all time offsets
+side by side (`UntiledRows`), or of patches of heights (`UntiledHeights`).
+"""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+
+from nnet3_runtime_cuda.cpu.products.panels import ROWS, Panels
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.kernels.affine.parameter_products import (
+    gains_by_panels,
+    record_factor_product,
+)
+from nnet3_runtime_cuda.kernels.base import Backpropagation, ComponentStore, Propagation
+from nnet3_runtime_cuda.kernels.gradient.affine_gradient import add_affine_gradient
+from nnet3_runtime_cuda.kernels.tiles.height_tiles import HeightTiles
+from nnet3_runtime_cuda.kernels.tiles.time_tiles import Run, TileBlock, TimeTiles
+from nnet3_runtime_cuda.kernels.tiles.untiled_heights import UntiledHeights
+from nnet3_runtime_cuda.kernels.tiles.untiled_rows import UntiledRows
+from nnet3_runtime_cuda.slices import even_parts
+
+BLOCK_ROWS = 96
+"""So many rows of the input, for all products over time, a thread computes with at a time."""
+
+
+@attrs.frozen(eq=False)
+class _Memory:
+    """Where blocks of rows of the input, or of the output, are transformed.
+
+    Attributes:
+        frames: Over time: (products over time, ..., rows, columns).
+        products: Those of one of these frames over height: (products, rows, tiles, columns).
+    """
+
+    frames: Array
+    products: Array
+
+    def of(self, block: TileBlock) -> _Memory:
+        """The memory of as many rows as a block has."""
+        rows = slice(block.rows)
+        return _Memory(self.frames[..., rows, :], self.products[:, rows])
+
+
+class TiledConvolution:
+    """A convolution whose time offsets all have the same height offsets, computed by tiles."""
+
+    def __init__(
+        self,
+        store: ComponentStore,
+        times: TimeTiles | UntiledRows,
+        heights: HeightTiles | UntiledHeights,
+    ) -> None:
+        """Finds the parameters.
+
+        Args:
+            store: Has them, and keeps the factors of fixed ones.
+            times: The products over time.
+            heights: The products of each of them over height.
+        """
+        self._store, self._times, self._heights = store, times, heights
+        self._linear = store.parameters["linear_params"]
+        self._bias = store.parameters["bias_params"]
+        self._filters_out = len(self._linear)
+        self._taps = np.kron(times.taps, heights.taps)
+
+    # ---- forward ----
+
+    def record_forward(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        tape, filters = p.tape, self._forward_filters(p.tape)
+        for run in tape.independent(self._runs(tape, are_apart=True)):
+            self._record_run_forward(p, run, filters)
+
+    def _record_run_forward(
+        self, p: Propagation, run: Run, filters: list[list[Array | Panels]]
+    ) -> None:
+        """Records what a thread does."""
+        tape, times, heights = p.tape, self._times, self._heights
+        inputs = self._input_memory(tape, run, is_set=True)
+        outputs = self._output_memory(tape, run, p.y.shape[1])
+        for block in run:
+            x, y = inputs.of(block), outputs.of(block)
+            times.record_inputs(tape, block, p.x[:, heights.used], heights.inside(x.frames))
+            for frame, output, factors in zip(x.frames, y.frames, filters, strict=True):
+                heights.record_inputs(tape, frame, x.products)
+                products = heights.output_products(y.products, output)
+                sources, targets = _by_height(x.products), _by_height(products)
+                for source, factor, target in zip(sources, factors, targets, strict=True):
+                    record_factor_product(tape, source, factor, target)
+                heights.record_outputs(tape, products, output)
+            times.record_outputs(tape, block, y.frames, p.y)
+            rows = p.y[times.output_rows(block)].reshape(-1, self._filters_out)
+            tape.add(rows, self._bias, rows)
+
+    # ---- backward ----
+
+    def record_backward(self, b: Backpropagation, gradient: Array | None) -> None:
+        """Records the derivative of the input and the gradient of the parameters but the bias.
+
+        Args:
+            b: The operands.
+            gradient: In the shape of linear_params: what the gradient is added to. None if it is
+                not wanted.
+        """
+        tape, heights, times = b.tape, self._heights, self._times
+        runs = self._runs(tape, are_apart=b.dx is None or times.reaches_next_only)
+        filters, gradients = None, None
+        if gradient is not None:
+            gradients = self._filter_memory(tape, len(runs))
+        if b.dx is not None:
+            filters = self._filters(tape)
+            if isinstance(times, TimeTiles):
+                runs = times.bordered(tape, runs, b.dx[:, heights.used].shape[1])
+            if not b.add:
+                tape.fill(0.0, b.dx)
+        for number, run in enumerate(tape.independent(runs)):
+            own = None if gradients is None else gradients[:, number]
+            self._record_run_backward(b, run, own, filters)
+        if b.dx is not None and isinstance(times, TimeTiles):
+            times.record_borders(tape, runs, b.dx[:, heights.used])
+        if gradient is not None and gradients is not None:
+            # The sum over the threads is part of the transform.
+            taps = np.tile(self._taps.T, len(runs))
+            total = tape.scratch(*self._by_offset.shape)
+            tape.matmul(taps, self._by_part(gradients), total)
+            tape.add(gradient, total.reshape(gradient.shape), gradient)
+
+    def _record_run_backward(
+        self, b: Backpropagation, run: Run, gradients: Array | None, filters: Array | None
+    ) -> None:
+        """Records what a thread does.
+
+        Args:
+            b: The operands.
+            run: Its blocks.
+            gradients: A part of `_filter_memory`, which is set; None if they are not wanted.
+            filters: The factors of the products; None if dx is not wanted.
+        """
+        tape, times, heights = b.tape, self._times, self._heights
+        outputs = self._output_memory(tape, run, b.dy.shape[1])
+        inputs = self._input_memory(tape, run, is_set=True)
+        if filters is not None:
+            derivatives = self._input_memory(tape, run, is_set=False)
+            sums = times.sum_memory(tape, heights.inside(derivatives.frames))
+        if gradients is not None:
+            tape.fill(0.0, gradients)
+            gradients = gradients.transpose(1, 2, 0, 3)
+        for block in run:
+            x, dy = inputs.of(block), outputs.of(block)
+            times.record_output_derivatives(tape, block, b.dy, dy.frames)
+            if gradients is not None:
+                times.record_inputs(tape, block, b.x[:, heights.used], heights.inside(x.frames))
+            for k, output in enumerate(dy.frames):
+                products = heights.output_products(dy.products, output)
+                heights.record_output_derivatives(tape, output, products)
+                dys = _by_height(products)
+                if gradients is not None:
+                    heights.record_inputs(tape, x.frames[k], x.products)
+                    xs = _by_height(x.products)
+                    for each_x, each_dy, gradient in zip(xs, dys, gradients[k], strict=True):
+                        add_affine_gradient(tape, each_x, each_dy, gradient)
+                if filters is not None:
+                    dx = derivatives.of(block)
+                    dxs = _by_height(dx.products)
+                    for each_dy, factor, each_dx in zip(dys, filters[k], dxs, strict=True):
+                        tape.matmul(each_dy, factor, each_dx)
+                    # The memory for inputs is free.
+                    spare = inputs.products.reshape(-1)
+                    heights.record_input_derivatives(tape, dx.products, spare, dx.frames[k])
+            if filters is not None and b.dx is not None:
+                used = heights.inside(derivatives.of(block).frames)
+                target = b.dx[:, heights.used]
+                times.record_input_derivatives(tape, block, used, sums, target)
+
+    # ---- memory ----
+
+    def _runs(self, tape: Tape, *, are_apart: bool) -> list[Run]:
+        """Blocks that follow one another, which a thread computes in turn.
+
+        If they cannot be computed apart, there is one run of blocks that threads share.
+        """
+        times = self._times
+        count, shared_by = (tape.threads, 1) if are_apart else (1, tape.threads)
+        most_rows = shared_by * BLOCK_ROWS // (times.num_products * times.num_parts)
+        blocks = times.blocks(most_rows, multiple_of=count)
+        return [blocks[part] for part in even_parts(len(blocks), count)]
+
+    def _input_memory(self, tape: Tape, run: Run, *, is_set: bool) -> _Memory:
+        """Scratch memory for rows of the input; is_set: whether they are to be put there."""
+        products, parts = self._times.num_products, self._times.num_parts
+        rows = max(block.rows for block in run)
+        frames = self._heights.frames(tape, products, parts, rows, is_set=is_set)
+        return _Memory(frames, self._heights.input_memory(tape, rows, parts, is_set=is_set))
+
+    def _output_memory(self, tape: Tape, run: Run, columns: int) -> _Memory:
+        """Scratch memory for rows of the output."""
+        rows = max(block.rows for block in run)
+        frames = tape.scratch(self._times.num_products, rows, columns)
+        return _Memory(frames, self._heights.output_memory(tape, rows, self._filters_out))
+
+    # ---- parameters ----
+
+    @property
+    def _by_offset(self) -> Array:
+        """(num_filters_out, parts, transformed offsets, columns of each part): a view."""
+        shape = self._filters_out, self._times.num_parts, self._taps.shape[1], -1
+        return self._linear.reshape(shape)
+
+    def _by_part(self, filters: Array) -> Array:
+        """What `_filter_memory` gives in the order of `_by_offset`, products for offsets."""
+        products = filters.shape[1] * len(self._taps)
+        shape = self._filters_out, products, self._times.num_parts, -1
+        return filters.reshape(shape).transpose(0, 2, 1, 3)
+
+    def _filter_memory(self, tape: Tape, count: int) -> Array:
+        """Scratch memory: (num_filters_out, count, products over time, over height, columns)."""
+        products = self._times.num_products, self._heights.num_products
+        columns = self._linear.shape[1] // self._taps.shape[1]
+        return tape.scratch(self._filters_out, count, *products, columns)
+
+    def _filters(self, tape: Tape) -> Array:
+        """Records G w: (products over time, over height, num_filters_out, columns)."""
+        filters = self._filter_memory(tape, 1)
+        tape.matmul(self._taps, self._by_offset, self._by_part(filters))
+        return filters[:, 0].transpose(1, 2, 0, 3)
+
+    def _forward_filters(self, tape: Tape) -> list[list[Array | Panels]]:
+        """The factors of the products, each as (columns, num_filters_out)."""
+        if not self._store.is_fixed:
+            return [[factor.T for factor in group] for group in self._filters(tape)]
+        # Panels serve any number of rows, as parts of so few lie in the cache.
+        in_panels = gains_by_panels(tape, ROWS[-1])
+        form = Panels.of if in_panels else np.ascontiguousarray
+
+        def make() -> list[list[Array | Panels]]:
+            own = Tape(dtype=tape.dtype)
+            filters = self._filters(own)
+            own.run()
+            return [[form(factor.T) for factor in group] for group in filters]
+
+        key = self._times.num_products, self._heights.num_products, form
+        kept: list[list[Array | Panels]] = self._store.kept(self._linear, key, make)
+        return kept
+
+
+def _by_height(products: Array) -> Array:
+    """(products, rows, heights, columns) with a row for each height, not each row: a view."""
+    return products.reshape(len(products), -1, products.shape[3])

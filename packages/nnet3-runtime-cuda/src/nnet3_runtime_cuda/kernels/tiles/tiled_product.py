@@ -1,0 +1,272 @@
+"""Products of rows spliced over time, by tiles: with fewer multiplications.
+
+Minimal filtering over time, F(3, 2) where there are two taps, takes four products for three frames,
+where there are six otherwise. With the matrices of `MinimalFiltering`,
+
+    y = A^T ((G w) (B^T x)),
+
+and backward everything is transposed: the derivative of the products is A dy, that of x is B times
+what the transposed products give, and that of w is G^T times the gradients of the products.
+
+What threads compute with at a time is up to `tile_blocking`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+
+from nnet3_runtime_cuda.cpu.products.panels import ROWS
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.kernels.affine.parameter_products import (
+    gains_by_panels,
+    record_factor_product,
+)
+from nnet3_runtime_cuda.kernels.base import ComponentStore
+from nnet3_runtime_cuda.kernels.tiles.tile_blocking import Share, TileBlocking
+from nnet3_runtime_cuda.kernels.tiles.tile_factors import TileFactors
+from nnet3_runtime_cuda.kernels.tiles.time_tiles import TileBlock, TimeTiles, are_wanted
+
+MOST_CHANGING_TAPS = 2
+"""With more taps, panels of parameters that may change are not worth the memory of all taps."""
+
+FEWEST_COLUMNS = 64
+"""Products with fewer columns of input or output are not computed by tiles."""
+
+FEWEST_ROWS = 100
+"""Nor are those with fewer rows: transformed parameters are up to twice as many, and have to come
+from memory."""
+
+MANY_ROWS = 256
+"""Nor are those with fewer rows if parameters may change, and have to be transformed each time."""
+
+
+class TiledProduct:
+    """y[r] (+)= sum over taps k of x[first + r + k distance] A_k^T, by tiles; and its derivatives.
+
+    A = [A_0 A_1 ...] are parameters, (output_dim, taps * input_dim). Where the source rows of a
+    splice have equal distances, `around` gives such a product, if it pays.
+    """
+
+    def __init__(
+        self,
+        store: ComponentStore,
+        linear: Array,
+        tiles: TimeTiles,
+        *,
+        in_panels: bool,
+        threads: int = 1,
+    ) -> None:
+        """Lays out parts and blocks.
+
+        Args:
+            store: Keeps the factors of fixed parameters.
+            linear: (output_dim, taps * input_dim), A; perhaps some columns of a larger matrix.
+            tiles: The rows.
+            in_panels: Whether parameters are laid out in panels.
+            threads: How many there are.
+        """
+        self._tiles = tiles
+        self._blocking = TileBlocking.of(
+            tiles,
+            linear.shape[1] // tiles.taps.shape[1],
+            len(linear),
+            itemsize=linear.itemsize,
+            is_fixed=store.is_fixed,
+            in_panels=in_panels,
+            threads=threads,
+        )
+        parts = self._blocking.parts
+        self._factors = TileFactors(store, linear, tiles.taps, parts, in_panels=in_panels)
+
+    @classmethod
+    def around(
+        cls,
+        tape: Tape,
+        store: ComponentStore,
+        linear: Array,
+        offsets: Sequence[int],
+        rows: int,
+        *,
+        is_precise: bool = False,
+    ) -> Self | None:
+        """The product for some output rows, or None if a direct one is as fast.
+
+        Args:
+            tape: What is to record it.
+            store: Keeps the factors of fixed parameters.
+            linear: (output_dim, taps * input_dim), A.
+            offsets: For each tap, the input row that output row 0 needs; row r needs r rows later.
+            rows: Number of output rows.
+            is_precise: See `TimeTiles.at`.
+        """
+        fewest_columns = min(len(linear), linear.shape[1] // len(offsets))
+        if not are_wanted(tape) or fewest_columns < FEWEST_COLUMNS:
+            return None
+        if rows < (FEWEST_ROWS if store.is_fixed else MANY_ROWS):
+            return None
+        tiles = TimeTiles.at(offsets, rows, store.dtype, is_precise=is_precise)
+        # Panels serve any number of rows, as parts of so few lie in the cache.
+        in_panels = gains_by_panels(tape, ROWS[-1])
+        in_panels &= store.is_fixed or len(offsets) <= MOST_CHANGING_TAPS
+        if tiles is None:
+            return None
+        return cls(store, linear, tiles, in_panels=in_panels, threads=tape.threads)
+
+    # ---- forward ----
+
+    def record_forward(
+        self, tape: Tape, x: Array, y: Array, *, bias: Array | None = None, add: bool = False
+    ) -> None:
+        """Records y = the products + bias, or y += that.
+
+        Args:
+            tape: Records the arithmetic.
+            x: (rows in, input_dim).
+            y: (rows, output_dim).
+            bias: (output_dim,).
+            add: Add to what `y` holds.
+        """
+        with tape.passing():
+            kept = self._blocking.kept_memory(tape)
+            for part in self._blocking.parts:
+                for share in self._blocking.shares(tape, part, self._blocking.runs, kept):
+                    self._record_share_forward(tape, share, x, y, bias=bias, add=add)
+
+    def _record_share_forward(
+        self, tape: Tape, share: Share, x: Array, y: Array, *, bias: Array | None, add: bool
+    ) -> None:
+        """Records what a thread does."""
+        tiles, inputs, outputs = self._tiles, share.part.inputs, share.part.outputs
+        factors = self._factors.forward(tape, share.part)
+        for block in share.run:
+            frames, products = share.inputs.of(block), share.outputs.of(block)
+            if inputs.is_first:
+                tiles.record_inputs(tape, block, inputs.of(x), frames[:, None])
+            is_sum = not outputs.is_first
+            for k, frame in enumerate(frames):
+                plus = None
+                if bias is not None and k == tiles.in_all_outputs and not is_sum:
+                    plus = outputs.of(bias[None])
+                with tape.passing():
+                    record_factor_product(
+                        tape, frame, factors[k], products[k], add=is_sum, plus=plus
+                    )
+            if outputs.is_last:
+                self._record_outputs(tape, block, products, outputs.of(y), add=add)
+
+    def _record_outputs(
+        self, tape: Tape, block: TileBlock, products: Array, y: Array, *, add: bool
+    ) -> None:
+        """Records the output rows of a block."""
+        if not add:
+            self._tiles.record_outputs(tape, block, products, y)
+            return
+        rows = y[self._tiles.output_rows(block)]
+        with tape.passing():
+            before = tape.scratch(*rows.shape)
+            tape.copy(rows, before)
+            self._tiles.record_outputs(tape, block, products, y)
+            tape.add(rows, before, rows)
+
+    # ---- backward ----
+
+    def record_input_derivative(self, tape: Tape, dy: Array, dx: Array, *, add: bool) -> None:
+        """Records dx = the derivative of the input, or dx += that.
+
+        Args:
+            tape: Records the arithmetic.
+            dy: (rows, output_dim).
+            dx: (rows in, input_dim).
+            add: Add to what `dx` holds.
+        """
+        tiles = self._tiles
+        with tape.passing():
+            kept = self._blocking.kept_memory(tape)
+            tiles.begin_input_derivatives(tape, dx, add=add)
+            for part in self._blocking.parts:
+                with tape.passing():
+                    runs = self._blocking.derivative_runs
+                    runs = tiles.bordered(tape, runs, part.inputs.count)
+                    for share in self._blocking.shares(tape, part, runs, kept):
+                        self._record_share_backward(tape, share, dy, dx, add=add)
+                    if part.inputs.is_last:
+                        tiles.record_borders(tape, runs, part.inputs.of(dx))
+
+    def _record_share_backward(
+        self, tape: Tape, share: Share, dy: Array, dx: Array, *, add: bool
+    ) -> None:
+        """Records what a thread does, but for what goes to the rows of another one."""
+        tiles, inputs, outputs = self._tiles, share.part.inputs, share.part.outputs
+        dx, dy = inputs.of(dx), outputs.of(dy)
+        factors = self._factors.backward(tape, share.part)
+        largest = max(share.run, key=lambda block: block.rows)
+        sums = tiles.sum_memory(tape, share.inputs.of(largest), add=add)
+        # The last block first: see `TimeTiles.record_input_derivatives`.
+        for block in share.run[::-1]:
+            dys, dxs = share.outputs.of(block), share.inputs.of(block)
+            if outputs.is_first:
+                tiles.record_output_derivatives(tape, block, dy, dys)
+            for frame, factor, product in zip(dys, factors, dxs, strict=True):
+                with tape.passing():
+                    record_factor_product(tape, frame, factor, product, add=not inputs.is_first)
+            if inputs.is_last:
+                tiles.record_input_derivatives(tape, block, dxs[:, None], sums, dx, add=add)
+
+    def record_gradient(
+        self, x: Array, tape: Tape, dy: Array, out: Array, /, *, scale: Array | None, add: bool
+    ) -> None:
+        """Records out = scale dy^T X, or out += that, with the splice X of the rows of x.
+
+        Args:
+            x: (rows in, input_dim).
+            tape: Records the arithmetic.
+            dy: (rows, output_dim).
+            out: (output_dim, taps * input_dim).
+            scale: (1,) float64; None for 1.
+            add: Add to what `out` holds.
+        """
+        tiles, taps, runs = self._tiles, self._tiles.taps.T, self._blocking.runs
+        with tape.passing():
+            count = len(runs) * tiles.num_products
+            memory = self._factors.memory(tape, count)
+            kept = self._blocking.kept_memory(tape)
+            terms = self._factors.memory(tape, len(taps)) if add else None
+            # The sum over the threads is part of the transform.
+            matrix = np.tile(taps, len(runs))
+            if scale is not None:
+                taps, matrix = matrix, tape.scratch(*matrix.shape)
+                factor = tape.scratch(1)
+                tape.copy(scale, factor)
+                tape.multiply(taps, factor, matrix)
+            for part in self._blocking.parts:
+                gradients = self._factors.of_part(memory, part, count)
+                each = gradients.reshape(len(runs), tiles.num_products, *part.shape)
+                shares = self._blocking.shares(tape, part, runs, kept)
+                for share, gradient in zip(shares, each, strict=True):
+                    self._record_share_gradient(tape, share, x, dy, gradient)
+                total = self._factors.by_tap(out, part)
+                products = gradients.transpose(1, 0, 2)
+                if terms is None:
+                    tape.small_products(matrix, products, total)
+                    continue
+                term = self._factors.of_part(terms, part, total.shape[1]).reshape(total.shape)
+                tape.small_products(matrix, products, term)
+                tape.add(total, term, total)
+
+    def _record_share_gradient(
+        self, tape: Tape, share: Share, x: Array, dy: Array, gradients: Array
+    ) -> None:
+        """Records what a thread does; gradients: (products, outputs, inputs), which are set."""
+        tiles, inputs, outputs = self._tiles, share.part.inputs, share.part.outputs
+        for block in share.run:
+            dys, xs = share.outputs.of(block), share.inputs.of(block)
+            if outputs.is_first:
+                tiles.record_output_derivatives(tape, block, outputs.of(dy), dys)
+            if inputs.is_first:
+                tiles.record_inputs(tape, block, inputs.of(x), xs[:, None])
+            for each_dy, each_x, gradient in zip(dys, xs, gradients, strict=True):
+                with tape.passing():
+                    tape.matmul(each_dy.T, each_x, gradient, add=block is not share.run[0])

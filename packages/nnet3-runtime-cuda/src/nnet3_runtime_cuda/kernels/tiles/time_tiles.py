@@ -1,0 +1,370 @@
+"""The rows of a convolution over time in tiles, each of which is computed by minimal filtering."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+import attrs
+import numpy as np
+from nnet3_descriptors.components import PrecomputedIndexes, TimeOffsetPrecomputedIndexes
+
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.kernels.tiles.minimal_filtering import (
+    FEW_POINTS,
+    POINTS,
+    MinimalFiltering,
+    minimal_filtering,
+)
+from nnet3_runtime_cuda.slices import parts_of_at_most
+from nnet3_runtime_cuda.switches import TILES
+
+MOST_PRODUCTS = 0.75
+"""Tiles have at most so many products, relative to those of rows with taps."""
+
+
+def are_wanted(tape: Tape) -> bool:
+    """Whether there are to be tiles, where they save products."""
+    return tape.gains_by_tiles and TILES.chosen() != "0"
+
+
+@attrs.frozen(kw_only=True)
+class Tiles:
+    """Tiles that follow one another.
+
+    Attributes:
+        start: First output row of the first tile.
+        count: How many.
+        place: First row of each product in those of the block.
+    """
+
+    start: int
+    count: int
+    place: int
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class TileBlock:
+    """Tiles that are computed at a time.
+
+    The last tile has rows of the input in common with the block behind. Threads that compute the
+    two blocks at the same time cannot both add to these rows: then what the first one is to add is
+    kept in its border until both are done.
+
+    Attributes:
+        pieces: The tiles.
+        place: First row of each product in those of all blocks.
+        rows: Rows of each product.
+        border: Memory for what is kept, (rows of a frame, frames, cols); None if nothing is.
+    """
+
+    pieces: tuple[Tiles, ...]
+    place: int
+    rows: int
+    border: Array | None = None
+
+
+Run = Sequence[TileBlock]
+"""Blocks that follow one another, which a thread computes in turn."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class TimeTiles:
+    """Output rows r that are made of the input rows first + r + k distance, for 0 <= k < taps.
+
+    A tile is m frames of `distance` output rows each, made of m + taps - 1 frames of the input. If
+    the rows are no whole number of tiles, the last tile begins so early that it ends with them.
+
+    Attributes:
+        filtering: The algorithm for a tile.
+        rows: Number of output rows.
+        first: The first input row.
+        distance: Of the rows of two taps.
+    """
+
+    filtering: MinimalFiltering
+    rows: int
+    first: int
+    distance: int
+
+    @classmethod
+    def around(
+        cls,
+        indexes: PrecomputedIndexes | None,
+        rows: int,
+        dtype: np.dtype[np.floating],
+        *,
+        is_precise: bool = False,
+    ) -> Self | None:
+        """The tiles for some output rows, or None if they would not save products.
+
+        Args:
+            indexes: Which input rows each output row needs.
+            rows: Number of output rows.
+            dtype: Of the values.
+            is_precise: See `at`.
+        """
+        assert isinstance(indexes, TimeOffsetPrecomputedIndexes)
+        if indexes.row_stride != 1:
+            return None
+        return cls.at(indexes.row_offsets, rows, dtype, is_precise=is_precise)
+
+    @classmethod
+    def at(
+        cls,
+        offsets: Sequence[int],
+        rows: int,
+        dtype: np.dtype[np.floating],
+        *,
+        is_precise: bool = False,
+    ) -> Self | None:
+        """The tiles for some output rows, or None if they would not save products.
+
+        Args:
+            offsets: For each tap, the input row that output row 0 needs; row r needs r rows later.
+            rows: Number of output rows.
+            dtype: Of the values.
+            is_precise: Take F(2, 3) for three taps, where it saves products, not F(4, 3), which
+                saves a quarter of its products but rounds more. With two taps it is F(3, 2):
+                more points save a sixteenth, and errors are doubled.
+        """
+        taps = len(offsets)
+        choices: list[tuple[float, ...]] = [FEW_POINTS] if taps == 2 else [POINTS]
+        if is_precise and taps == 3:
+            choices = [FEW_POINTS, POINTS]
+        found = (cls._with(points, offsets, rows, dtype) for points in choices)
+        return next((tiles for tiles in found if tiles is not None), None)
+
+    @classmethod
+    def _with(
+        cls,
+        points: tuple[float, ...],
+        offsets: Sequence[int],
+        rows: int,
+        dtype: np.dtype[np.floating],
+    ) -> Self | None:
+        """The tiles with some points, or None if they would not save products."""
+        distances = set(np.diff(offsets).tolist())
+        taps = len(offsets)
+        if len(distances) != 1 or min(distances) <= 0 or taps > len(points):
+            return None
+        filtering = minimal_filtering(taps, dtype, points)
+        tiles = cls(
+            filtering=filtering,
+            rows=rows,
+            first=offsets[0],
+            distance=distances.pop(),
+        )
+        products = filtering.num_products * tiles.count * tiles.distance
+        pays = rows >= tiles.tile_rows and products <= MOST_PRODUCTS * taps * rows
+        return tiles if pays else None
+
+    num_parts: ClassVar[int] = 1
+
+    @property
+    def num_products(self) -> int:
+        """Products of a tile."""
+        return self.filtering.num_products
+
+    @property
+    def in_all_outputs(self) -> int:
+        """The product that is added to every output as it is: that of the point 1."""
+        return int((self.filtering.outputs == 1.0).all(axis=0).argmax())
+
+    @property
+    def taps(self) -> Array:
+        """(products, time offsets): what makes the factors of the products of the parameters."""
+        return self.filtering.taps
+
+    @property
+    def tile_rows(self) -> int:
+        """Output rows of a tile."""
+        return self.filtering.num_outputs * self.distance
+
+    @property
+    def count(self) -> int:
+        """Number of tiles."""
+        return -(-self.rows // self.tile_rows)
+
+    @property
+    def reaches_next_only(self) -> bool:
+        """Whether a tile has no input frames in common with the next but one."""
+        return self.filtering.num_products <= 2 * self.filtering.num_outputs
+
+    def blocks(self, most_rows: int, *, multiple_of: int = 1) -> list[TileBlock]:
+        """The tiles in blocks of nearly the same size, which have no output rows in common.
+
+        Args:
+            most_rows: Of one product of a block; but a block has a tile at least, and the last one
+                also that which overlaps another.
+            multiple_of: The number of blocks is a multiple, if there are as many tiles.
+        """
+        whole, blocks = self.rows // self.tile_rows, []
+        for part in parts_of_at_most(whole, most_rows // self.distance, multiple_of=multiple_of):
+            count = part.stop - part.start
+            pieces = [Tiles(start=part.start * self.tile_rows, count=count, place=0)]
+            if part.stop == whole < self.count:
+                place = count * self.distance
+                pieces.append(Tiles(start=self.rows - self.tile_rows, count=1, place=place))
+            rows = sum(piece.count for piece in pieces) * self.distance
+            place = part.start * self.distance
+            blocks.append(TileBlock(pieces=tuple(pieces), place=place, rows=rows))
+        return blocks
+
+    def output_rows(self, block: TileBlock) -> slice:
+        """The output rows of a block."""
+        last = block.pieces[-1]
+        return slice(block.pieces[0].start, last.start + last.count * self.tile_rows)
+
+    # ---- what goes into the products and comes out of them, forward and backward ----
+
+    def record_inputs(self, tape: Tape, block: TileBlock, x: Array, out: Array) -> None:
+        """Records out = B^T x.
+
+        x: (rows in, cols); out: (products, 1, rows of the block, cols).
+        """
+        matrix, out = self.filtering.inputs, out[:, 0]
+        for piece in block.pieces:
+            frames = self._frames(x[self.first :], piece.start, piece.count, len(matrix))
+            tape.small_products(matrix, frames, self._products(out, piece))
+
+    def record_outputs(self, tape: Tape, block: TileBlock, products: Array, y: Array) -> None:
+        """Records y = A^T times the products; y: (rows, cols)."""
+        matrix = self.filtering.outputs
+        for piece in block.pieces:
+            frames = self._frames(y, piece.start, piece.count, len(matrix))
+            tape.small_products(matrix, self._products(products, piece), frames)
+
+    def record_output_derivatives(
+        self, tape: Tape, block: TileBlock, dy: Array, out: Array
+    ) -> None:
+        """Records out = A dy, the derivatives of the products.
+
+        Rows that the last tile has in common with the one before count there only.
+        """
+        matrix = self.filtering.outputs
+        for piece in block.pieces:
+            source, start = dy, piece.start
+            if start % self.tile_rows:
+                own = self.rows % self.tile_rows
+                source, start = tape.scratch(self.tile_rows, dy.shape[1]), 0
+                tape.fill(0.0, source[:-own])
+                tape.copy(dy[len(dy) - own :], source[-own:])
+            frames = self._frames(source, start, piece.count, len(matrix))
+            tape.small_products(matrix.T, frames, self._products(out, piece))
+
+    def begin_input_derivatives(self, tape: Tape, dx: Array, *, add: bool) -> None:
+        """Records zeros in the rows of dx that `record_input_derivatives` does not set.
+
+        dx: (rows in, cols); add: as there.
+        """
+        if not add:
+            for rest in (dx[: self.first], dx[self.first + self._whole_rows :]):
+                if len(rest):
+                    tape.fill(0.0, rest)
+
+    def sum_memory(self, tape: Tape, products: Array, *, add: bool = True) -> Array:
+        """Scratch memory for `record_input_derivatives` of so many products."""
+        if add:
+            return tape.scratch(products.size)
+        overlap = len(products) - self.filtering.num_outputs
+        tile = len(products) * self.distance * products.shape[-1]
+        return tape.scratch(max(products.size // len(products) * overlap, tile))
+
+    def record_input_derivatives(
+        self,
+        tape: Tape,
+        block: TileBlock,
+        products: Array,
+        memory: Array,
+        dx: Array,
+        *,
+        add: bool = True,
+    ) -> None:
+        """Records dx += B times the derivatives of what went into the products.
+
+        Args:
+            tape: Records the arithmetic.
+            block: The tiles; what belongs to its border is kept there, not added.
+            products: (products, 1, rows of the block, cols).
+            memory: `sum_memory`.
+            dx: (rows in, cols).
+            add: If not, rows that belong to one tile are set, without regard to what they hold;
+                blocks have to be recorded from the last one to the first, after
+                `begin_input_derivatives`.
+        """
+        matrix, products = self.filtering.inputs.T, products[:, 0]
+        own, columns, dx = self.filtering.num_outputs, products.shape[2], dx[self.first :]
+        for piece in block.pieces:
+            source = self._products(products, piece)
+            frames = self._frames(dx, piece.start, piece.count, len(matrix))
+            if not add and piece.start % self.tile_rows:
+                # Rows that this tile has in common with the one before do not count.
+                rows = memory[: len(matrix) * self.distance * columns].reshape(-1, columns)
+                tape.small_products(matrix, source, self._frames(rows, 0, 1, len(matrix)))
+                target = dx[self._whole_rows : piece.start + len(rows)]
+                tape.add(target, rows[-len(target) :], target)
+                continue
+            # The last frames of a tile are the first ones of the next.
+            first = 0 if add else own
+            if not add:
+                tape.small_products(matrix[:own], source, frames[:, :, :own])
+            if len(matrix) == first + 1:
+                # The last frame takes part in the product at infinity only.
+                sums = source[:, :, -1:]
+            else:
+                shape = piece.count, self.distance, len(matrix) - first, columns
+                sums = memory[: math.prod(shape)].reshape(shape)
+                tape.small_products(matrix[first:], source, sums)
+            for k in range(first, len(matrix), own):
+                target, terms = frames[:, :, k : k + own], sums[:, :, k - first : k - first + own]
+                if block.border is not None and k:
+                    tape.copy(terms[-1], block.border)
+                    target, terms = target[:-1], terms[:-1]
+                tape.add(target, terms, target)
+
+    def bordered(self, tape: Tape, runs: Sequence[Run], columns: int) -> list[Run]:
+        """Runs that threads compute at the same time, with scratch memory where they meet.
+
+        Args:
+            tape: Gives the memory.
+            runs: One, unless a tile `reaches_next_only`.
+            columns: Of the input.
+        """
+        shape = self.distance, self.num_products - self.filtering.num_outputs, columns
+        meeting = [
+            [*run[:-1], attrs.evolve(run[-1], border=tape.scratch(*shape))] for run in runs[:-1]
+        ]
+        return [*meeting, runs[-1]]
+
+    def record_borders(self, tape: Tape, runs: Sequence[Run], dx: Array) -> None:
+        """Records dx += what is kept where runs meet, when all of them are done."""
+        for run in runs[:-1]:
+            block = run[-1]
+            assert block.border is not None
+            (piece,) = block.pieces
+            start = piece.start + (piece.count - 1) * self.tile_rows
+            frames = self._frames(dx[self.first :], start, 1, self.num_products)
+            target = frames[0, :, self.filtering.num_outputs :]
+            tape.add(target, block.border, target)
+
+    @property
+    def _whole_rows(self) -> int:
+        """Output rows of the tiles that do not overlap another."""
+        return self.rows // self.tile_rows * self.tile_rows
+
+    def _frames(self, rows: Array, start: int, count: int, frames: int) -> Array:
+        """The rows of some tiles: (tiles, rows of a frame, frames, cols), a view."""
+        distance, (row, column) = self.distance, rows.strides
+        return np.lib.stride_tricks.as_strided(
+            rows[start:],
+            shape=(count, distance, frames, rows.shape[1]),
+            strides=(self.tile_rows * row, row, distance * row, column),
+        )
+
+    def _products(self, products: Array, piece: Tiles) -> Array:
+        """The products of some tiles: (tiles, rows of a frame, products, cols), a view."""
+        rows = products[:, piece.place : piece.place + piece.count * self.distance]
+        shape = len(products), piece.count, self.distance, products.shape[2]
+        return rows.reshape(shape).transpose(1, 2, 0, 3)

@@ -1,0 +1,75 @@
+"""Heights as patches, with the methods that heights in tiles have."""
+
+from __future__ import annotations
+
+import numpy as np
+from nnet3_descriptors.components import TimeHeightConvolutionComponent
+
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.kernels.convolution.height_patches import HeightPatches
+
+
+class UntiledHeights:
+    """Output heights of which each has one product, of a patch: see `HeightTiles`.
+
+    Attributes:
+        num_products: 1.
+        taps: (1, 1), one: patches are multiplied with the parameters as they are.
+        used: The columns of the input that the output is made of: all.
+    """
+
+    num_products = 1
+    used = slice(None)
+
+    def __init__(
+        self, component: TimeHeightConvolutionComponent, dtype: np.dtype[np.floating]
+    ) -> None:
+        """Plans the patches at one time offset; all have the same."""
+        self.taps = np.ones((1, 1), dtype)
+        self._input_dim = component.num_filters_in * component.height_in
+        self._height_out = component.height_out
+        self._patches = HeightPatches(component, num_times=1)
+
+    def frames(self, tape: Tape, *shape: int, is_set: bool) -> Array:
+        """Scratch memory for rows of the input: (*shape, input_dim)."""
+        return tape.scratch(*shape, self._input_dim)
+
+    def inside(self, frames: Array) -> Array:
+        """The columns of frames that are used columns of the input: all."""
+        return frames
+
+    def input_memory(self, tape: Tape, rows: int, parts: int, *, is_set: bool) -> Array:
+        """Scratch memory for patches: (1, rows, height_out, columns of a patch).
+
+        Args:
+            tape: Records that what patches lack is zero.
+            rows: How many.
+            parts: 1.
+            is_set: Whether patches are to be copied there.
+        """
+        return self._patches.memory(tape, rows, is_zeroed=is_set)[None]
+
+    def output_memory(self, tape: Tape, rows: int, filters: int) -> Array:
+        """No memory: the products lie where the output does."""
+        return tape.scratch(0, 0)
+
+    def output_products(self, memory: Array, output: Array) -> Array:
+        """The output itself: (1, rows, height_out, filters)."""
+        return output.reshape(1, len(output), self._height_out, -1)
+
+    def record_inputs(self, tape: Tape, frames: Array, products: Array) -> None:
+        """Records the patches; frames: (1, rows, input_dim)."""
+        self._patches.record(tape, [*frames], products[0])
+
+    def record_input_derivatives(
+        self, tape: Tape, products: Array, memory: Array, frames: Array
+    ) -> None:
+        """Records that frames are the sums of patches where these come from."""
+        tape.fill(0.0, frames)
+        self._patches.record_scatter(tape, products[0], [*frames])
+
+    def record_outputs(self, tape: Tape, products: Array, output: Array) -> None:
+        """Records nothing: the products are the output."""
+
+    def record_output_derivatives(self, tape: Tape, output: Array, products: Array) -> None:
+        """Records nothing, likewise."""
