@@ -185,13 +185,19 @@ def test_plans_that_are_wrong(
 def test_the_check_shares_nothing_with_the_makers() -> None:
     """Its modules import the values of plans and areas, and nothing else of lowering."""
     folder = Path(inspect.getfile(check)).parent
+    package = check.__name__.partition(".")[0]
     imports = {
-        (node.level, node.module, alias.name)
+        (node.module.removeprefix(f"{package}."), alias.name)
         for file in folder.glob("*.py")
         for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.ImportFrom) and node.level > 1
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(package)
         for alias in node.names
     }
 
-    others = {each for each in imports if each[1] != "plan.plan"}
-    assert others == {(2, "areas", "Area"), (2, "areas", "Place"), (3, "errors", "PlanError")}
+    others = {
+        (module, name)
+        for module, name in imports
+        if module != "lowering.plan.plan" and not module.startswith("lowering.check.")
+    }
+    areas = "lowering.areas"
+    assert others == {(areas, "Area"), (areas, "Place"), ("errors", "PlanError")}
