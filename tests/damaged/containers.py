@@ -211,7 +211,10 @@ def odd_header(rng: random.Random, data: bytes) -> bytes:
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     for _ in range(rng.choice((1, 1, 2))):
-        holder, key = rng.choice(list(_places(header)))
+        places = list(_places(header))
+        if not places:  # all is deleted
+            break
+        holder, key = rng.choice(places)
         if isinstance(holder, dict) and rng.random() < 0.2:
             del holder[key]
         else:

@@ -97,3 +97,12 @@ def test_info_of_a_network_without_context() -> None:
     nnet = parse_config("input-node name=i dim=2\noutput-node name=output input=i")
 
     assert nnet.info().startswith("num-parameters: 0\nmodulus: 1\n")
+
+
+def test_an_input_that_has_no_window_cannot_be_computed() -> None:
+    """A third input is given nowhere: an error if the output needs it, or else no matter."""
+    third = "input-node name=ivector dim=2\ninput-node name=third dim=2"
+
+    assert context(third, "output-node name=output input=Sum(input, IfDefined(third))") == (0, 0)
+    with pytest.raises(NetworkError, match="no output can be computed"):
+        context(third, "output-node name=output input=Sum(input, third)")

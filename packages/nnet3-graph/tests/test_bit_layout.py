@@ -1,5 +1,6 @@
 """Sets of rows as bits do what sets of tuples do."""
 
+import attrs
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,7 +106,32 @@ def test_residue(modulus, residue):
     expected = {row for row in EVERYTHING if row[1] % modulus == residue}
 
     assert rows(layout().residue(modulus, residue)) == expected
-    assert (residue in layout().residues(modulus)) == bool(expected)
+    assert not expected or residue in layout().residues(modulus, bits(EVERYTHING))
+
+
+@given(SETS, st.integers(1, 40))
+def test_residues_of_a_set(some, modulus):
+    """Of a set, no residue of its rows is left out, and of many residues none is there in vain."""
+    found = list(layout().residues(modulus, bits(some)))
+    occurring = {t % modulus for _, t, _ in some}
+
+    assert occurring <= set(found)
+    assert len(found) == len(set(found))
+    assert modulus <= 16 or occurring == set(found)
+
+
+@given(SETS, SETS, st.integers(-9, 9))
+def test_sparse_sets_are_those_of_a_table(some, asked, shift):
+    """A box too large for a table gives the rows that a small one gives."""
+    large = attrs.evolve(layout(t_guard=400_000), num_t=400_000)
+    need = [0]
+    Shift(0, shift, 0).demand(bits(some, large), large, need)
+    expected = {(n, t + shift, x) for n, t, x in some if t + shift >= FIRST_T}
+
+    assert rows(need[0], large) == expected
+    asked = as_indexes(sorted(asked | some))
+    found = large.contains(bits(some, large), asked)
+    assert found.tolist() == [tuple(row) in some for row in asked.tolist()]
 
 
 @given(st.integers(-6, 8), st.integers(-6, 8), st.integers(-3, 3), st.integers(-3, 3))

@@ -2,6 +2,7 @@
 
 import pickle
 
+import attrs
 import numpy as np
 import pytest
 from nnet3_descriptors import parse_config
@@ -212,13 +213,41 @@ class TestRequests:
         with pytest.raises(RuntimeError, match=r"call compute\(\) first"):
             builder.all_outputs_are_computable()
 
+    @pytest.mark.parametrize(
+        "component",
+        [
+            "StatisticsExtractionComponent input-dim=2 input-period=2 output-period=10002",
+            "StatisticsPoolingComponent input-dim=2 input-period=10001 "
+            "left-context=0 right-context=10001",
+        ],
+    )
+    def test_refuses_a_component_of_too_many_residues(self, component):
+        """A component whose reads repeat after more frames than allowed is refused by name."""
+        nnet = parse_config(
+            f"input-node name=input dim=2\ncomponent name=c type={component}\n"
+            "component-node name=c component=c input=input\noutput-node name=output input=c"
+        )
+
+        match = r"its reads are the same: 1000[12] is above the limit of 10000 \(Limits.modulus\)"
+        with pytest.raises(RequestError, match=match):
+            build_computation_graph(nnet, request({"input": (0, 5)}, {"output": (0, 5)}))
+
+    def test_refuses_a_few_rows_far_apart(self):
+        """What spans much and names little has a tenth of the limit."""
+        nnet = network(TDNN)
+        few = request({"input": (0, 5), "ivector": (0, 1)}, {"output": (2, 3)})
+        far = attrs.evolve(few.outputs[0], indexes=np.array([[0, 10**8, 0]], dtype=np.int32))
+
+        with pytest.raises(RequestError, match=r"names only \d+ rows: \d+ is above a tenth of"):
+            build_computation_graph(nnet, attrs.evolve(few, outputs=(far,)))
+
     def test_refuses_a_descriptor_of_too_many_residues(self):
         """A descriptor that repeats after billions of frames is refused by name."""
         nnet = parse_config(
             "input-node name=input dim=1\noutput-node name=output input=Round(input, 2147483647)"
         )
 
-        with pytest.raises(RequestError, match=r"'Round\(input, 2147483647\)' is the same only"):
+        with pytest.raises(RequestError, match=r"'Round\(input, 2147483647\)' is the same: 2147"):
             build_computation_graph(nnet, request({"input": (0, 5)}, {"output": (0, 5)}))
 
 

@@ -15,7 +15,9 @@ from nnet3_graph import (
     ComputationGraphBuilder,
     NotComputableError,
     UnboundedComputationError,
+    bit_layout,
     build_computation_graph,
+    index_set,
 )
 
 random_networks = settings(max_examples=60)
@@ -41,11 +43,21 @@ def build_or_skip(nnet, request, previous=None):
         assume(False)
 
 
+@pytest.mark.parametrize("few_rows_in_large_boxes", [False, True])
 @random_networks
 @given(networks_and_requests())
-def test_same_graph_as_one_by_one(example):
+def test_same_graph_as_one_by_one(few_rows_in_large_boxes, example):
     """Computability, cindexes, inputs and dependencies are those of the definition."""
     nnet, request = example
+    with pytest.MonkeyPatch.context() as patch:
+        if few_rows_in_large_boxes:
+            for module in (bit_layout, index_set):
+                patch.setattr(module, "is_table_worthwhile", lambda entries, rows: False)
+        check_against_definition(nnet, request)
+
+
+def check_against_definition(nnet, request):
+    """Compares a graph with that of the definition."""
     expected = build_one_by_one(nnet, request, MARGIN, STEP)
     builder = ComputationGraphBuilder(nnet, request)
     builder.compute()

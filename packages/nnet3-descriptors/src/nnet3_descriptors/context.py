@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from nnet3_descriptors.components import ComponentProperties
 from nnet3_descriptors.descriptors import ForwardingDescriptor, IfDefined, SumDescriptor
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.indexes.arrays import IndexArray, N, T, X, distinct, make_indexes
@@ -26,6 +27,7 @@ from nnet3_descriptors.nodes import (
     ComponentNode,
     DimRangeNode,
     InputNode,
+    Node,
     OutputNode,
 )
 
@@ -115,11 +117,12 @@ def _computable_outputs(nnet: NetworkStructure, window: int) -> BoolArray:
     """Returns which outputs can be computed from windows of input: (modulus, window)."""
     modulus = nnet.modulus
     at_once = max(1, _ROWS_AT_ONCE // (window * _most_reads(nnet)))
-    order = _consumers_first(nnet)
-    max_rounds = _MAX_ROUNDS if _has_cycle(nnet, order) else 1
+    deciding = _deciding_nodes(nnet)
+    order = _consumers_first(nnet, deciding)
+    max_rounds = _MAX_ROUNDS if _has_cycle(nnet, deciding, order) else 1
     return np.concatenate(
         [
-            _Computability(nnet, order, starts, window, modulus).of_output(max_rounds)
+            _Computability(nnet, deciding, order, starts, window, modulus).of_output(max_rounds)
             for starts in np.split(np.arange(modulus), range(at_once, modulus, at_once))
         ]
     )
@@ -183,12 +186,14 @@ class _Computability:
     def __init__(
         self,
         nnet: NetworkStructure,
+        deciding: Mapping[str, str],
         order: Sequence[str],
         starts: npt.NDArray[np.int64],
         window: int,
         modulus: int,
     ) -> None:
         self._nnet = nnet
+        self._deciding = deciding
         self._order = order
         self._first_frames = {_INPUT: starts, _IVECTOR: starts - modulus}
         self._end_frames = starts + window
@@ -229,7 +234,7 @@ class _Computability:
                 if len(new) > 0 or name not in self._asked:
                     self._asked[name] = np.sort(np.concatenate([asked, new]))
                     for source, keys in self._sources(name, self._keys.indexes(new)):
-                        pending[source].append(keys)
+                        pending[self._deciding[source]].append(keys)
             if not pending:
                 break
 
@@ -262,6 +267,8 @@ class _Computability:
         """Tells which rows of a node can be computed, as far as is known of its sources."""
         nnet = self._nnet
         match nnet.node(name):
+            case InputNode() if name not in self._first_frames:
+                return np.zeros(len(indexes), dtype=np.bool_)
             case InputNode():
                 n, t, x = indexes.T
                 given: BoolArray = t >= self._first_frames[name][n]
@@ -298,6 +305,7 @@ class _Computability:
 
     def _look_up(self, name: str, keys: Keys) -> BoolArray:
         """Returns which rows of a node are known to be computable."""
+        name = self._deciding[name]
         asked = self._asked[name]
         if name not in self._available or len(asked) == 0:
             return np.zeros(len(keys), dtype=np.bool_)
@@ -314,11 +322,54 @@ def _is_among(keys: Keys, known: Keys) -> BoolArray:
     return np.equal(known[np.minimum(np.searchsorted(known, keys), len(known) - 1)], keys)
 
 
-def _consumers_first(nnet: NetworkStructure) -> list[str]:
+def _deciding_nodes(nnet: NetworkStructure) -> dict[str, str]:
+    """Returns for each node the one whose rows can be computed where its own can.
+
+    That is another one if each row of the node depends on the same row of one source alone. Most
+    nodes of a network are such, and need not be looked at. An output has no reader, and stays.
+    """
+    only_sources = {
+        node.name: _only_source(nnet, node, nnet.nodes[number - 1].name)
+        for number, node in enumerate(nnet.nodes)
+    }
+    deciding: dict[str, str] = {}
+    for name in only_sources:
+        passed: dict[str, None] = {}
+        last = name
+        while last not in deciding and last not in passed:
+            passed[last] = None
+            last = only_sources[last] or last
+        deciding.update(dict.fromkeys(passed, deciding.get(last, last)))
+    return deciding
+
+
+def _only_source(nnet: NetworkStructure, node: Node, before: str) -> str | None:
+    """Returns the source whose row is all that the same row of a node depends on, if there is one.
+
+    Args:
+        nnet: The network.
+        node: One of its nodes.
+        before: The node before that one.
+    """
+    match node:
+        case DimRangeNode(source=source):
+            return source
+        case ComponentNode():
+            is_simple = nnet.component_of(node).properties & ComponentProperties.SIMPLE
+            return before if is_simple else None
+        case ComponentInputNode(descriptor=descriptor):
+            leaf = descriptor.parts[0]
+            if len(descriptor.parts) == 1 and isinstance(leaf, ForwardingDescriptor):
+                name, *offsets = leaf.shift() or ("", None)
+                return name if offsets == [0, 0] else None
+    return None
+
+
+def _consumers_first(nnet: NetworkStructure, deciding: Mapping[str, str]) -> list[str]:
     """Returns the nodes that decide about the output, each before its sources where possible."""
     finished: dict[str, None] = {}
     entered = {_OUTPUT}
-    stack = [(_OUTPUT, iter(_required_sources(nnet, _OUTPUT)))]
+    stack = [(_OUTPUT, iter(_required_sources(nnet, deciding, _OUTPUT)))]
     while stack:
         name, sources = stack[-1]
         source = next((source for source in sources if source not in entered), None)
@@ -327,31 +378,34 @@ def _consumers_first(nnet: NetworkStructure) -> list[str]:
             stack.pop()
         else:
             entered.add(source)
-            stack.append((source, iter(_required_sources(nnet, source))))
+            stack.append((source, iter(_required_sources(nnet, deciding, source))))
     return list(reversed(finished))
 
 
-def _has_cycle(nnet: NetworkStructure, order: Sequence[str]) -> bool:
+def _has_cycle(nnet: NetworkStructure, deciding: Mapping[str, str], order: Sequence[str]) -> bool:
     """Tells whether some node does not come before all of the sources that decide about it."""
     places = {name: place for place, name in enumerate(order)}
     return any(
-        places[source] <= places[name] for name in order for source in _required_sources(nnet, name)
+        places[source] <= places[name]
+        for name in order
+        for source in _required_sources(nnet, deciding, name)
     )
 
 
-def _required_sources(nnet: NetworkStructure, name: str) -> tuple[str, ...]:
+def _required_sources(nnet: NetworkStructure, deciding: Mapping[str, str], name: str) -> list[str]:
     """Returns the nodes that decide whether a node can be computed."""
+    sources: Iterable[str] = ()
     match nnet.node(name):
         case DimRangeNode(source=source):
-            return (source,)
+            sources = (source,)
         case ComponentNode():
-            return (nnet.nodes[nnet.node_index(name) - 1].name,)
+            sources = (nnet.nodes[nnet.node_index(name) - 1].name,)
         case ComponentInputNode(descriptor=descriptor) | OutputNode(descriptor=descriptor):
-            return tuple(
+            sources = (
                 source
                 for part in descriptor.parts
                 for leaf, is_required in _required_leaves(part)
                 if is_required
                 for source in leaf.node_names
             )
-    return ()
+    return [deciding[source] for source in sources]

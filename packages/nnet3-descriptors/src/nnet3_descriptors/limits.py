@@ -31,11 +31,14 @@ class Limits:
         dim: Columns of a node or component, or of a constant in a descriptor.
         parameters: Values that config lines may initialize, in all components of a network.
         offsets: Input rows that one row of a component's output may read.
+        modulus: Frames after which a node reads the same again: of Round(), inputs of Switch(), the
+            period of statistics. A rule is made for each.
         rows: Rows of an input or output that `from_range` makes, or of a matrix that a component
             wants with padding.
         cindexes: Size of the box that all nodes' rows of a request span: the number of nodes times
             the values of t, of x, and the patterns of sequences that differ. A search takes some
-            bits for each.
+            bits for each. For a request that names less than a thousandth of what it spans, the
+            limit is a tenth of this.
         matrix_bytes: Memory of all matrices of a computation, in bytes.
     """
 
@@ -43,6 +46,7 @@ class Limits:
     dim: int = attrs.field(default=10_000_000, validator=_check_size)
     parameters: int = attrs.field(default=1_000_000_000, validator=_check_size)
     offsets: int = attrs.field(default=100_000, validator=_check_size)
+    modulus: int = attrs.field(default=10_000, validator=_check_size)
     rows: int = attrs.field(default=100_000_000, validator=_check_size)
     cindexes: int = attrs.field(default=1_000_000_000, validator=_check_size)
     matrix_bytes: int = attrs.field(default=1 << 37, validator=_check_size)

@@ -89,7 +89,7 @@ class NetworkStructure:
         """The outputs of the network, in order."""
         return tuple(node for node in self.nodes if isinstance(node, OutputNode))
 
-    @property
+    @cached_property
     def modulus(self) -> int:
         """The network means the same when t shifts by a multiple of this, in frames.
 

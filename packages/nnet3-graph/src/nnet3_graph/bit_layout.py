@@ -14,13 +14,21 @@ from collections.abc import Iterable
 
 import attrs
 import numpy as np
-from nnet3_descriptors.indexes import IndexArray, N, T, X
+import numpy.typing as npt
+from nnet3_descriptors.indexes import IndexArray, N, T, X, distinct
 
 from nnet3_graph.hull import NOWHERE, Hull, hull_of
 from nnet3_graph.indexes import BoolArray
 
 Bits = int
 """A set of indexes in some layout."""
+
+_DENSE = 1 << 20
+"""A table of so many entries is made whatever it is for."""
+_FEW_RESIDUES = 16
+"""Up to so many residues are all tried, rather than those looked for that occur."""
+_ENTRIES_PER_ROW = 64
+"""A larger table is made if it has at most so many entries for each row that is in question."""
 
 
 @attrs.frozen(kw_only=True)
@@ -117,8 +125,11 @@ class BitLayout:
             mask = self._masks[key] = times * self._row_starts
         return mask
 
-    def residues(self, modulus: int) -> Iterable[int]:
-        """Returns the residues modulo modulus that occur among the values of t."""
+    def residues(self, modulus: int, bits: Bits) -> Iterable[int]:
+        """Returns the residues modulo modulus of the values of t in a set, and maybe some more."""
+        if modulus > _FEW_RESIDUES:
+            occurring: list[int] = distinct(self.indexes(bits)[:, T] % modulus).tolist()
+            return occurring
         if self.num_t >= modulus:
             return range(modulus)
         return ((self.t_first + i) % modulus for i in range(self.num_t))
@@ -186,7 +197,13 @@ class BitLayout:
 
     def indexes(self, bits: Bits) -> IndexArray:
         """Returns the indexes of a set, with the pattern as n, in no special order."""
-        pattern, x, t = np.nonzero(self.table(bits))
+        if is_table_worthwhile(self.num_bits, bits.bit_count()):
+            pattern, x, t = np.nonzero(self.table(bits))
+        else:
+            pattern, rest = np.divmod(_bit_numbers(bits), self.pattern)
+            x, t = np.divmod(rest, self.row)
+            inside = (x < self.num_x) & (t < self.num_t)
+            pattern, x, t = pattern[inside], x[inside], t[inside]
         columns = (pattern, t + self.t_first, x + self.x_first)
         return np.stack(columns, axis=1).astype(np.int32)
 
@@ -200,18 +217,58 @@ class BitLayout:
         """Tells which of (K, 3) indexes (n: the pattern) are in a set."""
         found = self.inside(indexes)
         kept = indexes[found]
-        table = self.table(bits)
-        found[found] = table[kept[:, N], kept[:, X] - self.x_first, kept[:, T] - self.t_first]
+        if is_table_worthwhile(self.num_bits, len(kept)):
+            table = self.table(bits)
+            found[found] = table[kept[:, N], kept[:, X] - self.x_first, kept[:, T] - self.t_first]
+        else:
+            numbers = self._numbers_of(kept)
+            data = np.frombuffer(bits.to_bytes(self.num_bits // 8 + 1, "little"), dtype=np.uint8)
+            found[found] = (data[numbers >> 3] >> (numbers & 7).astype(np.uint8)) & 1
         return found
+
+    def _numbers_of(self, indexes: IndexArray) -> npt.NDArray[np.int64]:
+        """Returns the bit of each of (K, 3) indexes that lie in the layout."""
+        n, t, x = indexes.astype(np.int64).T
+        numbers: npt.NDArray[np.int64] = n * self.pattern + (x - self.x_first) * self.row
+        numbers += t - self.t_first
+        return numbers
 
     def set_of(self, indexes: IndexArray) -> Bits:
         """Returns those of (K, 3) indexes (n: the pattern) that lie in the layout."""
         if not len(indexes):
             return 0
         kept = indexes[self.inside(indexes)]
+        if not is_table_worthwhile(self.num_bits, len(kept)):
+            return _bits_at(self._numbers_of(kept))
         table = np.zeros((self.num_patterns, self.num_x, self.num_t), dtype=np.bool_)
         table[kept[:, N], kept[:, X] - self.x_first, kept[:, T] - self.t_first] = True
         return self.bits(table)
+
+
+def is_table_worthwhile(entries: int, rows: int) -> bool:
+    """Tells whether a table of a whole box costs no more than a search for some of its rows."""
+    return entries <= max(_DENSE, _ENTRIES_PER_ROW * rows)
+
+
+def _bit_numbers(bits: Bits) -> npt.NDArray[np.int64]:
+    """Returns the numbers of the bits that are set, ascending."""
+    data = np.frombuffer(bits.to_bytes(bits.bit_length() // 8 + 1, "little"), dtype=np.uint8)
+    some = np.flatnonzero(data != 0)
+    byte, bit = np.nonzero(np.unpackbits(data[some, None], axis=1, bitorder="little"))
+    numbers: npt.NDArray[np.int64] = some[byte] * 8 + bit
+    return numbers
+
+
+def _bits_at(numbers: npt.NDArray[np.int64]) -> Bits:
+    """Returns the set of the bits of some numbers: the inverse of `_bit_numbers`."""
+    numbers = distinct(numbers)
+    if not len(numbers):
+        return 0
+    data = np.zeros(int(numbers[-1]) // 8 + 1, dtype=np.uint8)
+    first = np.flatnonzero(np.diff(numbers >> 3, prepend=-1))
+    values = np.left_shift(np.uint8(1), (numbers & 7).astype(np.uint8))
+    data[numbers[first] >> 3] = np.bitwise_or.reduceat(values, first)
+    return int.from_bytes(data.tobytes(), "little")
 
 
 def change_layout(bits: Bits, old: BitLayout, new: BitLayout) -> Bits:

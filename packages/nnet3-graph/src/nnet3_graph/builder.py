@@ -126,7 +126,7 @@ class ComputationGraphBuilder:
             raise explain(self._nnet, result.patterns, everywhere)
         used = reach.used(nodes)
         endless = [
-            self._nnet.node_names[node]
+            self._nnet.nodes[node].name
             for node, (rows, inner) in enumerate(zip(used, reach.inner, strict=True))
             if rows & ~inner & ~reach.given[node] & ~reach.earlier[node]
         ]

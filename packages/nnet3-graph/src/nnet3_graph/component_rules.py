@@ -7,6 +7,7 @@ nothing for each row; any other type is asked about arrays of indexes.
 
 from __future__ import annotations
 
+from nnet3_descriptors import check_limit
 from nnet3_descriptors.components import (
     Component,
     StatisticsExtractionComponent,
@@ -14,6 +15,7 @@ from nnet3_descriptors.components import (
 )
 from nnet3_descriptors.components.index_rules import NoInputRules, TimeOffsetRules
 
+from nnet3_graph.errors import RequestError
 from nnet3_graph.rules import ALWAYS, NEVER, All, AnyOf, Asked, ByTime, Optional, Rule, Shift
 
 
@@ -30,13 +32,20 @@ def component_rule(component: Component, source: int) -> Rule:
         case TimeOffsetRules():
             return _at_offsets(component, source)
         case StatisticsExtractionComponent():
+            _check_period(component.output_period, component)
             return _in_period(component.output_period, component.input_period, source)
         case StatisticsPoolingComponent(input_period=period):
+            _check_period(period, component)
             window = range(-component.left_context, component.right_context + 1, period)
             return ByTime((AnyOf(source, window), *[NEVER] * (period - 1)))
         case NoInputRules():
             return ALWAYS
     return Asked(source, component)
+
+
+def _check_period(period: int, component: Component) -> None:
+    what = f"{component.type}: the frames after which its reads are the same"
+    check_limit("modulus", period, what, RequestError)
 
 
 def _at_offsets(component: TimeOffsetRules, source: int) -> Rule:

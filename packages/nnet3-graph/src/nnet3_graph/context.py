@@ -9,7 +9,7 @@ import numpy as np
 from nnet3_descriptors import NetworkError, Nnet
 from nnet3_descriptors.indexes import make_indexes
 
-from nnet3_graph.errors import ContextError
+from nnet3_graph.errors import ContextError, RequestError
 from nnet3_graph.indexes import BoolArray
 from nnet3_graph.node_rules import node_rules
 from nnet3_graph.reach import find_reach
@@ -30,11 +30,12 @@ def compute_context(nnet: Nnet) -> tuple[int, int]:
         modulo the modulus of the network.
 
     Raises:
-        ContextError: the network has other inputs, no "output", or computes nothing in any window.
+        ContextError: the network has other inputs, no "output", or computes nothing in any window,
+            or it takes more than `Limits.cindexes` or `Limits.modulus` to find out.
     """
     try:
         return nnet3_descriptors.compute_context(nnet, functools.partial(_computable, nnet))
-    except NetworkError as error:
+    except (NetworkError, RequestError) as error:
         raise ContextError(str(error)) from error
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 from nnet3_descriptors import ComponentNode, InputNode, Nnet
@@ -31,7 +31,6 @@ def explain(nnet: Nnet, patterns: Patterns, reach: Reach) -> NotComputableError:
     """
     nodes = node_rules(nnet)
     grid = Grid(layout=reach.layout, patterns=patterns)
-    names = nnet.node_names
     missing = reach.missing_outputs
     blamed = _blamed_rows(nodes, reach)
     first = min(missing)
@@ -42,10 +41,12 @@ def explain(nnet: Nnet, patterns: Patterns, reach: Reach) -> NotComputableError:
         context = None
     return NotComputableError(
         missing_outputs={
-            names[node]: IndexSet(grid=grid, bits=rows).indexes for node, rows in missing.items()
+            nnet.nodes[node].name: IndexSet(grid=grid, bits=rows).indexes
+            for node, rows in missing.items()
         },
         num_requested={
-            names[node]: len(IndexSet(grid=grid, bits=rows)) for node, rows in reach.outputs.items()
+            nnet.nodes[node].name: len(IndexSet(grid=grid, bits=rows))
+            for node, rows in reach.outputs.items()
         },
         chain=[_row(nnet, grid, node, bit) for node, bit in chain],
         missing_inputs=[
@@ -67,8 +68,8 @@ def _reason(nnet: Nnet, nodes: NodeRules, last: int) -> str:
         return "which is not given"
     for group, recurrent in zip(nodes.groups, nodes.recurrent, strict=True):
         if recurrent and last in group:
-            states = [nnet.node_names[node] for node in group]
-            givable = [name for name in states if isinstance(nnet.node(name), ComponentNode)]
+            states = [nnet.nodes[node] for node in group]
+            givable = [node.name for node in states if isinstance(node, ComponentNode)]
             return (
                 f"which depends on itself without end: no first value of the recurrence is given "
                 f"(rows of {', '.join(map(repr, givable))} could be)"
@@ -91,14 +92,12 @@ def _blamed_rows(nodes: NodeRules, reach: Reach) -> list[Bits]:
                 rows = blamed[node] & box & ~followed[node]
                 if rows:
                     followed[node] |= rows
-                    _blame(nodes.rules[node], group, rows, reach, blamed)
+                    _blame(nodes.rules[node], followed, rows, reach, blamed)
                     changed = recurrent
     return [rows & box for rows in blamed]
 
 
-def _blame(
-    rule: Rule, group: tuple[int, ...], rows: Bits, reach: Reach, blamed: list[Bits]
-) -> None:
+def _blame(rule: Rule, group: Container[int], rows: Bits, reach: Reach, blamed: list[Bits]) -> None:
     """Adds what keeps some rows from being computed.
 
     Rows that lack something from outside of their recurrence do not blame the recurrence too: that
@@ -120,24 +119,28 @@ def _chain(
     Returns:
         Pairs of node and a set of one row.
     """
-    group_of = {member: group for group in nodes.groups for member in group}
+    group_of = {member: group for group in map(frozenset, nodes.groups) for member in group}
     is_input_missing = any(blamed[node] for node, rule in enumerate(nodes.rules) if rule == NEVER)
-    chain = [(node, bit)]
+    chain = {(node, bit): None}
+    passed = {node}
+    found = [0] * len(blamed)
     while True:
-        node, bit = chain[-1]
-        found = [0] * len(blamed)
         _blame(nodes.rules[node], group_of[node], bit, reach, found)
         steps = [
             (source, rows & -rows)
             for source in nodes.rules[node].sources
             if (rows := found[source] & blamed[source])
         ]
+        for source in nodes.rules[node].sources:
+            found[source] = 0
         # Out of a recurrence rather than round it; else the first that the descriptor names.
         steps.sort(key=lambda step: step[0] in group_of[node])
         steps = [step for step in steps if step not in chain]
-        if not steps or (not is_input_missing and steps[0][0] in dict(chain)):
-            return chain
-        chain.append(steps[0])
+        if not steps or (not is_input_missing and steps[0][0] in passed):
+            return list(chain)
+        node, bit = steps[0]
+        chain[node, bit] = None
+        passed.add(node)
 
 
 def _first_bit(grid: Grid, rows: Bits) -> Bits:
@@ -149,7 +152,7 @@ def _first_bit(grid: Grid, rows: Bits) -> Bits:
 def _row(nnet: Nnet, grid: Grid, node: int, bit: Bits) -> Row:
     """Returns a row, for the first sequence of its pattern."""
     n, t, x = IndexSet(grid=grid, bits=bit).indexes[0].tolist()
-    return nnet.node_names[node], (n, t, x)
+    return nnet.nodes[node].name, (n, t, x)
 
 
 def _missing_frames(name: str, patterns: Patterns, indexes: IndexArray) -> list[MissingFrames]:

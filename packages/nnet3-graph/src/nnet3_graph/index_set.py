@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.indexes import AnyIndexes, IndexArray, N, T, X, moved_indexes
 
-from nnet3_graph.bit_layout import BitLayout, Bits
+from nnet3_graph.bit_layout import BitLayout, Bits, is_table_worthwhile
 from nnet3_graph.indexes import IdArray, frozen
 from nnet3_graph.patterns import Patterns
 
@@ -52,12 +52,27 @@ class Grid:
 
     def cells_of(self, bits: Bits) -> Cells:
         """Returns the cells of a set of the layout, ascending."""
-        table = self.layout.table(bits).transpose(2, 1, 0)
         count = self.patterns.num_sequences
+        if not is_table_worthwhile(self.size, bits.bit_count()):
+            return self._sparse_cells(self.layout.indexes(bits))
+        table = self.layout.table(bits).transpose(2, 1, 0)
         if self.layout.num_patterns == 1:
             rows = np.flatnonzero(table)
             return rows if count == 1 else (rows[:, None] * count + np.arange(count)).reshape(-1)
         return np.flatnonzero(table[:, :, self.patterns.pattern_of])
+
+    def _sparse_cells(self, indexes: IndexArray) -> Cells:
+        """Returns the cells, ascending, of (K, 3) indexes with patterns instead of sequences."""
+        pattern = indexes[:, N]
+        rows = (indexes[:, T].astype(np.intp) - self.layout.t_first) * self.layout.num_x
+        rows += indexes[:, X] - self.layout.x_first
+        # The sequences of a pattern are a run of `ranks`.
+        ranks = np.argsort(self.patterns.pattern_of, kind="stable")
+        sizes = np.bincount(self.patterns.pattern_of, minlength=self.patterns.num_patterns)
+        starts, counts = (np.cumsum(sizes) - sizes)[pattern], sizes[pattern]
+        runs = np.repeat(starts - (np.cumsum(counts) - counts), counts)
+        rank = ranks[runs + np.arange(len(runs))]
+        return np.sort(np.repeat(rows, counts) * self.patterns.num_sequences + rank)
 
     def indexes(self, cells: Cells) -> IndexArray:
         """Returns the (K, 3) indexes at some cells."""
@@ -104,6 +119,16 @@ class IndexSet:
         positions[self.cells] = np.arange(len(self.cells), dtype=np.int32)
         return frozen(positions)
 
+    def _positions_of(self, cells: Cells) -> IdArray:
+        """Returns the position in the set of what is at each of some cells, or -1."""
+        if is_table_worthwhile(self.grid.size, len(self.cells)):
+            return self.positions[cells]  # cell -1 finds the last, which is -1
+        if not len(self.cells):
+            return np.full(len(cells), -1, dtype=np.int32)
+        found = np.searchsorted(self.cells, cells)
+        found[found == len(self.cells)] = 0
+        return np.where(self.cells[found] == cells, found, -1).astype(np.int32)
+
     def __len__(self) -> int:
         if self.grid.layout.num_patterns == 1:
             return self.bits.bit_count() * self.grid.patterns.num_sequences
@@ -111,7 +136,7 @@ class IndexSet:
 
     def find(self, indexes: AnyIndexes) -> IdArray:
         """Returns the position in the set of each of (K, 3) indexes, or -1."""
-        return self.positions[self.grid.cells(indexes)]  # cell -1 finds the last, which is -1
+        return self._positions_of(self.grid.cells(indexes))
 
     def find_moved(self, other: IndexSet, t: int, x: int) -> IdArray:
         """Returns the position in this set of each index of `other` moved by (t, x), or -1.
@@ -131,4 +156,4 @@ class IndexSet:
         cells = other.cells + self.grid.move(t, x)
         if t != 0:
             cells[(cells < 0) | (cells >= self.grid.size)] = -1
-        return self.positions[cells]
+        return self._positions_of(cells)

@@ -14,6 +14,7 @@ from nnet3_descriptors import (
     Nnet,
     Node,
     OutputNode,
+    check_limit,
 )
 from nnet3_descriptors.descriptors import (
     Const,
@@ -41,9 +42,6 @@ from nnet3_graph.rules import (
     Rule,
     Shift,
 )
-
-MAX_MODULUS = 100_000
-"""The largest modulus of a descriptor: each residue has a rule of its own."""
 
 
 @attrs.frozen(kw_only=True)
@@ -133,17 +131,14 @@ def forwarding_rule(leaf: ForwardingDescriptor, node_index: Mapping[str, int]) -
     t or sets it, and likewise for x. So it is enough to look at three rows for each residue.
 
     Raises:
-        RequestError: there are more than `MAX_MODULUS` residues.
+        RequestError: the residues are more than `Limits.modulus`; each has a rule of its own.
     """
     shift = leaf.shift()
     if shift is not None:
         name, t_offset, x_offset = shift
         return Shift(node_index[name], t_offset, x_offset)
     modulus = leaf.modulus
-    if modulus > MAX_MODULUS:
-        raise RequestError(
-            f"'{leaf}' is the same only every {modulus} frames, expected at most {MAX_MODULUS}"
-        )
+    check_limit("modulus", modulus, f"the frames after which '{leaf}' is the same", RequestError)
     asked = np.zeros((3, modulus, 3), dtype=np.int32)
     asked[:, :, 1] = np.arange(modulus)
     asked[1, :, 1] += modulus

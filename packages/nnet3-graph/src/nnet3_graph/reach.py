@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import attrs
-from nnet3_descriptors import check_limit
+from nnet3_descriptors import check_limit, current_limits
 from nnet3_descriptors.indexes import IndexArray
 
 from nnet3_graph.bit_layout import BitLayout, Bits, change_layout
@@ -26,6 +26,9 @@ from nnet3_graph.sets import computable_rows, demanded_rows, used_rows
 
 MAX_STEPS = (2000, 20)
 """How far in t and x a recurrence without an end of its own is followed, beyond all else."""
+
+_SPREAD = 1000
+"""A request that spans so many times what it names has a smaller limit."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -122,7 +125,8 @@ def find_reach(
         hulls = limited(wanted, finite.extended(*max_steps))
         inner = finite.extended(max_steps[0] // 2, max_steps[1] // 2)
         extent = join_all((named, *hulls))
-    layout = make_layout(extent, num_patterns, nodes)
+    num_named = sum(len(indexes) for indexes in (*given.values(), *outputs.values()))
+    layout = make_layout(extent, num_patterns, nodes, num_named)
     inside = [layout.box(hull) for hull in hulls]
     given_rows = [0] * len(hulls)
     for node, indexes in given.items():
@@ -147,19 +151,38 @@ def find_reach(
     )
 
 
-def make_layout(hull: Hull, num_patterns: int, nodes: NodeRules) -> BitLayout:
-    """Returns a layout for the rows in a hull."""
+def make_layout(
+    hull: Hull, num_patterns: int, nodes: NodeRules, num_named: int | None = None
+) -> BitLayout:
+    """Returns a layout for the rows in a hull.
+
+    Args:
+        hull: where the rows lie.
+        num_patterns: how many patterns there are.
+        nodes: the rules of the network.
+        num_named: how many rows a request names, for the limit on what it spans; None for none.
+
+    Raises:
+        RequestError: the box is larger than `Limits.cindexes`, or than a tenth of that, and it has
+            more than a thousand times as many (pattern, t, x) as are named.
+    """
     check_rows_exist(hull)
     num_t = int(hull.t_last - hull.t_first) + 1
     num_x = int(hull.x_last - hull.x_first) + 1
     t_guard, x_guard = min(nodes.moves[0], num_t - 1), min(nodes.moves[1], num_x - 1)
-    check_limit(
-        "cindexes",
-        (num_t + t_guard) * (num_x + x_guard) * num_patterns * len(nodes.rules),
+    needed = (num_t + t_guard) * (num_x + x_guard) * num_patterns * len(nodes.rules)
+    spans = (
         f"the request spans {num_t} values of t, {num_x} of x and {num_patterns} different "
-        f"patterns of sequences, for {len(nodes.rules)} nodes",
-        RequestError,
+        f"patterns of sequences, for {len(nodes.rules)} nodes"
     )
+    check_limit("cindexes", needed, spans, RequestError)
+    limit = current_limits().cindexes
+    is_spread = num_named is not None and num_t * num_x * num_patterns > _SPREAD * num_named
+    if is_spread and needed > limit // 10:
+        raise RequestError(
+            f"{spans}, and names only {num_named} rows: {needed} is above a tenth of the limit of "
+            f"{limit} (Limits.cindexes)"
+        )
     return BitLayout(
         t_first=int(hull.t_first),
         num_t=num_t,

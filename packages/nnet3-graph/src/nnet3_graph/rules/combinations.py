@@ -177,7 +177,7 @@ class ByTime(_Combination):
         modulus = len(self.parts)
         split = [
             (self.parts[residue], rows & layout.residue(modulus, residue))
-            for residue in layout.residues(modulus)
+            for residue in layout.residues(modulus, rows)
         ]
         return [(part, some) for part, some in split if some]
 

@@ -239,6 +239,8 @@ def _may_be_split(name: str, pairs: Table) -> bool:
 
 
 def _may_be_consecutive(name: str, values: Table) -> bool:
+    if not len(values):
+        return False
     half = len(values) // 2
     first, middle, last = int(values[0]), int(values[half]), int(values[-1])
     return first < 0 or last < 0 or (last - first + 1 == len(values) and middle - first == half)
