@@ -29,6 +29,7 @@ REFERENCE = ROOT / "tests" / "reference"
 DIGITS_EXAMPLE = ROOT / "examples" / "digits"
 DIGITS_REFERENCE = REFERENCE / "digits"
 TOOLS_REFERENCE = REFERENCE / "tools"
+CHAIN_REFERENCE = REFERENCE / "chain"
 
 KINDS = ("component", "network")
 

@@ -30,7 +30,8 @@ PUBLIC_NAMES = {
         read_tokens write_table""",
     "nnet3_training": """
         DenseTargets ExampleError ExampleInput ExampleOutput Objective SparsePosteriors Trainer
-        TrainerOptions TrainingError TrainingExample merge_examples minibatches read_examples""",
+        TrainerOptions TrainingError TrainingExample merge_examples minibatches read_examples
+        ChainObjective ChainOptions read_chain_examples read_chain_supervision""",
 }
 
 CALLS = """
@@ -78,6 +79,11 @@ CALLS = """
     nnet3_tables: write_table(wspecifier)
     nnet3_runtime_cuda: load(path, device=)
     nnet3_runtime_cuda: Model.compute(self, features, ivector)
+    nnet3_training: ChainOptions(leaky_hmm_coefficient=, l2_regularize=, xent_regularize=)
+    nnet3_training: ChainObjective(den_fst, options, num_pdfs=)
+    nnet3_training: ChainObjective.compute(self, supervision, output)
+    nnet3_training: read_chain_examples(path)
+    nnet3_training: read_chain_supervision(path)
     nnet3_training: Trainer(nnet, options, device=)
     nnet3_training: Trainer.train_minibatch(self, example)
 """

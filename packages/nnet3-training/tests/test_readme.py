@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ import nnet3_training
 import numpy as np
 import pytest
 from nnet3_descriptors import read_nnet, vectorize
+from reference_cases import CHAIN_REFERENCE
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
+
+BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 CONFIG = """
 input-node name=input dim=4
@@ -33,11 +37,30 @@ def test_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
     names: dict[str, Any] = {"config": CONFIG, "batches": batches, "num_classes": 3}
-    [block] = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    exec(block, names)  # noqa: S102  the package's own README
+    exec(BLOCKS[0], names)  # noqa: S102  the package's own README
 
     assert (names["left"], names["right"]) == (1, 0)
     assert read_nnet("trained.raw") == names["trainer"].nnet
+    assert not np.array_equal(vectorize(names["trainer"].nnet), vectorize(names["nnet"]))
+
+
+def test_chain_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of a chain system train a network, which is evaluated."""
+    monkeypatch.chdir(tmp_path)
+    digits = CHAIN_REFERENCE / "digits"
+    for source, name in (
+        ("initial.raw", "0.raw"),
+        ("den.fst", "den.fst"),
+        ("cegs8.ark", "cegs.ark"),
+        ("cegs8.ark", "valid.cegs"),
+    ):
+        shutil.copy(digits / source, name)
+
+    names: dict[str, Any] = {}
+    exec(BLOCKS[1], names)  # noqa: S102  the package's own README
+
+    assert len(BLOCKS) == 2
+    assert names["trainer"].objectives["output"].weight == 80
     assert not np.array_equal(vectorize(names["trainer"].nnet), vectorize(names["nnet"]))
 
 

@@ -4,10 +4,19 @@ examples.py, example_archive.py    what is trained on
 objectives.py                      what is maximised
 update.py                          how far parameters move
 trainer.py                         one after the other
+chain/                             'chain' models: supervision, examples, LF-MMI
 """
 
 from nnet3_runtime_cuda import TrainingError
 
+from nnet3_training.chain.denominator import DenominatorGraph
+from nnet3_training.chain.example_files import read_chain_examples, write_chain_examples
+from nnet3_training.chain.fst import Fst
+from nnet3_training.chain.fst_files import read_fst, write_fst
+from nnet3_training.chain.objective import ChainObjective, ChainOptions, ChainResult
+from nnet3_training.chain.supervision import ChainSupervision
+from nnet3_training.chain.supervision_files import read_chain_supervision, write_chain_supervision
+from nnet3_training.chain.training import ChainTraining, compute_chain_prob
 from nnet3_training.errors import ExampleError
 from nnet3_training.example_archive import read_examples
 from nnet3_training.examples import (
@@ -25,10 +34,17 @@ from nnet3_training.trainer import Trainer
 __version__ = "0.1.0"
 
 __all__ = [
+    "ChainObjective",
+    "ChainOptions",
+    "ChainResult",
+    "ChainSupervision",
+    "ChainTraining",
+    "DenominatorGraph",
     "DenseTargets",
     "ExampleError",
     "ExampleInput",
     "ExampleOutput",
+    "Fst",
     "NodeObjectives",
     "Objective",
     "ObjectiveFunction",
@@ -38,7 +54,14 @@ __all__ = [
     "TrainerOptions",
     "TrainingError",
     "TrainingExample",
+    "compute_chain_prob",
     "merge_examples",
     "minibatches",
+    "read_chain_examples",
+    "read_chain_supervision",
     "read_examples",
+    "read_fst",
+    "write_chain_examples",
+    "write_chain_supervision",
+    "write_fst",
 ]

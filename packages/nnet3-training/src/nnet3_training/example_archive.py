@@ -90,7 +90,7 @@ def _read_example(reader: BinaryReader, key: str, output_names: frozenset[str]) 
         for _ in range(count):
             reader.expect("<NnetIo>")
             name = reader.token()
-            indexes = _read_indexes(reader)
+            indexes = read_indexes(reader)
             if name in output_names:
                 supervision = _read_supervision(reader)
                 outputs.append(ExampleOutput(name=name, indexes=indexes, supervision=supervision))
@@ -104,7 +104,12 @@ def _read_example(reader: BinaryReader, key: str, output_names: frozenset[str]) 
         reader.fail(f"example '{key}': {error}", at=start)
 
 
-def _read_indexes(reader: BinaryReader) -> IndexArray:
+def read_indexes(reader: BinaryReader) -> IndexArray:
+    """Reads the indexes of an input or output.
+
+    Raises:
+        ModelFileError: what stands there is no list of indexes.
+    """
     reader.expect("<I1V>")
     count = reader.count("indexes", maximum=_MAX_ROWS)
     indexes = np.zeros((count, 3), dtype=np.int32)

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
-from nnet3_descriptors.indexes import IndexArray, N
+from nnet3_descriptors.indexes import IndexArray, N, T
 
+from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.errors import ExampleError
 from nnet3_training.examples import (
     DenseTargets,
@@ -27,7 +28,8 @@ def merge_examples(examples: Sequence[TrainingExample]) -> TrainingExample:
         examples: At least one; with the same inputs and outputs, of n = 0.
 
     Returns:
-        The sequences as n = 0, 1, ..., their rows one after the other.
+        The sequences as n = 0, 1, ..., their rows one after the other; the rows of a
+        `ChainSupervision` frame by frame, the sequences of a frame side by side.
 
     Raises:
         ExampleError: they differ in their inputs or outputs, or the dimension of one, or have
@@ -74,6 +76,8 @@ def _merged_outputs(ios: Sequence[ExampleOutput]) -> ExampleOutput:
         ExampleError: it is not all of one kind and dimension, or of a kind that cannot be merged.
     """
     kind, name = type(ios[0].supervision), ios[0].name
+    if kind is ChainSupervision and all(type(io.supervision) is kind for io in ios):
+        return _merged_chain(ios)
     if kind not in (DenseTargets, SparsePosteriors) or any(
         type(io.supervision) is not kind for io in ios
     ):
@@ -81,6 +85,17 @@ def _merged_outputs(ios: Sequence[ExampleOutput]) -> ExampleOutput:
     _check_dims(f"output '{name}'", [io.supervision.shape[1] for io in ios])
     supervision = kind.merged([io.supervision for io in ios])
     return ExampleOutput(name=name, indexes=_merged_indexes(ios), supervision=supervision)
+
+
+def _merged_chain(ios: Sequence[ExampleOutput]) -> ExampleOutput:
+    """Merges chain supervisions, with rows in the order that their objective expects."""
+    try:
+        supervision = ChainSupervision.merged([io.supervision for io in ios])
+    except ExampleError as error:
+        raise ExampleError(f"output '{ios[0].name}': {error}") from error
+    indexes = _merged_indexes(ios)
+    order = np.lexsort((indexes[:, N], indexes[:, T]))
+    return ExampleOutput(name=ios[0].name, indexes=indexes[order], supervision=supervision)
 
 
 def minibatches(examples: Iterable[TrainingExample], size: int) -> Iterator[TrainingExample]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import attrs
 import numpy as np
@@ -37,6 +37,15 @@ ObjectiveFunction = Callable[[Mapping[str, Array], TrainingExample], Mapping[str
 """From the outputs of the network, (rows, dim) by name, and the example, the objective at each
 output. It sees all outputs at once, as the objective at one may follow from another (the posteriors
 of a 'chain' numerator, which also train the cross-entropy output)."""
+
+
+@runtime_checkable
+class PreparesExamples(Protocol):
+    """An objective function that needs more outputs computed than an example has."""
+
+    def prepared(self, example: TrainingExample) -> TrainingExample:
+        """The example with the outputs that the function wants to see."""
+        ...
 
 
 @attrs.frozen

@@ -14,7 +14,13 @@ from nnet3_runtime_cuda.cuda.platform.platform import Platform
 
 from nnet3_training.component_stats import zero_component_stats
 from nnet3_training.examples import TrainingExample
-from nnet3_training.objectives import NodeObjectives, Objective, ObjectiveFunction, ObjectiveSum
+from nnet3_training.objectives import (
+    NodeObjectives,
+    Objective,
+    ObjectiveFunction,
+    ObjectiveSum,
+    PreparesExamples,
+)
 from nnet3_training.options import TrainerOptions
 from nnet3_training.orthonormal import OrthonormalConstraints
 from nnet3_training.update import LimitedChange, ParameterUpdate, limit_change
@@ -112,6 +118,9 @@ class Trainer:
             UnsupportedComponentError: the network holds a type that cannot be computed.
             DeviceMemoryError: the device has not the memory.
         """
+        objective: object = self.objective
+        if isinstance(objective, PreparesExamples):
+            example = objective.prepared(example)
         computer = self._computer(example)
         objectives = self._forward_and_backward(computer, example)
         self._change(self.options.l2_regularize_factor * example.num_sequences)

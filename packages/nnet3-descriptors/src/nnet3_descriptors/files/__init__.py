@@ -1,21 +1,34 @@
 """Reading and writing files: opened, read and replaced; integers, reals and arrays as Kaldi's."""
 
 from nnet3_descriptors.errors import file_error
+from nnet3_descriptors.files.arrays import read_matrix, read_vector
 from nnet3_descriptors.files.atomic_write import write_atomically
 from nnet3_descriptors.files.binary_reader import BinaryReader
 from nnet3_descriptors.files.opening import mapped, open_file, read_file
 from nnet3_descriptors.files.reader import Reader
-from nnet3_descriptors.files.source import PathOrFile
+from nnet3_descriptors.files.source import PathOrFile, leave_behind, open_reader, stream_name
 from nnet3_descriptors.files.text_reader import TextReader
+from nnet3_descriptors.files.writer import BinaryWriter, TextWriter, Writer
+from nnet3_descriptors.text import parse_integer, parse_real
 
 __all__ = [
     "BinaryReader",
+    "BinaryWriter",
     "PathOrFile",
     "Reader",
     "TextReader",
+    "TextWriter",
+    "Writer",
     "file_error",
+    "leave_behind",
     "mapped",
     "open_file",
+    "open_reader",
+    "parse_integer",
+    "parse_real",
     "read_file",
+    "read_matrix",
+    "read_vector",
+    "stream_name",
     "write_atomically",
 ]

@@ -1,0 +1,263 @@
+"""The denominator of LF-MMI: the probability of all phone sequences, by forward and backward sums.
+
+As in Povey et al., "Purely sequence-trained neural networks for ASR based on lattice-free MMI"
+(Interspeech 2016): a hidden Markov model of all phone sequences, which starts in the states that it
+is in on average, may end in any state, and in each frame may also leave its state for any other
+(the leaky HMM). Sums run over probabilities, not their logarithms, and are scaled in each frame.
+
+With B(t) the products of initial and leaky probabilities, p(a) the probability of arc a, and x(t)
+the exponential of the output:
+
+    alpha(0) = initial probabilities          alpha'(t) = alpha(t) + leaky * initial * sum(alpha(t))
+    alpha(t + 1, j) = sum over arcs a from i to j:  alpha'(t, i) p(a) x(t, pdf(a)) / scale(t)
+
+Arcs that lead to the same state with the same pdf share x, and an HMM of a 'chain' model has few
+such pairs for each state. So a frame is one sparse product from states to these pairs, and the
+product with x is made on the pairs alone. The backward sums use the transposed product.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from nnet3_training.chain.fst import Fst
+from nnet3_training.chain.fst_files import read_fst
+from nnet3_training.errors import ExampleError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+Array = npt.NDArray[Any]
+
+OUTPUT_LIMIT = 30.0
+"""Outputs are cut to this size before their exponential is taken."""
+_ITERATIONS = 100
+"""Frames over which the probabilities of states are averaged."""
+_BLOCK = 16
+"""So many sequences are computed at a time: what one frame of them needs stays in the cache."""
+
+
+@attrs.frozen(eq=False)
+class _Products:
+    """The sparse products of a frame, in one precision.
+
+    Attributes:
+        pairs_from_states: (pairs, states), probabilities of arcs.
+        states_from_pairs: Its transpose.
+        states_of_pairs: (states, pairs), 1 where a pair leads to a state.
+        pdfs_of_pairs: (pdfs, pairs), 1 where a pair has a pdf.
+        initial: (states, 1), the initial probabilities.
+    """
+
+    pairs_from_states: csr_array
+    states_from_pairs: csr_array
+    states_of_pairs: csr_array
+    pdfs_of_pairs: csr_array
+    initial: Array
+
+
+class DenominatorGraph:
+    """The hidden Markov model of all phone sequences, made of den.fst.
+
+    It has working memory of its own: one thread at a time may use it.
+
+    Attributes:
+        num_states: Number of its states.
+        num_arcs: Number of its arcs.
+        num_pdfs: Number of pdfs, the columns of the output.
+        initial_probs: (states,) float32, the probability of each state on average over the first
+            100 frames from the start state, arcs and final costs being scaled to sum to one.
+    """
+
+    def __init__(self, fst: Fst | str | os.PathLike[str], num_pdfs: int) -> None:
+        """Takes the probabilities of arcs from an FST.
+
+        Args:
+            fst: den.fst, or where it is; labels are 1 + the number of a pdf.
+            num_pdfs: Number of pdfs.
+
+        Raises:
+            ExampleError: the FST is empty, has a label that is no pdf, or the probabilities of a
+                state do not make sense.
+            FileError, ModelFileError: it cannot be read.
+        """
+        fst = fst if isinstance(fst, Fst) else read_fst(fst)
+        if not fst.num_states or not fst.num_arcs:
+            raise ExampleError("the denominator FST has no arcs")
+        wrong = np.flatnonzero((fst.labels < 1) | (fst.labels > num_pdfs))
+        if wrong.size:
+            raise ExampleError(
+                f"the denominator FST has the label {fst.labels[wrong[0]]} on an arc from state "
+                f"{fst.sources[wrong[0]]}; expected 1 to {num_pdfs}, the number of pdfs"
+            )
+        self.num_states, self.num_arcs, self.num_pdfs = fst.num_states, fst.num_arcs, num_pdfs
+        probs = np.exp(-fst.costs.astype(np.float64))
+        self.initial_probs = _initial_probs(fst, probs)
+        pairs, pair_of_arc = np.unique(
+            fst.destinations.astype(np.int64) * num_pdfs + (fst.labels - 1), return_inverse=True
+        )
+        self._destinations = (pairs // num_pdfs).astype(np.int32)
+        self._pdfs = (pairs % num_pdfs).astype(np.int32)
+        self._arcs = probs, pair_of_arc.astype(np.int32), fst.sources.astype(np.int32)
+        self._memory: Array = np.empty(0, dtype=np.float32)
+
+    @property
+    def num_pairs(self) -> int:
+        """Number of pairs of a state and a pdf that leads to it."""
+        return len(self._pdfs)
+
+    @functools.lru_cache(maxsize=2)  # noqa: B019 - one entry for each precision
+    def _products(self, dtype: np.dtype[Any]) -> _Products:
+        from scipy.sparse import csr_array  # takes a while, and only 'chain' training needs it
+
+        probs, pair_of_arc, sources = self._arcs
+        pairs, states = self.num_pairs, self.num_states
+        forward = csr_array((probs, (pair_of_arc, sources)), shape=(pairs, states)).astype(dtype)
+        numbers, ones = np.arange(pairs, dtype=np.int32), np.ones(pairs, dtype=dtype)
+        return _Products(
+            pairs_from_states=forward,
+            states_from_pairs=forward.T.tocsr(),
+            states_of_pairs=csr_array((ones, (self._destinations, numbers)), (states, pairs)),
+            pdfs_of_pairs=csr_array((ones, (self._pdfs, numbers)), (self.num_pdfs, pairs)),
+            initial=self.initial_probs[:, None].astype(dtype),
+        )
+
+    def forward_backward(
+        self, output: Array, num_sequences: int, leaky: float, *, derivative: bool = True
+    ) -> DenominatorResult:
+        """Computes the log-probability of all sequences, and its derivative.
+
+        Args:
+            output: (frames * sequences, pdfs) float32 or float64, the rows of a frame side by side;
+                the precision is that of the computation.
+            num_sequences: How many sequences there are.
+            leaky: Kaldi's leaky-hmm-coefficient.
+            derivative: Whether the derivative is wanted.
+        """
+        products = self._products(output.dtype)
+        frames = output.reshape(-1, num_sequences, self.num_pdfs)
+        result = np.empty_like(frames) if derivative else None
+        total, is_sound = 0.0, True
+        with np.errstate(all="ignore"):  # what is not finite is found in the results
+            for begin in range(0, num_sequences, _BLOCK):
+                block = slice(begin, min(begin + _BLOCK, num_sequences))
+                part = None if result is None else result[:, block]
+                log_probs, sound = self._block(products, frames[:, block], leaky, part)
+                total += log_probs
+                is_sound &= sound
+        return DenominatorResult(
+            log_prob=total,
+            derivative=None if result is None else result.reshape(output.shape),
+            is_sound=is_sound and math.isfinite(total),
+        )
+
+    def _block(
+        self, products: _Products, output: Array, leaky: float, result: Array | None
+    ) -> tuple[float, bool]:
+        """The same for some sequences; fills `result`, (frames, sequences, pdfs).
+
+        Returns:
+            The sum of log-probabilities; whether posteriors of each frame sum to one.
+        """
+        num_frames, num_sequences, _ = output.shape
+        initial, ones = products.initial, np.ones(self.num_states, dtype=output.dtype)
+        # exponentials[t] is (pdfs, sequences), so that rows of it can be taken.
+        exponentials = np.exp(np.clip(output, -OUTPUT_LIMIT, OUTPUT_LIMIT).transpose(0, 2, 1))
+        exponentials = np.ascontiguousarray(exponentials)
+        entering, factors, weighted, leaks = self._workspace(num_frames, num_sequences, output)
+        alpha = np.repeat(initial, num_sequences, axis=1)
+        scales = np.empty((num_frames, num_sequences), dtype=output.dtype)
+        for frame in range(num_frames + 1):
+            scale = ones @ alpha
+            np.multiply(initial, leaky * scale, leaks)
+            alpha += leaks
+            if frame == num_frames:
+                break
+            scales[frame] = scale
+            entering[frame] = products.pairs_from_states @ alpha
+            exponentials[frame].take(self._pdfs, axis=0, out=factors, mode="clip")
+            np.multiply(entering[frame], factors, weighted)
+            alpha = products.states_of_pairs @ weighted
+            alpha /= scale
+        totals = ones @ alpha
+        log_prob = np.log(totals, dtype=np.float64).sum() + np.log(scales, dtype=np.float64).sum()
+        if result is None:
+            return float(log_prob), bool(np.isfinite(log_prob))
+        beta = np.repeat((1.0 / totals)[None], self.num_states, axis=0)
+        for frame in reversed(range(num_frames)):
+            beta += leaky * (initial.T @ beta)
+            beta /= scales[frame]
+            beta.take(self._destinations, axis=0, out=weighted, mode="clip")
+            exponentials[frame].take(self._pdfs, axis=0, out=factors, mode="clip")
+            weighted *= factors
+            beta = products.states_from_pairs @ weighted
+            weighted *= entering[frame]
+            result[frame] = (products.pdfs_of_pairs @ weighted).T
+        sums = result.sum(axis=2)
+        return float(log_prob), bool((np.abs(sums - 1.0) < 0.5).all())
+
+    def _workspace(
+        self, num_frames: int, num_sequences: int, like: Array
+    ) -> tuple[Array, Array, Array, Array]:
+        """Memory that is used again: (frames, pairs, n), twice (pairs, n), and (states, n).
+
+        Fresh memory of this size costs more time than what is computed in it.
+        """
+        rows = (num_frames + 2) * self.num_pairs + self.num_states
+        needed = rows * num_sequences
+        if self._memory.dtype != like.dtype or len(self._memory) < needed:
+            self._memory = np.empty(needed, dtype=like.dtype)
+        values = self._memory[:needed].reshape(rows, num_sequences)
+        stored = num_frames * self.num_pairs
+        entering = values[:stored].reshape(num_frames, self.num_pairs, num_sequences)
+        pieces = np.split(values[stored:], [self.num_pairs, 2 * self.num_pairs])
+        return entering, pieces[0], pieces[1], pieces[2]
+
+
+@attrs.frozen(eq=False)
+class DenominatorResult:
+    """What the denominator gives for a minibatch.
+
+    Attributes:
+        log_prob: The log-probability, summed over sequences.
+        derivative: Of it by the output, in the shape of the output: the posteriors of pdfs.
+        is_sound: Whether the log-probability is finite, and the posteriors of each frame sum to
+            one, up to rounding.
+    """
+
+    log_prob: float
+    derivative: Array | None
+    is_sound: bool
+
+
+def _initial_probs(fst: Fst, probs: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    """The average probability of each state over the first frames."""
+    states, sources, destinations = fst.num_states, fst.sources, fst.destinations
+    sums = np.exp(-fst.final_costs.astype(np.float64))
+    sums += np.bincount(sources, probs, minlength=states)
+    wrong = np.flatnonzero(~((sums > 0.0) & (sums < 100.0)))
+    if wrong.size:
+        raise ExampleError(
+            f"the probabilities of arcs and end of state {wrong[0]} of the denominator FST sum to "
+            f"{sums[wrong[0]]:g}; expected more than 0, and below 100"
+        )
+    scaled = probs / sums[sources]
+    current: npt.NDArray[np.float64] = np.zeros(states)
+    current[fst.start] = 1.0
+    average = np.zeros(states)
+    for _ in range(_ITERATIONS):
+        average += current / _ITERATIONS
+        moved = current[sources] * scaled
+        current = np.bincount(destinations, moved, minlength=states).astype(np.float64)
+        total = current.sum()
+        if not total > 0.0:
+            raise ExampleError("the denominator FST ends: no arc leaves the states it can be in")
+        current /= total
+    return average.astype(np.float32)

@@ -1,0 +1,298 @@
+"""Reading and writing the examples of 'chain' models, as Kaldi's nnet3-chain-get-egs makes them.
+
+An archive has for each example a key, a blank, and (in binary, behind the bytes 0 and "B")
+
+    <Nnet3ChainEg> <NumInputs> count { <NnetIo> name indexes matrix </NnetIo> }
+    <NumOutputs> count { <NnetChainSup> name indexes supervision <DW2> vector </NnetChainSup> }
+    </Nnet3ChainEg>
+
+Older examples have `<DW>` and the weights of frames as bytes, or no weights.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import IO, Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors.files import (
+    BinaryReader,
+    BinaryWriter,
+    Reader,
+    TextReader,
+    TextWriter,
+    Writer,
+    file_error,
+    mapped,
+    open_file,
+    write_atomically,
+)
+from nnet3_descriptors.indexes import IndexArray, N, T
+
+from nnet3_training.chain.supervision import ChainSupervision
+from nnet3_training.chain.supervision_files import read_supervision, write_supervision
+from nnet3_training.errors import ExampleError
+from nnet3_training.example_archive import read_indexes
+from nnet3_training.examples import ExampleInput, ExampleOutput, TrainingExample
+
+_BINARY: Final = b"\0B"
+_MAX_IOS: Final = 1 << 16
+_MAX_ROWS: Final = 1 << 24
+_WHOLE_INDEX: Final = 127
+_LARGEST_STEP: Final = 124
+
+ExampleSource = str | os.PathLike[str] | IO[bytes]
+"""A path, or a file that is open for reading bytes."""
+
+
+@attrs.frozen(kw_only=True)
+class ChainEntry:
+    """An entry of an archive: an example and the bytes that it was read from.
+
+    Attributes:
+        key: Its name.
+        data: The bytes behind the key and its blank.
+        example: What they say.
+    """
+
+    key: str
+    data: bytes
+    example: TrainingExample
+
+
+def read_chain_examples(source: ExampleSource) -> Iterator[TrainingExample]:
+    """The examples of an archive, binary or text, in its order.
+
+    The supervision of an output is a `ChainSupervision`. A regular file is mapped into memory.
+    Anything else, as a pipe, is read to its end before the first example.
+
+    Args:
+        source: A path, or a file that is open for reading bytes.
+
+    Raises:
+        FileError: the file cannot be read; of one that is not there it is a FileNotFoundError.
+        ModelFileError: it is no archive of such examples; the error says where.
+    """
+    return (entry.example for entry in read_chain_entries(source))
+
+
+def read_chain_entries(source: ExampleSource) -> Iterator[ChainEntry]:
+    """The same with the bytes of each example, so that it can be written as it was.
+
+    Raises:
+        FileError, ModelFileError: as above.
+    """
+    if not isinstance(source, str | os.PathLike):
+        name = getattr(source, "name", None)
+        yield from _entries(
+            memoryview(source.read()), name if isinstance(name, str) else "<stream>"
+        )
+        return
+    with open_file(source) as file:
+        try:
+            contents = mapped(file)
+            if contents is None:
+                contents = memoryview(file.read())
+        except OSError as error:
+            raise file_error(error, "read", source) from error
+        # The arrays of an example are copies: nothing points into the map when it is released.
+        with contents as data:
+            yield from _entries(data, os.fspath(source))
+
+
+def _entries(data: memoryview, path: str) -> Iterator[ChainEntry]:
+    reader: Reader = BinaryReader(data, path)
+    try:
+        while True:
+            reader.skip_blanks()
+            if not reader.remaining:
+                return
+            key = reader.token()
+            start = reader.position
+            if reader.next_is(_BINARY):
+                reader = BinaryReader(data, path, start + len(_BINARY))
+            else:
+                reader = TextReader(data, path, start)
+            example = _read_example(reader, key)
+            yield ChainEntry(key=key, data=bytes(data[start : reader.position]), example=example)
+    finally:
+        reader.data = memoryview(b"")
+
+
+def _read_example(reader: Reader, key: str) -> TrainingExample:
+    start = reader.position
+    reader.expect("<Nnet3ChainEg>")
+    try:
+        reader.expect("<NumInputs>")
+        count = reader.count("inputs", maximum=_MAX_IOS)
+        inputs = [_read_input(reader) for _ in range(count)]
+        reader.expect("<NumOutputs>")
+        count = reader.count("outputs", maximum=_MAX_IOS)
+        outputs = [_read_output(reader) for _ in range(count)]
+        reader.expect("</Nnet3ChainEg>")
+        return TrainingExample(key=key, inputs=inputs, outputs=outputs)
+    except ExampleError as error:
+        reader.fail(f"example '{key}': {error}", at=start)
+
+
+def _read_input(reader: Reader) -> ExampleInput:
+    reader.expect("<NnetIo>")
+    name = reader.token()
+    indexes = _read_indexes(reader)
+    values = np.array(reader.matrix())
+    reader.expect("</NnetIo>")
+    return ExampleInput(name=name, indexes=indexes, values=values)
+
+
+def _read_output(reader: Reader) -> ExampleOutput:
+    reader.expect("<NnetChainSup>")
+    name = reader.token()
+    start = reader.position
+    indexes = _read_indexes(reader)
+    supervision = read_supervision(reader)
+    reader.skip_blanks()
+    at = reader.position
+    token = reader.token()
+    if token in ("<DW>", "<DW2>"):
+        is_bytes = token == "<DW>" and isinstance(reader, BinaryReader)
+        weights = _read_byte_weights(reader) if is_bytes else np.array(reader.vector())
+        supervision = attrs.evolve(supervision, deriv_weights=weights)
+        reader.expect("</NnetChainSup>")
+    elif token != "</NnetChainSup>":
+        expected = "'<DW2>', '<DW>' or '</NnetChainSup>'"
+        reader.fail("unexpected token", at=at, expected=expected, found=f"'{token}'")
+    fault = grid_fault(name, indexes, supervision)
+    if fault is not None:
+        reader.fail(fault, at=start)
+    return ExampleOutput(name=name, indexes=indexes, supervision=supervision)
+
+
+def grid_fault(name: str, indexes: IndexArray, supervision: ChainSupervision) -> str | None:
+    """What is wrong with the indexes of a supervision, if anything.
+
+    They must be its frames in order, at equal steps, with all sequences n = 0, 1, ... of a frame
+    side by side and x = 0.
+    """
+    sequences, frames = supervision.num_sequences, supervision.frames_per_sequence
+    if len(indexes) != sequences * frames:
+        return (
+            f"output '{name}': expected {frames} frames of {sequences} sequences, found "
+            f"{len(indexes)} indexes"
+        )
+    expected = np.zeros((frames, sequences, 3), dtype=np.int64)
+    expected[..., N] = np.arange(sequences)
+    first = int(indexes[0, T])
+    step = int(indexes[sequences, T]) - first if frames > 1 else 1
+    expected[..., T] = first + step * np.arange(frames)[:, None]
+    if step < 1 or not np.array_equal(expected.reshape(-1, 3), indexes):
+        return (
+            f"output '{name}': the indexes are not frames at equal steps with all sequences of a "
+            "frame side by side"
+        )
+    return None
+
+
+def _read_byte_weights(reader: Reader) -> npt.NDArray[np.float32]:
+    """The weights of frames as a vector of bytes, 255 for 1."""
+    start = reader.position
+    if not reader.next_is(b"\x01"):
+        reader.fail("these are no bytes", expected="a vector of bytes", found=reader.next_bytes())
+    size = int.from_bytes(reader.data[start + 1 : start + 5], "little")
+    begin, end = start + 5, start + 5 + size
+    if end > len(reader.data) or begin > len(reader.data):
+        reader.fail("the file ends too early", expected=f"{size} bytes")
+    reader.position = end
+    return np.frombuffer(reader.data[begin:end], dtype=np.uint8).astype(np.float32) / 255.0
+
+
+def _read_indexes(reader: Reader) -> IndexArray:
+    if isinstance(reader, BinaryReader):
+        return read_indexes(reader)
+    reader.expect("<I1V>")
+    count = reader.count("indexes", maximum=_MAX_ROWS)
+    indexes = np.zeros((count, 3), dtype=np.int32)
+    for row in range(count):
+        reader.expect("<I1>")
+        indexes[row] = reader.integer(), reader.integer(), reader.integer()
+    return indexes
+
+
+# ---- writing ----
+
+
+def write_chain_examples(
+    examples: Iterable[TrainingExample], path: str | os.PathLike[str], *, binary: bool = True
+) -> None:
+    """Writes an archive; the keys are those of the examples.
+
+    Features are written in single precision, not compressed.
+
+    Raises:
+        ExampleError: an example has no key, or an output without a `ChainSupervision`.
+        FileError: the file cannot be written.
+    """
+    write_atomically(
+        path, (f"{each.key} ".encode() + example_bytes(each, binary=binary) for each in examples)
+    )
+
+
+def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:
+    """An example as it stands in an archive, behind its key.
+
+    Raises:
+        ExampleError: an output has another supervision than a `ChainSupervision`.
+    """
+    writer: Writer = BinaryWriter() if binary else TextWriter()
+    if binary:
+        writer.raw(_BINARY)
+    writer.token("<Nnet3ChainEg>")
+    writer.token("<NumInputs>")
+    writer.integer(len(example.inputs))
+    writer.newline()
+    for io in example.inputs:
+        writer.token("<NnetIo>")
+        writer.token(io.name)
+        _write_indexes(writer, io.indexes)
+        writer.matrix(io.values)
+        writer.token("</NnetIo>")
+        writer.newline()
+    writer.token("<NumOutputs>")
+    writer.integer(len(example.outputs))
+    writer.newline()
+    for output in example.outputs:
+        supervision = output.supervision
+        if not isinstance(supervision, ChainSupervision):
+            raise ExampleError(
+                f"output '{output.name}': expected a ChainSupervision, found "
+                f"{type(supervision).__name__}"
+            )
+        writer.token("<NnetChainSup>")
+        writer.token(output.name)
+        _write_indexes(writer, output.indexes)
+        write_supervision(writer, supervision)
+        writer.token("<DW2>")
+        writer.vector(supervision.deriv_weights)
+        writer.token("</NnetChainSup>")
+        writer.newline()
+    writer.token("</Nnet3ChainEg>")
+    return b"".join(writer.chunks)
+
+
+def _write_indexes(writer: Writer, indexes: IndexArray) -> None:
+    writer.token("<I1V>")
+    writer.integer(len(indexes))
+    last_n = last_t = last_x = 0
+    for n, t, x in indexes.tolist():
+        if writer.binary and (n, x) == (last_n, last_x) and abs(t - last_t) <= _LARGEST_STEP:
+            writer.raw((t - last_t).to_bytes(1, "little", signed=True))
+        else:
+            if writer.binary:
+                writer.raw(bytes([_WHOLE_INDEX]))
+            else:
+                writer.token("<I1>")
+            for number in (n, t, x):
+                writer.integer(number)
+        last_n, last_t, last_x = n, t, x

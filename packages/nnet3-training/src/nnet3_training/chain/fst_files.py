@@ -1,0 +1,441 @@
+"""OpenFst's files: binary vector FSTs, compact acceptors, and the text form; read and written.
+
+Binary (numbers little-endian): the magic number, the type of the FST and that of its arcs (each a
+32-bit length and characters), 32-bit version and flags, then 64-bit properties, start state, number
+of states and number of arcs. Then, of a `vector`, for each state its final cost, the number of its
+arcs (64 bits), and each as input label, output label, cost, destination. Of a `compact_acceptor`,
+the position (32 bits) of each state's first element and the end, then elements of label, cost,
+destination: arcs, and the final cost of a state as the element with label -1, before its arcs.
+
+Text: a line for each arc (source, destination, labels, cost unless it is 0) and for each final
+state (state, cost unless it is 0), the start state first; an empty line ends it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors.files import (
+    BinaryReader,
+    Reader,
+    Writer,
+    parse_integer,
+    parse_real,
+    read_file,
+    write_atomically,
+)
+
+from nnet3_training.chain.fst import Fst
+from nnet3_training.errors import ExampleError
+
+_MAGIC: Final = 2125659606
+_VERSION: Final = 2
+_VECTOR: Final = "vector"
+_COMPACT: Final = "compact_acceptor"
+_ARC: Final = "standard"
+_INT32: Final = struct.Struct("<i")
+_HEAD: Final = struct.Struct("<iiQqqq")
+_STATE: Final = struct.Struct("<fq")
+_VECTOR_ARC: Final = np.dtype(
+    [("label", "<i4"), ("output", "<i4"), ("cost", "<f4"), ("destination", "<i4")]
+)
+_ELEMENT: Final = np.dtype([("label", "<i4"), ("cost", "<f4"), ("destination", "<i4")])
+_NO_LABEL: Final = -1
+_LONGEST_NAME: Final = 64
+
+
+def read_fst(path: str | os.PathLike[str]) -> Fst:
+    """Reads an FST from a file of its own, such as den.fst.
+
+    Args:
+        path: A binary file of type `vector` or `compact_acceptor` with arcs of type `standard`.
+
+    Raises:
+        FileError: the file cannot be read; of one that is not there it is a FileNotFoundError.
+        ModelFileError: it is no such FST; the error says where.
+    """
+    reader = BinaryReader(memoryview(read_file(path)), os.fspath(path))
+    fst = read_binary_fst(reader)
+    if reader.remaining:
+        reader.fail(
+            "the file goes on behind the FST",
+            expected="the end of the file",
+            found=f"{reader.remaining} bytes",
+        )
+    return fst
+
+
+def write_fst(fst: Fst, path: str | os.PathLike[str]) -> None:
+    """Writes an FST to a file of its own, as a binary `vector` FST.
+
+    Raises:
+        FileError: the file cannot be written.
+    """
+    write_atomically(path, [vector_bytes(fst)])
+
+
+# ---- binary ----
+
+
+@attrs.frozen
+class _Header:
+    kind: str
+    start: int
+    states: int
+    arcs: int
+
+
+def read_binary_fst(reader: BinaryReader) -> Fst:
+    """Reads a vector FST or compact acceptor, wherever it stands in a file.
+
+    Raises:
+        ModelFileError: what stands there is none.
+    """
+    begin = reader.position
+    header = _read_header(reader)
+    try:
+        if header.kind == _VECTOR:
+            return _read_vector(reader, header)
+        return _read_compact(reader, header)
+    except ExampleError as error:
+        reader.fail(str(error), at=begin)
+
+
+def _take(reader: BinaryReader, size: int, what: str) -> memoryview:
+    """The next bytes; an error says what they should have been."""
+    if size > reader.remaining:
+        reader.fail(
+            "the file ends too early",
+            expected=f"{what} of {size} bytes",
+            found=f"{reader.remaining} bytes",
+        )
+    start = reader.position
+    reader.position = start + size
+    return reader.data[start : start + size]
+
+
+def _read_header(reader: BinaryReader) -> _Header:
+    start = reader.position
+    (magic,) = _INT32.unpack(_take(reader, _INT32.size, "the start of an FST"))
+    if magic != _MAGIC:
+        reader.fail("this is no FST", at=start, expected=f"the number {_MAGIC}", found=str(magic))
+    start = reader.position
+    kind = _read_name(reader)
+    if kind not in (_VECTOR, _COMPACT):
+        expected = f"'{_VECTOR}' or '{_COMPACT}'"
+        reader.fail("unknown type of FST", at=start, expected=expected, found=f"'{kind}'")
+    start = reader.position
+    arc = _read_name(reader)
+    if arc != _ARC:
+        reader.fail("unknown type of arcs", at=start, expected=f"'{_ARC}'", found=f"'{arc}'")
+    start = reader.position
+    version, flags, _, begin, states, arcs = _HEAD.unpack(_take(reader, _HEAD.size, "a header"))
+    if version != _VERSION:
+        reader.fail("unknown version", at=start, expected=str(_VERSION), found=str(version))
+    if flags:
+        reader.fail(
+            "FSTs with symbol tables or aligned data cannot be read",
+            at=start + 4,
+            expected="flags 0",
+            found=str(flags),
+        )
+    # A final cost and a number of arcs, or a position, stand for each state.
+    most = reader.remaining // (_STATE.size if kind == _VECTOR else _INT32.size)
+    if not 0 <= states <= most:
+        reader.fail("impossible number of states", at=start + 24, expected=f"0 to {most}",
+                    found=str(states))  # fmt: skip
+    return _Header(kind, begin, states, arcs)
+
+
+def _read_name(reader: BinaryReader) -> str:
+    start = reader.position
+    (size,) = _INT32.unpack(_take(reader, _INT32.size, "the length of a name"))
+    if not 0 < size <= _LONGEST_NAME:
+        reader.fail("impossible length of a name", at=start, expected=f"1 to {_LONGEST_NAME}",
+                    found=str(size))  # fmt: skip
+    return bytes(_take(reader, size, "a name")).decode("latin-1")
+
+
+def _read_vector(reader: BinaryReader, header: _Header) -> Fst:
+    finals, sizes, pieces = [], [], []
+    for _ in range(header.states):
+        start = reader.position
+        final, size = _STATE.unpack(_take(reader, _STATE.size, "a state"))
+        if not 0 <= size <= reader.remaining // _VECTOR_ARC.itemsize:
+            reader.fail(
+                "impossible number of arcs",
+                at=start + 4,
+                expected=f"0 to {reader.remaining // _VECTOR_ARC.itemsize}",
+                found=str(size),
+            )
+        finals.append(final)
+        sizes.append(size)
+        pieces.append(_take(reader, size * _VECTOR_ARC.itemsize, "arcs"))
+    arcs = np.frombuffer(b"".join(pieces), dtype=_VECTOR_ARC)
+    return Fst(
+        start=header.start,
+        final_costs=np.array(finals, dtype=np.float32),
+        splits=np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))),
+        labels=arcs["label"],
+        output_labels=arcs["output"],
+        costs=arcs["cost"],
+        destinations=arcs["destination"],
+    )
+
+
+def _read_compact(reader: BinaryReader, header: _Header) -> Fst:
+    start = reader.position
+    size = (header.states + 1) * _INT32.size
+    positions = np.frombuffer(_take(reader, size, "positions"), dtype="<u4").astype(np.int64)
+    count = int(positions[-1])
+    if positions[0] != 0 or bool((np.diff(positions) < 0).any()):
+        reader.fail("the positions of states do not rise from 0", at=start)
+    start = reader.position
+    data = _take(reader, count * _ELEMENT.itemsize, "elements")
+    elements = np.frombuffer(data, dtype=_ELEMENT)
+    states = np.repeat(np.arange(header.states), np.diff(positions))
+    is_final = elements["label"] == _NO_LABEL
+    finals = np.full(header.states, np.inf, dtype=np.float32)
+    finals[states[is_final]] = elements["cost"][is_final]
+    first = np.zeros(count, dtype=bool)
+    first[positions[:-1][np.diff(positions) > 0]] = True
+    misplaced = np.flatnonzero(is_final & ~first)
+    if misplaced.size:
+        at = start + int(misplaced[0]) * _ELEMENT.itemsize
+        reader.fail("a final cost stands behind an arc", at=at, expected="an arc")
+    arcs = elements[~is_final]
+    if header.arcs not in (0, len(arcs)):
+        reader.fail("the header disagrees with the arcs", at=start,
+                    expected=f"{header.arcs} arcs", found=str(len(arcs)))  # fmt: skip
+    return Fst(
+        start=header.start,
+        final_costs=finals,
+        splits=positions - np.concatenate(([0], np.cumsum(is_final)))[positions],
+        labels=arcs["label"],
+        output_labels=arcs["label"],
+        costs=arcs["cost"],
+        destinations=arcs["destination"],
+    )
+
+
+def vector_bytes(fst: Fst) -> bytes:
+    """The FST as a binary `vector`."""
+    arcs = np.empty(fst.num_arcs, dtype=_VECTOR_ARC)
+    arcs["label"], arcs["output"] = fst.labels, fst.output_labels
+    arcs["cost"], arcs["destination"] = fst.costs, fst.destinations
+    chunks = [_header_bytes(fst, _VECTOR, properties(fst) | _MUTABLE, 0)]
+    splits = fst.splits.tolist()
+    for state, final in enumerate(fst.final_costs.tolist()):
+        begin, end = splits[state : state + 2]
+        chunks += (_STATE.pack(final, end - begin), arcs[begin:end].tobytes())
+    return b"".join(chunks)
+
+
+def compact_bytes(fst: Fst) -> bytes:
+    """The FST as a binary `compact_acceptor`.
+
+    Raises:
+        ExampleError: an arc writes something else than it reads.
+    """
+    if not fst.is_acceptor:
+        raise ExampleError("only an acceptor has a compact form: an arc writes other than it reads")
+    is_final = np.isfinite(fst.final_costs)
+    before = np.concatenate(([0], np.cumsum(is_final)))  # final costs before each state
+    elements = np.empty(fst.num_arcs + int(before[-1]), dtype=_ELEMENT)
+    at = np.arange(fst.num_arcs) + np.repeat(before[1:], np.diff(fst.splits))
+    elements["label"][at] = fst.labels
+    elements["cost"][at] = fst.costs
+    elements["destination"][at] = fst.destinations
+    positions = fst.splits + before
+    elements[positions[:-1][is_final]] = np.array((_NO_LABEL, 0.0, -1), dtype=_ELEMENT)
+    elements["cost"][positions[:-1][is_final]] = fst.final_costs[is_final]
+    return b"".join(
+        (
+            _header_bytes(fst, _COMPACT, properties(fst), fst.num_arcs),
+            positions.astype("<u4").tobytes(),
+            elements.tobytes(),
+        )
+    )
+
+
+def _header_bytes(fst: Fst, kind: str, known: int, arcs: int) -> bytes:
+    names = b"".join(_INT32.pack(len(name)) + name.encode() for name in (kind, _ARC))
+    head = _HEAD.pack(_VERSION, 0, known, fst.start, fst.num_states, arcs)
+    return _INT32.pack(_MAGIC) + names + head
+
+
+# ---- properties ----
+
+_EXPANDED: Final = 1 << 0
+_MUTABLE: Final = 1 << 1
+_ACCEPTOR: Final = 16
+_INPUT_DETERMINISTIC: Final = 18
+_OUTPUT_DETERMINISTIC: Final = 20
+_EPSILONS: Final = 22
+_INPUT_EPSILONS: Final = 24
+_OUTPUT_EPSILONS: Final = 26
+_INPUT_SORTED: Final = 28
+_OUTPUT_SORTED: Final = 30
+_WEIGHTED: Final = 32
+_CYCLIC: Final = 34
+_INITIAL_CYCLIC: Final = 36
+_TOP_SORTED: Final = 38
+_ACCESSIBLE: Final = 40
+_COACCESSIBLE: Final = 42
+_STRING: Final = 44
+_WEIGHTED_CYCLES: Final = 46
+
+
+def properties(fst: Fst) -> int:
+    """What OpenFst's header says of an FST: two bits for each property, it holds or it does not.
+
+    Both bits are 0 where that is not known. What follows from cycles and reachable states is known
+    here only of FSTs whose states are in topological order.
+    """
+
+    def known(bit: int, holds: bool) -> int:
+        return 1 << bit if holds else 1 << (bit + 1)
+
+    inputs, outputs = fst.labels, fst.output_labels
+    sources, arcs_of = fst.sources, np.diff(fst.splits)
+    final = np.isfinite(fst.final_costs)
+    costs = np.concatenate((fst.costs, fst.final_costs))
+    bits = _EXPANDED
+    bits |= known(_ACCEPTOR, fst.is_acceptor)
+    bits |= known(_INPUT_DETERMINISTIC, _no_twins(sources, inputs))
+    bits |= known(_OUTPUT_DETERMINISTIC, _no_twins(sources, outputs))
+    bits |= known(_EPSILONS, bool(((inputs == 0) & (outputs == 0)).any()))
+    bits |= known(_INPUT_EPSILONS, bool((inputs == 0).any()))
+    bits |= known(_OUTPUT_EPSILONS, bool((outputs == 0).any()))
+    bits |= known(_INPUT_SORTED, _rises(sources, inputs))
+    bits |= known(_OUTPUT_SORTED, _rises(sources, outputs))
+    bits |= known(_WEIGHTED, bool(((costs != 0.0) & np.isfinite(costs)).any()))
+    is_chain = (
+        fst.start <= 0
+        and bool((fst.destinations == sources + 1).all())
+        and bool((arcs_of[~final] == 1).all())
+        and not final[:-1].any()
+    )
+    bits |= known(_STRING, is_chain)
+    bits |= known(_TOP_SORTED, fst.is_top_sorted)
+    if fst.is_top_sorted:
+        entered = np.zeros(fst.num_states, dtype=bool)
+        entered[fst.destinations] = True
+        entered[max(fst.start, 0) :][:1] = True
+        bits |= known(_CYCLIC, False) | known(_INITIAL_CYCLIC, False)
+        bits |= known(_WEIGHTED_CYCLES, False)
+        bits |= known(_ACCESSIBLE, bool(entered.all()))
+        bits |= known(_COACCESSIBLE, bool((final | (arcs_of > 0)).all()))
+    return bits
+
+
+def _no_twins(sources: npt.NDArray[np.int64], labels: npt.NDArray[np.int32]) -> bool:
+    """Whether no state has two arcs with the same label."""
+    pairs = np.sort((sources << 32) | labels)
+    return not bool((pairs[1:] == pairs[:-1]).any())
+
+
+def _rises(sources: npt.NDArray[np.int64], labels: npt.NDArray[np.int32]) -> bool:
+    """Whether the labels of each state's arcs do not fall."""
+    return not bool(((sources[1:] == sources[:-1]) & (labels[1:] < labels[:-1])).any())
+
+
+# ---- text ----
+
+
+def read_text_fst(reader: Reader) -> Fst:
+    """Reads the text form up to the empty line behind it.
+
+    Raises:
+        ModelFileError: what stands there is none.
+    """
+    begin = reader.position
+    start = -1
+    arcs: list[tuple[int, int, int, int, float]] = []
+    finals: dict[int, float] = {}
+    first = reader.line()
+    if first.strip():
+        reader.fail("a text FST starts on a line of its own", at=begin, found=repr(first[:24]))
+    for at, words in _lines(reader):
+        try:
+            state = parse_integer(words[0])
+            if len(words) in (1, 2):
+                finals[state] = parse_real(words[1]) if len(words) == 2 else 0.0
+            elif len(words) in (4, 5):
+                destination, label, output = (parse_integer(word) for word in words[1:4])
+                cost = parse_real(words[4]) if len(words) == 5 else 0.0
+                arcs.append((state, destination, label, output, cost))
+            else:
+                raise ValueError
+        except ValueError:
+            reader.fail("this is no line of an FST", at=at,
+                        expected="source, destination, two labels, cost; or state, cost",
+                        found=repr(" ".join(words)[:48]))  # fmt: skip
+        start = state if start < 0 else start
+    if start < 0:
+        return Fst.empty()
+    numbers = [each for arc in arcs for each in arc[:2]] + list(finals)
+    # Each state has a line, or a line that leads to it.
+    if not 0 <= min(numbers) <= max(numbers) < 2 * len(numbers):
+        reader.fail("impossible number of a state", at=begin,
+                    expected=f"0 to {2 * len(numbers) - 1}",
+                    found=str(min(numbers) if min(numbers) < 0 else max(numbers)))  # fmt: skip
+    costs = np.full(max(numbers) + 1, np.inf, dtype=np.float32)
+    for state, cost in finals.items():
+        costs[state] = cost
+    columns = list(zip(*arcs, strict=True)) or [(), (), (), (), ()]
+    try:
+        return Fst.from_arcs(
+            start=start,
+            final_costs=costs,
+            sources=np.array(columns[0], dtype=np.int64),
+            destinations=np.array(columns[1], dtype=np.int64),
+            labels=np.array(columns[2], dtype=np.int64),
+            output_labels=np.array(columns[3], dtype=np.int64),
+            costs=np.array(columns[4], dtype=np.float64),
+        )
+    except (ExampleError, OverflowError) as error:
+        reader.fail(str(error), at=begin)
+
+
+def _lines(reader: Reader) -> Iterator[tuple[int, list[str]]]:
+    """Where lines start and the words of each, up to an empty line."""
+    while True:
+        at = reader.position
+        words = reader.line().split()
+        if not words:
+            return
+        yield at, words
+
+
+def write_text_fst(writer: Writer, fst: Fst) -> None:
+    """Writes the text form."""
+    writer.raw(b"\n")
+    order = list(range(fst.num_states))
+    if fst.num_states:
+        order.remove(fst.start)
+        order.insert(0, fst.start)
+    splits = fst.splits.tolist()
+    arcs = list(
+        zip(
+            fst.destinations.tolist(),
+            fst.labels.tolist(),
+            fst.output_labels.tolist(),
+            fst.costs.tolist(),
+            strict=True,
+        )
+    )
+    for state in order:
+        for destination, label, output, cost in arcs[splits[state] : splits[state + 1]]:
+            tail = f"\t{cost:.7g}" if cost else ""
+            writer.raw(f"{state}\t{destination}\t{label}\t{output}{tail}\n".encode())
+        final = float(fst.final_costs[state])
+        if final != float("inf"):
+            writer.raw((f"{state}\t{final:.7g}\n" if final else f"{state}\n").encode())
+    writer.raw(b"\n")

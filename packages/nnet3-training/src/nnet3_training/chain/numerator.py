@@ -1,0 +1,219 @@
+"""The numerator of LF-MMI: the probability of the paths that are right, by log-domain sums."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from nnet3_training.chain.fst import EPSILON
+from nnet3_training.chain.supervision import ChainSupervision, state_times
+from nnet3_training.errors import ExampleError
+
+Array = npt.NDArray[Any]
+_Integers = npt.NDArray[np.int64]
+
+
+@attrs.frozen(eq=False)
+class _Arcs:
+    """Arcs that are read in the same frame, of all sequences side by side.
+
+    Attributes:
+        places: (arcs,), the element of the output, row by row, that each reads.
+        costs: (arcs,) float64.
+        sources: (arcs,), states.
+        destinations: (arcs,), ascending.
+        from_source: (arcs,), an order of the arcs in which sources ascend.
+    """
+
+    places: _Integers
+    costs: npt.NDArray[np.float64]
+    sources: _Integers
+    destinations: _Integers
+    from_source: _Integers
+
+
+@attrs.frozen(eq=False)
+class _Plan:
+    """All sequences, as arcs frame by frame.
+
+    Attributes:
+        frames: The arcs of each frame.
+        starts: The start states of all sequences.
+        final_costs: (states,) float64.
+        groups: The states that each sequence may end in.
+    """
+
+    frames: list[_Arcs]
+    starts: _Integers
+    final_costs: npt.NDArray[np.float64]
+    groups: list[_Integers]
+
+
+def _arcs_by_frame(frames: _Integers, arcs: _Arcs, num_frames: int) -> list[_Arcs]:
+    """Arcs in any order, put into the order of frames and destinations, and cut at frames."""
+    order = np.lexsort((arcs.destinations, frames))
+    bounds = np.searchsorted(frames[order], np.arange(num_frames + 1)).tolist()
+    places, costs = arcs.places[order], arcs.costs[order]
+    sources, destinations = arcs.sources[order], arcs.destinations[order]
+    from_source = np.lexsort((sources, frames[order]))
+    return [
+        _Arcs(
+            places[begin:end],
+            costs[begin:end],
+            sources[begin:end],
+            destinations[begin:end],
+            from_source[begin:end] - begin,
+        )
+        for begin, end in itertools.pairwise(bounds)
+    ]
+
+
+@attrs.frozen(eq=False)
+class NumeratorResult:
+    """What the numerator gives for a minibatch.
+
+    Attributes:
+        log_prob: The log-probability, summed over sequences; -inf where no path is possible.
+        derivative: Of it by the output, in the shape of the output: the posteriors of pdfs.
+    """
+
+    log_prob: float
+    derivative: Array | None
+
+
+def numerator(
+    supervision: ChainSupervision, output: Array, *, derivative: bool = True
+) -> NumeratorResult:
+    """Computes the log-probability of the paths that are right, and its derivative.
+
+    Args:
+        supervision: The paths.
+        output: (frames * sequences, pdfs), the rows of a frame side by side.
+        derivative: Whether the derivative is wanted.
+
+    Raises:
+        ExampleError: the supervision is not epsilon-free, or its paths are of another length.
+    """
+    plan = _side_by_side(supervision)
+    flat = np.ascontiguousarray(output).reshape(-1)
+    scores = [flat[arcs.places] - arcs.costs for arcs in plan.frames]
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        alphas = list(_forward(plan, scores))
+        ends = [alphas[-1][group] - plan.final_costs[group] for group in plan.groups]
+        totals = [float(np.logaddexp.reduce(each)) for each in ends]
+        log_prob = float(sum(totals))
+        if not derivative:
+            return NumeratorResult(log_prob, None)
+        beta = np.full(len(plan.final_costs), -np.inf)
+        for group, total in zip(plan.groups, totals, strict=True):
+            beta[group] = -plan.final_costs[group] - total
+        shares = []
+        for arcs, score, alpha in zip(
+            reversed(plan.frames), reversed(scores), reversed(alphas[:-1]), strict=True
+        ):
+            ahead = score + beta[arcs.destinations]
+            shares.append(np.exp(alpha[arcs.sources] + ahead))
+            beta = _summed(ahead[arcs.from_source], arcs.sources[arcs.from_source], len(beta))
+    posteriors = np.zeros_like(flat)
+    places = np.concatenate([arcs.places for arcs in reversed(plan.frames)])
+    np.add.at(posteriors, places, np.concatenate(shares).astype(flat.dtype))
+    return NumeratorResult(log_prob, posteriors.reshape(output.shape))
+
+
+def _forward(plan: _Plan, scores: list[Array]) -> Iterator[Array]:
+    """The log-probability of each state before each frame, and after the last."""
+    alpha = np.full(len(plan.final_costs), -np.inf)
+    alpha[plan.starts] = 0.0
+    yield alpha
+    for arcs, score in zip(plan.frames, scores, strict=True):
+        alpha = _summed(alpha[arcs.sources] + score, arcs.destinations, len(alpha))
+        yield alpha
+
+
+def _summed(values: Array, states: _Integers, num_states: int) -> Array:
+    """The logarithms of sums over the values of each state; states ascend."""
+    result = np.full(num_states, -np.inf)
+    if states.size:
+        begins = np.flatnonzero(np.diff(states, prepend=-1))
+        result[states[begins]] = np.logaddexp.reduceat(values, begins)
+    return result
+
+
+# ---- what is read side by side ----
+
+
+def _side_by_side(supervision: ChainSupervision) -> _Plan:
+    """The sequences of a supervision, frame by frame.
+
+    The one FST of several sequences is cut where one ends and the next begins, if there is one
+    state in all such places: it starts the next sequence, and a state of its own ends the one
+    before. Else the sequences are read one after the other.
+    """
+    if supervision.fst is None:
+        return _end_to_end(supervision)
+    fst = supervision.fst
+    times = state_times(fst)
+    length, count = supervision.frames_per_sequence, supervision.num_sequences
+    if times[-1] != length * count:
+        raise ExampleError(
+            f"the paths of a supervision have {times[-1]} labels; expected {length} for each of "
+            f"{count} sequences"
+        )
+    at_seams = np.bincount(times, minlength=length * count + 1)[length:-1:length]
+    if bool((at_seams > 1).any()):
+        length, count = length * count, 1
+    sources, destinations = fst.sources, fst.destinations.astype(np.int64)
+    time = times[sources]
+    row = time % supervision.frames_per_sequence * supervision.num_sequences
+    row += time // supervision.frames_per_sequence
+    arrival = time + 1
+    ends = fst.num_states + arrival // length - 1
+    is_end = (arrival % length == 0) & (arrival < length * count)
+    arcs = _Arcs(
+        row * supervision.label_dim + fst.labels - 1,
+        fst.costs.astype(np.float64),
+        sources,
+        np.where(is_end, ends, destinations),
+        sources,
+    )
+    groups = [np.array([fst.num_states + number]) for number in range(count - 1)]
+    groups.append(np.flatnonzero(np.isfinite(fst.final_costs)))
+    return _Plan(
+        _arcs_by_frame(time % length, arcs, length),
+        np.flatnonzero((times % length == 0) & (times < length * count)),
+        np.concatenate((fst.final_costs.astype(np.float64), np.zeros(count - 1))),
+        groups,
+    )
+
+
+def _end_to_end(supervision: ChainSupervision) -> _Plan:
+    """Sequences with an FST each, which may have loops: all arcs in every frame."""
+    fsts, count = supervision.e2e_fsts, supervision.num_sequences
+    for fst in fsts:
+        if not fst.num_states or bool((fst.labels == EPSILON).any()):
+            raise ExampleError("a supervision's FST is empty or has an arc without a label")
+    first = np.cumsum([0] + [fst.num_states for fst in fsts])
+    rows = np.repeat(np.arange(count), [fst.num_arcs for fst in fsts])
+    arcs = _Arcs(
+        rows * supervision.label_dim + np.concatenate([fst.labels for fst in fsts]) - 1,
+        np.concatenate([fst.costs for fst in fsts]).astype(np.float64),
+        np.concatenate([fst.sources + first[n] for n, fst in enumerate(fsts)]),
+        np.concatenate([fst.destinations + first[n] for n, fst in enumerate(fsts)]),
+        rows,
+    )
+    (side_by_side,) = _arcs_by_frame(np.zeros_like(rows), arcs, 1)
+    step = count * supervision.label_dim
+    return _Plan(
+        [
+            attrs.evolve(side_by_side, places=side_by_side.places + frame * step)
+            for frame in range(supervision.frames_per_sequence)
+        ],
+        np.array([fst.start + first[n] for n, fst in enumerate(fsts)]),
+        np.concatenate([fst.final_costs for fst in fsts]).astype(np.float64),
+        [np.arange(begin, end) for begin, end in itertools.pairwise(first.tolist())],
+    )

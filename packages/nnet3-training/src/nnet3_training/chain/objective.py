@@ -1,0 +1,210 @@
+"""LF-MMI, the objective of 'chain' models: numerator minus denominator, and its derivative."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_runtime_cuda import TrainingError
+
+from nnet3_training.chain.denominator import OUTPUT_LIMIT, DenominatorGraph
+from nnet3_training.chain.fst import Fst
+from nnet3_training.chain.numerator import numerator
+from nnet3_training.chain.supervision import ChainSupervision
+from nnet3_training.errors import ExampleError
+
+_LOGGER = logging.getLogger(__name__)
+
+Array = npt.NDArray[Any]
+
+_FAILED = -10.0
+"""The objective per frame that stands for one that is not finite, as Kaldi's."""
+
+
+def _coefficient(default: float, *, is_share: bool = False) -> Any:
+    """A field for a number of at least 0; a share is above 0 and below 1."""
+
+    def check(_: object, field: attrs.Attribute[Any], value: object) -> None:
+        is_number = isinstance(value, int | float | np.number) and math.isfinite(value)
+        if is_share:
+            if not (is_number and 0.0 < value < 1.0):  # type: ignore[operator]
+                raise TrainingError(f"{field.name} must be above 0 and below 1 (got {value!r})")
+        elif not (is_number and value >= 0.0):  # type: ignore[operator]
+            raise TrainingError(f"{field.name} must be at least 0, and finite (got {value!r})")
+
+    return attrs.field(default=default, validator=check)
+
+
+@attrs.frozen(kw_only=True)
+class ChainOptions:
+    """How the objective is computed; names and defaults are those of Kaldi's nnet3-chain-train.
+
+    Attributes:
+        leaky_hmm_coefficient: The probability, times that of the state on average, with which the
+            denominator's HMM may go from any state to any other in each frame.
+        l2_regularize: The objective has the term -1/2 times this times the squared output.
+        out_of_range_regularize: The derivative pulls outputs beyond 30 and -30 back by this times
+            the distance. Kaldi does so with twice the number on every other minibatch, at random.
+        xent_regularize: Multiplies the derivative at the cross-entropy output; 0 for none such.
+        apply_deriv_weights: Whether derivatives are multiplied by the weights of frames.
+
+    Raises:
+        TrainingError: a number is out of range.
+    """
+
+    leaky_hmm_coefficient: float = _coefficient(1e-5, is_share=True)
+    l2_regularize: float = _coefficient(0.0)
+    out_of_range_regularize: float = _coefficient(0.01)
+    xent_regularize: float = _coefficient(0.0)
+    apply_deriv_weights: bool = True
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ChainResult:
+    """The objective for a minibatch, and its derivatives.
+
+    Attributes:
+        objective: Log-probability of the numerator minus that of the denominator, times the weight
+            of the supervision, summed over frames.
+        l2_term: The term of `l2_regularize`, which is not in `objective`.
+        weight: Weight of the supervision times number of frames.
+        derivative: (rows, pdfs), of the objective with its l2 term, and of the pull of what is out
+            of range, by the output; None if it was not asked for.
+        xent_derivative: (rows, pdfs), the posteriors of the numerator times the weight: what the
+            cross-entropy output is trained towards. None if it was not asked for.
+        is_sound: Whether it could be computed. Where not, the objective is -10 per frame, and
+            derivatives are 0.
+    """
+
+    objective: float
+    l2_term: float
+    weight: float
+    derivative: Array | None
+    xent_derivative: Array | None
+    is_sound: bool
+
+
+class ChainObjective:
+    """LF-MMI with a denominator graph; see Povey et al., Interspeech 2016.
+
+    Attributes:
+        graph: The denominator.
+        options: How.
+        num_failed: For how many minibatches the objective could not be computed.
+    """
+
+    def __init__(
+        self,
+        den_fst: Fst | str | os.PathLike[str],
+        options: ChainOptions | None = None,
+        *,
+        num_pdfs: int,
+    ) -> None:
+        """Makes the denominator graph.
+
+        Args:
+            den_fst: The FST of the denominator, or the file that has it (den.fst).
+            options: How to compute.
+            num_pdfs: The dimension of the output.
+
+        Raises:
+            ExampleError: the FST has a label that is no pdf, or is no HMM.
+            FileError, ModelFileError: it cannot be read.
+        """
+        self.options = options or ChainOptions()
+        self.graph = DenominatorGraph(den_fst, num_pdfs)
+        self.num_failed = 0
+
+    def compute(
+        self, supervision: ChainSupervision, output: npt.ArrayLike, *, derivative: bool = True
+    ) -> ChainResult:
+        """The objective for a minibatch.
+
+        Args:
+            supervision: What is known about the sequences.
+            output: (frames * sequences, pdfs), all sequences of the first frame, then those of the
+                second, and so on. What is float64 is computed in double precision, all else in
+                single precision.
+            derivative: Whether derivatives are wanted.
+
+        Raises:
+            ExampleError: the supervision is of another shape, or its paths are of another length.
+        """
+        values = self._checked(supervision, output)
+        den = self.graph.forward_backward(
+            values,
+            supervision.num_sequences,
+            self.options.leaky_hmm_coefficient,
+            derivative=derivative,
+        )
+        num = numerator(supervision, values, derivative=derivative)
+        total = supervision.weight * (num.log_prob - den.log_prob)
+        if not (den.is_sound and math.isfinite(total)):
+            return self._failed(supervision, values, total, derivative=derivative)
+        scale = supervision.weight * self.options.l2_regularize
+        l2_term = -0.5 * scale * float(np.vdot(values, values)) if scale else 0.0
+        result = posteriors = None
+        if num.derivative is not None and den.derivative is not None:
+            posteriors = num.derivative
+            posteriors *= supervision.weight
+            result = den.derivative
+            result *= -supervision.weight
+            result += posteriors
+            if scale:
+                result -= values * values.dtype.type(scale)
+            self._pull_back(values, result)
+        return ChainResult(
+            objective=total,
+            l2_term=l2_term,
+            weight=supervision.total_weight,
+            derivative=result,
+            xent_derivative=posteriors,
+            is_sound=True,
+        )
+
+    def _checked(self, supervision: ChainSupervision, output: npt.ArrayLike) -> Array:
+        values = np.asarray(output)
+        values = np.ascontiguousarray(
+            values, dtype=np.float64 if values.dtype == np.float64 else np.float32
+        )
+        expected = (
+            supervision.num_sequences * supervision.frames_per_sequence,
+            self.graph.num_pdfs,
+        )
+        if values.shape != expected:
+            raise ExampleError(f"expected outputs of the shape {expected}, found {values.shape}")
+        if supervision.label_dim != self.graph.num_pdfs:
+            raise ExampleError(
+                f"the supervision has {supervision.label_dim} pdfs, the denominator "
+                f"{self.graph.num_pdfs}"
+            )
+        return values
+
+    def _pull_back(self, output: Array, result: Array) -> None:
+        """Adds the pull on outputs that are out of range."""
+        factor = self.options.out_of_range_regularize
+        if factor and max(float(output.max()), -float(output.min())) > OUTPUT_LIMIT:
+            beyond = output - np.clip(output, -OUTPUT_LIMIT, OUTPUT_LIMIT)
+            result -= output.dtype.type(factor) * beyond
+
+    def _failed(
+        self, supervision: ChainSupervision, output: Array, total: float, *, derivative: bool
+    ) -> ChainResult:
+        self.num_failed += 1
+        _LOGGER.warning(
+            "The objective of a minibatch is %g, or its posteriors do not sum to one: "
+            "it counts as %g per frame, and its derivative as 0.", total, _FAILED
+        )  # fmt: skip
+        return ChainResult(
+            objective=_FAILED * supervision.total_weight,
+            l2_term=0.0,
+            weight=supervision.total_weight,
+            derivative=np.zeros_like(output) if derivative else None,
+            xent_derivative=np.zeros_like(output) if derivative else None,
+            is_sound=False,
+        )

@@ -1,0 +1,189 @@
+"""What is known about the sequences that a 'chain' model is trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Self
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from nnet3_training.chain.fst import EPSILON, Fst
+from nnet3_training.chain.fst_operations import breadth_first, concatenated
+from nnet3_training.errors import ExampleError
+
+
+def _fsts(values: Iterable[Fst]) -> tuple[Fst, ...]:
+    return tuple(values)
+
+
+def _weights(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    array = np.array(values, dtype=np.float32)
+    array.flags.writeable = False
+    return array
+
+
+def _pdfs(values: Iterable[int]) -> tuple[int, ...]:
+    return tuple(int(value) for value in values)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ChainSupervision:
+    """The paths that are right for one or several sequences of the same length (the numerator).
+
+    Labels are 1 + the number of a pdf. If there is `fst`, it reads one label for each frame of all
+    sequences, one sequence after the other. Else `e2e_fsts` has an FST for each sequence, which
+    may have loops (training without alignments).
+
+    Attributes:
+        weight: Multiplies the objective.
+        num_sequences: How many sequences there are.
+        frames_per_sequence: Output frames of each.
+        label_dim: Number of pdfs.
+        fst: An acceptor of all sequences.
+        e2e_fsts: An acceptor for each sequence.
+        alignment_pdfs: One pdf for each frame, where examples are made without a constraint on time
+            and statistics are to be taken; else empty.
+        deriv_weights: (frames * sequences,), what the derivative of each row of the output is
+            multiplied by in training, as frames that two examples share count once; or empty.
+
+    Raises:
+        ExampleError: a number is out of range, or the FSTs are not as described above.
+    """
+
+    weight: float = 1.0
+    num_sequences: int = 1
+    frames_per_sequence: int
+    label_dim: int
+    fst: Fst | None = None
+    e2e_fsts: tuple[Fst, ...] = attrs.field(default=(), converter=_fsts)
+    alignment_pdfs: tuple[int, ...] = attrs.field(default=(), converter=_pdfs)
+    deriv_weights: npt.NDArray[np.float32] = attrs.field(default=(), converter=_weights)
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("num_sequences", "frames_per_sequence", "label_dim"):
+            if getattr(self, name) < 1:
+                raise ExampleError(f"{name} must be at least 1 (got {getattr(self, name)})")
+        if not (np.isfinite(self.weight) and self.weight >= 0.0):
+            raise ExampleError(f"weight must be at least 0 and finite (got {self.weight})")
+        if (self.fst is None) != bool(self.e2e_fsts):
+            raise ExampleError("a supervision has either one FST or one for each sequence")
+        if self.e2e_fsts and len(self.e2e_fsts) != self.num_sequences:
+            raise ExampleError(
+                f"expected an FST for each of {self.num_sequences} sequences, found "
+                f"{len(self.e2e_fsts)}"
+            )
+        for fst in self.fsts:
+            self._check(fst)
+        weights = self.deriv_weights
+        if weights.shape not in ((0,), (self.num_frames,)):
+            raise ExampleError(
+                f"expected a weight for each of {self.num_frames} frames or none, found the shape "
+                f"{weights.shape}"
+            )
+        if not (np.isfinite(weights) & (weights >= 0.0)).all():
+            raise ExampleError("the weight of a frame is negative or not finite")
+
+    def _check(self, fst: Fst) -> None:
+        if not fst.is_acceptor:
+            raise ExampleError("the FST of a supervision writes something else than it reads")
+        largest = int(fst.labels.max(initial=0))
+        if largest > self.label_dim:
+            raise ExampleError(
+                f"the FST of a supervision has the label {largest}; expected at most "
+                f"{self.label_dim}"
+            )
+
+    @property
+    def fsts(self) -> tuple[Fst, ...]:
+        """The one FST, or that of each sequence."""
+        return self.e2e_fsts if self.fst is None else (self.fst,)
+
+    @property
+    def num_frames(self) -> int:
+        """Frames of all sequences together: the rows of the output."""
+        return self.num_sequences * self.frames_per_sequence
+
+    @property
+    def total_weight(self) -> float:
+        """Weight times number of frames: what the objective is divided by to show it."""
+        return self.weight * self.num_frames
+
+    @classmethod
+    def merged(cls, parts: Sequence[Self]) -> Self:
+        """The sequences of all parts, one after the other.
+
+        Raises:
+            ExampleError: they differ in weight, length, number of pdfs, or kind of FST.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        kinds = {
+            (part.weight, part.frames_per_sequence, part.label_dim, part.fst is None)
+            for part in parts
+        }
+        if len(kinds) != 1:
+            raise ExampleError(
+                "supervisions that are merged must have the same weight, frames per sequence, "
+                f"number of pdfs and kind of FST; found {len(kinds)} kinds"
+            )
+        if len({len(part.deriv_weights) > 0 for part in parts}) != 1:
+            raise ExampleError("some of the supervisions that are merged have weights of frames")
+        first = parts[0]
+        fsts = [fst for part in parts for fst in part.fsts]
+        by_part = [part.deriv_weights.reshape(-1, part.num_sequences) for part in parts]
+        return attrs.evolve(
+            first,
+            num_sequences=sum(part.num_sequences for part in parts),
+            fst=None if first.fst is None else breadth_first(concatenated(fsts)),
+            e2e_fsts=fsts if first.fst is None else (),
+            alignment_pdfs=(),
+            deriv_weights=np.concatenate(by_part, axis=1).ravel(),
+        )
+
+
+def state_times(fst: Fst) -> npt.NDArray[np.int64]:
+    """How many labels are read before each state.
+
+    Args:
+        fst: All paths to a state must have the same length, states must be in the order of it, all
+            final states be at the end, and no arc read nothing.
+
+    Returns:
+        (states,) int64; the last is the number of frames.
+
+    Raises:
+        ExampleError: the FST is not so.
+    """
+    if fst.start != 0:
+        raise ExampleError(f"a supervision's FST must start at state 0, found {fst.start}")
+    if bool((fst.labels == EPSILON).any()):
+        raise ExampleError("a supervision's FST has an arc without a label")
+    sources, destinations = fst.sources, fst.destinations
+    furthest = np.zeros(fst.num_states, dtype=np.int64)
+    np.maximum.at(furthest, sources, destinations)
+    reached = np.maximum.accumulate(furthest).tolist()
+    times = np.zeros(fst.num_states, dtype=np.int64)
+    begin, end, time = 0, 1, 0
+    while end < fst.num_states:
+        begin, end, time = end, reached[end - 1] + 1, time + 1
+        if end <= begin:
+            raise ExampleError(f"no arc leads to state {begin} of a supervision's FST")
+        times[begin:end] = time
+    wrong = np.flatnonzero(times[destinations] != times[sources] + 1)
+    if wrong.size:
+        arc = wrong[0]
+        raise ExampleError(
+            f"an arc of a supervision's FST leads from state {sources[arc]} to "
+            f"{destinations[arc]}, which is not one frame later"
+        )
+    early = np.isfinite(fst.final_costs) & (times != time)
+    if early.any():
+        raise ExampleError(
+            f"state {np.flatnonzero(early)[0]} of a supervision's FST is final before the last "
+            f"frame"
+        )
+    if not np.isfinite(fst.final_costs).any():
+        raise ExampleError("a supervision's FST has no final state")
+    return times

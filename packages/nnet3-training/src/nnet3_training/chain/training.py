@@ -1,0 +1,168 @@
+"""The objective of 'chain' models as the function that a `Trainer` maximises."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors import Nnet, set_test_mode
+from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_optimizer import CachingCompiler
+from nnet3_runtime_cuda import NnetComputer
+
+from nnet3_training.chain.fst import Fst
+from nnet3_training.chain.objective import ChainObjective, ChainOptions
+from nnet3_training.chain.supervision import ChainSupervision
+from nnet3_training.errors import ExampleError
+from nnet3_training.examples import ExampleOutput, TrainingExample
+from nnet3_training.objectives import Objective, ObjectiveSum
+
+Array = npt.NDArray[Any]
+
+_OUTPUT = "output"
+_XENT = "-xent"
+
+
+class ChainTraining:
+    """LF-MMI for a network, and cross-entropy at the output beside it.
+
+    `Trainer(nnet, options, objective=ChainTraining(nnet, "den.fst", ChainOptions(...)))`
+
+    Attributes:
+        objective: The objective at the outputs of examples.
+    """
+
+    def __init__(
+        self,
+        nnet: Nnet,
+        den_fst: Fst | str | os.PathLike[str],
+        options: ChainOptions | None = None,
+    ) -> None:
+        """Makes the denominator graph.
+
+        Args:
+            nnet: The network; `output` has a column for each pdf.
+            den_fst: The FST of the denominator, or the file that has it (den.fst).
+            options: How to compute; with `xent_regularize`, the network has `output-xent` too.
+
+        Raises:
+            ExampleError: the network has not these outputs, or the FST does not fit it.
+            FileError, ModelFileError: the FST cannot be read.
+        """
+        options = options or ChainOptions()
+        names = {node.name for node in nnet.output_nodes}
+        for name in (_OUTPUT, _OUTPUT + _XENT)[: 2 if options.xent_regularize else 1]:
+            if name not in names:
+                raise ExampleError(f"the network has no output '{name}', which is to be trained")
+        self.objective = ChainObjective(den_fst, options, num_pdfs=nnet.node_dim(_OUTPUT))
+
+    @property
+    def options(self) -> ChainOptions:
+        """How the objective is computed."""
+        return self.objective.options
+
+    def prepared(self, example: TrainingExample) -> TrainingExample:
+        """The example with an output for cross-entropy beside each output, if that is trained."""
+        if not self.options.xent_regularize:
+            return example
+        outputs = []
+        for io in example.outputs:
+            outputs.append(io)
+            outputs.append(attrs.evolve(io, name=io.name + _XENT, supervision=None))
+        return attrs.evolve(example, outputs=outputs)
+
+    def __call__(
+        self, outputs: Mapping[str, Array], example: TrainingExample
+    ) -> dict[str, Objective]:
+        """The objective at each output of an example that is prepared.
+
+        Raises:
+            ExampleError: an output has no `ChainSupervision`, or one that does not fit.
+        """
+        return self._objectives(outputs, example, derivative=True)
+
+    def _objectives(
+        self, outputs: Mapping[str, Array], example: TrainingExample, *, derivative: bool
+    ) -> dict[str, Objective]:
+        result: dict[str, Objective] = {}
+        for io in example.outputs:
+            if io.supervision is None:  # cross-entropy, which comes with its output
+                continue
+            result |= self._at_output(io, outputs)
+        return result
+
+    def _at_output(self, io: ExampleOutput, outputs: Mapping[str, Array]) -> dict[str, Objective]:
+        supervision, options = io.supervision, self.options
+        if not isinstance(supervision, ChainSupervision):
+            raise ExampleError(
+                f"output '{io.name}': expected a ChainSupervision, found "
+                f"{type(supervision).__name__}"
+            )
+        try:
+            found = self.objective.compute(supervision, outputs[io.name])
+        except ExampleError as error:
+            raise ExampleError(f"output '{io.name}': {error}") from error
+        assert found.derivative is not None
+        assert found.xent_derivative is not None
+        weights = None
+        if options.apply_deriv_weights and len(supervision.deriv_weights):
+            weights = supervision.deriv_weights[:, None]
+        derivative = found.derivative if weights is None else found.derivative * weights
+        result = {
+            io.name: Objective(
+                total=found.objective,
+                weight=found.weight,
+                derivative=derivative,
+                auxiliary=found.l2_term,
+            )
+        }
+        if options.xent_regularize:
+            posteriors = found.xent_derivative
+            total = np.vecdot(outputs[io.name + _XENT], posteriors).sum(dtype=np.float64)
+            share = posteriors if weights is None else posteriors * weights
+            result[io.name + _XENT] = Objective(
+                total=float(total),
+                weight=found.weight,
+                derivative=share * np.float32(options.xent_regularize),
+            )
+        return result
+
+
+def compute_chain_prob(
+    nnet: Nnet,
+    training: ChainTraining,
+    examples: Iterable[TrainingExample],
+    device: str = "cpu",
+) -> dict[str, ObjectiveSum]:
+    """The objective at each output, summed over examples, as nnet3-chain-compute-prob shows it.
+
+    Args:
+        nnet: The network; batch-norm and dropout are put into test mode.
+        training: The objective.
+        examples: Examples of one or several sequences.
+        device: Where to compute.
+
+    Raises:
+        ExampleError: the supervision does not fit the network.
+        RunError, RequestError, NotComputableError: the outputs cannot be computed.
+    """
+    nnet = set_test_mode(nnet)
+    compiler = CachingCompiler(nnet)
+    computers: dict[ComputationRequest, NnetComputer] = {}
+    sums: dict[str, ObjectiveSum] = {}
+    for each in examples:
+        example = training.prepared(each)
+        request = ComputationRequest(
+            inputs=[IoSpecification(name=io.name, indexes=io.indexes) for io in example.inputs],
+            outputs=[IoSpecification(name=io.name, indexes=io.indexes) for io in example.outputs],
+        )
+        if request not in computers:
+            computers[request] = NnetComputer(nnet, compiler.compile(request), device=device)
+        outputs = computers[request].forward({io.name: io.values for io in example.inputs})
+        for name, objective in training(outputs, example).items():
+            sums.setdefault(name, ObjectiveSum()).add(objective)
+    return sums

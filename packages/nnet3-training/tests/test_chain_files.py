@@ -1,0 +1,278 @@
+"""FSTs, supervisions and examples of 'chain' models: written, read, and damaged."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pytest
+from chain_cases import denominator, end_to_end, paths, supervision
+from nnet3_descriptors.errors import ModelFileError, Nnet3Error
+from nnet3_training import (
+    ChainSupervision,
+    ExampleError,
+    ExampleInput,
+    ExampleOutput,
+    Fst,
+    TrainingExample,
+    merge_examples,
+    read_chain_examples,
+    read_chain_supervision,
+    read_fst,
+    write_chain_examples,
+    write_chain_supervision,
+    write_fst,
+)
+from nnet3_training.chain.example_files import example_bytes
+from nnet3_training.chain.fst_files import compact_bytes, properties, vector_bytes
+
+RNG = np.random.default_rng(0)
+
+
+def transducer() -> Fst:
+    """Two states and an arc that writes something else than it reads."""
+    return Fst.from_arcs(
+        start=1,
+        final_costs=[0.5, np.inf],
+        sources=[1],
+        labels=[2],
+        output_labels=[3],
+        costs=[0.25],
+        destinations=[0],
+    )
+
+
+def example(known: ChainSupervision, key: str = "a") -> TrainingExample:
+    """Inputs at every frame, outputs at every third."""
+    frames, sequences = known.frames_per_sequence, known.num_sequences
+    grid = [(n, 3 * t, 0) for t in range(frames) for n in range(sequences)]
+    inputs = [RNG.standard_normal((3 * frames, 2)) for _ in range(sequences)]
+    return TrainingExample(
+        key=key,
+        inputs=[ExampleInput.from_sequences("input", inputs, t_start=-130)],
+        outputs=[ExampleOutput(name="output", indexes=np.array(grid, np.int32), supervision=known)],
+    )
+
+
+@pytest.mark.parametrize("fst", [Fst.empty(), transducer(), denominator(RNG)])
+def test_fst_files(fst: Fst, tmp_path: Path) -> None:
+    """An FST is read as it was written."""
+    write_fst(fst, tmp_path / "fst")
+
+    assert read_fst(tmp_path / "fst").equals(fst)
+
+
+def test_compact_acceptors(tmp_path: Path) -> None:
+    """A compact acceptor is read as it was written; a transducer has no such form."""
+    for fst in (denominator(RNG), paths(RNG, frames=4, pdfs=3)):
+        (tmp_path / "fst").write_bytes(compact_bytes(fst))
+        assert read_fst(tmp_path / "fst").equals(fst)
+
+    with pytest.raises(ExampleError, match="only an acceptor has a compact form"):
+        compact_bytes(transducer())
+
+
+def test_properties() -> None:
+    """The header says what holds of an FST, in OpenFst's bits."""
+    acceptor, no_epsilons, top_sorted, acyclic, accessible = (
+        1 << 16,
+        1 << 23,
+        1 << 38,
+        1 << 35,
+        1 << 40,
+    )
+
+    chain = properties(paths(RNG, frames=3, pdfs=2, width=1))
+    loops = properties(denominator(RNG))
+
+    for bit in (acceptor, no_epsilons, top_sorted, acyclic, accessible):
+        assert chain & bit
+    assert chain & (1 << 44)  # one path
+    assert not loops & (top_sorted | acyclic)
+    assert properties(transducer()) & (acceptor << 1)
+
+
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("make", [supervision, end_to_end])
+def test_supervision_files(make, binary: bool, tmp_path: Path) -> None:
+    """A supervision is read as it was written; numbers in text have seven digits."""
+    known = attrs.evolve(make(RNG), alignment_pdfs=range(12))
+    write_chain_supervision(known, tmp_path / "sup", binary=binary)
+
+    found = read_chain_supervision(tmp_path / "sup")
+
+    for field in ("weight", "num_sequences", "frames_per_sequence", "label_dim", "alignment_pdfs"):
+        assert getattr(found, field) == getattr(known, field)
+    for one, other in zip(found.fsts, known.fsts, strict=True):
+        np.testing.assert_array_equal(one.labels, other.labels)
+        np.testing.assert_array_equal(one.destinations, other.destinations)
+        np.testing.assert_allclose(one.costs, other.costs, rtol=0 if binary else 1e-6)
+        np.testing.assert_allclose(one.final_costs, other.final_costs, rtol=0 if binary else 1e-6)
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_example_files(binary: bool, tmp_path: Path) -> None:
+    """Examples are read as they were written, weights of frames and far indexes too."""
+    weighted = attrs.evolve(supervision(RNG), deriv_weights=np.arange(12) / 8)
+    written = [example(weighted, "a"), example(end_to_end(RNG), "b")]
+    write_chain_examples(written, tmp_path / "ark", binary=binary)
+
+    found = list(read_chain_examples(tmp_path / "ark"))
+
+    assert [each.key for each in found] == ["a", "b"]
+    for one, other in zip(found, written, strict=True):
+        for mine, yours in zip(one.ios, other.ios, strict=True):
+            assert mine.name == yours.name
+            np.testing.assert_array_equal(mine.indexes, yours.indexes)
+        np.testing.assert_allclose(one.inputs[0].values, other.inputs[0].values, rtol=1e-6)
+        mine, yours = one.outputs[0].supervision, other.outputs[0].supervision
+        np.testing.assert_array_equal(mine.deriv_weights, yours.deriv_weights)
+        assert mine.fsts[0].num_arcs == yours.fsts[0].num_arcs
+
+
+def test_older_weights() -> None:
+    """Weights of frames as bytes, and none, are read."""
+    each = example(attrs.evolve(paths_supervision(), deriv_weights=np.ones(4)))
+    data = example_bytes(each)
+    at, end = data.index(b"<DW2> "), data.index(b"</NnetChainSup>")
+    as_bytes = b"<DW> \x01" + struct.pack("<i", 4) + bytes([255, 0, 51, 255])
+    for weights, expected in ((as_bytes, [1.0, 0.0, 0.2, 1.0]), (b"", [])):
+        stream = io.BytesIO(b"a " + data[:at] + weights + data[end:])
+        (found,) = read_chain_examples(stream)
+        np.testing.assert_allclose(found.outputs[0].supervision.deriv_weights, expected)
+
+
+def paths_supervision() -> ChainSupervision:
+    """One sequence of four frames."""
+    fst = paths(RNG, frames=4, pdfs=5)
+    return ChainSupervision(frames_per_sequence=4, label_dim=5, fst=fst)
+
+
+def test_merged_examples() -> None:
+    """Rows of the output go frame by frame, and weights of frames with them."""
+    parts = [
+        example(attrs.evolve(paths_supervision(), deriv_weights=np.full(4, number)))
+        for number in range(3)
+    ]
+
+    merged = merge_examples(parts)
+
+    (output,) = merged.outputs
+    assert output.indexes[:4].tolist() == [[0, 0, 0], [1, 0, 0], [2, 0, 0], [0, 3, 0]]
+    assert output.supervision.num_sequences == 3
+    assert output.supervision.deriv_weights[:4].tolist() == [0, 1, 2, 0]
+    assert merged.inputs[0].indexes[:, 0].tolist() == [0] * 12 + [1] * 12 + [2] * 12
+
+
+def test_supervisions_that_cannot_be_merged() -> None:
+    """Supervisions of another length, or with and without weights, are not merged."""
+    one = paths_supervision()
+    longer = ChainSupervision(frames_per_sequence=5, label_dim=5, fst=paths(RNG, frames=5, pdfs=5))
+
+    with pytest.raises(ExampleError, match="the same weight, frames per sequence"):
+        ChainSupervision.merged([one, longer])
+    with pytest.raises(ExampleError, match="some of the supervisions"):
+        ChainSupervision.merged([one, attrs.evolve(one, deriv_weights=np.ones(4))])
+
+
+VECTOR = vector_bytes(paths(RNG, frames=2, pdfs=3))
+COMPACT = compact_bytes(paths(RNG, frames=2, pdfs=3))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "byte 0: the file ends too early; expected the start of an FST of 4 bytes"),
+        (b"abcd" + VECTOR, "byte 0: this is no FST; expected the number 2125659606"),
+        (VECTOR.replace(b"vector", b"vectoR"), "byte 4: unknown type of FST; expected 'vector' or"),
+        (VECTOR.replace(b"standard", b"log_arcs"), "byte 14: unknown type of arcs"),
+        (VECTOR[:26] + b"\3" + VECTOR[27:], "byte 26: unknown version; expected 2, found 3"),
+        (VECTOR[:30] + b"\1" + VECTOR[31:], "byte 30: FSTs with symbol tables or aligned data"),
+        (VECTOR[:50] + b"\xff" * 8 + VECTOR[58:], "impossible number of states"),
+        (VECTOR[:42] + b"\5" + VECTOR[43:], "byte 0: an FST of 4 states cannot start at state 5"),
+        (VECTOR[:70] + b"\xff" + VECTOR[71:], "byte 70: impossible number of arcs"),
+        (VECTOR[:-1], "the file ends too early"),
+        (VECTOR + b"a", "the file goes on behind the FST"),
+        (COMPACT.replace(struct.pack("<i", 2), struct.pack("<i", 77), 2), "byte"),
+        (COMPACT[:-4], "the file ends too early; expected elements of 60 bytes, found 56 bytes"),
+    ],
+)
+def test_damaged_fsts(data: bytes, message: str, tmp_path: Path) -> None:
+    """A damaged FST gives an error that names file, byte, and what was expected."""
+    path = tmp_path / "den.fst"
+    path.write_bytes(data)
+
+    with pytest.raises(ModelFileError, match=message) as raised:
+        read_fst(path)
+
+    assert str(raised.value).startswith(f"{path}, byte ")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b"<Weight> 0.5", b"<Weight> -1", "weight must be at least 0 and finite"),
+        (b"<NumSequences> 3", b"<NumSequences> 0", "num_sequences must be at least 1"),
+        (b"<FramesPerSeq> 4", b"<FramesPerSeq> x", "this is no integer"),
+        (b"<LabelDim> 5", b"<LabelDim> 1", r"has the label \d; expected at most 1"),
+        (b"<End2End> F", b"<End2End> X", "this is no truth value"),
+        (b"<End2End> F \n", b"<End2End> F 7\n", "a text FST starts on a line of its own"),
+        (b"\n0\t1\t", b"\n0\t1\tx", "this is no line of an FST"),
+        (b"\n0\t1\t", b"\n0\t99999999\t", "impossible number of a state"),
+        (b"</Supervision>", b"<Supervision>", "unexpected token"),
+    ],
+)
+def test_damaged_supervisions(old: bytes, new: bytes, message: str, tmp_path: Path) -> None:
+    """A damaged supervision gives an error that names the file and the byte."""
+    path = tmp_path / "sup.txt"
+    write_chain_supervision(supervision(RNG), path, binary=False)
+    data = path.read_bytes()
+    assert old in data
+    path.write_bytes(data.replace(old, new, 1))
+
+    with pytest.raises(ModelFileError, match=message) as raised:
+        read_chain_supervision(path)
+
+    assert str(raised.value).startswith(f"{path}, byte ")
+
+
+def test_indexes_that_are_no_grid(tmp_path: Path) -> None:
+    """Rows of an output in another order than its objective expects are refused."""
+    each = example(supervision(RNG))
+    (output,) = each.outputs
+    turned = attrs.evolve(output, indexes=output.indexes[::-1])
+    write_chain_examples([attrs.evolve(each, outputs=[turned])], tmp_path / "ark")
+
+    with pytest.raises(ModelFileError, match="not frames at equal steps with all sequences"):
+        list(read_chain_examples(tmp_path / "ark"))
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_random_damage(binary: bool, tmp_path: Path) -> None:
+    """Archives with bytes changed, taken out or cut off are read, or end in one clear error."""
+    rng = np.random.default_rng(1)
+    path = tmp_path / "ark"
+    write_chain_examples(
+        [example(supervision(rng), "a"), example(end_to_end(rng), "b")], path, binary=binary
+    )
+    good, refused, others = path.read_bytes(), 0, 0
+    count = int(os.environ.get("DAMAGED_FILES", "2000")) // 10
+    for number in range(count):
+        data, at = bytearray(good), int(rng.integers(len(good)))
+        if number % 3 == 0:
+            del data[at:]
+        elif number % 3 == 1:
+            data[at] = rng.integers(256)
+        else:
+            del data[at : at + int(rng.integers(1, 5))]
+        try:
+            list(read_chain_examples(io.BytesIO(bytes(data))))
+        except Nnet3Error as error:
+            refused += "byte" in str(error)
+            others += "byte" not in str(error)
+    assert others == 0
+    assert refused > count // 3

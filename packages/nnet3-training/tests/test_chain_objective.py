@@ -1,0 +1,297 @@
+"""LF-MMI against sums over all paths, against finite differences, and where it fails."""
+
+from __future__ import annotations
+
+import logging
+
+import attrs
+import numpy as np
+import pytest
+from chain_cases import denominator, end_to_end, paths, supervision
+from nnet3_descriptors import parse_config, vectorize
+from nnet3_runtime_cuda import TrainingError
+from nnet3_training import (
+    ChainObjective,
+    ChainOptions,
+    ChainSupervision,
+    ChainTraining,
+    DenominatorGraph,
+    ExampleError,
+    ExampleInput,
+    ExampleOutput,
+    Fst,
+    Trainer,
+    TrainerOptions,
+    TrainingExample,
+    compute_chain_prob,
+)
+
+PDFS = 5
+OPTIONS = ChainOptions(leaky_hmm_coefficient=0.1, l2_regularize=0.01, xent_regularize=0.1)
+
+
+def objective(seed: int = 0, options: ChainOptions = OPTIONS) -> ChainObjective:
+    """An objective with a small random denominator."""
+    return ChainObjective(denominator(np.random.default_rng(seed)), options, num_pdfs=PDFS)
+
+
+def log_prob_of_all_paths(fst: Fst, starts: np.ndarray, leak: np.ndarray, output: np.ndarray):
+    """The log-probability of a sequence by dense matrices, one for each frame."""
+    vector = starts
+    probs = np.exp(-fst.costs.astype(np.float64))
+    for row in output:
+        matrix = np.zeros((fst.num_states, fst.num_states))
+        np.add.at(matrix, (fst.sources, fst.destinations), probs * np.exp(row[fst.labels - 1]))
+        vector = (vector @ leak) @ matrix
+    return vector
+
+
+def test_denominator_is_a_sum_over_paths() -> None:
+    """The log-probability is that of a product of dense matrices, the leaks being one of them."""
+    rng = np.random.default_rng(1)
+    fst, output = denominator(rng), rng.standard_normal((6 * 3, PDFS))
+    graph = DenominatorGraph(fst, PDFS)
+    initial = graph.initial_probs.astype(np.float64)
+    leak = np.eye(fst.num_states) + 0.1 * np.ones((fst.num_states, 1)) * initial
+
+    result = graph.forward_backward(output, 3, 0.1)
+
+    ends = [
+        log_prob_of_all_paths(fst, initial, leak, output[sequence::3]) @ leak
+        for sequence in range(3)
+    ]
+    assert result.is_sound
+    assert result.log_prob == pytest.approx(sum(np.log(end.sum()) for end in ends), rel=1e-9)
+    np.testing.assert_allclose(result.derivative.sum(axis=1), 1.0, rtol=1e-12)
+
+
+def test_initial_probabilities() -> None:
+    """They are the average over the first hundred frames of a run from the start state."""
+    fst = denominator(np.random.default_rng(2))
+    matrix = np.zeros((fst.num_states, fst.num_states))
+    np.add.at(matrix, (fst.sources, fst.destinations), np.exp(-fst.costs.astype(np.float64)))
+    matrix /= matrix.sum(axis=1, keepdims=True) + 1.0  # every state may end with probability 1
+    current, total = np.eye(fst.num_states)[fst.start], np.zeros(fst.num_states)
+    for _ in range(100):
+        total += current
+        current = current @ matrix / (current @ matrix).sum()
+
+    probs = DenominatorGraph(fst, PDFS).initial_probs
+
+    np.testing.assert_allclose(probs, total / 100, rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [supervision, end_to_end])
+@pytest.mark.parametrize("seed", range(3))
+def test_derivative(make, seed: int) -> None:
+    """In double precision, the derivative is what finite differences of objective and l2 give."""
+    rng = np.random.default_rng(seed)
+    known, chain = make(rng), objective(seed)
+    output = 2.0 * rng.standard_normal((12, PDFS))
+
+    def value(shifted: np.ndarray) -> float:
+        result = chain.compute(known, shifted, derivative=False)
+        return result.objective + result.l2_term
+
+    derivative = chain.compute(known, output).derivative
+    for row, column in np.ndindex(output.shape):
+        step = np.zeros_like(output)
+        step[row, column] = 1e-5
+        slope = (value(output + step) - value(output - step)) / 2e-5
+        assert derivative[row, column] == pytest.approx(slope, abs=1e-8)
+
+
+@pytest.mark.parametrize("make", [supervision, end_to_end])
+def test_numerator_is_a_sum_over_paths(make) -> None:
+    """The posteriors of the numerator are the derivative of a sum over the paths of each FST."""
+    rng = np.random.default_rng(3)
+    known, chain = make(rng, sequences=2), objective()
+    output = rng.standard_normal((8, PDFS))
+    result = chain.compute(known, output)
+    denominators = chain.graph.forward_backward(output, 2, 0.1)
+
+    parts = known.e2e_fsts
+    if known.fst is not None:
+        again = np.random.default_rng(3)
+        parts = [paths(again, frames=4, pdfs=PDFS) for _ in range(2)]
+    total = 0.0
+    for sequence, fst in enumerate(parts):
+        start = np.eye(fst.num_states)[0]
+        end = log_prob_of_all_paths(fst, start, np.eye(fst.num_states), output[sequence::2])
+        total += np.log(end @ np.exp(-fst.final_costs.astype(np.float64)))
+    assert result.objective == pytest.approx(0.5 * (total - denominators.log_prob), rel=1e-6)
+    np.testing.assert_allclose(result.xent_derivative.sum(axis=1), 0.5, rtol=1e-9)
+
+
+def test_sequences_that_hang_together() -> None:
+    """Where several states lie between two sequences, the result is that of one long path."""
+    rng = np.random.default_rng(4)
+    fst = paths(rng, frames=8, pdfs=PDFS)
+    two = ChainSupervision(num_sequences=2, frames_per_sequence=4, label_dim=PDFS, fst=fst)
+    one = ChainSupervision(frames_per_sequence=8, label_dim=PDFS, fst=fst)
+    output = rng.standard_normal((8, PDFS))
+    in_order = output.reshape(4, 2, PDFS).transpose(1, 0, 2).reshape(8, PDFS)
+    chain = objective()
+
+    found = chain.compute(two, output).xent_derivative
+    wanted = chain.compute(one, in_order).xent_derivative
+
+    np.testing.assert_allclose(
+        found.reshape(4, 2, PDFS).transpose(1, 0, 2).reshape(8, PDFS), wanted, atol=1e-12
+    )
+
+
+def test_precision() -> None:
+    """Single precision agrees with double precision, with many sequences and far outputs."""
+    rng = np.random.default_rng(5)
+    known = supervision(rng, frames=30, sequences=40)
+    output = (10.0 * rng.standard_normal((1200, PDFS))).astype(np.float32)
+    chain = objective()
+
+    single, double = chain.compute(known, output), chain.compute(known, output.astype(np.float64))
+
+    assert single.derivative.dtype == np.float32
+    assert double.derivative.dtype == np.float64
+    assert single.objective == pytest.approx(double.objective, rel=1e-5)
+    np.testing.assert_allclose(single.derivative, double.derivative, atol=1e-4)
+
+
+def test_out_of_range() -> None:
+    """Outputs beyond 30 are pulled back by a share of the distance, and cut in the denominator."""
+    rng = np.random.default_rng(6)
+    known, output = supervision(rng), rng.standard_normal((12, PDFS))
+    output[0, 0], output[1, 1] = 35.0, -40.0
+    pulled = objective(options=ChainOptions(out_of_range_regularize=0.5))
+    plain = objective(options=ChainOptions(out_of_range_regularize=0.0))
+
+    difference = pulled.compute(known, output).derivative - plain.compute(known, output).derivative
+
+    expected = np.zeros_like(output)
+    expected[0, 0], expected[1, 1] = -2.5, 5.0
+    np.testing.assert_allclose(difference, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_failure(value: float, caplog: pytest.LogCaptureFixture) -> None:
+    """Outputs that are not finite give -10 per frame, no derivative, a warning, and are counted."""
+    known, chain = supervision(np.random.default_rng(7)), objective()
+    output = np.zeros((12, PDFS), dtype=np.float32)
+    output[3, 2] = value
+
+    with caplog.at_level(logging.WARNING):
+        result = chain.compute(known, output)
+
+    assert not result.is_sound
+    assert (result.objective, result.weight, result.l2_term) == (-60.0, 6.0, 0.0)
+    assert not result.derivative.any()
+    assert not result.xent_derivative.any()
+    assert chain.num_failed == 1
+    assert "counts as -10 per frame" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("leaky_hmm_coefficient", 0.0),
+        ("leaky_hmm_coefficient", 1.0),
+        ("l2_regularize", -1.0),
+        ("xent_regularize", float("nan")),
+        ("out_of_range_regularize", "a"),
+    ],
+)
+def test_options(name: str, value: object) -> None:
+    """Coefficients that make no sense are refused by name."""
+    with pytest.raises(TrainingError, match=name):
+        ChainOptions(**{name: value})
+
+
+def test_what_does_not_fit() -> None:
+    """Shapes, numbers of pdfs and lengths of paths that do not fit each other are errors."""
+    rng = np.random.default_rng(8)
+    known, chain = supervision(rng), objective()
+    output = np.zeros((12, PDFS))
+
+    with pytest.raises(ExampleError, match=r"shape \(12, 5\), found \(11, 5\)"):
+        chain.compute(known, output[:-1])
+    with pytest.raises(ExampleError, match="has 6 pdfs, the denominator 5"):
+        chain.compute(attrs.evolve(known, label_dim=6), output)
+    with pytest.raises(ExampleError, match="have 12 labels; expected 3 for each of 2 sequences"):
+        chain.compute(attrs.evolve(known, num_sequences=2, frames_per_sequence=3), output[:6])
+    with pytest.raises(ExampleError, match=r"has the label \d on an arc from state \d+; expected"):
+        DenominatorGraph(denominator(rng), 2)
+    with pytest.raises(ExampleError, match="has no arcs"):
+        DenominatorGraph(Fst.empty(), PDFS)
+    sink = Fst.from_arcs(
+        start=0, final_costs=[0.0, 0.0], sources=[0], labels=[1], costs=[0.0], destinations=[1]
+    )
+    with pytest.raises(ExampleError, match="ends: no arc leaves"):
+        DenominatorGraph(sink, PDFS)
+
+
+# ---- as the objective of a trainer ----
+
+NETWORK = """
+input-node name=input dim=3
+component name=a type=NaturalGradientAffineComponent input-dim=3 output-dim=5 learning-rate=0.05
+component name=x type=NaturalGradientAffineComponent input-dim=3 output-dim=5 learning-rate=0.05
+component name=s type=LogSoftmaxComponent dim=5
+component-node name=a component=a input=input
+component-node name=x component=x input=input
+component-node name=s component=s input=x
+output-node name=output input=a
+output-node name=output-xent input=s
+"""
+
+
+def example(rng: np.random.Generator) -> TrainingExample:
+    """Three sequences of four frames, every third of the input's."""
+    known = supervision(rng)
+    indexes = np.array([(n, 3 * t, 0) for t in range(4) for n in range(3)], dtype=np.int32)
+    frames = [rng.standard_normal((10, 3)) for _ in range(3)]
+    return TrainingExample(
+        inputs=[ExampleInput.from_sequences("input", frames)],
+        outputs=[ExampleOutput(name="output", indexes=indexes, supervision=known)],
+    )
+
+
+def test_training() -> None:
+    """Steps raise the objective; evaluation shows what the first step saw."""
+    rng = np.random.default_rng(9)
+    nnet = parse_config(NETWORK, rng=rng)
+    training = ChainTraining(nnet, denominator(rng), OPTIONS)
+    trainer = Trainer(nnet, TrainerOptions(max_param_change=0.5), objective=training)
+    each = example(rng)
+    before = compute_chain_prob(nnet, training, [each])
+
+    results = [trainer.train_minibatch(each) for _ in range(30)]
+
+    assert list(results[0]) == ["output", "output-xent"]
+    for name, first in results[0].items():
+        assert before[name].total == pytest.approx(first.total, rel=1e-5)
+    assert results[-1]["output"].total > results[0]["output"].total + 0.5
+    assert trainer.objectives["output"].auxiliary < 0.0
+
+
+def test_weights_of_frames() -> None:
+    """Derivatives are multiplied by the weights of frames, where that is asked for."""
+    rng = np.random.default_rng(10)
+    nnet = parse_config(NETWORK, rng=rng)
+    fst, each = denominator(rng), example(rng)
+    (output,) = each.outputs
+    unseen = attrs.evolve(output.supervision, deriv_weights=np.zeros(12))
+    each = attrs.evolve(each, outputs=[attrs.evolve(output, supervision=unseen)])
+
+    for applies in (True, False):
+        options = attrs.evolve(OPTIONS, apply_deriv_weights=applies)
+        trainer = Trainer(nnet, objective=ChainTraining(nnet, fst, options))
+        trainer.train_minibatch(each)
+        assert np.array_equal(vectorize(trainer.nnet), vectorize(nnet)) == applies
+
+
+def test_networks_without_the_outputs() -> None:
+    """A network without the output that is to be trained is refused by name."""
+    text = NETWORK.replace("output-node name=output-xent", "output-node name=other")
+    nnet = parse_config(text, rng=np.random.default_rng(0))
+
+    with pytest.raises(ExampleError, match="no output 'output-xent'"):
+        ChainTraining(nnet, denominator(np.random.default_rng(0)), OPTIONS)
