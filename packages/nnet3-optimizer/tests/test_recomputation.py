@@ -2,7 +2,10 @@
 
 import pytest
 from brief_computations import NNET, brief, computation, draft
-from nnet3_optimizer import check_computation, peak_bytes, verify_equivalent
+from nnet3_compiler import compile_computation
+from nnet3_descriptors import parse_config
+from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_optimizer import check_computation, optimize, peak_bytes, verify_equivalent
 from nnet3_optimizer.passes.recomputation import recompute_activations
 from nnet3_optimizer.passes.renumber import renumber
 
@@ -102,6 +105,35 @@ def test_rows_are_copied_back() -> None:
 
     again = next(at for at, line in enumerate(lines) if line.endswith("= m3[i1]"))
     assert lines.index("free m2") < lines.index("segment end") < again
+
+
+TWICE = """
+input-node name=input dim=4
+component name=below type=AffineComponent input-dim=4 output-dim=7
+component-node name=below component=below input=input
+component name=shared type=LinearComponent input-dim=7 output-dim=2
+component-node name=many component=shared input=Switch(below, Offset(below, 1))
+component-node name=one component=shared input=Switch(below, Offset(below, 1))
+component name=relu type=RectifiedLinearComponent dim=2
+component-node name=relu component=relu input=many
+output-node name=output input=Append(relu, ReplaceIndex(one, t, 1))
+"""
+
+
+def test_rows_are_copied_back_from_a_part() -> None:
+    """The rest of the source, which a later command of a shared component reads, is not read."""
+    nnet = parse_config(TWICE)
+    request = ComputationRequest(
+        inputs=(IoSpecification.from_range("input", -2, 7),),
+        outputs=(IoSpecification.from_range("output", 0, 4, has_deriv=True),),
+        need_model_derivative=True,
+    )
+    compiled = compile_computation(nnet, request)
+
+    optimized = optimize(nnet, compiled)
+
+    check_computation(nnet, optimized)
+    verify_equivalent(nnet, compiled, optimized)
 
 
 BYPASS = """

@@ -114,7 +114,9 @@ class CopiesElsewhere:
         given = [source, int(rows[0]), len(rows), column, cols]
         if isinstance(rows, range) or count_up(rows):
             return copy_of(whole, int(self._kept.edit.submatrices(np.array([given]))[0]))
-        given[ROW_OFFSET], given[NUM_ROWS] = 0, int(self._draft.matrices[source, 0])
+        # No further than the rows that are read: the others may not be written yet.
+        first, last = int(rows.min()), int(rows.max())
+        given[ROW_OFFSET], given[NUM_ROWS] = first, last + 1 - first
         row = copy_of(whole, int(self._kept.edit.submatrices(np.array([given]))[0]))
-        row[OPCODE_COLUMN], row[INDEXES] = CopyRows.OPCODE, self._kept.edit.indexes(rows)
+        row[OPCODE_COLUMN], row[INDEXES] = CopyRows.OPCODE, self._kept.edit.indexes(rows - first)
         return row
