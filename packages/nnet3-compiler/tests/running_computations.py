@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from nnet3_compiler import NnetComputation, commands
-from nnet3_compiler.declaration import Command
+from nnet3_compiler.commands.declaration import Command
 from nnet3_descriptors import Component, Nnet
 from nnet3_descriptors.components import (
     BackpropTruncationComponent,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_compiler import commands
 from nnet3_compiler.commands import COMMAND_TYPES, SCHEMA, command_table
-from nnet3_compiler.declaration import (
+from nnet3_compiler.commands.declaration import (
     ALPHA_COLUMN,
     TABLE_WIDTH,
     Access,

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from nnet3_compiler import commands
 from nnet3_compiler.commands import command_table
+from nnet3_compiler.commands.declaration import ALPHA_COLUMN, alpha_bits
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.debug_info import MatrixDebugInfo
-from nnet3_compiler.declaration import ALPHA_COLUMN, alpha_bits
+from nnet3_compiler.computation.debug_info import MatrixDebugInfo
+from nnet3_compiler.computation.storage import StoredComputation
 from nnet3_compiler.errors import ComputationError
-from nnet3_compiler.storage import StoredComputation
 from nnet3_descriptors import parse_config
 
 MATRICES = [[0, 0], [4, 3], [4, 2], [4, 2]]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nnet3_descriptors import parse_config
 from nnet3_descriptors.indexes import as_indexes
 from nnet3_graph import ComputationGraphBuilder, ComputationRequest, IoSpecification
-from nnet3_graph.component_rules import component_rule
+from nnet3_graph.nodes.component_rules import component_rule
 from nnet3_graph.rules import Asked
 
 NETWORK = """
@@ -68,7 +68,7 @@ def test_closed_form(config, input_dim, data, inputs, outputs):
     )
 
     with mock.patch(
-        "nnet3_graph.node_rules.component_rule",
+        "nnet3_graph.nodes.rules.component_rule",
         lambda component, source: Asked(source, component),
     ):
         expected = build(nnet, request)

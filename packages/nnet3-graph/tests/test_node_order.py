@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_graph.node_order import strongly_connected_components
+from nnet3_graph.nodes.order import strongly_connected_components
 
 
 @st.composite

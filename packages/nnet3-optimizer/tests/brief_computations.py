@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable
 
 from nnet3_compiler import NnetComputation, format_computation, parse_computation
-from nnet3_compiler.text.operands import SUBMATRIX
+from nnet3_compiler.text import SUBMATRIX
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer.draft import Draft
 

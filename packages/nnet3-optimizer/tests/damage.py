@@ -9,6 +9,8 @@ import attrs
 import numpy as np
 from nnet3_compiler import NnetComputation
 from nnet3_compiler.commands import (
+    ALPHA_COLUMN,
+    OPCODE_COLUMN,
     SCHEMA,
     AddRows,
     AddRowsMulti,
@@ -21,7 +23,6 @@ from nnet3_compiler.commands import (
     NoOperation,
     NoOperationMarker,
 )
-from nnet3_compiler.declaration import ALPHA_COLUMN, OPCODE_COLUMN
 
 COPY_OF_SUM = {
     MatrixAdd.OPCODE: MatrixCopy.OPCODE,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from nnet3_compiler import NnetComputation, commands
-from nnet3_compiler.declaration import Command
+from nnet3_compiler.commands import Command
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.components import ComponentProperties as Property
 

@@ -8,7 +8,7 @@ from brief_computations import NNET, computation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import SCHEMA, NnetComputation
-from nnet3_compiler.declaration import Access, OperandKind
+from nnet3_compiler.commands import Access, OperandKind
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer import ComputationError, analyze, optimize
 from nnet3_optimizer.analysis.variables import Variables, overlap

@@ -8,8 +8,7 @@ import attrs
 import pytest
 from brief_computations import NNET, computation
 from nnet3_compiler import NnetComputation
-from nnet3_compiler.commands import MatrixAdd, MatrixCopy
-from nnet3_compiler.declaration import ALPHA_COLUMN, OPCODE_COLUMN
+from nnet3_compiler.commands import ALPHA_COLUMN, OPCODE_COLUMN, MatrixAdd, MatrixCopy
 from nnet3_optimizer import (
     EquivalenceError,
     OptimizeOptions,

@@ -634,7 +634,7 @@ def test_label_without_goto() -> None:
 def test_debug_info_of_another_size() -> None:
     """Debug info must be of as many rows as the matrix has."""
     from nnet3_compiler import MatrixDebugInfo
-    from nnet3_compiler.debug_info import NO_DEBUG_INFO
+    from nnet3_compiler.computation import NO_DEBUG_INFO
 
     given = computation(FORWARD)
     info = MatrixDebugInfo(pattern=[[0, 0, 0, 0]])

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import NnetComputation
-from nnet3_compiler.commands import SCHEMA, AddRows
-from nnet3_compiler.declaration import (
+from nnet3_compiler.commands import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
+    SCHEMA,
+    AddRows,
     alpha_bits,
 )
 from nnet3_graph import ComputationRequest, IoSpecification

@@ -6,9 +6,14 @@ import pytest
 from brief_computations import before_and_after, brief, computation, draft
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_compiler import NnetComputation, compile_computation, compile_looped, looped_requests
+from nnet3_compiler import (
+    NnetComputation,
+    compile_computation,
+    compile_looped,
+    compile_segments,
+    looped_requests,
+)
 from nnet3_compiler.commands import GotoLabel
-from nnet3_compiler.compiler import compile_segments
 from nnet3_compiler.looped import extended_requests
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification

@@ -4,8 +4,7 @@ import numpy as np
 from brief_computations import NNET, computation
 from hypothesis import given, settings
 from nnet3_compiler import NnetComputation
-from nnet3_compiler.commands import AllocMatrixZeroed
-from nnet3_compiler.declaration import Access
+from nnet3_compiler.commands import Access, AllocMatrixZeroed
 from nnet3_descriptors import Nnet
 from nnet3_optimizer import Analysis, analyze
 from nnet3_optimizer.analysis.variables import MATRIX, overlap

@@ -3,8 +3,7 @@
 import attrs
 import pytest
 from brief_computations import NNET, computation
-from nnet3_compiler.commands import Propagate
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
+from nnet3_compiler.commands import FIRST_OPERAND_COLUMN, OPCODE_COLUMN, Propagate
 from nnet3_optimizer import OptimizeOptions, PassError, optimize, pipeline
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.pipeline import PIPELINE, Pass

@@ -12,7 +12,7 @@ from nnet3_compiler import (
     compile_looped,
     parse_computation,
 )
-from nnet3_compiler.text.operands import SUBMATRIX
+from nnet3_compiler.text import SUBMATRIX
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification
 

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from computations import loop, request, single
 from nnet3_compiler import NnetComputation, compile_computation
-from nnet3_compiler.commands import AllocMatrixUndefined, Propagate
-from nnet3_compiler.declaration import Command
+from nnet3_compiler.commands import AllocMatrixUndefined, Command, Propagate
 from nnet3_descriptors import Nnet, parse_config, vectorize
 from nnet3_optimizer import CheckError, optimize
 from nnet3_runtime_cuda import DeviceError, DeviceNnet, NnetComputer, RunError

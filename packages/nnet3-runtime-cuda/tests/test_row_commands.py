@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import NnetComputation, commands
-from nnet3_compiler.commands import command_table
-from nnet3_compiler.declaration import Command
+from nnet3_compiler.commands import Command, command_table
 from nnet3_descriptors import parse_config
 from nnet3_runtime_cuda import NnetComputer
 

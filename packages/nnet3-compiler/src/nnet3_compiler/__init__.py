@@ -31,15 +31,7 @@ from nnet3_compiler.commands import (
     SwapMatrix,
     command_table,
 )
-from nnet3_compiler.compiler import (
-    Compiler,
-    CompilerOptions,
-    compile_computation,
-    compile_segments,
-)
-from nnet3_compiler.computation import CommandSequence, NnetComputation
-from nnet3_compiler.debug_info import MatrixDebugInfo
-from nnet3_compiler.declaration import (
+from nnet3_compiler.commands.declaration import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
@@ -50,6 +42,14 @@ from nnet3_compiler.declaration import (
     Operand,
     OperandKind,
 )
+from nnet3_compiler.compiler import (
+    Compiler,
+    CompilerOptions,
+    compile_computation,
+    compile_segments,
+)
+from nnet3_compiler.computation import CommandSequence, NnetComputation
+from nnet3_compiler.computation.debug_info import MatrixDebugInfo
 from nnet3_compiler.errors import (
     CommandError,
     CompilationError,

@@ -14,7 +14,7 @@ from nnet3_graph.examined import Examined, examine
 from nnet3_graph.explain import EXPLAINED_STEPS, explain
 from nnet3_graph.graph import ComputationGraph, make_graph
 from nnet3_graph.index_set import Grid
-from nnet3_graph.node_rules import node_rules
+from nnet3_graph.nodes.rules import node_rules
 from nnet3_graph.patterns import Patterns, Ranks, find_patterns
 from nnet3_graph.reach import Earlier, Reach, find_reach
 from nnet3_graph.request import ComputationRequest

@@ -11,7 +11,7 @@ from nnet3_descriptors.indexes import make_indexes
 
 from nnet3_graph.errors import ContextError, RequestError
 from nnet3_graph.indexes import BoolArray
-from nnet3_graph.node_rules import node_rules
+from nnet3_graph.nodes.rules import node_rules
 from nnet3_graph.reach import find_reach
 
 _WINDOWS_AT_ONCE = 32

@@ -16,7 +16,7 @@ from nnet3_graph.graph import ComputationGraph, make_graph
 from nnet3_graph.hull import Hull, join
 from nnet3_graph.index_set import Grid, IndexSet
 from nnet3_graph.indexes import BoolArray, IdArray
-from nnet3_graph.node_rules import NodeRules, node_rules
+from nnet3_graph.nodes.rules import NodeRules, node_rules
 from nnet3_graph.patterns import Patterns
 from nnet3_graph.reach import Reach, make_layout
 

@@ -12,7 +12,7 @@ from nnet3_graph.bit_layout import Bits
 from nnet3_graph.context import compute_context
 from nnet3_graph.errors import ContextError, MissingFrames, NotComputableError, Row
 from nnet3_graph.index_set import Grid, IndexSet
-from nnet3_graph.node_rules import NodeRules, node_rules
+from nnet3_graph.nodes.rules import NodeRules, node_rules
 from nnet3_graph.patterns import Patterns
 from nnet3_graph.reach import Reach
 from nnet3_graph.rules import NEVER, All, Rule

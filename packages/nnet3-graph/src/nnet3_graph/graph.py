@@ -26,7 +26,7 @@ from nnet3_graph.bit_layout import Bits
 from nnet3_graph.errors import RequestError
 from nnet3_graph.index_set import Grid, IndexSet
 from nnet3_graph.indexes import BoolArray, IdArray, frozen
-from nnet3_graph.node_rules import node_rules
+from nnet3_graph.nodes.rules import node_rules
 from nnet3_graph.rules import All, Optional, Shift
 
 Splits = npt.NDArray[np.int64]

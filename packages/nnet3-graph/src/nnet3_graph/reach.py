@@ -21,7 +21,7 @@ from nnet3_graph.hull import (
     join_all,
     meet,
 )
-from nnet3_graph.node_rules import NodeRules
+from nnet3_graph.nodes.rules import NodeRules
 from nnet3_graph.sets import computable_rows, demanded_rows, used_rows
 
 MAX_STEPS = (2000, 20)

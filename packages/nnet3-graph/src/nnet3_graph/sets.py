@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from nnet3_graph.bit_layout import BitLayout, Bits
-from nnet3_graph.node_rules import NodeRules
+from nnet3_graph.nodes.rules import NodeRules
 
 
 def demanded_rows(

@@ -8,15 +8,9 @@ from typing import TYPE_CHECKING, Self
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.debug_info import MatrixDebugInfo
-from nnet3_compiler.declaration import (
-    ALPHA_COLUMN,
-    FIRST_OPERAND_COLUMN,
-    OPCODE_COLUMN,
-    alpha_bits,
-)
-from nnet3_compiler.steps.network import component_properties
+from nnet3_compiler.commands import ALPHA_COLUMN, FIRST_OPERAND_COLUMN, OPCODE_COLUMN, alpha_bits
+from nnet3_compiler.computation import MatrixDebugInfo, NnetComputation
+from nnet3_compiler.steps import component_properties
 
 from nnet3_optimizer.analysis.analysis import Analysis
 from nnet3_optimizer.analysis.csr import Ids

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.commands import NoOperation, NoOperationLabel
-from nnet3_compiler.debug_info import MatrixDebugInfo
-from nnet3_compiler.declaration import (
+from nnet3_compiler.commands import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
     Command,
+    NoOperation,
+    NoOperationLabel,
 )
+from nnet3_compiler.computation import MatrixDebugInfo
 from nnet3_descriptors.components import PrecomputedIndexes
 
 from nnet3_optimizer.analysis.csr import Ids, ordering, splits_of, where

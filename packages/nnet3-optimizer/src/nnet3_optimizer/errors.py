@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnet3_compiler.errors import ComputationError
+from nnet3_compiler import ComputationError
 from nnet3_descriptors import Nnet3Error
 
 

@@ -7,8 +7,7 @@ becomes what the next round starts from.
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.commands import GotoLabel, NoOperationMarker, SwapMatrix
-from nnet3_compiler.declaration import OPCODE_COLUMN, Table
+from nnet3_compiler.commands import OPCODE_COLUMN, GotoLabel, NoOperationMarker, SwapMatrix, Table
 
 
 def is_loop(table: Table) -> bool:

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from nnet3_compiler.commands import SCHEMA
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN, Command
+from nnet3_compiler.commands import FIRST_OPERAND_COLUMN, OPCODE_COLUMN, SCHEMA, Command
 
 from nnet3_optimizer.analysis.csr import Ids
 from nnet3_optimizer.analysis.variables import Table

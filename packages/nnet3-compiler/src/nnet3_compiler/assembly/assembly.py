@@ -23,10 +23,10 @@ from nnet3_compiler.commands import (
     NoOperationMarker,
     ProvideOutput,
 )
+from nnet3_compiler.commands.declaration import Command, Table
+from nnet3_compiler.commands.emission import Emission, IndexLists, command_rows
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.debug_info import NO_DEBUG_INFO, MatrixDebugInfo, debug_info_of_rows
-from nnet3_compiler.declaration import Command, Table
-from nnet3_compiler.emission import Emission, IndexLists, command_rows
+from nnet3_compiler.computation.debug_info import NO_DEBUG_INFO, MatrixDebugInfo, debug_info_of_rows
 from nnet3_compiler.shortcut import Minibatch
 from nnet3_compiler.steps.network import Network, NodeKind
 from nnet3_compiler.steps.steps import Steps

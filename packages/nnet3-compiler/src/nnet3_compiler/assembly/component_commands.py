@@ -14,7 +14,7 @@ from nnet3_compiler.arrays import IntArray
 from nnet3_compiler.assembly.forward import PLACES_PER_STEP
 from nnet3_compiler.assembly.step_info import StepInfo
 from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Propagate, StoreStats
-from nnet3_compiler.emission import Emission, command_rows
+from nnet3_compiler.commands.emission import Emission, command_rows
 from nnet3_compiler.shortcut import Minibatch
 from nnet3_compiler.steps.network import Network, NodeKind
 from nnet3_compiler.steps.steps import Steps

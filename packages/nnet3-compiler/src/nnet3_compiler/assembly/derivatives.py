@@ -8,7 +8,7 @@ import numpy as np
 from nnet3_graph import ComputationRequest
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import run_starts
+from nnet3_compiler.arrays.read_only import run_starts
 from nnet3_compiler.assembly.locations import InputLocations
 from nnet3_compiler.steps.network import Network, NodeKind
 from nnet3_compiler.steps.steps import Steps

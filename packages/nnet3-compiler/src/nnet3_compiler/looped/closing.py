@@ -7,17 +7,14 @@ import numpy as np
 from nnet3_descriptors.indexes import NO_TIME
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray, same
+from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.arrays.read_only import same
 from nnet3_compiler.assembly.step_info import MATRIX
 from nnet3_compiler.commands import SCHEMA, GotoLabel, NoOperationLabel, SwapMatrix
+from nnet3_compiler.commands.declaration import OPCODE_COLUMN, OperandKind, Table
+from nnet3_compiler.commands.emission import command_rows
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.debug_info import T
-from nnet3_compiler.declaration import (
-    OPCODE_COLUMN,
-    OperandKind,
-    Table,
-)
-from nnet3_compiler.emission import command_rows
+from nnet3_compiler.computation.debug_info import T
 from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.looped.lifetimes import Lifetimes
 

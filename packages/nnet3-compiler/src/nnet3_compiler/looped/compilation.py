@@ -16,7 +16,7 @@ import attrs
 from nnet3_descriptors import NetworkError, Nnet
 from nnet3_descriptors.indexes import T, as_rows, moved_indexes
 from nnet3_graph import ComputationRequest, IoSpecification
-from nnet3_graph.node_rules import node_rules
+from nnet3_graph.nodes import node_rules
 
 from nnet3_compiler.compiler import CompilerOptions, compile_segments
 from nnet3_compiler.computation import NnetComputation

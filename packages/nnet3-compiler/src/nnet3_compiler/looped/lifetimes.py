@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import NONE
+from nnet3_compiler.arrays.read_only import NONE
 from nnet3_compiler.assembly.step_info import MATRIX
 from nnet3_compiler.commands import (
     SCHEMA,
@@ -14,8 +14,8 @@ from nnet3_compiler.commands import (
     AllocMatrixZeroed,
     DeallocMatrix,
 )
+from nnet3_compiler.commands.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN, OperandKind
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN, OperandKind
 
 ALLOCATIONS = (AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE)
 

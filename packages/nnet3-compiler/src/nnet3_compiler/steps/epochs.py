@@ -10,10 +10,11 @@ from __future__ import annotations
 import attrs
 import numpy as np
 from nnet3_descriptors.values import remembered
-from nnet3_graph.node_order import node_groups
+from nnet3_graph.nodes import node_groups
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray, freeze, frozen_array
+from nnet3_compiler.arrays import IntArray, freeze
+from nnet3_compiler.arrays.read_only import frozen_array
 from nnet3_compiler.steps.network import Network
 
 

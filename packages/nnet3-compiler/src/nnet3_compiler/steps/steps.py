@@ -26,7 +26,8 @@ from nnet3_descriptors.indexes import distinct
 from nnet3_graph import ComputationRequest, IoSpecification
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import NONE, IntArray, expand_ranges, run_starts
+from nnet3_compiler.arrays import IntArray, expand_ranges
+from nnet3_compiler.arrays.read_only import NONE, run_starts
 from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.shortcut import Minibatch
 from nnet3_compiler.steps.graphs import Graphs

@@ -6,7 +6,8 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import NONE, IntArray, expand_ranges
+from nnet3_compiler.arrays import IntArray, expand_ranges
+from nnet3_compiler.arrays.read_only import NONE
 from nnet3_compiler.steps.network import Network, NodeKind
 
 Ids = IntArray | slice

@@ -11,7 +11,7 @@ import numpy as np
 
 from nnet3_compiler.arrays import IntArray
 from nnet3_compiler.commands import COMMAND_TYPES
-from nnet3_compiler.declaration import Command, OperandKind
+from nnet3_compiler.commands.declaration import Command, OperandKind
 
 ABSENT = "-"
 """An operand that is not there."""

@@ -14,9 +14,9 @@ from nnet3_descriptors.serialization import from_json
 
 from nnet3_compiler.arrays import IntArray
 from nnet3_compiler.commands import command_table
+from nnet3_compiler.commands.declaration import Command
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.debug_info import NO_DEBUG_INFO, MatrixDebugInfo
-from nnet3_compiler.declaration import Command
+from nnet3_compiler.computation.debug_info import NO_DEBUG_INFO, MatrixDebugInfo
 from nnet3_compiler.errors import ComputationSyntaxError
 from nnet3_compiler.text.lists import (
     ITEM,

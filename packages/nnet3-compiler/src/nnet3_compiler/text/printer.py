@@ -10,11 +10,12 @@ from nnet3_descriptors import Nnet
 from nnet3_descriptors.indexes import NO_TIME
 from nnet3_descriptors.serialization import to_json
 
-from nnet3_compiler.arrays import IntArray, run_starts
+from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.arrays.read_only import run_starts
 from nnet3_compiler.commands import SCHEMA
+from nnet3_compiler.commands.declaration import OPCODE_COLUMN, OperandKind
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.debug_info import MatrixDebugInfo
-from nnet3_compiler.declaration import OPCODE_COLUMN, OperandKind
+from nnet3_compiler.computation.debug_info import MatrixDebugInfo
 from nnet3_compiler.errors import of_another_network
 from nnet3_compiler.text.lists import format_numbers, format_progression, runs
 from nnet3_compiler.text.operands import ABSENT, OperandText, SubmatrixNames

@@ -14,19 +14,17 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.arrays import expand_ranges
 from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
     SCHEMA,
+    TABLE_WIDTH,
     AcceptInput,
+    Access,
     AllocMatrixUndefined,
     AllocMatrixZeroed,
     DeallocMatrix,
+    OperandKind,
     ProvideOutput,
     SwapMatrix,
-)
-from nnet3_compiler.declaration import (
-    FIRST_OPERAND_COLUMN,
-    TABLE_WIDTH,
-    Access,
-    OperandKind,
 )
 
 from nnet3_optimizer.analysis.csr import Bools, Ids, ordering, splits_of, where

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Self
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.commands import SCHEMA, AllocMatrixZeroed
+from nnet3_compiler.commands import OPCODE_COLUMN, SCHEMA, AllocMatrixZeroed
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.declaration import OPCODE_COLUMN
-from nnet3_compiler.steps.network import component_properties
+from nnet3_compiler.steps import component_properties
 
 from nnet3_optimizer.analysis.accesses import (
     READ,

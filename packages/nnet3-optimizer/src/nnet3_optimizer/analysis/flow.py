@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Self
 
 import numpy as np
-from nnet3_compiler.commands import Propagate
-from nnet3_compiler.declaration import OPCODE_COLUMN
+from nnet3_compiler.commands import OPCODE_COLUMN, Propagate
 
 from nnet3_optimizer.analysis.accesses import READ, WRITE, AccessLists
 from nnet3_optimizer.analysis.csr import Bools, Ids, where

@@ -6,8 +6,7 @@ from typing import Self
 
 import attrs
 import numpy as np
-from nnet3_compiler.commands import SCHEMA
-from nnet3_compiler.declaration import OPCODE_COLUMN, Command, OperandKind
+from nnet3_compiler.commands import OPCODE_COLUMN, SCHEMA, Command, OperandKind
 
 from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.variables import Table

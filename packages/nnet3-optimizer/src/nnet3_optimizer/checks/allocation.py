@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
     SCHEMA,
     AcceptInput,
     AllocMatrixUndefined,
@@ -11,7 +12,6 @@ from nnet3_compiler.commands import (
     DeallocMatrix,
     SwapMatrix,
 )
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
 
 from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.variables import MATRIX, Table

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Propagate, StoreStats
-from nnet3_compiler.declaration import Command
+from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Command, Propagate, StoreStats
 from nnet3_descriptors.components import ComponentProperties as Property
 
 from nnet3_optimizer.analysis.csr import Bools, Ids

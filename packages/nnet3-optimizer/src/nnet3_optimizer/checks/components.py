@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Propagate, StoreStats
-from nnet3_compiler.declaration import Command
+from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Command, Propagate, StoreStats
 from nnet3_descriptors.components import ComponentProperties as Property
 from nnet3_descriptors.components import IndexesType
 

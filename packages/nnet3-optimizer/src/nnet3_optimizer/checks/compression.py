@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 from nnet3_compiler.commands import (
+    ALPHA_COLUMN,
     SCHEMA,
     Backprop,
     BackpropNoModelUpdate,
     CompressMatrix,
     DecompressMatrix,
+    alpha_value,
 )
-from nnet3_compiler.declaration import ALPHA_COLUMN, alpha_value
 
 from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.checks.subject import Subject

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import numpy as np
-from nnet3_compiler.debug_info import MatrixDebugInfo, N
+from nnet3_compiler.computation import MatrixDebugInfo, N
 
 from nnet3_optimizer.analysis.csr import Bools, where
 from nnet3_optimizer.checks.network import node_dims

@@ -8,6 +8,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.commands import (
+    ALPHA_COLUMN,
     AddRowRanges,
     AddRows,
     AddRowsMulti,
@@ -18,8 +19,8 @@ from nnet3_compiler.commands import (
     MatrixAdd,
     MatrixCopy,
     SetConst,
+    alpha_bits,
 )
-from nnet3_compiler.declaration import ALPHA_COLUMN, alpha_bits
 
 from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.kinds import CommandKinds

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, NoReturn
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.commands import SCHEMA, GotoLabel, NoOperationMarker
+from nnet3_compiler.commands import SCHEMA, Command, GotoLabel, NoOperationMarker
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.declaration import Command
 
 from nnet3_optimizer.analysis.analysis import Analysis
 from nnet3_optimizer.analysis.csr import Bools, Ids

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
     AcceptInput,
     Backprop,
     BackpropNoModelUpdate,
@@ -11,7 +12,6 @@ from nnet3_compiler.commands import (
     ProvideOutput,
     StoreStats,
 )
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
 from nnet3_descriptors import ComponentNode, InputNode, OutputNode
 from nnet3_descriptors.components import ComponentProperties as Property
 

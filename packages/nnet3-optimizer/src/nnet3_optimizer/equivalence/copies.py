@@ -13,8 +13,8 @@ from nnet3_compiler.commands import (
     MatrixAdd,
     MatrixCopy,
     SetConst,
+    alpha_value,
 )
-from nnet3_compiler.declaration import alpha_value
 
 from nnet3_optimizer.equivalence.field import element_of
 from nnet3_optimizer.equivalence.row import row_of, row_scaled, stretches_of

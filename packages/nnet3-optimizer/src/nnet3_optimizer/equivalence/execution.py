@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
     SCHEMA,
     AcceptInput,
     AllocMatrixUndefined,
@@ -18,8 +20,8 @@ from nnet3_compiler.commands import (
     NoOperationMarker,
     ProvideOutput,
     SwapMatrix,
+    alpha_value,
 )
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN, alpha_value
 
 from nnet3_optimizer.compression import keeps_sign_only
 from nnet3_optimizer.equivalence.behaviour import Behaviour, Provided

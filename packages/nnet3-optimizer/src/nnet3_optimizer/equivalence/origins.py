@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
     AddRows,
     AddRowsMulti,
     AddToRowsMulti,
@@ -19,7 +21,6 @@ from nnet3_compiler.commands import (
     MatrixCopy,
 )
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
 
 from nnet3_optimizer.equivalence.components import COMPONENT_CALLS
 from nnet3_optimizer.equivalence.differences import first_column

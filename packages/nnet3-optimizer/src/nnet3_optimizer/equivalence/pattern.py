@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.debug_info import MatrixDebugInfo, N
+from nnet3_compiler.computation import MatrixDebugInfo, N, NnetComputation
 
 from nnet3_optimizer.equivalence.field import PRIME
 

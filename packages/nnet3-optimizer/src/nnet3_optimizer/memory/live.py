@@ -9,6 +9,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
     SCHEMA,
     AcceptInput,
     AllocMatrixUndefined,
@@ -19,7 +21,6 @@ from nnet3_compiler.commands import (
     SwapMatrix,
 )
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
 
 from nnet3_optimizer.analysis.variables import MATRIX, Table
 from nnet3_optimizer.compression import COMPRESSED_BITS

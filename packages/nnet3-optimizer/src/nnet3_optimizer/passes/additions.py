@@ -5,22 +5,20 @@ from __future__ import annotations
 import attrs
 import numpy as np
 from nnet3_compiler.commands import (
+    ALPHA_COLUMN,
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
     SCHEMA,
     AddRowRanges,
     AddRows,
     AddRowsMulti,
     AddToRowsMulti,
+    Command,
     CopyRows,
     CopyRowsMulti,
     CopyToRowsMulti,
     MatrixAdd,
     MatrixCopy,
-)
-from nnet3_compiler.declaration import (
-    ALPHA_COLUMN,
-    FIRST_OPERAND_COLUMN,
-    OPCODE_COLUMN,
-    Command,
     alpha_bits,
 )
 from nnet3_optimizer.analysis.csr import Ids, where

@@ -6,13 +6,13 @@ from bisect import bisect_right
 
 import numpy as np
 from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
     AllocMatrixUndefined,
     AllocMatrixZeroed,
     DeallocMatrix,
     SetConst,
     SwapMatrix,
 )
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
 from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit

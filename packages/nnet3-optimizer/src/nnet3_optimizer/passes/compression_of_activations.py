@@ -12,8 +12,8 @@ from nnet3_compiler.commands import (
     CompressMatrix,
     DecompressMatrix,
     NoOperationMarker,
+    command_rows,
 )
-from nnet3_compiler.emission import command_rows
 from nnet3_descriptors.values import remembered
 from nnet3_optimizer.analysis.accesses import READ
 from nnet3_optimizer.analysis.csr import Bools, Ids, where

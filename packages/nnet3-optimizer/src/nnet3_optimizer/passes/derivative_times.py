@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import numpy as np
 from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
     SCHEMA,
     AddRowRanges,
     AddRows,
@@ -15,6 +16,7 @@ from nnet3_compiler.commands import (
     AddToRowsMulti,
     Backprop,
     BackpropNoModelUpdate,
+    Command,
     CopyRows,
     CopyRowsMulti,
     CopyToRowsMulti,
@@ -23,8 +25,7 @@ from nnet3_compiler.commands import (
     NoOperationMarker,
     ProvideOutput,
 )
-from nnet3_compiler.debug_info import T
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, Command
+from nnet3_compiler.computation import T
 from nnet3_descriptors.components import ComponentProperties as Property
 from nnet3_optimizer.analysis.csr import Bools
 from nnet3_optimizer.analysis.variables import MATRIX

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.commands import SCHEMA, CopyRows, CopyRowsMulti
-from nnet3_compiler.declaration import (
+from nnet3_compiler.commands import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
+    SCHEMA,
+    CopyRows,
+    CopyRowsMulti,
 )
 from nnet3_optimizer.analysis.accesses import LIST_COLUMN
 from nnet3_optimizer.analysis.csr import where

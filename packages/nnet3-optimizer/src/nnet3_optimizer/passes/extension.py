@@ -5,16 +5,14 @@ from __future__ import annotations
 import attrs
 import numpy as np
 from nnet3_compiler.commands import (
+    ALPHA_COLUMN,
+    FIRST_OPERAND_COLUMN,
     AcceptInput,
     AllocMatrixUndefined,
     AllocMatrixZeroed,
     DeallocMatrix,
     MatrixCopy,
     SetConst,
-)
-from nnet3_compiler.declaration import (
-    ALPHA_COLUMN,
-    FIRST_OPERAND_COLUMN,
     alpha_bits,
 )
 from nnet3_optimizer.analysis.accesses import WRITE

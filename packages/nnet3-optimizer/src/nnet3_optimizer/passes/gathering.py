@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 from nnet3_compiler.commands import (
+    ALPHA_COLUMN,
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
     SCHEMA,
     AllocMatrixUndefined,
     AllocMatrixZeroed,
@@ -13,11 +16,6 @@ from nnet3_compiler.commands import (
     MatrixCopy,
     NoOperationMarker,
     SwapMatrix,
-)
-from nnet3_compiler.declaration import (
-    ALPHA_COLUMN,
-    FIRST_OPERAND_COLUMN,
-    OPCODE_COLUMN,
     alpha_bits,
 )
 from nnet3_descriptors.indexes import distinct

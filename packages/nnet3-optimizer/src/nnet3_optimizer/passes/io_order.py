@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
-from nnet3_compiler.commands import AcceptInput, NoOperationLabel, NoOperationMarker, ProvideOutput
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
+from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
+    AcceptInput,
+    NoOperationLabel,
+    NoOperationMarker,
+    ProvideOutput,
+)
 from nnet3_optimizer.analysis.accesses import WRITE
 from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.kinds import CommandKinds

@@ -7,6 +7,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
     AcceptInput,
     AllocMatrixZeroed,
     Backprop,
@@ -14,10 +16,9 @@ from nnet3_compiler.commands import (
     DeallocMatrix,
     MatrixCopy,
     ProvideOutput,
+    command_rows,
 )
-from nnet3_compiler.debug_info import MatrixDebugInfo
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
-from nnet3_compiler.emission import command_rows
+from nnet3_compiler.computation import MatrixDebugInfo
 from nnet3_descriptors.components import ComponentProperties as Property
 from nnet3_optimizer.analysis.csr import Ids, splits_of, where
 from nnet3_optimizer.analysis.kinds import CommandKinds

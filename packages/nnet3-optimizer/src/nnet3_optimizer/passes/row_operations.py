@@ -7,17 +7,18 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 from nnet3_compiler.commands import (
+    OPCODE_COLUMN,
     AddRowRanges,
     AddRows,
     AddRowsMulti,
     AddToRowsMulti,
+    Command,
     CopyRows,
     CopyRowsMulti,
     CopyToRowsMulti,
     MatrixAdd,
     MatrixCopy,
 )
-from nnet3_compiler.declaration import OPCODE_COLUMN, Command
 from nnet3_optimizer.analysis.csr import Bools
 from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.draft import Draft

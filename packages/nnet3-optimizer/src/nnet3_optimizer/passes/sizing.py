@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.commands import AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
+from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
+    AllocMatrixUndefined,
+    AllocMatrixZeroed,
+    DeallocMatrix,
+)
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.loops import is_loop
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import attrs
 import numpy as np
 from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
     AllocMatrixUndefined,
     AllocMatrixZeroed,
     DeallocMatrix,
     SwapMatrix,
 )
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
 from nnet3_optimizer.analysis.csr import Bools, where
 from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.draft import Draft

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import attrs
-from nnet3_compiler.commands import AllocMatrixUndefined, AllocMatrixZeroed
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
+from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
+    AllocMatrixUndefined,
+    AllocMatrixZeroed,
+)
 from nnet3_optimizer.draft import Draft
 
 

@@ -7,17 +7,15 @@ from typing import NamedTuple
 import attrs
 import numpy as np
 from nnet3_compiler.commands import (
-    SCHEMA,
-    Backprop,
-    BackpropNoModelUpdate,
-    MatrixCopy,
-    Propagate,
-)
-from nnet3_compiler.declaration import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
+    SCHEMA,
     TABLE_WIDTH,
+    Backprop,
+    BackpropNoModelUpdate,
     Command,
+    MatrixCopy,
+    Propagate,
     alpha_bits,
 )
 from nnet3_descriptors.components import ComponentProperties as Property

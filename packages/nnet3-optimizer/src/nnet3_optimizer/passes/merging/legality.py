@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
     SCHEMA,
+    Command,
     CompressMatrix,
     DecompressMatrix,
     Propagate,
     StoreStats,
     SwapMatrix,
 )
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, Command
 from nnet3_descriptors.components import ComponentProperties as Property
 from nnet3_optimizer.analysis.accesses import NEVER, WRITE
 from nnet3_optimizer.analysis.csr import Bools, Csr, Ids, where

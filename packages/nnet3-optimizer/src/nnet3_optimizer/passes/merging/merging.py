@@ -8,13 +8,14 @@ from __future__ import annotations
 import attrs
 import numpy as np
 from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
     AcceptInput,
     AllocMatrixUndefined,
     AllocMatrixZeroed,
     DeallocMatrix,
     NoOperation,
 )
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
 from nnet3_optimizer.analysis.csr import Bools, Ids, where
 from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.draft import Draft

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.commands import CopyRows, MatrixCopy
-from nnet3_compiler.declaration import OPCODE_COLUMN
+from nnet3_compiler.commands import OPCODE_COLUMN, CopyRows, MatrixCopy
 from nnet3_optimizer.analysis.csr import Ids
 from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.variables import (

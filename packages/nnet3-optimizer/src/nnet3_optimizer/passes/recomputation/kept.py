@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 import attrs
-from nnet3_compiler.commands import MatrixCopy
-from nnet3_compiler.declaration import (
+from nnet3_compiler.commands import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
     TABLE_WIDTH,
+    MatrixCopy,
     alpha_bits,
 )
 from nnet3_optimizer.analysis.csr import Ids

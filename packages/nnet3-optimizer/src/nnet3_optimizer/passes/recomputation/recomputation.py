@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
     AllocMatrixUndefined,
     AllocMatrixZeroed,
     NoOperationMarker,
     SwapMatrix,
 )
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
 from nnet3_optimizer.analysis.csr import Ids
 from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.draft import Draft

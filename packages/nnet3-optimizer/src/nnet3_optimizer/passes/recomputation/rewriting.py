@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
     SCHEMA,
     DeallocMatrix,
     MatrixCopy,
+    command_rows,
 )
-from nnet3_compiler.debug_info import NO_DEBUG_INFO, MatrixDebugInfo
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
-from nnet3_compiler.emission import command_rows
+from nnet3_compiler.computation import NO_DEBUG_INFO, MatrixDebugInfo
 from nnet3_descriptors.indexes import distinct
 from nnet3_optimizer.analysis.accesses import LIST_COLUMN
 from nnet3_optimizer.analysis.csr import Bools, Ids, where

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.commands import AddRows, CopyRows, MatrixAdd, MatrixCopy, Propagate
-from nnet3_compiler.declaration import ALPHA_COLUMN, OPCODE_COLUMN, alpha_bits, alpha_value
+from nnet3_compiler.commands import (
+    ALPHA_COLUMN,
+    OPCODE_COLUMN,
+    AddRows,
+    CopyRows,
+    MatrixAdd,
+    MatrixCopy,
+    Propagate,
+    alpha_bits,
+    alpha_value,
+)
 from nnet3_optimizer.analysis.csr import Ids
 from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.variables import Table

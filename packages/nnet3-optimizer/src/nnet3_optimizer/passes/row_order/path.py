@@ -8,6 +8,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
     AcceptInput,
     AddRows,
     AddToRowsMulti,
@@ -21,7 +23,6 @@ from nnet3_compiler.commands import (
     Propagate,
     StoreStats,
 )
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
 from nnet3_descriptors.components import ComponentProperties as Property
 from nnet3_optimizer.analysis.uses import Uses
 from nnet3_optimizer.draft import Draft

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from nnet3_compiler.arrays import freeze
 from nnet3_compiler.commands import (
+    OPCODE_COLUMN,
     AddRows,
     CopyRows,
     CopyRowsMulti,
@@ -12,8 +13,7 @@ from nnet3_compiler.commands import (
     NoOperationMarker,
     ProvideOutput,
 )
-from nnet3_compiler.debug_info import MatrixDebugInfo
-from nnet3_compiler.declaration import OPCODE_COLUMN
+from nnet3_compiler.computation import MatrixDebugInfo
 from nnet3_optimizer.analysis.csr import Ids
 from nnet3_optimizer.debug_info import by_sequence
 from nnet3_optimizer.draft import Draft

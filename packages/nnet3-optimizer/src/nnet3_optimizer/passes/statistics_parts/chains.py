@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, MatrixCopy, Propagate
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN
+from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
+    Backprop,
+    BackpropNoModelUpdate,
+    MatrixCopy,
+    Propagate,
+)
 from nnet3_optimizer.analysis.uses import Uses
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.operands import operands_of

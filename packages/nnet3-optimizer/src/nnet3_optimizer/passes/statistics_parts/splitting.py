@@ -6,10 +6,17 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from nnet3_compiler.commands import AllocMatrixZeroed, Backprop, DeallocMatrix, Propagate
-from nnet3_compiler.debug_info import MatrixDebugInfo
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN, TABLE_WIDTH, Command
-from nnet3_compiler.emission import command_rows
+from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
+    TABLE_WIDTH,
+    AllocMatrixZeroed,
+    Backprop,
+    Command,
+    DeallocMatrix,
+    Propagate,
+    command_rows,
+)
+from nnet3_compiler.computation import MatrixDebugInfo
 from nnet3_optimizer.analysis.csr import Ids
 from nnet3_optimizer.analysis.variables import NUM_COLS, NUM_ROWS, ROW_OFFSET, Table
 from nnet3_optimizer.debug_info import rows_of

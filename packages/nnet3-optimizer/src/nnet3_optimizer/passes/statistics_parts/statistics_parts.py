@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from nnet3_compiler.commands import Propagate
-from nnet3_compiler.declaration import FIRST_OPERAND_COLUMN
+from nnet3_compiler.commands import FIRST_OPERAND_COLUMN, Propagate
 from nnet3_descriptors.values import remembered
 from nnet3_optimizer.analysis.csr import Bools, Ids
 from nnet3_optimizer.draft import Draft

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.debug_info import N
+from nnet3_compiler.computation import N, NnetComputation
 
 from nnet3_runtime_cuda.cuda.platform.platform import Properties
 from nnet3_runtime_cuda.errors import DeviceMemoryError

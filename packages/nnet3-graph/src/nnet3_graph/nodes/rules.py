@@ -28,9 +28,9 @@ from nnet3_descriptors.descriptors import (
 from nnet3_descriptors.indexes import AnyIndexes
 from nnet3_descriptors.values import remembered
 
-from nnet3_graph.component_rules import component_rule
 from nnet3_graph.errors import RequestError
-from nnet3_graph.node_order import node_groups
+from nnet3_graph.nodes.component_rules import component_rule
+from nnet3_graph.nodes.order import node_groups
 from nnet3_graph.rules import (
     ALWAYS,
     NEVER,

@@ -7,14 +7,14 @@ checker of the optimizer.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray, run_starts
+from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.arrays.read_only import run_starts
 from nnet3_compiler.commands import COMMAND_TYPES, SCHEMA, NoOperationLabel
-from nnet3_compiler.declaration import (
+from nnet3_compiler.commands.declaration import (
     ALPHA_COLUMN,
     OPCODE_COLUMN,
     TABLE_WIDTH,
@@ -23,13 +23,11 @@ from nnet3_compiler.declaration import (
     OperandKind,
     alpha_value,
 )
+from nnet3_compiler.computation.tables import ComputationTables
 from nnet3_compiler.errors import ComputationError
 
-if TYPE_CHECKING:
-    from nnet3_compiler.computation import NnetComputation
 
-
-def validate(computation: NnetComputation) -> None:
+def validate(computation: ComputationTables) -> None:
     """Raises a ComputationError that names the first thing that is wrong."""
     _check_shape("matrices", computation.matrices, 2)
     _check_shape("submatrices", computation.submatrices, 5)
@@ -92,7 +90,7 @@ def _check_submatrices(submatrices: IntArray, matrices: IntArray) -> None:
         )
 
 
-def _check_commands(computation: NnetComputation) -> None:
+def _check_commands(computation: ComputationTables) -> None:
     """Checks the columns of all commands of a type together."""
     table = computation.command_table
     if not len(table):
@@ -137,7 +135,7 @@ def _check_commands(computation: NnetComputation) -> None:
                 raise _fault(rows[begin + bad], int(order[begin + bad]), operand, fault)
 
 
-def _limits(computation: NnetComputation) -> NDArray[np.int64]:
+def _limits(computation: ComputationTables) -> NDArray[np.int64]:
     """One past the largest value of an operand of each kind, by the number of the kind."""
     limits = _UNLIMITED.copy()
     limits[_COUNTED] = (
@@ -230,7 +228,7 @@ def _fault(row: IntArray, position: int, operand: Operand, fault: str) -> Comput
     )
 
 
-def _check_index_tables(computation: NnetComputation) -> None:
+def _check_index_tables(computation: ComputationTables) -> None:
     for number, indexes in enumerate(computation.indexes):
         if indexes.ndim != 1 or (indexes.size and int(indexes.min()) < -1):
             raise ComputationError(f"indexes[{number}] must be a list of numbers from -1 on")

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from nnet3_descriptors.components import ComponentProperties
 
-from nnet3_compiler.declaration import (
+from nnet3_compiler.commands.declaration import (
     TABLE_WIDTH,
     Access,
     Command,

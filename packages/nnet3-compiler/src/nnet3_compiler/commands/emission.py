@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import IntArray, freeze
-from nnet3_compiler.declaration import (
+from nnet3_compiler.commands.declaration import (
     ALPHA_COLUMN,
     OPCODE_COLUMN,
     TABLE_WIDTH,

@@ -5,19 +5,18 @@ Only the layout is here; the container is that of all serialized values (nnet3_d
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import attrs
 import numpy as np
 from nnet3_descriptors.components import PrecomputedIndexes
 from nnet3_descriptors.values import Serialized
 
-from nnet3_compiler.arrays import IntArray, concatenated, split_at
-from nnet3_compiler.debug_info import MatrixDebugInfo
+from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.arrays.read_only import concatenated, split_at
+from nnet3_compiler.computation.debug_info import MatrixDebugInfo
 from nnet3_compiler.errors import ComputationError
-
-if TYPE_CHECKING:
-    from nnet3_compiler.computation import NnetComputation
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -50,33 +49,33 @@ class StoredComputation(Serialized):
     steps: IntArray
 
 
-def store(computation: NnetComputation) -> bytes:
-    """Returns a computation as bytes."""
-    indexes, indexes_splits = concatenated(computation.indexes)
-    multi, multi_splits = concatenated(computation.indexes_multi, 2)
-    ranges, ranges_splits = concatenated(computation.indexes_ranges, 2)
-    infos = computation.matrix_debug_info
+def store(fields: Mapping[str, Any]) -> bytes:
+    """Returns the fields of a computation as bytes."""
+    indexes, indexes_splits = concatenated(fields["indexes"])
+    multi, multi_splits = concatenated(fields["indexes_multi"], 2)
+    ranges, ranges_splits = concatenated(fields["indexes_ranges"], 2)
+    infos = fields["matrix_debug_info"]
     cindexes, cindexes_splits = concatenated([info.pattern for info in infos], 4)
     sequences, sequences_splits = concatenated([info.sequences for info in infos])
     flags = [(info.is_deriv, info.block) for info in infos]
     stored = StoredComputation(
-        matrices=computation.matrices,
-        submatrices=computation.submatrices,
-        command_table=computation.command_table,
+        matrices=fields["matrices"],
+        submatrices=fields["submatrices"],
+        command_table=fields["command_table"],
         indexes=indexes,
         indexes_splits=indexes_splits,
         indexes_multi=multi,
         indexes_multi_splits=multi_splits,
         indexes_ranges=ranges,
         indexes_ranges_splits=ranges_splits,
-        precomputed_indexes=computation.precomputed_indexes,
-        need_model_derivative=computation.need_model_derivative,
+        precomputed_indexes=fields["precomputed_indexes"],
+        need_model_derivative=fields["need_model_derivative"],
         debug_info=np.array(flags, np.int32).reshape(-1, 2),
         debug_cindexes=cindexes,
         debug_cindexes_splits=cindexes_splits,
         debug_sequences=sequences,
         debug_sequences_splits=sequences_splits,
-        steps=computation.steps,
+        steps=fields["steps"],
     )
     return stored.to_bytes()
 

@@ -8,7 +8,8 @@ from typing import Any
 import attrs
 import numpy as np
 
-from nnet3_compiler.arrays import IntArray, as_table, freeze, frozen_array, same
+from nnet3_compiler.arrays import IntArray, freeze
+from nnet3_compiler.arrays.read_only import as_table, frozen_array, same
 from nnet3_compiler.errors import ComputationError
 
 NODE, N, T, X = 0, 1, 2, 3

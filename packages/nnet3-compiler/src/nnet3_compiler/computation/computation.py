@@ -3,108 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
+from typing import TYPE_CHECKING, ClassVar, Self, overload
 
 import attrs
 import numpy as np
-from nnet3_descriptors.components import PrecomputedIndexes
 from nnet3_descriptors.values import Serialized
 
-from nnet3_compiler import validation
-from nnet3_compiler.arrays import (
-    IntArray,
-    as_table,
-    frozen_array,
-    frozen_arrays,
-    pair_arrays,
-    pair_table,
+from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.arrays.read_only import (
     same,
 )
 from nnet3_compiler.commands import SCHEMA, AcceptInput, NoOperationMarker, ProvideOutput
-from nnet3_compiler.debug_info import MatrixDebugInfo
-from nnet3_compiler.declaration import (
+from nnet3_compiler.commands.declaration import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
-    TABLE_WIDTH,
     Command,
     OperandKind,
 )
-from nnet3_compiler.errors import ComputationError, of_another_network
-from nnet3_compiler.storage import StoredComputation, restore, store
+from nnet3_compiler.computation import validation
+from nnet3_compiler.computation.storage import StoredComputation, restore, store
+from nnet3_compiler.computation.tables import ComputationTables
+from nnet3_compiler.errors import of_another_network
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
 
-EMPTY_MATRICES = frozen_array([[0, 0]])
-EMPTY_SUBMATRICES = frozen_array([[0, 0, 0, 0, 0]])
-
-
 _NODE_COLUMN = np.argmax(SCHEMA.kind == OperandKind.NODE, axis=1)
 """The column of the node by opcode, (opcodes,); 0 if there is none."""
-
-
-@contextmanager
-def _naming(field: str) -> Iterator[None]:
-    """Names the field in the error that comes of what it can't hold."""
-    try:
-        yield
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ComputationError(f"{field}: {error}") from error
-
-
-def matrix_table(value: Any) -> IntArray:
-    """Returns the matrices as a read-only (rows, 2) int32 array."""
-    with _naming("matrices"):
-        return pair_table(value)
-
-
-def submatrix_table(value: Any) -> IntArray:
-    """Returns the submatrices as a read-only (rows, 5) int32 array."""
-    with _naming("submatrices"):
-        return as_table(value, 5)
-
-
-def table_of_commands(value: Any) -> IntArray:
-    """Returns the commands as a read-only (rows, TABLE_WIDTH) int32 array."""
-    with _naming("command_table"):
-        return as_table(value, TABLE_WIDTH)
-
-
-def row_lists(value: Any) -> tuple[IntArray, ...]:
-    """Returns the lists of rows as read-only int32 arrays."""
-    with _naming("indexes"):
-        return frozen_arrays(value)
-
-
-def pair_lists(value: Any) -> tuple[IntArray, ...]:
-    """Returns the lists of pairs as read-only (rows, 2) int32 arrays."""
-    with _naming("indexes_multi"):
-        return pair_arrays(value)
-
-
-def range_lists(value: Any) -> tuple[IntArray, ...]:
-    """Returns the lists of ranges as read-only (rows, 2) int32 arrays."""
-    with _naming("indexes_ranges"):
-        return pair_arrays(value)
-
-
-def precomputed_tuple(value: Any) -> tuple[PrecomputedIndexes | None, ...]:
-    """Returns the precomputed indexes as a tuple."""
-    with _naming("precomputed_indexes"):
-        return tuple(value)
-
-
-def info_tuple(value: Any) -> tuple[MatrixDebugInfo, ...]:
-    """Returns the debug info as a tuple."""
-    with _naming("matrix_debug_info"):
-        return tuple(value)
-
-
-def step_table(value: Any) -> IntArray:
-    """Returns the steps as a read-only (rows, 2) int32 array."""
-    with _naming("steps"):
-        return pair_table(value)
 
 
 class CommandSequence(Sequence[Command]):
@@ -140,7 +65,7 @@ class CommandSequence(Sequence[Command]):
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
-class NnetComputation(Serialized):
+class NnetComputation(ComputationTables, Serialized):
     """A compiled computation. It is plain data: no device state, no network, nothing mutable.
 
     Matrix 0 and submatrix 0 are the empty ones, and stand for "none". All matrices are row-major
@@ -167,19 +92,6 @@ class NnetComputation(Serialized):
 
     FORMAT: ClassVar[str] = StoredComputation.FORMAT
     VERSION: ClassVar[int] = StoredComputation.VERSION
-
-    matrices: IntArray = attrs.field(default=EMPTY_MATRICES, converter=matrix_table)
-    submatrices: IntArray = attrs.field(default=EMPTY_SUBMATRICES, converter=submatrix_table)
-    command_table: IntArray = attrs.field(default=(), converter=table_of_commands)
-    indexes: tuple[IntArray, ...] = attrs.field(default=(), converter=row_lists)
-    indexes_multi: tuple[IntArray, ...] = attrs.field(default=(), converter=pair_lists)
-    indexes_ranges: tuple[IntArray, ...] = attrs.field(default=(), converter=range_lists)
-    precomputed_indexes: tuple[PrecomputedIndexes | None, ...] = attrs.field(
-        default=(None,), converter=precomputed_tuple
-    )
-    need_model_derivative: bool = False
-    matrix_debug_info: tuple[MatrixDebugInfo, ...] = attrs.field(default=(), converter=info_tuple)
-    steps: IntArray = attrs.field(default=(), converter=step_table)
 
     def __attrs_post_init__(self) -> None:
         validation.validate(self)
@@ -280,7 +192,7 @@ class NnetComputation(Serialized):
 
     def to_bytes(self) -> bytes:
         """Returns the computation as a safetensors container; equal ones give equal bytes."""
-        return store(self)
+        return store(attrs.asdict(self, recurse=False))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:

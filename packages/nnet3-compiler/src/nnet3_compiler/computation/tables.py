@@ -1,0 +1,124 @@
+"""The parts of a computation as they are kept: read-only arrays and tuples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+from nnet3_descriptors.components import PrecomputedIndexes
+
+from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.arrays.read_only import (
+    as_table,
+    frozen_array,
+    frozen_arrays,
+    pair_arrays,
+    pair_table,
+)
+from nnet3_compiler.commands import TABLE_WIDTH
+from nnet3_compiler.computation.debug_info import MatrixDebugInfo
+from nnet3_compiler.errors import ComputationError
+
+EMPTY_MATRICES = frozen_array([[0, 0]])
+EMPTY_SUBMATRICES = frozen_array([[0, 0, 0, 0, 0]])
+
+
+@contextmanager
+def _naming(field: str) -> Iterator[None]:
+    """Names the field in the error that comes of what it can't hold."""
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ComputationError(f"{field}: {error}") from error
+
+
+def matrix_table(value: Any) -> IntArray:
+    """Returns the matrices as a read-only (rows, 2) int32 array."""
+    with _naming("matrices"):
+        return pair_table(value)
+
+
+def submatrix_table(value: Any) -> IntArray:
+    """Returns the submatrices as a read-only (rows, 5) int32 array."""
+    with _naming("submatrices"):
+        return as_table(value, 5)
+
+
+def table_of_commands(value: Any) -> IntArray:
+    """Returns the commands as a read-only (rows, TABLE_WIDTH) int32 array."""
+    with _naming("command_table"):
+        return as_table(value, TABLE_WIDTH)
+
+
+def row_lists(value: Any) -> tuple[IntArray, ...]:
+    """Returns the lists of rows as read-only int32 arrays."""
+    with _naming("indexes"):
+        return frozen_arrays(value)
+
+
+def pair_lists(value: Any) -> tuple[IntArray, ...]:
+    """Returns the lists of pairs as read-only (rows, 2) int32 arrays."""
+    with _naming("indexes_multi"):
+        return pair_arrays(value)
+
+
+def range_lists(value: Any) -> tuple[IntArray, ...]:
+    """Returns the lists of ranges as read-only (rows, 2) int32 arrays."""
+    with _naming("indexes_ranges"):
+        return pair_arrays(value)
+
+
+def precomputed_tuple(value: Any) -> tuple[PrecomputedIndexes | None, ...]:
+    """Returns the precomputed indexes as a tuple."""
+    with _naming("precomputed_indexes"):
+        return tuple(value)
+
+
+def info_tuple(value: Any) -> tuple[MatrixDebugInfo, ...]:
+    """Returns the debug info as a tuple."""
+    with _naming("matrix_debug_info"):
+        return tuple(value)
+
+
+def step_table(value: Any) -> IntArray:
+    """Returns the steps as a read-only (rows, 2) int32 array."""
+    with _naming("steps"):
+        return pair_table(value)
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class ComputationTables:
+    """What a computation is made of. An `NnetComputation` is one that has been validated.
+
+    Attributes:
+        matrices: (M, 2) int32: rows, columns.
+        submatrices: (S, 5) int32: matrix, row_offset, num_rows, col_offset, num_cols.
+        command_table: (C, TABLE_WIDTH) int32, one command in each row; `commands` shows it as
+            objects, `SCHEMA` says what the columns of each opcode are.
+        indexes: Lists of rows; -1 for none.
+        indexes_multi: (rows, 2) int32 each: submatrix, row; (-1, -1) for none.
+        indexes_ranges: (rows, 2) int32 each: begin, end (not included); (-1, -1) for none.
+        precomputed_indexes: What non-simple components computed from indexes; entry 0 is None.
+        need_model_derivative: Whether the model derivative was asked for.
+        matrix_debug_info: What the rows of each matrix stand for; empty if not wanted.
+        steps: (steps, 2) int32: node and number of rows of the steps it was compiled from (those
+            that have rows); empty if not known. Later passes leave it as it is.
+
+    Raises:
+        ComputationError: A field is no such thing.
+    """
+
+    matrices: IntArray = attrs.field(default=EMPTY_MATRICES, converter=matrix_table)
+    submatrices: IntArray = attrs.field(default=EMPTY_SUBMATRICES, converter=submatrix_table)
+    command_table: IntArray = attrs.field(default=(), converter=table_of_commands)
+    indexes: tuple[IntArray, ...] = attrs.field(default=(), converter=row_lists)
+    indexes_multi: tuple[IntArray, ...] = attrs.field(default=(), converter=pair_lists)
+    indexes_ranges: tuple[IntArray, ...] = attrs.field(default=(), converter=range_lists)
+    precomputed_indexes: tuple[PrecomputedIndexes | None, ...] = attrs.field(
+        default=(None,), converter=precomputed_tuple
+    )
+    need_model_derivative: bool = False
+    matrix_debug_info: tuple[MatrixDebugInfo, ...] = attrs.field(default=(), converter=info_tuple)
+    steps: IntArray = attrs.field(default=(), converter=step_table)
