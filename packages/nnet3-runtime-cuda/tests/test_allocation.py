@@ -34,7 +34,12 @@ output-node name=output input=softmax
 """
 
 LARGEST = 8192
-"""Bytes: Python objects of a run, none of which is an array (the smallest here has 40 kB)."""
+"""Bytes of Python objects that a thread holds during a run, and of NumPy's iterators: on two
+threads at most 16 kB. The smallest array here has 40 kB, and a thread's share of it 20 kB."""
+
+FIRST_RUNS = 4
+"""So many runs come before: NumPy keeps a table for each function that is called for the first
+time, and some calls (of statistics and self-repair) are made only in some of the runs."""
 
 
 @pytest.fixture(params=[1, 2])
@@ -73,16 +78,18 @@ def peak(run: Callable[[], dict[str, np.ndarray]]) -> int:
 def test_forward(train: bool, threads: int) -> None:
     """The forward pass allocates nothing."""
     run, x = computer(train=train, threads=threads)
-    run.forward({"input": x})
+    for _ in range(FIRST_RUNS):
+        run.forward({"input": x})
 
-    assert peak(lambda: run.forward({"input": x})) < LARGEST
+    assert peak(lambda: run.forward({"input": x})) < LARGEST * threads
 
 
 def test_backward(threads: int) -> None:
     """The backward pass allocates nothing."""
     run, x = computer(train=True, threads=threads)
-    derivative = run.forward({"input": x})
-    run.backward(derivative)
+    for _ in range(FIRST_RUNS):
+        derivative = run.forward({"input": x})
+        run.backward(derivative)
     run.forward({"input": x})
 
-    assert peak(lambda: run.backward(derivative)) < LARGEST
+    assert peak(lambda: run.backward(derivative)) < LARGEST * threads
