@@ -54,8 +54,8 @@ def _standard_error_to(file: int) -> Iterator[None]:
         saved = os.dup(_STANDARD_ERROR)
     except OSError:
         saved = None
-    os.dup2(file, _STANDARD_ERROR)
     try:
+        os.dup2(file, _STANDARD_ERROR)  # within, as Ctrl-C may come right behind it
         yield
     finally:
         if saved is None:

@@ -35,7 +35,10 @@ def entry_point(module: str) -> Callable[[], None]:
         imported = importlib.import_module(module)
         if usual is signal.default_int_handler:
             signal.signal(signal.SIGINT, usual)
-        imported.main()
+        try:
+            imported.main()
+        except KeyboardInterrupt:  # just before the tool minds it, or when it has ended
+            end()
 
     return main
 

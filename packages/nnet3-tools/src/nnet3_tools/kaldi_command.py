@@ -13,6 +13,7 @@ import click
 from nnet3_descriptors import Nnet3Error
 
 from nnet3_tools.entry_points import INTERRUPTED
+from nnet3_tools.interruptions import heard
 
 
 class KaldiCommand(click.Command):
@@ -117,7 +118,7 @@ def _warnings_as_lines(tool: str) -> Iterator[None]:
 def run_tool(command: click.Command, name: str) -> NoReturn:
     """Runs a command as a program: any failure is one line on standard error and exit status 1."""
     try:
-        with _warnings_as_lines(name):
+        with heard(), _warnings_as_lines(name):
             status = command.main(prog_name=name, standalone_mode=False)
     except click.UsageError as error:
         # Shows the usage line too, as Kaldi's tools do.
@@ -130,9 +131,11 @@ def run_tool(command: click.Command, name: str) -> NoReturn:
         click.echo(f"{name}: {one_line(error)}", err=True)
         status = 1
     except (KeyboardInterrupt, click.Abort):
-        click.echo(f"{name}: interrupted", err=True)
         status = INTERRUPTED
     except Exception as error:
         click.echo(f"{name}: internal error: {type(error).__name__}: {one_line(error)}", err=True)
         status = 1
+    if status == INTERRUPTED:
+        # The exception is gone here: it kept what it broke off, which may replace standard error.
+        click.echo(f"{name}: interrupted", err=True)
     sys.exit(status or 0)

@@ -38,6 +38,9 @@ def readable(name: str) -> Iterator[PathOrFile]:
                     _check(process, command)  # which may be why there is no model
                 error.path = name
                 raise
+            except BaseException:
+                process.terminate()  # nobody will read what it may yet write
+                raise
         _check(process, command)
     else:
         yield name

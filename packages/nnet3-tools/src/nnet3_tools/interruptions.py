@@ -1,0 +1,71 @@
+"""Ctrl-C that is heard even while a tool waits for something.
+
+Python notes a signal, and acts on it between two instructions or when it interrupts a system call.
+One that comes after the last instruction before the call interrupts nothing, and is not acted on
+until the call ends: never, if nobody writes to the pipe that is read. That takes a microsecond, but
+on a busy machine a process may have to wait just there. So another thread, which Python tells of
+each signal at once, interrupts the main thread again and again.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+_PAUSE = 0.02
+"""Seconds between two interruptions of the main thread."""
+
+_END = b"\0"
+"""What the other thread is told at the end; no signal has this number."""
+
+
+@contextlib.contextmanager
+def heard() -> Iterator[None]:
+    """Within, Ctrl-C raises KeyboardInterrupt soon, whatever the main thread waits for.
+
+    Nothing changes where Ctrl-C does something else (it is ignored in the background), outside of
+    the main thread, and on systems without signals to threads.
+    """
+    if (
+        not hasattr(signal, "pthread_kill")
+        or threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield
+        return
+    news, sink = os.pipe()
+    os.set_blocking(sink, False)  # as Python wants it
+    thread = threading.Thread(
+        target=_interrupt, args=(threading.get_ident(), news), name="interruptions", daemon=True
+    )
+    # This one usually does nothing. With a handler it makes a call return, after which Python looks
+    # for whatever signal there was.
+    usual = signal.signal(signal.SIGURG, lambda *_: None)
+    usual_sink = signal.set_wakeup_fd(sink, warn_on_full_buffer=False)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(usual_sink)
+        os.write(sink, _END)
+        thread.join()
+        signal.signal(signal.SIGURG, usual)
+        os.close(news)
+        os.close(sink)
+
+
+def _interrupt(thread: int, news: int) -> None:
+    """Interrupts a thread from the first Ctrl-C on until the end.
+
+    Args:
+        thread: Its number.
+        news: A pipe with the numbers of signals, each a byte.
+    """
+    is_needed = False
+    while _END not in (numbers := os.read(news, 4096)):
+        is_needed = is_needed or signal.SIGINT in numbers
+        if is_needed:
+            time.sleep(_PAUSE)
+            signal.pthread_kill(thread, signal.SIGURG)  # which is the next news

@@ -1,0 +1,28 @@
+"""Files of models that are commands."""
+
+import os
+import signal
+
+import pytest
+from nnet3_tools.streams import readable
+
+
+@pytest.mark.skipif(os.name != "posix", reason="runs commands of POSIX")
+def test_interrupted_command() -> None:
+    """A command is ended when what reads from it is interrupted."""
+    written = []
+
+    def read() -> None:
+        with readable("echo $$; exec sleep 20 |") as source:
+            assert hasattr(source, "readline")
+            written.append(source.readline())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        read()
+
+    try:
+        _, status = os.waitpid(int(written[0]), 0)
+    except ChildProcessError:
+        return  # it has ended already: it was waited for, which Python does for a moment only
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM
