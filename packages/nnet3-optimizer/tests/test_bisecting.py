@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 
 import attrs
 import pytest
@@ -69,10 +70,13 @@ def planted(name: str, fault: Callable[[Draft], Draft]) -> tuple[Pass, ...]:
     """The passes, of which one does something wrong as well."""
     assert name in [each.name for each in PIPELINE]
 
+    def faulty(function: Callable[..., Draft]) -> Callable[..., Draft]:
+        return lambda draft, **arguments: fault(function(draft, **arguments))
+
     def with_fault(each: Pass) -> Pass:
         if each.name != name:
             return each
-        return attrs.evolve(each, run=lambda p, o: fault(each.run(p, o)))
+        return attrs.evolve(each, function=wraps(each.function)(faulty(each.function)))
 
     return tuple(map(with_fault, PIPELINE))
 
@@ -86,18 +90,18 @@ def test_nothing_is_found_in_sound_passes() -> None:
 @pytest.mark.parametrize(
     ("name", "option"),
     [
-        ("snip-row-ops", "snip_row_ops"),
-        ("remove-dead-commands", "remove_dead_commands"),
-        ("convert-addition", "convert_addition"),
-        ("move-sizing-commands", "move_sizing_commands"),
-        ("memory-compression", "memory_compression_level"),
+        ("snip_row_ops", "snip_row_ops"),
+        ("remove_dead_commands", "remove_dead_commands"),
+        ("convert_addition", "convert_addition"),
+        ("move_sizing_commands", "move_sizing_commands"),
+        ("memory_compression", "memory_compression_level"),
     ],
 )
 def test_names_option_and_pass(name: str, option: str, fault: Callable[[Draft], Draft]) -> None:
     """A planted fault is traced to the pass, and to the option that turns the pass on."""
     passes = planted(name, fault)
-    if name == "convert-addition":  # else the only sum is gone before the fault
-        passes = tuple(each for each in passes if each.name != "order-additions")
+    if name == "convert_addition":  # else the only sum is gone before the fault
+        passes = tuple(each for each in passes if each.name != "order_additions")
 
     found = find_faulty_option(NNET, COMPILED, is_equivalent, passes=passes)
 
@@ -110,10 +114,10 @@ def test_names_option_and_pass(name: str, option: str, fault: Callable[[Draft], 
 
 def test_options_that_are_wrong_only_together() -> None:
     """Where turning off either of two options helps, both are named."""
-    passes = planted("merge-variables", scales_sums)
+    passes = planted("merge_variables", scales_sums)
     options = OptimizeOptions(propagate_in_place=False, backprop_in_place=False)
-    faulty = next(each for each in passes if each.name == "merge-variables")
-    wanted = attrs.evolve(faulty, wanted=lambda o: o.remove_assignments and o.allow_left_merge)
+    faulty = next(each for each in passes if each.name == "merge_variables")
+    wanted = attrs.evolve(faulty, condition=lambda o: o.remove_assignments and o.allow_left_merge)
 
     found = find_faulty_option(NNET, COMPILED, is_equivalent, options, passes=[wanted])
 
@@ -124,12 +128,12 @@ def test_options_that_are_wrong_only_together() -> None:
 
 def test_a_pass_that_raises() -> None:
     """What a pass raises is reported with it."""
-    passes = planted("extend-matrices", crashes)
+    passes = planted("extend_matrices", crashes)
 
     found = find_faulty_option(NNET, COMPILED, is_equivalent, passes=passes)
 
     assert found is not None
-    assert (found.options, found.pass_name) == (("extend_matrices",), "extend-matrices")
+    assert (found.options, found.pass_name) == (("extend_matrices",), "extend_matrices")
     assert isinstance(found.error, IndexError)
     assert str(found).endswith(": nothing at 13")
 

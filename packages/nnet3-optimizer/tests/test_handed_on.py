@@ -96,7 +96,7 @@ def test_merging_knows_whose_zeros_are_looked_at() -> None:
         free m2
         free m3
         """
-    [merge] = [each for each in PIPELINE if each.name == "merge-variables"]
+    [merge] = [each for each in PIPELINE if each.name == "merge_variables"]
 
     merged = merge.run(draft(text), OptimizeOptions())
 

@@ -29,7 +29,7 @@ from nnet3_optimizer import (
     plan_memory,
     verify_equivalent,
 )
-from nnet3_optimizer.passes.derivative_times import limit_derivative_times
+from nnet3_optimizer.passes.limit_derivative_times import limit_derivative_times
 from optimizer_networks import examples
 from stand_ins import Machine, same_results
 
@@ -237,7 +237,7 @@ def test_docstring_of_the_pass() -> None:
     """The computations in the docstring are what the pass takes and makes."""
     before, after = before_and_after(limit_derivative_times)
 
-    limited = limit_derivative_times(draft(before), min_time=2)
+    limited = limit_derivative_times(draft(before), min_deriv_time=2)
 
     assert brief(limited) == brief(computation(after))
 

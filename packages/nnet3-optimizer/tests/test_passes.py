@@ -6,34 +6,33 @@ import pytest
 from brief_computations import NNET, before_and_after, brief, computation, dedented, draft
 from nnet3_optimizer import EquivalenceError, check_computation, verify_equivalent
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.passes.additions import convert_additions, order_additions
-from nnet3_optimizer.passes.allocation_reuse import allocate_from_other
-from nnet3_optimizer.passes.compression_of_activations import compress_activations
-from nnet3_optimizer.passes.dead_code import remove_dead_commands
-from nnet3_optimizer.passes.equal_copies import share_equal_copies
-from nnet3_optimizer.passes.extension import extend_matrices
-from nnet3_optimizer.passes.gathering import gather_early
-from nnet3_optimizer.passes.io_order import consolidate_io
-from nnet3_optimizer.passes.merging import merge_variables
-from nnet3_optimizer.passes.model_update import consolidate_model_update
-from nnet3_optimizer.passes.recomputation import recompute_activations
+from nnet3_optimizer.passes.allocate_from_other import allocate_from_other
+from nnet3_optimizer.passes.consolidate_io import consolidate_io
+from nnet3_optimizer.passes.consolidate_model_update import consolidate_model_update
+from nnet3_optimizer.passes.convert_addition import convert_addition
+from nnet3_optimizer.passes.extend_matrices import extend_matrices
+from nnet3_optimizer.passes.gather_early import gather_early
+from nnet3_optimizer.passes.initialize_undefined import initialize_undefined
+from nnet3_optimizer.passes.memory_compression import memory_compression
+from nnet3_optimizer.passes.merge_variables import merge_variables
+from nnet3_optimizer.passes.move_sizing_commands import move_sizing_commands
+from nnet3_optimizer.passes.optimize_row_ops import optimize_row_ops
+from nnet3_optimizer.passes.order_additions import order_additions
+from nnet3_optimizer.passes.order_rows_early import order_rows_early
+from nnet3_optimizer.passes.recompute_activations import recompute_activations
+from nnet3_optimizer.passes.remove_dead_commands import remove_dead_commands
 from nnet3_optimizer.passes.renumber import renumber
-from nnet3_optimizer.passes.row_operations import (
-    simplify_row_operations,
-    snip_row_operations,
-    split_row_operations,
-)
-from nnet3_optimizer.passes.row_order import order_rows_early
-from nnet3_optimizer.passes.sizing import move_sizing_commands
-from nnet3_optimizer.passes.trimming import trim_matrices
-from nnet3_optimizer.passes.zeroing import remove_needless_zeroing
+from nnet3_optimizer.passes.share_equal_copies import share_equal_copies
+from nnet3_optimizer.passes.snip_row_ops import snip_row_ops
+from nnet3_optimizer.passes.split_row_ops import split_row_ops
+from nnet3_optimizer.passes.trim_matrices import trim_matrices
 
 Run = Callable[[Draft], Draft]
 
 
 def compress(given: Draft) -> Draft:
     """The lossless level."""
-    return compress_activations(given, level=1)
+    return memory_compression(given, level=1)
 
 
 def recompute(given: Draft) -> Draft:
@@ -47,22 +46,22 @@ def merge_and_renumber(given: Draft) -> Draft:
 
 
 PASSES: dict[Callable[..., Draft], Run] = {
-    convert_additions: convert_additions,
+    convert_addition: convert_addition,
     order_additions: order_additions,
     allocate_from_other: allocate_from_other,
-    compress_activations: compress,
+    memory_compression: compress,
     remove_dead_commands: remove_dead_commands,
     extend_matrices: extend_matrices,
     consolidate_io: consolidate_io,
     merge_variables: merge_and_renumber,
     consolidate_model_update: consolidate_model_update,
     renumber: renumber,
-    simplify_row_operations: simplify_row_operations,
-    snip_row_operations: snip_row_operations,
-    split_row_operations: split_row_operations,
+    optimize_row_ops: optimize_row_ops,
+    snip_row_ops: snip_row_ops,
+    split_row_ops: split_row_ops,
     move_sizing_commands: move_sizing_commands,
     trim_matrices: trim_matrices,
-    remove_needless_zeroing: remove_needless_zeroing,
+    initialize_undefined: initialize_undefined,
     recompute_activations: recompute,
     order_rows_early: order_rows_early,
     gather_early: gather_early,
@@ -116,7 +115,7 @@ def test_what_is_provided_before_it_changes_stays_where_it_is() -> None:
 def test_zeroing_stays_where_zeros_are_added_to() -> None:
     """A matrix that is added to first keeps its zeros."""
     assert unchanged(
-        remove_needless_zeroing,
+        initialize_undefined,
         """
         m1 = accept input
         m2 = zeros
@@ -132,7 +131,7 @@ def test_zeroing_stays_where_zeros_are_added_to() -> None:
 def test_zeroing_stays_where_the_user_sees_zeros() -> None:
     """A part of an output that nothing writes stays zero."""
     assert unchanged(
-        remove_needless_zeroing,
+        initialize_undefined,
         """
         m1 = accept input
         m2 = zeros
@@ -157,7 +156,7 @@ def test_addition_stays_where_something_was_written() -> None:
         free m1
         """
 
-    result = brief(convert_additions(draft(text)))
+    result = brief(convert_addition(draft(text)))
 
     assert "m2(0:1, :) = m1(0:1, :)" in result
     assert "m2(2:3, :) = m1(2:3, :)" in result
@@ -167,7 +166,7 @@ def test_addition_stays_where_something_was_written() -> None:
 def test_addition_to_undefined_memory_stays() -> None:
     """Only zeros make an addition a copy: what SetConst wrote counts as written."""
     assert unchanged(
-        convert_additions,
+        convert_addition,
         """
         m1 = accept input
         m2 = undefined
@@ -184,7 +183,7 @@ def test_addition_to_undefined_memory_stays() -> None:
 def test_rows_set_to_zero_are_not_snipped(command: str) -> None:
     """Where rows are set to zero that were not zero before, the list stays whole."""
     assert unchanged(
-        snip_row_operations,
+        snip_row_ops,
         f"""
         m2 = 5 x 4
         i0 = -1, 1, 3, 0, -1
@@ -213,7 +212,7 @@ def test_command_for_no_row_is_removed() -> None:
         free m1
         """
 
-    assert "sums" not in brief(snip_row_operations(draft(text)))
+    assert "sums" not in brief(snip_row_ops(draft(text)))
 
 
 @pytest.mark.parametrize(
@@ -239,7 +238,7 @@ def test_splitting_commands_that_write_to_rows_of_others(command: str, expected:
         free m1
         """
 
-    after = split_row_operations(draft(text))
+    after = split_row_ops(draft(text))
 
     assert all(line in brief(after).splitlines() for line in expected)
     verify_equivalent(NNET, computation(text), after.computation())
@@ -253,7 +252,7 @@ def test_splitting_commands_that_write_to_rows_of_others(command: str, expected:
 def test_lists_that_are_not_split(pairs: str) -> None:
     """Lists with gaps, of more than two stretches, or that name few of many rows stay."""
     assert unchanged(
-        split_row_operations,
+        split_row_ops,
         f"""
         m1 = 9 x 4
         j0 = {pairs.replace("3", "8")}
@@ -527,7 +526,7 @@ def test_lossy_compression_is_not_equivalent() -> None:
         free m3
         """
 
-    after = compress_activations(draft(text), level=2).computation()
+    after = memory_compression(draft(text), level=2).computation()
 
     assert "compress m1 (type 3, truncate 1, range 10.0)" in brief(after)
     check_computation(NNET, after)

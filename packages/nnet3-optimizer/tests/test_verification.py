@@ -1,5 +1,7 @@
 """With `verify`, a pass that does wrong is named, with what differs and the commands at fault."""
 
+from collections.abc import Callable
+
 import attrs
 import pytest
 from brief_computations import NNET, computation
@@ -39,11 +41,10 @@ def names_no_matrix(draft: Draft) -> Draft:
     return attrs.evolve(draft, table=table)
 
 
-def with_faulty_pass(monkeypatch: pytest.MonkeyPatch, faulty: object) -> None:
+def with_faulty_pass(monkeypatch: pytest.MonkeyPatch, faulty: Callable[[Draft], Draft]) -> None:
     """Runs the faulty pass after one that is in order."""
-    first = next(each for each in PIPELINE if each.name == "consolidate-io")
-    second = Pass("faulty", lambda draft, _: faulty(draft), lambda _: True)  # type: ignore[operator]
-    monkeypatch.setattr(pipeline, "PIPELINE", (first, second))
+    first = next(each for each in PIPELINE if each.name == "consolidate_io")
+    monkeypatch.setattr(pipeline, "PIPELINE", (first, Pass(faulty, lambda options: True)))
 
 
 def test_another_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,10 +55,11 @@ def test_another_result(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(PassError) as caught:
         optimize(NNET, computation(TEXT), OptimizeOptions(verify=True))
 
-    assert (caught.value.name, caught.value.before) == ("faulty", ("consolidate-io",))
+    assert caught.value.name == "calls_another_component"
+    assert caught.value.before == ("consolidate_io",)
     assert str(caught.value) == (
-        "pass 'faulty', after consolidate-io: what is provided for node 'output' in segment 0 "
-        "differs in 4 of 4 rows: 0, 1, 2, 3; row 0 from column 0 on\n"
+        "pass 'calls_another_component', after consolidate_io: what is provided for node 'output' "
+        "in segment 0 differs in 4 of 4 rows: 0, 1, 2, 3; row 0 from column 0 on\n"
         "  before, c2: m2 = affine.propagate(m1)\n"
         "  after, c2: m2 = affine2.propagate(m1)"
     )
@@ -68,7 +70,7 @@ def test_no_computation_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     with_faulty_pass(monkeypatch, frees_early)
 
     message = (
-        "pass 'faulty', after consolidate-io: allocation: c3: m1 is accessed after c1 freed it"
+        "pass 'frees_early', after consolidate_io: allocation: c3: m1 is accessed after c1 freed it"
     )
     with pytest.raises(PassError, match=message) as caught:
         optimize(NNET, computation(TEXT), OptimizeOptions(verify=True))
@@ -80,6 +82,6 @@ def test_what_contradicts_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """What cannot even be a computation is reported with the pass, too."""
     with_faulty_pass(monkeypatch, names_no_matrix)
 
-    message = "pass 'faulty', after consolidate-io: commands.0.: AcceptInput.matrix = 3 is out of"
+    message = "pass 'names_no_matrix', after consolidate_io: commands.0.: AcceptInput.matrix = 3 is"
     with pytest.raises(PassError, match=message):
         optimize(NNET, computation(TEXT), OptimizeOptions(verify=True))

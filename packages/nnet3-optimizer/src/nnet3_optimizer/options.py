@@ -13,33 +13,24 @@ class OptimizeOptions:
 
     The names are those of Kaldi's options (with "-" for "_"), except for those that Kaldi lacks:
     `remove_dead_commands`, `order_rows_early`, `share_equal_copies`, `split_statistics`,
-    `gather_early`, `recompute_activations` and `verify`. A computation in several segments, which
-    is to become a loop, is treated accordingly, without an option.
+    `gather_early`, `recompute_activations` and `verify`. An option that is not listed below turns
+    on the pass of its name; see the module of that name in `passes`. A computation in several
+    segments, which is to become a loop, is treated accordingly, without an option.
 
     Attributes:
         optimize: False turns off everything but what an option outside of this list asks for:
             derivative times, memory compression.
-        consolidate_model_update: See `passes.model_update`.
-        convert_addition: See `passes.additions`.
-        snip_row_ops, split_row_ops, optimize_row_ops: See `passes.row_operations`.
-        extend_matrices: See `passes.extension`.
-        remove_assignments, propagate_in_place, backprop_in_place: See `passes.merging`.
-        allow_left_merge, allow_right_merge: See `passes.merging`.
-        initialize_undefined: See `passes.zeroing`.
-        move_sizing_commands: See `passes.sizing`.
-        allocate_from_other: See `passes.allocation_reuse`. Off: in a planned arena allocation costs
-            nothing, and memory that goes from hand to hand is held for longer than needed.
-        remove_dead_commands: See `passes.dead_code`.
+        convert_addition: The pass of that name, and `order_additions` before it.
+        remove_assignments, propagate_in_place, backprop_in_place: What `merge_variables` merges.
+        allow_left_merge, allow_right_merge: Which of two matrices `merge_variables` may keep.
+        allocate_from_other: Off: in a planned arena allocation costs nothing, and memory that goes
+            from hand to hand is held for longer than needed.
         min_deriv_time, max_deriv_time: Derivatives at times t before the one and after the other
-            are taken to be zero; None for no limit. See `passes.derivative_times`.
+            are taken to be zero; None for no limit. See `limit_derivative_times`; what is left is
+            cut out by `trim_matrices`.
         max_deriv_time_relative: Like max_deriv_time, counted from the last t of an output.
         memory_compression_level: 0 for none, 1 for what loses nothing, 2 for 16-bit values too. See
-            `passes.compression_of_activations`.
-        order_rows_early: See `passes.row_order`.
-        split_statistics: See `passes.statistics_parts`.
-        share_equal_copies: See `passes.equal_copies`.
-        gather_early: See `passes.gathering`.
-        recompute_activations: See `passes.recomputation`.
+            `memory_compression`.
         verify: Check the computation after each pass, and prove that it still does the same, where
             the pass is meant to change nothing.
 

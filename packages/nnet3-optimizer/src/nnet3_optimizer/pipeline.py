@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from nnet3_compiler.computation import NnetComputation
@@ -13,29 +13,28 @@ from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.equivalence import Prover
 from nnet3_optimizer.errors import ComputationError, PassError
 from nnet3_optimizer.options import OptimizeOptions
-from nnet3_optimizer.passes.additions import convert_additions, order_additions
-from nnet3_optimizer.passes.allocation_reuse import allocate_from_other
-from nnet3_optimizer.passes.compression_of_activations import compress_activations
-from nnet3_optimizer.passes.dead_code import remove_dead_commands
-from nnet3_optimizer.passes.derivative_times import limit_derivative_times
-from nnet3_optimizer.passes.equal_copies import share_equal_copies
-from nnet3_optimizer.passes.extension import extend_matrices
-from nnet3_optimizer.passes.gathering import gather_early
-from nnet3_optimizer.passes.io_order import consolidate_io
-from nnet3_optimizer.passes.merging import MergingOptions, merge_variables
-from nnet3_optimizer.passes.model_update import consolidate_model_update
-from nnet3_optimizer.passes.recomputation import recompute_activations
+from nnet3_optimizer.passes.allocate_from_other import allocate_from_other
+from nnet3_optimizer.passes.consolidate_io import consolidate_io
+from nnet3_optimizer.passes.consolidate_model_update import consolidate_model_update
+from nnet3_optimizer.passes.convert_addition import convert_addition
+from nnet3_optimizer.passes.extend_matrices import extend_matrices
+from nnet3_optimizer.passes.gather_early import gather_early
+from nnet3_optimizer.passes.initialize_undefined import initialize_undefined
+from nnet3_optimizer.passes.limit_derivative_times import limit_derivative_times
+from nnet3_optimizer.passes.memory_compression import memory_compression
+from nnet3_optimizer.passes.merge_variables import merge_variables
+from nnet3_optimizer.passes.move_sizing_commands import move_sizing_commands
+from nnet3_optimizer.passes.optimize_row_ops import optimize_row_ops
+from nnet3_optimizer.passes.order_additions import order_additions
+from nnet3_optimizer.passes.order_rows_early import order_rows_early
+from nnet3_optimizer.passes.recompute_activations import recompute_activations
+from nnet3_optimizer.passes.remove_dead_commands import remove_dead_commands
 from nnet3_optimizer.passes.renumber import renumber
-from nnet3_optimizer.passes.row_operations import (
-    simplify_row_operations,
-    snip_row_operations,
-    split_row_operations,
-)
-from nnet3_optimizer.passes.row_order import order_rows_early
-from nnet3_optimizer.passes.sizing import move_sizing_commands
-from nnet3_optimizer.passes.statistics_parts import split_statistics
-from nnet3_optimizer.passes.trimming import trim_matrices
-from nnet3_optimizer.passes.zeroing import remove_needless_zeroing
+from nnet3_optimizer.passes.share_equal_copies import share_equal_copies
+from nnet3_optimizer.passes.snip_row_ops import snip_row_ops
+from nnet3_optimizer.passes.split_row_ops import split_row_ops
+from nnet3_optimizer.passes.split_statistics import split_statistics
+from nnet3_optimizer.passes.trim_matrices import trim_matrices
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
@@ -43,142 +42,97 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Pass:
-    """A pass and when it runs.
+    """A pass and when it runs. It has one name: that of its function, its module and its option.
 
     Attributes:
-        name: Its name, in kebab-case.
-        run: What it does.
-        wanted: Whether it runs.
+        function: What it does.
+        condition: Whether the options ask for it.
+        arguments: What its function takes besides a draft, by name.
+        is_optimization: Whether `optimize=False` turns it off.
         preserves: Whether the result has to be equivalent.
         keeps_calls: Whether components have to be updated by the same calls in the same order.
     """
 
-    name: str
-    run: Callable[[Draft, OptimizeOptions], Draft]
-    wanted: Callable[[OptimizeOptions], bool]
-    preserves: Callable[[OptimizeOptions], bool] = lambda options: True
-    keeps_calls: bool = True
-
-
-def _merging(options: OptimizeOptions) -> MergingOptions:
-    return MergingOptions(
-        remove_assignments=options.remove_assignments,
-        propagate_in_place=options.propagate_in_place,
-        backprop_in_place=options.backprop_in_place,
-        left=options.allow_left_merge,
-        right=options.allow_right_merge,
+    function: Callable[..., Draft]
+    condition: Callable[[OptimizeOptions], bool]
+    arguments: Callable[[OptimizeOptions], dict[str, Any]] = attrs.field(
+        default=lambda options: {}, kw_only=True
     )
+    is_optimization: bool = attrs.field(default=True, kw_only=True)
+    preserves: Callable[[OptimizeOptions], bool] = attrs.field(
+        default=lambda options: True, kw_only=True
+    )
+    keeps_calls: bool = attrs.field(default=True, kw_only=True)
+
+    @property
+    def name(self) -> str:
+        """Its name, as in messages and errors."""
+        return self.function.__name__
+
+    def wanted(self, options: OptimizeOptions) -> bool:
+        """Returns whether it runs with these options."""
+        return (options.optimize or not self.is_optimization) and self.condition(options)
+
+    def run(self, draft: Draft, options: OptimizeOptions) -> Draft:
+        """Returns what it makes of a draft."""
+        return self.function(draft, **self.arguments(options))
 
 
-def _merges(o: OptimizeOptions) -> bool:
-    return o.optimize and (o.remove_assignments or o.propagate_in_place or o.backprop_in_place)
+def _always(options: OptimizeOptions) -> bool:
+    return True
 
 
-def _limits_times(o: OptimizeOptions) -> bool:
-    limits = (o.min_deriv_time, o.max_deriv_time, o.max_deriv_time_relative)
-    return any(limit is not None for limit in limits)
+def _limits_times(options: OptimizeOptions) -> bool:
+    return any(limit is not None for limit in _time_limits(options).values())
+
+
+def _time_limits(options: OptimizeOptions) -> dict[str, Any]:
+    return {
+        "min_deriv_time": options.min_deriv_time,
+        "max_deriv_time": options.max_deriv_time,
+        "max_deriv_time_relative": options.max_deriv_time_relative,
+    }
+
+
+def _merges(options: OptimizeOptions) -> bool:
+    return options.remove_assignments or options.propagate_in_place or options.backprop_in_place
 
 
 PIPELINE: tuple[Pass, ...] = (
     Pass(
-        "limit-derivative-times",
-        lambda p, o: limit_derivative_times(
-            p, o.min_deriv_time, o.max_deriv_time, o.max_deriv_time_relative
-        ),
+        limit_derivative_times,
         _limits_times,
-        lambda o: False,
+        arguments=_time_limits,
+        is_optimization=False,
+        preserves=lambda o: False,
     ),
-    Pass("trim-matrices", lambda p, o: trim_matrices(p), _limits_times),
+    Pass(trim_matrices, _limits_times, is_optimization=False),
+    Pass(consolidate_model_update, lambda o: o.consolidate_model_update, keeps_calls=False),
+    Pass(snip_row_ops, lambda o: o.snip_row_ops),
+    Pass(split_row_ops, lambda o: o.split_row_ops),
+    Pass(optimize_row_ops, lambda o: o.optimize_row_ops),
+    Pass(remove_dead_commands, lambda o: o.remove_dead_commands),
+    Pass(order_additions, lambda o: o.convert_addition),
+    Pass(convert_addition, lambda o: o.convert_addition),
+    Pass(order_rows_early, lambda o: o.order_rows_early),
+    Pass(share_equal_copies, lambda o: o.share_equal_copies),
+    Pass(split_statistics, lambda o: o.split_statistics),
+    Pass(extend_matrices, lambda o: o.extend_matrices),
+    Pass(merge_variables, _merges, arguments=lambda o: {"options": o}),
+    Pass(initialize_undefined, lambda o: o.initialize_undefined),
+    Pass(move_sizing_commands, lambda o: o.move_sizing_commands),
+    Pass(allocate_from_other, lambda o: o.allocate_from_other),
+    Pass(consolidate_io, _always, is_optimization=False),
+    Pass(gather_early, lambda o: o.gather_early),
+    Pass(recompute_activations, lambda o: o.recompute_activations),
     Pass(
-        "consolidate-model-update",
-        lambda p, o: consolidate_model_update(p),
-        lambda o: o.optimize and o.consolidate_model_update,
-        keeps_calls=False,
-    ),
-    Pass(
-        "snip-row-ops",
-        lambda p, o: snip_row_operations(p),
-        lambda o: o.optimize and o.snip_row_ops,
-    ),
-    Pass(
-        "split-row-ops",
-        lambda p, o: split_row_operations(p),
-        lambda o: o.optimize and o.split_row_ops,
-    ),
-    Pass(
-        "optimize-row-ops",
-        lambda p, o: simplify_row_operations(p),
-        lambda o: o.optimize and o.optimize_row_ops,
-    ),
-    Pass(
-        "remove-dead-commands",
-        lambda p, o: remove_dead_commands(p),
-        lambda o: o.optimize and o.remove_dead_commands,
-    ),
-    Pass(
-        "order-additions",
-        lambda p, o: order_additions(p),
-        lambda o: o.optimize and o.convert_addition,
-    ),
-    Pass(
-        "convert-addition",
-        lambda p, o: convert_additions(p),
-        lambda o: o.optimize and o.convert_addition,
-    ),
-    Pass(
-        "order-rows-early",
-        lambda p, o: order_rows_early(p),
-        lambda o: o.optimize and o.order_rows_early,
-    ),
-    Pass(
-        "share-equal-copies",
-        lambda p, o: share_equal_copies(p),
-        lambda o: o.optimize and o.share_equal_copies,
-    ),
-    Pass(
-        "split-statistics",
-        lambda p, o: split_statistics(p),
-        lambda o: o.optimize and o.split_statistics,
-    ),
-    Pass(
-        "extend-matrices",
-        lambda p, o: extend_matrices(p),
-        lambda o: o.optimize and o.extend_matrices,
-    ),
-    Pass("merge-variables", lambda p, o: merge_variables(p, _merging(o)), _merges),
-    Pass(
-        "initialize-undefined",
-        lambda p, o: remove_needless_zeroing(p),
-        lambda o: o.optimize and o.initialize_undefined,
-    ),
-    Pass(
-        "move-sizing-commands",
-        lambda p, o: move_sizing_commands(p),
-        lambda o: o.optimize and o.move_sizing_commands,
-    ),
-    Pass(
-        "allocate-from-other",
-        lambda p, o: allocate_from_other(p),
-        lambda o: o.optimize and o.allocate_from_other,
-    ),
-    Pass("consolidate-io", lambda p, o: consolidate_io(p), lambda o: True),
-    Pass(
-        "gather-early",
-        lambda p, o: gather_early(p),
-        lambda o: o.optimize and o.gather_early,
-    ),
-    Pass(
-        "recompute-activations",
-        lambda p, o: recompute_activations(p),
-        lambda o: o.optimize and o.recompute_activations,
-    ),
-    Pass(
-        "memory-compression",
-        lambda p, o: compress_activations(p, o.memory_compression_level),
+        memory_compression,
         lambda o: o.memory_compression_level > 0,
-        lambda o: o.memory_compression_level < 2,
+        arguments=lambda o: {"level": o.memory_compression_level},
+        is_optimization=False,
+        preserves=lambda o: o.memory_compression_level < 2,
     ),
-    Pass("renumber", lambda p, o: renumber(p), lambda o: True),
+    Pass(renumber, _always, is_optimization=False),
 )
 """All passes, in the order in which they run."""
 

@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 from nnet3_compiler.commands import SCHEMA, TABLE_WIDTH, OperandKind
 from nnet3_descriptors.indexes import distinct
+
 from nnet3_optimizer.analysis.csr import Bools, Ids, ordering, where
 from nnet3_optimizer.analysis.kinds import MEMO_COLUMN, columns_of_kind
 from nnet3_optimizer.analysis.layout import Layout

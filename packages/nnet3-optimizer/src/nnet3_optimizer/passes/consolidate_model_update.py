@@ -1,0 +1,220 @@
+"""Pass: a component that runs backward many times updates its parameters once."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple, Self
+
+import numpy as np
+from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
+    AcceptInput,
+    AllocMatrixZeroed,
+    Backprop,
+    BackpropNoModelUpdate,
+    DeallocMatrix,
+    MatrixCopy,
+    ProvideOutput,
+    command_rows,
+)
+from nnet3_compiler.computation import MatrixDebugInfo
+from nnet3_descriptors.components import ComponentProperties as Property
+
+from nnet3_optimizer.analysis.csr import Ids, splits_of, where
+from nnet3_optimizer.analysis.kinds import CommandKinds
+from nnet3_optimizer.analysis.variables import (
+    COL_OFFSET,
+    MATRIX,
+    NUM_COLS,
+    NUM_ROWS,
+    ROW_OFFSET,
+    Table,
+)
+from nnet3_optimizer.debug_info import concatenated
+from nnet3_optimizer.draft import Draft
+from nnet3_optimizer.editing import Edit
+from nnet3_optimizer.loops import is_loop
+from nnet3_optimizer.operands import columns
+
+
+def consolidate_model_update(draft: Draft) -> Draft:
+    """Gathers what the Backprop commands of a component need for one update at the end.
+
+    In recurrent networks a component runs once for each time; the update of its parameters is a sum
+    over all rows of all times, and one product of large matrices is faster than many of small ones.
+
+    1. The component is updatable and simple (its update is a sum over rows), and has no memo.
+    2. It has more than one Backprop. Each becomes BackpropNoModelUpdate, and goes away if it was
+       there for the update alone; before each, the rows that it reads are copied into matrices that
+       hold those of all of them, one below the other.
+    3. One Backprop on these matrices, without input derivative, follows the last of them, so that
+       what was gathered can be freed before the backward pass goes on.
+
+    `merge_variables` then removes most of the copies: values are written where they are gathered.
+    With natural gradient the rows of all times are preconditioned together.
+
+    Before::
+
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m2(0:1, :) = affine.propagate(m1(0:1, :))
+        m2(2:3, :) = affine.propagate(m1(2:3, :))
+        provide output = m2
+        segment end
+        m3 = accept output
+        - = affine.backprop(m3(2:3, :), input m1(2:3, :))
+        - = affine.backprop(m3(0:1, :), input m1(0:1, :))
+        free m1
+        free m3
+
+    After::
+
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m4 = 4 x 4
+        m5 = 4 x 4
+        m1 = accept input
+        m4 = zeros
+        m5 = zeros
+        m2 = zeros
+        m2(0:1, :) = affine.propagate(m1(0:1, :))
+        m2(2:3, :) = affine.propagate(m1(2:3, :))
+        provide output = m2
+        segment end
+        m3 = accept output
+        m4(0:1, :) = m3(2:3, :)
+        m5(0:1, :) = m1(2:3, :)
+        m4(2:3, :) = m3(0:1, :)
+        m5(2:3, :) = m1(0:1, :)
+        - = affine.backprop(m4, input m5)
+        free m4
+        free m5
+        free m1
+        free m3
+    """
+    if is_loop(draft.table):
+        return draft
+    at = draft.positions(Backprop.OPCODE)
+    component = draft.table[at, FIRST_OPERAND_COLUMN]
+    properties = draft.component_properties[component]
+    wanted = int(Property.UPDATABLE | Property.SIMPLE)
+    fits = (properties & (wanted | int(Property.USES_MEMO))) == wanted
+    at, component = at[fits], component[fits]
+    repeated = where(np.bincount(component) > 1).tolist()
+    if not repeated:
+        return draft
+    updates = [_Update.of(draft, number, at[component == number]) for number in repeated]
+    edit = Edit(draft)
+    gathered = _gather(draft, edit, [(u.at, name) for u in updates for name in u.operands])
+    wholes = [whole for whole, _ in gathered]
+    for update in updates:
+        own, gathered = gathered[: len(update.operands)], gathered[len(update.operands) :]
+        update.make(edit, own)
+    _allocate(draft, edit, np.array(wholes))
+    return edit.draft()
+
+
+_ARGUMENTS = (
+    ("output_deriv", Property.SIMPLE),
+    ("input_value", Property.BACKPROP_NEEDS_INPUT),
+    ("output_value", Property.BACKPROP_NEEDS_OUTPUT),
+)
+"""Operands that an update may look at, and the property of components for which it does."""
+
+
+class _Update(NamedTuple):
+    """The Backprop commands that become one.
+
+    Attributes:
+        component: The component.
+        at: (N,) the positions of the commands.
+        operands: The names of the operands that the update looks at.
+    """
+
+    component: int
+    at: Ids
+    operands: list[str]
+
+    @classmethod
+    def of(cls, draft: Draft, component: int, at: Ids) -> Self:
+        """Returns the update of a component."""
+        properties = int(draft.component_properties[component])
+        return cls(component, at, [name for name, of in _ARGUMENTS if properties & int(of)])
+
+    def make(self, edit: Edit, gathered: list[tuple[int, Table]]) -> None:
+        """Copies the operands before each command, and updates after the last.
+
+        Args:
+            edit: The changes.
+            gathered: What `_gather` returned for each operand.
+        """
+        for _, copies in gathered:
+            edit.insert(self.at, copies)
+        edit.table[self.at, OPCODE_COLUMN] = BackpropNoModelUpdate.OPCODE
+        edit.delete(self.at[edit.table[self.at, columns(Backprop)["input_deriv"]] == 0])
+        wholes = dict(zip(self.operands, [whole for whole, _ in gathered], strict=True))
+        update = command_rows(Backprop, 1, component=self.component, **wholes)
+        edit.insert(int(self.at[-1]) + 1, update)
+
+
+def _gather(draft: Draft, edit: Edit, operands: list[tuple[Ids, str]]) -> list[tuple[int, Table]]:
+    """Adds a matrix for each operand, in which it is gathered.
+
+    Args:
+        draft: The draft.
+        edit: The changes.
+        operands: Positions of Backprop commands, and the name of one of their operands.
+
+    Returns:
+        For each the submatrix that is all of its matrix, and the commands that copy into it.
+    """
+    parts = np.concatenate([draft.table[at, columns(Backprop)[name]] for at, name in operands])
+    sizes = np.array([len(at) for at, _ in operands])
+    splits = splits_of(sizes)
+    begins, bounds = splits[:-1], [*itertools.pairwise(splits.tolist())]
+    places = draft.submatrices.take(parts, axis=0)
+    matrix, rows = draft.layout.matrix_of.take(parts), places[:, NUM_ROWS].astype(np.int64)
+    debug_info: list[MatrixDebugInfo | None] = [None] * len(operands)
+    if draft.debug_info:
+        infos = [draft.debug_info[each] for each in matrix.tolist()]
+        first_rows = places[:, ROW_OFFSET].astype(np.int64)
+        has_all_rows = rows == draft.matrices[:, 0].take(matrix)
+        debug_info = [
+            concatenated(
+                infos[begin:end],
+                first_rows[begin:end],
+                rows[begin:end],
+                are_whole=bool(has_all_rows[begin:end].all()),
+            )
+            for begin, end in bounds
+        ]
+    totals, widths = np.add.reduceat(rows, begins), places[begins, NUM_COLS]
+    new_sizes = zip(totals.tolist(), widths.tolist(), strict=True)
+    numbers, wholes = edit.matrices([*new_sizes], debug_info)
+    above = np.cumsum(rows) - rows
+    places[:, MATRIX] = numbers.repeat(sizes)
+    places[:, ROW_OFFSET] = above - above[begins].repeat(sizes)
+    places[:, COL_OFFSET] = 0
+    own = edit.submatrices(places)
+    copies = command_rows(MatrixCopy, len(parts), alpha=1.0, output=own, input=parts)
+    return [
+        (whole, copies[begin:end])
+        for whole, (begin, end) in zip(wholes.tolist(), bounds, strict=True)
+    ]
+
+
+_AT_THE_END = CommandKinds.of(DeallocMatrix, ProvideOutput)
+
+
+def _allocate(draft: Draft, edit: Edit, wholes: Ids) -> None:
+    """Allocates matrices at the beginning and frees them at the end."""
+    inputs = where(draft.opcodes != AcceptInput.OPCODE)
+    begin = int(inputs[0]) if len(inputs) else 0
+    end = int(where(~_AT_THE_END.among(draft.opcodes))[-1]) + 1
+    edit.insert(begin, command_rows(AllocMatrixZeroed, len(wholes), matrix=wholes))
+    edit.insert(end, command_rows(DeallocMatrix, len(wholes), matrix=wholes))

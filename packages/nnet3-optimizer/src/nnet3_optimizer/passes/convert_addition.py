@@ -1,0 +1,87 @@
+"""Pass: the first addition to zeros is a copy."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+from nnet3_compiler.commands import (
+    OPCODE_COLUMN,
+    SCHEMA,
+    AddRows,
+    AddRowsMulti,
+    AddToRowsMulti,
+    Command,
+    CopyRows,
+    CopyRowsMulti,
+    CopyToRowsMulti,
+    MatrixAdd,
+    MatrixCopy,
+)
+
+from nnet3_optimizer.analysis.csr import where
+from nnet3_optimizer.analysis.kinds import CommandKinds
+from nnet3_optimizer.draft import Draft
+
+_COPIES: dict[type[Command], type[Command]] = {
+    MatrixAdd: MatrixCopy,
+    AddRows: CopyRows,
+    AddRowsMulti: CopyRowsMulti,
+    AddToRowsMulti: CopyToRowsMulti,
+}
+_ADDITIONS = CommandKinds.of(*_COPIES)
+_COPY_OF = np.arange(len(SCHEMA.types), dtype=np.int32)
+for _addition, _copy in _COPIES.items():
+    _COPY_OF[_addition.OPCODE] = _copy.OPCODE
+
+
+def convert_addition(draft: Draft) -> Draft:
+    """Turns additions into copies where they find only the zeros of the allocation.
+
+    Legal if for each variable that the addition writes to
+
+    1. the matrix is allocated with zeros, and
+    2. the addition is the first access after that.
+
+    CopyRows and CopyRowsMulti set rows without a source to zero, which they are already;
+    CopyToRowsMulti leaves rows that it does not name as they are.
+
+    Before::
+
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m2 += m1
+        m2 += 0.5 * m1
+        provide output = m2
+        segment end
+        free m1
+
+    After::
+
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m2 = m1
+        m2 += 0.5 * m1
+        provide output = m2
+        segment end
+        free m1
+    """
+    adds = _ADDITIONS.among(draft.opcodes)
+    if not adds.any():
+        return draft
+    adds &= draft.analysis.writes_into_zeros
+    convertible = where(adds)
+    if not len(convertible):
+        return draft
+    table = draft.table.copy()
+    table[convertible, OPCODE_COLUMN] = _COPY_OF[table[convertible, OPCODE_COLUMN]]
+    # What is added row by row to other matrices may still leave rows of them as they are.
+    sets = adds & (draft.opcodes != AddToRowsMulti.OPCODE)
+    return (
+        attrs.evolve(draft, table=table)
+        .knowing(submatrix_accesses=draft.analysis.submatrix_accesses.setting(sets))
+        .keeping(draft, "lifetimes")
+    )

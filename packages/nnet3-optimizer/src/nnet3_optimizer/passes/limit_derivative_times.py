@@ -1,0 +1,293 @@
+"""Pass: derivatives outside of a range of times are taken to be zero."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import numpy as np
+from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
+    SCHEMA,
+    AddRowRanges,
+    AddRows,
+    AddRowsMulti,
+    AddToRowsMulti,
+    Backprop,
+    BackpropNoModelUpdate,
+    Command,
+    CopyRows,
+    CopyRowsMulti,
+    CopyToRowsMulti,
+    MatrixAdd,
+    MatrixCopy,
+    NoOperationMarker,
+    ProvideOutput,
+)
+from nnet3_compiler.computation import T
+from nnet3_descriptors.components import ComponentProperties as Property
+
+from nnet3_optimizer.analysis.csr import Bools
+from nnet3_optimizer.analysis.variables import MATRIX
+from nnet3_optimizer.draft import Draft
+from nnet3_optimizer.editing import Edit
+from nnet3_optimizer.errors import ComputationError
+from nnet3_optimizer.operands import columns
+from nnet3_optimizer.unused_matrices import without_unused_matrices
+from nnet3_optimizer.unused_memos import drop_unused_memos
+
+_ALL_TIMES = (-(2**31), 2**31 - 1)
+
+
+def limit_derivative_times(
+    draft: Draft,
+    min_deriv_time: int | None = None,
+    max_deriv_time: int | None = None,
+    max_deriv_time_relative: int | None = None,
+) -> Draft:
+    """Leaves out what would only compute derivatives outside of a range of times.
+
+    Recurrent networks are trained on chunks with context on both sides; derivatives need not go far
+    into the context. Results change: a derivative at such a time counts as zero.
+
+    1. The draft is as the compiler made it: matrices are allocated with zeros, and their debug
+       info says which rows have which t, and which matrices hold derivatives.
+    2. A derivative row outside of the range is neither read nor written, so it stays zero. Commands
+       are narrowed to the stretch of rows from the first to the last that is kept; entries of lists
+       become -1 where they name a row that is not.
+    3. A Backprop is narrowed like its output derivative if the component is simple and has no memo;
+       if nothing is left of the output derivative it is removed, with its memo if StoreStats does
+       not use that too. Else it stays.
+    4. Inputs, outputs and values keep their size; derivative matrices may then be made smaller by
+       `trim_matrices`.
+
+    Before::
+
+        m1 = 4 x 4, value of input: (0,0:3)
+        m2 = 4 x 4, value of output: (0,0:3)
+        m3 = 4 x 4, deriv of output: (0,0:3)
+        m4 = 4 x 4, deriv of input: (0,0:3)
+        m1 = accept input
+        m2 = zeros
+        m4 = zeros
+        m2 = affine.propagate(m1)
+        provide output = m2
+        segment end
+        m3 = accept output
+        m4 = affine.backprop(m3, input m1)
+        provide input = m4
+        free m1
+        free m3
+
+    After, with min_deriv_time = 2::
+
+        m1 = 4 x 4, value of input: (0,0:3)
+        m2 = 4 x 4, value of output: (0,0:3)
+        m3 = 4 x 4, deriv of output: (0,0:3)
+        m4 = 4 x 4, deriv of input: (0,0:3)
+        m1 = accept input
+        m2 = zeros
+        m4 = zeros
+        m2 = affine.propagate(m1)
+        provide output = m2
+        segment end
+        m3 = accept output
+        m4(2:3, :) = affine.backprop(m3(2:3, :), input m1(2:3, :))
+        provide input = m4
+        free m1
+        free m3
+
+    Args:
+        draft: The draft.
+        min_deriv_time: The first t of derivatives, or None.
+        max_deriv_time: The last t of derivatives, or None.
+        max_deriv_time_relative: The last t, counted from the largest t of what is provided
+            in the forward part; used instead of max_deriv_time if it is not None.
+
+    Raises:
+        ComputationError: There is no debug info, or the range is empty.
+    """
+    low, high = _ALL_TIMES
+    low = low if min_deriv_time is None else min_deriv_time
+    high = high if max_deriv_time is None else max_deriv_time
+    if len(draft.positions(Backprop.OPCODE, BackpropNoModelUpdate.OPCODE)) == 0:
+        return draft
+    if len(draft.debug_info) != len(draft.matrices):
+        raise ComputationError("limiting the times of derivatives needs debug info")
+    if max_deriv_time_relative is not None:
+        high = _last_output_time(draft) + max_deriv_time_relative
+    if low > high:
+        raise ComputationError(f"no derivative is left between t = {low} and t = {high}")
+    return _Limiter(draft, low, high).run()
+
+
+def _last_output_time(draft: Draft) -> int:
+    at = draft.positions(ProvideOutput.OPCODE)
+    at = at[at < draft.positions(NoOperationMarker.OPCODE)[0]]
+    matrices = draft.submatrices[draft.table[at, FIRST_OPERAND_COLUMN], MATRIX].tolist()
+    return max(int(draft.debug_info[m].pattern[:, T].max()) for m in matrices)
+
+
+@attrs.frozen
+class _Stretch:
+    """Some rows of a submatrix: begin <= r < end."""
+
+    begin: int
+    end: int
+
+    def __and__(self, other: _Stretch) -> _Stretch:
+        return _Stretch(max(self.begin, other.begin), min(self.end, other.end))
+
+    def __len__(self) -> int:
+        return max(0, self.end - self.begin)
+
+
+class _Limiter:
+    """Narrows commands one by one."""
+
+    def __init__(self, draft: Draft, low: int, high: int) -> None:
+        self.draft = draft
+        self.edit = Edit(draft)
+        self.low, self.high = low, high
+        self._kept: dict[int, Bools] = {}
+        self._narrowed: dict[tuple[int, _Stretch], int] = {}
+
+    def run(self) -> Draft:
+        """Returns the narrowed draft."""
+        actions: dict[type[Command], Callable[[int, Any], None]] = {
+            Backprop: self._backprop,
+            BackpropNoModelUpdate: self._backprop,
+            MatrixCopy: self._matrix,
+            MatrixAdd: self._matrix,
+            CopyRows: self._rows,
+            AddRows: self._rows,
+            CopyRowsMulti: self._multi,
+            AddRowsMulti: self._multi,
+            CopyToRowsMulti: self._multi,
+            AddToRowsMulti: self._multi,
+            AddRowRanges: self._ranges,
+        }
+        for at in self.draft.positions(*(each.OPCODE for each in actions)).tolist():
+            row = self.draft.table[at].tolist()
+            command = SCHEMA.command(row)
+            actions[type(command)](at, command)
+        drop_unused_memos(self.edit.table)
+        return without_unused_matrices(self.edit.draft())
+
+    # -- which rows ----------------------------------------------------------------------------
+
+    def _is_deriv(self, submatrix: int) -> bool:
+        matrix = int(self.draft.submatrices[submatrix, MATRIX])
+        return submatrix > 0 and self.draft.debug_info[matrix].is_deriv
+
+    def _kept_rows(self, submatrix: int) -> Bools:
+        """Returns which rows of a submatrix are kept: of values all."""
+        matrix, row, rows, _, _ = self.draft.submatrices[submatrix].tolist()
+        if not self._is_deriv(submatrix):
+            return np.ones(rows, dtype=np.bool_)
+        if matrix not in self._kept:
+            t = self.draft.debug_info[matrix].cindexes[:, T]
+            self._kept[matrix] = (t >= self.low) & (t <= self.high)
+        return self._kept[matrix][row : row + rows]
+
+    def _stretch(self, submatrix: int) -> _Stretch:
+        """Returns the rows from the first to the last that is kept."""
+        kept = np.flatnonzero(self._kept_rows(submatrix))
+        return _Stretch(int(kept[0]), int(kept[-1]) + 1) if len(kept) else _Stretch(0, 0)
+
+    def _part(self, submatrix: int, stretch: _Stretch) -> int:
+        """Returns the submatrix of some rows of another one."""
+        if submatrix == 0 or len(stretch) == self.draft.submatrices[submatrix, 2]:
+            return submatrix
+        key = submatrix, stretch
+        if key not in self._narrowed:
+            self._narrowed[key] = self.edit.rows_of(submatrix, stretch.begin, len(stretch))
+        return self._narrowed[key]
+
+    def _set(self, at: int, command: Command, **operands: int) -> None:
+        for name, value in operands.items():
+            self.edit.table[at, columns(type(command))[name]] = value
+
+    # -- commands ------------------------------------------------------------------------------
+
+    def _backprop(self, at: int, command: Backprop | BackpropNoModelUpdate) -> None:
+        stretch = self._stretch(command.output_deriv)
+        if not len(stretch):
+            self.edit.delete(at)
+            return
+        properties = self.draft.nnet.components[command.component].properties
+        if properties & Property.SIMPLE and not properties & Property.USES_MEMO:
+            names = ("input_value", "output_value", "output_deriv", "input_deriv")
+            parts = {name: self._part(getattr(command, name), stretch) for name in names}
+            self._set(at, command, **parts)
+
+    def _matrix(self, at: int, command: MatrixCopy | MatrixAdd) -> None:
+        stretch = self._stretch(command.output) & self._stretch(command.input)
+        if not len(stretch):
+            self.edit.delete(at)
+            return
+        output, given = (self._part(each, stretch) for each in (command.output, command.input))
+        self._set(at, command, output=output, input=given)
+
+    def _rows(self, at: int, command: CopyRows | AddRows) -> None:
+        own, source = self._stretch(command.output), self._stretch(command.input)
+        indexes = self.draft.indexes[command.indexes]
+        kept = self._kept_rows(command.output) & (indexes >= 0)
+        kept &= self._kept_rows(command.input)[indexes]
+        if not kept.any():
+            self.edit.delete(at)
+            return
+        new = np.where(kept, indexes - source.begin, -1)[own.begin : own.end]
+        self._set(
+            at,
+            command,
+            output=self._part(command.output, own),
+            input=self._part(command.input, source),
+            indexes=self.edit.indexes(new),
+        )
+
+    def _multi(
+        self, at: int, command: CopyRowsMulti | AddRowsMulti | CopyToRowsMulti | AddToRowsMulti
+    ) -> None:
+        name = command.OPERANDS[0].name
+        first = int(getattr(command, name))
+        own = self._stretch(first)
+        pairs = self.draft.indexes_multi[command.indexes_multi]
+        new = np.where(self._kept_rows(first)[:, None], pairs, -1)
+        for submatrix in np.unique(pairs[pairs[:, 0] > 0, 0]).tolist():
+            at_rows = np.flatnonzero(new[:, 0] == submatrix)
+            rows = new[at_rows, 1]
+            kept = self._kept_rows(submatrix)[rows]
+            stretch = self._stretch(submatrix)
+            part = self._part(submatrix, stretch) if kept.any() else -1
+            new[at_rows, 0] = np.where(kept, part, -1)
+            new[at_rows, 1] = np.where(kept, rows - stretch.begin, -1)
+        if (new[:, 0] < 0).all():
+            self.edit.delete(at)
+            return
+        changes = {name: self._part(first, own)}
+        changes["indexes_multi"] = self.edit.indexes_multi(new[own.begin : own.end])
+        self._set(at, command, **changes)
+
+    def _ranges(self, at: int, command: AddRowRanges) -> None:
+        own, source = self._stretch(command.output), self._stretch(command.input)
+        ranges = self.draft.indexes_ranges[command.indexes_ranges]
+        kept_source = self._kept_rows(command.input)
+        new = np.full_like(ranges, -1)
+        kept_output = self._kept_rows(command.output)
+        for row in np.flatnonzero(kept_output & (ranges[:, 1] > ranges[:, 0])).tolist():
+            begin, end = ranges[row].tolist()
+            used = np.flatnonzero(kept_source[begin:end])
+            if len(used):
+                new[row] = begin + used[0] - source.begin, begin + used[-1] + 1 - source.begin
+        if (new < 0).all():
+            self.edit.delete(at)
+            return
+        self._set(
+            at,
+            command,
+            output=self._part(command.output, own),
+            input=self._part(command.input, source),
+            indexes_ranges=self.edit.indexes_ranges(new[own.begin : own.end]),
+        )

@@ -1,0 +1,215 @@
+"""Pass: what the backward part needs of the forward part is kept in fewer bits meanwhile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from nnet3_compiler.commands import (
+    AllocMatrixZeroed,
+    Backprop,
+    BackpropNoModelUpdate,
+    CompressMatrix,
+    DecompressMatrix,
+    NoOperationMarker,
+    command_rows,
+)
+from nnet3_descriptors.values import remembered
+
+from nnet3_optimizer.analysis.accesses import READ
+from nnet3_optimizer.analysis.csr import Bools, Ids, where
+from nnet3_optimizer.analysis.kinds import CommandKinds
+from nnet3_optimizer.compression import INT16, ONE_BIT
+from nnet3_optimizer.draft import Draft
+from nnet3_optimizer.editing import Edit
+from nnet3_optimizer.loops import is_loop
+from nnet3_optimizer.operands import operand
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+
+LOSSY_RANGE = 10.0
+"""Values are kept between -10 and 10 where precision may be lost."""
+
+
+RELU = "RectifiedLinearComponent"
+
+_BACKWARD = CommandKinds.of(Backprop, BackpropNoModelUpdate)
+
+
+def memory_compression(draft: Draft, level: int) -> Draft:
+    """Compresses matrices between their last use before and their first use after the marker.
+
+    1. Level 1 loses nothing: the output of a RectifiedLinear that is needed only to run it backward
+       is kept as one bit an element: whether it is positive. That backward pass must be the only
+       access in the backward part, and read the matrix as nothing but the output value.
+    2. Level 2 keeps all other matrices that are used on both sides in 16 bits, between -10 and 10;
+       values beyond are cut off. Results change a little.
+    3. Outputs of the computation are not compressed; neither is anything in computations of several
+       segments or in loops.
+
+    Before::
+
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m4 = 4 x 4
+        m1 = accept input
+        m1 = relu.propagate(m1)
+        m2 = undefined
+        m2 = affine.propagate(m1)
+        provide output = m2
+        segment end
+        m3 = accept output
+        m4 = undefined
+        m4 = relu.backprop(m3, output m1)
+        provide input = m4
+        free m1
+        free m3
+
+    After::
+
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 4 x 4
+        m4 = 4 x 4
+        m1 = accept input
+        m1 = relu.propagate(m1)
+        m2 = undefined
+        m2 = affine.propagate(m1)
+        compress m1 (type 5, truncate 1, range 0.0)
+        provide output = m2
+        segment end
+        m3 = accept output
+        m4 = undefined
+        decompress m1
+        m4 = relu.backprop(m3, output m1)
+        provide input = m4
+        free m1
+        free m3
+    """
+    markers = draft.positions(NoOperationMarker.OPCODE)
+    if level < 1 or is_loop(draft.table) or len(markers) != 1:
+        return draft
+    marker = int(markers[0])
+    bits = kept_as_bits(draft, marker)
+    others = _NO_GAPS
+    if level >= 2:
+        is_other = _is_used_on_both_sides(draft, marker)
+        is_other[bits.matrix] = False
+        others = Gaps(where(is_other), *draft.analysis.uses.around(where(is_other), marker))
+    if not len(bits.matrix) and not len(others.matrix):
+        return draft
+    edit = Edit(draft)
+    for gaps, kind, alpha in ((bits, ONE_BIT, 0.0), (others, INT16, LOSSY_RANGE)):
+        if not len(gaps.matrix):
+            continue
+        count, whole = len(gaps.matrix), draft.layout.whole_submatrix[gaps.matrix]
+        packs = command_rows(
+            CompressMatrix, count, alpha, matrix=whole, compression_type=kind, truncate=1
+        )
+        edit.insert(gaps.last_forward + 1, packs)
+        edit.insert(gaps.first_backward, command_rows(DecompressMatrix, count, matrix=whole))
+    return edit.draft()
+
+
+class Gaps(NamedTuple):
+    """Matrices that nothing uses for a while; each array is (N,) int64.
+
+    Attributes:
+        matrix: The matrices.
+        last_forward, first_backward: The last command of the forward part and the first of the
+            backward part that use each.
+    """
+
+    matrix: Ids
+    last_forward: Ids
+    first_backward: Ids
+
+
+_NO_GAPS = Gaps(*np.zeros((3, 0), dtype=np.int64))
+
+
+def kept_as_bits(draft: Draft, marker: int) -> Gaps:
+    """Returns the matrices of which the backward part needs only the signs: rule 1."""
+    candidates = _outputs_of_relus(draft)
+    if not len(candidates):
+        return _NO_GAPS
+    before, after, is_read = _last_two(draft, candidates)
+    # The last access is the only one of the backward part, and no more than a look.
+    fits = (before >= 0) & (before < marker) & (after > marker) & is_read
+    fits &= draft.opcodes[before] != AllocMatrixZeroed.OPCODE
+    fits &= ~draft.analysis.lifetimes.is_output[candidates]
+    fits &= _is_looked_at_by_relu(draft, candidates, after)
+    return Gaps(candidates[fits], before[fits], after[fits])
+
+
+def _last_two(draft: Draft, matrices: Ids) -> tuple[Ids, Ids, Bools]:
+    """Returns the last command but one to access each matrix, or -1, and the last one.
+
+    Allocation with zeros is an access.
+
+    Returns:
+        The two commands, and whether the last one only reads the matrix; (N,) each.
+    """
+    accesses, count = draft.analysis.submatrix_accesses, len(draft.matrices)
+    is_wanted = np.zeros(count, dtype=np.bool_)
+    is_wanted[matrices] = True
+    matrix = draft.layout.matrix_of.take(accesses.submatrix)
+    at = where(is_wanted.take(matrix))
+    matrix, command = matrix.take(at), accesses.command.take(at)
+    before, after = np.full((2, count), -1, dtype=np.int64)
+    # Of several assignments to one element the last one holds.
+    after[matrix] = command
+    earlier = command < after.take(matrix)
+    before[matrix[earlier]] = command[earlier]
+    is_written = np.zeros(count, dtype=np.bool_)
+    is_written[matrix[~earlier & (accesses.access.take(at) != READ)]] = True
+    return before[matrices], after[matrices], ~is_written[matrices]
+
+
+def _is_used_on_both_sides(draft: Draft, marker: int) -> Bools:
+    """Returns which matrices, (M,), other than outputs, are used before and after the marker."""
+    first, last = draft.analysis.matrix_use
+    is_output = draft.analysis.lifetimes.is_output
+    return (first >= 0) & (first < marker) & (last > marker) & ~is_output
+
+
+def _is_relu(draft: Draft, components: Ids) -> Bools:
+    """Which of these components are rectified linear units."""
+    of_each: Bools = _relus(draft.nnet)[components]
+    return of_each
+
+
+@remembered
+def _relus(nnet: Nnet) -> Bools:
+    """Which components, (components,) bool, are rectified linear units."""
+    return np.array([each.type == RELU for each in nnet.components], dtype=np.bool_)
+
+
+def _outputs_of_relus(draft: Draft) -> Ids:
+    """The matrices that hold output values of rectified linear units that run backward."""
+    at = draft.positions(Backprop.OPCODE, BackpropNoModelUpdate.OPCODE)
+    at = at[_is_relu(draft, operand(draft.table, at, Backprop, "component"))]
+    values = operand(draft.table, at, Backprop, "output_value")
+    is_output = np.zeros(len(draft.matrices), dtype=np.bool_)
+    is_output[draft.layout.matrix_of[values]] = True
+    is_output[0] = False
+    return where(is_output)
+
+
+def _is_looked_at_by_relu(draft: Draft, matrices: Ids, commands: Ids) -> Bools:
+    """Whether commands run rectified linear units backward, with a matrix as output value only.
+
+    Args:
+        draft: The draft.
+        matrices: (N,) the matrices.
+        commands: (N,) the command for each.
+    """
+    runs = _BACKWARD.among(draft.opcodes[commands])
+    component = np.where(runs, operand(draft.table, commands, Backprop, "component"), 0)
+    fits = runs & _is_relu(draft, component)
+    for name in ("input_value", "output_deriv", "input_deriv"):
+        other = np.where(runs, operand(draft.table, commands, Backprop, name), 0)
+        fits &= draft.layout.matrix_of[other] != matrices
+    return fits

@@ -1,0 +1,216 @@
+"""Which candidates may be merged: the rules of `merge_variables`."""
+
+from __future__ import annotations
+
+import numpy as np
+from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
+    SCHEMA,
+    Command,
+    CompressMatrix,
+    DecompressMatrix,
+    Propagate,
+    StoreStats,
+    SwapMatrix,
+)
+from nnet3_descriptors.components import ComponentProperties as Property
+
+from nnet3_optimizer.analysis.accesses import NEVER, WRITE
+from nnet3_optimizer.analysis.csr import Bools, Csr, Ids, where
+from nnet3_optimizer.analysis.kinds import CommandKinds
+from nnet3_optimizer.analysis.variables import NUM_COLS, NUM_ROWS
+from nnet3_optimizer.draft import Draft
+from nnet3_optimizer.operands import columns
+from nnet3_optimizer.passes.merge_variables.candidates import BACKWARD, Candidates
+from nnet3_optimizer.passes.merge_variables.placement import Placement
+
+_CONTIGUOUS_OPERANDS: tuple[tuple[Property, tuple[type[Command], ...], str], ...] = (
+    (Property.INPUT_CONTIGUOUS, (Propagate,), "input"),
+    (Property.INPUT_CONTIGUOUS, (StoreStats,), "input"),
+    (Property.INPUT_CONTIGUOUS, BACKWARD, "input_value"),
+    (Property.INPUT_CONTIGUOUS, BACKWARD, "input_deriv"),
+    (Property.OUTPUT_CONTIGUOUS, (Propagate,), "output"),
+    (Property.OUTPUT_CONTIGUOUS, (StoreStats,), "output"),
+    (Property.OUTPUT_CONTIGUOUS, BACKWARD, "output_value"),
+    (Property.OUTPUT_CONTIGUOUS, BACKWARD, "output_deriv"),
+)
+"""Operands whose rows have to follow each other without a gap, by what the component needs."""
+
+_CONTIGUOUS = int(Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS)
+
+_NEEDED = np.zeros(SCHEMA.kind.shape, dtype=np.int32)
+for _property, _types, _name in _CONTIGUOUS_OPERANDS:
+    for _type in _types:
+        _NEEDED[_type.OPCODE, columns(_type)[_name]] = int(_property)
+_RUNS = _NEEDED.any(axis=1)
+"""By opcode and column the property of a component that needs contiguous rows there, or 0."""
+
+_TYING = CommandKinds.of(CompressMatrix, DecompressMatrix, SwapMatrix)
+_SECOND = FIRST_OPERAND_COLUMN + 1
+
+
+# -- by place --------------------------------------------------------------------------------------
+
+
+def legal_by_place(draft: Draft, c: Candidates, contiguous: Bools) -> Candidates:
+    """Applies rules 1 to 3 and 7; what remains knows which of its matrices may be kept.
+
+    Args:
+        draft: The draft.
+        c: The candidates.
+        contiguous: (M,) bool, what `contiguous_matrices` returns.
+    """
+    layout = draft.layout
+    m1, m2 = layout.matrix_of[c.s1], layout.matrix_of[c.s2]
+    whole1, whole2 = layout.is_whole[c.s1], layout.is_whole[c.s2]
+    is_input = draft.analysis.lifetimes.is_input
+    is_output = draft.analysis.lifetimes.is_output
+    legal = (c.s1 > 0) & (c.s2 > 0) & (m1 != m2)
+    legal &= ~(is_input[m1] & is_input[m2]) & ~(is_output[m1] & is_output[m2])
+    outside = is_input | is_output
+    tied = _tied_matrices(draft)
+    if len(tied):
+        legal &= ~np.isin(m1, tied) & ~np.isin(m2, tied)
+    legal &= ~(outside[m1] | outside[m2]) | (whole1 & whole2)
+    left = c.left & legal & whole2 & (layout.is_full_width[c.s1] | ~contiguous[m2])
+    right = c.right & legal & whole1 & (layout.is_full_width[c.s2] | ~contiguous[m1])
+    return c._replace(left=left, right=right).where(left | right)
+
+
+def _tied_matrices(draft: Draft) -> Ids:
+    """The matrices that are compressed or handed over, and so have to stay what they are."""
+    at = _TYING.positions(draft.opcodes)
+    swaps = at[draft.opcodes[at] == SwapMatrix.OPCODE]
+    first, second = draft.table[at, FIRST_OPERAND_COLUMN], draft.table[swaps, _SECOND]
+    tied: Ids = draft.layout.matrix_of[np.concatenate([first, second])]
+    return tied
+
+
+def contiguous_matrices(draft: Draft) -> Bools:
+    """Which matrices have rows that a component needs to follow each other without a gap."""
+    wanted = np.zeros(len(draft.matrices), np.bool_)
+    if np.bitwise_or.reduce(draft.component_properties) & _CONTIGUOUS:
+        at = where(_RUNS.take(draft.opcodes))
+        rows = draft.table.take(at, axis=0)
+        properties = draft.component_properties.take(rows[:, FIRST_OPERAND_COLUMN])
+        is_needed = (_NEEDED.take(draft.opcodes[at], axis=0) & properties[:, None]) != 0
+        wanted[draft.layout.matrix_of.take(rows[is_needed])] = True
+        wanted[0] = False
+    return wanted
+
+
+# -- by time ---------------------------------------------------------------------------------------
+
+
+def legal_by_time(draft: Draft, c: Candidates) -> tuple[Candidates, Bools]:
+    """Applies rules 4 to 6.
+
+    Returns:
+        What remains, and for which of it C is the last access to s1.
+    """
+    analysis = draft.analysis
+    of_s1, of_s2 = (analysis.variables.of_submatrices(s) for s in (c.s1, c.s2))
+    is_first = _least(analysis.first_user, of_s2) == c.command
+    is_last = _greatest(analysis.variable_accesses.last(), of_s1) == c.command
+    m1 = draft.layout.matrix_of[c.s1]
+    legal = is_first & ~(c.is_assignment & analysis.lifetimes.is_output[m1])
+    shared = legal & ~is_last & c.is_assignment
+    legal &= is_last
+    if shared.any():
+        legal |= shared & _stay_equal(draft, c, of_s1, of_s2)
+    return c.where(legal), is_last[legal]
+
+
+def may_be_legal_later(
+    draft: Draft, c: Candidates, merges: Candidates, placed: Placement
+) -> Candidates:
+    """Returns those of some candidates that rules 5 and 6 may allow once others are merged.
+
+    Both sides must be in two matrices still; and rule 6 forbids what reads all of a matrix that is
+    then used after C. That is so for most that could not be merged with the others: what they read
+    lives on in another matrix.
+
+    Args:
+        draft: The draft.
+        c: Candidates that are legal now, but not merged.
+        merges: Those that are merged.
+        placed: Where these put all matrices.
+    """
+    accesses, matrix_of = draft.analysis.submatrix_accesses, draft.layout.matrix_of
+    is_gone = np.zeros(len(draft.table), dtype=np.bool_)
+    is_gone[merges.command[merges.is_assignment]] = True
+    stays = where(~is_gone.take(accesses.command))
+    last_use = np.full(len(draft.matrices), NEVER, dtype=np.int64)
+    matrix = placed.root.take(matrix_of.take(accesses.submatrix.take(stays)))
+    # Of several assignments to one element the last one holds.
+    last_use[matrix] = accesses.command.take(stays)
+    becomes = placed.root.take(matrix_of.take(c.s1))
+    size = draft.submatrices[:, [NUM_ROWS, NUM_COLS]].take(c.s1, axis=0)
+    is_whole = (size == draft.matrices.take(becomes, axis=0)).all(axis=1)
+    may_be_legal = c.is_assignment | ~is_whole | (last_use.take(becomes) <= c.command)
+    return c.where(may_be_legal & (placed.root.take(matrix_of.take(c.s2)) != becomes))
+
+
+def _stay_equal(draft: Draft, c: Candidates, of_s1: Csr, of_s2: Csr) -> Bools:
+    """Returns for which copies with scale 1 neither side changes while the other is used.
+
+    Args:
+        draft: The draft.
+        c: The candidates.
+        of_s1: The variables of each s1.
+        of_s2: The variables of each s2.
+    """
+    analysis, variables = draft.analysis, draft.analysis.variables
+    lists = analysis.variable_accesses
+    writes = where((lists.access & WRITE) != 0)
+    last_write = np.full(len(variables), NEVER, dtype=np.int64)
+    # Of several assignments to one element the last one holds.
+    last_write[lists.thing.take(writes)] = lists.command.take(writes)
+    changes1 = _greatest(last_write, of_s1) > c.command
+    changes2 = _greatest(last_write, of_s2) > c.command
+    m1, m2 = draft.layout.matrix_of[c.s1], draft.layout.matrix_of[c.s2]
+    safe = np.zeros(len(c.command), dtype=np.bool_)
+    for may_be, of_lasting, changing, matrix in (
+        (~changes1, of_s1, c.s2, m2),
+        (changes1 & ~changes2 & ~analysis.lifetimes.is_output[m2], of_s2, c.s1, m1),
+    ):
+        last_use = _greatest(lists.last(), of_lasting)
+        freed = analysis.lifetimes.deallocate[matrix]
+        may_be = may_be & ((last_use < freed) | (freed < 0))
+        # Only where the other side is written to again it is asked when.
+        again = where(may_be & (changes1 | changes2))
+        if len(again):
+            written = _written_after(draft, c.command[again], changing[again])
+            may_be[again] = last_use[again] < written
+        safe |= may_be
+    return safe
+
+
+def _written_after(draft: Draft, commands: Ids, submatrices: Ids) -> Ids:
+    """The first command after each of some that writes to a submatrix; their number if none."""
+    num_commands = len(draft.table)
+    analysis = draft.analysis
+    writes = analysis.variable_accesses.only((analysis.variable_accesses.access & WRITE) != 0)
+    variables = analysis.variables.of_submatrices(submatrices)
+    keys = writes.thing * (num_commands + 1) + writes.command
+    counts = variables.splits[1:] - variables.splits[:-1]
+    wanted = variables.values * (num_commands + 1) + np.repeat(commands, counts)
+    place = np.searchsorted(keys, wanted, side="right")
+    ends = writes.splits[variables.values + 1]
+    following = np.full(len(place), num_commands, dtype=np.int64)
+    exists = place < ends
+    following[exists] = writes.command[place[exists]]
+    earliest: Ids = np.minimum.reduceat(following, variables.splits[:-1])
+    return earliest
+
+
+def _least(values: Ids, lists: Csr) -> Ids:
+    """The least value over each (not empty) list of variables."""
+    least: Ids = np.minimum.reduceat(values[lists.values], lists.splits[:-1])
+    return least
+
+
+def _greatest(values: Ids, lists: Csr) -> Ids:
+    """The greatest value over each (not empty) list of variables."""
+    greatest: Ids = np.maximum.reduceat(values[lists.values], lists.splits[:-1])
+    return greatest

@@ -1,0 +1,73 @@
+"""Pass: copies and additions of consecutive rows need no list of rows."""
+
+from __future__ import annotations
+
+import numpy as np
+from nnet3_compiler.commands import AddRows, CopyRows, MatrixAdd, MatrixCopy
+
+from nnet3_optimizer.analysis.variables import Table
+from nnet3_optimizer.draft import Draft
+from nnet3_optimizer.editing import Edit
+from nnet3_optimizer.row_lists import commands_with_lists, may_leave_out
+
+
+def optimize_row_ops(draft: Draft) -> Draft:
+    """Turns CopyRows and AddRows of consecutive rows into MatrixCopy and MatrixAdd.
+
+    1. The entries other than -1 follow one another, and count up by one.
+    2. AddRows does nothing for an entry -1. CopyRows sets the row to zero: with such entries it is
+       replaced only if the rows are zero already (allocated with zeros, and not accessed before).
+
+    Before::
+
+        m1 = 5 x 4
+        m2 = 3 x 4
+        i0 = 2:4
+        m1 = accept input
+        m2 = undefined
+        m2 = m1[i0]
+        provide output = m2
+        segment end
+        free m1
+
+    After::
+
+        m1 = 5 x 4
+        m2 = 3 x 4
+        i0 = 2:4
+        m1 = accept input
+        m2 = undefined
+        m2 = m1(2:4, :)
+        provide output = m2
+        segment end
+        free m1
+    """
+    edit: Edit | None = None
+    for at, command, values in commands_with_lists(draft, (CopyRows, AddRows), _may_be_consecutive):
+        used = np.flatnonzero(values >= 0)
+        if not len(used):
+            continue
+        begin, count, first = int(used[0]), len(used), int(values[used[0]])
+        if count < len(values) and not may_leave_out(draft, at, command):
+            continue
+        if used[-1] - begin + 1 != count:
+            continue
+        if not (values[begin : begin + count] == np.arange(first, first + count)).all():
+            continue
+        edit = edit or Edit(draft)
+        simpler = MatrixCopy if isinstance(command, CopyRows) else MatrixAdd
+        edit.replace(
+            at,
+            simpler(
+                output=edit.rows_of(command.output, begin, count),  # type: ignore[attr-defined]
+                input=edit.rows_of(command.input, first, count),  # type: ignore[attr-defined]
+                alpha=command.alpha,  # type: ignore[attr-defined]
+            ),
+        )
+    return edit.draft() if edit else draft
+
+
+def _may_be_consecutive(name: str, values: Table) -> bool:
+    half = len(values) // 2
+    first, middle, last = int(values[0]), int(values[half]), int(values[-1])
+    return first < 0 or last < 0 or (last - first + 1 == len(values) and middle - first == half)

@@ -1,0 +1,44 @@
+"""How the content of a matrix can be had again, at little cost, from others that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.draft import Draft
+from nnet3_optimizer.editing import Edit
+from nnet3_optimizer.passes.recompute_activations.copies_elsewhere import CopiesElsewhere
+from nnet3_optimizer.passes.recompute_activations.kept import Kept, Recipe
+from nnet3_optimizer.passes.recompute_activations.repeated_copies import RepeatedCopies
+from nnet3_optimizer.passes.recompute_activations.terms_of_sums import TermsOfSums
+
+
+class RecipeBook:
+    """Finds recipes.
+
+    Lists of rows and submatrices that recipes need are added to the edit; `renumber` drops those
+    that stay without use.
+    """
+
+    def __init__(
+        self, draft: Draft, marker: int, edit: Edit, candidates: Ids, as_bits: Ids
+    ) -> None:
+        """Looks at all candidates at once for what may serve to make them again.
+
+        Args:
+            draft: The draft.
+            marker: The command between the two parts.
+            edit: Gets what recipes need.
+            candidates: Matrices that both parts use.
+            as_bits: Matrices that will not be kept as they are, but as bits.
+        """
+        kept = Kept(draft, marker, edit, candidates)
+        self._ways = RepeatedCopies(kept), CopiesElsewhere(kept), TermsOfSums(kept)
+        self._as_bits = frozenset(as_bits.tolist())
+
+    def recipes(self, matrix: int) -> Iterator[Recipe]:
+        """Returns the recipes for a matrix, the most exact first."""
+        for way in self._ways:
+            found = way.find(matrix)
+            if found is not None and self._as_bits.isdisjoint(found.sources):
+                yield found

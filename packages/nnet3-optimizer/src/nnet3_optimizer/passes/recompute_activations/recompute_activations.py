@@ -1,0 +1,139 @@
+"""Pass: what is cheap to make again is not kept from the forward to the backward part."""
+
+from __future__ import annotations
+
+import numpy as np
+from nnet3_compiler.commands import (
+    FIRST_OPERAND_COLUMN,
+    AllocMatrixUndefined,
+    AllocMatrixZeroed,
+    NoOperationMarker,
+    SwapMatrix,
+)
+
+from nnet3_optimizer.analysis.csr import Ids
+from nnet3_optimizer.analysis.variables import MATRIX
+from nnet3_optimizer.draft import Draft
+from nnet3_optimizer.editing import Edit
+from nnet3_optimizer.loops import is_loop
+from nnet3_optimizer.passes.memory_compression import kept_as_bits
+from nnet3_optimizer.passes.move_sizing_commands import move_sizing_commands
+from nnet3_optimizer.passes.recompute_activations.recipes import RecipeBook
+from nnet3_optimizer.passes.recompute_activations.rewriting import Rewriting
+from nnet3_optimizer.passes.recompute_activations.selection import (
+    WORTH_RECOMPUTING,
+    LiveBytes,
+    select,
+)
+
+
+def recompute_activations(draft: Draft) -> Draft:
+    """Frees activations after the forward part and makes them again just before they are needed.
+
+    A matrix may go if it is neither input nor output, and the backward part only reads it. There
+    are three ways to make it again:
+
+    1. All of it was copied, row by row, from matrices that are kept (the arguments of an Append, a
+       change of the order of rows), and what was copied is still there. The copies are repeated:
+       the result is the same bit for bit. Copies may also be of one part of the matrix itself; that
+       part then is kept in a matrix of its own.
+    2. All rows of it were copied to a matrix that is kept: they are copied back, bit for bit.
+    3. It is a term of a sum, as the output of a layer with a bypass: the sum less the other terms,
+       equal but for rounding. Scales of the other terms are at most 1, so that it is rounded no
+       more often than the sum was. A NoOp in place changes nothing. Not so what the backward pass
+       of a rectifier, or another that tells zeros from what is nearly zero, looks at.
+
+    Nothing is made again that does not lower the peak, and nothing small; what frees most goes
+    first. What it is made of is freed later where needed. Components are not run twice.
+
+    Before::
+
+        m1 = 6 x 4
+        m2 = 4 x 8
+        m3 = 4 x 4
+        m4 = 4 x 4
+        m5 = 4 x 4
+        m6 = 4 x 4
+        m1 = accept input
+        m2 = undefined
+        m2(:, 0:3) = m1(0:3, :)
+        m2(:, 4:7) = m1(2:5, :)
+        free m1
+        m3 = undefined
+        m3 = wide.propagate(m2)
+        m4 = undefined
+        m4 = affine.propagate(m3)
+        provide output = m4
+        segment end
+        m5 = accept output
+        m6 = zeros
+        m6 = affine.backprop(m5, input m3)
+        free m3
+        free m5
+        - = wide.backprop(m6, input m2)
+        free m2
+        free m6
+
+    After::
+
+        m1 = 6 x 4
+        m2 = 4 x 8
+        m3 = 4 x 4
+        m4 = 4 x 4
+        m5 = 4 x 4
+        m6 = 4 x 4
+        m7 = 4 x 8
+        m1 = accept input
+        m2 = undefined
+        m2(:, 0:3) = m1(0:3, :)
+        m2(:, 4:7) = m1(2:5, :)
+        m3 = undefined
+        m3 = wide.propagate(m2)
+        free m2
+        m4 = undefined
+        m4 = affine.propagate(m3)
+        provide output = m4
+        segment end
+        m5 = accept output
+        m6 = zeros
+        m6 = affine.backprop(m5, input m3)
+        free m3
+        free m5
+        m7 = undefined
+        m7(:, 0:3) = m1(0:3, :)
+        m7(:, 4:7) = m1(2:5, :)
+        free m1
+        - = wide.backprop(m6, input m7)
+        free m7
+        free m6
+    """
+    markers = draft.positions(NoOperationMarker.OPCODE)
+    if is_loop(draft.table) or len(markers) != 1 or len(draft.positions(SwapMatrix.OPCODE)):
+        return draft
+    marker = int(markers[0])
+    candidates = _candidates(draft, marker)
+    if not len(candidates):
+        return draft
+    edit = Edit(draft)
+    bits = kept_as_bits(draft, marker)
+    live = LiveBytes(draft, bits)
+    least = WORTH_RECOMPUTING * int(live.bytes.max(initial=0))
+    candidates = candidates[live.sizes[candidates] >= least]
+    book = RecipeBook(draft, marker, edit, candidates, bits.matrix)
+    recipes = select(book, live, candidates, least)
+    if not recipes:
+        return draft
+    Rewriting(draft, edit, recipes).follow(live.end)
+    return move_sizing_commands(edit.draft())
+
+
+def _candidates(draft: Draft, marker: int) -> Ids:
+    """Returns the matrices that are allocated, and used before and after the marker."""
+    first, last = draft.analysis.uses.first_and_last
+    at = draft.positions(AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE)
+    allocated = draft.submatrices[draft.table[at, FIRST_OPERAND_COLUMN], MATRIX]
+    times_allocated = np.bincount(allocated, minlength=len(draft.matrices))
+    lifetimes = draft.analysis.lifetimes
+    fits = (times_allocated == 1) & (lifetimes.deallocate > marker)
+    fits &= (first >= 0) & (first < marker) & (last > marker)
+    return np.flatnonzero(fits & ~lifetimes.is_output & ~lifetimes.is_input)

@@ -1,0 +1,180 @@
+"""Which matrices are worth computing again: those that are in the way at the peak."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from nnet3_optimizer.analysis.csr import Ids, where
+from nnet3_optimizer.analysis.variables import NUM_COLS, NUM_ROWS
+from nnet3_optimizer.compression import ONE_BIT
+from nnet3_optimizer.draft import Draft
+from nnet3_optimizer.memory.live import FLOAT_BYTES, compressed_bytes, matrix_bytes
+from nnet3_optimizer.passes.memory_compression import Gaps
+from nnet3_optimizer.passes.recompute_activations.kept import Recipe
+from nnet3_optimizer.passes.recompute_activations.recipes import RecipeBook
+
+WORTH_RECOMPUTING = 1 / 250
+"""The least part of the peak that a matrix has to hold."""
+
+
+NOT_NOW = -1.0
+
+
+class LiveBytes:
+    """The bytes in use during each command, and how recipes change them.
+
+    Attributes:
+        sizes: (M,) int64, the bytes of each matrix.
+        bytes: (C,) int64.
+        begin, end: (M,) int64, the first and the last command that uses each matrix. The end of
+            what recipes need for longer moves to where they need it.
+    """
+
+    def __init__(self, draft: Draft, as_bits: Gaps) -> None:
+        """Works them out.
+
+        Args:
+            draft: The draft.
+            as_bits: Matrices that will be kept as bits from the forward to the backward part.
+        """
+        self.sizes = matrix_bytes(draft.matrices)
+        self.begin, end = draft.analysis.matrix_use
+        self.end = np.where(draft.analysis.lifetimes.is_output, len(draft.table) - 1, end)
+        self._draft = draft
+        self._last = self.end.copy()
+        used, count = where(self.begin >= 0), len(draft.table) + 1
+        sizes = self.sizes.take(used)  # sums of sizes are exact: they are far below 2^53
+        change = np.bincount(self.begin.take(used), sizes, count)
+        self._starting: Ids = change.astype(np.int64)
+        change -= np.bincount(self.end.take(used) + 1, sizes, count)
+        shapes = [*map(tuple, draft.matrices[as_bits.matrix].tolist())]
+        small = {each: compressed_bytes(np.array(each), ONE_BIT) for each in set(shapes)}
+        packed = np.array([small[each] for each in shapes], dtype=np.int64)
+        saved = self.sizes[as_bits.matrix] - packed
+        np.subtract.at(change, as_bits.last_forward + 1, saved)
+        np.add.at(change, as_bits.first_backward, saved)
+        self.bytes: Ids = np.cumsum(change.astype(np.int64))[:-1]
+
+    def part_bytes(self, recipe: Recipe) -> int:
+        """Returns the bytes of what is kept in a matrix of its own."""
+        part = self._draft.submatrices[recipe.part].astype(np.int64)
+        return int(part[NUM_ROWS] * part[NUM_COLS]) * FLOAT_BYTES
+
+    def with_recipe(self, recipe: Recipe) -> Ids:
+        """Returns the bytes, (C,), if a recipe is followed."""
+        change = np.zeros(len(self.bytes) + 1, dtype=np.int64)
+        size = int(self.sizes[recipe.matrix])
+        if recipe.part:
+            kept = self.part_bytes(recipe)
+            change[self.begin[recipe.matrix]] += kept
+            change[self.end[recipe.matrix] + 1] -= kept
+        change[recipe.last_forward + 1] -= size
+        change[recipe.first_backward] += size
+        for source in recipe.sources:
+            end = int(self.end[source]) + 1
+            if end < recipe.first_backward:
+                change[end] += self.sizes[source]
+                change[recipe.first_backward] -= self.sizes[source]
+        result: Ids = self.bytes + np.cumsum(change)[:-1]
+        return result
+
+    def while_following(self, recipe: Recipe, after: Ids) -> int:
+        """Returns the bytes in use when the steps of a recipe run.
+
+        What they read is there then, and what the backward part uses next is not there yet.
+
+        Args:
+            recipe: The recipe.
+            after: The bytes, (C,), with it.
+        """
+        at = recipe.first_backward
+        sources = np.array(recipe.sources, dtype=np.int64)
+        is_counted = (self._last[sources] >= at) | (self.end[sources] > at)
+        read = int(self.sizes[sources[~is_counted]].sum())
+        return int(after[at] - self._starting[at]) + read
+
+
+class _Gains:
+    """What recipes free, worked out for all of them at once."""
+
+    def __init__(self, live: LiveBytes, recipes: list[Recipe]) -> None:
+        self._live = live
+        self._size = np.array(
+            [int(live.sizes[each.matrix]) - live.part_bytes(each) for each in recipes], np.int64
+        )
+        self._matrix = np.array([each.matrix for each in recipes], dtype=np.int64)
+        self._last_forward = np.array([each.last_forward for each in recipes], dtype=np.int64)
+        self._first_backward = np.array([each.first_backward for each in recipes], dtype=np.int64)
+        counts = [len(each.sources) for each in recipes]
+        self._owner = np.repeat(np.arange(len(recipes)), counts)
+        self._source = np.array([each for recipe in recipes for each in recipe.sources], np.int64)
+        self._source_bytes = live.sizes[self._source]
+        self._is_open = np.ones(len(recipes), dtype=np.bool_)
+
+    def close(self, matrix: int) -> None:
+        """Counts no recipe for a matrix any more."""
+        self._is_open &= self._matrix != matrix
+
+    def at(self, command: int) -> npt.NDArray[np.float64]:
+        """Returns how many bytes fewer are in use during a command with each recipe, (R,).
+
+        For those that do not free anything then it is NOT_NOW.
+        """
+        longer = self._source_bytes * (self._live.end[self._source] < command)
+        counts = self._is_open & (self._last_forward < command) & (command < self._first_backward)
+        longer_in_all = np.bincount(self._owner, longer, minlength=len(self._size))
+        return np.where(counts, self._size - longer_in_all, NOT_NOW)
+
+
+def select(book: RecipeBook, live: LiveBytes, candidates: Ids, least: float) -> list[Recipe]:
+    """Chooses recipes, the one that frees most at the peak first, until none lowers the peak.
+
+    Args:
+        book: Finds the recipes.
+        live: The bytes in use; afterwards with the recipes that were chosen.
+        candidates: The matrices that may be computed again.
+        least: So many bytes have to be freed.
+
+    Returns:
+        The recipes.
+    """
+    recipes = _all_recipes(book, live, candidates, least)
+    gains = _Gains(live, recipes)
+    chosen: list[Recipe] = []
+    needed: set[int] = set()
+    given_up: set[int] = set()
+    while recipes:
+        peak = int(live.bytes.argmax())
+        freed = gains.at(peak)
+        while True:
+            best = int(freed.argmax())
+            if freed[best] < least:
+                return chosen
+            recipe = recipes[best]
+            freed[best] = NOT_NOW
+            if recipe.matrix in needed or not given_up.isdisjoint(recipe.sources):
+                continue
+            after = live.with_recipe(recipe)
+            if max(after.max(), live.while_following(recipe, after)) <= live.bytes[peak]:
+                break
+        live.bytes = after
+        chosen.append(recipe)
+        given_up.add(recipe.matrix)
+        needed.update(recipe.sources)
+        for source in recipe.sources:
+            live.end[source] = max(int(live.end[source]), recipe.first_backward)
+        gains.close(recipe.matrix)
+    return chosen
+
+
+def _all_recipes(book: RecipeBook, live: LiveBytes, candidates: Ids, least: float) -> list[Recipe]:
+    """Returns the recipes of large matrices, the one that frees most first."""
+    found: list[tuple[int, Recipe]] = []
+    for matrix in candidates[np.argsort(-live.sizes[candidates], kind="stable")].tolist():
+        for recipe in book.recipes(matrix):
+            freed = int(live.sizes[matrix]) - (live.part_bytes(recipe) if recipe.part else 0)
+            if freed >= least:
+                found.append((freed, recipe))
+    found.sort(key=lambda each: -each[0])
+    return [recipe for _, recipe in found]

@@ -1,0 +1,122 @@
+"""Pass: commands on rows of several matrices become commands on rows of one."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from nnet3_compiler.commands import (
+    AddRows,
+    AddRowsMulti,
+    Command,
+    CopyRows,
+    CopyRowsMulti,
+    CopyToRowsMulti,
+    MatrixAdd,
+    MatrixCopy,
+)
+
+from nnet3_optimizer.analysis.variables import Table
+from nnet3_optimizer.draft import Draft
+from nnet3_optimizer.editing import Edit
+from nnet3_optimizer.row_lists import MULTI, commands_with_lists
+
+WORTH_SPLITTING = 2
+"""A piece of a list is split off if the rows it names are at least one in so many."""
+
+_NOTHING = -1
+
+
+def split_row_ops(draft: Draft) -> Draft:
+    """Turns commands on rows of several matrices into one or two on rows of one matrix each.
+
+    1. The list names one submatrix, or one submatrix and after that another, and has no -1.
+    2. The rows named in a submatrix are not fewer than one in two of the stretch they lie in.
+    3. CopyToRowsMulti sets exactly the rows that it names, so that stretch must be named in full.
+
+    Before::
+
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 5 x 4
+        j0 = m1[0:2], m2[3, 2]
+        m1 = accept input
+        m2 = accept ivector
+        m3 = undefined
+        m3 = rows(j0)
+        provide output = m3
+        segment end
+        free m1
+        free m2
+
+    After::
+
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 5 x 4
+        i0 = 1, 0
+        j0 = m1[0:2], m2[3, 2]
+        m1 = accept input
+        m2 = accept ivector
+        m3 = undefined
+        m3(0:2, :) = m1(0:2, :)
+        m3(3:4, :) = m2(2:3, :)[i0]
+        provide output = m3
+        segment end
+        free m1
+        free m2
+    """
+    edit: Edit | None = None
+    for at, command, pairs in commands_with_lists(draft, MULTI, _may_be_split):
+        submatrix = pairs[:, 0]
+        bounds = np.flatnonzero(submatrix[1:] != submatrix[:-1]) + 1
+        if len(bounds) > 1 or (submatrix < 0).any():
+            continue
+        ranges = [*itertools.pairwise([0, *bounds.tolist(), len(pairs)])]
+        if not all(_worth_splitting(command, pairs[begin:end, 1]) for begin, end in ranges):
+            continue
+        edit = edit or Edit(draft)
+        pieces = [_piece(edit, command, pairs[begin:end], begin) for begin, end in ranges]
+        edit.replace(at, pieces[0])
+        if len(pieces) > 1:
+            edit.insert(at + 1, np.array([pieces[1].row], np.int32))
+    return edit.draft() if edit else draft
+
+
+def _may_be_split(name: str, pairs: Table) -> bool:
+    named = {int(pairs[at, 0]) for at in (0, len(pairs) // 2, -1)}
+    return min(named) >= 0 and len(named) < 3
+
+
+def _worth_splitting(command: Command, rows: Table) -> bool:
+    stretch = int(rows.max()) - int(rows.min()) + 1
+    if isinstance(command, CopyToRowsMulti):
+        return stretch == len(rows)
+    return stretch <= WORTH_SPLITTING * len(rows)
+
+
+def _piece(edit: Edit, command: Command, pairs: Table, begin: int) -> Command:
+    """Returns the command for a piece of a list that names one submatrix."""
+    rows = pairs[:, 1]
+    low = int(rows.min())
+    stretch = int(rows.max()) - low + 1
+    named = edit.rows_of(int(pairs[0, 0]), low, stretch)
+    alpha: float = command.alpha  # type: ignore[attr-defined]
+    in_order = stretch == len(rows) and bool((rows == np.arange(low, low + stretch)).all())
+    if isinstance(command, CopyRowsMulti | AddRowsMulti):
+        own = edit.rows_of(command.output, begin, len(rows))
+        copies = isinstance(command, CopyRowsMulti)
+        if in_order:
+            simple = MatrixCopy if copies else MatrixAdd
+            return simple(output=own, input=named, alpha=alpha)
+        by_rows = CopyRows if copies else AddRows
+        return by_rows(output=own, input=named, indexes=edit.indexes(rows - low), alpha=alpha)
+    own = edit.rows_of(command.input, begin, len(rows))  # type: ignore[attr-defined]
+    copies = isinstance(command, CopyToRowsMulti)
+    if in_order:
+        simple = MatrixCopy if copies else MatrixAdd
+        return simple(output=named, input=own, alpha=alpha)
+    source = np.full(stretch, _NOTHING, dtype=np.int32)
+    source[rows - low] = np.arange(len(rows))
+    by_rows = CopyRows if copies else AddRows
+    return by_rows(output=named, input=own, indexes=edit.indexes(source), alpha=alpha)

@@ -1,0 +1,25 @@
+"""Memos that nothing looks at: shared by the passes that leave them."""
+
+from __future__ import annotations
+
+import numpy as np
+from nnet3_compiler.commands import OPCODE_COLUMN, Propagate
+
+from nnet3_optimizer.analysis.csr import where
+from nnet3_optimizer.analysis.kinds import memos
+from nnet3_optimizer.analysis.variables import Table
+from nnet3_optimizer.operands import columns
+
+
+def drop_unused_memos(table: Table) -> None:
+    """Lets no Propagate make a memo that no other command uses; changes the table.
+
+    Args:
+        table: (C, TABLE_WIDTH) int32, the commands.
+    """
+    named = memos(table)
+    makes = table[:, OPCODE_COLUMN] == Propagate.OPCODE
+    is_used = np.zeros(int(named.max(initial=0)) + 1, dtype=np.bool_)
+    is_used[named[~makes]] = True
+    in_vain = where(makes & ~is_used[named])
+    table[in_vain, columns(Propagate)["memo"]] = 0

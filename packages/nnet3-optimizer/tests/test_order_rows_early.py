@@ -1,0 +1,107 @@
+"""Rows get the order of an output before the layers that widen them, where nothing else looks."""
+
+import pytest
+from brief_computations import NNET, brief, computation, draft
+from nnet3_optimizer import check_computation, verify_equivalent
+from nnet3_optimizer.passes.order_rows_early import order_rows_early
+from nnet3_optimizer.passes.renumber import renumber
+
+TRAINING = """
+    m3 = 4 x 8
+    m4 = 4 x 8
+    m5 = 4 x 8
+    m6 = 4 x 8
+    i0 = 1, 2, 0, 3
+    i1 = 2, 0, 1, 3
+    i2 = 3, -1, 0, 0
+    m1 = accept input
+    m2 = undefined
+    m2 = m1[i2]
+    m3 = zeros
+    m3 = widen.propagate(m2)
+    m4 = undefined
+    m4 = m3[i0]
+    provide output3 = m4
+    segment end
+    m5 = accept output3
+    m6 = undefined
+    m6 = m5[i1]
+    m7 = zeros
+    m7 = widen.backprop(m6, input m2)
+    m8 = zeros
+    m8 += m7
+    provide input = m8
+    free m1
+    free m2
+    free m3
+    free m5
+    free m6
+    free m7
+"""
+
+
+def reordered(text: str) -> list[str]:
+    """The lines of the draft that the pass makes, which is checked and proven."""
+    before = computation(text)
+    after = renumber(order_rows_early(draft(text))).computation()
+    check_computation(NNET, before)
+    check_computation(NNET, after)
+    verify_equivalent(NNET, before, after)
+    return brief(after).splitlines()
+
+
+def test_values_and_derivatives() -> None:
+    """The lists of rows on the narrow side are composed with the order; wide rows stay put."""
+    lines = reordered(TRAINING)
+
+    assert lines[8:10] == ["i0 = -1, 0, 3, 0", "i1 = 2, 0, 1, 3"]
+    assert [line for line in lines[10:] if "free" not in line] == [
+        "m1 = accept input",
+        "m2 = undefined",
+        "m2 = m1[i0]",
+        "m3 = zeros",
+        "m3 = widen.propagate(m2)",
+        "m4 = undefined",
+        "m4 = m3",
+        "provide output3 = m4",
+        "segment end",
+        "m5 = accept output3",
+        "m6 = undefined",
+        "m6 = m5",
+        "m7 = zeros",
+        "m7 = widen.backprop(m6, input m2)",
+        "m8 = zeros",
+        "m8 += m7[i1]",
+        "provide input = m8",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("i0 = 1, 2, 0, 3", "i0 = 1, 2, 0, 0"),
+        ("i1 = 2, 0, 1, 3", "i1 = 2, 1, 0, 3"),
+        ("m4 = m3[i0]", "m4 = 2.0 * m3[i0]"),
+        ("m7 = zeros\n", "m5 += m6\n    m7 = zeros\n    m7 += m5(:, 0:3)\n"),
+        ("provide output3 = m4\n", "provide output3 = m4\n    m3 += m4\n"),
+        ("m8 += m7\n", "m8 += m7\n    m8 += m2\n"),
+        ("m2 = m1[i2]", "m2 = affine.propagate(m1)"),
+        ("m8 += m7\n", "m8(0:1, :) += m7(0:1, :)\n    m8(2:3, :) += m7(2:3, :)\n"),
+    ],
+    ids=[
+        "a row is lost",
+        "the derivative comes back in another order",
+        "the output is scaled",
+        "the derivative is used twice",
+        "the values are changed",
+        "the input is used otherwise",
+        "the input is no copy",
+        "the input derivative is taken in parts",
+    ],
+)
+def test_orders_that_stay(old: str, new: str) -> None:
+    """The draft stays as it is where the order of rows matters to somebody."""
+    text = TRAINING.replace(old, new)
+    assert text != TRAINING
+
+    assert brief(order_rows_early(draft(text))) == brief(draft(text))

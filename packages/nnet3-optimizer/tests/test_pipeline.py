@@ -1,0 +1,59 @@
+"""A pass has one name: that of its module, its function, its option and in messages."""
+
+import pkgutil
+
+import attrs
+from nnet3_optimizer import OptimizeOptions, passes
+from nnet3_optimizer.pipeline import PIPELINE
+
+WITHOUT_OPTION = {"consolidate_io", "renumber"}
+SEVERAL_OPTIONS = {"limit_derivative_times", "trim_matrices", "merge_variables"}
+OPTION_OF_ANOTHER_NAME = {
+    "memory_compression": "memory_compression_level",
+    "order_additions": "convert_addition",
+}
+OPTIONS_OF_SEVERAL = {
+    "min_deriv_time",
+    "max_deriv_time",
+    "max_deriv_time_relative",
+    "remove_assignments",
+    "propagate_in_place",
+    "backprop_in_place",
+    "allow_left_merge",
+    "allow_right_merge",
+}
+
+
+def test_a_pass_is_called_like_its_module() -> None:
+    """Each module of `passes` has one pass, of its name, and the pipeline runs them all."""
+    names = [each.name for each in PIPELINE]
+
+    assert sorted(names) == sorted(module.name for module in pkgutil.iter_modules(passes.__path__))
+    for each in PIPELINE:
+        assert each.function.__module__.split(".")[2] == each.name
+
+
+def test_a_pass_is_called_like_its_option() -> None:
+    """An option has the name of the pass that it turns on, but for those that Kaldi names."""
+    options = {field.name for field in attrs.fields(OptimizeOptions)} - {"optimize", "verify"}
+    single = {each.name for each in PIPELINE} - WITHOUT_OPTION - SEVERAL_OPTIONS
+
+    assert options - OPTIONS_OF_SEVERAL == {OPTION_OF_ANOTHER_NAME.get(n, n) for n in single}
+    for name in single - {"memory_compression"}:
+        option = OPTION_OF_ANOTHER_NAME.get(name, name)
+        [each] = [each for each in PIPELINE if each.name == name]
+        assert each.wanted(OptimizeOptions(**{option: True}))
+        assert not each.wanted(OptimizeOptions(**{option: False}))
+
+
+def test_what_runs_without_optimization() -> None:
+    """`optimize=False` leaves inputs first, outputs last, and what other options ask for."""
+    options = OptimizeOptions(optimize=False, memory_compression_level=1, max_deriv_time=3)
+
+    assert [each.name for each in PIPELINE if each.wanted(options)] == [
+        "limit_derivative_times",
+        "trim_matrices",
+        "consolidate_io",
+        "memory_compression",
+        "renumber",
+    ]
