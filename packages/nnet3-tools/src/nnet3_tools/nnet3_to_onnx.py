@@ -1,0 +1,269 @@
+"""nnet3-to-onnx: writes a network as an ONNX model for chunks of a fixed number of frames."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+from nnet3_compiler import (
+    CompilerOptions,
+    compile_computation,
+    compile_looped,
+    looped_chunk_size,
+    looped_requests,
+    with_ivector_period,
+)
+from nnet3_descriptors import Nnet, read_nnet
+from nnet3_descriptors.editing import collapse_model
+from nnet3_descriptors.files import write_atomically
+from nnet3_graph import ComputationRequest, IoSpecification, compute_context
+from nnet3_optimizer import optimize
+from nnet3_runtime_cuda import Model
+
+from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log, run_tool
+from nnet3_tools.streams import readable
+
+NAME = "nnet3-to-onnx"
+
+EXTRA = "nnet3-runtime-onnx"
+"""The package that makes models; an extra of this one."""
+
+INPUT, IVECTOR, OUTPUT = "input", "ivector", "output"
+ANY_NUMBER = "sequences"
+"""The name of the leading axis of values, if it has no fixed size."""
+
+
+@attrs.frozen(kw_only=True)
+class Export:
+    """What is to be exported of a network.
+
+    Attributes:
+        nnet: The network, in test mode.
+        frames: Frames of a chunk; for x-vectors those that are given.
+        sequences: The size of the leading axis, or its name.
+        subsampling: An output is wanted every so many frames.
+        left: Frames given before those that the network needs.
+        right: Frames given behind those.
+    """
+
+    nnet: Nnet
+    frames: int
+    sequences: int | str
+    subsampling: int
+    left: int
+    right: int
+
+    @property
+    def has_ivector(self) -> bool:
+        """Whether the network takes an i-vector."""
+        return any(node.name == IVECTOR for node in self.nnet.input_nodes)
+
+    def metadata(self) -> dict[str, str]:
+        """What the model says of how it is to be used."""
+        left, right = compute_context(self.nnet)
+        numbers = {
+            "left_context": left + self.left,
+            "right_context": right + self.right,
+            "frames_per_chunk": self.frames,
+            "frame_subsampling_factor": self.subsampling,
+            "input_dim": self.nnet.node_dim(INPUT),
+            "ivector_dim": self.nnet.node_dim(IVECTOR) if self.has_ivector else 0,
+            "output_dim": self.nnet.node_dim(OUTPUT),
+        }
+        return {f"nnet3.{name}": str(number) for name, number in numbers.items()}
+
+    def chunk(self) -> Any:
+        """Returns the model of a chunk: the context is given, every frame in it is wanted."""
+        left, right = compute_context(self.nnet)
+        times = -left - self.left, self.frames + right + self.right
+        request = self._request(times, (0, self.frames))
+        return self._model(request, self.metadata())
+
+    def xvector(self) -> Any:
+        """Returns the model of a stretch of an utterance, of which one vector is wanted."""
+        request = self._request((0, self.frames), (0, 1))
+        metadata = self.metadata() | {"nnet3.left_context": "0", "nnet3.right_context": "0"}
+        return self._model(request, metadata)
+
+    def _request(self, given: tuple[int, int], wanted: tuple[int, int]) -> ComputationRequest:
+        inputs = [IoSpecification.from_range(INPUT, *given)]
+        if self.has_ivector:
+            inputs.append(IoSpecification.from_range(IVECTOR, 0, 1))
+        output = IoSpecification.from_range(OUTPUT, *wanted, t_step=self.subsampling)
+        return ComputationRequest(inputs=inputs, outputs=[output])
+
+    def _model(self, request: ComputationRequest, metadata: dict[str, str]) -> Any:
+        computation = optimize(self.nnet, compile_computation(self.nnet, request))
+        return _exporter().to_onnx(
+            self.nnet, computation, sequences=self.sequences, metadata=metadata
+        )
+
+    def stream(self) -> tuple[Any, Any]:
+        """Returns the models of the first chunks of a stream, and of a round of further ones."""
+        nnet = with_ivector_period(self.nnet, self.frames)
+        requests = looped_requests(
+            nnet,
+            self.frames,
+            frame_subsampling_factor=self.subsampling,
+            extra_left_context=self.left,
+            extra_right_context=self.right,
+        )
+        computation = compile_looped(
+            nnet,
+            requests,
+            CompilerOptions(output_debug_info=True),
+            optimize=lambda compiled: optimize(nnet, compiled),
+        )
+        metadata = self.metadata()
+        if self.has_ivector:
+            metadata["nnet3.ivector_period"] = str(self.frames)
+        exporter = _exporter()
+        start, again = (
+            exporter.to_onnx(
+                nnet, computation, part=part, sequences=self.sequences, metadata=metadata
+            )
+            for part in ("start", "round")
+        )
+        return start, again
+
+
+def _exporter() -> Any:
+    """Returns the package that makes models.
+
+    Raises:
+        click.ClickException: it is not installed.
+    """
+    try:
+        return importlib.import_module(EXTRA.replace("-", "_"))
+    except ModuleNotFoundError as error:
+        raise click.ClickException(
+            f"this tool needs {EXTRA}, and {error.name} is not installed: "
+            "pip install 'nnet3-tools[onnx]'"
+        ) from error
+
+
+def start_path(path: Path) -> Path:
+    """The file of the first chunks of a stream, beside that of the others."""
+    return path.with_name(f"{path.stem}.start{path.suffix}")
+
+
+def _write(model: Any, path: Path) -> None:
+    write_atomically(path, [model.SerializeToString()])
+    sizes = {
+        value.name: [each.dim_param or each.dim_value for each in value.type.tensor_type.shape.dim]
+        for value in (*model.graph.input, *model.graph.output)
+    }
+    log(NAME, f"Wrote {path}, {len(model.graph.node)} nodes: {json.dumps(sizes)}")
+
+
+@click.command(cls=KaldiCommand)
+@click.argument("nnet_in", metavar="NNET-IN")
+@click.argument("onnx_out", metavar="ONNX-OUT")
+@click.option(
+    "--frames",
+    type=click.IntRange(min=1),
+    required=True,
+    metavar="FRAMES",
+    help="Frames of a chunk, before subsampling; the context is given besides.",
+)
+@click.option(
+    "--sequences",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="NUMBER",
+    help="Sequences that are computed together; 0 for any number.",
+)
+@click.option(
+    "--frame-subsampling-factor",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="FRAMES",
+    help="One row of output for so many frames.",
+)
+@click.option(
+    "--extra-left-context",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="FRAMES",
+    help="Context beyond what the network needs, if it is recurrent.",
+)
+@click.option(
+    "--extra-right-context",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="FRAMES",
+    help="The same to the right.",
+)
+@boolean_option("--ivector", help="Say that the network takes an i-vector, as it must then.")
+@boolean_option("--stream", help="Write two models: for the first chunks, and for all later ones.")
+@boolean_option("--xvector", help="Of all frames together want one vector, the output at t = 0.")
+@common_options
+def command(
+    *,
+    nnet_in: str,
+    onnx_out: str,
+    frames: int,
+    sequences: int,
+    frame_subsampling_factor: int,
+    extra_left_context: int,
+    extra_right_context: int,
+    ivector: bool,
+    stream: bool,
+    xvector: bool,
+) -> None:
+    """Write the network in NNET-IN, .raw or .mdl, as a model of ONNX to ONNX-OUT.
+
+    The input of the model is (sequences, frames with context, columns), its output (sequences,
+    frames, columns). An i-vector is (sequences, 1, columns). Batch-norm and dropout are in test
+    mode. With --stream, ONNX-OUT is for one chunk after the other, and NAME.start.onnx beside
+    NAME.onnx for those at the beginning; outputs next_state.* of a call are inputs state.* of the
+    next one.
+    """
+    if stream and xvector:
+        raise click.UsageError("--stream and --xvector cannot be given together")
+    with readable(nnet_in) as source:
+        model = Model(read_nnet(source))  # prepares the network as for nnet3-compute
+    if model.untrained:
+        warnings.warn(
+            f"{nnet_in} is not trained: batch-norm component '{model.untrained[0]}' has no "
+            f"statistics ({len(model.untrained)} such components); arbitrary ones are used",
+            stacklevel=1,
+        )
+    nnet = collapse_model(model.nnet)
+    has_ivector = any(node.name == IVECTOR for node in nnet.input_nodes)
+    if ivector and not has_ivector:
+        raise click.ClickException(f"--ivector: {nnet_in} has no input node '{IVECTOR}'")
+    if stream:
+        wanted, frames = frames, looped_chunk_size(nnet, frames, frame_subsampling_factor)
+        if frames != wanted:
+            log(NAME, f"Chunks have {frames} frames, the least from {wanted} on that fits")
+    export = Export(
+        nnet=nnet,
+        frames=frames,
+        sequences=sequences or ANY_NUMBER,
+        subsampling=frame_subsampling_factor,
+        left=extra_left_context,
+        right=extra_right_context,
+    )
+    path = Path(os.fspath(onnx_out))
+    if not stream:
+        _write(export.xvector() if xvector else export.chunk(), path)
+        return
+    start, again = export.stream()
+    _write(start, start_path(path))
+    _write(again, path)
+
+
+def main() -> None:
+    """The entry point of the tool."""
+    run_tool(command, NAME)
