@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nnet3_runtime_cuda.inference.utterance_work import Work
+from nnet3_runtime_cuda import Work
 from nnet3_tables import MatrixWriter, read_matrices
 from nnet3_tools.progress import Progress
 from nnet3_tools.utterances import (

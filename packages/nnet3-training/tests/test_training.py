@@ -11,7 +11,7 @@ import pytest
 from emulated_device import HostPlatform, compiler
 from nnet3_descriptors import Nnet, parse_config, vectorize
 from nnet3_runtime_cuda import DeviceError, DeviceNnet, TrainingError
-from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.cpu import Tape
 from nnet3_training import (
     DenseTargets,
     ExampleError,

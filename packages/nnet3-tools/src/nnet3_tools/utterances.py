@@ -16,8 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import attrs
 from nnet3_descriptors import Nnet3Error
 from nnet3_runtime_cuda import Work
-from nnet3_runtime_cuda.cpu.threads.blas_threads import LIMIT
-from nnet3_runtime_cuda.cpu.threads.shared_tasks import SharedTasks
+from nnet3_runtime_cuda.cpu.threads import LIMIT, SharedTasks
 from nnet3_tables import FloatArray, TableError, TableWriter, read_matrices
 
 from nnet3_tools.kaldi_command import one_line

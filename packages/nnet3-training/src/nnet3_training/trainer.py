@@ -10,7 +10,7 @@ from nnet3_descriptors.editing import set_learning_rate
 from nnet3_graph import ComputationRequest
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.cuda.platform.platform import Platform
+from nnet3_runtime_cuda.cuda.platform import Platform
 
 from nnet3_training.component_stats import zero_component_stats
 from nnet3_training.examples import TrainingExample

@@ -9,7 +9,7 @@ import attrs
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.components import UpdatableComponent
 from nnet3_runtime_cuda import TrainingError
-from nnet3_runtime_cuda.cpu.tape import Array
+from nnet3_runtime_cuda.cpu import Array
 from nnet3_runtime_cuda.device import STEP_BLOCK, DeviceNnet, learning_rates
 
 

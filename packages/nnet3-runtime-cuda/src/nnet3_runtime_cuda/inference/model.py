@@ -15,7 +15,8 @@ from nnet3_optimizer import CachingCompiler
 
 from nnet3_runtime_cuda.arrays import FloatArray, as_matrix, as_vector, check_output
 from nnet3_runtime_cuda.cuda.platform.platform import Platform
-from nnet3_runtime_cuda.device import DeviceNnet, check_number_of_threads
+from nnet3_runtime_cuda.device import DeviceNnet
+from nnet3_runtime_cuda.device.device_nnet import check_number_of_threads
 from nnet3_runtime_cuda.errors import RunError
 from nnet3_runtime_cuda.inference.chunks import (
     Chunk,

@@ -1,1 +1,5 @@
 """What a device can do: memory, kernels, products, replay; CUDA through CuPy."""
+
+from nnet3_runtime_cuda.cuda.platform.platform import Platform
+
+__all__ = ["Platform"]
