@@ -133,10 +133,12 @@ def newest(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style and format."""
+    """Check style, format, and which modules import which (contracts in pyproject.toml)."""
     session.install("--group=lint")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
+    sources = os.pathsep.join(str(path.with_name("src")) for path in PROJECTS)
+    session.run("lint-imports", "--no-cache", "--no-logo", env={"PYTHONPATH": sources})
 
 
 @nox.session(requires=["wheels"])

@@ -105,7 +105,7 @@ def products_flops(nnet: Any, computation: Any) -> float:
     pass, once for the derivative of its input if that is wanted, once for that of its parameters.
     Natural gradient, and nonlinearities, are not counted.
     """
-    from nnet3_compiler.commands import classes as c
+    from nnet3_compiler import commands as c
 
     rows = computation.submatrices[:, 2]
     total = 0
@@ -131,7 +131,7 @@ def _weights(component: Any) -> int:
 
 def count_lstm_steps(nnet: Any, computation: Any) -> int:
     """How often the forward pass computes the nonlinearity of an LSTM layer."""
-    from nnet3_compiler.commands import classes as c
+    from nnet3_compiler import commands as c
 
     return sum(
         nnet.components[command.component].type == "LstmNonlinearityComponent"

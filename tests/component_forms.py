@@ -5,8 +5,7 @@ import io
 import numpy as np
 from nnet3_descriptors.components import Component, ConfigLine, component_class
 from nnet3_descriptors.components.declaration.kaldi_io import read_component, write_component
-from nnet3_descriptors.files.source import open_reader
-from nnet3_descriptors.files.writer import BinaryWriter, TextWriter
+from nnet3_descriptors.files import BinaryWriter, TextWriter, open_reader
 
 CONFIGS = {
     "AffineComponent": "input-dim=3 output-dim=2 learning-rate=0.01",

@@ -10,7 +10,7 @@ from nnet3_descriptors import Nnet
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .layers import (
+from peers.layers import (
     ChainOutputs,
     ConvolutionLayer,
     Lstmp,

@@ -50,7 +50,7 @@ def prepare(
     import torch
     from networks import BENCHMARKS
 
-    from .networks import NETWORKS
+    from peers.networks import NETWORKS
 
     set_precision(precision)
     module = NETWORKS[name](nnet, BENCHMARKS[name]).to(device).train(derivatives is not None)

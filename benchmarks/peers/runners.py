@@ -44,7 +44,7 @@ def prepare(peer: str, name: str, nnet: Nnet, inputs: Arrays, derivatives: Array
     import torch
     from networks import BENCHMARKS
 
-    from .networks import NETWORKS
+    from peers.networks import NETWORKS
 
     module = NETWORKS[name](nnet, BENCHMARKS[name])
     tensors = [torch.from_numpy(inputs[key]) for key in ("input", "ivector") if key in inputs]

@@ -26,7 +26,7 @@ from nnet3_descriptors import (
     write_nnet,
 )
 from nnet3_descriptors.files import BinaryReader, TextReader
-from nnet3_descriptors.files.transition_model import HmmState, TransitionModel
+from nnet3_descriptors.model_files.transition_model import HmmState, TransitionModel
 
 
 class Element(NamedTuple):

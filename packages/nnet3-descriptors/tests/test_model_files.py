@@ -7,17 +7,17 @@ import threading
 import attrs
 import numpy as np
 import pytest
-from nnet3_descriptors.config.reader import parse_config
+from nnet3_descriptors.config_reader import parse_config
 from nnet3_descriptors.errors import ModelFileError, NetworkError
 from nnet3_descriptors.files.arrays import read_matrix, read_vector
-from nnet3_descriptors.files.network import (
+from nnet3_descriptors.model_files.network import (
     AcousticModel,
     read_acoustic_model,
     read_nnet,
     write_acoustic_model,
     write_nnet,
 )
-from nnet3_descriptors.files.transition_model import HmmState, TransitionModel
+from nnet3_descriptors.model_files.transition_model import HmmState, TransitionModel
 from nnet3_descriptors.nnet import Nnet
 
 CONFIG = """

@@ -8,7 +8,7 @@ from computations import program, request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import NnetComputation
-from nnet3_compiler.commands import classes as c
+from nnet3_compiler import commands as c
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer

@@ -17,7 +17,7 @@ from nnet3_descriptors import (
     write_acoustic_model,
     write_nnet,
 )
-from nnet3_descriptors.files.transition_model import HmmState, TransitionModel
+from nnet3_descriptors.model_files.transition_model import HmmState, TransitionModel
 
 CONFIG = """
 input-node name=input dim=3

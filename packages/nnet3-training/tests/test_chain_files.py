@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 import pytest
 from chain_cases import denominator, end_to_end, paths, supervision
-from nnet3_descriptors.errors import ModelFileError, Nnet3Error
+from nnet3_descriptors import ModelFileError, Nnet3Error
 from nnet3_training import (
     ChainSupervision,
     ExampleError,

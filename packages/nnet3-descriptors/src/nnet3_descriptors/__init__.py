@@ -16,7 +16,8 @@ from nnet3_descriptors.components import (
     component_class,
     component_types,
 )
-from nnet3_descriptors.config import node_config_lines, parse_config
+from nnet3_descriptors.config_reader import parse_config
+from nnet3_descriptors.config_writer import node_config_lines
 from nnet3_descriptors.context import compute_context
 from nnet3_descriptors.descriptors import Descriptor, parse_descriptor
 from nnet3_descriptors.errors import (
@@ -30,7 +31,8 @@ from nnet3_descriptors.errors import (
     SerializationError,
     SourceError,
 )
-from nnet3_descriptors.files.network import (
+from nnet3_descriptors.limits import Limits, check_limit, current_limits, use_limits
+from nnet3_descriptors.model_files.network import (
     AcousticModel,
     read_acoustic_model,
     read_model,
@@ -38,7 +40,6 @@ from nnet3_descriptors.files.network import (
     write_acoustic_model,
     write_nnet,
 )
-from nnet3_descriptors.limits import Limits, check_limit, current_limits, use_limits
 from nnet3_descriptors.nnet import Nnet
 from nnet3_descriptors.nodes import (
     ComponentInputNode,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nnet3_descriptors.config.writer import node_config_lines
+from nnet3_descriptors.config_writer import node_config_lines
 from nnet3_descriptors.context import compute_context, is_simple
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.network_structure import NetworkStructure

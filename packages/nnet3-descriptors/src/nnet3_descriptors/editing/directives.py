@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from nnet3_descriptors.components import ConfigLine
-from nnet3_descriptors.config.reader import config_lines
+from nnet3_descriptors.config_reader import config_lines
 from nnet3_descriptors.editing.low_rank import apply_svd, reduce_rank
 from nnet3_descriptors.editing.settings import (
     convert_to_fixed_affine,

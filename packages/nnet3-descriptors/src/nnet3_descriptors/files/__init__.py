@@ -1,6 +1,7 @@
 """Reading and writing files: opened, read and replaced; integers, reals and arrays as Kaldi's."""
 
 from nnet3_descriptors.errors import file_error
+from nnet3_descriptors.files import compressed
 from nnet3_descriptors.files.arrays import read_matrix, read_vector
 from nnet3_descriptors.files.atomic_write import write_atomically
 from nnet3_descriptors.files.binary_reader import BinaryReader
@@ -19,6 +20,7 @@ __all__ = [
     "TextReader",
     "TextWriter",
     "Writer",
+    "compressed",
     "file_error",
     "leave_behind",
     "mapped",

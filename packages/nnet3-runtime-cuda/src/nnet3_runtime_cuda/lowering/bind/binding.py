@@ -12,8 +12,8 @@ from typing import TypeVar
 import attrs
 import numpy as np
 import numpy.typing as npt
+from nnet3_compiler import commands as c
 from nnet3_compiler.commands import Command
-from nnet3_compiler.commands import classes as c
 from nnet3_compiler.computation import NnetComputation
 from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
 

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 from nnet3_compiler import NnetComputation
+from nnet3_compiler import commands as c
 from nnet3_compiler.commands import Command
-from nnet3_compiler.commands import classes as c
 from nnet3_descriptors import Nnet
 
 from nnet3_runtime_cuda.errors import PlanError

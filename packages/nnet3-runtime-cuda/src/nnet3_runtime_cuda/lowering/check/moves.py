@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from nnet3_compiler import NnetComputation
+from nnet3_compiler import commands as c
 from nnet3_compiler.commands import Command
-from nnet3_compiler.commands import classes as c
 
 from nnet3_runtime_cuda.lowering.check.cells import Cells, Numbers
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from nnet3_compiler import commands as c
 from nnet3_compiler.commands import Command
-from nnet3_compiler.commands import classes as c
 
 ROUNDS = 3
 """In the third round of a loop all that is handed over comes from a round like it."""

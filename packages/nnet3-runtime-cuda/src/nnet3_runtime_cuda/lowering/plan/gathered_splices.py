@@ -37,8 +37,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler import NnetComputation
+from nnet3_compiler import commands as c
 from nnet3_compiler.commands import Command
-from nnet3_compiler.commands import classes as c
 
 from nnet3_runtime_cuda.lowering.areas import Area
 from nnet3_runtime_cuda.lowering.plan.plan import GatheredRows, Taps

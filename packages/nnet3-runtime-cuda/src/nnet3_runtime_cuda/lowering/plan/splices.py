@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 import attrs
-from nnet3_compiler.commands import classes as c
+from nnet3_compiler import commands as c
 
 from nnet3_runtime_cuda.lowering.areas import Area, Place
 from nnet3_runtime_cuda.lowering.plan.plan import SplicedDerivative, SplicedInput, Taps

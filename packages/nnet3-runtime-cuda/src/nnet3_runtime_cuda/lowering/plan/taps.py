@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import attrs
-from nnet3_compiler.commands import classes as c
+from nnet3_compiler import commands as c
 
 from nnet3_runtime_cuda.lowering.areas import Area
 from nnet3_runtime_cuda.lowering.plan.known_inputs import MOST_ROWS

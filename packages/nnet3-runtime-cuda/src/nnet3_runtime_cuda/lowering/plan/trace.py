@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 from nnet3_compiler import NnetComputation
+from nnet3_compiler import commands as c
 from nnet3_compiler.commands import Access, Command, OperandKind
-from nnet3_compiler.commands import classes as c
 
 from nnet3_runtime_cuda.lowering.areas import Area, Areas, Place
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnet3_compiler import ComputationError
-from nnet3_compiler.commands import classes as c
+from nnet3_compiler import commands as c
 
 from nnet3_runtime_cuda.lowering.bind.binding import Binding, binds
 from nnet3_runtime_cuda.lowering.bind.compression import CompressedForm

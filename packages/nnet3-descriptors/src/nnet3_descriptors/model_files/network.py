@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from nnet3_descriptors.components.declaration.base import Component
 from nnet3_descriptors.components.declaration.kaldi_io import read_component, write_component
 from nnet3_descriptors.components.declaration.kinds import ArrayKey, read_only_float32
-from nnet3_descriptors.config.reader import extend_network
-from nnet3_descriptors.config.writer import node_config_lines
+from nnet3_descriptors.config_reader import extend_network
+from nnet3_descriptors.config_writer import node_config_lines
 from nnet3_descriptors.context import compute_context
 from nnet3_descriptors.errors import (
     ConfigError,
@@ -22,13 +22,13 @@ from nnet3_descriptors.errors import (
 from nnet3_descriptors.files.atomic_write import write_atomically
 from nnet3_descriptors.files.reader import Reader
 from nnet3_descriptors.files.source import PathOrFile, leave_behind, open_reader, stream_name
-from nnet3_descriptors.files.transition_model import (
+from nnet3_descriptors.files.writer import BinaryWriter, TextWriter, Writer
+from nnet3_descriptors.indexes.integers import check_int32
+from nnet3_descriptors.model_files.transition_model import (
     TransitionModel,
     read_transition_model,
     write_transition_model,
 )
-from nnet3_descriptors.files.writer import BinaryWriter, TextWriter, Writer
-from nnet3_descriptors.indexes.integers import check_int32
 from nnet3_descriptors.nnet import Nnet
 
 _MAX_COMPONENTS: Final = 100_000

@@ -1,0 +1,1 @@
+"""Networks and acoustic models in Kaldi's files."""

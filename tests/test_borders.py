@@ -1,0 +1,85 @@
+"""The borders of packages: one imports from another what that one exports, and nothing else."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from reference_cases import ROOT
+
+SOURCES = sorted(ROOT.glob("packages/*/src"))
+MODULES = {
+    ".".join(file.relative_to(source).with_suffix("").parts).removesuffix(".__init__"): file
+    for source in SOURCES
+    for file in source.rglob("*.py")
+}
+"""The file of each module, by its name."""
+
+
+def exported(file: Path) -> set[str]:
+    """The names that a package lists in __all__; none for a module."""
+    if file.name != "__init__.py":
+        return set()
+    assigned = (each for each in ast.parse(file.read_text()).body if isinstance(each, ast.Assign))
+    lists = [each.value for each in assigned if "__all__" in map(ast.unparse, each.targets)]
+    return {name for each in lists for name in ast.literal_eval(each)}
+
+
+def crossings(package: str, text: str, modules: dict[str, Path]) -> Iterator[tuple[str, str]]:
+    """What code of one package imports from others of these modules: module and name.
+
+    An import of a module as such has that module and no name.
+    """
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Import(names=names):
+                found = [(alias.name, "") for alias in names]
+            case ast.ImportFrom(module=str(module), names=names):
+                found = [(module, alias.name) for alias in names]
+            case _:
+                continue
+        for module, name in found:
+            if module in modules and module.partition(".")[0] != package:
+                yield module, name
+
+
+def violations(package: str, text: str, modules: dict[str, Path]) -> list[str]:
+    """What code of one package imports from others though they do not export it."""
+    wrong = []
+    for module, name in crossings(package, text, modules):
+        inner = modules.get(f"{module}.{name}") if name else modules[module]
+        is_package = inner is not None and inner.name == "__init__.py"
+        if not is_package and name not in exported(modules[module]):
+            wrong.append(f"{module}: {name}" if name else module)
+    return wrong
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.parent.name)
+def test_imports_are_of_exported_names(source: Path) -> None:
+    """A package imports from others what the __init__ of a package lists in __all__."""
+    [package] = [path.name for path in source.glob("nnet3_*") if path.is_dir()]
+
+    assert {
+        str(file.relative_to(source)): wrong
+        for file in source.rglob("*.py")
+        if (wrong := violations(package, file.read_text(), MODULES))
+    } == {}
+
+
+def test_imports_of_private_modules_are_found(tmp_path: Path) -> None:
+    """Imports of a module file, of a name not listed and of a module as such are violations."""
+    (tmp_path / "__init__.py").write_text('__all__ = ["listed"]')
+    (tmp_path / "inner.py").write_text("hidden = 1")
+    modules = {"owner": tmp_path / "__init__.py", "owner.inner": tmp_path / "inner.py"}
+    text = (
+        "import owner\nimport owner.inner\nfrom owner import listed, hidden, inner\n"
+        "def late():\n    from owner.inner import hidden"
+    )
+
+    assert violations("user", text, modules) == [
+        "owner.inner",
+        "owner: hidden",
+        "owner: inner",
+        "owner.inner: hidden",
+    ]
+    assert violations("owner", text, modules) == []
