@@ -81,7 +81,7 @@ class Binding:
         """
         self.nnet = nnet
         self.computation = computation
-        self.commands = computation.commands
+        self.commands = tuple(computation.commands)
         self.tape = tape
         self.arena = Arena(computation, self.tape.empty, nnet.dtype)
         self.areas = Areas(computation)
@@ -100,14 +100,14 @@ class Binding:
         self._labels: dict[int, int] = {}
         self._loop_to: int | None = None
         self._num_updates = Counter(
-            command.component for command in computation.commands if isinstance(command, c.Backprop)
+            command.component for command in self.commands if isinstance(command, c.Backprop)
         )
 
     def run(self) -> Program:
         """Records all commands."""
         forward_end = self.computation.forward_end
         num_forward = 0
-        for position, command in enumerate(self.computation.commands):
+        for position, command in enumerate(self.commands):
             self.position = position
             if position == forward_end:
                 self.end_segment()

@@ -28,7 +28,7 @@ def _dealloc(binding: Binding, command: c.DeallocMatrix) -> None:
 @binds(c.SwapMatrix)
 def _swap(binding: Binding, command: c.SwapMatrix) -> None:
     """The destination takes the contents of the source, which has none any more."""
-    commands = binding.computation.commands
+    commands = binding.commands
     if binding.position and isinstance(commands[binding.position - 1], c.SwapMatrix):
         return  # was done together with that one
     moves = []
