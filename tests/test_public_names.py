@@ -19,8 +19,8 @@ PUBLIC_NAMES = {
     "nnet3_optimizer": """
         CachingCompiler OptimizeOptions analyze check_computation optimize peak_bytes""",
     "nnet3_runtime_cuda": """
-        Capabilities Model NnetComputer Plan PlanError check_plan format_plan load
-        make_plan""",
+        Capabilities Model NnetComputer Plan PlanError Stream StreamState check_plan format_plan
+        load make_plan""",
     "nnet3_runtime_onnx": """
         ExportError OnnxComputer RunError to_onnx""",
     "nnet3_runtime_reference": """
@@ -79,6 +79,10 @@ CALLS = """
     nnet3_tables: write_table(wspecifier)
     nnet3_runtime_cuda: load(path, device=)
     nnet3_runtime_cuda: Model.compute(self, features, ivector)
+    nnet3_runtime_cuda: Model.stream(self, ivector_period=, sequences=)
+    nnet3_runtime_cuda: Stream.push(self, frames, ivector)
+    nnet3_runtime_cuda: Stream.finish(self)
+    nnet3_runtime_cuda: Stream.reset(self)
     nnet3_training: ChainOptions(leaky_hmm_coefficient=, l2_regularize=, xent_regularize=)
     nnet3_training: ChainObjective(den_fst, options, num_pdfs=)
     nnet3_training: ChainObjective.compute(self, supervision, output)

@@ -57,6 +57,9 @@ from nnet3_compiler.errors import (
     ComputationSyntaxError,
 )
 from nnet3_compiler.looped import (
+    Chunk,
+    ChunksWithState,
+    chunks_with_state,
     close_loop,
     compile_looped,
     looped_chunk_size,
@@ -84,6 +87,8 @@ __all__ = [
     "AllocMatrixZeroed",
     "Backprop",
     "BackpropNoModelUpdate",
+    "Chunk",
+    "ChunksWithState",
     "Command",
     "CommandError",
     "CommandSchema",
@@ -114,6 +119,7 @@ __all__ = [
     "SetConst",
     "StoreStats",
     "SwapMatrix",
+    "chunks_with_state",
     "close_loop",
     "command_table",
     "compile_computation",

@@ -17,6 +17,7 @@ from nnet3_runtime_cuda.inference.parallel_computer import ParallelComputer
 from nnet3_runtime_cuda.inference.utterance_segments import SegmentOptions
 from nnet3_runtime_cuda.inference.utterance_work import Work
 from nnet3_runtime_cuda.lowering import Capabilities, Plan, check_plan, format_plan, make_plan
+from nnet3_runtime_cuda.streams import Stream, StreamState
 
 __version__ = "0.1.0"
 
@@ -34,6 +35,8 @@ __all__ = [
     "RunError",
     "ScoreOptions",
     "SegmentOptions",
+    "Stream",
+    "StreamState",
     "TrainingError",
     "UnsupportedComponentError",
     "Work",

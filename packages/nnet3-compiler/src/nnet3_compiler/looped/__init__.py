@@ -7,8 +7,12 @@ from nnet3_compiler.looped.requests import (
     looped_requests,
     with_ivector_period,
 )
+from nnet3_compiler.looped.state import Chunk, ChunksWithState, chunks_with_state
 
 __all__ = [
+    "Chunk",
+    "ChunksWithState",
+    "chunks_with_state",
     "close_loop",
     "compile_looped",
     "extended_requests",

@@ -52,7 +52,7 @@ def compile_looped(
     """
     options = options or CompilerOptions()
     with_info = attrs.evolve(options, output_debug_info=True)
-    num_segments = _first_num_segments(nnet, requests)
+    num_segments = first_num_segments(nnet, requests)
     while num_segments <= MAX_NUM_SEGMENTS:
         segments = extended_requests(requests, num_segments)
         computation = compile_segments(nnet, segments, with_info)
@@ -67,17 +67,36 @@ def compile_looped(
     )
 
 
-def _first_num_segments(nnet: Nnet, requests: Sequence[ComputationRequest]) -> int:
+def first_num_segments(nnet: Nnet, requests: Sequence[ComputationRequest]) -> int:
     """Returns how many segments are tried first.
 
     An optional term such as IfDefined(Offset(a, -8)) is left out while there are fewer than eight
     frames. What comes before it joins in looks as if it repeated, so segments go on long enough
     for the furthest term, and then as long again, for all that it reads to be seen as needed.
+
+    Raises:
+        CompilationError: The furthest term would not join in before the last segment.
     """
-    shift = _shift(*extended_requests(requests, 3)[1:])
+    shift = shift_of(requests)
     furthest, _ = node_rules(nnet).moves
-    wanted = 2 * -(-furthest // shift) + 3
+    reach = -(-furthest // shift)
+    if reach + 3 > MAX_NUM_SEGMENTS:
+        raise CompilationError(
+            f"a node reads {furthest} frames away, which is {reach} chunks of {shift} frames: in "
+            f"{MAX_NUM_SEGMENTS} chunks its state would not be seen to repeat; larger chunks would "
+            "do"
+        )
+    wanted = 2 * reach + 3
     return min(max(wanted, FIRST_NUM_SEGMENTS), MAX_NUM_SEGMENTS)
+
+
+def shift_of(requests: Sequence[ComputationRequest]) -> int:
+    """Returns how many frames each chunk comes after the one before.
+
+    Raises:
+        CompilationError: There are not three requests, or the third is not the second one, shifted.
+    """
+    return _shift(*extended_requests(requests, 3)[1:])
 
 
 def extended_requests(

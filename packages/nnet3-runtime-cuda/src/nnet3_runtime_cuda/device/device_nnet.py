@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
+import operator
 import threading
 import weakref
 from collections.abc import Callable, Collection
@@ -153,6 +155,26 @@ class DeviceNnet:
                 for name, view in self._views(self._parameters, number).items():
                     view[...] = named[name]
             self.machine.push([self._parameters])
+
+    def with_network(self, nnet: Nnet) -> DeviceNnet:
+        """A network that differs in nodes, here on the device, too; not to be trained.
+
+        Kernels, and what they have made of parameters, serve both.
+
+        Args:
+            nnet: Has the components of this one, and may have further ones without parameters.
+        """
+        count = len(self.nnet.components)
+        assert all(map(operator.is_, nnet.components, self.nnet.components)), "the same components"
+        other = copy.copy(self)
+        other.nnet = nnet
+        if len(nnet.components) > count:
+            added = [component.parameter_arrays() for component in nnet.components[count:]]
+            assert not any(added), "further components have no parameters"
+            other._arrays = [*self._arrays, *added]
+            other._starts = [*self._starts, *self._starts[-1:] * len(added)]
+            other._kernels = {}
+        return other
 
     @property
     def parameters(self) -> Array:

@@ -58,6 +58,17 @@ class ComputerPool:
         self._idle: OrderedDict[tuple[ComputationRequest, bool], list[NnetComputer]] = OrderedDict()
         self._idle_bytes = 0
 
+    def prepare(self, request: ComputationRequest) -> None:
+        """Has a computer ready for a request, which is to have all threads of the model.
+
+        Raises:
+            ForkError: the process was forked while other threads computed, and they did not end.
+        """
+        with GATE.unforked():
+            with LIMIT.at_most(self._threads):
+                computer = self._computer(request, is_alone=False)
+            self._keep((request, False), computer)
+
     def forward(
         self, request: ComputationRequest, inputs: Mapping[str, FloatArray], *, is_alone: bool
     ) -> dict[str, FloatArray]:
@@ -89,6 +100,11 @@ class ComputerPool:
                 computer = self._computer(request, is_alone=is_alone)
             outputs = computer.forward(inputs)
         # One that was interrupted is not used again: it may be anywhere in its program.
+        self._keep(kind, computer)
+        return outputs
+
+    def _keep(self, kind: tuple[ComputationRequest, bool], computer: NnetComputer) -> None:
+        """Keeps a computer for the next one who comes with the same request."""
         with self._lock:
             self._idle.setdefault(kind, []).append(computer)
             self._idle.move_to_end(kind)
@@ -98,7 +114,6 @@ class ComputerPool:
             ):
                 _, dropped = self._idle.popitem(last=False)
                 self._idle_bytes -= sum(each.memory_bytes for each in dropped)
-        return outputs
 
     def _computer(self, request: ComputationRequest, *, is_alone: bool) -> NnetComputer:
         start = time.perf_counter()

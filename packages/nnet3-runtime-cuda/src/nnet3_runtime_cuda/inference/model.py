@@ -30,6 +30,7 @@ from nnet3_runtime_cuda.inference.output_scores import ScoreOptions
 from nnet3_runtime_cuda.inference.stand_in_statistics import with_stand_in_statistics
 from nnet3_runtime_cuda.inference.utterance_segments import SegmentOptions
 from nnet3_runtime_cuda.inference.utterance_work import Work
+from nnet3_runtime_cuda.streams import Stream, StreamOptions, StreamPrograms
 
 
 def load(
@@ -143,6 +144,7 @@ class Model:
         )
         compiler = CachingCompiler(collapsed, capacity=capacity)
         self._pool = ComputerPool(self._device_nnet, compiler.compile, capacity=capacity)
+        self._stream_programs = StreamPrograms(self.nnet, self._device_nnet)
 
     def __repr__(self) -> str:
         ivector = f" + i-vector {self.ivector_dim}" if self.ivector_dim else ""
@@ -157,7 +159,7 @@ class Model:
     @property
     def compile_seconds(self) -> float:
         """Time spent so far on compiling computations and binding them to memory."""
-        return self._pool.compile_seconds
+        return self._pool.compile_seconds + self._stream_programs.compile_seconds
 
     def compute(
         self,
@@ -255,6 +257,60 @@ class Model:
             chunk_size=chunk_size, min_chunk_size=min_chunk_size, pad_input=pad_input
         )
         return self._do(self.xvector_work(features, options))
+
+    def stream(
+        self,
+        *,
+        ivector_period: int | None = None,
+        sequences: int = 1,
+        frames_per_chunk: int = 20,
+        frame_subsampling_factor: int = 1,
+        extra_left_context_initial: int = 0,
+        use_priors: bool = False,
+        acoustic_scale: float = 1.0,
+        apply_exp: bool = False,
+    ) -> Stream:
+        """Runs the network over frames that come bit by bit, as Kaldi's looped decoders.
+
+        A chunk is computed as soon as its last frame is there, and goes on from what the chunks
+        before it have computed: nothing is computed twice. Streams with the same options share
+        their programs, which are compiled with the first of them.
+
+        Args:
+            ivector_period: The network reads a new i-vector every so many frames: the one that
+                holds at the last of them. None: one in each chunk, that which holds at its last
+                frame of input, as in Kaldi.
+            sequences: How many sequences are computed at a time; see `Stream.push_many`.
+            frames_per_chunk: Frames that are computed at a time; rounded up to a multiple of
+                frame_subsampling_factor, ivector_period and the modulus of the network. Small
+                chunks come sooner, large ones take less time in all.
+            frame_subsampling_factor: One row of output for this many frames.
+            extra_left_context_initial: Repetitions of the first frame beyond what the network
+                needs.
+            use_priors: Whether the logarithm of the priors is subtracted.
+            acoustic_scale: Multiplies the result.
+            apply_exp: Whether the exponential of the result is returned.
+
+        Raises:
+            RunError: an option is out of range, or priors are wanted that are not there, or have no
+                logarithm.
+            NotComputableError, CompilationError: the network gives no output chunk by chunk, or
+                looks back so far that its state does not repeat within a hundred chunks.
+            UnsupportedComponentError: the network holds a type that cannot be computed.
+            DeviceMemoryError: the device has not the memory.
+        """
+        options = StreamOptions(
+            frames_per_chunk=frames_per_chunk,
+            frame_subsampling_factor=frame_subsampling_factor,
+            ivector_period=ivector_period,
+            extra_left_context_initial=extra_left_context_initial,
+            sequences=sequences,
+        )
+        scores = ScoreOptions(
+            use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp
+        )
+        scores.check(self.priors)
+        return Stream(self._stream_programs.of(options), self.priors, scores)
 
     # ---- work ----
 

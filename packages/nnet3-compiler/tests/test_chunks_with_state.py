@@ -1,0 +1,96 @@
+"""Chunks that are given their state: what they are given, asked for, and hand on."""
+
+import pytest
+from nnet3_compiler import CompilationError, chunks_with_state, compile_looped, looped_requests
+from nnet3_descriptors import parse_config
+from nnet3_graph import IoSpecification
+
+RECURRENT = """
+input-node name=input dim=2
+component name=affine type=AffineComponent input-dim=8 output-dim=2
+component-node name=affine component=affine \
+input=Append(Offset(input, -1), input, Offset(input, 1), IfDefined(Offset(tanh, -3)))
+component name=tanh type=TanhComponent dim=2
+component-node name=tanh component=tanh input=affine
+output-node name=output input=tanh
+"""
+
+OPTIONAL_INPUT = """
+input-node name=input dim=2
+component name=noop type=NoOpComponent dim=2
+component-node name=ahead component=noop input=Offset(input, 1)
+component name=tdnn type=TdnnComponent input-dim=2 output-dim=2 time-offsets=-2,0
+component-node name=tdnn component=tdnn input=Sum(input, IfDefined(Offset(ahead, 3)))
+output-node name=output input=tdnn
+"""
+
+
+def times(io: IoSpecification) -> list[int]:
+    """The times of the rows."""
+    return io.indexes[:, 1].tolist()
+
+
+def test_the_state_of_a_recurrence() -> None:
+    """Three frames of the recurrence are handed on, and the frame that is read again."""
+    nnet = parse_config(RECURRENT)
+
+    chunks = chunks_with_state(nnet, looped_requests(nnet, 4))
+    first, second = chunks.chunks
+
+    assert [(io.name, times(io)) for io in first.request.inputs] == [
+        ("input", [-1, 0, 1, 2, 3, 4]),
+    ]
+    assert [(io.name, times(io)) for io in first.request.outputs] == [
+        ("output", [0, 1, 2, 3]),
+        ("tanh.state", [1, 2, 3]),
+    ]
+    assert [(io.name, times(io)) for io in second.request.inputs] == [
+        ("input", [-1, 0, 1, 2, 3, 4]),
+        ("tanh", [-3, -2, -1]),
+    ]
+    assert first.state_outputs == second.state_outputs == (("tanh", "tanh.state"),)
+    assert chunks.shift == 4
+    assert chunks.chunk(1000) is second
+
+
+def test_several_sequences() -> None:
+    """The rows of each sequence follow one another."""
+    nnet = parse_config(RECURRENT)
+
+    request = chunks_with_state(nnet, looped_requests(nnet, 4)).chunks[1].for_sequences(3)
+
+    indexes = request.inputs[1].indexes
+    assert indexes[:, 0].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert indexes[:, 1].tolist() == [-3, -2, -1] * 3
+
+
+def test_inputs_with_optional_terms_are_kept() -> None:
+    """What a component splices is not put together again with terms that were not there before."""
+    nnet = parse_config(OPTIONAL_INPUT)
+
+    chunks = chunks_with_state(nnet, looped_requests(nnet, 4))
+
+    assert "tdnn.kept" in chunks.nnet.node_names
+    assert {io.name: times(io) for io in chunks.chunks[-1].request.inputs}["tdnn.kept"] == [-2, -1]
+
+
+def test_names_of_states_are_new() -> None:
+    """An output for a state is not called as a node of the network is."""
+    nnet = parse_config(f"{RECURRENT}\noutput-node name=tanh.state input=tanh")
+
+    chunks = chunks_with_state(nnet, looped_requests(nnet, 4))
+
+    assert chunks.chunks[0].state_outputs == (("tanh", "tanh.state_"),)
+
+
+def test_errors() -> None:
+    """Several sequences, and states that do not repeat soon, are refused."""
+    nnet = parse_config(RECURRENT)
+    with pytest.raises(CompilationError, match="of one sequence, n = 0"):
+        chunks_with_state(nnet, looped_requests(nnet, 4, num_sequences=2))
+    with pytest.raises(CompilationError, match=r"needs three requests \(got 2\)"):
+        chunks_with_state(nnet, looped_requests(nnet, 4)[:2])
+    far = parse_config(RECURRENT.replace("-3", "-300"))
+    for make in (chunks_with_state, compile_looped):
+        with pytest.raises(CompilationError, match="reads 300 frames away, which is 300 chunks"):
+            make(far, looped_requests(far, 1))

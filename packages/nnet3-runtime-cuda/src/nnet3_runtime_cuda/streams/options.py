@@ -1,0 +1,55 @@
+"""How a stream is cut into chunks."""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+from nnet3_descriptors import Nnet
+
+from nnet3_runtime_cuda.inference.chunks import check_frames
+
+MOST_SEQUENCES = 1 << 16
+"""So many sequences can be computed at a time: programs for more would fill the memory."""
+
+
+@attrs.frozen(kw_only=True)
+class StreamOptions:
+    """How a stream is cut. All counts are in input frames, but for `sequences`.
+
+    Attributes:
+        frames_per_chunk: Frames of output for each run of the network, before subsampling.
+        frame_subsampling_factor: One row of output for this many frames.
+        ivector_period: The network reads a new i-vector every so many frames; None for one in each
+            chunk.
+        extra_left_context_initial: Frames before the first one beyond what the network needs.
+        sequences: How many sequences are computed at a time.
+
+    Raises:
+        RunError: a value is out of range.
+    """
+
+    frames_per_chunk: int = 20
+    frame_subsampling_factor: int = 1
+    ivector_period: int | None = None
+    extra_left_context_initial: int = 0
+    sequences: int = 1
+
+    def __attrs_post_init__(self) -> None:
+        """Checks the ranges."""
+        check_frames("frames_per_chunk", self.frames_per_chunk, 1)
+        check_frames("frame_subsampling_factor", self.frame_subsampling_factor, 1)
+        check_frames("extra_left_context_initial", self.extra_left_context_initial, 0)
+        check_frames("sequences", self.sequences, 1, most=MOST_SEQUENCES)
+        if self.ivector_period is not None:
+            check_frames("ivector_period", self.ivector_period, 1)
+
+    def chunk_size(self, nnet: Nnet) -> int:
+        """Frames of a chunk of a network: frames_per_chunk, rounded up so that chunks look alike.
+
+        They begin at a multiple of the network's modulus, of the subsampling factor, and of the
+        i-vector period.
+        """
+        period = self.ivector_period or 1
+        unit = math.lcm(nnet.modulus, self.frame_subsampling_factor, period)
+        return -(-self.frames_per_chunk // unit) * unit

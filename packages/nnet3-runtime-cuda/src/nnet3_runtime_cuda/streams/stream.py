@@ -1,0 +1,268 @@
+"""Stream: frames in, outputs out, for one sequence or for many that come and go."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from nnet3_runtime_cuda.arrays import FloatArray, as_matrix, as_vector, check_float32, check_output
+from nnet3_runtime_cuda.errors import RunError
+from nnet3_runtime_cuda.inference.output_scores import ScoreOptions
+from nnet3_runtime_cuda.streams.program import INPUT, OUTPUT, StreamProgram
+from nnet3_runtime_cuda.streams.sequence import Sequence
+from nnet3_runtime_cuda.streams.state import StreamState
+
+
+class Stream:
+    """Sequences of frames whose outputs are computed as soon as the frames for them have come.
+
+    `Model.stream` makes streams. A stream is for one thread at a time; several streams of a model
+    may run side by side.
+
+    A sequence begins with its first push and ends with `finish`. A stream has any number of
+    sequences at a time, told apart by what they are called; without names there is one, None. Those
+    that are given frames by one call of `push_many` are computed together.
+
+    Attributes:
+        chunk_size: Frames that are computed at a time: outputs come for so many at once.
+        sequences: How many sequences are computed at a time.
+        delay: Frames that have to come after one before its output can come, at most.
+    """
+
+    def __init__(
+        self, program: StreamProgram, priors: FloatArray | None, score_options: ScoreOptions
+    ) -> None:
+        """Begins without sequences.
+
+        Args:
+            program: Computes the chunks.
+            priors: (output_dim,), the prior of each output, or None.
+            score_options: What becomes of the outputs.
+
+        Raises:
+            RunError: priors are wanted that are not there, or have no logarithm.
+        """
+        score_options.check(priors)
+        self.chunk_size = program.chunk_size
+        self.sequences = program.options.sequences
+        self.delay = max(program.inputs_of(0).end, program.chunk_size) - 1
+        self._program = program
+        self._priors = priors
+        self._score_options = score_options
+        self._open: dict[Hashable, Sequence] = {}
+
+    def __repr__(self) -> str:
+        return (
+            f"<Stream: chunks of {self.chunk_size} frames, delay {self.delay}, "
+            f"{self.sequences} at a time, {len(self._open)} open>"
+        )
+
+    @property
+    def open_sequences(self) -> tuple[Hashable, ...]:
+        """What the sequences are called that have begun and not ended."""
+        return tuple(self._open)
+
+    def frames_to_outputs(self, sequence: Hashable = None) -> int:
+        """How many frames of a sequence have to come for the next outputs, at least 1."""
+        found = self._open.get(sequence)
+        return (found or Sequence(self._program)).num_missing
+
+    # ---- frames ----
+
+    def push(
+        self,
+        frames: npt.ArrayLike,
+        ivector: npt.ArrayLike | None = None,
+        *,
+        sequence: Hashable = None,
+    ) -> FloatArray:
+        """Takes the next frames of a sequence.
+
+        Args:
+            frames: (count, input_dim), any number, none included. They are copied.
+            ivector: (ivector_dim,), the i-vector that holds from the first of these frames on,
+                until another is given; the first push needs one if the network takes i-vectors.
+            sequence: What the sequence is called.
+
+        Returns:
+            (k, output_dim) float32, the outputs that have become ready, in order; k may be 0.
+
+        Raises:
+            RunError: see `push_many`.
+        """
+        ivectors = {} if ivector is None else {sequence: ivector}
+        return self.push_many({sequence: frames}, ivectors)[sequence]
+
+    def finish(self, sequence: Hashable = None) -> FloatArray:
+        """Ends a sequence: its last frame is repeated as often as the network needs frames.
+
+        Args:
+            sequence: What it is called. The next push begins another one of this name.
+
+        Returns:
+            (k, output_dim) float32, the outputs that are left. With them there is one for every
+            frame_subsampling_factor frames that were pushed, rounded up.
+
+        Raises:
+            RunError: see `push_many`.
+        """
+        return self.push_many({}, finished=[sequence])[sequence]
+
+    def push_many(
+        self,
+        frames: Mapping[Hashable, npt.ArrayLike],
+        ivectors: Mapping[Hashable, npt.ArrayLike] | None = None,
+        *,
+        finished: Iterable[Hashable] = (),
+    ) -> dict[Hashable, FloatArray]:
+        """Takes frames of several sequences, and computes their chunks together.
+
+        Args:
+            frames: By the name of the sequence; see `push`. New names begin new sequences.
+            ivectors: I-vectors for some of these.
+            finished: Sequences that end, with these frames if they are given any; see `finish`.
+
+        Returns:
+            For each sequence of `frames` and `finished`, (k, output_dim) float32.
+
+        Raises:
+            RunError: frames or an i-vector are of another dimension, or not finite, or an i-vector
+                is missing or not wanted: nothing has changed then. Or an output, or what was made
+                of it, is not finite: this sequence is ended then, and what was computed for others
+                comes with their next outputs.
+            DeviceMemoryError: the device has not the memory.
+        """
+        ivectors, ended = ivectors or {}, list(dict.fromkeys(finished))
+        checked = {name: self._frames(name, values) for name, values in frames.items()}
+        vectors = {name: self._ivector(name, values) for name, values in ivectors.items()}
+        for name in (*checked, *vectors):
+            found = self._open.get(name)
+            has_ivector = name in vectors or (found is not None and found.has_ivector)
+            if name not in checked:
+                raise RunError(f"an i-vector{_of(name)} came without frames")
+            if self._program.ivector_dim and not has_ivector:
+                raise RunError(f"the first frames{_of(name)} need an i-vector, found none")
+        for name, rows in checked.items():
+            if name not in self._open:
+                self._open[name] = Sequence(self._program)
+            self._open[name].add(rows, vectors.get(name))
+        for name in ended:
+            if name in self._open:
+                self._open[name].end()
+        names = list(dict.fromkeys([*checked, *ended]))
+        self._compute([name for name in names if name in self._open])
+        outputs = {name: self._taken(name) for name in names}
+        for name in ended:
+            self._open.pop(name, None)
+        return outputs
+
+    def reset(self, sequence: Hashable = None) -> None:
+        """Forgets a sequence, of which nothing more is wanted; the next push begins it anew."""
+        self._open.pop(sequence, None)
+
+    # ---- states ----
+
+    def state(self, sequence: Hashable = None) -> StreamState:
+        """All that is known of a sequence, as a value that can be saved and sent.
+
+        A stream of the same model with the same options goes on from it (`resume`), in any process.
+        Outputs are the same, but for rounding where another machine computes.
+
+        Raises:
+            RunError: there is no such sequence, or it has outputs that were not handed out, since
+                a call of `push_many` failed.
+        """
+        found = self._open.get(sequence)
+        if found is None:
+            raise RunError(f"there is no sequence {sequence!r}")
+        if found.outputs:
+            raise RunError(f"outputs{_of(sequence)} wait for the next push: push no frames first")
+        return found.state()
+
+    def resume(self, state: StreamState, sequence: Hashable = None) -> None:
+        """Goes on with a sequence where its state was taken.
+
+        Args:
+            state: What `state` gave, here or elsewhere.
+            sequence: What the sequence is called from here on.
+
+        Raises:
+            RunError: there is a sequence of this name; or the state is that of another network or
+                of other options, or is damaged.
+        """
+        if sequence in self._open:
+            raise RunError(f"there is a sequence {sequence!r}; reset() it first")
+        self._open[sequence] = Sequence.resumed(self._program, state)
+
+    # ---- chunks ----
+
+    def _compute(self, names: list[Hashable]) -> None:
+        """Computes all chunks of some sequences that are ready, each of as many as there can be."""
+        last = len(self._program.inputs) - 1
+        while True:
+            ready: dict[int, list[Hashable]] = defaultdict(list)
+            for name in names:
+                if self._open[name].is_ready:
+                    ready[min(self._open[name].num_chunks, last)].append(name)
+            if not ready:
+                return
+            for number, together in ready.items():
+                most = self._program.most_at_a_time(number)
+                for begin in range(0, len(together), most):
+                    self._compute_chunk(number, together[begin : begin + most])
+
+    def _compute_chunk(self, number: int, names: list[Hashable]) -> None:
+        """Computes the next chunk of some sequences together."""
+        results = self._program.run(number, [self._open[name].inputs() for name in names])
+        for name, (output, state) in zip(names, results, strict=True):
+            self._open[name].advance(output, state)
+        for name, (output, _) in zip(names, results, strict=True):
+            try:
+                check_output(output, f"the output of node '{OUTPUT}'{_of(name)}")
+            except RunError:
+                del self._open[name]
+                raise
+
+    def _taken(self, name: Hashable) -> FloatArray:
+        """The outputs of a sequence that have not been handed out, as scores."""
+        found = self._open.get(name)
+        outputs = found.take_outputs() if found is not None else []
+        if not outputs:
+            return np.empty((0, self._program.output_dim), np.float32)
+        rows = outputs[0] if len(outputs) == 1 else np.concatenate(outputs)
+        scores = self._score_options.apply(rows, self._priors)
+        try:
+            check_output(scores, f"what was made of the output{_of(name)} (scale, exponential)")
+        except RunError:
+            del self._open[name]
+            raise
+        return scores
+
+    # ---- checks ----
+
+    def _frames(self, name: Hashable, values: npt.ArrayLike) -> FloatArray:
+        """Frames as a float32 matrix of their own; there may be none."""
+        found, dim = self._open.get(name), self._program.dim
+        if found is not None and found.has_ended:
+            raise RunError(
+                f"frames{_of(name)} came after its end: finish() gives the outputs that are left"
+            )
+        if np.shape(values) in ((0,), (0, dim)):
+            return np.empty((0, dim), np.float32)
+        return np.array(as_matrix(values, INPUT, f"frames{_of(name)}", dim))
+
+    def _ivector(self, name: Hashable, values: npt.ArrayLike) -> FloatArray:
+        dim, what = self._program.ivector_dim, f"the i-vector{_of(name)}"
+        if not dim:
+            raise RunError(f"{what} was given, but the network has no input node 'ivector'")
+        vector = as_vector(values, what, dim)
+        check_float32(vector[None], what)
+        return np.array(vector)
+
+
+def _of(name: Hashable) -> str:
+    """What is added to say which sequence is meant."""
+    return "" if name is None else f" of sequence {name!r}"
