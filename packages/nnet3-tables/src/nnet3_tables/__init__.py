@@ -12,6 +12,7 @@ from nnet3_tables.archive import FloatArray
 from nnet3_tables.commands import is_cut_off, shell
 from nnet3_tables.errors import TableError
 from nnet3_tables.lookup import MatrixLookup, VectorLookup
+from nnet3_tables.objects import ObjectEntry, ObjectWriter, read_objects
 from nnet3_tables.reading import read_matrices, read_table, read_tokens
 from nnet3_tables.script import files_of
 from nnet3_tables.specifier import Specifier
@@ -23,6 +24,8 @@ __all__ = [
     "FloatArray",
     "MatrixLookup",
     "MatrixWriter",
+    "ObjectEntry",
+    "ObjectWriter",
     "Specifier",
     "TableError",
     "TableWriter",
@@ -31,6 +34,7 @@ __all__ = [
     "files_of",
     "is_cut_off",
     "read_matrices",
+    "read_objects",
     "read_table",
     "read_tokens",
     "shell",

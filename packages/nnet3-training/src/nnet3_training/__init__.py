@@ -26,6 +26,7 @@ from nnet3_training.examples import (
     SparsePosteriors,
     TrainingExample,
 )
+from nnet3_training.minibatch_rules import ExampleMerger, MinibatchRules
 from nnet3_training.minibatches import merge_examples, minibatches
 from nnet3_training.objectives import NodeObjectives, Objective, ObjectiveFunction, ObjectiveSum
 from nnet3_training.options import TrainerOptions
@@ -43,8 +44,10 @@ __all__ = [
     "DenseTargets",
     "ExampleError",
     "ExampleInput",
+    "ExampleMerger",
     "ExampleOutput",
     "Fst",
+    "MinibatchRules",
     "NodeObjectives",
     "Objective",
     "ObjectiveFunction",

@@ -98,6 +98,11 @@ def _merged_chain(ios: Sequence[ExampleOutput]) -> ExampleOutput:
     return ExampleOutput(name=ios[0].name, indexes=indexes[order], supervision=supervision)
 
 
+def shape_of(example: TrainingExample) -> object:
+    """What two examples share that one computation can serve: names and indexes."""
+    return tuple((io.name, io.indexes.tobytes()) for io in example.ios)
+
+
 def minibatches(examples: Iterable[TrainingExample], size: int) -> Iterator[TrainingExample]:
     """Merges examples into minibatches, each of examples with the same indexes.
 
@@ -113,9 +118,9 @@ def minibatches(examples: Iterable[TrainingExample], size: int) -> Iterator[Trai
     """
     if not isinstance(size, int | np.integer) or size < 1:
         raise ExampleError(f"the size of minibatches must be a positive integer (got {size!r})")
-    waiting: dict[tuple[tuple[str, bytes], ...], list[TrainingExample]] = {}
+    waiting: dict[object, list[TrainingExample]] = {}
     for example in examples:
-        shape = tuple((io.name, io.indexes.tobytes()) for io in example.ios)
+        shape = shape_of(example)
         group = waiting.setdefault(shape, [])
         group.append(example)
         if len(group) == size:

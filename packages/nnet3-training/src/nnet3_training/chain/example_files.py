@@ -116,13 +116,18 @@ def _entries(data: memoryview, path: str) -> Iterator[ChainEntry]:
                 reader = BinaryReader(data, path, start + len(_BINARY))
             else:
                 reader = TextReader(data, path, start)
-            example = _read_example(reader, key)
+            example = attrs.evolve(read_chain_example(reader), key=key)
             yield ChainEntry(key=key, data=bytes(data[start : reader.position]), example=example)
     finally:
         reader.data = memoryview(b"")
 
 
-def _read_example(reader: Reader, key: str) -> TrainingExample:
+def read_chain_example(reader: Reader) -> TrainingExample:
+    """Reads one example, from its opening token on; it has no key.
+
+    Raises:
+        ModelFileError: what stands there is none.
+    """
     start = reader.position
     reader.expect("<Nnet3ChainEg>")
     try:
@@ -133,9 +138,9 @@ def _read_example(reader: Reader, key: str) -> TrainingExample:
         count = reader.count("outputs", maximum=_MAX_IOS)
         outputs = [_read_output(reader) for _ in range(count)]
         reader.expect("</Nnet3ChainEg>")
-        return TrainingExample(key=key, inputs=inputs, outputs=outputs)
+        return TrainingExample(inputs=inputs, outputs=outputs)
     except ExampleError as error:
-        reader.fail(f"example '{key}': {error}", at=start)
+        reader.fail(str(error), at=start)
 
 
 def _read_input(reader: Reader) -> ExampleInput:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import IO, Final
 
 import attrs
 import numpy as np
@@ -28,6 +28,7 @@ from nnet3_descriptors.files import (
     parse_integer,
     parse_real,
     read_file,
+    stream_name,
     write_atomically,
 )
 
@@ -50,17 +51,21 @@ _NO_LABEL: Final = -1
 _LONGEST_NAME: Final = 64
 
 
-def read_fst(path: str | os.PathLike[str]) -> Fst:
+def read_fst(path: str | os.PathLike[str] | IO[bytes]) -> Fst:
     """Reads an FST from a file of its own, such as den.fst.
 
     Args:
-        path: A binary file of type `vector` or `compact_acceptor` with arcs of type `standard`.
+        path: A binary file of type `vector` or `compact_acceptor` with arcs of type `standard`; or
+            one that is open for reading bytes, which is read to its end.
 
     Raises:
         FileError: the file cannot be read; of one that is not there it is a FileNotFoundError.
         ModelFileError: it is no such FST; the error says where.
     """
-    reader = BinaryReader(memoryview(read_file(path)), os.fspath(path))
+    if isinstance(path, str | os.PathLike):
+        reader = BinaryReader(memoryview(read_file(path)), os.fspath(path))
+    else:
+        reader = BinaryReader(memoryview(path.read()), stream_name(path))
     fst = read_binary_fst(reader)
     if reader.remaining:
         reader.fail(

@@ -1,0 +1,238 @@
+"""Tables of objects of any kind, such as training examples: read, and written as bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import IO, Generic, Self, TypeVar
+
+import attrs
+from nnet3_descriptors import Nnet3Error
+from nnet3_descriptors.files import BinaryReader, Reader, TextReader
+
+from nnet3_tables.commands import shell
+from nnet3_tables.errors import TableError
+from nnet3_tables.script import read_script
+from nnet3_tables.sources import file_and_offset, opened, opened_at
+from nnet3_tables.specifier import Specifier
+
+T = TypeVar("T")
+
+_BINARY = b"\0B"
+_SUFFIX = ".incomplete"
+
+
+@attrs.frozen
+class ObjectEntry(Generic[T]):
+    """An entry of a table.
+
+    Attributes:
+        key: Its key.
+        value: What was read.
+        data: The bytes that it was read from, so that it can be written as it was.
+    """
+
+    key: str
+    value: T
+    data: bytes
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether it is in Kaldi's binary form."""
+        return self.data.startswith(_BINARY)
+
+
+def read_objects(rspecifier: str, decode: Callable[[Reader], T]) -> Iterator[ObjectEntry[T]]:
+    """The entries of a table, in order.
+
+    Of an archive that is a regular file a map is read. Any other, as the output of a command, is
+    read to its end before the first entry.
+
+    Args:
+        rspecifier: `ark:FILE`, `scp:FILE`, `ark:COMMAND |`, `scp,p:FILE`, ...
+        decode: Takes one object from a reader; it must leave nothing that points into its data.
+
+    Raises:
+        TableError: the table cannot be opened, or what is found is no archive.
+        Nnet3Error: what `decode` raises. With the option `p`, what cannot be read is left out.
+    """
+    specifier = Specifier.to_read(rspecifier)
+    read = _script(specifier, decode) if specifier.is_script else _archive(specifier, decode)
+    if not specifier.is_permissive:
+        yield from read
+        return
+    first = next(read, None)  # what cannot be opened is an error all the same
+    if first is not None:
+        yield first
+        with contextlib.suppress(Nnet3Error):
+            yield from read
+
+
+def _archive(specifier: Specifier, decode: Callable[[Reader], T]) -> Iterator[ObjectEntry[T]]:
+    with opened(specifier) as stream, _contents(stream) as data:
+        reader: Reader = BinaryReader(data, specifier.target)
+        try:
+            while True:
+                reader.skip_blanks()
+                if not reader.remaining:
+                    return
+                key = reader.token()
+                start = reader.position
+                reader = _reader_at(data, specifier.target, start)
+                value = decode(reader)
+                yield ObjectEntry(key, value, bytes(data[start : reader.position]))
+        finally:
+            reader.data = memoryview(b"")
+
+
+def _script(specifier: Specifier, decode: Callable[[Reader], T]) -> Iterator[ObjectEntry[T]]:
+    for entry in read_script(specifier):
+        name, offset = file_and_offset(entry.location)
+        if name.endswith(("|", "]")):
+            raise TableError(f"{entry.place}: '{entry.key}': expected a file, found {name}")
+        place = f"{entry.place}: '{entry.key}' at {name}"
+        with opened_at(name, place) as stream, _contents(stream) as data:
+            reader = _reader_at(data, name, offset)
+            try:
+                value = decode(reader)
+                yield ObjectEntry(entry.key, value, bytes(data[offset : reader.position]))
+            finally:
+                reader.data = memoryview(b"")
+
+
+def _reader_at(data: memoryview, path: str, start: int) -> Reader:
+    if bytes(data[start : start + len(_BINARY)]) == _BINARY:
+        return BinaryReader(data, path, start + len(_BINARY))
+    return TextReader(data, path, start)
+
+
+@contextlib.contextmanager
+def _contents(stream: IO[bytes]) -> Iterator[memoryview]:
+    """All bytes of a stream; of a regular file that is at its beginning, as a map."""
+    try:
+        status = os.fstat(stream.fileno())
+        if stat.S_ISREG(status.st_mode) and status.st_size and stream.tell() == 0:
+            contents: memoryview | mmap.mmap = mmap.mmap(
+                stream.fileno(), 0, access=mmap.ACCESS_READ
+            )
+        else:
+            contents = memoryview(stream.read())
+    except OSError as error:
+        raise TableError(f"cannot read '{stream.name}': {error.strerror}") from error
+    with contents, memoryview(contents) as view:
+        yield view
+
+
+class ObjectWriter:
+    """Writes a table of bytes; use as a context manager.
+
+    An archive in a file has its name when it is complete, and is `FILE.incomplete` until then; not
+    where there is a script file as well, or with the option `f`.
+
+    Attributes:
+        is_text: Whether entries are to be in text (the option `t`).
+    """
+
+    def __init__(self, wspecifier: str) -> None:
+        """Opens what is written to.
+
+        Raises:
+            TableError: it is no name of a table to write, or cannot be opened.
+        """
+        self._specifier = Specifier.to_write(wspecifier)
+        if self._specifier.is_script:
+            raise TableError(f"'{wspecifier}': expected an archive to write, 'ark:FILE'")
+        self.is_text = "t" in self._specifier.options
+        self._process: subprocess.Popen[bytes] | None = None
+        self._path = self._specifier.files[0] if self._specifier.files else None
+        self._script: list[str] = []
+        self._final: str | None = None
+        if self._path is not None and not self._specifier.writes_both:
+            final = os.path.realpath(self._path)
+            if "f" not in self._specifier.options and (
+                os.path.isfile(final) or not os.path.exists(final)
+            ):
+                self._final, self._path = final, final + _SUFFIX
+        self._stream = self._open()
+
+    def _open(self) -> IO[bytes]:
+        if self._specifier.is_command:
+            command = self._specifier.target.removeprefix("|").strip()
+            self._process = subprocess.Popen(shell(command), stdin=subprocess.PIPE)
+            assert self._process.stdin is not None
+            return self._process.stdin
+        if self._path is None:
+            if sys.stdout is None:
+                raise TableError("cannot write '-': standard output is closed")
+            return sys.stdout.buffer
+        try:
+            return open(self._path, "wb")
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: OSError) -> TableError:
+        return TableError(f"cannot write '{self._specifier.target}': {error.strerror or error}")
+
+    def write(self, key: str, data: bytes) -> None:
+        """Writes one entry.
+
+        Args:
+            key: A word.
+            data: The value; in binary with the bytes 0 and "B" in front.
+
+        Raises:
+            TableError: the key is no word, or the entry cannot be written.
+        """
+        if not key or key.split() != [key]:
+            raise TableError(f"expected a key without blanks, found {key!r}")
+        try:
+            if self._specifier.writes_both:
+                self._stream.write(f"{key} ".encode())
+                self._script.append(f"{key} {self._path}:{self._stream.tell()}\n")
+                self._stream.write(data)
+            else:
+                self._stream.write(f"{key} ".encode() + data)
+            if "f" in self._specifier.options:
+                self._stream.flush()
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _finish(self) -> None:
+        """Closes the table, and gives a file its name.
+
+        Raises:
+            TableError: not everything could be written, or the command failed.
+        """
+        try:
+            if self._path is None and self._process is None:
+                self._stream.flush()
+            else:
+                self._stream.close()
+            if self._final is not None and self._path is not None:
+                os.replace(self._path, self._final)
+            if self._specifier.writes_both:
+                with open(self._specifier.files[1], "w", encoding="utf-8") as script:
+                    script.writelines(self._script)
+        except OSError as error:
+            raise self._failure(error) from error
+        if self._process is not None and self._process.wait():
+            command = self._specifier.target.removeprefix("|").strip()
+            raise TableError(f"the command '{command}' failed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if error is None:
+            self._finish()
+            return
+        with contextlib.suppress(OSError):
+            if self._path is not None or self._process is not None:
+                self._stream.close()
+        if self._process is not None:
+            self._process.wait()

@@ -1,0 +1,1 @@
+"""Kaldi's command lines for 'chain' models."""

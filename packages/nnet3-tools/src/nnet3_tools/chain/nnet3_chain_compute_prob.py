@@ -1,0 +1,52 @@
+"""nnet3-chain-compute-prob: the objective of a chain model on examples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from nnet3_descriptors import read_nnet
+from nnet3_training import ChainTraining, compute_chain_prob
+
+from nnet3_tools.chain.examples import read_entries
+from nnet3_tools.chain.objective_log import value
+from nnet3_tools.chain.options import ObjectiveCommand, chain_options, read_den_fst, taken
+from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
+from nnet3_tools.streams import readable
+
+NAME = "nnet3-chain-compute-prob"
+
+
+@click.command(cls=ObjectiveCommand)
+@click.argument("nnet_in", metavar="NNET-IN")
+@click.argument("den_fst", metavar="DEN-FST")
+@click.argument("egs_in", metavar="EGS-RSPECIFIER")
+@chain_options
+@boolean_option("--batchnorm-test-mode", default=True, help="Batch-norm in test mode.")
+@boolean_option("--dropout-test-mode", default=True, help="Dropout in test mode.")
+@common_options
+def command(
+    nnet_in: str,
+    den_fst: str,
+    egs_in: str,
+    batchnorm_test_mode: bool,
+    dropout_test_mode: bool,
+    **options: Any,
+) -> None:
+    """Say the objective per frame of the network NNET-IN on the examples of EGS-RSPECIFIER."""
+    if not (batchnorm_test_mode and dropout_test_mode):
+        raise click.ClickException("without test mode the objective cannot be computed here")
+    with readable(nnet_in) as source:
+        nnet = read_nnet(source)
+    training = ChainTraining(nnet, read_den_fst(den_fst), taken(options))
+    totals = compute_chain_prob(nnet, training, (entry.value for entry in read_entries(egs_in)))
+    for name, total in totals.items():
+        line = value(total).replace(" over ", " per frame, over ")
+        log(NAME, f"Overall log-probability for '{name}' {line}")
+    if not totals:
+        raise click.ClickException(f"'{egs_in}' has no examples")
+
+
+def main() -> None:
+    """The entry point of the tool."""
+    run_tool(command, NAME)

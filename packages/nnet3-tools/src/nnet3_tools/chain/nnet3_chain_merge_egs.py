@@ -1,0 +1,63 @@
+"""nnet3-chain-merge-egs: merges examples of chain models into minibatches."""
+
+import attrs
+import click
+from nnet3_tables import ObjectWriter
+from nnet3_training import ExampleMerger, MinibatchRules, TrainingExample
+from nnet3_training.chain import with_output_name
+
+from nnet3_tools.chain.examples import check_files, read_entries, write_example
+from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log, run_tool
+
+NAME = "nnet3-chain-merge-egs"
+
+
+@click.command(cls=KaldiCommand)
+@click.argument("egs_in", metavar="EGS-RSPECIFIER")
+@click.argument("egs_out", metavar="EGS-WSPECIFIER")
+@click.option(
+    "--minibatch-size",
+    default="64",
+    help="Sizes of minibatches: 64, or 32:64,128, or 128=64/256=16:32 by size of examples.",
+)
+@boolean_option("--multilingual-eg", help="Name outputs output-LANG, from ?lang=LANG in the keys.")
+@click.option("--compress", hidden=True, expose_value=False)
+@common_options
+def command(egs_in: str, egs_out: str, minibatch_size: str, multilingual_eg: bool) -> None:
+    """Merge the examples of EGS-RSPECIFIER into minibatches, and write them to EGS-WSPECIFIER.
+
+    Features are written in single precision, not compressed.
+    """
+    check_files(egs_in, egs_out)
+    merger = ExampleMerger(MinibatchRules.parse(minibatch_size))
+    examples = (entry.value for entry in read_entries(egs_in))
+    if multilingual_eg:
+        examples = (_with_language(example) for example in examples)
+    with ObjectWriter(egs_out) as writer:
+        for merged in merger.merged(examples):
+            if multilingual_eg:
+                language = merged.outputs[0].name.partition("-")[2]
+                merged = attrs.evolve(merged, key=f"{merged.key}?lang={language}")
+            write_example(writer, merged)
+    for line in merger.lines():
+        log(NAME, line)
+    if not merger.num_written:
+        raise click.ClickException("no minibatch was written")
+
+
+def _with_language(example: TrainingExample) -> TrainingExample:
+    """The example with its output named by the language in its key.
+
+    Raises:
+        click.ClickException: The key names none.
+    """
+    query = example.key.partition("?")[2]
+    languages = dict(part.partition("=")[::2] for part in query.split("&"))
+    if "lang" not in languages:
+        raise click.ClickException(f"expected ?lang=NAME in the key, found '{example.key}'")
+    return with_output_name(example, f"output-{languages['lang']}")
+
+
+def main() -> None:
+    """The entry point of the tool."""
+    run_tool(command, NAME)

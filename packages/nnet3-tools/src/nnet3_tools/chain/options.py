@@ -1,0 +1,73 @@
+"""Options that the tools that compute the objective of chain models share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import attrs
+import click
+from nnet3_training import ChainOptions, Fst, read_fst
+
+from nnet3_tools.kaldi_command import KaldiCommand
+from nnet3_tools.streams import readable
+
+_NUMBERS = {
+    "l2_regularize": "l2 term of the output of the network.",
+    "out_of_range_regularize": "Pull on outputs beyond -30 and 30.",
+    "leaky_hmm_coefficient": "Probability of leaving a state of the denominator for any other.",
+    "xent_regularize": "Factor of cross-entropy at the output 'output-xent'; 0 for none.",
+}
+
+
+class ObjectiveCommand(KaldiCommand):
+    """A command that takes Kaldi's options for its optimizer, compiler and caches.
+
+    They say how Kaldi computes, not what.
+    """
+
+    ignored: ClassVar[tuple[str, ...]] = (
+        "--optimization.",
+        "--compiler.",
+        "--computation.",
+        "--debug-computation",
+        "--read-cache",
+        "--write-cache",
+        "--binary-write-cache",
+        "--num-threads",
+    )
+
+
+def chain_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of the objective."""
+    for field in attrs.fields(ChainOptions):
+        if field.name in _NUMBERS:
+            name = f"--{field.name.replace('_', '-')}"
+            function = click.option(
+                name,
+                type=float,
+                default=field.default,
+                show_default=True,
+                help=_NUMBERS[field.name],
+            )(function)
+    return function
+
+
+def taken(options: dict[str, Any]) -> ChainOptions:
+    """The options of the objective, taken out of all options of a command.
+
+    Raises:
+        TrainingError: A number is out of range.
+    """
+    return ChainOptions(**{name: options.pop(name) for name in _NUMBERS})
+
+
+def read_den_fst(name: str) -> Fst:
+    """The FST of the denominator: a file, "-" or "command |".
+
+    Raises:
+        ModelFileError, FileError: it cannot be read.
+        click.ClickException: the command failed.
+    """
+    with readable(name) as source:
+        return read_fst(source)

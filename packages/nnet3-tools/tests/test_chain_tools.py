@@ -1,0 +1,262 @@
+"""The command lines for chain models, on Kaldi's digits system."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nnet3_descriptors import read_nnet, vectorize
+from nnet3_training import read_chain_examples
+from reference_cases import CHAIN_REFERENCE
+
+DIGITS = CHAIN_REFERENCE / "digits"
+COMMANDS = dict(
+    line.split(": ", 1) for line in (DIGITS / "commands.txt").read_text().strip().splitlines()
+)
+
+Run = Callable[[str], tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfdbinary) -> Run:
+    """Runs a command line in a folder with Kaldi's files; gives status, output, errors."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("cegs8.ark", "cegs.ark", "den.fst", "initial.raw", "train.m0.9.raw"):
+        shutil.copy(DIGITS / name, name)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+
+    def run(command: str) -> tuple[int, str, str]:
+        words = shlex.split(command)
+        module = importlib.import_module(f"nnet3_tools.chain.{words[0].replace('-', '_')}")
+        monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as stopped:
+            module.main()
+        output, errors = capfdbinary.readouterr()
+        assert b"Traceback" not in errors
+        assert b"internal error" not in errors
+        return stopped.value.code, output.decode(errors="replace"), errors.decode()
+
+    return run
+
+
+def keys(path: str) -> list[str]:
+    """The keys of an archive."""
+    return [example.key for example in read_chain_examples(path)]
+
+
+def test_copies_with_a_shift(run: Run) -> None:
+    """The archive is, byte for byte, what Kaldi's command makes."""
+    status, _, errors = run(COMMANDS["copy.shift"])
+
+    assert status == 0
+    assert "Read 8 neural-network training examples, wrote 8" in errors
+    assert Path("copy.shift.ark").read_bytes() == (DIGITS / "copy.shift.ark").read_bytes()
+
+
+def test_copies_by_turns(run: Run) -> None:
+    """Without changes, examples are written as they were, by turns to several tables."""
+    status, _, _ = run("nnet3-chain-copy-egs ark:cegs8.ark ark:1.ark ark,scp:2.ark,2.scp")
+
+    whole = Path("cegs8.ark").read_bytes()
+    assert status == 0
+    assert (keys("1.ark"), keys("2.ark")) == (keys("cegs8.ark")[::2], keys("cegs8.ark")[1::2])
+    assert len(whole) == sum(Path(name).stat().st_size for name in ("1.ark", "2.ark"))
+    assert run("nnet3-chain-copy-egs scp:2.scp ark:3.ark")[0] == 0
+    assert Path("3.ark").read_bytes() == Path("2.ark").read_bytes()
+
+
+def test_copies_to_text_and_back(run: Run) -> None:
+    """Examples in text are read from a pipe, and written in binary again."""
+    assert run("nnet3-chain-copy-egs ark:cegs8.ark ark,t:text.ark")[0] == 0
+    assert b"\0" not in Path("text.ark").read_bytes()
+    assert run("nnet3-chain-copy-egs 'ark:cat text.ark |' 'ark:| cat > back.ark'")[0] == 0
+
+    for one, other in zip(
+        read_chain_examples("back.ark"), read_chain_examples("cegs8.ark"), strict=True
+    ):
+        np.testing.assert_allclose(one.inputs[0].values, other.inputs[0].values, rtol=1e-6)
+        mine, yours = one.outputs[0].supervision, other.outputs[0].supervision
+        np.testing.assert_array_equal(mine.fst.labels, yours.fst.labels)
+
+
+def test_copies_with_weights_and_names(run: Run) -> None:
+    """Tables by key say what the weight is multiplied by, and what the output is called."""
+    first, second = keys("cegs8.ark")[:2]
+    Path("weights").write_text(f"{first} 0.25\n{second} 2\n")
+    Path("names").write_text(f"{first} output-a\n{second} output-b\n")
+
+    status, _, errors = run(
+        "nnet3-chain-copy-egs --weights=ark:weights --outputs=ark:names ark:cegs8.ark ark:new.ark"
+    )
+
+    found = list(read_chain_examples("new.ark"))
+    assert status == 0
+    assert errors.count("No weight for example key") == 6
+    assert [example.outputs[0].name for example in found] == ["output-a", "output-b"]
+    assert [example.outputs[0].supervision.weight for example in found] == [0.25, 2.0]
+
+
+@pytest.mark.parametrize("proportion", [0.0, 0.5, 2.5])
+def test_keeps_a_proportion(run: Run, proportion: float) -> None:
+    """Each example is written so often on average, rounded up or down; none is a failure."""
+    status, _, errors = run(
+        f"nnet3-chain-copy-egs --keep-proportion={proportion} --random ark:cegs8.ark ark:a ark:b"
+    )
+
+    counts = [keys("cegs8.ark").count(key) for key in keys("a") + keys("b")] if status == 0 else []
+    assert status == (1 if proportion == 0.0 else 0), errors
+    assert abs(len(counts) - 8 * proportion) <= 8
+
+
+def test_merges(run: Run) -> None:
+    """Minibatches are those of the rules; Kaldi's figures are said."""
+    status, _, errors = run(COMMANDS["merge"])
+
+    merged = list(read_chain_examples("merged.ark"))
+    log = (DIGITS / "train.m0.9.log").read_text()
+    assert status == 0
+    for line in ("46={32->7,d=28}", re.search(r"Processed 252 egs.*", log)[0]):
+        assert line in errors
+    assert [example.key for example in merged] == [f"merged-{number}-32" for number in range(7)]
+    assert merged[0].outputs[0].supervision.num_sequences == 32
+
+
+def test_merges_by_rules(run: Run) -> None:
+    """At the end, what is left is merged if a rule allows it."""
+    status, _, errors = run(
+        "nnet3-chain-merge-egs --minibatch-size=10=9/50=2:3,5 ark:cegs8.ark ark:m"
+    )
+
+    assert status == 0
+    assert keys("m") == ["merged-0-5", "merged-1-3"]
+    assert "46={3->1,5->1,d=0}" in errors
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        ("0", "expected a positive number, found '0'"),
+        ("a", "expected a positive number, found 'a'"),
+        ("5:3", "the range '5:3' falls"),
+        ("3/4", "expected SIZE=... in each of several rules"),
+        ("3=4/3=5", "two rules for one size"),
+    ],
+)
+def test_rules_that_are_none(run: Run, size: str, message: str) -> None:
+    """A rule that cannot be understood is one line, and exit status 1."""
+    status, _, errors = run(f"nnet3-chain-merge-egs --minibatch-size={size} ark:cegs8.ark ark:m")
+
+    assert status == 1
+    assert message in errors
+    assert errors.count("\n") == 1
+    assert not Path("m").exists()
+
+
+def test_merges_languages(run: Run) -> None:
+    """The language in a key names the output; keys of minibatches have it, too."""
+    data = Path("cegs8.ark").read_bytes()
+    for key in keys("cegs8.ark"):
+        data = data.replace(f"{key} ".encode(), f"{key}?lang=xy ".encode())
+    Path("two.ark").write_bytes(data)
+
+    status, _, _ = run(
+        "nnet3-chain-merge-egs --multilingual-eg --minibatch-size=8 ark:two.ark ark:m"
+    )
+
+    (merged,) = read_chain_examples("m")
+    assert status == 0
+    assert (merged.key, merged.outputs[0].name) == ("merged-0-8?lang=xy", "output-xy")
+
+
+@pytest.mark.parametrize("buffer", [0, 3])
+def test_shuffles(run: Run, buffer: int) -> None:
+    """All examples are there in another order, which the seed decides."""
+    command = f"nnet3-chain-shuffle-egs --buffer-size={buffer} ark:cegs8.ark"
+    for seed, name in ((1, "a"), (1, "b"), (2, "c")):
+        assert run(f"{command} ark:{name} --srand={seed}")[0] == 0
+
+    assert Path("a").read_bytes() == Path("b").read_bytes()
+    assert keys("a") != keys("c")
+    assert sorted(keys("a")) == sorted(keys("cegs8.ark"))
+    assert keys("a") != keys("cegs8.ark")
+
+
+def test_takes_a_subset(run: Run) -> None:
+    """So many different examples are chosen; all of them if there are no more."""
+    status, _, errors = run("nnet3-chain-subset-egs --n=8 --srand=1 ark:cegs.ark ark:some")
+    assert status == 0
+    assert "Selected a subset of 8 out of 252 nnet3+chain training examples" in errors
+    assert len(set(keys("some")) & set(keys("cegs.ark"))) == 8
+
+    assert run("nnet3-chain-subset-egs --randomize-order=false ark:cegs8.ark ark:all")[0] == 0
+    assert Path("all").read_bytes() == Path("cegs8.ark").read_bytes()
+
+
+@pytest.mark.parametrize("model", ["initial", "trained"])
+def test_computes_the_objective(run: Run, model: str) -> None:
+    """The lines are those of Kaldi."""
+    status, _, errors = run(COMMANDS[f"prob.{model}"])
+
+    wanted = re.findall(r"Overall log-probability.*", (DIGITS / f"prob.{model}.log").read_text())
+    assert status == 0
+    assert sorted(re.findall(r"Overall log-probability.*", errors)) == sorted(wanted)
+
+
+def test_trains(run: Run) -> None:
+    """Kaldi's own command line, with its pipes, trains; the lines of its log are there."""
+    status, _, errors = run(COMMANDS["train.m0.9"])
+
+    wanted = (DIGITS / "train.m0.9.log").read_text()
+    pattern = r"'(\S+)' (?:for minibatches (\d)-\d )?is (\S+) (.*)frames"
+    found = {match[:2]: match[2:] for match in re.findall(pattern, errors)}
+    kaldi = {match[:2]: match[2:] for match in re.findall(pattern, wanted)}
+    assert status == 0
+    assert set(found) == set(kaldi)
+    assert len(found) == 14
+    for key, (value, rest) in kaldi.items():
+        # Kaldi holds a matrix to its constraint at random, and repairs units so.
+        assert float(found[key][0]) == pytest.approx(float(value), abs=5e-3)
+        assert rest.split()[-1] == found[key][1].split()[-1]
+    assert "[this line is to be parsed by a script:] log-prob-per-frame=-0.62" in errors
+    trained, kaldis = (
+        vectorize(read_nnet(p)) for p in ("train.m0.9.raw", DIGITS / "train.m0.9.raw")
+    )
+    assert np.linalg.norm(trained - kaldis) < 1e-2 * np.linalg.norm(kaldis)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("nnet3-chain-copy-egs ark:no.ark ark:b", "cannot read 'no.ark': there is no such file"),
+        ("nnet3-chain-copy-egs cegs8.ark ark:b", "'cegs8.ark' is no table"),
+        ("nnet3-chain-copy-egs ark:cegs8.ark ark:cegs8.ark", "it is read at the same time"),
+        ("nnet3-chain-copy-egs ark:cegs8.ark ark:no/b", "cannot write 'no/b'"),
+        ("nnet3-chain-copy-egs 'ark:head -c 5000 cegs8.ark |' ark:b", "byte"),
+        ("nnet3-chain-copy-egs 'ark:cat no |' ark:b", "the command 'cat no' failed"),
+        ("nnet3-chain-merge-egs ark:den.fst ark:b", "den.fst"),
+        ("nnet3-chain-shuffle-egs ark:/dev/null ark:b", "has no examples"),
+        ("nnet3-chain-compute-prob initial.raw initial.raw ark:cegs8.ark", "this is no FST"),
+        (
+            "nnet3-chain-compute-prob --leaky-hmm-coefficient=0 initial.raw den.fst ark:cegs8.ark",
+            "leaky_hmm_coefficient must be above 0 and below 1",
+        ),
+        (
+            "nnet3-chain-train --backstitch-training-scale=1 initial.raw den.fst ark:cegs8.ark b",
+            "there is no backstitch here",
+        ),
+    ],
+)
+def test_failures(run: Run, command: str, message: str) -> None:
+    """What cannot be done is said in a line, with exit status 1."""
+    status, _, errors = run(command)
+
+    assert status == 1
+    assert message in errors
+    assert not Path("b").exists() or not Path("b").read_bytes()

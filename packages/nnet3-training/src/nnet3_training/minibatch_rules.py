@@ -1,0 +1,168 @@
+"""How many examples make a minibatch, as Kaldi's merging tools are told by --minibatch-size."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Self
+
+import attrs
+
+from nnet3_training.errors import ExampleError
+from nnet3_training.examples import TrainingExample
+from nnet3_training.minibatches import merge_examples, shape_of
+
+_Ranges = tuple[tuple[int, int], ...]
+
+
+@attrs.frozen
+class MinibatchRules:
+    """The sizes that minibatches may have, by the size of examples.
+
+    The size of an example is the number of frames of its longest input or output.
+
+    Attributes:
+        rules: For sizes of examples, first and last size of each range of minibatches; an example
+            goes by the rule of the nearest size.
+    """
+
+    rules: tuple[tuple[int, _Ranges], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The rules that are written so: `64`, `32:64,128`, `128=64/256=16:32`.
+
+        A size or a range, first:last, several of them with commas between; or the same for several
+        sizes of examples, with slashes between.
+
+        Raises:
+            ExampleError: this is no rule.
+        """
+        parts = text.split("/")
+        rules = []
+        for part in parts:
+            size, equals, ranges = part.rpartition("=")
+            if not equals and len(parts) > 1:
+                raise ExampleError(
+                    f"minibatch size '{text}': expected SIZE=... in each of several rules, found "
+                    f"'{part}'"
+                )
+            rules.append((_number(size, text) if equals else 0, _ranges(ranges, text)))
+        if len({size for size, _ in rules}) != len(rules):
+            raise ExampleError(f"minibatch size '{text}' has two rules for one size of examples")
+        return cls(tuple(rules))
+
+    def size(self, example_size: int, available: int, *, at_end: bool) -> int:
+        """How many of the examples at hand are to be merged; 0 for none.
+
+        Args:
+            example_size: Size of these examples.
+            available: How many there are.
+            at_end: Whether no more will come; before, only the largest minibatches are made.
+        """
+        ranges = min(self.rules, key=lambda rule: abs(rule[0] - example_size))[1]
+        if not at_end:
+            largest = max(last for _, last in ranges)
+            return largest if largest <= available else 0
+        return max(
+            (min(last, available) for first, last in ranges if first <= available), default=0
+        )
+
+
+def _number(text: str, rule: str) -> int:
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise ExampleError(f"minibatch size '{rule}': expected a positive number, found '{text}'")
+    return int(text)
+
+
+def _ranges(text: str, rule: str) -> _Ranges:
+    ranges = []
+    for part in text.split(","):
+        first, colon, last = part.partition(":")
+        begin = _number(first, rule)
+        end = _number(last, rule) if colon else begin
+        if begin > end:
+            raise ExampleError(f"minibatch size '{rule}': the range '{part}' falls")
+        ranges.append((begin, end))
+    return tuple(ranges)
+
+
+@attrs.define
+class ExampleMerger:
+    """Merges examples into minibatches by rules, and counts.
+
+    Attributes:
+        rules: The rules.
+        num_written: By size of examples and size of minibatches, how many of these there were.
+        num_discarded: By size of examples, how many were left over.
+    """
+
+    rules: MinibatchRules
+    num_written: Counter[tuple[int, int]] = attrs.field(factory=Counter)
+    num_discarded: Counter[int] = attrs.field(factory=Counter)
+    _shapes: Counter[tuple[int, int]] = attrs.field(factory=Counter)
+
+    def merged(self, examples: Iterable[TrainingExample]) -> Iterator[TrainingExample]:
+        """Minibatches of examples with the same indexes, each as soon as it is full.
+
+        Their keys are "merged-NUMBER-SIZE". At the end smaller ones are made, if the rules allow
+        them; what cannot be merged then is left out.
+
+        Raises:
+            ExampleError: see `merge_examples`.
+        """
+        waiting: dict[object, list[TrainingExample]] = {}
+        for example in examples:
+            shape = shape_of(example)
+            group = waiting.setdefault(shape, [])
+            group.append(example)
+            if self.rules.size(_size(example), len(group), at_end=False):
+                yield self._merge(waiting.pop(shape))
+        for group in waiting.values():
+            size = _size(group[0])
+            while group and (count := self.rules.size(size, len(group), at_end=True)):
+                yield self._merge(group[:count])
+                del group[:count]
+            self.num_discarded[size] += len(group)
+
+    def _merge(self, group: list[TrainingExample]) -> TrainingExample:
+        number = self.num_written.total()
+        self.num_written[_size(group[0]), len(group)] += 1
+        merged = merge_examples(group) if len(group) > 1 else group[0]
+        return attrs.evolve(merged, key=f"merged-{number}-{len(group)}")
+
+    def lines(self) -> list[str]:
+        """What Kaldi's tools say of it at the end.
+
+        First each size of examples with {SIZE OF MINIBATCH->NUMBER,...,d=DISCARDED}, then the sums.
+        """
+        sizes = sorted({size for size, _ in self.num_written} | set(self.num_discarded))
+        types = []
+        for size in sizes:
+            written = [
+                f"{merged}->{number}"
+                for (each, merged), number in sorted(self.num_written.items())
+                if each == size
+            ]
+            types.append(f"{size}={{{','.join(written)},d={self.num_discarded[size]}}}")
+        minibatches = self.num_written.total()
+        used = sum(merged * number for (_, merged), number in self.num_written.items())
+        discarded = self.num_discarded.total()
+        frames = sum(size * merged * n for (size, merged), n in self.num_written.items())
+        frames += sum(size * number for size, number in self.num_discarded.items())
+        total = used + discarded
+        return [
+            ",".join(types),
+            f"Processed {total} egs of avg. size {_share(frames, total)} into {minibatches} "
+            f"minibatches, discarding {_share(100 * discarded, total)}% of egs.  "
+            f"Avg minibatch size was {_share(used, minibatches)}, "
+            f"#distinct types of egs/minibatches was {len(sizes)}/{len(self.num_written)}",
+        ]
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.4g}" if whole else "nan"
+
+
+def _size(example: TrainingExample) -> int:
+    return max(len(io.indexes) for io in example.ios)
