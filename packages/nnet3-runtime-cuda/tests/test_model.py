@@ -257,7 +257,7 @@ class TestErrors:
             (np.zeros(4), r"expected a matrix \(rows, 4\), found shape \(4,\)"),
             (np.where(np.arange(4) == 2, np.nan, frames(3)), "found nan in row 0, column 2"),
             (np.full((2, 4), "x"), "expected numbers, found <U1"),
-            ([[0.0] * 4, [0.0] * 3], "'input': expected a matrix: .* inhomogeneous"),
+            ([[0.0] * 4, [0.0] * 3], "'input': expected an array .* inhomogeneous"),
             (
                 np.full((2, 4), 1e300),
                 r"expected numbers up to 3.40282e\+38 \(single precision\), found 1e\+300 in row 0",

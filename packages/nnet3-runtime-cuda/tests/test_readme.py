@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from computations import WITH_IVECTOR, request
 from nnet3_descriptors import parse_config, write_nnet
+from nnet3_runtime_cuda import Model
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
@@ -43,6 +44,26 @@ def test_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert "ivector" in withs
     assert names["outputs"].shape == (7, 3)
+
+
+def test_several_utterances() -> None:
+    """A batch, a list, and a stream."""
+    model = Model(parse_config(CONFIG, rng=np.random.default_rng(0)))
+    frames = np.ones((7, model.input_dim))
+    names: dict[str, Any] = {
+        "model": model,
+        "batch": np.stack([frames, frames]),
+        "first": frames,
+        "second": frames[:3],
+        "frames": frames,
+    }
+
+    run("batch_outputs = ", names)
+    assert names["batch_outputs"].shape[:2] == (2, 7)
+    assert (len(names["first_outputs"]), len(names["second_outputs"])) == (7, 3)
+
+    run("stream = model.stream(", names)
+    assert len(names["outputs"]) == 7
 
 
 def test_computations() -> None:

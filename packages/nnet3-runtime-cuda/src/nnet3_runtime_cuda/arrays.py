@@ -39,6 +39,7 @@ def checked_arrays(
     for name, shape in expected.items():
         if name not in given:
             raise RunError(f"{what} '{name}' is missing; expected an array of shape {shape}")
+        check_not_masked(given[name], f"{what} '{name}'")
     return [
         _checked_array(name, shape, taken(given[name]), what) for name, shape in expected.items()
     ]
@@ -101,21 +102,47 @@ def check_output(array: FloatArray, what: str) -> None:
             )
 
 
+def check_not_masked(values: Any, what: str) -> None:
+    """Raises a RunError if values are a masked array, or rows that are: masks would be lost."""
+    rows = values if isinstance(values, list | tuple) else ()
+    if any(isinstance(each, np.ma.MaskedArray) for each in (values, *rows)):
+        raise RunError(
+            f"{what}: expected an array of numbers, found a masked array; filled() makes one of it"
+        )
+
+
+def as_array(values: Any, what: str) -> npt.NDArray[Any]:
+    """What a caller gives as a NumPy array, not copied if it need not be.
+
+    Args:
+        values: An array, nested sequences of numbers, or whatever has `__dlpack__`.
+        what: What it is called in messages.
+
+    Raises:
+        RunError: it is on a device, masked, or cannot be read as an array.
+    """
+    check_not_masked(values, what)
+    if is_on_cuda(values):
+        raise RunError(
+            f"{what}: expected an array in the memory of the processor, found one on a device "
+            "(NnetComputer takes those)"
+        )
+    try:
+        if isinstance(values, np.ndarray) or not hasattr(values, "__dlpack__"):
+            return np.asarray(values)
+        return np.from_dlpack(values)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise RunError(f"{what}: expected an array of numbers: {error}") from error
+
+
 def as_matrix(values: npt.ArrayLike, node: str, what: str, dim: int) -> FloatArray:
     """The values as a float32 matrix.
 
     Raises:
-        RunError: they are no matrix of that many columns, are empty, not finite, or on a device.
+        RunError: they are no matrix of that many columns, are empty, not finite, on a device, or
+            masked.
     """
-    if is_on_cuda(values):
-        raise RunError(
-            f"{what} for node '{node}': expected an array in the memory of the processor, found "
-            "one on a device (NnetComputer takes those)"
-        )
-    try:
-        array = np.asarray(values)
-    except ValueError as error:  # rows of different lengths
-        raise RunError(f"{what} for node '{node}': expected a matrix: {error}") from error
+    array = as_array(values, f"{what} for node '{node}'")
     if array.dtype.kind not in "fiu":
         raise RunError(f"{what} for node '{node}': expected numbers, found {array.dtype}")
     if array.ndim != 2:
@@ -138,10 +165,10 @@ def as_vector(values: npt.ArrayLike, what: str, dim: int) -> FloatArray:
     Raises:
         RunError: they are no vector of that dimension.
     """
-    try:
-        vector = np.asarray(values, dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise RunError(f"{what}: expected a vector of dimension {dim}: {error}") from error
+    array = as_array(values, what)
+    if array.dtype.kind not in "fiu":
+        raise RunError(f"{what}: expected a vector of dimension {dim}, found {array.dtype}")
+    vector = np.asarray(array, dtype=np.float32)
     if vector.shape != (dim,):
         raise RunError(f"{what}: expected a vector of dimension {dim}, found {vector.shape}")
     return vector

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Sequence
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +15,8 @@ from nnet3_descriptors.files import PathOrFile
 from nnet3_graph import ComputationRequest, IoSpecification, compute_context
 from nnet3_optimizer import CachingCompiler
 
-from nnet3_runtime_cuda.arrays import FloatArray, as_matrix, as_vector, check_output
+from nnet3_runtime_cuda.arrays import FloatArray, as_array, as_matrix, as_vector, check_output
+from nnet3_runtime_cuda.cpu.threads.shared_tasks import Task
 from nnet3_runtime_cuda.cuda.platform.platform import Platform
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.device.device_nnet import check_number_of_threads
@@ -26,6 +29,11 @@ from nnet3_runtime_cuda.inference.chunks import (
     online_ivector_row,
 )
 from nnet3_runtime_cuda.inference.computer_pool import ComputerPool
+from nnet3_runtime_cuda.inference.many_utterances import (
+    for_each,
+    is_batch,
+    utterances_of,
+)
 from nnet3_runtime_cuda.inference.output_scores import ScoreOptions
 from nnet3_runtime_cuda.inference.stand_in_statistics import with_stand_in_statistics
 from nnet3_runtime_cuda.inference.utterance_segments import SegmentOptions
@@ -34,7 +42,7 @@ from nnet3_runtime_cuda.streams import Stream, StreamOptions, StreamPrograms
 
 
 def load(
-    path_or_file: PathOrFile,
+    source: PathOrFile | bytes | Nnet | AcousticModel,
     device: str = "cpu",
     *,
     precision: str = "fp32",
@@ -44,8 +52,9 @@ def load(
     """Reads a Kaldi model for inference.
 
     Args:
-        path_or_file: A .raw file, or a .mdl file (whose priors are then at hand), binary or text:
-            a path, `path:offset`, or a file that is open for reading bytes.
+        source: A .raw file, or a .mdl file (whose priors are then at hand), binary or text: a
+            path, `path:offset`, a file that is open for reading bytes, or its bytes. Or what
+            `read_nnet` and `read_model` make of one.
         device: "cpu", "cuda" (the first one) or "cuda:<number>".
         precision: Of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with MKL).
         capacity: How many compiled computations the model keeps ready to run.
@@ -58,7 +67,10 @@ def load(
         OptionError: the capacity is no positive integer.
         DeviceError: there is no such device or precision, or what drives it is missing.
     """
-    model = read_model(path_or_file)
+    if isinstance(source, Nnet | AcousticModel):
+        model = source
+    else:
+        model = read_model(io.BytesIO(source) if isinstance(source, bytes) else source)
     if isinstance(model, AcousticModel):
         nnet, priors = model.nnet, model.priors if model.priors.size else None
     else:
@@ -161,6 +173,12 @@ class Model:
         """Time spent so far on compiling computations and binding them to memory."""
         return self._pool.compile_seconds + self._stream_programs.compile_seconds
 
+    @overload
+    def compute(
+        self, features: list[npt.NDArray[Any]], *arguments: Any, **options: Any
+    ) -> list[FloatArray]: ...
+
+    @overload
     def compute(
         self,
         features: npt.ArrayLike,
@@ -177,16 +195,38 @@ class Model:
         use_priors: bool = False,
         acoustic_scale: float = 1.0,
         apply_exp: bool = False,
-    ) -> FloatArray:
+    ) -> FloatArray: ...
+
+    def compute(
+        self,
+        features: npt.ArrayLike | list[npt.NDArray[Any]],
+        ivector: npt.ArrayLike | None = None,
+        *,
+        online_ivectors: npt.ArrayLike | None = None,
+        online_ivector_period: int = 0,
+        frames_per_chunk: int = 50,
+        frame_subsampling_factor: int = 1,
+        extra_left_context: int = 0,
+        extra_right_context: int = 0,
+        extra_left_context_initial: int = -1,
+        extra_right_context_final: int = -1,
+        use_priors: bool = False,
+        acoustic_scale: float = 1.0,
+        apply_exp: bool = False,
+    ) -> FloatArray | list[FloatArray]:
         """Runs the network over an utterance, in chunks, exactly as Kaldi's nnet3-compute.
 
         The result is what the output node gives: log-posteriors if the network ends in a
         log-softmax; for 'chain' models scores that are neither normalised nor divided by priors.
 
         Args:
-            features: (frames, input_dim).
-            ivector: (ivector_dim,), one i-vector for the utterance, for networks that take one.
-            online_ivectors: (rows, ivector_dim), i-vectors estimated as the utterance went on.
+            features: (frames, input_dim). For several utterances, (N, frames, input_dim) or a list
+                of matrices, which may differ in length. Arrays of NumPy and nested sequences, or
+                whatever has `__dlpack__`, in the memory of the processor.
+            ivector: (ivector_dim,), one i-vector for the utterance, for networks that take one; for
+                several utterances (N, ivector_dim), or a list of N.
+            online_ivectors: (rows, ivector_dim), i-vectors estimated as the utterance went on; for
+                several utterances (N, rows, ivector_dim), or a list of N.
             online_ivector_period: Frames between two rows of online_ivectors.
             frames_per_chunk: Frames that are computed at a time; rounded up to a multiple of
                 frame_subsampling_factor and the modulus of the network.
@@ -200,10 +240,12 @@ class Model:
             apply_exp: Whether the exponential of the result is returned.
 
         Returns:
-            (frames / frame_subsampling_factor, rounded up, output_dim) float32.
+            (frames / frame_subsampling_factor, rounded up, output_dim) float32; for a batch with N
+            in front; for a list of utterances a list.
 
         Raises:
-            RunError: features or i-vectors are missing, empty, of another dimension, or not finite;
+            RunError: features or i-vectors are missing, empty, masked, of another dimension, or not
+                finite, or there is not one i-vector for each utterance;
                 online i-vectors end too soon; an option is out of range, or needs more memory than
                 there is; priors are wanted that are not there, or have no logarithm; or the
                 output, or what was made of it, is not finite.
@@ -211,22 +253,68 @@ class Model:
             NotComputableError, CompilationError: the network gives no output for these frames.
             DeviceMemoryError: the device has not the memory.
         """
-        work = self.compute_work(
-            features,
-            ivector,
-            online_ivectors,
-            ChunkOptions(
-                frames_per_chunk=frames_per_chunk,
-                frame_subsampling_factor=frame_subsampling_factor,
-                extra_left_context=extra_left_context,
-                extra_right_context=extra_right_context,
-                extra_left_context_initial=extra_left_context_initial,
-                extra_right_context_final=extra_right_context_final,
-                online_ivector_period=online_ivector_period,
-            ),
-            ScoreOptions(use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp),
+        chunk_options = ChunkOptions(
+            frames_per_chunk=frames_per_chunk,
+            frame_subsampling_factor=frame_subsampling_factor,
+            extra_left_context=extra_left_context,
+            extra_right_context=extra_right_context,
+            extra_left_context_initial=extra_left_context_initial,
+            extra_right_context_final=extra_right_context_final,
+            online_ivector_period=online_ivector_period,
         )
-        return self._do(work)
+        score_options = ScoreOptions(
+            use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp
+        )
+        utterances = utterances_of(features)
+        if utterances is None:
+            work = self.compute_work(
+                features, ivector, online_ivectors, chunk_options, score_options
+            )
+            return self._do(work)
+        outputs = self._compute_each(
+            utterances,
+            for_each(ivector, len(utterances), "i-vectors"),
+            for_each(online_ivectors, len(utterances), "online i-vectors"),
+            chunk_options,
+            score_options,
+        )
+        if not is_batch(features):
+            return outputs
+        return np.stack(outputs) if outputs else np.empty((0, 0, self.output_dim), np.float32)
+
+    def _compute_each(
+        self,
+        utterances: Sequence[Any],
+        ivectors: Sequence[Any],
+        online_ivectors: Sequence[Any],
+        chunk_options: ChunkOptions,
+        score_options: ScoreOptions,
+    ) -> list[FloatArray]:
+        """Computes utterances side by side; errors say which one they are about."""
+        works = []
+        for number, (features, ivector, online) in enumerate(
+            zip(utterances, ivectors, online_ivectors, strict=True)
+        ):
+            try:
+                work = self._chunk_work(
+                    features,
+                    ivector,
+                    online,
+                    chunk_options,
+                    score_options,
+                    num_beside=len(utterances) - 1,
+                )
+            except RunError as error:
+                raise RunError(f"utterance {number}: {error}") from error
+            works.append(work)
+        self._run([task for work in works for task in work.tasks])
+        outputs = []
+        for number, work in enumerate(works):
+            try:
+                outputs.append(work.finish())
+            except RunError as error:
+                raise RunError(f"utterance {number}: {error}") from error
+        return outputs
 
     def xvector(
         self,
@@ -334,6 +422,21 @@ class Model:
         Raises:
             RunError: see `compute`, whose other errors are those of tasks.
         """
+        return self._chunk_work(
+            features, ivector, online_ivectors, chunk_options, score_options, num_beside=0
+        )
+
+    def _chunk_work(
+        self,
+        features: npt.ArrayLike,
+        ivector: npt.ArrayLike | None,
+        online_ivectors: npt.ArrayLike | None,
+        chunk_options: ChunkOptions,
+        score_options: ScoreOptions,
+        *,
+        num_beside: int,
+    ) -> Work:
+        """See `compute_work`; as many tasks or more are done beside those of this utterance."""
         options = chunk_options.rounded(self.nnet.modulus)
         step = options.frame_subsampling_factor
         score_options.check(self.priors)
@@ -343,7 +446,7 @@ class Model:
         result = np.empty((-(-len(frames) // step), self.output_dim), dtype=np.float32)
         parts = list(chunks(len(frames), options, self.left_context, self.right_context))
         check_memory(max(part.num_inputs for part in parts), self.input_dim)
-        is_alone = self._are_side_by_side(len(parts))
+        is_alone = self._are_side_by_side(num_beside + len(parts))
 
         def run(chunk: Chunk) -> None:
             inputs = {"input": frames[chunk.input_rows(len(frames))]}
@@ -403,13 +506,17 @@ class Model:
 
     def _do(self, work: Work) -> FloatArray:
         """Does the work on the threads of the model."""
-        workers = self._device_nnet.machine.workers
-        if workers is not None and self._are_side_by_side(len(work.tasks)):
-            workers.side_by_side(work.tasks)
-        else:
-            for task in work.tasks:
-                task()
+        self._run(work.tasks)
         return work.finish()
+
+    def _run(self, tasks: Sequence[Task]) -> None:
+        """Does tasks on the threads of the model."""
+        workers = self._device_nnet.machine.workers
+        if workers is not None and self._are_side_by_side(len(tasks)):
+            workers.side_by_side(tasks)
+        else:
+            for task in tasks:
+                task()
 
     def _request(self, chunk: Chunk, step: int) -> ComputationRequest:
         """The request of a chunk, moved in time so that its first output is at t = 0."""
@@ -441,7 +548,7 @@ class Model:
         if online is not None and period <= 0:
             raise RunError(f"online i-vectors need a positive period (got {period})")
         if ivector is not None:
-            given = np.atleast_2d(np.asarray(ivector))
+            given = np.atleast_2d(as_array(ivector, "node 'ivector'"))
             if len(given) != 1:
                 raise RunError(
                     f"node 'ivector': expected one i-vector, found shape {given.shape}; are they "

@@ -1,0 +1,187 @@
+"""What a model takes: batches, lists, arrays of other libraries, and models of all sources."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nnet3_compiler import compile_computation
+from nnet3_descriptors import Nnet, parse_config, read_model, write_nnet
+from nnet3_descriptors.errors import ModelFileError
+from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_runtime_cuda import Model, NnetComputer, RunError, load
+
+CONFIG = """
+input-node name=input dim=4
+component name=affine type=AffineComponent input-dim=8 output-dim=3
+component-node name=affine component=affine input=Append(Offset(input, -2), input)
+output-node name=output input=affine
+"""
+
+WITH_IVECTOR = """
+input-node name=input dim=4
+input-node name=ivector dim=2
+component name=affine type=AffineComponent input-dim=6 output-dim=3
+component-node name=affine component=affine input=Append(input, ReplaceIndex(ivector, t, 0))
+output-node name=output input=affine
+"""
+
+
+class Foreign:
+    """An array of another library: all that it has is `__dlpack__`."""
+
+    def __init__(self, array: np.ndarray, error: str = "") -> None:
+        self._array, self._error = array, error
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As such arrays have it."""
+        return self._array.shape
+
+    def __dlpack__(self, **options: object) -> object:
+        """Hands the memory on."""
+        if self._error:
+            raise BufferError(self._error)
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The processor."""
+        return self._array.__dlpack_device__()
+
+
+def network(config: str) -> Nnet:
+    """A network with random parameters."""
+    return parse_config(config, rng=np.random.default_rng(3))
+
+
+def frames(*shape: int) -> np.ndarray:
+    """Features of random numbers."""
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+class TestSeveralUtterances:
+    """A batch, or a list."""
+
+    @pytest.mark.parametrize("threads", [1, 2])
+    def test_a_batch(self, threads: int) -> None:
+        """Outputs are (N, rows, columns), those of each utterance alone."""
+        model = Model(network(CONFIG), threads=threads)
+        batch = frames(3, 60, 4)
+        options = {"frame_subsampling_factor": 3, "frames_per_chunk": 20}
+
+        found = model.compute(batch, **options)
+
+        expected = [model.compute(each, **options) for each in batch]
+        assert found.shape == (3, 20, 3)
+        np.testing.assert_allclose(found, np.stack(expected), rtol=1e-5, atol=1e-6)
+
+    def test_a_list_of_several_lengths(self) -> None:
+        """Outputs are a list, in the same order."""
+        model = Model(network(CONFIG))
+        utterances = [frames(9, 4), frames(60, 4), frames(1, 4)]
+
+        for given in (utterances, tuple(utterances), [each.tolist() for each in utterances]):
+            found = model.compute(given)
+
+            assert isinstance(found, list)
+            assert list(map(len, found)) == [9, 60, 1]
+            for outputs, each in zip(found, utterances, strict=True):
+                np.testing.assert_array_equal(outputs, model.compute(each))
+
+    def test_ivectors(self) -> None:
+        """There is one for each utterance, or rows for each."""
+        model = Model(network(WITH_IVECTOR))
+        batch, ivectors, online = frames(3, 30, 4), frames(3, 2), frames(3, 3, 2)
+        options = {"online_ivector_period": 10, "frames_per_chunk": 10}
+
+        for given in (ivectors, list(ivectors)):
+            np.testing.assert_array_equal(
+                model.compute(batch, given),
+                [model.compute(*each) for each in zip(batch, ivectors, strict=True)],
+            )
+        np.testing.assert_array_equal(
+            model.compute(list(batch), online_ivectors=online, **options),
+            [
+                model.compute(each, online_ivectors=rows, **options)
+                for each, rows in zip(batch, online, strict=True)
+            ],
+        )
+
+    def test_nothing(self) -> None:
+        """A batch of no utterances has no outputs."""
+        assert len(Model(network(CONFIG)).compute(np.empty((0, 5, 4), np.float32))) == 0
+
+    def test_errors(self) -> None:
+        """The utterance is named, or how many i-vectors there are."""
+        model = Model(network(CONFIG))
+        with pytest.raises(RunError, match=r"utterance 1: features for .* dimension 4, found 3"):
+            model.compute([frames(5, 4), frames(5, 3)])
+        with pytest.raises(RunError, match=r"expected a matrix \(rows, 4\), found shape"):
+            model.compute(frames(2, 3, 4, 4))
+        model = Model(network(WITH_IVECTOR))
+        with pytest.raises(RunError, match="one for each of 3 utterances, found 2"):
+            model.compute(frames(3, 5, 4), frames(2, 2))
+        with pytest.raises(RunError, match="one for each of 3 utterances, found one"):
+            model.compute(frames(3, 5, 4), frames(2))
+        with pytest.raises(RunError, match=r"utterance 0: .*expects i-vectors of dimension 2"):
+            model.compute(frames(3, 5, 4))
+
+
+class TestOtherArrays:
+    """Arrays that are not NumPy's, and those that are not taken."""
+
+    def test_dlpack(self) -> None:
+        """Whatever has `__dlpack__` is taken: one utterance, a batch, a list, i-vectors."""
+        model, values, ivector = Model(network(WITH_IVECTOR)), frames(2, 30, 4), frames(2)
+        expected = model.compute(values[0], ivector)
+
+        np.testing.assert_array_equal(model.compute(Foreign(values[0]), Foreign(ivector)), expected)
+        ivectors = np.stack([ivector, ivector])
+        found = model.compute(Foreign(values), Foreign(ivectors))
+        np.testing.assert_array_equal(found[0], expected)
+        found = model.compute([Foreign(values[0])], [Foreign(ivector)])
+        np.testing.assert_array_equal(found[0], expected)
+
+    def test_dlpack_that_fails(self) -> None:
+        """The reason of the other library is given."""
+        with pytest.raises(RunError, match=r"features for node 'input'.*: it requires gradients"):
+            Model(network(CONFIG)).compute(Foreign(frames(5, 4), "it requires gradients"))
+
+    def test_masked_arrays(self) -> None:
+        """They are refused by name: to leave the mask out would change what is meant."""
+        masked = np.ma.masked_array(frames(5, 4), mask=frames(5, 4) > 1)
+        nnet = network(CONFIG)
+        request = ComputationRequest(
+            inputs=[IoSpecification.from_range("input", -2, 3)],
+            outputs=[IoSpecification.from_range("output", 0, 3)],
+        )
+        computer = NnetComputer(nnet, compile_computation(nnet, request))
+        for compute in (
+            lambda: Model(nnet).compute(masked),
+            lambda: Model(nnet).compute([masked, masked]),
+            lambda: Model(nnet).compute(list(masked)),
+            lambda: Model(nnet).stream().push(masked),
+            lambda: Model(network(WITH_IVECTOR)).compute(frames(5, 4), masked[0, :2]),
+            lambda: computer.forward({"input": masked}),
+        ):
+            with pytest.raises(RunError, match="found a masked array"):
+                compute()
+
+
+class TestLoad:
+    """Where models come from."""
+
+    def test_sources(self, tmp_path: Path) -> None:
+        """A path, an open file, the bytes of a file, or what was read from one."""
+        path = tmp_path / "final.raw"
+        write_nnet(network(CONFIG), path)
+        expected = Model(network(CONFIG)).compute(frames(30, 4))
+
+        data = path.read_bytes()
+        for source in (str(path), path, io.BytesIO(data), data, read_model(path)):
+            np.testing.assert_array_equal(load(source).compute(frames(30, 4)), expected)
+
+    def test_bytes_that_are_no_model(self) -> None:
+        """They are refused as files are."""
+        with pytest.raises(ModelFileError):
+            load(b"no model")
