@@ -202,5 +202,6 @@ def test_a_loop_in_parts(config: str, leading: int | str) -> None:
         expected.append(computer.forward({"input": rows[begin:end]})["output"])
         begin, number = end, number + 1
     np.testing.assert_allclose(np.concatenate(outputs), np.concatenate(expected), atol=1e-6)
-    if config == RECURRENT:
-        assert any(name.startswith("state.tanh") for name in state)
+    [(name, rows_kept)] = state.items()
+    assert name.startswith("state.tanh." if config == RECURRENT else "state.input.")
+    assert rows_kept.shape == ((1, 1, 3) if config == RECURRENT else (1, 1, 4))

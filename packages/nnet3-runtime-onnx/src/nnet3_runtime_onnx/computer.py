@@ -14,9 +14,8 @@ from nnet3_descriptors import Nnet
 from numpy.typing import ArrayLike, NDArray
 
 from nnet3_runtime_onnx.errors import RunError
-from nnet3_runtime_onnx.export import export
+from nnet3_runtime_onnx.export import export, parts_of
 from nnet3_runtime_onnx.ports import NEXT_STATE, STATE
-from nnet3_runtime_onnx.program import Parts
 
 Array = NDArray[np.float32]
 
@@ -68,7 +67,7 @@ class OnnxComputer:
         if options is None:
             options = onnxruntime.SessionOptions()
             options.log_severity_level = ERRORS_ONLY
-        parts = Parts.of(computation)
+        parts = parts_of(nnet, computation)
         models = (export(nnet, computation, part, None, {}) for part in parts.segments)
         self._sessions = list(map(partial(_session, options=options), models))
         self._loop_start = parts.loop_start

@@ -13,7 +13,14 @@ from nnet3_runtime_onnx.errors import ExportError
 from nnet3_runtime_onnx.graph import GraphBuilder
 from nnet3_runtime_onnx.metadata import description
 from nnet3_runtime_onnx.ports import Ports
-from nnet3_runtime_onnx.program import Part, Parts, Translator, refusals
+from nnet3_runtime_onnx.program import (
+    Flow,
+    Part,
+    Parts,
+    Translator,
+    refusals,
+    with_rows_that_matter,
+)
 
 PartName = Literal["whole", "start", "round"]
 
@@ -51,8 +58,35 @@ def to_onnx(
             command that is why. Or there is no such part, or it is too large for one file.
         ComputationError: the network lacks a node or component of the computation.
     """
-    parts = Parts.of(computation)
+    parts = parts_of(nnet, computation)
     return export(nnet, computation, _chosen(parts, part), sequences, metadata or {})
+
+
+def parts_of(nnet: Nnet, computation: NnetComputation) -> Parts:
+    """Returns the segments of a computation, with the rows of the state that matter.
+
+    Raises:
+        ExportError: standard operators cannot express it; see `to_onnx`.
+        ComputationError: the network lacks a node or component of the computation.
+    """
+    computation.check_network(nnet)
+    parts = Parts.of(computation)
+    _refuse(nnet, computation, parts.joined(0, len(parts.segments)))
+
+    def flow_of(part: Part) -> Flow:
+        translator, _ = _begun(nnet, computation, part, None)
+        used = translator.matrices.watch(part.given)
+        translator.run(part.commands)
+        return Flow(used, {each: translator.matrices.origins(each) for each in part.handed_on})
+
+    return with_rows_that_matter(parts, flow_of)
+
+
+def _refuse(nnet: Nnet, computation: NnetComputation, part: Part) -> None:
+    """Raises an ExportError that names all that cannot be expressed, if there is any."""
+    reasons = list(refusals(nnet, computation, part.commands))
+    if reasons:
+        raise ExportError(f"ONNX cannot express this computation: {'; '.join(reasons)}")
 
 
 def _chosen(parts: Parts, name: PartName) -> Part:
@@ -79,15 +113,19 @@ def export(
     sequences: int | str | None,
     metadata: Mapping[str, str],
 ) -> onnx.ModelProto:
-    """Returns a part of a computation as a model; see `to_onnx`."""
-    computation.check_network(nnet)
-    reasons = list(refusals(nnet, computation, part.commands))
-    if reasons:
-        raise ExportError(f"ONNX cannot express this computation: {'; '.join(reasons)}")
+    """Returns a part of a computation as a model; see `to_onnx` and `parts_of`."""
+    translator, ports = _begun(nnet, computation, part, sequences)
+    translator.run(part.commands)
+    ports.hand_on(translator.matrices)
+    return translator.graph.model("nnet3", {**description(nnet, ports), **metadata})
+
+
+def _begun(
+    nnet: Nnet, computation: NnetComputation, part: Part, sequences: int | str | None
+) -> tuple[Translator, Ports]:
+    """Returns a translator that is ready to run the commands of a part, and its graph's ports."""
     graph = GraphBuilder(sequences)
     ports = Ports(nnet, computation, graph, part)
     translator = Translator(nnet, computation, graph, ports)
     ports.take_state(translator.matrices)
-    translator.run(part.commands)
-    ports.hand_on(translator.matrices)
-    return graph.model("nnet3", {**description(nnet, ports), **metadata})
+    return translator, ports

@@ -46,7 +46,7 @@ class Ports:
         names = state_names(nnet, computation)
         self._given = {matrix: f"{STATE}.{names[matrix]}" for matrix in part.given}
         self._handed_on = {matrix: f"{NEXT_STATE}.{names[matrix]}" for matrix in part.handed_on}
-        self._sizes = computation.matrices.tolist()
+        self._columns = computation.matrices[:, 1].tolist()
         self._inputs = {name: self._input(name, size) for name, size in self.input_sizes.items()}
         self._rows_taken: dict[str, int] = defaultdict(int)
         self._provided: dict[str, list[Tensor]] = defaultdict(list)
@@ -70,15 +70,16 @@ class Ports:
     def take_state(self, matrices: Matrices) -> None:
         """Sets the matrices that are given."""
         for matrix, name in self._given.items():
-            rows, columns = self._sizes[matrix]
-            matrices.set_matrix(matrix, self._input(name, (rows, columns)))
+            rows = self._part.given[matrix]
+            size = len(rows), self._columns[matrix]
+            matrices.set_matrix(matrix, self._input(name, size), rows)
 
     def hand_on(self, matrices: Matrices) -> None:
         """Makes the outputs, and what is handed on, outputs of the graph."""
         for node, tensors in self._provided.items():
             self._output(node, concat(tensors, axis=-2))
         for matrix, name in self._handed_on.items():
-            self._output(name, matrices.matrix_tensor(matrix))
+            self._output(name, matrices.matrix_tensor(matrix, self._part.handed_on[matrix]))
 
     def _output(self, name: str, value: Tensor) -> None:
         leading = self._graph.leading

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from nnet3_compiler import ComputationError, NnetComputation
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nnet3_runtime_onnx.graph import GraphBuilder, Tensor
 from nnet3_runtime_onnx.matrices.reading import Reader
-from nnet3_runtime_onnx.matrices.regions import ZERO, Region
+from nnet3_runtime_onnx.matrices.regions import ROW, SOURCE, ZERO, Region
 
 
 class Matrices:
@@ -21,6 +21,7 @@ class Matrices:
         self._sizes: list[list[int]] = computation.matrices.tolist()
         self._submatrices: list[list[int]] = computation.submatrices.tolist()
         self._regions: dict[int, Region] = {}
+        self._watched: dict[int, int] = {}
         self._reader = Reader(graph)
 
     # ---- whole matrices ----
@@ -45,13 +46,49 @@ class Matrices:
         self.free(source)
         self._regions[self.matrix_of(destination)] = region
 
-    def set_matrix(self, matrix: int, tensor: Tensor) -> None:
-        """Makes a matrix that is a tensor."""
-        self._regions[matrix] = self.region_of(tensor)
+    def set_matrix(
+        self, matrix: int, tensor: Tensor, rows: NDArray[np.integer] | None = None
+    ) -> None:
+        """Makes a matrix.
 
-    def matrix_tensor(self, matrix: int) -> Tensor:
-        """Returns a whole matrix."""
-        return self.tensor(self._region(matrix))
+        Args:
+            matrix: Its number.
+            tensor: Its rows; the others are zeros.
+            rows: Which rows they are; None for all.
+        """
+        region = self.region_of(tensor)
+        if rows is not None:
+            region = Region.of_source(ZERO, *self._sizes[matrix]).with_rows(rows, region)
+        self._regions[matrix] = region
+
+    def matrix_tensor(self, matrix: int, rows: NDArray[np.integer]) -> Tensor:
+        """Returns rows of a matrix."""
+        return self.tensor(self._region(matrix).take(rows))
+
+    # ---- what becomes of matrices ----
+
+    def watch(self, matrices: Iterable[int]) -> dict[int, NDArray[np.bool_]]:
+        """Returns which rows of matrices that are tensors have been read; changes with each read.
+
+        Args:
+            matrices: Their numbers.
+        """
+        self._watched = {int(self._region(each).strips[0].places[0, 0]): each for each in matrices}
+        return {matrix: self._reader.watch(number) for number, matrix in self._watched.items()}
+
+    def origins(self, matrix: int) -> NDArray[np.intp]:
+        """Returns which rows of a matrix are copies of rows of matrices that are watched.
+
+        Returns:
+            (copies, 3): row of this matrix, number of the other, row of that one.
+        """
+        found = [np.empty((0, 3), np.intp)]
+        for strip in self._region(matrix).strips:
+            for number, source in self._watched.items():
+                rows = np.flatnonzero(strip.places[:, SOURCE] == number)
+                origin = np.full(len(rows), source)
+                found.append(np.stack([rows, origin, strip.places[rows, ROW]], axis=1))
+        return np.unique(np.concatenate(found), axis=0)
 
     # ---- regions ----
 

@@ -37,6 +37,7 @@ class Reader:
         self._tensors: list[Tensor] = []
         self._values = [0.0]
         self._known: dict[object, Tensor] = {}
+        self._watched: dict[int, NDArray[np.bool_]] = {}
 
     def number_of(self, tensor: Tensor) -> int:
         """Returns the number of a new source that is a tensor."""
@@ -49,6 +50,11 @@ class Reader:
             self._values.append(value)
         return -self._values.index(value)
 
+    def watch(self, number: int) -> NDArray[np.bool_]:
+        """Returns whether each row of a source was read, (rows,), which changes with each read."""
+        rows = self._tensors[number - 1].shape[0]
+        return self._watched.setdefault(number, np.zeros(rows, np.bool_))
+
     def tensor(self, region: Region) -> Tensor:
         """Returns the elements of a region as a tensor, (rows, columns)."""
         strips = region.merged().strips
@@ -57,6 +63,8 @@ class Reader:
     def _strip(self, strip: Strip) -> Tensor:
         key = (strip.width, strip.places.tobytes())
         if key not in self._known:
+            for number, is_read in self._watched.items():
+                is_read[strip.places[strip.places[:, SOURCE] == number, ROW]] = True
             self._known[key] = self._cheapest(strip).make()
         return self._known[key]
 

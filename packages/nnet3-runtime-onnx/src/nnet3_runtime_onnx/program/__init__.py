@@ -1,6 +1,16 @@
 """The commands of a computation: which of them make a model, and what each becomes."""
 
 from nnet3_runtime_onnx.program.commands import Exchange, Translator, refusals
-from nnet3_runtime_onnx.program.parts import Part, Parts
+from nnet3_runtime_onnx.program.parts import Part, Parts, State
+from nnet3_runtime_onnx.program.state import Flow, with_rows_that_matter
 
-__all__ = ["Exchange", "Part", "Parts", "Translator", "refusals"]
+__all__ = [
+    "Exchange",
+    "Flow",
+    "Part",
+    "Parts",
+    "State",
+    "Translator",
+    "refusals",
+    "with_rows_that_matter",
+]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import attrs
 import numpy as np
 from nnet3_compiler import (
@@ -34,22 +36,26 @@ _DROP = (CompressMatrix.OPCODE, DeallocMatrix.OPCODE)
 Numbers = frozenset[int]
 
 
-@attrs.frozen
+State = Mapping[int, NDArray[np.intp]]
+"""Matrices, ascending, and for each the rows that matter, ascending."""
+
+
+@attrs.frozen(eq=False)
 class Part:
     """Commands that one model runs.
 
     Attributes:
         commands: Their positions.
-        given: The matrices, ascending, that hold what earlier commands have computed and these use.
-        handed_on: Those, ascending, that hold what later commands use.
+        given: What earlier commands have computed and these, or later ones, use.
+        handed_on: What these have computed, or were given, and later ones use.
     """
 
     commands: range
-    given: tuple[int, ...]
-    handed_on: tuple[int, ...]
+    given: State
+    handed_on: State
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Parts:
     """The forward segments of a computation.
 
@@ -63,7 +69,7 @@ class Parts:
 
     @classmethod
     def of(cls, computation: NnetComputation) -> Parts:
-        """Returns the segments of a computation."""
+        """Returns the segments of a computation, with all rows of matrices that are alive."""
         table = computation.command_table
         starts = [0, *(end + 1 for end in computation.segment_ends)]
         ends = starts[1:] or [len(table)]
@@ -74,12 +80,13 @@ class Parts:
             ends[-1] = len(table)
         ranges = list(map(range, starts, ends))
         effects = [_effects(computation, each) for each in ranges]
-        live = _live(effects, loop_start)
+        rows = computation.matrices[:, 0].tolist()
+        live = [
+            {matrix: np.arange(rows[matrix]) for matrix in sorted(numbers)}
+            for numbers in _live(effects, loop_start)
+        ]
         return cls(
-            segments=tuple(
-                Part(each, tuple(sorted(live[k])), tuple(sorted(live[k + 1])))
-                for k, each in enumerate(ranges)
-            ),
+            segments=tuple(Part(each, live[k], live[k + 1]) for k, each in enumerate(ranges)),
             loop_start=loop_start,
         )
 

@@ -1,0 +1,81 @@
+"""Which rows of the state matter: later commands may read only a few of a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from nnet3_runtime_onnx.program.parts import Part, Parts
+
+Rows = NDArray[np.bool_]
+"""Whether a row matters, for each row of a matrix."""
+
+
+@attrs.frozen(eq=False)
+class Flow:
+    """What a part does with what it was given.
+
+    Attributes:
+        used: The rows of each matrix that operators read, or outputs are.
+        origins: For each matrix that is handed on (rows, 3): a row of it, and the matrix and the
+            row that was given from which elements of it are copied.
+    """
+
+    used: dict[int, Rows]
+    origins: dict[int, NDArray[np.intp]]
+
+
+def with_rows_that_matter(parts: Parts, flow_of: Callable[[Part], Flow]) -> Parts:
+    """Returns parts with the rows of the state that commands read, sooner or later.
+
+    Args:
+        parts: With all rows of the state.
+        flow_of: Says what a part does with what it was given.
+    """
+    if not any(len(part.given) for part in parts.segments):
+        return parts
+    flows = [flow_of(part) for part in parts.segments]
+    matters = [dict(flow.used) for flow in flows]
+    ends = [*range(1, len(flows)), parts.loop_start]
+    changed = True
+    while changed:
+        changed = False
+        for k, flow in reversed(list(enumerate(flows))):
+            end = ends[k]
+            if end is None:
+                continue
+            before = _before(flow, matters[end])
+            for matrix, rows in before.items():
+                both = matters[k][matrix] | rows
+                changed |= bool((both != matters[k][matrix]).any())
+                matters[k][matrix] = both
+    return attrs.evolve(
+        parts,
+        segments=tuple(
+            attrs.evolve(
+                part,
+                given=_numbers(matters[k]),
+                handed_on={} if end is None else _numbers(matters[end]),
+            )
+            for k, (part, end) in enumerate(zip(parts.segments, ends, strict=True))
+        ),
+    )
+
+
+def _before(flow: Flow, after: dict[int, Rows]) -> dict[int, Rows]:
+    """Returns the rows that are copied to rows which matter afterwards."""
+    found = {matrix: np.zeros_like(rows) for matrix, rows in flow.used.items()}
+    for matrix, rows in after.items():
+        origins = flow.origins[matrix]
+        needed = origins[rows[origins[:, 0]]]
+        for source in found:
+            found[source][needed[needed[:, 1] == source, 2]] = True
+    return found
+
+
+def _numbers(rows: dict[int, Rows]) -> dict[int, NDArray[np.intp]]:
+    """Returns the numbers of rows that matter, of matrices that have any."""
+    return {matrix: np.flatnonzero(each) for matrix, each in rows.items() if each.any()}
