@@ -203,13 +203,19 @@ def outcome(case: Callable[[], object]) -> str:
     return "done"
 
 
-def measured(case: Callable[[], object], memory: int, cpu: int) -> tuple[float, float, str]:
+def measured(
+    case: Callable[[], object],
+    memory: int,
+    cpu: int,
+    tell: Callable[[Callable[[], object]], str] = outcome,
+) -> tuple[float, float, str]:
     """Runs a case in a process of its own.
 
     Args:
         case: What to run.
         memory: How many MB of addresses it may take more than there are; 0 for any number.
         cpu: Seconds of processor time that it may take; 0 for any number.
+        tell: Runs the case and tells the outcome.
 
     Returns:
         Seconds, MB, and the outcome.
@@ -224,7 +230,7 @@ def measured(case: Callable[[], object], memory: int, cpu: int) -> tuple[float, 
         if cpu:
             resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
         before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-        what = outcome(case)
+        what = tell(case)
         seconds = time.process_time() - start
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
         os.write(writer, json.dumps((seconds, grown, what)).encode())

@@ -62,6 +62,15 @@ def test_compressed_matrices_count_at_their_compressed_size(kind: int, kept: int
     assert live_bytes(computation(text)).tolist() == [64, kept, kept, 64, 0]
 
 
+@pytest.mark.parametrize("last", ["free m1", "compress m1 (type 1, truncate 1)"])
+def test_memory_that_is_not_there_cannot_be_given_back(last: str) -> None:
+    """It is refused, with the command and the matrix."""
+    text = f"m1 = accept input\nfree m1\n{last}\nsegment end"
+
+    with pytest.raises(ComputationError, match="command c2: expected matrix m1 to be there"):
+        plan_memory(computation(text))
+
+
 def test_an_unknown_type_of_compression_has_no_size() -> None:
     """It is refused by name."""
     compressed = computation("m1 = accept input\ncompress m1 (type 7, truncate 1)\nsegment end")

@@ -80,6 +80,7 @@ def test_values_and_derivatives() -> None:
     ("old", "new"),
     [
         ("i0 = 1, 2, 0, 3", "i0 = 1, 2, 0, 0"),
+        ("i0 = 1, 2, 0, 3", "i0 = 1, 2, 0, 7"),
         ("i1 = 2, 0, 1, 3", "i1 = 2, 1, 0, 3"),
         ("m4 = m3[i0]", "m4 = 2.0 * m3[i0]"),
         ("m7 = zeros\n", "m5 += m6\n    m7 = zeros\n    m7 += m5(:, 0:3)\n"),
@@ -90,6 +91,7 @@ def test_values_and_derivatives() -> None:
     ],
     ids=[
         "a row is lost",
+        "there is no such row",
         "the derivative comes back in another order",
         "the output is scaled",
         "the derivative is used twice",

@@ -113,9 +113,10 @@ def find_reach(
     )
     named = join_all((*supplied.values(), *output_hulls.values()))
     if earlier is not None:
-        named = join(named, earlier.layout.hull)
         for node, rows in enumerate(earlier.rows):
-            supplied[node] = join(supplied.get(node, NOWHERE), earlier.layout.hull_of(rows))
+            hull = earlier.layout.hull_of(rows)
+            named = join(named, hull)
+            supplied[node] = join(supplied.get(node, NOWHERE), hull)
     possible = possible_hulls(nodes, supplied) if only_possible else [EVERYWHERE] * len(nodes.rules)
     wanted = wanted_hulls(nodes, possible, output_hulls)
     extent = join_all((named, *wanted))

@@ -133,6 +133,9 @@ def holdings(computation: NnetComputation) -> Holdings:
 
     In a loop (a computation that ends with GotoLabel) the matrices that are handed on to the next
     round by the last SwapMatrix commands keep blocks of their own up to the end.
+
+    Raises:
+        ComputationError: A matrix is given back, swapped or compressed that is not there.
     """
     commands = computation.command_table
     at = np.flatnonzero(_IS_MEMORY_COMMAND[commands[:, OPCODE_COLUMN]])
@@ -200,13 +203,13 @@ class _Holder:
                     self._take(self.matrix_block, matrix, size, at)
             elif opcode == SwapMatrix.OPCODE:
                 source = int(submatrices[second, MATRIX])
-                self.held[matrix] = self.held.pop(source)
+                self.held[matrix] = self._release(source, at)
                 self.matrix_block[matrix] = self.matrix_block[source]
             elif opcode == DeallocMatrix.OPCODE:
                 self._give_back(matrix, at)
             else:
                 # One form is made of the other bit by bit, so both are there during the command.
-                self._give_back(matrix, at + 1)
+                self.spans.append((*self._release(matrix, at), at + 1))
                 if opcode == CompressMatrix.OPCODE:
                     packed = compressed_bytes(matrices[matrix], second)
                     self._take(self.compressed_block, matrix, packed, at)
@@ -216,8 +219,15 @@ class _Holder:
             self._give_back(matrix, len(self._computation.command_table))
 
     def _give_back(self, matrix: int, at: int) -> None:
-        block, begin = self.held.pop(matrix)
-        self.spans.append((block, begin, at))
+        self.spans.append((*self._release(matrix, at), at))
+
+    def _release(self, matrix: int, at: int) -> tuple[int, int]:
+        held = self.held.pop(matrix, None)
+        if held is None:
+            raise ComputationError(
+                f"command c{at}: expected matrix m{matrix} to be there, found it has no memory"
+            )
+        return held
 
     def _take(self, blocks: dict[int, int], matrix: int, size: int, at: int) -> None:
         if matrix not in blocks:

@@ -120,7 +120,9 @@ class Path:
         self.last_copy = writers[0]
         count = len(self.order)
         value = self.uses.matrix_of(row[SECOND])
-        if count != int(self.draft.matrices[value, 0]) or self.order.min(initial=0) < 0:
+        if count != int(self.draft.matrices[value, 0]):
+            return nothing
+        if self.order.min(initial=0) < 0 or self.order.max(initial=-1) >= count:
             return nothing
         self.places = np.full(count, -1, np.int32)
         self.places[self.order] = np.arange(count, dtype=np.int32)
