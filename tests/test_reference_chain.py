@@ -30,7 +30,7 @@ from nnet3_training import (
     write_chain_supervision,
 )
 from nnet3_training.chain.example_files import example_bytes, read_chain_entries
-from nnet3_training.chain.fst_files import vector_bytes
+from nnet3_training.chain.fsts.files import vector_bytes
 from nnet3_training.chain.supervision import state_times
 from reference_cases import CHAIN_REFERENCE, assert_close
 

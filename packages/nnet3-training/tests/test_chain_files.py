@@ -28,7 +28,7 @@ from nnet3_training import (
     write_fst,
 )
 from nnet3_training.chain.example_files import example_bytes
-from nnet3_training.chain.fst_files import compact_bytes, properties, vector_bytes
+from nnet3_training.chain.fsts.files import compact_bytes, properties, vector_bytes
 
 RNG = np.random.default_rng(0)
 

@@ -5,14 +5,15 @@ objectives.py                      what is maximised
 update.py                          how far parameters move
 trainer.py                         one after the other
 chain/                             'chain' models: supervision, examples, LF-MMI
+recipes/                           whole runs: fine-tuning
 """
 
 from nnet3_runtime_cuda import TrainingError
 
 from nnet3_training.chain.denominator import DenominatorGraph
 from nnet3_training.chain.example_files import read_chain_examples, write_chain_examples
-from nnet3_training.chain.fst import Fst
-from nnet3_training.chain.fst_files import read_fst, write_fst
+from nnet3_training.chain.fsts.files import read_fst, write_fst
+from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.chain.objective import ChainObjective, ChainOptions, ChainResult
 from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.chain.supervision_files import read_chain_supervision, write_chain_supervision
@@ -30,6 +31,7 @@ from nnet3_training.minibatch_rules import ExampleMerger, MinibatchRules
 from nnet3_training.minibatches import merge_examples, minibatches
 from nnet3_training.objectives import NodeObjectives, Objective, ObjectiveFunction, ObjectiveSum
 from nnet3_training.options import TrainerOptions
+from nnet3_training.recipes.fine_tuning import FineTuning, fine_tune
 from nnet3_training.trainer import Trainer
 
 __version__ = "0.1.0"
@@ -46,6 +48,7 @@ __all__ = [
     "ExampleInput",
     "ExampleMerger",
     "ExampleOutput",
+    "FineTuning",
     "Fst",
     "MinibatchRules",
     "NodeObjectives",
@@ -58,6 +61,7 @@ __all__ = [
     "TrainingError",
     "TrainingExample",
     "compute_chain_prob",
+    "fine_tune",
     "merge_examples",
     "minibatches",
     "read_chain_examples",

@@ -1,6 +1,6 @@
 """'Chain' models: trained by lattice-free MMI (Povey et al., Interspeech 2016).
 
-fst.py, fst_files.py, fst_operations.py                   FSTs as arrays, and OpenFst's files
+fsts/                                                     FSTs as arrays, and OpenFst's files
 supervision.py, supervision_files.py, example_files.py    what is trained on
 example_changes.py                                        examples moved, cut, renamed
 denominator.py, numerator.py, objective.py                what is maximised

@@ -27,8 +27,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_training.chain.fst import Fst
-from nnet3_training.chain.fst_files import read_fst
+from nnet3_training.chain.fsts.files import read_fst
+from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.errors import ExampleError
 
 if TYPE_CHECKING:

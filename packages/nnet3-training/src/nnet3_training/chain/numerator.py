@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_training.chain.fst import EPSILON
+from nnet3_training.chain.fsts.fst import EPSILON
 from nnet3_training.chain.supervision import ChainSupervision, state_times
 from nnet3_training.errors import ExampleError
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from nnet3_runtime_cuda import TrainingError
 
 from nnet3_training.chain.denominator import OUTPUT_LIMIT, DenominatorGraph
-from nnet3_training.chain.fst import Fst
+from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.chain.numerator import numerator
 from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.errors import ExampleError

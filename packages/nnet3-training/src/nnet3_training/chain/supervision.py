@@ -9,8 +9,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_training.chain.fst import EPSILON, Fst
-from nnet3_training.chain.fst_operations import breadth_first, concatenated
+from nnet3_training.chain.fsts.fst import EPSILON, Fst
+from nnet3_training.chain.fsts.operations import breadth_first, concatenated
 from nnet3_training.errors import ExampleError
 
 

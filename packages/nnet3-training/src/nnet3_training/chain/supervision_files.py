@@ -25,13 +25,13 @@ from nnet3_descriptors.files import (
     write_atomically,
 )
 
-from nnet3_training.chain.fst import Fst
-from nnet3_training.chain.fst_files import (
+from nnet3_training.chain.fsts.files import (
     compact_bytes,
     read_binary_fst,
     read_text_fst,
     write_text_fst,
 )
+from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.errors import ExampleError
 

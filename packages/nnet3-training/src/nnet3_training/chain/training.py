@@ -14,7 +14,7 @@ from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import NnetComputer
 
-from nnet3_training.chain.fst import Fst
+from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.chain.objective import ChainObjective, ChainOptions
 from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.errors import ExampleError

@@ -32,7 +32,7 @@ from nnet3_descriptors.files import (
     write_atomically,
 )
 
-from nnet3_training.chain.fst import Fst
+from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.errors import ExampleError
 
 _MAGIC: Final = 2125659606

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_training.chain.fst import Fst
+from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.errors import ExampleError
 
 

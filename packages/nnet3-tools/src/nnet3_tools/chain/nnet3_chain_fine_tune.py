@@ -1,0 +1,116 @@
+"""nnet3-chain-fine-tune: trains a chain model on, and changes nothing of it but parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import click
+from nnet3_descriptors import AcousticModel, Nnet, read_model, write_acoustic_model, write_nnet
+from nnet3_training import (
+    ChainTraining,
+    FineTuning,
+    ObjectiveSum,
+    TrainingExample,
+    compute_chain_prob,
+    fine_tune,
+)
+
+from nnet3_tools.chain.examples import read_entries
+from nnet3_tools.chain.objective_log import value
+from nnet3_tools.chain.options import ObjectiveCommand, chain_options, read_den_fst, taken
+from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
+from nnet3_tools.streams import readable, writable
+
+NAME = "nnet3-chain-fine-tune"
+
+_DEFAULTS = FineTuning()
+
+
+@click.command(cls=ObjectiveCommand)
+@click.argument("model_in", metavar="MODEL-IN")
+@click.argument("den_fst", metavar="DEN-FST")
+@click.argument("egs_in", metavar="EGS-RSPECIFIER")
+@click.argument("model_out", metavar="MODEL-OUT")
+@chain_options
+@click.option(
+    "--learning-rate", type=float, default=_DEFAULTS.learning_rate, help="Of the first epoch."
+)
+@click.option("--final-learning-rate", type=float, help="Of the last epoch; the same by default.")
+@click.option("--epochs", type=click.IntRange(min=1), default=_DEFAULTS.epochs, show_default=True)
+@click.option(
+    "--minibatch-size",
+    type=click.IntRange(min=1),
+    default=_DEFAULTS.minibatch_size,
+    show_default=True,
+    help="Examples of a minibatch.",
+)
+@click.option(
+    "--freeze",
+    "frozen",
+    multiple=True,
+    metavar="PATTERN",
+    help="Components that stay as they are, such as 'tdnnf1*'; may be given several times.",
+)
+@click.option("--momentum", type=float, default=0.0, help="What is kept of the step before.")
+@click.option("--max-param-change", type=float, default=2.0, help="Bound of one change of all.")
+@click.option("--srand", default=0, help="Seed of the order of examples.")
+@click.option(
+    "--held-out", default="", metavar="EGS-RSPECIFIER", help="Say the objective on these as well."
+)
+@boolean_option("--binary", default=True, help="Write the model in binary form.")
+@common_options
+def command(
+    model_in: str,
+    den_fst: str,
+    egs_in: str,
+    model_out: str,
+    held_out: str,
+    srand: int,
+    binary: bool,
+    **options: Any,
+) -> None:
+    """Train the model MODEL-IN, .mdl or .raw, on the examples of EGS-RSPECIFIER for a few epochs.
+
+    Batch-norm keeps its statistics. MODEL-OUT differs from MODEL-IN in parameters alone. Examples
+    are those of nnet3-chain-get-egs, of one sequence each; they are held in memory.
+    """
+    with readable(model_in) as source:
+        model = read_model(source)
+    nnet = model.nnet if isinstance(model, AcousticModel) else model
+    training = ChainTraining(nnet, read_den_fst(den_fst), taken(options))
+    examples = [entry.value for entry in read_entries(egs_in)]
+    held = [entry.value for entry in read_entries(held_out)] if held_out else []
+    _say_held_out("before", nnet, training, held)
+
+    def after_epoch(number: int, nnet: Nnet, totals: dict[str, ObjectiveSum]) -> None:
+        for name, total in totals.items():
+            log(NAME, f"Average objective function for '{name}' in epoch {number} {value(total)}")
+        _say_held_out(f"after epoch {number}", nnet, training, held)
+
+    tuned = fine_tune(
+        nnet, training, examples, FineTuning(seed=abs(srand), **options), after_epoch=after_epoch
+    )
+    if training.objective.num_failed:
+        failed = training.objective.num_failed
+        click.echo(f"WARNING ({NAME}) {failed} minibatches had no objective.", err=True)
+    with writable(model_out) as target:
+        if isinstance(model, AcousticModel):
+            write_acoustic_model(attrs.evolve(model, nnet=tuned), target, binary=binary)
+        else:
+            write_nnet(tuned, target, binary=binary)
+    log(NAME, f"Wrote model to {model_out}")
+
+
+def _say_held_out(
+    when: str, nnet: Nnet, training: ChainTraining, examples: list[TrainingExample]
+) -> None:
+    """Says the objective of examples that are not trained on."""
+    for name, total in compute_chain_prob(nnet, training, examples).items():
+        line = value(total).replace(" over ", " per frame, over ")
+        log(NAME, f"Held out, {when}: log-probability for '{name}' {line}")
+
+
+def main() -> None:
+    """The entry point of the tool."""
+    run_tool(command, NAME)

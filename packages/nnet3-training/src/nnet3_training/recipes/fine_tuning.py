@@ -1,0 +1,143 @@
+"""Fine-tuning: a chain model that is trained already, trained on for a while with small steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+from nnet3_descriptors import Nnet, set_test_mode, unvectorize, vectorize
+from nnet3_descriptors.editing import set_learning_rate_factor
+
+from nnet3_training.chain.training import ChainTraining
+from nnet3_training.errors import ExampleError
+from nnet3_training.examples import TrainingExample
+from nnet3_training.minibatches import minibatches
+from nnet3_training.objectives import ObjectiveSum
+from nnet3_training.options import TrainerOptions
+from nnet3_training.trainer import Trainer
+
+
+def _patterns(values: Sequence[str]) -> tuple[str, ...]:
+    return (values,) if isinstance(values, str) else tuple(values)
+
+
+def _at_least_one(_: object, field: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, int) or value < 1:
+        raise ExampleError(f"{field.name} must be an integer >= 1 (got {value!r})")
+
+
+@attrs.frozen(kw_only=True)
+class FineTuning:
+    """How a model is trained on.
+
+    Attributes:
+        learning_rate: The rate of the first step; components multiply it by their factors.
+        final_learning_rate: That of the last step; in between it falls by equal factors. None for
+            the same.
+        epochs: How often each example is used.
+        minibatch_size: Examples in a minibatch.
+        frozen: Patterns of names of components that stay as they are, `*` for any characters.
+        momentum: See `TrainerOptions`.
+        max_param_change: See `TrainerOptions`.
+        seed: Of the order of examples, which each epoch has another of.
+
+    Raises:
+        ExampleError: a number is out of range.
+    """
+
+    learning_rate: float = 1e-5
+    final_learning_rate: float | None = None
+    epochs: int = attrs.field(default=2, validator=_at_least_one)
+    minibatch_size: int = attrs.field(default=64, validator=_at_least_one)
+    frozen: tuple[str, ...] = attrs.field(default=(), converter=_patterns)
+    momentum: float = 0.0
+    max_param_change: float = 2.0
+    seed: int = 0
+
+
+def fine_tune(
+    nnet: Nnet,
+    training: ChainTraining,
+    examples: Sequence[TrainingExample],
+    options: FineTuning | None = None,
+    *,
+    device: str = "cpu",
+    after_epoch: Callable[[int, Nnet, dict[str, ObjectiveSum]], object] | None = None,
+) -> Nnet:
+    """Trains a model on, and changes nothing of it but parameters.
+
+    Batch-norm keeps its statistics and is used with them, and nothing is dropped out: so the model
+    begins as it is in use.
+
+    Args:
+        nnet: The trained network.
+        training: The objective.
+        examples: Examples of one sequence each, held in memory.
+        options: How.
+        device: As for `Trainer`.
+        after_epoch: Is given the number of each epoch, from 1, the network after it, and the
+            objectives in it.
+
+    Returns:
+        The network with other parameters; all else, as statistics, rates and texts, is as it was.
+
+    Raises:
+        ExampleError: there are no examples, they do not fit the network, or a pattern in `frozen`
+            is that of no component with parameters.
+        TrainingError: a number of the options is out of range.
+    """
+    options = options or FineTuning()
+    if not examples:
+        raise ExampleError("there are no examples to train on")
+    trained = set_test_mode(nnet)
+    for pattern in options.frozen:
+        trained = _with_frozen(trained, pattern)
+    rng = np.random.default_rng(options.seed)
+    rates = _learning_rates(options)
+    for epoch in range(options.epochs):
+        # A trainer has one rate: each epoch is a run of its own, as the jobs of Kaldi's recipes.
+        trainer = Trainer(
+            trained,
+            TrainerOptions(
+                learning_rate=rates[epoch],
+                momentum=options.momentum,
+                max_param_change=options.max_param_change,
+                seed=options.seed + epoch,
+                # Batch-norm is used with its statistics: they must neither go nor be forgotten.
+                zero_component_stats=False,
+                batchnorm_stats_scale=1.0,
+            ),
+            device,
+            objective=training,
+        )
+        for minibatch in _minibatches(examples, options.minibatch_size, rng):
+            trainer.train_minibatch(minibatch)
+        trained = unvectorize(trained, vectorize(trainer.nnet))
+        if after_epoch is not None:
+            after_epoch(epoch + 1, unvectorize(nnet, vectorize(trained)), trainer.objectives)
+    return unvectorize(nnet, vectorize(trained))
+
+
+def _with_frozen(nnet: Nnet, pattern: str) -> Nnet:
+    """The network with components that stay as they are."""
+    frozen = set_learning_rate_factor(nnet, 0.0, pattern)
+    if all(one is other for one, other in zip(nnet.components, frozen.components, strict=True)):
+        raise ExampleError(f"no component with parameters has a name like '{pattern}'")
+    return frozen
+
+
+def _learning_rates(options: FineTuning) -> list[float]:
+    """The rate of each epoch, from the first to the last by equal factors."""
+    first = options.learning_rate
+    last = first if options.final_learning_rate is None else options.final_learning_rate
+    steps = max(options.epochs - 1, 1)
+    return [first * (last / first) ** (n / steps) if first else 0.0 for n in range(options.epochs)]
+
+
+def _minibatches(
+    examples: Sequence[TrainingExample], size: int, rng: np.random.Generator
+) -> Iterator[TrainingExample]:
+    """Minibatches of the examples in random order."""
+    yield from minibatches((examples[number] for number in rng.permutation(len(examples))), size)
