@@ -21,7 +21,7 @@ from nnet3_compiler import (
     with_ivector_period,
 )
 from nnet3_compiler.looped import extended_requests
-from nnet3_compiler.looped.lifetimes import Lifetimes, with_tight_lifetimes
+from nnet3_compiler.looped.lifetimes import MatrixUse, with_tight_lifetimes
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
 from random_networks import random_arrays
@@ -300,7 +300,7 @@ class TestLifetimes:
             command_table=command_table(program),
             indexes_multi=[[[1, 0]]],
         )
-        lifetimes = Lifetimes.of(computation)
+        lifetimes = MatrixUse.of(computation)
 
         assert lifetimes.first[1:].tolist() == [3, 4, 9]
         assert lifetimes.last[1:].tolist() == [4, 4, -1]

@@ -60,23 +60,26 @@ def test_handed_on(example: tuple[Nnet, NnetComputation]) -> None:
         if after is current:
             continue
         expected = fresh(after)
-        for name, part in after.analysis.known(*PARTS).items():
-            assert comparable(part) == comparable(getattr(expected, name)), (each.name, name)
-        for known in after.analysis.known("needs_zeros").values():
-            assert (expected.needs_zeros <= known).all(), each.name
+        for name in PARTS:
+            part = getattr(after.findings, name)
+            if part is not None:
+                assert comparable(part) == comparable(getattr(expected, name)), (each.name, name)
+        if after.findings.needs_zeros is not None:
+            assert (expected.needs_zeros <= after.findings.needs_zeros).all(), each.name
         named = PairLists(after.pair_lists.lists).named
         assert np.array_equal(after.pair_lists.named.splits, named.splits)
         assert np.array_equal(after.pair_lists.named.values, named.values)
         current = after
 
 
-def test_known() -> None:
+def test_findings() -> None:
     """Nothing is made by asking what is known."""
     analysis = draft("m1 = accept input\nprovide output = m1").analysis
 
-    assert not analysis.known("lifetimes", "uses")
+    assert analysis.findings.lifetimes is analysis.findings.uses is None
     lifetimes = analysis.lifetimes
-    assert analysis.known("lifetimes", "uses") == {"lifetimes": lifetimes}
+    assert analysis.findings.lifetimes is lifetimes
+    assert analysis.findings.uses is None
 
 
 def test_merging_knows_whose_zeros_are_looked_at() -> None:
@@ -100,7 +103,7 @@ def test_merging_knows_whose_zeros_are_looked_at() -> None:
 
     merged = merge.run(draft(text), OptimizeOptions())
 
-    known = merged.analysis.known("needs_zeros")["needs_zeros"]
+    known = merged.findings.needs_zeros
     assert isinstance(known, np.ndarray)
     assert where_true(known) == where_true(fresh(merged).needs_zeros) == [4]
 

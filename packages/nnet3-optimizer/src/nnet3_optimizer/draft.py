@@ -12,7 +12,7 @@ from nnet3_compiler.commands import ALPHA_COLUMN, FIRST_OPERAND_COLUMN, OPCODE_C
 from nnet3_compiler.computation import MatrixDebugInfo, NnetComputation
 from nnet3_compiler.steps import component_properties
 
-from nnet3_optimizer.analysis.analysis import Analysis
+from nnet3_optimizer.analysis.analysis import Analysis, Findings
 from nnet3_optimizer.analysis.csr import Ids
 from nnet3_optimizer.analysis.layout import Layout
 from nnet3_optimizer.analysis.pair_lists import PairLists
@@ -87,14 +87,10 @@ class Draft:
             component_properties=self.component_properties,
         )
 
-    def keeping(self, other: Self, *analyses: str) -> Self:
-        """Returns the draft itself, which then does not work out again what another one has.
-
-        Args:
-            other: A draft like it.
-            analyses: What parts of their analyses, by name, are the same.
-        """
-        return self.knowing(**other.analysis.known(*analyses))
+    @property
+    def findings(self) -> Findings:
+        """What is known of the analysis so far; a pass may hand on what it left as it was."""
+        return self.analysis.findings
 
     def in_order(self, order: Ids) -> Self:
         """Returns the draft with its commands in another order.
@@ -105,17 +101,8 @@ class Draft:
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
         moved = attrs.evolve(self, table=self.table.take(order, axis=0))
-        return moved.knowing(submatrix_accesses=self.analysis.submatrix_accesses.moved(place))
-
-    def knowing(self, **analyses: object) -> Self:
-        """Returns the draft itself, which then does not work out again what is given.
-
-        Args:
-            analyses: What parts of its analysis, by name, would be found to be.
-        """
-        for name, value in analyses.items():
-            object.__setattr__(self.analysis, name, value)
-        return self
+        moved.findings.submatrix_accesses = self.analysis.submatrix_accesses.moved(place)
+        return moved
 
     @property
     def matrices(self) -> Table:

@@ -16,7 +16,7 @@ from nnet3_compiler.commands.emission import command_rows
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.computation.debug_info import T
 from nnet3_compiler.errors import CompilationError
-from nnet3_compiler.looped.lifetimes import Lifetimes
+from nnet3_compiler.looped.lifetimes import MatrixUse
 
 
 def close_loop(computation: NnetComputation, shift: int) -> NnetComputation | None:
@@ -74,12 +74,12 @@ class _Boundaries:
     @classmethod
     def of(cls, computation: NnetComputation, shift: int) -> _Boundaries:
         """Returns the boundaries of a computation in several segments."""
-        lifetimes = Lifetimes.of(computation)
+        use = MatrixUse.of(computation)
         return cls(
             computation=computation,
             shift=shift,
             alive=tuple(
-                tuple(np.flatnonzero((lifetimes.first < end) & (lifetimes.last > end)).tolist())
+                tuple(np.flatnonzero((use.first < end) & (use.last > end)).tolist())
                 for end in computation.segment_ends
             ),
         )

@@ -1,4 +1,4 @@
-"""Lifetimes of matrices: from the first command that uses one to the last."""
+"""The use of matrices: from the first command that uses one to the last."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALLOCATIONS = (AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE)
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Lifetimes:
+class MatrixUse:
     """The first and the last command that uses each matrix; allocation does not count.
 
     Attributes:
@@ -33,8 +33,8 @@ class Lifetimes:
     last: NDArray[np.int64]
 
     @classmethod
-    def of(cls, computation: NnetComputation) -> Lifetimes:
-        """Returns the lifetimes of the matrices of a computation."""
+    def of(cls, computation: NnetComputation) -> MatrixUse:
+        """Returns the first and last uses of the matrices of a computation."""
         table = computation.command_table
         opcodes = table[:, OPCODE_COLUMN]
         matrix_of = computation.submatrices[:, MATRIX]
@@ -63,12 +63,12 @@ def with_tight_lifetimes(computation: NnetComputation) -> NnetComputation:
     """
     table = computation.command_table
     opcodes = table[:, OPCODE_COLUMN]
-    lifetimes = Lifetimes.of(computation)
+    use = MatrixUse.of(computation)
     matrix = computation.submatrices[table[:, FIRST_OPERAND_COLUMN], MATRIX]
     place = np.arange(len(table)) * 2
     allocates, frees = np.isin(opcodes, ALLOCATIONS), opcodes == DeallocMatrix.OPCODE
-    place[allocates] = lifetimes.first[matrix[allocates]] * 2 - 1
-    place[frees] = lifetimes.last[matrix[frees]] * 2 + 1
-    kept = ~((allocates | frees) & (lifetimes.last[matrix] == NONE))
+    place[allocates] = use.first[matrix[allocates]] * 2 - 1
+    place[frees] = use.last[matrix[frees]] * 2 + 1
+    kept = ~((allocates | frees) & (use.last[matrix] == NONE))
     order = np.argsort(place, kind="stable")
     return attrs.evolve(computation, command_table=table[order[kept[order]]])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
@@ -53,6 +52,21 @@ class CommandAttributes:
     has_side_effects: bool
 
 
+@attrs.define(kw_only=True, eq=False)
+class Findings:
+    """What is known of an analysis so far; None for what is not. A pass may hand it on.
+
+    Attributes:
+        submatrix_accesses, uses, lifetimes, matrix_use, needs_zeros: See `Analysis`.
+    """
+
+    submatrix_accesses: SubmatrixAccesses | None = None
+    uses: Uses | None = None
+    lifetimes: Lifetimes | None = None
+    matrix_use: tuple[Ids, Ids] | None = None
+    needs_zeros: Bools | None = None
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class Analysis:
     """What the commands of a computation read, write, allocate and free.
@@ -62,12 +76,14 @@ class Analysis:
         table: (C, TABLE_WIDTH) int32, the commands.
         pair_lists: The lists of submatrices and rows that commands refer to.
         component_properties: (components,) int32, bits of `ComponentProperties`.
+        findings: What is known so far; the rest is worked out when it is asked for.
     """
 
     layout: Layout
     table: Table
     pair_lists: PairLists
     component_properties: npt.NDArray[np.int32]
+    findings: Findings = attrs.field(factory=Findings, init=False)
 
     @classmethod
     def of(cls, nnet: Nnet, computation: NnetComputation) -> Self:
@@ -78,14 +94,6 @@ class Analysis:
             pair_lists=PairLists(computation.indexes_multi),
             component_properties=component_properties(nnet),
         )
-
-    def known(self, *names: str) -> dict[str, object]:
-        """Returns those of some parts of the analysis that have been made already."""
-        found = {}
-        for name in names:
-            with suppress(AttributeError):
-                found[name] = object.__getattribute__(self, name)
-        return found
 
     @cached_property
     def opcodes(self) -> Ids:
@@ -114,12 +122,15 @@ class Analysis:
             wanted |= self.opcodes == opcode
         return where(wanted)
 
-    @cached_property
+    @property
     def submatrix_accesses(self) -> SubmatrixAccesses:
         """The submatrices that commands read and write, by command."""
-        return SubmatrixAccesses.of(
-            self.opcodes, self.table, self.pair_lists, self.component_properties
-        )
+        found = self.findings.submatrix_accesses
+        if found is None:
+            found = self.findings.submatrix_accesses = SubmatrixAccesses.of(
+                self.opcodes, self.table, self.pair_lists, self.component_properties
+            )
+        return found
 
     @cached_property
     def variable_accesses(self) -> AccessLists:
@@ -131,19 +142,30 @@ class Analysis:
         """The commands that access each matrix; allocation with zeros counts as a write."""
         return matrix_accesses(self.layout, self.submatrix_accesses)
 
-    @cached_property
+    @property
     def lifetimes(self) -> Lifetimes:
         """Where matrices are allocated and freed, and which are inputs and outputs."""
-        return Lifetimes.of(self.opcodes, self.table, self.matrices, self.submatrices)
+        found = self.findings.lifetimes
+        if found is None:
+            found = self.findings.lifetimes = Lifetimes.of(
+                self.opcodes, self.table, self.matrices, self.submatrices
+            )
+        return found
 
-    @cached_property
+    @property
     def matrix_use(self) -> tuple[Ids, Ids]:
         """The first and the last command that accesses each matrix, (M,) each; -1 for none.
 
         Allocation with zeros does not count.
         """
-        if self.known("uses"):
-            return self.uses.first_and_last
+        found = self.findings.matrix_use
+        if found is None:
+            found = self.findings.matrix_use = self._first_and_last_use()
+        return found
+
+    def _first_and_last_use(self) -> tuple[Ids, Ids]:
+        if self.findings.uses is not None:
+            return self.findings.uses.first_and_last
         accesses = self.submatrix_accesses
         counts = where(self.opcodes.take(accesses.command) != AllocMatrixZeroed.OPCODE)
         command = accesses.command.take(counts)
@@ -154,10 +176,14 @@ class Analysis:
         last[matrix] = command
         return first, last
 
-    @cached_property
+    @property
     def uses(self) -> Uses:
         """The accesses to submatrices by matrix; allocation with zeros does not count."""
-        return Uses(self.layout, self.submatrix_accesses, self.opcodes)
+        found = self.findings.uses
+        if found is None:
+            found = Uses(self.layout, self.submatrix_accesses, self.opcodes)
+            self.findings.uses = found
+        return found
 
     def accesses_to_matrices(self, matrices: Ids) -> AccessLists:
         """Returns the commands that access some matrices; the lists of others are empty.
@@ -222,14 +248,17 @@ class Analysis:
         """
         return np.append(self.variable_accesses.command, len(self.table)).take(self.first_use)
 
-    @cached_property
+    @property
     def needs_zeros(self) -> Bools:
         """(M,) bool: whether zeros that each matrix is allocated with may be looked at.
 
         That is so if the first access to one of its variables is no pure write, or the user is
         given a variable that nothing accesses.
         """
-        return self.needs_zeros_without(NO_VARIABLES)
+        found = self.findings.needs_zeros
+        if found is None:
+            found = self.findings.needs_zeros = self.needs_zeros_without(NO_VARIABLES)
+        return found
 
     def needs_zeros_without(self, variables: Ids) -> Bools:
         """Returns `needs_zeros`, (M,) bool, as if some variables were none of their matrices."""

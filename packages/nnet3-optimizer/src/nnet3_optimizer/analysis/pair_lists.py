@@ -20,17 +20,17 @@ class PairLists:
     """
 
     lists: tuple[Table, ...]
+    _known: Csr | None = attrs.field(default=None, kw_only=True)
+    """What `named` would be found to be, if that is known."""
 
     def and_further(self, lists: tuple[Table, ...]) -> PairLists:
         """Returns these lists and some more."""
-        both, further = PairLists(self.lists + lists), PairLists(lists).named
-        known = self.named
+        known, further = self.named, PairLists(lists).named
         named = Csr(
             np.concatenate([known.splits, known.splits[-1] + further.splits[1:]]),
             np.concatenate([known.values, further.values]),
         )
-        object.__setattr__(both, "named", named)
-        return both
+        return PairLists(self.lists + lists, known=named)
 
     @cached_property
     def splits(self) -> Ids:
@@ -45,6 +45,8 @@ class PairLists:
     @cached_property
     def named(self) -> Csr:
         """For each list the distinct submatrices in it."""
+        if self._known is not None:
+            return self._known
         if not self.lists:
             return Csr(self.splits, np.zeros(0, dtype=np.int64))
         submatrix = self.pairs[:, 0]

@@ -26,8 +26,8 @@ _COMMAND_BITS = 32
 _FIRST_ROW = np.zeros(1, dtype=np.int32)
 
 
-class Part(NamedTuple):
-    """A submatrix: some rows and columns of a matrix."""
+class Rectangle(NamedTuple):
+    """A submatrix as numbers of Python: some rows and columns of a matrix."""
 
     matrix: int
     row: int
@@ -35,8 +35,8 @@ class Part(NamedTuple):
     col: int
     cols: int
 
-    def contains(self, other: Part) -> bool:
-        """Returns whether another part of the same matrix lies within this one."""
+    def contains(self, other: Rectangle) -> bool:
+        """Returns whether another rectangle of the same matrix lies within this one."""
         return (
             self.row <= other.row
             and other.row + other.rows <= self.row + self.rows
@@ -45,19 +45,19 @@ class Part(NamedTuple):
         )
 
 
-class Parts:
-    """The submatrices, by number, as numbers of Python."""
+class RectangleLookup:
+    """The submatrices as rectangles, by number."""
 
     def __init__(self, submatrices: Table) -> None:
         self._submatrices = submatrices
-        self._known: dict[int, Part] = {}
+        self._known: dict[int, Rectangle] = {}
 
-    def __getitem__(self, submatrix: int) -> Part:
+    def __getitem__(self, submatrix: int) -> Rectangle:
         """Returns a submatrix."""
-        part = self._known.get(submatrix)
-        if part is None:
-            part = self._known[submatrix] = Part(*self._submatrices[submatrix].tolist())
-        return part
+        rectangle = self._known.get(submatrix)
+        if rectangle is None:
+            rectangle = self._known[submatrix] = Rectangle(*self._submatrices[submatrix].tolist())
+        return rectangle
 
 
 class Reads(NamedTuple):
@@ -78,7 +78,7 @@ class Uses:
     """The accesses to submatrices, by matrix; not allocation.
 
     Attributes:
-        parts: The submatrices.
+        rectangles: The submatrices.
         matrix, command, submatrix: (A,) int64, ordered by matrix, then by command.
         writes: (A,) bool.
         splits: (M + 1,) int64; the accesses to matrix m are splits[m] <= a < splits[m + 1].
@@ -96,7 +96,7 @@ class Uses:
         self._submatrices = layout.submatrices
         self._num_rows = layout.matrices[:, 0]
         self._accesses = accesses
-        self.parts = Parts(layout.submatrices)
+        self.rectangles = RectangleLookup(layout.submatrices)
         self._matrix_of = layout.matrix_of
         counts = where(opcodes.take(accesses.command) != AllocMatrixZeroed.OPCODE)
         matrix = layout.matrix_of.take(accesses.submatrix.take(counts))
@@ -129,7 +129,7 @@ class Uses:
 
     def matrix_of(self, submatrix: int) -> int:
         """Returns the matrix that a submatrix is a part of."""
-        return self.parts[submatrix].matrix
+        return self.rectangles[submatrix].matrix
 
     def of_matrix(self, matrix: int) -> slice:
         """Returns the accesses to a matrix, in the order of the commands."""

@@ -34,7 +34,7 @@ def check_components(subject: Subject) -> None:
             kind(subject, at).check()
 
 
-class _Run:
+class _Calls:
     """Commands of one kind, with what they name."""
 
     types: tuple[type[Command], ...]
@@ -166,7 +166,7 @@ class _Run:
         )
 
 
-class _Propagate(_Run):
+class _Propagate(_Calls):
     types = (Propagate,)
 
     def check(self) -> None:
@@ -184,7 +184,7 @@ class _Propagate(_Run):
         self.precomputed_fit(rows(input_), rows(output), backward=False)
 
 
-class _StoreStats(_Run):
+class _StoreStats(_Calls):
     types = (StoreStats,)
 
     def check(self) -> None:
@@ -194,7 +194,7 @@ class _StoreStats(_Run):
         self.same_rows("output", "input", self.has(Property.SIMPLE), ": the component is simple")
 
 
-class _Backprop(_Run):
+class _Backprop(_Calls):
     types = (Backprop, BackpropNoModelUpdate)
 
     def check(self) -> None:

@@ -22,7 +22,7 @@ from nnet3_optimizer.compression import COMPRESSED_BITS, ONE_BIT, keeps_sign_onl
 LARGEST_RANGE = 1000.0
 
 
-class _Packed(NamedTuple):
+class _Compression(NamedTuple):
     command: int
     compression_type: int
     alpha: float
@@ -57,7 +57,7 @@ def check_compression(subject: Subject) -> None:
     opcodes = subject.opcodes
     matrices = subject.computation.submatrices[subject.table[at, 2], MATRIX]
     for matrix in np.unique(matrices).tolist():
-        packed: _Packed | None = None
+        packed: _Compression | None = None
         commands = lists[matrix][0].tolist()
         for place, command in enumerate(commands):
             if opcodes[command] == CompressMatrix.OPCODE:
@@ -80,7 +80,7 @@ def check_compression(subject: Subject) -> None:
                 )
 
 
-def _compress(subject: Subject, command: int, marker: int) -> _Packed:
+def _compress(subject: Subject, command: int, marker: int) -> _Compression:
     matrix, compression_type, truncate = subject.table[command, 2:5].tolist()
     alpha = alpha_value(int(subject.table[command, ALPHA_COLUMN]))
     if truncate not in (0, 1):
@@ -93,10 +93,10 @@ def _compress(subject: Subject, command: int, marker: int) -> _Packed:
         subject.fail(f"alpha = {alpha:g}, expected 0: one bit has no range", command)
     if command > marker:
         subject.fail(f"{subject.describe(matrix)} is compressed after the marker", command)
-    return _Packed(command, compression_type, alpha)
+    return _Compression(command, compression_type, alpha)
 
 
-def _check_sign_use(subject: Subject, matrix: int, uses: list[int], packed: _Packed) -> None:
+def _check_sign_use(subject: Subject, matrix: int, uses: list[int], packed: _Compression) -> None:
     wanted = f"m{matrix} keeps only signs since c{packed.command}: a RectifiedLinear backward pass"
     if not uses:
         subject.fail(f"{wanted} is expected, but nothing follows", packed.command)

@@ -16,13 +16,13 @@ from nnet3_optimizer.equivalence import statistics
 from nnet3_optimizer.equivalence.copies import Command, transfer
 from nnet3_optimizer.equivalence.field import element_of
 from nnet3_optimizer.equivalence.keys import ABSENT_ROW
-from nnet3_optimizer.equivalence.state import State
+from nnet3_optimizer.equivalence.symbolic_state import SymbolicState
 from nnet3_optimizer.errors import EquivalenceError
 
 _NONE = 0
 
 
-def _propagate(state: State, command: Command) -> None:
+def _propagate(state: SymbolicState, command: Command) -> None:
     component, precomputed, given, output, memo = command[2:7]
     kind = state.components[component]
     adds = kind.propagate_adds and not state.same_place(given, output)
@@ -57,7 +57,9 @@ def _propagate(state: State, command: Command) -> None:
     _write_whole(state, output, ("forward", *about), adds=adds)
 
 
-def _write_whole(state: State, output: int, about: tuple[Hashable, ...], *, adds: bool) -> None:
+def _write_whole(
+    state: SymbolicState, output: int, about: tuple[Hashable, ...], *, adds: bool
+) -> None:
     """Writes what was computed from all rows together."""
     name = state.unknowns.number(about), state.pattern.blocks[output]
     if state.row_blocks[output]:
@@ -67,7 +69,7 @@ def _write_whole(state: State, output: int, about: tuple[Hashable, ...], *, adds
         state.write_unknowns(output, rows, adds=adds)
 
 
-def _store_stats(state: State, command: Command) -> None:
+def _store_stats(state: SymbolicState, command: Command) -> None:
     # Statistics are of the output, or of what the memo holds: the input says nothing more.
     component, _, output, memo = command[2:6]
     function = state.unknowns.function(("stats", component))
@@ -79,15 +81,15 @@ def _store_stats(state: State, command: Command) -> None:
     state.behaviour.stats[component].add(contribution, state.command)
 
 
-def _backprop(state: State, command: Command) -> None:
+def _backprop(state: SymbolicState, command: Command) -> None:
     _backward(state, command, updates=True)
 
 
-def _backprop_no_update(state: State, command: Command) -> None:
+def _backprop_no_update(state: SymbolicState, command: Command) -> None:
     _backward(state, command, updates=False)
 
 
-def _backward(state: State, command: Command, *, updates: bool) -> None:
+def _backward(state: SymbolicState, command: Command, *, updates: bool) -> None:
     _, _, component, precomputed, given, output, output_deriv, input_deriv, memo = command
     kind = state.components[component]
     values = (
@@ -127,7 +129,7 @@ def _backward(state: State, command: Command, *, updates: bool) -> None:
 
 
 def _backward_by_rows(
-    state: State,
+    state: SymbolicState,
     component: int,
     values: tuple[int, int, int],
     input_deriv: int,

@@ -18,8 +18,8 @@ from nnet3_compiler.commands import (
 
 from nnet3_optimizer.equivalence.field import element_of
 from nnet3_optimizer.equivalence.row import row_of, row_scaled, stretches_of
-from nnet3_optimizer.equivalence.state import State
 from nnet3_optimizer.equivalence.stretches import Stretches
+from nnet3_optimizer.equivalence.symbolic_state import SymbolicState
 
 Command = tuple[int, ...]
 """A row of the table of commands."""
@@ -33,24 +33,24 @@ def _scaled(given: Stretches, alpha: int) -> Stretches:
     return given if alpha == _ONE else given.scaled(element_of(alpha_value(alpha)))
 
 
-def _set_const(state: State, command: Command) -> None:
+def _set_const(state: SymbolicState, command: Command) -> None:
     alpha, output = alpha_value(command[1]), command[2]
     column = [0] * state.rows_of(output)
     constants = [[element_of(alpha)] * len(column)] if alpha else None
     state.write(output, Stretches([0], [column], constants), adds=False)
 
 
-def _matrix_copy(state: State, command: Command) -> None:
+def _matrix_copy(state: SymbolicState, command: Command) -> None:
     factor = 1 if command[1] == _ONE else element_of(alpha_value(command[1]))
     transfer(state, command[2], command[3], factor, adds=False)
 
 
-def _matrix_add(state: State, command: Command) -> None:
+def _matrix_add(state: SymbolicState, command: Command) -> None:
     factor = 1 if command[1] == _ONE else element_of(alpha_value(command[1]))
     transfer(state, command[2], command[3], factor, adds=True)
 
 
-def transfer(state: State, output: int, given: int, factor: int, *, adds: bool) -> None:
+def transfer(state: SymbolicState, output: int, given: int, factor: int, *, adds: bool) -> None:
     """Writes the elements of a submatrix, times a factor, to another one."""
     if 0 < state.row_blocks[output] == state.row_blocks[given]:
         row = state.read_row(given)
@@ -60,22 +60,22 @@ def transfer(state: State, output: int, given: int, factor: int, *, adds: bool) 
     state.write(output, state.read_for(output, given).scaled(factor), adds=adds)
 
 
-def _copy_rows(state: State, command: Command) -> None:
+def _copy_rows(state: SymbolicState, command: Command) -> None:
     state.write_listed(command[2], _rows(state, command), adds=False)
 
 
-def _add_rows(state: State, command: Command) -> None:
+def _add_rows(state: SymbolicState, command: Command) -> None:
     state.write_listed(command[2], _rows(state, command), adds=True)
 
 
-def _rows(state: State, command: Command) -> Stretches:
+def _rows(state: SymbolicState, command: Command) -> Stretches:
     """Returns the rows that a list names, one for each row of the output."""
     alpha, output, given, indexes = command[1:5]
     rows = state.pattern.rows(indexes, output, given)
     return _scaled(state.read(given).taken(rows), alpha)
 
 
-def _copy_rows_multi(state: State, command: Command) -> None:
+def _copy_rows_multi(state: SymbolicState, command: Command) -> None:
     # All sources are read before anything is written.
     parts = _sources(state, command)
     zeros = Stretches([0], [[0] * state.height(command[2])])
@@ -84,12 +84,12 @@ def _copy_rows_multi(state: State, command: Command) -> None:
         state.write_listed(command[2], part, adds=True, places=places)
 
 
-def _add_rows_multi(state: State, command: Command) -> None:
+def _add_rows_multi(state: SymbolicState, command: Command) -> None:
     for part, places in _sources(state, command):
         state.write_listed(command[2], part, adds=True, places=places)
 
 
-def _sources(state: State, command: Command) -> list[tuple[Stretches, list[int]]]:
+def _sources(state: SymbolicState, command: Command) -> list[tuple[Stretches, list[int]]]:
     """Returns the rows that are taken from submatrices, and the places where they go."""
     alpha, output, indexes = command[1:4]
     parts: list[tuple[Stretches, list[int]]] = []
@@ -113,15 +113,15 @@ def _sources(state: State, command: Command) -> list[tuple[Stretches, list[int]]
     return [(_scaled(part, alpha), places) for part, places in parts]
 
 
-def _copy_to_rows(state: State, command: Command) -> None:
+def _copy_to_rows(state: SymbolicState, command: Command) -> None:
     _scatter(state, command, adds=False)
 
 
-def _add_to_rows(state: State, command: Command) -> None:
+def _add_to_rows(state: SymbolicState, command: Command) -> None:
     _scatter(state, command, adds=True)
 
 
-def _scatter(state: State, command: Command, *, adds: bool) -> None:
+def _scatter(state: SymbolicState, command: Command, *, adds: bool) -> None:
     alpha, given, indexes = command[1:4]
     source = _scaled(state.read(given, padded=True), alpha)
     for submatrix, places, rows in state.pattern.scatters(indexes, given):
@@ -132,7 +132,7 @@ def _scatter(state: State, command: Command, *, adds: bool) -> None:
             state.write(submatrix, source.taken(places), adds=adds, places=rows)
 
 
-def _add_ranges(state: State, command: Command) -> None:
+def _add_ranges(state: SymbolicState, command: Command) -> None:
     alpha, output, given, indexes = command[1:5]
     ranges = state.pattern.ranges(indexes, output, given)
     sums = _scaled(state.read(given).range_sums(ranges), alpha)

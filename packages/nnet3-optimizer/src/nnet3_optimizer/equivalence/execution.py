@@ -28,13 +28,13 @@ from nnet3_optimizer.equivalence.behaviour import Behaviour, Provided
 from nnet3_optimizer.equivalence.components import COMPONENT_CALLS
 from nnet3_optimizer.equivalence.copies import COPIES, Command
 from nnet3_optimizer.equivalence.matrices import SIGN
-from nnet3_optimizer.equivalence.state import State
+from nnet3_optimizer.equivalence.symbolic_state import SymbolicState
 
 if TYPE_CHECKING:
     from nnet3_compiler.arrays import IntArray
 
-_Action = Callable[[State, Command], None]
-_ActionAtOnce = Callable[[State, int, list[int]], None]
+_Action = Callable[[SymbolicState, Command], None]
+_ActionAtOnce = Callable[[SymbolicState, int, list[int]], None]
 """Does a run of commands, given the position of the first and their operands."""
 
 _PIECE = 1024
@@ -44,7 +44,7 @@ _LONG = 16
 """So many commands of a kind are a run: what is compiled begins and ends with one of thousands."""
 
 
-def execute(state: State, segments: int | None) -> Behaviour:
+def execute(state: SymbolicState, segments: int | None) -> Behaviour:
     """Runs a computation on symbols and returns what was seen from outside.
 
     Args:
@@ -62,7 +62,7 @@ def execute(state: State, segments: int | None) -> Behaviour:
     return state.behaviour
 
 
-def _run(state: State, segments: int | None, begin: int) -> int | None:
+def _run(state: SymbolicState, segments: int | None, begin: int) -> int | None:
     """Runs commands from some position on, and returns where to go on; None if nowhere."""
     table = state.computation.command_table
     for first, last, at_once in _pieces(table[:, OPCODE_COLUMN], begin):
@@ -97,44 +97,44 @@ def _pieces(opcodes: IntArray, begin: int) -> Iterator[tuple[int, int, _ActionAt
         begin = last
 
 
-def _nothing(state: State, command: Command) -> None:
+def _nothing(state: SymbolicState, command: Command) -> None:
     pass
 
 
-def _alloc_zeroed(state: State, command: Command) -> None:
+def _alloc_zeroed(state: SymbolicState, command: Command) -> None:
     state.allocate_zeroed(command[2])
 
 
-def _alloc_all_zeroed(state: State, first: int, submatrices: list[int]) -> None:
+def _alloc_all_zeroed(state: SymbolicState, first: int, submatrices: list[int]) -> None:
     for state.command, submatrix in enumerate(submatrices, first):
         state.allocate_zeroed(submatrix)
 
 
-def _alloc_undefined(state: State, command: Command) -> None:
+def _alloc_undefined(state: SymbolicState, command: Command) -> None:
     state.allocate(command[2], [])
 
 
-def _dealloc(state: State, command: Command) -> None:
+def _dealloc(state: SymbolicState, command: Command) -> None:
     state.free(command[2])
 
 
-def _dealloc_all(state: State, first: int, submatrices: list[int]) -> None:
+def _dealloc_all(state: SymbolicState, first: int, submatrices: list[int]) -> None:
     for state.command, submatrix in enumerate(submatrices, first):
         state.free(submatrix)
 
 
-def _swap(state: State, command: Command) -> None:
+def _swap(state: SymbolicState, command: Command) -> None:
     state.hand_over(*command[2:4])
 
 
-def _accept(state: State, command: Command) -> None:
+def _accept(state: SymbolicState, command: Command) -> None:
     submatrix, node = command[2:4]
     block = state.pattern.blocks[submatrix]
     name = "input", state.segment, node, block
     state.allocate(submatrix, state.unknowns.block(name, state.size(submatrix)))
 
 
-def _provide(state: State, command: Command) -> None:
+def _provide(state: SymbolicState, command: Command) -> None:
     submatrix, node = command[2:4]
     state.behaviour.provided[state.segment, node] = Provided(
         command=state.command,
@@ -143,11 +143,11 @@ def _provide(state: State, command: Command) -> None:
     )
 
 
-def _next_segment(state: State, command: Command) -> None:
+def _next_segment(state: SymbolicState, command: Command) -> None:
     state.segment += 1
 
 
-def _compress(state: State, command: Command) -> None:
+def _compress(state: SymbolicState, command: Command) -> None:
     alpha, submatrix, kind, truncate = command[1:5]
     content = state.content(submatrix)
     if not keeps_sign_only(kind, alpha_value(alpha)):

@@ -27,8 +27,8 @@ from nnet3_optimizer.equivalence.differences import first_column
 from nnet3_optimizer.equivalence.execution import execute
 from nnet3_optimizer.equivalence.keys import rows_of
 from nnet3_optimizer.equivalence.pattern import Pattern
-from nnet3_optimizer.equivalence.state import State
 from nnet3_optimizer.equivalence.stretches import Stretches
+from nnet3_optimizer.equivalence.symbolic_state import SymbolicState
 from nnet3_optimizer.equivalence.unknowns import Unknowns
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class _Source:
     commands: tuple[int, ...]
 
 
-class _Recorder(State):
+class _Recorder(SymbolicState):
     """A state that remembers what each command read and wrote."""
 
     def __init__(self, nnet: Nnet, computation: NnetComputation, unknowns: Unknowns) -> None:

@@ -12,7 +12,7 @@ for each command, and `IrregularError` raised where it does not. Then all rows h
 
 A matrix, or a submatrix of one that has its sequences one after the other, may also hold some of
 the sequences only: a part. Commands that treat part after part alike are followed for each; see
-`State.write`.
+`SymbolicState.write`.
 """
 
 from __future__ import annotations

@@ -13,18 +13,20 @@ from nnet3_descriptors.components import (
 
 from nnet3_optimizer.equivalence.keys import ABSENT, ABSENT_ROW, Keys, num_rows, rows_of
 from nnet3_optimizer.equivalence.pattern import Indexes
-from nnet3_optimizer.equivalence.state import State
 from nnet3_optimizer.equivalence.stretches import Stretches
+from nnet3_optimizer.equivalence.symbolic_state import SymbolicState
 
 
-def ranges_of(state: State, precomputed: int) -> Any:
+def ranges_of(state: SymbolicState, precomputed: int) -> Any:
     """Returns the precomputed indexes of statistics, or None for those of other components."""
     indexes = state.computation.precomputed_indexes[precomputed]
     known = StatisticsExtractionPrecomputedIndexes, StatisticsPoolingPrecomputedIndexes
     return indexes if isinstance(indexes, known) else None
 
 
-def forward(state: State, component: int, indexes: Any, given: int, output: int) -> Stretches:
+def forward(
+    state: SymbolicState, component: int, indexes: Any, given: int, output: int
+) -> Stretches:
     """Returns an unknown for each output row: a function of the rows in its range."""
     function = state.unknowns.function(("statistics", component))
     state.require_same_sequences(output, given)
@@ -36,7 +38,7 @@ def forward(state: State, component: int, indexes: Any, given: int, output: int)
 
 
 def backward(
-    state: State,
+    state: SymbolicState,
     component: int,
     indexes: Any,
     values: tuple[int, int, int],

@@ -12,7 +12,7 @@ from nnet3_optimizer.equivalence.differences import compare_behaviour
 from nnet3_optimizer.equivalence.execution import execute
 from nnet3_optimizer.equivalence.origins import commands_behind
 from nnet3_optimizer.equivalence.pattern import IrregularError, Pattern, num_sequences
-from nnet3_optimizer.equivalence.state import State
+from nnet3_optimizer.equivalence.symbolic_state import SymbolicState
 from nnet3_optimizer.equivalence.unknowns import Unknowns
 from nnet3_optimizer.errors import EquivalenceError
 from nnet3_optimizer.listing import command_lines
@@ -129,7 +129,7 @@ class Prover:
     def _execute(self, computation: NnetComputation, way: _Way) -> Behaviour:
         sequences, segments, thorough = way
         pattern = Pattern(computation, sequences)
-        state = State(self._nnet, computation, self._unknowns, pattern, thorough=thorough)
+        state = SymbolicState(self._nnet, computation, self._unknowns, pattern, thorough=thorough)
         return execute(state, segments)
 
     def _last_behaviour(self, computation: NnetComputation, way: _Way) -> Behaviour | None:

@@ -80,8 +80,7 @@ def convert_addition(draft: Draft) -> Draft:
     table[convertible, OPCODE_COLUMN] = _COPY_OF[table[convertible, OPCODE_COLUMN]]
     # What is added row by row to other matrices may still leave rows of them as they are.
     sets = adds & (draft.opcodes != AddToRowsMulti.OPCODE)
-    return (
-        attrs.evolve(draft, table=table)
-        .knowing(submatrix_accesses=draft.analysis.submatrix_accesses.setting(sets))
-        .keeping(draft, "lifetimes")
-    )
+    after = attrs.evolve(draft, table=table)
+    after.findings.submatrix_accesses = draft.analysis.submatrix_accesses.setting(sets)
+    after.findings.lifetimes = draft.findings.lifetimes
+    return after

@@ -16,7 +16,7 @@ from nnet3_compiler.commands import (
     alpha_bits,
 )
 
-from nnet3_optimizer.analysis.accesses import WRITE
+from nnet3_optimizer.analysis.accesses import WRITE, SubmatrixAccesses
 from nnet3_optimizer.analysis.csr import Ids, where
 from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.analysis.layout import Layout
@@ -154,15 +154,35 @@ def _removable(draft: Draft, at: Ids) -> Ids:
         right=either,
     )
     fits = legal_by_place(draft, copies, contiguous_matrices(draft))
-    is_removable = [_is_removable(draft, *each) for each in zip(*fits[:3], strict=True)]
+    accesses = _accesses_to(draft, np.concatenate([fits.s1, fits.s2]))
+    is_removable = [_is_removable(draft, accesses, *each) for each in zip(*fits[:3], strict=True)]
     return fits.command[is_removable]
 
 
-def _is_removable(draft: Draft, command: int, s1: int, s2: int) -> bool:
-    """Whether a copy is the first use of s2, and s1 and s2 stay equal as long as both are used."""
-    accesses, layout = draft.analysis.submatrix_accesses, draft.layout
-    of_s1 = layout.matrix_of.take(accesses.submatrix) == layout.matrix_of[s1]
-    of_s2 = where(layout.matrix_of.take(accesses.submatrix) == layout.matrix_of[s2])
+def _accesses_to(draft: Draft, submatrices: Ids) -> SubmatrixAccesses:
+    """Returns the accesses to the matrices of some submatrices."""
+    accesses, matrix_of = draft.analysis.submatrix_accesses, draft.layout.matrix_of
+    is_wanted = np.zeros(len(draft.matrices), dtype=np.bool_)
+    is_wanted[matrix_of[submatrices]] = True
+    return accesses.at(where(is_wanted.take(matrix_of.take(accesses.submatrix))))
+
+
+def _is_removable(
+    draft: Draft, accesses: SubmatrixAccesses, command: int, s1: int, s2: int
+) -> bool:
+    """Whether a copy is the first use of s2, and s1 and s2 stay equal as long as both are used.
+
+    Args:
+        draft: The draft.
+        accesses: Those to the matrices of s1 and s2, and perhaps more.
+        command: The copy.
+        s1: What it reads.
+        s2: What it writes.
+    """
+    layout = draft.layout
+    matrix = layout.matrix_of.take(accesses.submatrix)
+    of_s1 = matrix == layout.matrix_of[s1]
+    of_s2 = where(matrix == layout.matrix_of[s2])
     of_s2 = of_s2[layout.overlap(accesses.submatrix.take(of_s2), np.full(len(of_s2), s2))]
     of_s2 = of_s2[draft.opcodes.take(accesses.command.take(of_s2)) != AllocMatrixZeroed.OPCODE]
     at, writes = accesses.command, (accesses.access & WRITE) != 0
@@ -200,7 +220,8 @@ def _extended(draft: Draft, at: np.ndarray) -> Draft:
         layout=Layout(matrices=matrices, submatrices=submatrices),
         debug_info=tuple(debug_info),
     )
-    return larger.knowing(lifetimes=draft.analysis.lifetimes)
+    larger.findings.lifetimes = draft.analysis.lifetimes
+    return larger
 
 
 def _use_whole(draft: Draft, table: Table, new_whole: Table) -> None:

@@ -161,7 +161,7 @@ def _targets(draft: Draft, marker: int) -> Ids:
     return where(is_target)
 
 
-class _Copies(NamedTuple):
+class _Gathering(NamedTuple):
     """Copies that make a target, and can be made in the forward part.
 
     Attributes:
@@ -183,7 +183,7 @@ class _Copies(NamedTuple):
     copy: Ids
 
 
-def _copies(draft: Draft, marker: int, target: int) -> _Copies | None:
+def _copies(draft: Draft, marker: int, target: int) -> _Gathering | None:
     """Returns the copies that make a target; None if rule 1 or 2 fails."""
     uses, table = draft.analysis.uses, draft.table
     at = uses.of_matrix(target)
@@ -211,7 +211,7 @@ def _copies(draft: Draft, marker: int, target: int) -> _Copies | None:
     wrong |= ~contain(taken[copy], draft.submatrices[submatrix])
     if wrong.any():
         return None
-    return _Copies(target, command, source, last_forward, reader, submatrix, copy)
+    return _Gathering(target, command, source, last_forward, reader, submatrix, copy)
 
 
 def _share_rows(draft: Draft, outputs: Table) -> bool:
@@ -224,12 +224,12 @@ def _share_rows(draft: Draft, outputs: Table) -> bool:
     return bool((parts[1:, ROW_OFFSET] < end[:-1]).any())
 
 
-def _is_worth_it(draft: Draft, copies: _Copies) -> bool:
+def _is_worth_it(draft: Draft, copies: _Gathering) -> bool:
     sizes = matrix_bytes(draft.matrices.take([copies.target, *copies.source], axis=0))
     return int(sizes[0]) <= _WORTH_IT * int(sizes[1:].sum())
 
 
-def _move(draft: Draft, edit: Edit, found: list[_Copies]) -> None:
+def _move(draft: Draft, edit: Edit, found: list[_Gathering]) -> None:
     """Makes copies in the forward part; targets are allocated for the first, sources freed."""
     table, lifetimes = draft.table, draft.analysis.lifetimes
     is_free = draft.opcodes == DeallocMatrix.OPCODE
@@ -271,7 +271,7 @@ def _are_first(values: Ids) -> Bools:
     return are_first
 
 
-def _read_copies(draft: Draft, edit: Edit, copies: _Copies) -> None:
+def _read_copies(draft: Draft, edit: Edit, copies: _Gathering) -> None:
     """Lets those that read sources later read what was copied of them."""
     rows = draft.table[copies.command]
     made, taken = (draft.submatrices[rows[copies.copy, at]] for at in (_OUTPUT, _INPUT))

@@ -93,28 +93,28 @@ def memory_compression(draft: Draft, level: int) -> Draft:
         return draft
     marker = int(markers[0])
     bits = kept_as_bits(draft, marker)
-    others = _NO_GAPS
+    others = _NONE_IDLE
     if level >= 2:
         is_other = _is_used_on_both_sides(draft, marker)
         is_other[bits.matrix] = False
-        others = Gaps(where(is_other), *draft.analysis.uses.around(where(is_other), marker))
+        others = Idle(where(is_other), *draft.analysis.uses.around(where(is_other), marker))
     if not len(bits.matrix) and not len(others.matrix):
         return draft
     edit = Edit(draft)
-    for gaps, kind, alpha in ((bits, ONE_BIT, 0.0), (others, INT16, LOSSY_RANGE)):
-        if not len(gaps.matrix):
+    for idle, kind, alpha in ((bits, ONE_BIT, 0.0), (others, INT16, LOSSY_RANGE)):
+        if not len(idle.matrix):
             continue
-        count, whole = len(gaps.matrix), draft.layout.whole_submatrix[gaps.matrix]
+        count, whole = len(idle.matrix), draft.layout.whole_submatrix[idle.matrix]
         packs = command_rows(
             CompressMatrix, count, alpha, matrix=whole, compression_type=kind, truncate=1
         )
-        edit.insert(gaps.last_forward + 1, packs)
-        edit.insert(gaps.first_backward, command_rows(DecompressMatrix, count, matrix=whole))
+        edit.insert(idle.last_forward + 1, packs)
+        edit.insert(idle.first_backward, command_rows(DecompressMatrix, count, matrix=whole))
     return edit.draft()
 
 
-class Gaps(NamedTuple):
-    """Matrices that nothing uses for a while; each array is (N,) int64.
+class Idle(NamedTuple):
+    """Matrices that are idle: nothing uses them for a while; each array is (N,) int64.
 
     Attributes:
         matrix: The matrices.
@@ -127,21 +127,21 @@ class Gaps(NamedTuple):
     first_backward: Ids
 
 
-_NO_GAPS = Gaps(*np.zeros((3, 0), dtype=np.int64))
+_NONE_IDLE = Idle(*np.zeros((3, 0), dtype=np.int64))
 
 
-def kept_as_bits(draft: Draft, marker: int) -> Gaps:
+def kept_as_bits(draft: Draft, marker: int) -> Idle:
     """Returns the matrices of which the backward part needs only the signs: rule 1."""
     candidates = _outputs_of_relus(draft)
     if not len(candidates):
-        return _NO_GAPS
+        return _NONE_IDLE
     before, after, is_read = _last_two(draft, candidates)
     # The last access is the only one of the backward part, and no more than a look.
     fits = (before >= 0) & (before < marker) & (after > marker) & is_read
     fits &= draft.opcodes[before] != AllocMatrixZeroed.OPCODE
     fits &= ~draft.analysis.lifetimes.is_output[candidates]
     fits &= _is_looked_at_by_relu(draft, candidates, after)
-    return Gaps(candidates[fits], before[fits], after[fits])
+    return Idle(candidates[fits], before[fits], after[fits])
 
 
 def _last_two(draft: Draft, matrices: Ids) -> tuple[Ids, Ids, Bools]:

@@ -70,4 +70,5 @@ def move_sizing_commands(draft: Draft) -> Draft:
     new = np.empty(len(order) + 1, dtype=np.int64)
     new[order] = np.arange(len(order))
     new[-1] = -1  # what no command uses stays so
-    return moved.knowing(matrix_use=(new.take(first), new.take(last)))
+    moved.findings.matrix_use = new.take(first), new.take(last)
+    return moved

@@ -93,10 +93,14 @@ def order_rows_early(draft: Draft) -> Draft:
         if path.find():
             edit = edit or Edit(draft)
             _Reordering(draft, edit, path).change()
-    # Only lists of rows change, and copies become copies of rows: accesses stay what they were.
     if not edit:
         return draft
-    return edit.draft().keeping(draft, "submatrix_accesses", "uses", "lifetimes")
+    after = edit.draft()
+    # Only lists of rows change, and copies become copies of rows: accesses stay what they were.
+    after.findings.submatrix_accesses = draft.findings.submatrix_accesses
+    after.findings.uses = draft.findings.uses
+    after.findings.lifetimes = draft.findings.lifetimes
+    return after
 
 
 class _Reordering:

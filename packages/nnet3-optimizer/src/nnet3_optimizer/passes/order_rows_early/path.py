@@ -240,7 +240,7 @@ class Path:
         )
 
     def _all_rows(self, submatrix: int) -> bool:
-        part = self.uses.parts[submatrix]
+        part = self.uses.rectangles[submatrix]
         return part.rows == int(self.draft.matrices[part.matrix, 0])
 
     def _can_gather(self, command: int, given: int) -> bool:

@@ -105,7 +105,7 @@ class RepeatedCopies:
 
     def _are_read_from(self, part: int, reads: Reads, own: Ids) -> bool:
         """Whether some reads are from this part, and not through lists."""
-        parts = self._uses.parts
+        parts = self._uses.rectangles
         through_list = self._draft.opcodes[reads.command[own]] == CopyRowsMulti.OPCODE
         return not through_list.any() and all(
             parts[part].contains(parts[each]) for each in set(reads.submatrix[own].tolist())
@@ -114,7 +114,7 @@ class RepeatedCopies:
     def _common_part(self, others: Ids, copied: Ids) -> int | None:
         """The submatrix that all but the copies write to; None if it won't do."""
         part = int(others[0])
-        parts = self._uses.parts
+        parts = self._uses.rectangles
         if not all(parts[part].contains(parts[each]) for each in set(others.tolist())):
             return None
         own, beside = parts[part], self._draft.submatrices[copied]

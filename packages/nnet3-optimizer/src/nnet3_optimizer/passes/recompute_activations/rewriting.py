@@ -70,7 +70,7 @@ class Rewriting:
             infos.append(draft.debug_info[recipe.matrix] if draft.debug_info else None)
             if recipe.part:
                 at_kept.append(len(sizes))
-                part = self._uses.parts[recipe.part]
+                part = self._uses.rectangles[recipe.part]
                 sizes.append((part.rows, part.cols))
                 infos.append(NO_DEBUG_INFO)
         matrices, whole = self.edit.matrices(sizes, infos)
@@ -212,7 +212,7 @@ class Rewriting:
 
     def _keep_part(self, recipe: Recipe, kept: int) -> None:
         """Makes the part first, in a matrix of its own; it is copied when others are needed."""
-        part, uses = self._uses.parts[recipe.part], self._uses
+        part, uses = self._uses.rectangles[recipe.part], self._uses
         allocated = int(self.draft.analysis.lifetimes.allocate[recipe.matrix])
         allocation = self.draft.table[[allocated]]  # with zeros, if something adds to them
         allocation[:, FIRST_OPERAND_COLUMN] = kept
@@ -221,7 +221,7 @@ class Rewriting:
         for command, submatrix in zip(
             uses.command[at].tolist(), uses.submatrix[at].tolist(), strict=True
         ):
-            if not part.contains(uses.parts[submatrix]):
+            if not part.contains(uses.rectangles[submatrix]):
                 copy = command_rows(MatrixCopy, 1, 1.0, output=recipe.part, input=kept)
                 self.edit.insert(command, copy)
                 break

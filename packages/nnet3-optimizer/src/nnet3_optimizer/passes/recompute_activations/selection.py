@@ -10,7 +10,7 @@ from nnet3_optimizer.analysis.variables import NUM_COLS, NUM_ROWS
 from nnet3_optimizer.compression import ONE_BIT
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.memory.live import FLOAT_BYTES, compressed_bytes, matrix_bytes
-from nnet3_optimizer.passes.memory_compression import Gaps
+from nnet3_optimizer.passes.memory_compression import Idle
 from nnet3_optimizer.passes.recompute_activations.kept import Recipe
 from nnet3_optimizer.passes.recompute_activations.recipes import RecipeBook
 
@@ -31,7 +31,7 @@ class LiveBytes:
             what recipes need for longer moves to where they need it.
     """
 
-    def __init__(self, draft: Draft, as_bits: Gaps) -> None:
+    def __init__(self, draft: Draft, as_bits: Idle) -> None:
         """Works them out.
 
         Args:

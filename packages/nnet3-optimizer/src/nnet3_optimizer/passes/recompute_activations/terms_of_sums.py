@@ -114,4 +114,4 @@ class TermsOfSums:
             return False
         component, given, output = (row[_PROPAGATE[name]] for name in _OF_PROPAGATE)
         is_noop = self._draft.nnet.components[component].type == "NoOpComponent"
-        return is_noop and self._uses.parts[given] == self._uses.parts[output]
+        return is_noop and self._uses.rectangles[given] == self._uses.rectangles[output]

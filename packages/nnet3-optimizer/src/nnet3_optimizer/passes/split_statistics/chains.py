@@ -23,7 +23,7 @@ _BACKWARD = (Backprop.OPCODE, BackpropNoModelUpdate.OPCODE)
 
 
 @attrs.frozen(kw_only=True)
-class Chain:
+class StatisticsChain:
     """An extraction and a pooling; commands are given by their operands, see `operands_of`.
 
     Attributes:
@@ -66,7 +66,7 @@ class Finder:
         self.draft = draft
         self.uses = uses
 
-    def chain(self, pool_at: int) -> Chain | None:
+    def chain(self, pool_at: int) -> StatisticsChain | None:
         """Returns the chain that ends with a pooling, or None."""
         pool = operands_of(self.draft.row(pool_at))
         copies: list[int] = []
@@ -87,7 +87,7 @@ class Finder:
             return None
         if not self._is_written_once(pool.output, pool_at):
             return None
-        forward = Chain(
+        forward = StatisticsChain(
             extract=extract,
             pool=pool,
             extract_at=made[0],
@@ -99,7 +99,7 @@ class Finder:
             return forward
         return self._with_backward(forward, *backward) if len(backward) == 1 else None
 
-    def _with_backward(self, chain: Chain, pool_back_at: int) -> Chain | None:
+    def _with_backward(self, chain: StatisticsChain, pool_back_at: int) -> StatisticsChain | None:
         """Adds the backward commands; None if rule 1 fails."""
         row = self.draft.row(pool_back_at)
         if row[OPCODE_COLUMN] not in _BACKWARD or row[_OUTPUT] != chain.pool.component:

@@ -16,12 +16,12 @@ from nnet3_optimizer.analysis.csr import Ids, where
 from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.memory.live import FLOAT_BYTES
-from nnet3_optimizer.passes.split_statistics.chains import Chain
+from nnet3_optimizer.passes.split_statistics.chains import StatisticsChain
 
 MOST_PARTS = 8
 
 
-class Parts(NamedTuple):
+class StatisticsParts(NamedTuple):
     """Rows that belong together: those of part i are borders[i] <= r < borders[i + 1].
 
     Attributes:
@@ -39,7 +39,7 @@ class Parts(NamedTuple):
         return len(self.pooled) - 1
 
 
-def find_parts(draft: Draft, chain: Chain, least_bytes: int) -> Parts | None:
+def find_parts(draft: Draft, chain: StatisticsChain, least_bytes: int) -> StatisticsParts | None:
     """Returns the parts, two at least; None if it is not worth it or rule 2 fails."""
     pool: Any = draft.precomputed_indexes[chain.pool.precomputed_indexes]
     extract: Any = draft.precomputed_indexes[chain.extract.precomputed_indexes]
@@ -68,13 +68,13 @@ def find_parts(draft: Draft, chain: Chain, least_bytes: int) -> Parts | None:
     chosen = [number * choices // count - 1 for number in range(1, count)]
     pooled = np.array([0, *cuts[chosen].tolist(), len(begin)])
     statistics = np.append(ahead[pooled[:-1]], rows)
-    return Parts(
+    return StatisticsParts(
         frames=np.append(first[statistics[:-1]], last[-1]), statistics=statistics, pooled=pooled
     )
 
 
 def extraction_indexes(
-    indexes: StatisticsExtractionPrecomputedIndexes, parts: Parts
+    indexes: StatisticsExtractionPrecomputedIndexes, parts: StatisticsParts
 ) -> list[StatisticsExtractionPrecomputedIndexes]:
     """Returns what extraction precomputes for each part, given what it does for all."""
     forward = _by_part(indexes.forward_indexes, parts.statistics, parts.frames)
@@ -86,7 +86,7 @@ def extraction_indexes(
 
 
 def pooling_indexes(
-    indexes: StatisticsPoolingPrecomputedIndexes, parts: Parts
+    indexes: StatisticsPoolingPrecomputedIndexes, parts: StatisticsParts
 ) -> list[StatisticsPoolingPrecomputedIndexes]:
     """Returns what pooling precomputes for each part, given what it does for all."""
     forward = _by_part(indexes.forward_indexes, parts.pooled, parts.statistics)

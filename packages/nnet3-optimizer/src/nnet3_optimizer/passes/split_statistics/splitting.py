@@ -24,9 +24,9 @@ from nnet3_optimizer.debug_info import rows_of
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.operands import columns
-from nnet3_optimizer.passes.split_statistics.chains import Chain
+from nnet3_optimizer.passes.split_statistics.chains import StatisticsChain
 from nnet3_optimizer.passes.split_statistics.parts import (
-    Parts,
+    StatisticsParts,
     extraction_indexes,
     pooling_indexes,
 )
@@ -40,7 +40,9 @@ _Commands = tuple[type[Command], Table, dict[str, _Operand]]
 class Splitting:
     """Replaces a chain by parts of it in an edit of a draft."""
 
-    def __init__(self, draft: Draft, edit: Edit, chain: Chain, parts: Parts) -> None:
+    def __init__(
+        self, draft: Draft, edit: Edit, chain: StatisticsChain, parts: StatisticsParts
+    ) -> None:
         self.draft = draft
         self.edit = edit
         self.chain = chain

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _NOT_KNOWN = -1
 
 
-class State:
+class SymbolicState:
     """What commands read and write while a computation runs on symbols.
 
     Attributes:
