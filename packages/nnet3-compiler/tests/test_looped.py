@@ -21,7 +21,7 @@ from nnet3_compiler import (
     with_ivector_period,
 )
 from nnet3_compiler.looped import extended_requests
-from nnet3_compiler.looped.lifetimes import MatrixUse, with_tight_lifetimes
+from nnet3_compiler.looped.matrix_use import MatrixUse, with_tight_lifetimes
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
 from random_networks import random_arrays

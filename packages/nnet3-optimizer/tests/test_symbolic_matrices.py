@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nnet3_optimizer import EquivalenceError, verify_equivalent
 from nnet3_optimizer.equivalence.keys import rows_of
 from nnet3_optimizer.equivalence.matrices import Content, Stretches
-from nnet3_optimizer.equivalence.row import Row, columns_of, row_sum, with_columns
+from nnet3_optimizer.equivalence.single_row import Row, columns_of, row_sum, with_columns
 from nnet3_optimizer.equivalence.unknowns import Unknowns
 
 ROWS, COLS, SOURCES = 3, 5, 2

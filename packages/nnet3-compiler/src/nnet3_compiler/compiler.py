@@ -16,7 +16,7 @@ from nnet3_compiler.assembly.assembly import Assembly
 from nnet3_compiler.assembly.component_commands import precompute_indexes
 from nnet3_compiler.assembly.derivatives import derivatives_needed
 from nnet3_compiler.assembly.locations import input_locations
-from nnet3_compiler.assembly.sources import classify
+from nnet3_compiler.assembly.pieces import classify
 from nnet3_compiler.assembly.step_info import make_step_info
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.errors import CompilationError

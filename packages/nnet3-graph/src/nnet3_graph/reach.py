@@ -22,7 +22,7 @@ from nnet3_graph.hull import (
     meet,
 )
 from nnet3_graph.nodes.rules import NodeRules
-from nnet3_graph.sets import computable_rows, demanded_rows, used_rows
+from nnet3_graph.row_sets import computable_rows, demanded_rows, used_rows
 
 MAX_STEPS = (2000, 20)
 """How far in t and x a recurrence without an end of its own is followed, beyond all else."""

@@ -14,7 +14,7 @@ from nnet3_compiler.arrays import IntArray, freeze
 from nnet3_compiler.assembly.backward import DescriptorBackward
 from nnet3_compiler.assembly.component_commands import ComponentCommands
 from nnet3_compiler.assembly.forward import PLACES_PER_STEP, DescriptorForward
-from nnet3_compiler.assembly.sources import Pieces
+from nnet3_compiler.assembly.pieces import Pieces
 from nnet3_compiler.assembly.step_info import StepInfo
 from nnet3_compiler.commands import (
     AcceptInput,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nnet3_compiler.arrays import IntArray
 from nnet3_compiler.arrays.read_only import NONE, run_starts
 from nnet3_compiler.assembly.forward import PLACES_PER_STEP, ScatteredRows
-from nnet3_compiler.assembly.sources import PieceKind, Pieces
+from nnet3_compiler.assembly.pieces import PieceKind, Pieces
 from nnet3_compiler.assembly.step_info import MATRIX, NUM_ROWS, StepInfo
 from nnet3_compiler.commands import AddRowRanges, AddRows, AddToRowsMulti, MatrixAdd
 from nnet3_compiler.commands.emission import Emission, IndexLists, command_rows

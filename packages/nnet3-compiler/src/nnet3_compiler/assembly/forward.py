@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import IntArray
 from nnet3_compiler.arrays.read_only import NONE
-from nnet3_compiler.assembly.sources import PieceKind, Pieces
+from nnet3_compiler.assembly.pieces import PieceKind, Pieces
 from nnet3_compiler.assembly.step_info import StepInfo
 from nnet3_compiler.commands import AddRows, AddRowsMulti, MatrixAdd, SetConst
 from nnet3_compiler.commands.emission import Emission, IndexLists, command_rows

@@ -16,7 +16,7 @@ from nnet3_compiler.commands.emission import command_rows
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.computation.debug_info import T
 from nnet3_compiler.errors import CompilationError
-from nnet3_compiler.looped.lifetimes import MatrixUse
+from nnet3_compiler.looped.matrix_use import MatrixUse
 
 
 def close_loop(computation: NnetComputation, shift: int) -> NnetComputation | None:

@@ -22,7 +22,7 @@ from nnet3_compiler.compiler import CompilerOptions, compile_segments
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.looped.closing import close_loop
-from nnet3_compiler.looped.lifetimes import with_tight_lifetimes
+from nnet3_compiler.looped.matrix_use import with_tight_lifetimes
 
 FIRST_NUM_SEGMENTS = 5
 """The smallest number of segments that is tried."""

@@ -33,7 +33,7 @@ from nnet3_compiler.shortcut import Minibatch
 from nnet3_compiler.steps.graphs import Graphs
 from nnet3_compiler.steps.network import Network, NodeKind
 from nnet3_compiler.steps.phases import GIVEN, Phases
-from nnet3_compiler.steps.unordered import Ids, UnorderedSteps
+from nnet3_compiler.steps.unordered_steps import Ids, UnorderedSteps
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -13,6 +13,7 @@ from nnet3_optimizer.checks.balance import check_balance
 from nnet3_optimizer.checks.components import check_components
 from nnet3_optimizer.checks.compression import check_compression, check_compression_types
 from nnet3_optimizer.checks.debug_info import check_debug_info
+from nnet3_optimizer.checks.inputs_and_outputs import check_order, check_world
 from nnet3_optimizer.checks.loop import check_loop
 from nnet3_optimizer.checks.memos import check_memos
 from nnet3_optimizer.checks.rows import check_rows, check_scales
@@ -20,7 +21,6 @@ from nnet3_optimizer.checks.subject import FaultError, Subject
 from nnet3_optimizer.checks.values import check_direction, check_undefined
 from nnet3_optimizer.checks.values import check_rewrite as check_rewrite_after_read
 from nnet3_optimizer.checks.values import check_unused as check_unused_results
-from nnet3_optimizer.checks.world import check_order, check_world
 from nnet3_optimizer.errors import CheckError
 from nnet3_optimizer.listing import list_commands
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import attrs
 
-from nnet3_optimizer.equivalence.field import PRIME
+from nnet3_optimizer.equivalence.prime_field import PRIME
 from nnet3_optimizer.equivalence.stretches import Stretches
 
 

@@ -14,8 +14,8 @@ from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Propagate, 
 
 from nnet3_optimizer.equivalence import statistics
 from nnet3_optimizer.equivalence.copies import Command, transfer
-from nnet3_optimizer.equivalence.field import element_of
 from nnet3_optimizer.equivalence.keys import ABSENT_ROW
+from nnet3_optimizer.equivalence.prime_field import element_of
 from nnet3_optimizer.equivalence.symbolic_state import SymbolicState
 from nnet3_optimizer.errors import EquivalenceError
 

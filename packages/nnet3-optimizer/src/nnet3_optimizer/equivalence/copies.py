@@ -16,8 +16,8 @@ from nnet3_compiler.commands import (
     alpha_value,
 )
 
-from nnet3_optimizer.equivalence.field import element_of
-from nnet3_optimizer.equivalence.row import row_of, row_scaled, stretches_of
+from nnet3_optimizer.equivalence.prime_field import element_of
+from nnet3_optimizer.equivalence.single_row import row_of, row_scaled, stretches_of
 from nnet3_optimizer.equivalence.stretches import Stretches
 from nnet3_optimizer.equivalence.symbolic_state import SymbolicState
 

@@ -17,9 +17,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Sequence
 from typing import final
 
-from nnet3_optimizer.equivalence.field import PRIME, added, shifted
 from nnet3_optimizer.equivalence.keys import Column
-from nnet3_optimizer.equivalence.row import Row, columns_of, stretches_of, value_at
+from nnet3_optimizer.equivalence.prime_field import PRIME, added, shifted
+from nnet3_optimizer.equivalence.single_row import Row, columns_of, stretches_of, value_at
 from nnet3_optimizer.equivalence.stretches import Stretches, rows_taken
 from nnet3_optimizer.equivalence.unknowns import Unknowns
 

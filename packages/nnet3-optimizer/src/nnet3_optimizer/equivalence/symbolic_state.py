@@ -12,10 +12,10 @@ from nnet3_optimizer.equivalence.component_kinds import ComponentKind
 from nnet3_optimizer.equivalence.keys import ABSENT, Column, Keys, key_of_row, num_rows, rows_of
 from nnet3_optimizer.equivalence.matrices import Content
 from nnet3_optimizer.equivalence.pattern import IrregularError, Pattern
-from nnet3_optimizer.equivalence.row import Row, columns_of, row_of, row_sum, with_columns
+from nnet3_optimizer.equivalence.single_row import Row, columns_of, row_of, row_sum, with_columns
 from nnet3_optimizer.equivalence.stretches import Stretches
 from nnet3_optimizer.equivalence.unknowns import Function, Unknowns
-from nnet3_optimizer.equivalence.written import Written
+from nnet3_optimizer.equivalence.written_sequences import Written
 from nnet3_optimizer.errors import EquivalenceError
 
 if TYPE_CHECKING:
