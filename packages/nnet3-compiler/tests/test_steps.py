@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import CompilationError, Compiler, compile_computation
 from nnet3_compiler.steps.epochs import compute_epochs
-from nnet3_compiler.steps.network import Network
 from nnet3_descriptors import ComponentNode, DimRangeNode, Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
 from random_networks import examples, networks, requests
@@ -25,7 +24,7 @@ class TestEpochs:
             "component-node name=second component=a input=input\n"
             "output-node name=output input=Sum(first, second)\n"
         )
-        epochs = compute_epochs(Network.of(nnet))
+        epochs = compute_epochs(nnet)
         order = [nnet.node_names[node] for node in np.argsort(epochs.of_node)]
 
         names = ["input", "second_input", "second", "first_input", "first", "output"]
@@ -40,7 +39,7 @@ class TestEpochs:
             "component-node name=b component=a input=Sum(a, IfDefined(Offset(b, -1)))\n"
             "output-node name=output input=b\n"
         )
-        epochs = compute_epochs(Network.of(nnet))
+        epochs = compute_epochs(nnet)
         of = dict(zip(nnet.node_names, epochs.of_node.tolist(), strict=True))
 
         assert of["input"] < of["a_input"] < of["a"] < of["b_input"] == of["b"] < of["output"]

@@ -163,7 +163,7 @@ def _make_steps(
     builder = StepsBuilder(
         network=network,
         graphs=graphs,
-        phases=compute_phases(network, compute_epochs(network), graphs),
+        phases=compute_phases(network, compute_epochs(network.nnet), graphs),
         requests=requests,
         minibatch=minibatch,
         blocks=blocks,

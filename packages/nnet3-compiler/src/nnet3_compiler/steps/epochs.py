@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+from nnet3_descriptors import Nnet
 from nnet3_descriptors.values import remembered
 from nnet3_graph.nodes import node_groups
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import IntArray, freeze
 from nnet3_compiler.arrays.read_only import frozen_array
-from nnet3_compiler.steps.network import Network
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -37,11 +37,11 @@ class Epochs:
 
 
 @remembered
-def compute_epochs(network: Network) -> Epochs:
+def compute_epochs(nnet: Nnet) -> Epochs:
     """Returns the epochs of a network's nodes; those of `node_groups`, in that order."""
-    groups = node_groups(network.nnet)
+    groups = node_groups(nnet)
     sizes = [len(group) for group in groups]
-    of_node = np.empty(len(network.kind), np.int32)
+    of_node = np.empty(len(nnet.nodes), np.int32)
     nodes = [node for group in groups for node in group]
     of_node[nodes] = np.repeat(np.arange(len(groups)), sizes)
     return Epochs(of_node=freeze(of_node), is_recurrent=np.array(sizes)[of_node] > 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 import attrs
 import numpy as np
@@ -68,52 +69,9 @@ class Network:
     part_dim: IntArray
 
     @staticmethod
-    @remembered
     def of(nnet: Nnet) -> Network:
         """Returns the arrays of a network; worked out once for each."""
-        size = len(nnet.nodes)
-        names = ("source", "component", "kind", "dim", "dim_offset")
-        source, used, kind, dim, dim_offset = ([0] * size for _ in names)
-        descriptors: list[Descriptor | None] = [None] * size
-        for number, node in enumerate(nnet.nodes):
-            source[number] = used[number] = -1
-            match node:
-                case ComponentNode():
-                    kind[number] = NodeKind.COMPONENT
-                    used[number] = nnet.component_index(node.component)
-                    dim[number] = nnet.components[used[number]].output_dim
-                case DimRangeNode():
-                    kind[number] = NodeKind.DIM_RANGE
-                    source[number] = nnet.node_index(node.source)
-                    dim_offset[number], dim[number] = node.dim_offset, node.dim
-                case ComponentInputNode():
-                    kind[number], descriptors[number] = NodeKind.COMPONENT_INPUT, node.descriptor
-                case OutputNode():
-                    kind[number], descriptors[number] = NodeKind.OUTPUT, node.descriptor
-                case _:
-                    dim[number] = node.dim
-        parts = _part_dims(nnet, descriptors, dim)
-        for number, dims in parts.items():
-            dim[number] = sum(dims)
-        counts = [len(parts.get(number, ())) for number in range(size)]
-        part_dim = np.array([dim for dims in parts.values() for dim in dims], np.int32)
-        part_begin = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-        before = np.concatenate([[0], np.cumsum(part_dim)])
-        part_offset = (before[:-1] - np.repeat(before[part_begin[:-1]], counts)).astype(np.int32)
-        component = np.array(used, np.int32)
-        columns = zip(names, (source, component, kind, dim, dim_offset), strict=True)
-        return Network(
-            nnet=nnet,
-            descriptors=tuple(descriptors),
-            copied=freeze(np.array([_copied(nnet, each) for each in descriptors], np.int32)),
-            # Nodes without component find the last, which stands for none.
-            properties=freeze(np.append(component_properties(nnet), np.int32(0))[component]),
-            is_updated=np.append(_updated_components(nnet), np.False_)[component],
-            part_begin=freeze(part_begin),
-            part_offset=freeze(part_offset),
-            part_dim=freeze(part_dim),
-            **{name: freeze(np.array(column, np.int32)) for name, column in columns},
-        )
+        return Network(nnet=nnet, **_columns(nnet))
 
     def has(self, properties: ComponentProperties) -> NDArray[np.bool_]:
         """Returns for which nodes the component has these properties: (nodes,) bool."""
@@ -124,6 +82,53 @@ class Network:
     def num_parts(self) -> IntArray:
         """Number of parts of each descriptor: (nodes,) int32."""
         return np.diff(self.part_begin)
+
+
+@remembered
+def _columns(nnet: Nnet) -> dict[str, Any]:
+    """Returns the fields of a `Network` but for the network, which they would keep alive."""
+    size = len(nnet.nodes)
+    names = ("source", "component", "kind", "dim", "dim_offset")
+    source, used, kind, dim, dim_offset = ([0] * size for _ in names)
+    descriptors: list[Descriptor | None] = [None] * size
+    for number, node in enumerate(nnet.nodes):
+        source[number] = used[number] = -1
+        match node:
+            case ComponentNode():
+                kind[number] = NodeKind.COMPONENT
+                used[number] = nnet.component_index(node.component)
+                dim[number] = nnet.components[used[number]].output_dim
+            case DimRangeNode():
+                kind[number] = NodeKind.DIM_RANGE
+                source[number] = nnet.node_index(node.source)
+                dim_offset[number], dim[number] = node.dim_offset, node.dim
+            case ComponentInputNode():
+                kind[number], descriptors[number] = NodeKind.COMPONENT_INPUT, node.descriptor
+            case OutputNode():
+                kind[number], descriptors[number] = NodeKind.OUTPUT, node.descriptor
+            case _:
+                dim[number] = node.dim
+    parts = _part_dims(nnet, descriptors, dim)
+    for number, dims in parts.items():
+        dim[number] = sum(dims)
+    counts = [len(parts.get(number, ())) for number in range(size)]
+    part_dim = np.array([dim for dims in parts.values() for dim in dims], np.int32)
+    part_begin = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    before = np.concatenate([[0], np.cumsum(part_dim)])
+    part_offset = (before[:-1] - np.repeat(before[part_begin[:-1]], counts)).astype(np.int32)
+    component = np.array(used, np.int32)
+    columns = zip(names, (source, component, kind, dim, dim_offset), strict=True)
+    return dict(
+        descriptors=tuple(descriptors),
+        copied=freeze(np.array([_copied(nnet, each) for each in descriptors], np.int32)),
+        # Nodes without component find the last, which stands for none.
+        properties=freeze(np.append(component_properties(nnet), np.int32(0))[component]),
+        is_updated=np.append(_updated_components(nnet), np.False_)[component],
+        part_begin=freeze(part_begin),
+        part_offset=freeze(part_offset),
+        part_dim=freeze(part_dim),
+        **{name: freeze(np.array(column, np.int32)) for name, column in columns},
+    )
 
 
 @remembered

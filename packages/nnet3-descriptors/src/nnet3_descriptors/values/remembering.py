@@ -3,6 +3,8 @@
 A network is frozen, so what follows from it alone (rules, orders of nodes) has to be worked out
 only once, whoever asks. It is told by identity: comparing networks by content would look at all of
 their parameters.
+
+The result must not refer to the object: it would keep the object alive, and itself with it.
 """
 
 import functools

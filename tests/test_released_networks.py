@@ -1,0 +1,98 @@
+"""Networks are released when nobody uses them, whatever was worked out from them."""
+
+import gc
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nnet3_compiler import compile_computation, compile_looped, looped_requests
+from nnet3_descriptors import Nnet, parse_config, write_nnet
+from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
+from nnet3_optimizer import CachingCompiler, check_computation, optimize, verify_equivalent
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer, load, make_plan
+from nnet3_runtime_reference import ReferenceComputer
+
+CONFIG = """
+input-node name=input dim=2
+component name=affine type=NaturalGradientAffineComponent input-dim=7 output-dim=3
+component-node name=affine component=affine \
+input=Append(input, Offset(input, -1), IfDefined(Offset(relu, -1)))
+component name=relu type=RectifiedLinearComponent dim=3
+component-node name=relu component=relu input=affine
+component name=norm type=BatchNormComponent dim=3
+component-node name=norm component=norm input=relu
+output-node name=output input=norm
+"""
+
+REQUEST = ComputationRequest(
+    inputs=(IoSpecification.from_range("input", -1, 5, has_deriv=True),),
+    outputs=(IoSpecification.from_range("output", 0, 5, has_deriv=True),),
+    need_model_derivative=True,
+    store_component_stats=True,
+)
+FRAMES = np.zeros((6, 2), np.float32)
+
+
+def build_graph(nnet: Nnet) -> None:
+    """Builds the graph of a request."""
+    build_computation_graph(nnet, REQUEST)
+
+
+def prove(nnet: Nnet) -> None:
+    """Compiles, optimizes, checks and proves."""
+    compiled = compile_computation(nnet, REQUEST)
+    optimized = optimize(nnet, compiled)
+    check_computation(nnet, optimized)
+    verify_equivalent(nnet, compiled, optimized)
+
+
+def loop(nnet: Nnet) -> None:
+    """Compiles a loop and optimizes it."""
+    compile_looped(nnet, looped_requests(nnet, 4), optimize=lambda c: optimize(nnet, c))
+
+
+def train(nnet: Nnet) -> None:
+    """Runs forward and backward, and changes the parameters."""
+    device = DeviceNnet(nnet, trainable=True, natural_gradient=True)
+    computer = NnetComputer(device, CachingCompiler(nnet).compile(REQUEST))
+    outputs = computer.forward({"input": FRAMES})
+    computer.backward({"output": outputs["output"]})
+    device.take_step()
+
+
+def plan(nnet: Nnet) -> None:
+    """Makes a plan."""
+    make_plan(nnet, CachingCompiler(nnet).compile(REQUEST))
+
+
+def define(nnet: Nnet) -> None:
+    """Runs the definition."""
+    ReferenceComputer(nnet, compile_computation(nnet, REQUEST)).forward({"input": FRAMES})
+
+
+@pytest.mark.parametrize("use", [build_graph, prove, loop, train, plan, define])
+def test_network(use: Callable[[Nnet], None]) -> None:
+    """What the stages remember of a network does not keep it alive."""
+    nnet = parse_config(CONFIG, rng=np.random.default_rng(0))
+    watched = weakref.ref(nnet)
+
+    use(nnet)
+    del nnet
+    gc.collect()
+
+    assert watched() is None
+
+
+def test_model(tmp_path: Path) -> None:
+    """A model that was loaded and has computed is released, with its network."""
+    write_nnet(parse_config(CONFIG, rng=np.random.default_rng(0)), tmp_path / "final.raw")
+    model = load(tmp_path / "final.raw")
+    model.compute(FRAMES)
+    watched = [weakref.ref(model), weakref.ref(model.nnet)]
+
+    del model
+    gc.collect()
+
+    assert [each() for each in watched] == [None, None]
