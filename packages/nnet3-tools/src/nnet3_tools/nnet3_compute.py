@@ -78,30 +78,51 @@ def _text(name: str, help_text: str) -> Callable[[Any], Any]:
     return click.option(name, default="", metavar="RSPECIFIER", help=help_text)
 
 
-def _frames(name: str, default: int, help_text: str) -> Callable[[Any], Any]:
+def frames_option(name: str, default: int, help_text: str) -> Callable[[Any], Any]:
+    """An option that is a number of frames."""
     return click.option(name, default=default, show_default=True, metavar="FRAMES", help=help_text)
 
 
-OPTIONS = (
+def check_ivector_options(ivectors: str, online_ivectors: str, period: int) -> None:
+    """Raises a UsageError if options for i-vectors do not go together."""
+    if ivectors and online_ivectors:
+        raise click.UsageError("--ivectors and --online-ivectors cannot be given together")
+    if online_ivectors and period <= 0:
+        raise click.UsageError("--online-ivectors needs --online-ivector-period=FRAMES")
+
+
+IVECTOR_OPTIONS = (
     _text(
         "--ivectors", "I-vectors: a vector for each utterance, or for each speaker with --utt2spk."
     ),
     _text("--utt2spk", "The speaker of each utterance, for --ivectors."),
     _text("--online-ivectors", "I-vectors estimated as the utterance went on: a matrix for each."),
-    _frames("--online-ivector-period", 0, "Distance of the rows of the online i-vectors."),
-    _frames("--frames-per-chunk", 50, "Frames that are computed at a time, before subsampling."),
-    _frames("--frame-subsampling-factor", 1, "One row of output for so many frames."),
-    _frames(
-        "--extra-left-context", 0, "Context beyond what the network needs, if it is recurrent."
-    ),
-    _frames("--extra-right-context", 0, "The same to the right."),
-    _frames(
-        "--extra-left-context-initial", -1, "If >= 0, replaces it at the start of an utterance."
-    ),
-    _frames("--extra-right-context-final", -1, "If >= 0, replaces it at the end of an utterance."),
+    frames_option("--online-ivector-period", 0, "Distance of the rows of the online i-vectors."),
+)
+
+SCORE_OPTIONS = (
     click.option("--acoustic-scale", default=1.0, show_default=True, help="Multiplies the output."),
     boolean_option("--apply-exp", help="Write the exponential of the output."),
     boolean_option("--use-priors", help="Subtract the logarithm of the priors in a .mdl file."),
+)
+
+OPTIONS = (
+    *IVECTOR_OPTIONS,
+    frames_option(
+        "--frames-per-chunk", 50, "Frames that are computed at a time, before subsampling."
+    ),
+    frames_option("--frame-subsampling-factor", 1, "One row of output for so many frames."),
+    frames_option(
+        "--extra-left-context", 0, "Context beyond what the network needs, if it is recurrent."
+    ),
+    frames_option("--extra-right-context", 0, "The same to the right."),
+    frames_option(
+        "--extra-left-context-initial", -1, "If >= 0, replaces it at the start of an utterance."
+    ),
+    frames_option(
+        "--extra-right-context-final", -1, "If >= 0, replaces it at the end of an utterance."
+    ),
+    *SCORE_OPTIONS,
 )
 
 
@@ -123,11 +144,8 @@ def command(
     for each frame. Edge frames are repeated where the network needs context, and batch-norm and
     dropout are in test mode.
     """
-    if ivectors and online_ivectors:
-        raise click.UsageError("--ivectors and --online-ivectors cannot be given together")
     chunk_options = ChunkOptions(**chunk)
-    if online_ivectors and chunk_options.online_ivector_period <= 0:
-        raise click.UsageError("--online-ivectors needs --online-ivector-period=FRAMES")
+    check_ivector_options(ivectors, online_ivectors, chunk_options.online_ivector_period)
     score_options = ScoreOptions(
         use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp
     )

@@ -1,0 +1,114 @@
+"""nnet3-compute-looped: runs a network over features chunk by chunk, as Kaldi's looped decoders.
+
+Kaldi has no tool of this name: its outputs are what `nnet3-latgen-faster-looped` decodes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from nnet3_runtime_cuda import Model, RunError, Work
+from nnet3_tables import FloatArray, MatrixWriter
+
+from nnet3_tools.kaldi_command import run_tool
+from nnet3_tools.nnet3_compute import (
+    IVECTOR_OPTIONS,
+    SCORE_OPTIONS,
+    IvectorSource,
+    check_ivector_options,
+    frames_option,
+)
+from nnet3_tools.utterance_tool import UtteranceRun, utterance_tool
+
+NAME = "nnet3-compute-looped"
+
+EXAMPLES = """\
+  nnet3-compute-looped final.raw scp:feats.scp ark:output.ark
+  nnet3-compute-looped --frames-per-chunk=21 --frame-subsampling-factor=3 \\
+      --online-ivectors=scp:ivectors.scp --online-ivector-period=10 \\
+      final.mdl scp:feats.scp ark,t:-"""
+
+OPTIONS = (
+    *IVECTOR_OPTIONS,
+    frames_option("--frames-per-chunk", 20, "Frames that are computed at a time."),
+    frames_option("--frame-subsampling-factor", 1, "One row of output for so many frames."),
+    frames_option(
+        "--extra-left-context-initial",
+        0,
+        "Repetitions of the first frame beyond what the network needs, if it is recurrent.",
+    ),
+    *SCORE_OPTIONS,
+)
+
+
+@utterance_tool(NAME, output="MATRIX-WSPECIFIER", examples=EXAMPLES, options=OPTIONS)
+def command(
+    run: UtteranceRun,
+    *,
+    ivectors: str,
+    utt2spk: str,
+    online_ivectors: str,
+    online_ivector_period: int,
+    **options: Any,
+) -> int:
+    """Run a trained nnet3 network over features, chunk by chunk, as while the frames come.
+
+    A chunk goes on from what the chunks before it have computed, so that nothing is computed twice,
+    and recurrences have no limit to the left. The outputs are those that Kaldi's looped decoders
+    (nnet3-latgen-faster-looped) decode. NNET-IN is a Kaldi model, .raw or .mdl.
+    """
+    check_ivector_options(ivectors, online_ivectors, online_ivector_period)
+    model = run.load_model()
+    if options["use_priors"] and model.priors is None:
+        raise RunError(
+            f"{run.model_in} has no priors; --use-priors needs a .mdl file that has them"
+        )
+    model.stream(**options)  # what can't be computed is said before a table is opened
+    with IvectorSource.open(ivectors, online_ivectors, utt2spk) as source:
+
+        def prepare(utterance: str, frames: FloatArray) -> Work:
+            ivector, online = source.of(utterance)
+            return _work(model, frames, ivector, online, online_ivector_period, options)
+
+        tables = filter(None, (ivectors, utt2spk, online_ivectors))
+        return run.write(model, MatrixWriter, prepare, tables=tables)
+
+
+def _work(
+    model: Model,
+    frames: FloatArray,
+    ivector: FloatArray | None,
+    online: FloatArray | None,
+    period: int,
+    options: dict[str, Any],
+) -> Work:
+    """What is to be done for an utterance: one task, as each chunk needs the one before."""
+    outputs: list[FloatArray] = []
+
+    def compute() -> None:
+        if not len(frames):
+            raise RunError("expected at least 1 frame, found 0")
+        stream = model.stream(**options)
+        if online is None:
+            outputs.extend([stream.push(frames, ivector), stream.finish()])
+            return
+        if not len(online):
+            raise RunError("expected at least 1 online i-vector, found 0")
+        missing = -(-len(frames) // options["frame_subsampling_factor"])
+        begin = 0
+        while missing:
+            # As in Kaldi, a chunk has the i-vector of the frame after its last one.
+            end = begin + stream.frames_to_outputs()
+            times = np.arange(begin, end).clip(0, len(frames) - 1)
+            row = min(end // period, len(online) - 1)
+            outputs.append(stream.push(frames[times], online[row])[:missing])
+            missing -= len(outputs[-1])
+            begin = end
+
+    return Work(tasks=[compute], finish=lambda: np.concatenate(outputs))
+
+
+def main() -> None:
+    """The entry point of the tool."""
+    run_tool(command, NAME)

@@ -1,0 +1,132 @@
+"""The tool nnet3-compute-looped, run as users run it: Kaldi's archives, i-vectors, failures."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kaldi_tables import assert_same_archive, read_archive, write_archive
+from nnet3_compiler import compile_computation, looped_requests, with_ivector_period
+from nnet3_runtime_cuda import load
+from nnet3_runtime_reference import ReferenceComputer
+from reference_cases import TOOLS_REFERENCE
+from test_reference_loops import CASES, case_file, features_of
+
+TOOL = Path(sys.executable).with_name("nnet3-compute-looped")
+IVECTOR_MODEL = TOOLS_REFERENCE / "tdnn-ivector.raw"
+
+
+def compute(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the tool; whatever happens, it must not show a traceback."""
+    done = subprocess.run(
+        [TOOL, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.mark.parametrize(("name", "chunk", "subsampling"), CASES)
+def test_outputs_are_those_of_kaldi(
+    name: str, chunk: int, subsampling: int, tmp_path: Path
+) -> None:
+    """The archive is that of Kaldi's looped decoder."""
+    model = TOOLS_REFERENCE / f"{name}.raw"
+    features = features_of(load(model).nnet)
+
+    done = compute(
+        f"--frames-per-chunk={chunk}",
+        f"--frame-subsampling-factor={subsampling}",
+        "--num-threads=2",
+        model,
+        f"ark:{features}",
+        f"ark:{tmp_path / 'output.ark'}",
+    )
+
+    assert done.returncode == 0, done.stderr
+    expected = read_archive(case_file(name, chunk, subsampling, "ark"))
+    scale = max(np.abs(rows).max() for rows in expected.values())
+    assert_same_archive(
+        {key: rows / scale for key, rows in read_archive(tmp_path / "output.ark").items()},
+        {key: rows / scale for key, rows in expected.items()},
+        1e-5,
+    )
+
+
+def by_definition(frames: np.ndarray, online: np.ndarray, chunk: int, period: int) -> np.ndarray:
+    """The outputs for an utterance: its chunks in one computation, i-vectors as Kaldi reads them.
+
+    Kaldi gives the rows for a chunk the online i-vector of the frame after the last that it reads.
+    """
+    nnet = with_ivector_period(load(IVECTOR_MODEL).nnet, chunk)
+    first, second, _ = looped_requests(nnet, chunk)
+    num_chunks = -(-len(frames) // chunk)
+    ends = [
+        int(first.inputs[0].indexes[-1, 1]) + 1 + number * chunk for number in range(num_chunks)
+    ]
+    rows = [min(end // period, len(online) - 1) for end in ends]
+    begin = int(first.inputs[0].indexes[0, 1])
+    given = {"input": frames[np.arange(begin, ends[-1]).clip(0, len(frames) - 1)]}
+    counts = [len(first.inputs[1].indexes)] + [len(second.inputs[1].indexes)] * (num_chunks - 1)
+    given["ivector"] = online[np.repeat(rows, counts)]
+    whole = looped_requests(nnet, chunk * num_chunks, ivector_period=chunk)[0]
+    computer = ReferenceComputer(nnet, compile_computation(nnet, whole))
+    return computer.forward(given)["output"][: len(frames)]
+
+
+def test_online_ivectors(tmp_path: Path) -> None:
+    """Each chunk has the i-vector that Kaldi gives it."""
+    online = read_archive(TOOLS_REFERENCE / "online_ivectors3.ark")
+    features = TOOLS_REFERENCE / "feats5.ark"
+
+    done = compute(
+        f"--online-ivectors=ark:{TOOLS_REFERENCE / 'online_ivectors3.ark'}",
+        "--online-ivector-period=10",
+        "--frames-per-chunk=7",
+        IVECTOR_MODEL,
+        f"ark:{features}",
+        f"ark:{tmp_path / 'output.ark'}",
+    )
+
+    assert done.returncode == 0, done.stderr
+    for key, outputs in read_archive(tmp_path / "output.ark").items():
+        expected = by_definition(read_archive(features)[key], online[key], 7, 10)
+        np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_failures(tmp_path: Path) -> None:
+    """An utterance that cannot be computed is reported, and the others are written."""
+    rng = np.random.default_rng(0)
+    archive = {
+        "good": rng.normal(size=(9, 6)).astype(np.float32),
+        "bad": rng.normal(size=(9, 5)).astype(np.float32),
+    }
+    write_archive(tmp_path / "feats.ark", archive)
+
+    done = compute(
+        TOOLS_REFERENCE / "lstmp.raw",
+        f"ark:{tmp_path / 'feats.ark'}",
+        f"ark:{tmp_path / 'output.ark'}",
+    )
+
+    assert done.returncode == 1
+    assert "utterance 'bad': frames for node 'input': expected dimension 6, found 5" in done.stderr
+    assert list(read_archive(tmp_path / "output.ark")) == ["good"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--frames-per-chunk=0"], "'frames_per_chunk' must be an integer >= 1"),
+        (["--use-priors"], "has no priors"),
+        (["--online-ivectors=ark:x"], "needs --online-ivector-period"),
+    ],
+)
+def test_options(arguments: list[str], message: str, tmp_path: Path) -> None:
+    """Options out of range end the tool before it opens a table."""
+    model = TOOLS_REFERENCE / "lstmp.raw"
+    done = compute(*arguments, model, "ark:none", f"ark:{tmp_path / 'output.ark'}")
+
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert not (tmp_path / "output.ark").exists()
