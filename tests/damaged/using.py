@@ -339,6 +339,8 @@ class User:
     def _ports(self, computer: NnetComputer, which: str) -> dict[str, np.ndarray]:
         program = computer._program
         if which == "forward":
+            if not program.forward:  # the computation has no commands
+                return {}
             number = computer._next
             if number == len(program.forward):
                 number = program.loop_to or 0

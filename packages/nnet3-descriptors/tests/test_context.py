@@ -106,3 +106,16 @@ def test_an_input_that_has_no_window_cannot_be_computed() -> None:
     assert context(third, "output-node name=output input=Sum(input, IfDefined(third))") == (0, 0)
     with pytest.raises(NetworkError, match="no output can be computed"):
         context(third, "output-node name=output input=Sum(input, third)")
+
+
+def test_a_component_that_reads_too_many_rows() -> None:
+    """The rows of a wide window at many positions are not looked at one by one."""
+    wide = (
+        "input-node name=input dim=2\ncomponent name=c type=StatisticsPoolingComponent input-dim=2 "
+        "left-context=65536 right-context=0\ncomponent-node name=c component=c input=input\n"
+        "output-node name=output input=Sum({}, ReplaceIndex(c, t, 0))\n"
+    )
+
+    with pytest.raises(NetworkError, match="reads 65537 rows for one, at 30 positions, above 4194"):
+        compute_context(parse_config(wide.format("Round(c, 30)")))
+    assert "left-context" not in parse_config(wide.format("Round(c, 30)")).info()

@@ -165,6 +165,16 @@ def test_missing_output() -> None:
         verify_equivalent(NNET, computation(PROGRAM), other)
 
 
+def test_no_commands() -> None:
+    """A computation without commands equals itself alone."""
+    whole = computation(PROGRAM)
+    empty = attrs.evolve(whole, command_table=whole.command_table[:0])
+
+    verify_equivalent(NNET, empty, empty)
+    with pytest.raises(EquivalenceError, match="only the first computation has"):
+        verify_equivalent(NNET, whole, empty)
+
+
 def test_use_after_free() -> None:
     """A matrix that is used after it was freed is reported with the command."""
     other = computation(PROGRAM.replace("m3 = wide", "free m2\nm3 = wide").rsplit("free m2", 1)[0])

@@ -100,6 +100,16 @@ def test_bad_input(inputs: dict[str, np.ndarray], message: str) -> None:
         affine_computer().forward(inputs)
 
 
+def test_a_computation_without_commands() -> None:
+    """It can be bound, and the first run says that there is nothing to run."""
+    nnet = single("type=AffineComponent input-dim=4 output-dim=3", dim=4)
+    computation = compile_computation(nnet, request(TIMES, TIMES))
+    empty = attrs.evolve(computation, command_table=computation.command_table[:0])
+
+    with pytest.raises(RunError, match="the computation has no commands"):
+        NnetComputer(nnet, empty).forward({})
+
+
 def test_bad_output_derivative() -> None:
     """Output derivatives are checked in the same way."""
     computer = affine_computer()

@@ -41,6 +41,8 @@ _MAX_MODULUS: Final = 2000
 """At how many positions of the window each is tried."""
 _ROWS_AT_ONCE: Final = 1 << 16
 """For so many rows of a component's input it is looked at a time whether they are there."""
+_MOST_READS: Final = 1 << 22
+"""Rows of a component's input that are looked at in one window, at all positions."""
 _T_BITS: Final = 32
 _X_BITS: Final = 20
 _MAX_ROUNDS: Final = 20
@@ -78,8 +80,8 @@ def compute_context(
         `nnet.modulus`.
 
     Raises:
-        NetworkError: The network is not simple, its modulus is above 2000, or no output can be
-            computed from 640 frames.
+        NetworkError: The network is not simple, its modulus is above 2000, its components read too
+            many rows to look at, or no output can be computed from 640 frames.
     """
     find = computable_outputs or functools.partial(_computable_outputs, nnet)
     if not is_simple(nnet):
@@ -115,8 +117,13 @@ def _edges(computable: BoolArray) -> tuple[int, int] | None:
 
 def _computable_outputs(nnet: NetworkStructure, window: int) -> BoolArray:
     """Returns which outputs can be computed from windows of input: (modulus, window)."""
-    modulus = nnet.modulus
-    at_once = max(1, _ROWS_AT_ONCE // (window * _most_reads(nnet)))
+    modulus, reads = nnet.modulus, _most_reads(nnet)
+    if reads * modulus * window > _MOST_READS:
+        raise NetworkError(
+            f"the context is not looked for in a window of {window} frames: a component reads "
+            f"{reads} rows for one, at {modulus} positions, above {_MOST_READS} rows in all"
+        )
+    at_once = max(1, _ROWS_AT_ONCE // (window * reads))
     deciding = _deciding_nodes(nnet)
     order = _consumers_first(nnet, deciding)
     max_rounds = _MAX_ROUNDS if _has_cycle(nnet, deciding, order) else 1

@@ -90,9 +90,12 @@ class NnetComputer:
 
         Raises:
             RunError: an input is missing, unknown, of another shape, or not finite (of which the
-                values of arrays on a device are not examined); or a chunk before was interrupted.
+                values of arrays on a device are not examined); or a chunk before was interrupted;
+                or the computation has no commands.
         """
         forward = self._program.forward
+        if not forward:
+            raise RunError("the computation has no commands")
         if self._was_interrupted:
             if self._program.loop_to is not None:
                 raise RunError(

@@ -85,6 +85,8 @@ def _run(state: SymbolicState, segments: int | None, begin: int) -> int | None:
 
 def _pieces(opcodes: IntArray, begin: int) -> Iterator[tuple[int, int, _ActionAtOnce | None]]:
     """Yields begin and end of pieces, and what does all commands of one at once."""
+    if begin == len(opcodes):
+        return
     ends = np.append(np.flatnonzero(np.diff(opcodes[begin:])) + begin + 1, len(opcodes))
     starts = np.append(begin, ends[:-1])
     is_long = (ends - starts >= _LONG) & np.isin(opcodes[starts], list(_AT_ONCE))
