@@ -18,6 +18,7 @@ from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu.scratch import Scratch
 from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.cpu.threads import workers as workers_module
 from nnet3_runtime_cuda.cpu.threads.workers import Workers
 from nnet3_runtime_cuda.errors import DeviceError
 from nnet3_runtime_cuda.slices import even_parts, parts_of_at_most
@@ -128,8 +129,9 @@ def test_interruption_side_by_side() -> None:
     assert done == [0]
 
 
-def test_interruption_of_who_waits() -> None:
+def test_interruption_of_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that is interrupted while it waits for others leaves when they are done."""
+    monkeypatch.setattr(workers_module, "PATIENCE", 10.0)  # seconds, for busy machines
     workers, begun, done = Workers(2), threading.Event(), []
     this_thread = threading.get_ident()
 
