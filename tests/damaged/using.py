@@ -27,6 +27,7 @@ import attrs
 import numpy as np
 from nnet3_compiler import (
     NnetComputation,
+    check_runnable,
     compile_computation,
     compile_looped,
     format_computation,
@@ -57,7 +58,6 @@ from nnet3_optimizer import (
     CachingCompiler,
     analyze,
     check_computation,
-    check_runnable,
     optimize,
     peak_bytes,
     plan_memory,

@@ -8,10 +8,10 @@ from brief_computations import NNET, computation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import SCHEMA, NnetComputation
+from nnet3_compiler.accesses import Variables, overlap
 from nnet3_compiler.commands import Access, OperandKind
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer import ComputationError, analyze, optimize
-from nnet3_optimizer.analysis.variables import Variables, overlap
 from optimizer_networks import examples
 
 TEXT = """

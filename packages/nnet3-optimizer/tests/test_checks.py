@@ -5,17 +5,15 @@ import re
 import attrs
 import pytest
 from brief_computations import NNET, computation
-from nnet3_compiler import compile_computation
-from nnet3_compiler.commands import Backprop, Propagate
+from nnet3_compiler import check_runnable, compile_computation
+from nnet3_compiler.commands import Backprop, Propagate, columns
 from nnet3_descriptors import parse_config
 from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import (
     CheckError,
     ComputationError,
     check_computation,
-    check_runnable,
 )
-from nnet3_optimizer.operands import columns
 
 FORWARD = """
 m1 = accept input

@@ -7,10 +7,9 @@ import numpy as np
 from brief_computations import draft
 from hypothesis import given, settings
 from nnet3_compiler import NnetComputation
+from nnet3_compiler.accesses import PairLists, SubmatrixAccesses
 from nnet3_descriptors import Nnet
 from nnet3_optimizer import Analysis, OptimizeOptions
-from nnet3_optimizer.analysis.accesses import SubmatrixAccesses
-from nnet3_optimizer.analysis.pair_lists import PairLists
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.pipeline import PIPELINE
 from optimizer_networks import examples

@@ -9,6 +9,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import NnetComputation
 from nnet3_compiler.commands import CompressMatrix, DecompressMatrix
+from nnet3_compiler.memory import compressed_bytes
+from nnet3_compiler.memory.blocks import Blocks, Packing
+from nnet3_compiler.memory.gaps import Gaps
+from nnet3_compiler.memory.live import holdings
+from nnet3_compiler.memory.one_by_one import place_one_by_one
+from nnet3_compiler.memory.packing import pack
+from nnet3_compiler.memory.search import search
+from nnet3_compiler.memory.sweep import from_the_peak
 from nnet3_descriptors import Nnet
 from nnet3_optimizer import (
     ComputationError,
@@ -18,13 +26,6 @@ from nnet3_optimizer import (
     peak_bytes,
     plan_memory,
 )
-from nnet3_optimizer.memory.blocks import Blocks, Packing
-from nnet3_optimizer.memory.gaps import Gaps
-from nnet3_optimizer.memory.live import compressed_bytes, holdings
-from nnet3_optimizer.memory.one_by_one import place_one_by_one
-from nnet3_optimizer.memory.packing import pack
-from nnet3_optimizer.memory.search import search
-from nnet3_optimizer.memory.sweep import from_the_peak
 from optimizer_networks import examples
 
 TEXT = """

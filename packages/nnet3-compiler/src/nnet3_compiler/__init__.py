@@ -1,5 +1,6 @@
 """Compile a Kaldi nnet3 network and a request into a program of matrix commands."""
 
+from nnet3_compiler.checks import check_runnable
 from nnet3_compiler.commands import (
     COMMAND_TYPES,
     SCHEMA,
@@ -51,10 +52,12 @@ from nnet3_compiler.compiler import (
 from nnet3_compiler.computation import CommandSequence, NnetComputation
 from nnet3_compiler.computation.debug_info import MatrixDebugInfo
 from nnet3_compiler.errors import (
+    CheckError,
     CommandError,
     CompilationError,
     ComputationError,
     ComputationSyntaxError,
+    OptionError,
 )
 from nnet3_compiler.looped import (
     Chunk,
@@ -87,6 +90,7 @@ __all__ = [
     "AllocMatrixZeroed",
     "Backprop",
     "BackpropNoModelUpdate",
+    "CheckError",
     "Chunk",
     "ChunksWithState",
     "Command",
@@ -114,11 +118,13 @@ __all__ = [
     "NoOperationMarker",
     "Operand",
     "OperandKind",
+    "OptionError",
     "Propagate",
     "ProvideOutput",
     "SetConst",
     "StoreStats",
     "SwapMatrix",
+    "check_runnable",
     "chunks_with_state",
     "close_loop",
     "command_table",

@@ -30,3 +30,31 @@ class ComputationSyntaxError(SourceError):
 
 class CompilationError(Nnet3Error):
     """A network and request for which no computation can be made."""
+
+
+class CheckError(ComputationError):
+    """A computation that would not do what it should; raised by the checks.
+
+    Attributes:
+        check: The name of the check that failed.
+        command: The position of the command at fault, or None if there is none.
+        message: What is wrong, without the place.
+        listing: The command and its neighbours, or "".
+    """
+
+    def __init__(
+        self, message: str, *, check: str, command: int | None = None, listing: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.check = check
+        self.command = command
+        self.listing = listing
+
+    def _full_message(self) -> str:
+        place = f"{self.check}: " if self.command is None else f"{self.check}: c{self.command}: "
+        return place + self.message + (f"\n{self.listing}" if self.listing else "")
+
+
+class OptionError(Nnet3Error):
+    """An option that has no such value."""

@@ -1,9 +1,11 @@
 """Analyse, check and improve compiled Kaldi nnet3 computations."""
 
+from nnet3_compiler.memory import MemoryPlan, live_bytes, peak_bytes, plan_memory
+
 from nnet3_optimizer.analysis import Analysis, analyze
 from nnet3_optimizer.bisecting import FaultyOption, find_faulty_option
 from nnet3_optimizer.caching import CachingCompiler
-from nnet3_optimizer.checks import check_computation, check_runnable
+from nnet3_optimizer.checks import check_computation
 from nnet3_optimizer.equivalence import verify_equivalent
 from nnet3_optimizer.errors import (
     CacheError,
@@ -13,7 +15,6 @@ from nnet3_optimizer.errors import (
     OptionError,
     PassError,
 )
-from nnet3_optimizer.memory import MemoryPlan, live_bytes, peak_bytes, plan_memory
 from nnet3_optimizer.options import OptimizeOptions
 from nnet3_optimizer.pipeline import optimize
 
@@ -33,7 +34,6 @@ __all__ = [
     "PassError",
     "analyze",
     "check_computation",
-    "check_runnable",
     "find_faulty_option",
     "live_bytes",
     "optimize",

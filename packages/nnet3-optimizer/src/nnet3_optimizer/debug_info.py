@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 import attrs
 import numpy as np
-from nnet3_compiler.arrays import IntArray, freeze
+from nnet3_compiler.arrays import Ids, IntArray, freeze
 from nnet3_compiler.computation import NO_DEBUG_INFO, NODE, MatrixDebugInfo, T
 from nnet3_descriptors.indexes import NO_TIME
-
-from nnet3_optimizer.analysis.csr import Ids
 
 
 def concatenated(

@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Self
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.commands import ALPHA_COLUMN, FIRST_OPERAND_COLUMN, OPCODE_COLUMN, alpha_bits
+from nnet3_compiler.accesses import Layout, PairLists
+from nnet3_compiler.arrays import Ids
+from nnet3_compiler.commands import (
+    ALPHA_COLUMN,
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
+    Table,
+    alpha_bits,
+)
 from nnet3_compiler.computation import MatrixDebugInfo, NnetComputation
 from nnet3_compiler.steps import component_properties
 
 from nnet3_optimizer.analysis.analysis import Analysis, Findings
-from nnet3_optimizer.analysis.csr import Ids
-from nnet3_optimizer.analysis.layout import Layout
-from nnet3_optimizer.analysis.pair_lists import PairLists
-from nnet3_optimizer.analysis.variables import Table
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet

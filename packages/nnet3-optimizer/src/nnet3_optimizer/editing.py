@@ -7,22 +7,21 @@ from collections.abc import Sequence
 import attrs
 import numpy as np
 import numpy.typing as npt
+from nnet3_compiler.accesses import MATRIX, NUM_COLS, NUM_ROWS, Layout, PairLists
+from nnet3_compiler.arrays import Ids, ordering, splits_of, where
 from nnet3_compiler.commands import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
     Command,
     NoOperation,
     NoOperationLabel,
+    Table,
+    is_loop,
 )
 from nnet3_compiler.computation import MatrixDebugInfo
 from nnet3_descriptors.components import PrecomputedIndexes
 
-from nnet3_optimizer.analysis.csr import Ids, ordering, splits_of, where
-from nnet3_optimizer.analysis.layout import Layout
-from nnet3_optimizer.analysis.pair_lists import PairLists
-from nnet3_optimizer.analysis.variables import MATRIX, NUM_COLS, NUM_ROWS, Table
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.loops import is_loop
 
 
 class Edit:

@@ -2,32 +2,8 @@
 
 from __future__ import annotations
 
-from nnet3_compiler import ComputationError
+from nnet3_compiler import CheckError, ComputationError, OptionError
 from nnet3_descriptors import Nnet3Error
-
-
-class CheckError(ComputationError):
-    """A computation that would not do what it should; raised by `check_computation`.
-
-    Attributes:
-        check: The name of the check that failed.
-        command: The position of the command at fault, or None if there is none.
-        message: What is wrong, without the place.
-        listing: The command and its neighbours, or "".
-    """
-
-    def __init__(
-        self, message: str, *, check: str, command: int | None = None, listing: str = ""
-    ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.check = check
-        self.command = command
-        self.listing = listing
-
-    def _full_message(self) -> str:
-        place = f"{self.check}: " if self.command is None else f"{self.check}: c{self.command}: "
-        return place + self.message + (f"\n{self.listing}" if self.listing else "")
 
 
 class EquivalenceError(ComputationError):
@@ -76,10 +52,6 @@ class PassError(ComputationError):
 
 class CacheError(Nnet3Error):
     """A saved cache that was made for another network, or with other options."""
-
-
-class OptionError(Nnet3Error):
-    """An option that has no such value."""
 
 
 __all__ = [

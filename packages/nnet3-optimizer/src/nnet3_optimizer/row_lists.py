@@ -14,11 +14,11 @@ from nnet3_compiler.commands import (
     CopyRows,
     CopyRowsMulti,
     CopyToRowsMulti,
+    Table,
+    columns,
 )
 
-from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.operands import columns
 
 MULTI = (CopyRowsMulti, AddRowsMulti, CopyToRowsMulti, AddToRowsMulti)
 """Commands on rows of several matrices."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+from nnet3_compiler.accesses import CommandKinds
+from nnet3_compiler.arrays import Bools, where
 from nnet3_compiler.commands import (
     FIRST_OPERAND_COLUMN,
     AllocMatrixUndefined,
@@ -12,8 +14,6 @@ from nnet3_compiler.commands import (
     SwapMatrix,
 )
 
-from nnet3_optimizer.analysis.csr import Bools, where
-from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.draft import Draft
 
 SIZING = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix, SwapMatrix)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.commands import OPCODE_COLUMN, Propagate
-
-from nnet3_optimizer.analysis.csr import where
-from nnet3_optimizer.analysis.kinds import memos
-from nnet3_optimizer.analysis.variables import Table
-from nnet3_optimizer.operands import columns
+from nnet3_compiler.accesses import memos
+from nnet3_compiler.arrays import where
+from nnet3_compiler.commands import OPCODE_COLUMN, Propagate, Table, columns
 
 
 def drop_unused_memos(table: Table) -> None:

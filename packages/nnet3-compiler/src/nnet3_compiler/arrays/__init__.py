@@ -1,5 +1,25 @@
-"""Arrays of integers that values hold."""
+"""Arrays of integers that values hold, and lists of lists as arrays."""
 
+from nnet3_compiler.arrays.csr import (
+    Bools,
+    Csr,
+    Ids,
+    ordering,
+    positions_in_lists,
+    splits_of,
+    where,
+)
 from nnet3_compiler.arrays.read_only import IntArray, expand_ranges, freeze
 
-__all__ = ["IntArray", "expand_ranges", "freeze"]
+__all__ = [
+    "Bools",
+    "Csr",
+    "Ids",
+    "IntArray",
+    "expand_ranges",
+    "freeze",
+    "ordering",
+    "positions_in_lists",
+    "splits_of",
+    "where",
+]

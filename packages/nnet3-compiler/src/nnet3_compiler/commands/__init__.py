@@ -31,6 +31,7 @@ from nnet3_compiler.commands.classes import (
     SwapMatrix,
     command_table,
 )
+from nnet3_compiler.commands.compression import COMPRESSED_BITS, INT16, ONE_BIT, keeps_sign_only
 from nnet3_compiler.commands.declaration import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
@@ -46,11 +47,16 @@ from nnet3_compiler.commands.declaration import (
     alpha_value,
 )
 from nnet3_compiler.commands.emission import command_rows
+from nnet3_compiler.commands.loops import hand_over_commands, is_in_segments, is_loop
+from nnet3_compiler.commands.operands import columns, operand, operands_of
 
 __all__ = [
     "ALPHA_COLUMN",
     "COMMAND_TYPES",
+    "COMPRESSED_BITS",
     "FIRST_OPERAND_COLUMN",
+    "INT16",
+    "ONE_BIT",
     "OPCODE_COLUMN",
     "SCHEMA",
     "TABLE_WIDTH",
@@ -88,6 +94,13 @@ __all__ = [
     "Table",
     "alpha_bits",
     "alpha_value",
+    "columns",
     "command_rows",
     "command_table",
+    "hand_over_commands",
+    "is_in_segments",
+    "is_loop",
+    "keeps_sign_only",
+    "operand",
+    "operands_of",
 ]

@@ -18,8 +18,17 @@ ones are written with their number, m1(0:9, :)#17. Nodes and components are writ
 lines at the top have their numbers, so that no network is needed to read the text.
 """
 
+from nnet3_compiler.text.listing import command_lines, describe_submatrix, list_commands
 from nnet3_compiler.text.operands import SUBMATRIX, submatrix_text
 from nnet3_compiler.text.parser import parse_computation
 from nnet3_compiler.text.printer import format_computation
 
-__all__ = ["SUBMATRIX", "format_computation", "parse_computation", "submatrix_text"]
+__all__ = [
+    "SUBMATRIX",
+    "command_lines",
+    "describe_submatrix",
+    "format_computation",
+    "list_commands",
+    "parse_computation",
+    "submatrix_text",
+]

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import attrs
 import numpy as np
-import numpy.typing as npt
-from nnet3_compiler.commands import OPCODE_COLUMN, SCHEMA, AllocMatrixZeroed
-from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.steps import component_properties
-
-from nnet3_optimizer.analysis.accesses import (
+from nnet3_compiler.accesses import (
     READ,
     WRITE,
     AccessLists,
+    CommandAccesses,
     Lifetimes,
     SubmatrixAccesses,
+    Variables,
     matrix_accesses,
     variable_accesses,
 )
-from nnet3_optimizer.analysis.csr import Bools, Csr, Ids, where
+from nnet3_compiler.arrays import Bools, Csr, Ids, where
+from nnet3_compiler.commands import OPCODE_COLUMN, SCHEMA, AllocMatrixZeroed, is_loop
+from nnet3_compiler.computation import NnetComputation
+
 from nnet3_optimizer.analysis.flow import Flow, feeding
-from nnet3_optimizer.analysis.layout import Layout
-from nnet3_optimizer.analysis.pair_lists import PairLists
 from nnet3_optimizer.analysis.uses import Uses
-from nnet3_optimizer.analysis.variables import Table, Variables
-from nnet3_optimizer.loops import is_loop
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
@@ -68,59 +64,19 @@ class Findings:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Analysis:
+class Analysis(CommandAccesses):
     """What the commands of a computation read, write, allocate and free.
 
     Attributes:
-        layout: The matrices and submatrices.
-        table: (C, TABLE_WIDTH) int32, the commands.
-        pair_lists: The lists of submatrices and rows that commands refer to.
-        component_properties: (components,) int32, bits of `ComponentProperties`.
         findings: What is known so far; the rest is worked out when it is asked for.
     """
 
-    layout: Layout
-    table: Table
-    pair_lists: PairLists
-    component_properties: npt.NDArray[np.int32]
     findings: Findings = attrs.field(factory=Findings, init=False)
-
-    @classmethod
-    def of(cls, nnet: Nnet, computation: NnetComputation) -> Self:
-        """Returns the analysis of a computation, which may be of another network."""
-        return cls(
-            layout=Layout(matrices=computation.matrices, submatrices=computation.submatrices),
-            table=computation.command_table,
-            pair_lists=PairLists(computation.indexes_multi),
-            component_properties=component_properties(nnet),
-        )
-
-    @cached_property
-    def opcodes(self) -> Ids:
-        """(C,) int64, the kinds of the commands; as wide as positions, so that lookups are fast."""
-        return self.table[:, OPCODE_COLUMN].astype(np.int64)
-
-    @property
-    def matrices(self) -> Table:
-        """(M, 2) int32: rows, columns."""
-        return self.layout.matrices
-
-    @property
-    def submatrices(self) -> Table:
-        """(S, 5) int32: matrix, row_offset, num_rows, col_offset, num_cols."""
-        return self.layout.submatrices
 
     @property
     def variables(self) -> Variables:
         """The finest parts of matrices that submatrices tell apart."""
         return self.layout.variables
-
-    def positions(self, *opcodes: int) -> Ids:
-        """Returns the positions of the commands of these kinds, ascending."""
-        wanted = self.opcodes == opcodes[0]
-        for opcode in opcodes[1:]:
-            wanted |= self.opcodes == opcode
-        return where(wanted)
 
     @property
     def submatrix_accesses(self) -> SubmatrixAccesses:
@@ -136,11 +92,6 @@ class Analysis:
     def variable_accesses(self) -> AccessLists:
         """The commands that access each variable."""
         return variable_accesses(self.variables, self.submatrix_accesses)
-
-    @cached_property
-    def matrix_accesses(self) -> AccessLists:
-        """The commands that access each matrix; allocation with zeros counts as a write."""
-        return matrix_accesses(self.layout, self.submatrix_accesses)
 
     @property
     def lifetimes(self) -> Lifetimes:

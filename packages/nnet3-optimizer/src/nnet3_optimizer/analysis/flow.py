@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple, Self
 
 import numpy as np
-from nnet3_compiler.commands import OPCODE_COLUMN, Propagate
-
-from nnet3_optimizer.analysis.accesses import READ, WRITE, AccessLists
-from nnet3_optimizer.analysis.csr import Bools, Ids, where
-from nnet3_optimizer.analysis.kinds import memos
-from nnet3_optimizer.analysis.variables import Table
+from nnet3_compiler.accesses import READ, WRITE, AccessLists, memos
+from nnet3_compiler.arrays import Bools, Ids, where
+from nnet3_compiler.commands import OPCODE_COLUMN, Propagate, Table
 
 
 class Flow(NamedTuple):

@@ -6,21 +6,19 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from nnet3_compiler.arrays import expand_ranges
-from nnet3_compiler.commands import AllocMatrixZeroed
-from nnet3_descriptors.indexes import distinct
-
-from nnet3_optimizer.analysis.accesses import WRITE, SubmatrixAccesses
-from nnet3_optimizer.analysis.csr import Bools, Ids, ordering, splits_of, where
-from nnet3_optimizer.analysis.layout import Layout
-from nnet3_optimizer.analysis.variables import (
+from nnet3_compiler.accesses import (
     COL_OFFSET,
     NUM_COLS,
     NUM_ROWS,
     ROW_OFFSET,
-    Table,
+    WRITE,
+    Layout,
+    SubmatrixAccesses,
     overlap,
 )
+from nnet3_compiler.arrays import Bools, Ids, expand_ranges, ordering, splits_of, where
+from nnet3_compiler.commands import AllocMatrixZeroed, Table
+from nnet3_descriptors.indexes import distinct
 
 _COMMAND_BITS = 32
 _FIRST_ROW = np.zeros(1, dtype=np.int32)

@@ -2,48 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from nnet3_compiler.checks import (
+    check_allocation,
+    check_components,
+    check_compression_types,
+    check_freed,
+    check_memos,
+    check_rows,
+    check_world,
+    run_checks,
+)
 from nnet3_compiler.computation import NnetComputation
 
-from nnet3_optimizer.checks.allocation import check_allocation, check_freed
+from nnet3_optimizer.checks.analysed import Subject
 from nnet3_optimizer.checks.backward_lists import check_backward_lists
 from nnet3_optimizer.checks.balance import check_balance
-from nnet3_optimizer.checks.components import check_components
-from nnet3_optimizer.checks.compression import check_compression, check_compression_types
+from nnet3_optimizer.checks.compression import check_compression
 from nnet3_optimizer.checks.debug_info import check_debug_info
-from nnet3_optimizer.checks.inputs_and_outputs import check_order, check_world
 from nnet3_optimizer.checks.loop import check_loop
-from nnet3_optimizer.checks.memos import check_memos
-from nnet3_optimizer.checks.rows import check_rows, check_scales
-from nnet3_optimizer.checks.subject import FaultError, Subject
+from nnet3_optimizer.checks.order import check_order
+from nnet3_optimizer.checks.scales import check_scales
 from nnet3_optimizer.checks.values import check_direction, check_undefined
 from nnet3_optimizer.checks.values import check_rewrite as check_rewrite_after_read
 from nnet3_optimizer.checks.values import check_unused as check_unused_results
-from nnet3_optimizer.errors import CheckError
-from nnet3_optimizer.listing import list_commands
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
 
 Check = tuple[str, Callable[[Subject], None]]
 """The name of a check, and what fails where a computation does not pass it."""
-
-FITTING: tuple[Check, ...] = (
-    ("components", check_components),
-    ("world", check_world),
-    ("rows", check_rows),
-)
-"""Hold where every command can be done: its operands have the right sizes."""
-
-RUNNING: tuple[Check, ...] = (
-    *FITTING,
-    ("allocation", check_allocation),
-    ("memos", check_memos),
-    ("compression", check_compression_types),
-)
-"""Hold for whatever can be run, sensible or not."""
 
 CHECKS: tuple[Check, ...] = (
     ("components", check_components),
@@ -92,50 +82,8 @@ def check_computation(
         CheckError: a ComputationError that names the check, the command by number and text, the
             operand, the value and what was expected, and shows the neighbouring commands.
     """
-    _run(CHECKS + (UNUSED,) * check_unused + COMPILED * check_rewrite, nnet, computation)
+    checks = CHECKS + (UNUSED,) * check_unused + COMPILED * check_rewrite
+    run_checks(checks, Subject.of(nnet, computation))
 
 
-def check_fitting(nnet: Nnet, computation: NnetComputation) -> None:
-    """Checks that components and nodes are those of the network, and that sizes and lists fit.
-
-    Args:
-        nnet: The network.
-        computation: The computation, optimized or not.
-
-    Raises:
-        CheckError: As by `check_computation`.
-    """
-    _run(FITTING, nnet, computation)
-
-
-def check_runnable(nnet: Nnet, computation: NnetComputation) -> None:
-    """Checks that a computation can be run with a network, whether or not the result makes sense.
-
-    Components and nodes are those of the network, sizes and lists fit, and matrices and memos are
-    there when they are used. It takes a few milliseconds at most, so that it can be done whenever a
-    computation is bound to memory. Names are not held in computations: networks that differ only in
-    names are alike.
-
-    Args:
-        nnet: The network that the computation is to run with.
-        computation: The computation, optimized or not.
-
-    Raises:
-        CheckError: As by `check_computation`; if it names a component or node, the computation is
-            most likely of another network.
-    """
-    _run(RUNNING, nnet, computation)
-
-
-def _run(checks: Iterable[Check], nnet: Nnet, computation: NnetComputation) -> None:
-    subject = Subject.of(nnet, computation)
-    for name, check in checks:
-        try:
-            check(subject)
-        except FaultError as fault:
-            at = fault.command
-            listing = "" if at is None else list_commands(computation, nnet, at)
-            raise CheckError(fault.message, check=name, command=at, listing=listing) from None
-
-
-__all__ = ["CHECKS", "check_computation", "check_runnable"]
+__all__ = ["CHECKS", "check_computation"]

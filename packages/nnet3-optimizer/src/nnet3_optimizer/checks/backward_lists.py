@@ -7,6 +7,8 @@ has each row of its input once, since each row of a sum has one source in each l
 from __future__ import annotations
 
 import numpy as np
+from nnet3_compiler.accesses import MATRIX
+from nnet3_compiler.arrays import Bools, Ids
 from nnet3_compiler.commands import (
     AcceptInput,
     AddRowRanges,
@@ -14,11 +16,10 @@ from nnet3_compiler.commands import (
     Backprop,
     BackpropNoModelUpdate,
     CopyRows,
+    Table,
 )
 
-from nnet3_optimizer.analysis.csr import Bools, Ids
-from nnet3_optimizer.analysis.variables import MATRIX, Table
-from nnet3_optimizer.checks.subject import Subject
+from nnet3_optimizer.checks.analysed import Subject
 
 
 def check_backward_lists(subject: Subject) -> None:

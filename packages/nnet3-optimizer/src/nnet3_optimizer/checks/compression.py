@@ -5,19 +5,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from nnet3_compiler.accesses import MATRIX
 from nnet3_compiler.commands import (
     ALPHA_COLUMN,
+    ONE_BIT,
     SCHEMA,
     Backprop,
     BackpropNoModelUpdate,
     CompressMatrix,
     DecompressMatrix,
     alpha_value,
+    keeps_sign_only,
 )
 
-from nnet3_optimizer.analysis.variables import MATRIX
-from nnet3_optimizer.checks.subject import Subject
-from nnet3_optimizer.compression import COMPRESSED_BITS, ONE_BIT, keeps_sign_only
+from nnet3_optimizer.checks.analysed import Subject
 
 LARGEST_RANGE = 1000.0
 
@@ -26,18 +27,6 @@ class _Compression(NamedTuple):
     command: int
     compression_type: int
     alpha: float
-
-
-def check_compression_types(subject: Subject) -> None:
-    """Checks that the types of compression exist."""
-    at = subject.positions(CompressMatrix)
-    types = subject.operand(at, CompressMatrix, "compression_type")
-    known = sorted(COMPRESSED_BITS)
-    subject.require(
-        np.isin(types, known),
-        at,
-        lambda i: f"compression_type = {types[i]}, expected one of {known}",
-    )
 
 
 def check_compression(subject: Subject) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import numpy as np
+from nnet3_compiler.arrays import Bools, where
+from nnet3_compiler.checks import node_dims
 from nnet3_compiler.computation import MatrixDebugInfo, N
 
-from nnet3_optimizer.analysis.csr import Bools, where
-from nnet3_optimizer.checks.network import node_dims
-from nnet3_optimizer.checks.subject import Subject
+from nnet3_optimizer.checks.analysed import Subject
 
 
 def check_debug_info(subject: Subject) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nnet3_compiler.accesses import MATRIX
 from nnet3_compiler.commands import (
     AcceptInput,
     AllocMatrixUndefined,
@@ -12,8 +13,7 @@ from nnet3_compiler.commands import (
     SwapMatrix,
 )
 
-from nnet3_optimizer.analysis.variables import MATRIX
-from nnet3_optimizer.checks.subject import Subject
+from nnet3_optimizer.checks.analysed import Subject
 
 _TAKING = (AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE, AcceptInput.OPCODE)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from nnet3_compiler.accesses import MATRIX, READ, WRITE, CommandKinds
+from nnet3_compiler.arrays import where
+from nnet3_compiler.checks import COMPUTING, SUMS
 from nnet3_compiler.commands import (
     AllocMatrixUndefined,
     AllocMatrixZeroed,
@@ -12,12 +15,7 @@ from nnet3_compiler.commands import (
     SwapMatrix,
 )
 
-from nnet3_optimizer.analysis.accesses import READ, WRITE
-from nnet3_optimizer.analysis.csr import where
-from nnet3_optimizer.analysis.kinds import CommandKinds
-from nnet3_optimizer.analysis.variables import MATRIX
-from nnet3_optimizer.checks.kinds import COMPUTING, SUMS
-from nnet3_optimizer.checks.subject import Subject
+from nnet3_optimizer.checks.analysed import Subject
 
 _IDLE = CommandKinds.of(
     AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix, SwapMatrix, NoOperation

@@ -21,9 +21,9 @@ from nnet3_compiler.commands import (
     ProvideOutput,
     SwapMatrix,
     alpha_value,
+    keeps_sign_only,
 )
 
-from nnet3_optimizer.compression import keeps_sign_only
 from nnet3_optimizer.equivalence.behaviour import Behaviour, Provided
 from nnet3_optimizer.equivalence.components import COMPONENT_CALLS
 from nnet3_optimizer.equivalence.copies import COPIES, Command

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nnet3_compiler.checks import check_fitting
+from nnet3_compiler.commands import is_loop
 from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.text import command_lines
 
-from nnet3_optimizer.checks import check_fitting
 from nnet3_optimizer.equivalence.behaviour import Behaviour
 from nnet3_optimizer.equivalence.differences import compare_behaviour
 from nnet3_optimizer.equivalence.execution import execute
@@ -15,8 +17,6 @@ from nnet3_optimizer.equivalence.pattern import IrregularError, Pattern, num_seq
 from nnet3_optimizer.equivalence.symbolic_state import SymbolicState
 from nnet3_optimizer.equivalence.unknowns import Unknowns
 from nnet3_optimizer.errors import EquivalenceError
-from nnet3_optimizer.listing import command_lines
-from nnet3_optimizer.loops import is_loop
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet

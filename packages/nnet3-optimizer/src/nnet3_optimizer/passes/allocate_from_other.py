@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 import numpy as np
+from nnet3_compiler.accesses import MATRIX
 from nnet3_compiler.commands import (
     FIRST_OPERAND_COLUMN,
     AllocMatrixUndefined,
@@ -12,12 +13,11 @@ from nnet3_compiler.commands import (
     DeallocMatrix,
     SetConst,
     SwapMatrix,
+    is_in_segments,
 )
 
-from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.loops import is_in_segments
 
 
 def allocate_from_other(draft: Draft) -> Draft:

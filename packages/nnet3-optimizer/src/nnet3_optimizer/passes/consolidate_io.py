@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+from nnet3_compiler.accesses import WRITE, CommandKinds
+from nnet3_compiler.arrays import Bools, Ids, where
 from nnet3_compiler.commands import (
     FIRST_OPERAND_COLUMN,
     AcceptInput,
@@ -12,9 +14,6 @@ from nnet3_compiler.commands import (
     ProvideOutput,
 )
 
-from nnet3_optimizer.analysis.accesses import WRITE
-from nnet3_optimizer.analysis.csr import Bools, Ids, where
-from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import with_label_found
 

@@ -6,6 +6,8 @@ import itertools
 from typing import NamedTuple, Self
 
 import numpy as np
+from nnet3_compiler.accesses import COL_OFFSET, MATRIX, NUM_COLS, NUM_ROWS, ROW_OFFSET, CommandKinds
+from nnet3_compiler.arrays import Ids, splits_of, where
 from nnet3_compiler.commands import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
@@ -16,26 +18,17 @@ from nnet3_compiler.commands import (
     DeallocMatrix,
     MatrixCopy,
     ProvideOutput,
+    Table,
+    columns,
     command_rows,
+    is_loop,
 )
 from nnet3_compiler.computation import MatrixDebugInfo
 from nnet3_descriptors.components import ComponentProperties as Property
 
-from nnet3_optimizer.analysis.csr import Ids, splits_of, where
-from nnet3_optimizer.analysis.kinds import CommandKinds
-from nnet3_optimizer.analysis.variables import (
-    COL_OFFSET,
-    MATRIX,
-    NUM_COLS,
-    NUM_ROWS,
-    ROW_OFFSET,
-    Table,
-)
 from nnet3_optimizer.debug_info import concatenated
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.loops import is_loop
-from nnet3_optimizer.operands import columns
 
 
 def consolidate_model_update(draft: Draft) -> Draft:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+from nnet3_compiler.accesses import CommandKinds
+from nnet3_compiler.arrays import where
 from nnet3_compiler.commands import (
     OPCODE_COLUMN,
     SCHEMA,
@@ -18,8 +20,6 @@ from nnet3_compiler.commands import (
     MatrixCopy,
 )
 
-from nnet3_optimizer.analysis.csr import where
-from nnet3_optimizer.analysis.kinds import CommandKinds
 from nnet3_optimizer.draft import Draft
 
 _COPIES: dict[type[Command], type[Command]] = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+from nnet3_compiler.accesses import MATRIX, WRITE, CommandKinds, Layout, SubmatrixAccesses
+from nnet3_compiler.arrays import Ids, where
 from nnet3_compiler.commands import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
@@ -13,17 +15,13 @@ from nnet3_compiler.commands import (
     DeallocMatrix,
     MatrixCopy,
     SetConst,
+    Table,
     alpha_bits,
+    is_in_segments,
 )
 
-from nnet3_optimizer.analysis.accesses import WRITE, SubmatrixAccesses
-from nnet3_optimizer.analysis.csr import Ids, where
-from nnet3_optimizer.analysis.kinds import CommandKinds
-from nnet3_optimizer.analysis.layout import Layout
-from nnet3_optimizer.analysis.variables import MATRIX, Table
 from nnet3_optimizer.debug_info import extended
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.loops import is_in_segments
 from nnet3_optimizer.passes.merge_variables.candidates import Candidates
 from nnet3_optimizer.passes.merge_variables.legality import contiguous_matrices, legal_by_place
 

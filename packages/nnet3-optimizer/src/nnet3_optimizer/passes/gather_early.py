@@ -5,6 +5,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from nnet3_compiler.accesses import (
+    LIST_COLUMN,
+    MATRIX,
+    NUM_COLS,
+    NUM_ROWS,
+    OFFSETS,
+    ROW_OFFSET,
+    WRITE,
+    contain,
+)
+from nnet3_compiler.arrays import Bools, Ids, ordering, where
 from nnet3_compiler.commands import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
@@ -16,26 +27,16 @@ from nnet3_compiler.commands import (
     MatrixCopy,
     NoOperationMarker,
     SwapMatrix,
+    Table,
     alpha_bits,
+    columns,
+    is_in_segments,
 )
+from nnet3_compiler.memory import matrix_bytes
 from nnet3_descriptors.indexes import distinct
 
-from nnet3_optimizer.analysis.accesses import LIST_COLUMN, WRITE
-from nnet3_optimizer.analysis.csr import Bools, Ids, ordering, where
-from nnet3_optimizer.analysis.variables import (
-    MATRIX,
-    NUM_COLS,
-    NUM_ROWS,
-    OFFSETS,
-    ROW_OFFSET,
-    Table,
-    contain,
-)
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.loops import is_in_segments
-from nnet3_optimizer.memory.live import matrix_bytes
-from nnet3_optimizer.operands import columns
 
 _OUTPUT, _INPUT = (columns(MatrixCopy)[name] for name in ("output", "input"))
 _ONE = alpha_bits(1.0)

@@ -7,6 +7,8 @@ from typing import Any
 
 import attrs
 import numpy as np
+from nnet3_compiler.accesses import MATRIX
+from nnet3_compiler.arrays import Bools
 from nnet3_compiler.commands import (
     FIRST_OPERAND_COLUMN,
     SCHEMA,
@@ -24,16 +26,14 @@ from nnet3_compiler.commands import (
     MatrixCopy,
     NoOperationMarker,
     ProvideOutput,
+    columns,
 )
 from nnet3_compiler.computation import T
 from nnet3_descriptors.components import ComponentProperties as Property
 
-from nnet3_optimizer.analysis.csr import Bools
-from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.errors import ComputationError
-from nnet3_optimizer.operands import columns
 from nnet3_optimizer.unused_matrices import without_unused_matrices
 from nnet3_optimizer.unused_memos import drop_unused_memos
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from nnet3_compiler.accesses import READ, CommandKinds
+from nnet3_compiler.arrays import Bools, Ids, where
 from nnet3_compiler.commands import (
+    INT16,
+    ONE_BIT,
     AllocMatrixZeroed,
     Backprop,
     BackpropNoModelUpdate,
@@ -13,17 +17,13 @@ from nnet3_compiler.commands import (
     DecompressMatrix,
     NoOperationMarker,
     command_rows,
+    is_loop,
+    operand,
 )
 from nnet3_descriptors.values import remembered
 
-from nnet3_optimizer.analysis.accesses import READ
-from nnet3_optimizer.analysis.csr import Bools, Ids, where
-from nnet3_optimizer.analysis.kinds import CommandKinds
-from nnet3_optimizer.compression import INT16, ONE_BIT
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.loops import is_loop
-from nnet3_optimizer.operands import operand
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet

@@ -8,10 +8,10 @@ from nnet3_compiler.commands import (
     AllocMatrixUndefined,
     AllocMatrixZeroed,
     DeallocMatrix,
+    is_loop,
 )
 
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.loops import is_loop
 
 
 def move_sizing_commands(draft: Draft) -> Draft:

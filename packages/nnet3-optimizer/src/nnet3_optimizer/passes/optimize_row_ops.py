@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.commands import AddRows, CopyRows, MatrixAdd, MatrixCopy
+from nnet3_compiler.commands import AddRows, CopyRows, MatrixAdd, MatrixCopy, Table
 
-from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.row_lists import commands_with_lists, may_leave_out

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+from nnet3_compiler.accesses import MATRIX, NUM_COLS, NUM_ROWS, CommandKinds
+from nnet3_compiler.arrays import Ids, where
 from nnet3_compiler.commands import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
@@ -12,13 +14,10 @@ from nnet3_compiler.commands import (
     AddRowsMulti,
     MatrixAdd,
     alpha_bits,
+    is_loop,
 )
 
-from nnet3_optimizer.analysis.csr import Ids, where
-from nnet3_optimizer.analysis.kinds import CommandKinds
-from nnet3_optimizer.analysis.variables import MATRIX, NUM_COLS, NUM_ROWS
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.loops import is_loop
 
 _SUMS = CommandKinds.of(MatrixAdd, AddRows, AddRowsMulti, AddRowRanges)
 

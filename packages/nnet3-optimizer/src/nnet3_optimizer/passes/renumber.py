@@ -7,14 +7,11 @@ from collections.abc import Sequence
 
 import attrs
 import numpy as np
-from nnet3_compiler.commands import SCHEMA, TABLE_WIDTH, OperandKind
+from nnet3_compiler.accesses import MATRIX, MEMO_COLUMN, Layout, PairLists, columns_of_kind
+from nnet3_compiler.arrays import Bools, Ids, ordering, where
+from nnet3_compiler.commands import SCHEMA, TABLE_WIDTH, OperandKind, Table
 from nnet3_descriptors.indexes import distinct
 
-from nnet3_optimizer.analysis.csr import Bools, Ids, ordering, where
-from nnet3_optimizer.analysis.kinds import MEMO_COLUMN, columns_of_kind
-from nnet3_optimizer.analysis.layout import Layout
-from nnet3_optimizer.analysis.pair_lists import PairLists
-from nnet3_optimizer.analysis.variables import MATRIX, Table
 from nnet3_optimizer.draft import Draft
 
 

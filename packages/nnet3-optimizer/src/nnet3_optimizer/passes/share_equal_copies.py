@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+from nnet3_compiler.accesses import LIST_COLUMN, MATRIX
+from nnet3_compiler.arrays import where
 from nnet3_compiler.commands import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
     SCHEMA,
     CopyRows,
     CopyRowsMulti,
+    Table,
+    is_in_segments,
 )
 
-from nnet3_optimizer.analysis.accesses import LIST_COLUMN
-from nnet3_optimizer.analysis.csr import where
-from nnet3_optimizer.analysis.variables import MATRIX, Table
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.loops import is_in_segments
 from nnet3_optimizer.unused_matrices import SIZING
 
 _OUTPUT, _SECOND, _THIRD = range(FIRST_OPERAND_COLUMN, FIRST_OPERAND_COLUMN + 3)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+from nnet3_compiler.arrays import Bools
 from nnet3_compiler.commands import (
     AddToRowsMulti,
     CopyToRowsMulti,
+    Table,
+    columns,
 )
 
-from nnet3_optimizer.analysis.csr import Bools
-from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.operands import columns
 from nnet3_optimizer.row_lists import WITH_LISTS, commands_with_lists, list_operand, may_leave_out
 
 _FROM_ROWS = (CopyToRowsMulti, AddToRowsMulti)

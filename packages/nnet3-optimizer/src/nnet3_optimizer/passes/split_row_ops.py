@@ -14,9 +14,9 @@ from nnet3_compiler.commands import (
     CopyToRowsMulti,
     MatrixAdd,
     MatrixCopy,
+    Table,
 )
 
-from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.row_lists import MULTI, commands_with_lists

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
-from nnet3_compiler.commands import AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix
+from nnet3_compiler.accesses import MATRIX, CommandKinds, Layout
+from nnet3_compiler.arrays import Bools, Ids
+from nnet3_compiler.commands import AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix, is_loop
 
-from nnet3_optimizer.analysis.csr import Bools, Ids
-from nnet3_optimizer.analysis.kinds import CommandKinds
-from nnet3_optimizer.analysis.layout import Layout
-from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.debug_info import rows_of
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.passes.renumber import renumber
 
 _SIZING = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from nnet3_compiler import NnetComputation
+from nnet3_compiler.checks import check_runnable
 from nnet3_descriptors import Nnet
-from nnet3_optimizer import check_runnable
 
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.lowering.bind.binding import Binding

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from nnet3_compiler.accesses import CommandKinds
+from nnet3_compiler.arrays import Bools, Ids, where
 from nnet3_compiler.commands import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
@@ -15,15 +17,13 @@ from nnet3_compiler.commands import (
     Command,
     MatrixCopy,
     Propagate,
+    Table,
     alpha_bits,
+    columns,
 )
 from nnet3_descriptors.components import ComponentProperties as Property
 
-from nnet3_optimizer.analysis.csr import Bools, Ids, where
-from nnet3_optimizer.analysis.kinds import CommandKinds
-from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.operands import columns
 from nnet3_optimizer.options import OptimizeOptions
 
 _ONE = alpha_bits(1.0)

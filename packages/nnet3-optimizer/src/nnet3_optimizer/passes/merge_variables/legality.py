@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from nnet3_compiler.accesses import NEVER, NUM_COLS, NUM_ROWS, WRITE, CommandKinds
+from nnet3_compiler.arrays import Bools, Csr, Ids, where
 from nnet3_compiler.commands import (
     FIRST_OPERAND_COLUMN,
     SCHEMA,
@@ -12,15 +14,11 @@ from nnet3_compiler.commands import (
     Propagate,
     StoreStats,
     SwapMatrix,
+    columns,
 )
 from nnet3_descriptors.components import ComponentProperties as Property
 
-from nnet3_optimizer.analysis.accesses import NEVER, WRITE
-from nnet3_optimizer.analysis.csr import Bools, Csr, Ids, where
-from nnet3_optimizer.analysis.kinds import CommandKinds
-from nnet3_optimizer.analysis.variables import NUM_COLS, NUM_ROWS
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.operands import columns
 from nnet3_optimizer.passes.merge_variables.candidates import BACKWARD, Candidates
 from nnet3_optimizer.passes.merge_variables.placement import Placement
 

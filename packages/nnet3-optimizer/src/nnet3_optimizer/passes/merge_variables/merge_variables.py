@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+from nnet3_compiler.arrays import Bools, Ids, where
 from nnet3_compiler.commands import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
@@ -15,12 +16,11 @@ from nnet3_compiler.commands import (
     AllocMatrixZeroed,
     DeallocMatrix,
     NoOperation,
+    Table,
+    is_loop,
 )
 
-from nnet3_optimizer.analysis.csr import Bools, Ids, where
-from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.options import OptimizeOptions
 from nnet3_optimizer.passes.merge_variables.candidates import (
     Candidates,

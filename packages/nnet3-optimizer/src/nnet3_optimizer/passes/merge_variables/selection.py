@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from nnet3_compiler.arrays import Bools, Csr, Ids, ordering, where
 
-from nnet3_optimizer.analysis.csr import Bools, Csr, Ids, ordering, where
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.passes.merge_variables.candidates import Candidates
 from nnet3_optimizer.passes.merge_variables.placement import (

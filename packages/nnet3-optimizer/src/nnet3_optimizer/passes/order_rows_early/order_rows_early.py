@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.arrays import freeze
+from nnet3_compiler.arrays import Ids, freeze
 from nnet3_compiler.commands import (
     OPCODE_COLUMN,
     AddRows,
@@ -15,7 +15,6 @@ from nnet3_compiler.commands import (
 )
 from nnet3_compiler.computation import MatrixDebugInfo
 
-from nnet3_optimizer.analysis.csr import Ids
 from nnet3_optimizer.debug_info import by_sequence
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit

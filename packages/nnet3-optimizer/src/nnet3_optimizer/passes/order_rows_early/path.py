@@ -22,12 +22,12 @@ from nnet3_compiler.commands import (
     MatrixCopy,
     Propagate,
     StoreStats,
+    operands_of,
 )
 from nnet3_descriptors.components import ComponentProperties as Property
 
 from nnet3_optimizer.analysis.uses import Uses
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.operands import operands_of
 
 FIRST, SECOND, THIRD = range(FIRST_OPERAND_COLUMN, FIRST_OPERAND_COLUMN + 3)
 """Columns of the operands of copies."""

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.commands import OPCODE_COLUMN, CopyRows, MatrixCopy
+from nnet3_compiler.accesses import COL_OFFSET, MATRIX, NUM_COLS, NUM_ROWS, ROW_OFFSET, CommandKinds
+from nnet3_compiler.arrays import Ids
+from nnet3_compiler.commands import OPCODE_COLUMN, CopyRows, MatrixCopy, Table
 
-from nnet3_optimizer.analysis.csr import Ids
-from nnet3_optimizer.analysis.kinds import CommandKinds
-from nnet3_optimizer.analysis.variables import (
-    COL_OFFSET,
-    MATRIX,
-    NUM_COLS,
-    NUM_ROWS,
-    ROW_OFFSET,
-    Table,
-)
 from nnet3_optimizer.passes.recompute_activations.kept import (
     INDEXES,
     INPUT,

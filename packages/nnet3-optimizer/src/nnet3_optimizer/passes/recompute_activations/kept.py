@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 import attrs
+from nnet3_compiler.accesses import CommandKinds
+from nnet3_compiler.arrays import Ids
 from nnet3_compiler.commands import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
     TABLE_WIDTH,
     MatrixCopy,
+    Table,
     alpha_bits,
 )
 
-from nnet3_optimizer.analysis.csr import Ids
-from nnet3_optimizer.analysis.kinds import CommandKinds
-from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
 

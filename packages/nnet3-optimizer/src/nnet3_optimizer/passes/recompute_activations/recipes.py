@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nnet3_optimizer.analysis.csr import Ids
+from nnet3_compiler.arrays import Ids
+
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.passes.recompute_activations.copies_elsewhere import CopiesElsewhere

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+from nnet3_compiler.accesses import MATRIX
+from nnet3_compiler.arrays import Ids
 from nnet3_compiler.commands import (
     FIRST_OPERAND_COLUMN,
     AllocMatrixUndefined,
     AllocMatrixZeroed,
     NoOperationMarker,
     SwapMatrix,
+    is_loop,
 )
 
-from nnet3_optimizer.analysis.csr import Ids
-from nnet3_optimizer.analysis.variables import MATRIX
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.loops import is_loop
 from nnet3_optimizer.passes.memory_compression import kept_as_bits
 from nnet3_optimizer.passes.move_sizing_commands import move_sizing_commands
 from nnet3_optimizer.passes.recompute_activations.recipes import RecipeBook

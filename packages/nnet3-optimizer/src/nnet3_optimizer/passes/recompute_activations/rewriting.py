@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import numpy as np
+from nnet3_compiler.accesses import (
+    LIST_COLUMN,
+    MATRIX,
+    NUM_COLS,
+    NUM_ROWS,
+    OFFSETS,
+    contain,
+    overlap,
+)
+from nnet3_compiler.arrays import Bools, Ids, where
 from nnet3_compiler.commands import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
     SCHEMA,
     DeallocMatrix,
     MatrixCopy,
+    Table,
     command_rows,
 )
 from nnet3_compiler.computation import NO_DEBUG_INFO, MatrixDebugInfo
 from nnet3_descriptors.indexes import distinct
 
-from nnet3_optimizer.analysis.accesses import LIST_COLUMN
-from nnet3_optimizer.analysis.csr import Bools, Ids, where
-from nnet3_optimizer.analysis.variables import (
-    MATRIX,
-    NUM_COLS,
-    NUM_ROWS,
-    OFFSETS,
-    Table,
-    contain,
-    overlap,
-)
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.passes.recompute_activations.kept import Recipe

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from nnet3_compiler.accesses import NUM_COLS, NUM_ROWS
+from nnet3_compiler.arrays import Ids, where
+from nnet3_compiler.commands import ONE_BIT
+from nnet3_compiler.memory import FLOAT_BYTES, compressed_bytes, matrix_bytes
 
-from nnet3_optimizer.analysis.csr import Ids, where
-from nnet3_optimizer.analysis.variables import NUM_COLS, NUM_ROWS
-from nnet3_optimizer.compression import ONE_BIT
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.memory.live import FLOAT_BYTES, compressed_bytes, matrix_bytes
 from nnet3_optimizer.passes.memory_compression import Idle
 from nnet3_optimizer.passes.recompute_activations.kept import Recipe
 from nnet3_optimizer.passes.recompute_activations.recipes import RecipeBook

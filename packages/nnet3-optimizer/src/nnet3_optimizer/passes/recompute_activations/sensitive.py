@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate
+from nnet3_compiler.arrays import Bools
+from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, operand
 from nnet3_descriptors.values import remembered
 
-from nnet3_optimizer.analysis.csr import Bools
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.operands import operand
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from nnet3_compiler.accesses import CommandKinds
+from nnet3_compiler.arrays import Ids
 from nnet3_compiler.commands import (
     ALPHA_COLUMN,
     OPCODE_COLUMN,
@@ -11,14 +13,12 @@ from nnet3_compiler.commands import (
     MatrixAdd,
     MatrixCopy,
     Propagate,
+    Table,
     alpha_bits,
     alpha_value,
+    columns,
 )
 
-from nnet3_optimizer.analysis.csr import Ids
-from nnet3_optimizer.analysis.kinds import CommandKinds
-from nnet3_optimizer.analysis.variables import Table
-from nnet3_optimizer.operands import columns
 from nnet3_optimizer.passes.recompute_activations.kept import (
     INPUT,
     OUTPUT,

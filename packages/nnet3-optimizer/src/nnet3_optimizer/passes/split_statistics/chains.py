@@ -12,11 +12,11 @@ from nnet3_compiler.commands import (
     BackpropNoModelUpdate,
     MatrixCopy,
     Propagate,
+    operands_of,
 )
 
 from nnet3_optimizer.analysis.uses import Uses
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.operands import operands_of
 
 _OUTPUT, _INPUT = FIRST_OPERAND_COLUMN, FIRST_OPERAND_COLUMN + 1
 _BACKWARD = (Backprop.OPCODE, BackpropNoModelUpdate.OPCODE)

@@ -6,16 +6,15 @@ import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
-from nnet3_compiler.arrays import freeze
+from nnet3_compiler.arrays import Ids, freeze, where
+from nnet3_compiler.commands import Table
+from nnet3_compiler.memory import FLOAT_BYTES
 from nnet3_descriptors.components import (
     StatisticsExtractionPrecomputedIndexes,
     StatisticsPoolingPrecomputedIndexes,
 )
 
-from nnet3_optimizer.analysis.csr import Ids, where
-from nnet3_optimizer.analysis.variables import Table
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.memory.live import FLOAT_BYTES
 from nnet3_optimizer.passes.split_statistics.chains import StatisticsChain
 
 MOST_PARTS = 8

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from nnet3_compiler.commands import FIRST_OPERAND_COLUMN, Propagate
+from nnet3_compiler.arrays import Bools, Ids
+from nnet3_compiler.commands import FIRST_OPERAND_COLUMN, Propagate, is_in_segments
 from nnet3_descriptors.values import remembered
 
-from nnet3_optimizer.analysis.csr import Bools, Ids
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.loops import is_in_segments
 from nnet3_optimizer.passes.split_statistics.chains import Finder
 from nnet3_optimizer.passes.split_statistics.parts import find_parts
 from nnet3_optimizer.passes.split_statistics.splitting import Splitting

@@ -6,6 +6,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from nnet3_compiler.accesses import NUM_COLS, NUM_ROWS, ROW_OFFSET
+from nnet3_compiler.arrays import Ids
 from nnet3_compiler.commands import (
     FIRST_OPERAND_COLUMN,
     TABLE_WIDTH,
@@ -14,16 +16,15 @@ from nnet3_compiler.commands import (
     Command,
     DeallocMatrix,
     Propagate,
+    Table,
+    columns,
     command_rows,
 )
 from nnet3_compiler.computation import MatrixDebugInfo
 
-from nnet3_optimizer.analysis.csr import Ids
-from nnet3_optimizer.analysis.variables import NUM_COLS, NUM_ROWS, ROW_OFFSET, Table
 from nnet3_optimizer.debug_info import rows_of
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.operands import columns
 from nnet3_optimizer.passes.split_statistics.chains import StatisticsChain
 from nnet3_optimizer.passes.split_statistics.parts import (
     StatisticsParts,

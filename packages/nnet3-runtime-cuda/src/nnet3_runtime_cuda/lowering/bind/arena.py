@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.memory import plan_memory
 from nnet3_descriptors import check_limit
-from nnet3_optimizer import plan_memory
 
 from nnet3_runtime_cuda.cpu.tape import Array
 from nnet3_runtime_cuda.errors import DeviceMemoryError

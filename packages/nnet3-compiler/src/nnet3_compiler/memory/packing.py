@@ -7,10 +7,10 @@ close enough to the bound. Nearly always the first one meets it.
 
 from __future__ import annotations
 
-from nnet3_optimizer.memory.blocks import Blocks, Packing
-from nnet3_optimizer.memory.one_by_one import place_one_by_one
-from nnet3_optimizer.memory.search import search
-from nnet3_optimizer.memory.sweep import from_the_peak
+from nnet3_compiler.memory.blocks import Blocks, Packing
+from nnet3_compiler.memory.one_by_one import place_one_by_one
+from nnet3_compiler.memory.search import search
+from nnet3_compiler.memory.sweep import from_the_peak
 
 GOOD_ENOUGH = 1.02
 """A packing within this factor of the lower bound is not improved any further."""

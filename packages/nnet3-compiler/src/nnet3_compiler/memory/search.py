@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnet3_optimizer.memory.blocks import Blocks, Packing
+from nnet3_compiler.memory.blocks import Blocks, Packing
 
 STEPS_PER_BLOCK = 12
 """So many times the number of blocks may one be placed, for each order of choices."""

@@ -8,6 +8,8 @@ from typing import Protocol
 import attrs
 import numpy as np
 import numpy.typing as npt
+
+from nnet3_compiler.accesses.variables import MATRIX
 from nnet3_compiler.commands import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
@@ -20,12 +22,11 @@ from nnet3_compiler.commands import (
     DecompressMatrix,
     SwapMatrix,
 )
+from nnet3_compiler.commands.compression import COMPRESSED_BITS
+from nnet3_compiler.commands.declaration import Table
+from nnet3_compiler.commands.loops import hand_over_commands
 from nnet3_compiler.computation import NnetComputation
-
-from nnet3_optimizer.analysis.variables import MATRIX, Table
-from nnet3_optimizer.compression import COMPRESSED_BITS
-from nnet3_optimizer.errors import ComputationError
-from nnet3_optimizer.loops import hand_over_commands
+from nnet3_compiler.errors import ComputationError
 
 Bytes = npt.NDArray[np.int64]
 

@@ -12,9 +12,9 @@ from bisect import insort
 
 import numpy as np
 
-from nnet3_optimizer.memory.blocks import Blocks, Packing
-from nnet3_optimizer.memory.gaps import Gaps, Stretch
-from nnet3_optimizer.memory.several_spans import SeveralSpans, several_spans
+from nnet3_compiler.memory.blocks import Blocks, Packing
+from nnet3_compiler.memory.gaps import Gaps, Stretch
+from nnet3_compiler.memory.several_spans import SeveralSpans, several_spans
 
 _UNPLACED = -1
 

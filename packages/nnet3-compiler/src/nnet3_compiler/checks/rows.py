@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import attrs
 import numpy as np
-import numpy.typing as npt
+
+from nnet3_compiler.accesses.kinds import CommandKinds
+from nnet3_compiler.accesses.variables import ROW_OFFSET
+from nnet3_compiler.arrays.csr import Ids, where
+from nnet3_compiler.checks.components import same_place
+from nnet3_compiler.checks.subject import COLS, ROWS, Subject
 from nnet3_compiler.commands import (
     ALPHA_COLUMN,
     AddRowRanges,
@@ -21,14 +25,7 @@ from nnet3_compiler.commands import (
     SetConst,
     alpha_bits,
 )
-
-from nnet3_optimizer.analysis.csr import Bools, Ids, where
-from nnet3_optimizer.analysis.kinds import CommandKinds
-from nnet3_optimizer.analysis.variables import ROW_OFFSET, Table
-from nnet3_optimizer.checks.components import same_place
-from nnet3_optimizer.checks.kinds import SUMS
-from nnet3_optimizer.checks.network import constants, scales
-from nnet3_optimizer.checks.subject import COLS, ROWS, Subject
+from nnet3_compiler.commands.declaration import Table
 
 _ONE = alpha_bits(1.0)
 _SETTING = CommandKinds.of(SetConst)
@@ -56,41 +53,6 @@ def check_rows(subject: Subject) -> None:
         at = subject.positions(*types)
         if len(at):
             check(subject, at)
-
-
-def check_scales(subject: Subject) -> None:
-    """Checks the scales of copies and sums, and what SetConst sets.
-
-    They are those of the network's descriptors; constants may be 0, too. After the marker scales
-    may be negated: a value that is computed again may be a sum less its other terms.
-    """
-    for kinds, expected, what in (
-        (SUMS, scales(subject.nnet), "the scales of the network's descriptors"),
-        (_SETTING, constants(subject.nnet), "the constants of the network's descriptors"),
-    ):
-        at = kinds.positions(subject.opcodes)
-        alpha = subject.table[at, ALPHA_COLUMN].view(np.float32)
-        known = _among(alpha, expected)
-        if not known.all():
-            known |= _among(-alpha, expected) & (subject.segment(at) > 0)
-        subject.require(known, at, _ScaleMessage(alpha, expected, what))
-
-
-def _among(values: npt.NDArray[np.float32], ascending: npt.NDArray[np.float32]) -> Bools:
-    nearest = ascending[np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)]
-    among: Bools = nearest == values
-    return among
-
-
-@attrs.frozen
-class _ScaleMessage:
-    alpha: npt.NDArray[np.float32]
-    expected: npt.NDArray[np.float32]
-    what: str
-
-    def __call__(self, i: int) -> str:
-        listed = ", ".join(f"{value:g}" for value in self.expected.tolist())
-        return f"alpha = {self.alpha[i]:g}, expected one of {listed} ({self.what})"
 
 
 def _check_matrix_commands(subject: Subject, at: Ids) -> None:

@@ -1,12 +1,19 @@
-"""What the checks have to know of a network, as arrays; worked out once for each."""
+"""Scales of copies and sums, and constants, are those of the network's descriptors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.steps import Network
+from nnet3_compiler.accesses import CommandKinds
+from nnet3_compiler.arrays import Bools
+from nnet3_compiler.checks import SUMS
+from nnet3_compiler.commands import (
+    ALPHA_COLUMN,
+    SetConst,
+)
 from nnet3_descriptors import ComponentInputNode, Nnet, OutputNode
 from nnet3_descriptors.descriptors import (
     Const,
@@ -24,28 +31,44 @@ from nnet3_descriptors.descriptors import (
 )
 from nnet3_descriptors.values import remembered
 
-Dims = npt.NDArray[np.int32]
+from nnet3_optimizer.checks.analysed import Subject
+
+_SETTING = CommandKinds.of(SetConst)
 
 
-def node_dims(nnet: Nnet) -> Dims:
-    """Returns the number of columns of each node, (nodes,) int32."""
-    return Network.of(nnet).dim
+def check_scales(subject: Subject) -> None:
+    """Checks the scales of copies and sums, and what SetConst sets.
+
+    They are those of the network's descriptors; constants may be 0, too. After the marker scales
+    may be negated: a value that is computed again may be a sum less its other terms.
+    """
+    for kinds, expected, what in (
+        (SUMS, scales(subject.nnet), "the scales of the network's descriptors"),
+        (_SETTING, constants(subject.nnet), "the constants of the network's descriptors"),
+    ):
+        at = kinds.positions(subject.opcodes)
+        alpha = subject.table[at, ALPHA_COLUMN].view(np.float32)
+        known = _among(alpha, expected)
+        if not known.all():
+            known |= _among(-alpha, expected) & (subject.segment(at) > 0)
+        subject.require(known, at, _ScaleMessage(alpha, expected, what))
 
 
-@remembered
-def component_dims(nnet: Nnet) -> tuple[Dims, Dims]:
-    """Returns the input and the output dimension of each component, (components,) int32 each."""
-    components = nnet.components
-    return (
-        _frozen([component.input_dim for component in components]),
-        _frozen([component.output_dim for component in components]),
-    )
+def _among(values: npt.NDArray[np.float32], ascending: npt.NDArray[np.float32]) -> Bools:
+    nearest = ascending[np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)]
+    among: Bools = nearest == values
+    return among
 
 
-def _frozen(dims: list[int]) -> Dims:
-    array = np.array(dims, dtype=np.int32)
-    array.flags.writeable = False
-    return array
+@attrs.frozen
+class _ScaleMessage:
+    alpha: npt.NDArray[np.float32]
+    expected: npt.NDArray[np.float32]
+    what: str
+
+    def __call__(self, i: int) -> str:
+        listed = ", ".join(f"{value:g}" for value in self.expected.tolist())
+        return f"alpha = {self.alpha[i]:g}, expected one of {listed} ({self.what})"
 
 
 @remembered

@@ -7,15 +7,9 @@ from functools import cached_property
 import attrs
 import numpy as np
 
-from nnet3_optimizer.analysis.csr import Bools, Ids, where
-from nnet3_optimizer.analysis.variables import (
-    MATRIX,
-    NUM_COLS,
-    NUM_ROWS,
-    Table,
-    Variables,
-    overlap,
-)
+from nnet3_compiler.accesses.variables import MATRIX, NUM_COLS, NUM_ROWS, Variables, overlap
+from nnet3_compiler.arrays.csr import Bools, Ids, where
+from nnet3_compiler.commands.declaration import Table
 
 
 @attrs.frozen(kw_only=True, eq=False)

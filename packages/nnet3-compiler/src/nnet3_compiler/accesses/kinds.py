@@ -6,10 +6,10 @@ from typing import Self
 
 import attrs
 import numpy as np
-from nnet3_compiler.commands import OPCODE_COLUMN, SCHEMA, Command, OperandKind
 
-from nnet3_optimizer.analysis.csr import Bools, Ids, where
-from nnet3_optimizer.analysis.variables import Table
+from nnet3_compiler.arrays.csr import Bools, Ids, where
+from nnet3_compiler.commands import OPCODE_COLUMN, SCHEMA, Command, OperandKind
+from nnet3_compiler.commands.declaration import Table
 
 
 def columns_of_kind(kind: OperandKind) -> Ids:

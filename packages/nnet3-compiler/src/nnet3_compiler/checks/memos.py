@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from nnet3_compiler.commands import Propagate, StoreStats
 from nnet3_descriptors.components import ComponentProperties as Property
 
-from nnet3_optimizer.analysis.csr import where
-from nnet3_optimizer.analysis.kinds import memos
-from nnet3_optimizer.checks.subject import Subject
+from nnet3_compiler.accesses.kinds import memos
+from nnet3_compiler.arrays.csr import where
+from nnet3_compiler.checks.subject import Subject
+from nnet3_compiler.commands import Propagate, StoreStats
 
 
 def check_memos(subject: Subject) -> None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Self
 
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.commands import SCHEMA, Command, GotoLabel, NoOperationMarker
-from nnet3_compiler.computation import NnetComputation
 
-from nnet3_optimizer.analysis.analysis import Analysis
-from nnet3_optimizer.analysis.csr import Bools, Ids
-from nnet3_optimizer.analysis.variables import Table
-from nnet3_optimizer.listing import describe_submatrix
-from nnet3_optimizer.operands import operand
+from nnet3_compiler.accesses.command_accesses import CommandAccesses
+from nnet3_compiler.arrays.csr import Bools, Ids
+from nnet3_compiler.commands import SCHEMA, Command, GotoLabel, NoOperationMarker
+from nnet3_compiler.commands.declaration import Table
+from nnet3_compiler.commands.operands import operand
+from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.text.listing import describe_submatrix
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
@@ -55,12 +55,14 @@ class Subject:
 
     nnet: Nnet
     computation: NnetComputation
-    analysis: Analysis
+    analysis: CommandAccesses
 
     @classmethod
-    def of(cls, nnet: Nnet, computation: NnetComputation) -> Subject:
+    def of(cls, nnet: Nnet, computation: NnetComputation) -> Self:
         """Returns a computation as a subject."""
-        return cls(nnet=nnet, computation=computation, analysis=Analysis.of(nnet, computation))
+        return cls(
+            nnet=nnet, computation=computation, analysis=CommandAccesses.of(nnet, computation)
+        )
 
     # -- commands and operands -----------------------------------------------------------------
 

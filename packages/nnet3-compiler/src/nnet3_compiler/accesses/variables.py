@@ -15,7 +15,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_optimizer.analysis.csr import (
+from nnet3_compiler.arrays.csr import (
     Bools,
     Csr,
     Ids,

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.commands import (
-    FIRST_OPERAND_COLUMN,
-    AcceptInput,
-    Backprop,
-    BackpropNoModelUpdate,
-    Propagate,
-    ProvideOutput,
-    StoreStats,
-)
 from nnet3_descriptors import ComponentNode, InputNode, OutputNode
-from nnet3_descriptors.components import ComponentProperties as Property
 
-from nnet3_optimizer.analysis.csr import Bools, Ids
-from nnet3_optimizer.checks.network import node_dims
-from nnet3_optimizer.checks.subject import COLS, Subject
+from nnet3_compiler.arrays.csr import Bools, Ids
+from nnet3_compiler.checks.network import node_dims
+from nnet3_compiler.checks.subject import COLS, Subject
+from nnet3_compiler.commands import (
+    AcceptInput,
+    ProvideOutput,
+)
 
 
 def check_world(subject: Subject) -> None:
@@ -79,31 +73,3 @@ def _check_once(subject: Subject, at: Ids, node: np.ndarray) -> None:
     subject.require(
         once, at, lambda i: f"node '{subject.nnet.nodes[node[i]].name}' is named twice in a segment"
     )
-
-
-def check_order(subject: Subject) -> None:
-    """Checks that components run forward before the marker and backward after it.
-
-    1. There is a marker.
-    2. With one marker: Propagate and StoreStats come before it, both kinds of Backprop after it.
-       Components that have no parameters, make no memos and are not random may run forward once
-       more in the backward part, which is cheaper than to keep what they gave.
-    3. With several markers (a computation in several forward segments) nothing runs backward.
-    """
-    if not len(subject.segment_ends):
-        subject.fail("there is no NoOperationMarker: the forward computation has no end")
-    end = int(subject.segment_ends[0])
-    backward = subject.positions(Backprop, BackpropNoModelUpdate)
-    if len(subject.segment_ends) > 1:
-        nowhere = np.zeros(len(backward), dtype=np.bool_)
-        subject.require(nowhere, backward, "runs backward in a computation of several segments")
-        return
-    forward = subject.positions(Propagate, StoreStats)
-    once_only = int(Property.UPDATABLE | Property.USES_MEMO | Property.RANDOM)
-    properties = subject.analysis.component_properties
-    component = subject.table[forward, FIRST_OPERAND_COLUMN]
-    # Numbers out of range are found elsewhere.
-    again = properties[np.minimum(component, len(properties) - 1)] & once_only == 0
-    again &= subject.opcodes[forward] == Propagate.OPCODE
-    subject.require((forward < end) | again, forward, f"runs forward after the marker, c{end}")
-    subject.require(backward > end, backward, f"runs backward before the marker, c{end}")

@@ -7,8 +7,8 @@ from itertools import pairwise
 import attrs
 import numpy as np
 
-from nnet3_optimizer.memory.blocks import Blocks, Ints
-from nnet3_optimizer.memory.gaps import Stretch
+from nnet3_compiler.memory.blocks import Blocks, Ints
+from nnet3_compiler.memory.gaps import Stretch
 
 
 @attrs.frozen

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+
+from nnet3_compiler.accesses.variables import MATRIX
+from nnet3_compiler.arrays.csr import Bools, Ids, where
+from nnet3_compiler.checks.subject import Subject
 from nnet3_compiler.commands import (
     FIRST_OPERAND_COLUMN,
     SCHEMA,
@@ -12,11 +16,8 @@ from nnet3_compiler.commands import (
     DeallocMatrix,
     SwapMatrix,
 )
-
-from nnet3_optimizer.analysis.csr import Bools, Ids, where
-from nnet3_optimizer.analysis.variables import MATRIX, Table
-from nnet3_optimizer.checks.subject import Subject
-from nnet3_optimizer.loops import hand_over_commands
+from nnet3_compiler.commands.declaration import Table
+from nnet3_compiler.commands.loops import hand_over_commands
 
 _GIVING = AllocMatrixUndefined, AllocMatrixZeroed, AcceptInput, SwapMatrix
 """Commands that give a matrix memory."""

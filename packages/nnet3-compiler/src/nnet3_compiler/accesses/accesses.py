@@ -12,7 +12,13 @@ from typing import Self
 import attrs
 import numpy as np
 import numpy.typing as npt
+
+from nnet3_compiler.accesses.kinds import CommandKinds, columns_of_kind
+from nnet3_compiler.accesses.layout import Layout
+from nnet3_compiler.accesses.pair_lists import PairLists
+from nnet3_compiler.accesses.variables import MATRIX, Variables
 from nnet3_compiler.arrays import expand_ranges
+from nnet3_compiler.arrays.csr import Bools, Ids, ordering, splits_of, where
 from nnet3_compiler.commands import (
     FIRST_OPERAND_COLUMN,
     SCHEMA,
@@ -26,12 +32,7 @@ from nnet3_compiler.commands import (
     ProvideOutput,
     SwapMatrix,
 )
-
-from nnet3_optimizer.analysis.csr import Bools, Ids, ordering, splits_of, where
-from nnet3_optimizer.analysis.kinds import CommandKinds, columns_of_kind
-from nnet3_optimizer.analysis.layout import Layout
-from nnet3_optimizer.analysis.pair_lists import PairLists
-from nnet3_optimizer.analysis.variables import MATRIX, Table, Variables
+from nnet3_compiler.commands.declaration import Table
 
 Accesses = npt.NDArray[np.int8]
 

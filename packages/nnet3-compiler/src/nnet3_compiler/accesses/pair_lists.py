@@ -7,8 +7,8 @@ from functools import cached_property
 import attrs
 import numpy as np
 
-from nnet3_optimizer.analysis.csr import Csr, Ids, splits_of, where
-from nnet3_optimizer.analysis.variables import Table
+from nnet3_compiler.arrays.csr import Csr, Ids, splits_of, where
+from nnet3_compiler.commands.declaration import Table
 
 
 @attrs.frozen(eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nnet3_compiler.accesses.kinds import CommandKinds
 from nnet3_compiler.commands import (
     AddRowRanges,
     AddRows,
@@ -16,8 +17,6 @@ from nnet3_compiler.commands import (
     MatrixCopy,
     Propagate,
 )
-
-from nnet3_optimizer.analysis.kinds import CommandKinds
 
 SUMS = CommandKinds.of(
     MatrixCopy,

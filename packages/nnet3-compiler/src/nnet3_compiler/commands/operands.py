@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from nnet3_compiler.commands import FIRST_OPERAND_COLUMN, OPCODE_COLUMN, SCHEMA, Command
 
-from nnet3_optimizer.analysis.csr import Ids
-from nnet3_optimizer.analysis.variables import Table
+from nnet3_compiler.arrays.csr import Ids
+from nnet3_compiler.commands.classes import SCHEMA
+from nnet3_compiler.commands.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN, Command, Table
 
 _COLUMNS = {
     each.OPCODE: {item.name: item.column for item in each.OPERANDS}

@@ -7,7 +7,9 @@ becomes what the next round starts from.
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.commands import OPCODE_COLUMN, GotoLabel, NoOperationMarker, SwapMatrix, Table
+
+from nnet3_compiler.commands.classes import GotoLabel, NoOperationMarker, SwapMatrix
+from nnet3_compiler.commands.declaration import OPCODE_COLUMN, Table
 
 
 def is_loop(table: Table) -> bool:

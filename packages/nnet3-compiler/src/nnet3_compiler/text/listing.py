@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nnet3_compiler import ComputationError
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.text import format_computation, submatrix_text
+from nnet3_compiler.errors import ComputationError
+from nnet3_compiler.text.operands import submatrix_text
+from nnet3_compiler.text.printer import format_computation
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnet3_optimizer.memory.blocks import Blocks, Ints, Packing
+from nnet3_compiler.memory.blocks import Blocks, Ints, Packing
 
 _UNPLACED = -1
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
-from nnet3_compiler.computation import NnetComputation
 
-from nnet3_optimizer.errors import OptionError
-from nnet3_optimizer.memory.blocks import Blocks
-from nnet3_optimizer.memory.live import Bytes, holdings
-from nnet3_optimizer.memory.packing import pack
+from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.errors import OptionError
+from nnet3_compiler.memory.blocks import Blocks
+from nnet3_compiler.memory.live import Bytes, holdings
+from nnet3_compiler.memory.packing import pack
 
 NOWHERE = -1
 

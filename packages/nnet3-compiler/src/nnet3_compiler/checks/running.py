@@ -1,0 +1,88 @@
+"""The checks of what is run, and how checks are run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from nnet3_compiler.checks.allocation import check_allocation
+from nnet3_compiler.checks.components import check_components
+from nnet3_compiler.checks.compression_types import check_compression_types
+from nnet3_compiler.checks.inputs_and_outputs import check_world
+from nnet3_compiler.checks.memos import check_memos
+from nnet3_compiler.checks.rows import check_rows
+from nnet3_compiler.checks.subject import FaultError, Subject
+from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.errors import CheckError
+from nnet3_compiler.text.listing import list_commands
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+
+S = TypeVar("S", bound=Subject)
+
+Check = tuple[str, Callable[[Subject], None]]
+"""The name of a check, and what fails where a computation does not pass it."""
+
+FITTING: tuple[Check, ...] = (
+    ("components", check_components),
+    ("world", check_world),
+    ("rows", check_rows),
+)
+"""Hold where every command can be done: its operands have the right sizes."""
+
+RUNNING: tuple[Check, ...] = (
+    *FITTING,
+    ("allocation", check_allocation),
+    ("memos", check_memos),
+    ("compression", check_compression_types),
+)
+"""Hold for whatever can be run, sensible or not."""
+
+
+def check_fitting(nnet: Nnet, computation: NnetComputation) -> None:
+    """Checks that components and nodes are those of the network, and that sizes and lists fit.
+
+    Args:
+        nnet: The network.
+        computation: The computation, optimized or not.
+
+    Raises:
+        CheckError: Names the check, the command by number and text, the operand, the value and
+            what was expected, and shows the neighbouring commands.
+    """
+    run_checks(FITTING, Subject.of(nnet, computation))
+
+
+def check_runnable(nnet: Nnet, computation: NnetComputation) -> None:
+    """Checks that a computation can be run with a network, whether or not the result makes sense.
+
+    Components and nodes are those of the network, sizes and lists fit, and matrices and memos are
+    there when they are used. It takes a few milliseconds at most, so that it can be done whenever a
+    computation is bound to memory. Names are not held in computations: networks that differ only in
+    names are alike.
+
+    Args:
+        nnet: The network that the computation is to run with.
+        computation: The computation, optimized or not.
+
+    Raises:
+        CheckError: As by `check_fitting`; if it names a component or node, the computation is
+            most likely of another network.
+    """
+    run_checks(RUNNING, Subject.of(nnet, computation))
+
+
+def run_checks(checks: Iterable[tuple[str, Callable[[S], None]]], subject: S) -> None:
+    """Runs checks in their order.
+
+    Raises:
+        CheckError: One of them failed.
+    """
+    for name, check in checks:
+        try:
+            check(subject)
+        except FaultError as fault:
+            at = fault.command
+            listing = "" if at is None else list_commands(subject.computation, subject.nnet, at)
+            raise CheckError(fault.message, check=name, command=at, listing=listing) from None
