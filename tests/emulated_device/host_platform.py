@@ -23,7 +23,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_runtime_cuda import DeviceError, DeviceMemoryError
-from nnet3_runtime_cuda.cpu import Array
+from nnet3_runtime_cuda.operations import Array
 from nnet3_runtime_cuda.cuda.platform.platform import (
     ALIGNMENT,
     Call,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nnet3_runtime_cuda.cpu.products.panels import Panels
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.kernels import KnownPart
 from nnet3_runtime_cuda.lowering.plan.plan import EarlyProduct, LateProduct, Plan
+from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations.panels import Panels
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.lowering.bind.binding import Binding
@@ -26,7 +26,7 @@ class StepProducts:
         self._early_values: dict[int, Array] = {}
         self._spare_memory: list[Array] = []
 
-    def _spare(self, tape: Tape, rows: int, columns: int) -> Array:
+    def _spare(self, tape: Operations, rows: int, columns: int) -> Array:
         """Memory that no steps use any more, or new memory."""
         for number, free in enumerate(self._spare_memory):
             if len(free) >= rows and free.shape[1] == columns:
