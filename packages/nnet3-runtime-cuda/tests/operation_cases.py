@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 import numpy as np
-from nnet3_runtime_cuda.cpu.tape import NumpyTape
+from nnet3_runtime_cuda.cpu.tape import Tape
 from operation_places import FLOATS, Draw, Place, rounded
 
 SINGLE, DOUBLE = FLOATS
@@ -56,7 +56,7 @@ class Trial:
         results: What it is to give.
     """
 
-    record: Callable[[NumpyTape], object]
+    record: Callable[[Tape], object]
     results: tuple[Result, ...]
 
 

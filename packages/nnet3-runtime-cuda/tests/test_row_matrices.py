@@ -6,9 +6,9 @@ from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import (
     ColumnBlocks,
     RowMatrix,
     SplicedRows,
+    TimeSplice,
 )
 from nnet3_runtime_cuda.cpu.products import thin_products
-from nnet3_runtime_cuda.operations.gradients import TimeSplice
 
 ROWS, OFFSETS, WIDTH, HEIGHT = 20, (1, 0, 3), 5, 4
 

@@ -23,16 +23,15 @@ from nnet3_descriptors.components import (
     UpdatableComponent,
 )
 
-from nnet3_runtime_cuda.cpu.machine import CpuMachine
-from nnet3_runtime_cuda.cpu.switches import check_switches
+from nnet3_runtime_cuda.cpu.machine import Machine
+from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.cpu.threads import blas_threads
 from nnet3_runtime_cuda.cuda.platform.platform import Platform
 from nnet3_runtime_cuda.errors import DeviceError, RunError, TrainingError
 from nnet3_runtime_cuda.kernels import ComponentStore, Kernel, kernel_class
 from nnet3_runtime_cuda.kernels.base import draws
 from nnet3_runtime_cuda.kernels.normalization.normalize import BatchNormKernel
-from nnet3_runtime_cuda.machine import Machine
-from nnet3_runtime_cuda.operations import Array, Tape
+from nnet3_runtime_cuda.switches import check_switches
 
 STEP_BLOCK = 1 << 18
 """So many parameters are changed at a time: see `recorder.BLOCK_ELEMENTS`."""
@@ -79,7 +78,7 @@ def machine_for(
         return Bf16Machine(threads)
     if as_precision(precision).value != "fp32":
         raise DeviceError(f"device '{device}' computes in 'fp32', not in '{precision}'")
-    return CpuMachine(threads)
+    return Machine(threads)
 
 
 def check_number_of_threads(value: object, error: type[Nnet3Error]) -> None:
@@ -252,7 +251,7 @@ class DeviceNnet:
             rng=self._rng,
             draws=self._draws,
             dtype=self.dtype,
-            new_tape=partial(self.machine.tape, self.dtype, is_alone=True),
+            xp=np,
             # On a device products take transposed factors as they are.
             is_fixed=self._parameters is None and not self.machine.is_device,
         )

@@ -16,6 +16,7 @@ from nnet3_graph import ComputationRequest, IoSpecification
 
 from nnet3_runtime_cuda.arrays import FloatArray, checked_arrays
 from nnet3_runtime_cuda.computer import NnetComputer
+from nnet3_runtime_cuda.cpu.tape import Array
 from nnet3_runtime_cuda.cpu.threads.blas_threads import LIMIT
 from nnet3_runtime_cuda.cuda.platform.platform import Platform
 from nnet3_runtime_cuda.device import DeviceNnet
@@ -24,7 +25,6 @@ from nnet3_runtime_cuda.inference.sequence_groups import (
     num_sequences,
     sequence_groups,
 )
-from nnet3_runtime_cuda.operations import Array
 
 Compile = Callable[[ComputationRequest], NnetComputation]
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nnet3_runtime_cuda.cpu.tape import Array
 from nnet3_runtime_cuda.cuda.bind.shadow_memory import ShadowMemory
 from nnet3_runtime_cuda.cuda.platform.cupy_platform import CupyPlatform
 from nnet3_runtime_cuda.errors import RunError
-from nnet3_runtime_cuda.operations import Array
 from nnet3_runtime_cuda.program import Transfer
 
 DLPACK_CUDA, DLPACK_CUDA_MANAGED = 2, 13
