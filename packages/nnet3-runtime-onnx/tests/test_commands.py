@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from exported_programs import identity, program_of, run
 from nnet3_compiler import (
     AddRowRanges,
     AddRows,
@@ -23,7 +24,6 @@ from nnet3_compiler import (
     SwapMatrix,
 )
 from nnet3_runtime_onnx import ExportError, OnnxComputer
-from programs import identity, program_of, run
 
 GIVEN = np.arange(24, dtype=np.float32).reshape(6, 4) + 1
 ONES = [AllocMatrixUndefined(matrix=2), SetConst(output=2, alpha=1.0)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from exported_programs import RECURRENT, SPLICED, network, request
 from nnet3_compiler import compile_computation, compile_looped, looped_requests
 from nnet3_runtime_onnx import OnnxComputer, RunError
-from programs import RECURRENT, SPLICED, network, request
 
 
 def formula(rows: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import json
 import attrs
 import numpy as np
 import pytest
+from exported_programs import RECURRENT, SPLICED, network, request, session_of
 from nnet3_compiler import (
     CompilerOptions,
     ComputationError,
@@ -17,7 +18,6 @@ from nnet3_compiler import (
 from nnet3_descriptors import Nnet, component_class, component_types, parse_config
 from nnet3_runtime_onnx import ExportError, OnnxComputer, to_onnx
 from nnet3_runtime_onnx.components import translated_types
-from programs import RECURRENT, SPLICED, network, request, session_of
 
 MASKED = """
 input-node name=input dim=4

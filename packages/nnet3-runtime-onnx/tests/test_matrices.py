@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from exported_programs import identity, program_of, session_of
 from nnet3_compiler import (
     AllocMatrixZeroed,
     Command,
@@ -15,7 +16,6 @@ from nnet3_compiler import (
 )
 from nnet3_descriptors import set_test_mode
 from nnet3_runtime_onnx import to_onnx
-from programs import identity, program_of, session_of
 
 ROWS, COLUMNS = 7, 5
 COUNT = 3
