@@ -1,0 +1,179 @@
+"""What each rewrite between a computation and its calls brings, alone.
+
+    OPENBLAS_NUM_THREADS=1 python benchmarks/rewrites.py                       # all networks
+    OPENBLAS_NUM_THREADS=1 python benchmarks/rewrites.py --network tdnn-lstm --mode train
+
+A cell is the time of the whole program divided by that of the program that is made without one
+rewrite: 0.90 says that the rewrite saves a tenth. Both programs run in turns, on one thread, and
+the cell is the median of the ratios of a turn, of processor time. "-" says that the rewrite changes
+nothing in this program: the calls are the same functions, over as much memory. In training, a turn
+is forward and backward pass without the natural gradient and without the change of parameters.
+
+early products     the input's part of recurrent layers, for many steps at once
+late products      the derivative of that input, likewise
+step panels        factors of steps, laid out in panels once for all steps
+splices            affine layers that read several frames take rows where they were copied from,
+                   and add to derivatives before they are copied
+gathered splices   the same above recurrent layers, whose rows are gathered once
+pending zeros      the first sum into zeros replaces them
+panels             parameters laid out for products of few rows
+tiles              several frames computed with fewer products
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+
+import attrs
+from kaldi import REQUESTS
+from networks import BENCHMARKS
+from nnet3_compiler import NnetComputation
+from nnet3_optimizer import CachingCompiler
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.cpu.products import panels
+from nnet3_runtime_cuda.lowering import lower
+from nnet3_runtime_cuda.lowering.bind.pending_zeros import PendingZeros
+from nnet3_runtime_cuda.lowering.plan import make
+from nnet3_runtime_cuda.switches import PANELS, TILES, Switch
+from workload import Call, Workload, flat
+
+TURNS, SECONDS = 11, 3.0
+"""At least so many turns, and so many seconds of turns."""
+
+Change = Callable[[], AbstractContextManager[None]]
+
+
+@contextmanager
+def replaced(owner: object, name: str, value: object) -> Iterator[None]:
+    """Programs that are made meanwhile use another function."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@contextmanager
+def switched_off(switch: Switch) -> Iterator[None]:
+    """Programs that are made meanwhile have a switch at "0"."""
+    before = os.environ.get(switch.variable)
+    os.environ[switch.variable] = "0"
+    panels.are_faster.cache_clear()
+    try:
+        yield
+    finally:
+        del os.environ[switch.variable]
+        if before is not None:
+            os.environ[switch.variable] = before
+        panels.are_faster.cache_clear()
+
+
+@contextmanager
+def without_rules(**found: object) -> Iterator[None]:
+    """Plans that are made meanwhile are made with rules that find nothing."""
+    with ExitStack() as stack:
+        for name, nothing in found.items():
+            stack.enter_context(replaced(make, name, lambda *_, nothing=nothing: nothing))
+        yield
+
+
+REWRITES: dict[str, Change] = {
+    "early products": partial(without_rules, known_inputs=()),
+    "late products": partial(without_rules, deferred_derivatives=()),
+    "step panels": partial(without_rules, step_panels=((), ())),
+    "splices": partial(without_rules, spliced_inputs=((), ()), spliced_derivatives=()),
+    "gathered splices": partial(without_rules, gathered_inputs=(), scattered_derivatives=()),
+    "pending zeros": partial(replaced, PendingZeros, "take", lambda *_: False),
+    "panels": partial(switched_off, PANELS),
+    "tiles": partial(switched_off, TILES),
+}
+
+
+@attrs.frozen
+class Made:
+    """A program that runs.
+
+    Attributes:
+        run: Runs it once.
+        form: The names of the functions called and the bytes of its matrices and scratch.
+    """
+
+    run: Call
+    form: tuple[object, ...]
+
+
+def made(work: Workload, computation: NnetComputation) -> Made:
+    """Binds a computation."""
+    device = DeviceNnet(work.nnet, trainable=work.is_training, natural_gradient=False)
+    computer = NnetComputer(device, computation, threads=1)
+    calls = (
+        call for part in lower(device, computation, is_alone=True).segments for call in part.calls
+    )
+    functions = tuple(
+        getattr(call.func if isinstance(call, partial) else call, "__qualname__", repr(type(call)))
+        for call in calls
+    )
+    inputs, derivatives = flat(work.inputs), flat(work.derivatives)
+
+    def run() -> None:
+        computer.forward(inputs)
+        if work.is_training:
+            computer.backward(derivatives)
+
+    return Made(run, (functions, computer.memory_bytes))
+
+
+def seconds(run: Call, repetitions: int) -> float:
+    """Processor seconds of a few runs."""
+    start = time.thread_time()
+    for _ in range(repetitions):
+        run()
+    return time.thread_time() - start
+
+
+def ratio(whole: Call, without: Call) -> float:
+    """The time of one program, divided by that of the other."""
+    for run in (whole, without):
+        run()
+    repetitions = max(1, round(0.05 / max(1e-4, seconds(whole, 1))))
+    ratios, end = [], time.monotonic() + SECONDS
+    while len(ratios) < TURNS or time.monotonic() < end:
+        ratios.append(seconds(whole, repetitions) / seconds(without, repetitions))
+    return statistics.median(ratios)
+
+
+def cells(work: Workload) -> Iterator[str]:
+    """A line of the table: what each rewrite brings."""
+    computation = CachingCompiler(work.nnet).compile(work.request)
+    whole = made(work, computation)
+    for change in REWRITES.values():
+        with change():
+            without = made(work, computation)
+        yield "-" if without.form == whole.form else f"{ratio(whole.run, without.run):.2f}"
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--network", action="append", choices=BENCHMARKS, help="default: all")
+    parser.add_argument("--mode", action="append", choices=("infer", "train"), help="default: both")
+    arguments = parser.parse_args()
+    print(f"| network | case | {' | '.join(REWRITES)} |")
+    print("|---" * (len(REWRITES) + 2) + "|")
+    for network, mode, sequences in REQUESTS:
+        if network in (arguments.network or BENCHMARKS) and mode in (arguments.mode or [mode]):
+            row = cells(Workload.make(network, mode, sequences))
+            print(f"| {network} | {mode} n={sequences} | {' | '.join(row)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
