@@ -148,6 +148,15 @@ def typing(session: nox.Session) -> None:
     session.run("mypy", *(str(path.with_name("src")) for path in PROJECTS))
 
 
+@nox.session(requires=["wheels"], default=False)
+def docs(session: nox.Session) -> None:
+    """Build the site of docs/ and of the docstrings; a warning (a lost link) is an error."""
+    session.install(FROM_WHEELS, *PACKAGES, "--group=docs")
+    site = Path(".nox/site").absolute()
+    session.run("sphinx-build", "--quiet", "--fresh-env", "--fail-on-warning", "docs", str(site))
+    session.log(f"the site begins at {site / 'index.html'}")
+
+
 @nox.session(requires=["wheels"])
 def kernels(session: nox.Session) -> None:
     """Compile CUDA kernels for three architectures, a third of the reference cases for each.

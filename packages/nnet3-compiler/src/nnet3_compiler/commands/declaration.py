@@ -136,14 +136,15 @@ def _as_float32(value: float) -> float:
 class Command:
     """Base of the commands: a frozen value with named operands.
 
-    Class attributes, filled in by the decorator `command`:
-        OPCODE: The number in column 0 of the table; part of the serialized form.
-        TEXT: How the command is written, with the names of its fields in braces. What stands in
-            angle brackets is left out if its field has the default value (0, alpha 1).
-        OPERANDS: The operands, in the order of their columns.
-        HAS_ALPHA: Whether there is a field `alpha`.
-        SIDE_EFFECTS: Whether it does more than write to its operands.
-        SIDE_EFFECTS_IF: It has side effects for components with this property.
+    The decorator `command` fills in the class attributes:
+
+    - `OPCODE`: the number in column 0 of the table; part of the serialized form.
+    - `TEXT`: how the command is written, with the names of its fields in braces. What stands in
+      angle brackets is left out if its field has the default value (0, alpha 1).
+    - `OPERANDS`: the operands, in the order of their columns.
+    - `HAS_ALPHA`: whether there is a field `alpha`.
+    - `SIDE_EFFECTS`: whether it does more than write to its operands.
+    - `SIDE_EFFECTS_IF`: it has side effects for components with this property.
     """
 
     OPCODE: ClassVar[int]
