@@ -3,6 +3,7 @@
 project = "nnet3 in Python"
 author = "The nnet3 in Python developers"
 html_title = "nnet3 in Python"
+html_show_copyright = False
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 html_theme = "furo"
@@ -15,7 +16,6 @@ autodoc_default_options = {"members": True, "imported-members": True}
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
-autodoc_preserve_defaults = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True  # attributes are described by their class

@@ -95,7 +95,8 @@ class TestConfig:
         ("type_name", "text", "message", "marked"),
         [
             ("NoOpComponent", "backprop-scale=1", "'dim' is missing", "backprop-scale=1"),
-            ("NoOpComponent", "dim=4 dum=5", "NoOpComponent has no key 'dum'", "5"),
+            ("NoOpComponent", "dim=4 dum=5",
+             "NoOpComponent has no key 'dum'; did you mean 'dim'?", "dum"),
             ("NoOpComponent", "dim=4x", "'dim' must be an integer, got '4x'", "4x"),
             ("NoOpComponent", "dim=0", "NoOpComponent: 'dim' must be >= 1, got 0", "dim=0"),
             ("AffineComponent", "input-dim=0 output-dim=1", "'input-dim' must be >= 1, got 0", "0"),

@@ -230,7 +230,7 @@ def test_refused_values(type_name: str, text: str, message: str) -> None:
         ("ConstantComponent", "output-dim=1 output-stddev=-2",
          "'output-stddev' must be >= 0, got -2", "-2"),
         ("SpecAugmentTimeMaskComponent", "dim=4 test-mode=true",
-         "SpecAugmentTimeMaskComponent has no key 'test-mode'", "true"),
+         "SpecAugmentTimeMaskComponent has no key 'test-mode'", "test-mode"),
         ("RestrictedAttentionComponent", "key-dim=4", "'value-dim' is missing", "key-dim=4"),
         ("GruNonlinearityComponent", "cell-dim=x", "'cell-dim' must be an integer, got 'x'", "x"),
     ],

@@ -35,6 +35,7 @@ from nnet3_descriptors.nodes import (
     Node,
     OutputNode,
 )
+from nnet3_descriptors.similar_names import hint
 from nnet3_descriptors.text import is_valid_name
 
 _COMPONENT: Final = "component"
@@ -44,10 +45,6 @@ _NODE_CLASSES: Final[Mapping[str, type[Node]]] = {
     "output-node": OutputNode,
     "dim-range-node": DimRangeNode,
 }
-
-_MAX_GUESSED_NAMES: Final = 2000
-_MAX_GUESSED_LENGTH: Final = 100
-"""Beyond these, looking for a similar name takes longer than it is worth."""
 
 
 def parse_config(
@@ -118,7 +115,7 @@ def extend_network(
         node = error.node or ""
         blamed = node_lines.get(node) or node_lines.get(node.removesuffix(INPUT_SUFFIX))
         if blamed is not None:
-            raise blamed.error(str(error)) from error
+            raise blamed.error(str(error), "input") from error
         raise
 
 
@@ -157,8 +154,11 @@ def _sort_lines(text: str) -> tuple[dict[str, ConfigLine], dict[str, ConfigLine]
     most = current_limits().nodes
     for line in config_lines(text):
         if line.first_word != _COMPONENT and line.first_word not in _NODE_CLASSES:
-            expected = ", ".join((_COMPONENT, *_NODE_CLASSES))
-            raise line.error(f"a line must begin with one of {expected}")
+            words = (_COMPONENT, *_NODE_CLASSES)
+            meant = hint(line.first_word, words)
+            raise line.error(
+                f"a line must begin with one of {', '.join(words)}{meant}", line.first_word
+            )
         kind = "component" if line.first_word == _COMPONENT else "node"
         lines = component_lines if kind == "component" else node_lines
         name = line.text("name")
@@ -181,7 +181,7 @@ def _parse_component(line: ConfigLine, rng: np.random.Generator) -> Component:
     type_name = line.text("type")
     if type_name not in component_types():
         known = component_types()
-        raise line.error(f"unknown component type '{type_name}'" + _guess(type_name, known), "type")
+        raise line.error(f"unknown component type '{type_name}'" + hint(type_name, known), "type")
     try:
         return component_class(type_name).from_config(line, rng)
     except NetworkError as error:
@@ -210,7 +210,7 @@ def _parse_node(line: ConfigLine, names: _Names) -> tuple[Node, ...]:
             component = line.text("component")
             if component not in names.components:
                 message = f"there is no component '{component}'"
-                raise line.error(message + _guess(component, names.components), "component")
+                raise line.error(message + hint(component, names.components), "component")
             descriptor = _parse_input(line, names)
             nodes = (
                 ComponentInputNode(name=name + INPUT_SUFFIX, descriptor=descriptor),
@@ -248,20 +248,9 @@ def _parse_input(line: ConfigLine, names: _Names) -> Descriptor:
         name = str(reference.values[0])
         node_class = names.nodes.get(name)
         if node_class is None:
-            message = f"there is no node '{name}'" + _guess(name, names.nodes)
+            message = f"there is no node '{name}'" + hint(name, names.nodes)
             raise ConfigError(message, line.source, reference.span)
         if issubclass(node_class, ComponentInputNode | OutputNode):
             message = f"'{name}' must be an input, component or dim-range node"
             raise ConfigError(message, line.source, reference.span)
     return normalize(expression, line.source)
-
-
-def _guess(name: str, known: Iterable[str]) -> str:
-    """Returns a hint at the known name that is most like an unknown one, if any is."""
-    names = [other for other in known if len(other) <= _MAX_GUESSED_LENGTH]
-    if len(name) > _MAX_GUESSED_LENGTH or len(names) > _MAX_GUESSED_NAMES:
-        return ""
-    import difflib  # for errors only, as it takes a while
-
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""

@@ -17,6 +17,7 @@ from nnet3_descriptors.nodes import (
     Node,
     OutputNode,
 )
+from nnet3_descriptors.similar_names import hint
 
 
 @attrs.frozen(kw_only=True)
@@ -54,7 +55,8 @@ class NetworkStructure:
         try:
             return self.node_indexes[name]
         except KeyError:
-            raise NetworkError(f"there is no node '{name}'") from None
+            message = f"there is no node '{name}'" + hint(name, self.node_indexes)
+            raise NetworkError(message) from None
 
     def node(self, name: str) -> Node:
         """Returns the node of that name.
@@ -119,7 +121,8 @@ class NetworkStructure:
         try:
             return self.component_indexes[name]
         except KeyError:
-            raise NetworkError(f"there is no component '{name}'") from None
+            message = f"there is no component '{name}'" + hint(name, self.component_indexes)
+            raise NetworkError(message) from None
 
     def component(self, name: str) -> Component:
         """Returns the component of that name.

@@ -13,6 +13,7 @@ from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.graphviz import format_dot
 from nnet3_descriptors.info import format_info
 from nnet3_descriptors.network_structure import NetworkStructure
+from nnet3_descriptors.similar_names import hint
 from nnet3_descriptors.values.serialized import Serialized
 
 
@@ -93,7 +94,7 @@ class Nnet(NetworkStructure, Serialized):
         fields: dict[str, dict[str, NDArray[np.float32]]] = {}
         for name, values in arrays.items():
             if name not in places:
-                raise NetworkError(f"there is no array '{name}'")
+                raise NetworkError(f"there is no array '{name}'" + hint(name, places))
             component_name, field, current = places[name]
             try:
                 array = np.asarray(values, dtype=current.dtype)

@@ -27,6 +27,7 @@ import attrs
 from nnet3_descriptors.descriptors.tokens import END, Token, Tokenizer
 from nnet3_descriptors.errors import DescriptorSyntaxError
 from nnet3_descriptors.indexes.integers import INT32_MAX, INT32_MIN
+from nnet3_descriptors.similar_names import hint
 from nnet3_descriptors.text import is_valid_name
 
 MAX_NESTING: Final = 200
@@ -133,6 +134,7 @@ def _parse_descriptor(tokens: Tokenizer, depth: int) -> Expression:
     if form is None:
         raise tokens.error(
             f"{name.describe()} is no form of descriptor; the forms are {', '.join(FORMS)}"
+            + hint(name.text, FORMS)
             if is_valid_name(name.text)
             else f"expected a descriptor, got {name.describe()}",
             name.span,

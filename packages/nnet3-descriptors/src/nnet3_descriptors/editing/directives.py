@@ -37,6 +37,7 @@ from nnet3_descriptors.editing.structure import (
 )
 from nnet3_descriptors.errors import ConfigError, NetworkError
 from nnet3_descriptors.nnet import Nnet
+from nnet3_descriptors.similar_names import hint
 
 
 def apply_edits(nnet: Nnet, text: str) -> Nnet:
@@ -55,6 +56,8 @@ def apply_edits(nnet: Nnet, text: str) -> Nnet:
         if directive is None:
             raise line.error(
                 f"'{line.first_word}' is no edit directive; those are {', '.join(_DIRECTIVES)}"
+                + hint(line.first_word, _DIRECTIVES),
+                line.first_word,
             )
         try:
             nnet = directive(nnet, line)

@@ -15,7 +15,7 @@ from nnet3_descriptors.files.text_reader import TextReader
 PathOrFile = str | os.PathLike[str] | IO[bytes]
 """A path, `path:offset` (as in Kaldi's scp files), or a file that is open for reading bytes."""
 
-_BINARY_MARK: Final = b"\0B"
+BINARY_MARK: Final = b"\0B"
 _CHUNK: Final = 1 << 20
 _OFFSET: Final = re.compile(r"(.+):(\d+)")
 
@@ -95,13 +95,13 @@ def _contents(file: IO[bytes], path: str) -> tuple[memoryview, int]:
 
 def _looks_like_an_object(head: bytes) -> bool:
     """Tells whether a stream may hold a Kaldi object, so that no foreign one is read to its end."""
-    return head.startswith(_BINARY_MARK) or head.lstrip()[:1] in (b"<", b"[", b"")
+    return head.startswith(BINARY_MARK) or head.lstrip()[:1] in (b"<", b"[", b"")
 
 
 def _reader(data: memoryview, path: str, position: int, origin: int) -> Reader:
     if position >= len(data):
         what = "the file is empty" if not len(data) else "the offset is behind the end of the file"
         raise ModelFileError(what, path=path, offset=origin + position)
-    if bytes(data[position : position + len(_BINARY_MARK)]) == _BINARY_MARK:
-        return BinaryReader(data, path, position + len(_BINARY_MARK), origin)
+    if bytes(data[position : position + len(BINARY_MARK)]) == BINARY_MARK:
+        return BinaryReader(data, path, position + len(BINARY_MARK), origin)
     return TextReader(data, path, position, origin)

@@ -21,9 +21,16 @@ from nnet3_descriptors.errors import (
 )
 from nnet3_descriptors.files.atomic_write import write_atomically
 from nnet3_descriptors.files.reader import Reader
-from nnet3_descriptors.files.source import PathOrFile, leave_behind, open_reader, stream_name
+from nnet3_descriptors.files.source import (
+    BINARY_MARK,
+    PathOrFile,
+    leave_behind,
+    open_reader,
+    stream_name,
+)
 from nnet3_descriptors.files.writer import BinaryWriter, TextWriter, Writer
 from nnet3_descriptors.indexes.integers import check_int32
+from nnet3_descriptors.model_files.other_files import NUM_BYTES, kind_of_file
 from nnet3_descriptors.model_files.transition_model import (
     TransitionModel,
     read_transition_model,
@@ -140,6 +147,12 @@ def read_acoustic_model(path_or_file: PathOrFile) -> AcousticModel:
         ModelFileError: the file cannot be read, or holds no acoustic model.
     """
     reader = open_reader(path_or_file)
+    if not _begins_with_transition_model(reader):
+        reader.fail(
+            "this is a network, as in .raw files (read_nnet, nnet3-info), not an acoustic model",
+            expected="'<TransitionModel>'",
+            found="'<Nnet3>'",
+        )
     model = _read_acoustic_model(reader)
     leave_behind(path_or_file, reader)
     return model
@@ -188,21 +201,32 @@ def write_acoustic_model(
 
 
 def _begins_with_transition_model(reader: Reader) -> bool:
+    expected = "'<Nnet3>' or '<TransitionModel>'"
+    _refuse_other_files(reader, expected)
     start = reader.position
     found = reader.token()
     if found not in ("<Nnet3>", "<TransitionModel>"):
         reader.fail(
-            "this is no nnet3 model",
-            at=start,
-            expected="'<Nnet3>' or '<TransitionModel>'",
-            found=reader.next_bytes(start),
+            "this is no nnet3 model", at=start, expected=expected, found=reader.next_bytes(start)
         )
     reader.position = start
     return found == "<TransitionModel>"
 
 
+def _refuse_other_files(reader: Reader, expected: str) -> None:
+    """Raises a ModelFileError that says what the file is, if its next bytes tell."""
+    start = reader.position
+    before = max(0, start - len(BINARY_MARK))
+    if bytes(reader.data[before:start]) == BINARY_MARK:
+        start = before
+    kind = kind_of_file(bytes(reader.data[start : start + NUM_BYTES]))
+    if kind is not None:
+        reader.fail("this is no nnet3 model", at=start, expected=expected, found=kind)
+
+
 def _read_acoustic_model(reader: Reader) -> AcousticModel:
     transition_model = read_transition_model(reader)
+    _refuse_other_files(reader, "'<Nnet3>'")
     nnet = _read_network(reader)
     reader.expect("<LeftContext>")
     left_context = reader.integer()

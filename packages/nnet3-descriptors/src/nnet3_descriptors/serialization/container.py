@@ -15,6 +15,9 @@ TENSOR_KEY: Final = "$tensor"
 
 _HEADER_KEYS: Final = ("format", "version", "content")
 
+_KALDI: Final = (b"\0B<", b"<Nnet3>", b"<TransitionModel>")
+"""How model files of Kaldi begin."""
+
 T = TypeVar("T")
 
 
@@ -86,7 +89,10 @@ def _open_container(data: bytes) -> tuple[dict[str, Array], str]:
         length = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + length])
     except (safetensors.SafetensorError, ValueError, KeyError, RecursionError) as error:
-        raise SerializationError(f"not a safetensors container: {error}") from error
+        kind = (
+            "" if not data.startswith(_KALDI) else "; it is a file of Kaldi, which read_nnet reads"
+        )
+        raise SerializationError(f"not a safetensors container{kind}: {error}") from error
     metadata = header.get("__metadata__")
     text = metadata.get(METADATA_KEY) if isinstance(metadata, dict) else None
     if not isinstance(text, str):

@@ -297,6 +297,7 @@ class Component:
         Raises:
             ConfigError: a key is missing or unknown, or a value does not serve.
         """
+        config.may_have(spec.config for spec in cls.FIELDS if spec.config is not None)
         values = cls.initial_fields(config, rng)
         for spec in cls.FIELDS:
             if spec.config is not None and spec.name not in values:

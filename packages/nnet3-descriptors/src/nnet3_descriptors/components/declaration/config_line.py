@@ -1,24 +1,29 @@
 """One line of a network's config text: a first word and `key=value` pairs."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, Self
 
 import numpy as np
 
 from nnet3_descriptors.errors import ConfigError
 from nnet3_descriptors.indexes.integers import INT32_MAX, INT32_MIN, is_int32
+from nnet3_descriptors.similar_names import hint, most_similar
 from nnet3_descriptors.text import parse_integer, parse_real
 
 _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _FIRST_WORD: Final = re.compile(r"[^\s=]+(?=\s|$)")
 
+_MISSPELT: Final = 0.8
+"""How similar a key must be to one that is missing, to be that key misspelt."""
+
 
 class ConfigValue(NamedTuple):
-    """The value of a key and where it stands in the source."""
+    """The value of a key, and where value and key stand in the source."""
 
     text: str
     span: tuple[int, int]
+    key_span: tuple[int, int]
 
 
 class ConfigLine:
@@ -44,6 +49,7 @@ class ConfigLine:
         self.first_word = first_word
         self.values = values
         self._used: set[str] = set()
+        self._known: frozenset[str] = frozenset()
 
     @classmethod
     def parse(cls, source: str, span: tuple[int, int] | None = None) -> Self:
@@ -72,15 +78,38 @@ class ConfigLine:
         return cls(source, (start, end), first_word, values)
 
     def error(self, message: str, key: str | None = None) -> ConfigError:
-        """Returns an error that points at the value of `key`, or at the whole line."""
-        value = self.values.get(key) if key is not None else None
-        return ConfigError(message, self.source, value.span if value else self.span)
+        """Returns an error that points at the value of `key`, or at the whole line.
+
+        It points at the first word, if that is what `key` is.
+        """
+        start, end = self.span
+        if key is not None and key in self.values:
+            start, end = self.values[key].span
+        elif key and key == self.first_word:
+            end = start + len(key)
+        return ConfigError(message, self.source, (start, end))
+
+    def may_have(self, keys: Iterable[str]) -> None:
+        """Notes keys that are right, though some may not be asked for."""
+        self._known |= frozenset(keys)
 
     def finish(self, subject: str) -> None:
         """Raises a ConfigError if a key has not been asked for."""
-        for key in self.values:
+        for key, value in self.values.items():
             if key not in self._used:
-                raise self.error(f"{subject} has no key '{key}'", key)
+                message = f"{subject} has no key '{key}'" + hint(
+                    key, (self._used | self._known) - {key}
+                )
+                raise ConfigError(message, self.source, value.key_span)
+
+    def missing(self, key: str) -> ConfigError:
+        """Returns the error that a key is missing; it points at a misspelling of it, if any."""
+        others = [other for other in self.values if other not in self._used | self._known]
+        misspelt = most_similar(key, others, cutoff=_MISSPELT)
+        if misspelt is None:
+            return self.error(f"'{key}' is missing", self.first_word)
+        message = f"'{key}' is missing; is '{misspelt}' a misspelling of it?"
+        return ConfigError(message, self.source, self.values[misspelt].key_span)
 
     def has(self, key: str) -> bool:
         """Tells whether the line has the key."""
@@ -92,7 +121,7 @@ class ConfigLine:
         if key in self.values:
             return self.values[key].text
         if default is None:
-            raise self.error(f"'{key}' is missing")
+            raise self.missing(key)
         return default
 
     def integer(self, key: str, default: int | None = None, *, minimum: int = INT32_MIN) -> int:
@@ -166,17 +195,18 @@ def _parse_pair(source: str, position: int, end: int) -> tuple[str, ConfigValue,
     if equals < 0 or not _KEY.fullmatch(key):
         word_end = position + len(key.split(maxsplit=1)[0]) if key.strip() else equals
         raise ConfigError("expected 'key=value'", source, (position, word_end))
-    start = equals + 1
+    start, key_span = equals + 1, (position, equals)
     if source[start : min(start + 1, end)] in ("'", '"'):
         closing = source.find(source[start], start + 1, end)
         if closing < 0:
             message = f"the quotation mark {source[start]} is not closed"
             raise ConfigError(message, source, (start, end))
-        return key, ConfigValue(source[start + 1 : closing], (start + 1, closing)), closing + 1
+        text = source[start + 1 : closing]
+        return key, ConfigValue(text, (start + 1, closing), key_span), closing + 1
     stop = end
     next_equals = source.find("=", start, end)
     if next_equals >= 0:
         blank = max(source.rfind(" ", start, next_equals), source.rfind("\t", start, next_equals))
         stop = blank if blank >= 0 else end
     text = source[start:stop].rstrip()
-    return key, ConfigValue(text, (start, start + len(text))), start + len(text)
+    return key, ConfigValue(text, (start, start + len(text)), key_span), start + len(text)

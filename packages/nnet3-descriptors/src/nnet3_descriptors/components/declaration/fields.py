@@ -136,7 +136,7 @@ class FieldSpec:
         assert self.config is not None
         if not config.has(self.config):
             if self.default is _REQUIRED:
-                raise config.error(f"'{self.config}' is missing")
+                raise config.missing(self.config)
             return
         value = self.kind.from_config(config, self.config)
         if self.unset_below is not None and value < self.unset_below:

@@ -1,0 +1,523 @@
+"""Mistakes that people make, and what they read then.
+
+A table: what was done, and the message, or its first lines.
+"""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nnet3_compiler import NnetComputation, parse_computation
+from nnet3_descriptors import (
+    Nnet,
+    Nnet3Error,
+    parse_config,
+    read_acoustic_model,
+    read_nnet,
+)
+from nnet3_descriptors.editing import apply_edits
+from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
+from nnet3_optimizer import CachingCompiler
+from nnet3_runtime_cuda import NnetComputer, load
+from nnet3_tables import read_table
+from reference_cases import ROOT
+
+MODEL = "final.raw"
+
+FILES = {
+    "pointer.raw": b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
+    "empty.raw": b"",
+    "page.raw": b"<!DOCTYPE html>\n<html>404</html>",
+    "gmm.mdl": b"\0B<DIMENSION> \x04\x27\0\0\0<NUMPDFS> \x04\x01\0\0\0<DiagGMM> ",
+    "lattices": b"utterance1 \0B\xd6\xfd\xb2\x7e\x06\0\0\0vector",
+    "HCLG.fst": b"\xd6\xfd\xb2\x7e\x06\0\0\0vector",
+    "model.pt": b"PK\x03\x04\x14\0\0\0",
+    "tree": b"\0BContextDependency \x04\x03\0\0\0",
+    "nnet1": b"\0B<Nnet> <AffineTransform> ",
+    "mean.vec": b"\0BFV \x04\x03\0\0\0" + bytes(12),
+    "final.config": b"# config lines\ninput-node name=input dim=40\n",
+}
+
+Action = Callable[[], object]
+INPUT = "input-node name=input dim=40\n"
+
+
+def config(line: str) -> Action:
+    """Reads a line behind that of an input node."""
+    return lambda: parse_config(INPUT + line)
+
+
+def edit(line: str) -> Action:
+    """Edits the digits model."""
+    return lambda: apply_edits(read_nnet(MODEL), line)
+
+
+def request(inputs: str, outputs: str, end: int = 13) -> ComputationRequest:
+    """Asks for frame 0 of an output."""
+    return ComputationRequest(
+        inputs=[IoSpecification.from_range(inputs, -12, end)],
+        outputs=[IoSpecification.from_range(outputs, 0, 1)],
+    )
+
+
+def graph(inputs: str, outputs: str, end: int = 13) -> Action:
+    """Builds a graph."""
+    return lambda: build_computation_graph(read_nnet(MODEL), request(inputs, outputs, end))
+
+
+def compute(features: object, **options: object) -> Action:
+    """Computes outputs of the digits model."""
+    return lambda: load(MODEL).compute(features, **options)  # type: ignore[arg-type]
+
+
+def loading(**options: object) -> Action:
+    """Loads the digits model."""
+    return lambda: load(MODEL, **options)  # type: ignore[arg-type]
+
+
+def forward(**arrays: np.ndarray) -> Action:
+    """Runs a computation."""
+    nnet = read_nnet(ROOT / "examples" / "digits" / MODEL)
+    computation = CachingCompiler(nnet).compile(request("input", "output"))
+    return lambda: NnetComputer(nnet, computation).forward(arrays)
+
+
+def table(specifier: str) -> Action:
+    """Reads a table."""
+    return lambda: list(read_table(specifier))
+
+
+FRAMES = np.zeros((30, 23), np.float32)
+AFFINE = "component name=a type=AffineComponent input-dim=40 output-dim=3"
+
+# fmt: off
+MISTAKES: dict[str, tuple[Action, str]] = {
+    "a form misspelt": (
+        config("output-node name=output input=Apend(input, input)"),
+        "line 2, column 31: 'Apend' is no form of descriptor; the forms are Append, Sum, "
+        "Failover, IfDefined, Offset, Switch, Round, ReplaceIndex, Scale, Const; did you "
+        "mean 'Append'?\n"
+        "    output-node name=output input=Apend(input, input)\n"
+        "                                  ^^^^^",
+    ),
+    "a form without capitals": (
+        config("output-node name=output input=append(input, input)"),
+        "line 2, column 31: 'append' is no form of descriptor; the forms are Append, Sum, "
+        "Failover, IfDefined, Offset, Switch, Round, ReplaceIndex, Scale, Const; did you "
+        "mean 'Append'?\n"
+        "    output-node name=output input=append(input, input)\n"
+        "                                  ^^^^^^",
+    ),
+    "a node misspelt": (
+        config("output-node name=output input=inptu"),
+        "line 2, column 31: there is no node 'inptu'; did you mean 'input'?\n"
+        "    output-node name=output input=inptu\n"
+        "                                  ^^^^^",
+    ),
+    "a type misspelt": (
+        config("component name=a type=AffineComponet input-dim=40 output-dim=3"),
+        "line 2, column 23: unknown component type 'AffineComponet'; did you mean "
+        "'AffineComponent'?\n"
+        "    component name=a type=AffineComponet input-dim=40 output-dim=3\n"
+        "                          ^^^^^^^^^^^^^^",
+    ),
+    "a type without its ending": (
+        config("component name=a type=Affine input-dim=40 output-dim=3"),
+        "line 2, column 23: unknown component type 'Affine'; did you mean 'AffineComponent'?\n"
+        "    component name=a type=Affine input-dim=40 output-dim=3\n"
+        "                          ^^^^^^",
+    ),
+    "a required key misspelt": (
+        config("component name=a type=AffineComponent input-dim=40 output-dimm=3"),
+        "line 2, column 52: 'output-dim' is missing; is 'output-dimm' a misspelling of it?\n"
+        "    component name=a type=AffineComponent input-dim=40 output-dimm=3\n"
+        "                                                       ^^^^^^^^^^^",
+    ),
+    "another key misspelt": (
+        config(AFFINE + " learning-rte=0.1"),
+        "line 2, column 65: AffineComponent has no key 'learning-rte'; did you mean "
+        "'learning-rate'?\n"
+        "    component name=a type=AffineComponent input-dim=40 output-dim=3 learning-rte=0.1\n"
+        "                                                                    ^^^^^^^^^^^^",
+    ),
+    "a key forgotten": (
+        config("component name=a type=AffineComponent input-dim=40"),
+        "line 2, column 1: 'output-dim' is missing\n"
+        "    component name=a type=AffineComponent input-dim=40\n"
+        "    ^^^^^^^^^",
+    ),
+    "a word for a number": (
+        config("component name=a type=AffineComponent input-dim=forty output-dim=3"),
+        "line 2, column 49: 'input-dim' must be an integer, got 'forty'\n"
+        "    component name=a type=AffineComponent input-dim=forty output-dim=3\n"
+        "                                                    ^^^^^",
+    ),
+    "a negative dimension": (
+        config("component name=a type=AffineComponent input-dim=-40 output-dim=3"),
+        "line 2, column 49: 'input-dim' must be >= 1, got -40\n"
+        "    component name=a type=AffineComponent input-dim=-40 output-dim=3\n"
+        "                                                    ^^^",
+    ),
+    "a word for true or false": (
+        config("component name=a type=TdnnComponent input-dim=40 output-dim=3 time-offsets=0"
+            " use-bias=ja"),
+        "line 2, column 87: 'use-bias' must be 'true' or 'false', got 'ja'\n"
+        "    component name=a type=TdnnComponent input-dim=40 output-dim=3 time-offsets=0 "
+        "use-bias=ja\n"
+        "                                                                                    "
+        "      ^^",
+    ),
+    "a component misspelt": (
+        config(AFFINE.replace("=a ", "=affine ") + "\ncomponent-node name=n component=afine"
+            " input=input"),
+        "line 3, column 33: there is no component 'afine'; did you mean 'affine'?\n"
+        "    component-node name=n component=afine input=input\n"
+        "                                    ^^^^^",
+    ),
+    "dimensions that differ": (
+        config(AFFINE.replace("40", "41") + "\ncomponent-node name=a component=a"
+            " input=input\noutput-node name=output input=a"),
+        "line 3, column 41: the input of node 'a' has dimension 40, but its component 'a' "
+        "takes 41\n"
+        "    component-node name=a component=a input=input\n"
+        "                                            ^^^^^",
+    ),
+    "a line of no kind": (
+        config("componentnode name=n component=a input=input"),
+        "line 2, column 1: a line must begin with one of component, component-node, "
+        "input-node, output-node, dim-range-node; did you mean 'component-node'?\n"
+        "    componentnode name=n component=a input=input\n"
+        "    ^^^^^^^^^^^^^",
+    ),
+    "a node twice": (
+        config("input-node name=input dim=3"),
+        "line 2, column 17: node 'input' is defined twice\n"
+        "    input-node name=input dim=3\n"
+        "                    ^^^^^",
+    ),
+    "a parenthesis too few": (
+        config("output-node name=output input=Append(input, Offset(input, -1)"),
+        "line 2, column 62: expected ',' or ')' in Append(), got the end\n"
+        "    output-node name=output input=Append(input, Offset(input, -1)\n"
+        "                                                                 ^",
+    ),
+    "a parenthesis too many": (
+        config("output-node name=output input=Append(input, input))"),
+        "line 2, column 51: expected the end of the descriptor, got ')'\n"
+        "    output-node name=output input=Append(input, input))\n"
+        "                                                      ^",
+    ),
+    "half a frame": (
+        config("output-node name=output input=Offset(input, 1.5)"),
+        "line 2, column 45: expected an integer in Offset(), got '1.5'\n"
+        "    output-node name=output input=Offset(input, 1.5)\n"
+        "                                                ^^^",
+    ),
+    "an offset forgotten": (
+        config("output-node name=output input=Offset(input)"),
+        "line 2, column 43: expected ',' and an integer in Offset(), got ')'\n"
+        "    output-node name=output input=Offset(input)\n"
+        "                                              ^",
+    ),
+    "a sum of different dimensions": (
+        config("input-node name=iv dim=3\noutput-node name=output input=Sum(input, iv)"),
+        "line 3, column 31: node 'output': the terms of Sum(input, iv) must have the same "
+        "dimension (got 40 and 3)\n"
+        "    output-node name=output input=Sum(input, iv)\n"
+        "                                  ^^^^^^^^^^^^^^",
+    ),
+    "no output": (
+        config(""),
+        "the network has no output node",
+    ),
+    "an index that is none": (
+        config("output-node name=output input=ReplaceIndex(input, y, 0)"),
+        "line 2, column 51: expected 't' or 'x' in ReplaceIndex(), got 'y'\n"
+        "    output-node name=output input=ReplaceIndex(input, y, 0)\n"
+        "                                                      ^",
+    ),
+    "arguments in the wrong order": (
+        config("output-node name=output input=Scale(input, 0.5)"),
+        "line 2, column 37: expected a number in Scale(), got 'input'\n"
+        "    output-node name=output input=Scale(input, 0.5)\n"
+        "                                        ^^^^^",
+    ),
+    "no equals sign": (
+        config("component name a type=AffineComponent"),
+        "line 2, column 11: expected 'key=value'\n"
+        "    component name a type=AffineComponent\n"
+        "              ^^^^",
+    ),
+    "an objective that is none": (
+        config("output-node name=output input=input objective=cross"),
+        "line 2, column 47: the objective of node 'output' must be linear or quadratic (got "
+        "'cross')\n"
+        "    output-node name=output input=input objective=cross\n"
+        "                                                  ^^^^^",
+    ),
+    "a quotation mark left open": (
+        config("component name=a type='AffineComponent input-dim=40"),
+        "line 2, column 23: the quotation mark ' is not closed\n"
+        "    component name=a type='AffineComponent input-dim=40\n"
+        "                          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^",
+    ),
+    "a name with a blank": (
+        config("input-node name=my input dim=3"),
+        "line 2, column 17: 'name' must begin with a letter or '_' and hold only letters, "
+        "digits, '_', '-' and '.' (got 'my input')\n"
+        "    input-node name=my input dim=3\n"
+        "                    ^^^^^^^^",
+    ),
+    "no such file": (
+        lambda: read_nnet("missing.raw"),
+        "missing.raw: cannot be read: No such file or directory",
+    ),
+    "a folder": (
+        lambda: read_nnet("."),
+        ".: cannot be read: Is a directory",
+    ),
+    "a Git LFS pointer": (
+        lambda: read_nnet("pointer.raw"),
+        "pointer.raw, byte 0: this is no nnet3 model; expected '<Nnet3>' or "
+        "'<TransitionModel>', found a Git LFS pointer; 'git lfs pull' fetches the file itself",
+    ),
+    "a packed model": (
+        lambda: read_nnet("final.raw.gz"),
+        "final.raw.gz, byte 0: this is no nnet3 model; expected '<Nnet3>' or "
+        "'<TransitionModel>', found gzip data; gunzip unpacks it",
+    ),
+    "an empty file": (
+        lambda: read_nnet("empty.raw"),
+        "empty.raw, byte 0: the file is empty",
+    ),
+    "a web page": (
+        lambda: read_nnet("page.raw"),
+        "page.raw, byte 0: this is no nnet3 model; expected '<Nnet3>' or "
+        "'<TransitionModel>', found a web page",
+    ),
+    "a GMM": (
+        lambda: read_nnet("gmm.mdl"),
+        "gmm.mdl, byte 0: this is no nnet3 model; expected '<Nnet3>' or '<TransitionModel>', "
+        "found a GMM model",
+    ),
+    "lattices": (
+        lambda: read_nnet("lattices"),
+        "lattices, byte 0: this is no nnet3 model; expected '<Nnet3>' or "
+        "'<TransitionModel>', found an archive of lattices or FSTs",
+    ),
+    "a decoding graph": (
+        lambda: read_nnet("HCLG.fst"),
+        "HCLG.fst, byte 0: this is no nnet3 model; expected '<Nnet3>' or "
+        "'<TransitionModel>', found an FST of OpenFst",
+    ),
+    "a PyTorch model": (
+        lambda: read_nnet("model.pt"),
+        "model.pt, byte 0: this is no nnet3 model; expected '<Nnet3>' or "
+        "'<TransitionModel>', found a ZIP archive, as PyTorch writes models",
+    ),
+    "a tree": (
+        lambda: read_nnet("tree"),
+        "tree, byte 0: this is no nnet3 model; expected '<Nnet3>' or '<TransitionModel>', "
+        "found a decision tree",
+    ),
+    "an older network": (
+        lambda: read_nnet("nnet1"),
+        "nnet1, byte 0: this is no nnet3 model; expected '<Nnet3>' or '<TransitionModel>', "
+        "found a network of nnet1 or nnet2",
+    ),
+    "a vector": (
+        lambda: read_nnet("mean.vec"),
+        "mean.vec, byte 0: this is no nnet3 model; expected '<Nnet3>' or "
+        "'<TransitionModel>', found a matrix or a vector of Kaldi",
+    ),
+    "features": (
+        lambda: read_nnet("test.feats.ark"),
+        "test.feats.ark, byte 0: this is no nnet3 model; expected '<Nnet3>' or "
+        "'<TransitionModel>', found an archive: a table of several objects",
+    ),
+    "config lines": (
+        lambda: read_nnet("final.config"),
+        "final.config, byte 0: this is no nnet3 model; expected '<Nnet3>' or "
+        "'<TransitionModel>', found config lines; parse_config reads them",
+    ),
+    "a serialized network": (
+        lambda: read_nnet("final.nnet"),
+        "final.nnet, byte 0: this is no nnet3 model; expected '<Nnet3>' or "
+        "'<TransitionModel>', found a safetensors file; if nnet3-descriptors wrote it, "
+        "Nnet.load reads it",
+    ),
+    "a model cut off": (
+        lambda: read_nnet("cut.raw"),
+        "cut.raw, byte 21640, in component 'tdnn2.affine': the file ends too early; expected "
+        "an array of 64 by 128 numbers, of 32768 bytes, found 28347 bytes",
+    ),
+    "a .raw for a .mdl": (
+        lambda: read_acoustic_model(MODEL),
+        "final.raw, byte 2: this is a network, as in .raw files (read_nnet, nnet3-info), not "
+        "an acoustic model; expected '<TransitionModel>', found '<Nnet3>'",
+    ),
+    "a model for a serialized network": (
+        lambda: Nnet.load(MODEL),
+        "not a safetensors container; it is a file of Kaldi, which read_nnet reads: Error "
+        "while deserializing: header too large",
+    ),
+    "text for a serialized computation": (
+        lambda: NnetComputation.from_bytes(b"hello"),
+        "not a safetensors container: Error while deserializing: header too small",
+    ),
+    "an array misspelt": (
+        lambda: read_nnet(MODEL).with_state_dict({"tdnn1.affine.linear_parms": FRAMES}),
+        "there is no array 'tdnn1.affine.linear_parms'; did you mean "
+        "'tdnn1.affine.linear_params'?",
+    ),
+    "an array transposed": (
+        lambda: read_nnet(MODEL).with_state_dict({"tdnn1.affine.linear_params": FRAMES}),
+        "'tdnn1.affine.linear_params' must have the shape (64, 69) (got (30, 23))",
+    ),
+    "no such node": (
+        lambda: read_nnet(MODEL).node("tdnn1.reul"),
+        "there is no node 'tdnn1.reul'; did you mean 'tdnn1.relu'?",
+    ),
+    "no such component": (
+        lambda: read_nnet(MODEL).component("tdnn1.afine"),
+        "there is no component 'tdnn1.afine'; did you mean 'tdnn1.affine'?",
+    ),
+    "an edit misspelt": (
+        edit("rename-nod old-name=a new-name=b"),
+        "'rename-nod' is no edit directive; those are convert-to-fixed-affine, "
+        "remove-orphan-nodes, remove-orphan-components, remove-orphans, set-learning-rate, "
+        "set-learning-rate-factor, rename-node, remove-output-nodes, set-dropout-proportion, "
+        "apply-svd, reduce-rank; did you mean 'rename-node'?\n"
+        "    rename-nod old-name=a new-name=b\n"
+        "    ^^^^^^^^^^",
+    ),
+    "an edit without its key": (
+        edit("set-learning-rate rate=1"),
+        "'learning-rate' is missing\n"
+        "    set-learning-rate rate=1\n"
+        "    ^^^^^^^^^^^^^^^^^",
+    ),
+    "an input misspelt": (
+        graph("inputs", "output"),
+        "the network has no node 'inputs' for the input of that name; its input nodes are "
+        "'input'; did you mean 'input'?",
+    ),
+    "an output that is none": (
+        graph("input", "tdnn1.affine"),
+        "output 'tdnn1.affine' is a component node of the network; only output nodes can be "
+        "requested",
+    ),
+    "no right context": (
+        graph("input", "output", end=1),
+        "cannot compute 1 of 1 rows of 'output'; the first needs, one after the other:\n"
+        "    'output' at (n, t, x) = (0, 0, 0)\n"
+        "    'output.log-softmax' at (n, t, x) = (0, 0, 0)",
+    ),
+    "a vector for features": (
+        compute(FRAMES[0]),
+        "features for node 'input': expected a matrix (rows, 23), found shape (23,)",
+    ),
+    "features of another dimension": (
+        compute(FRAMES[:, :13]),
+        "features for node 'input': expected dimension 23, found 13",
+    ),
+    "features transposed": (
+        compute(FRAMES.T),
+        "features for node 'input': expected dimension 23, found 30",
+    ),
+    "no frames": (
+        compute(FRAMES[:0]),
+        "features for node 'input': expected at least 1 row, found 0",
+    ),
+    "not a number": (
+        compute(FRAMES * np.nan),
+        "features for node 'input': expected finite numbers, found nan in row 0, column 0 "
+        "(690 such values in all)",
+    ),
+    "an i-vector for a network without": (
+        compute(FRAMES, ivector=np.zeros(100)),
+        "i-vectors were given, but the network has no input node 'ivector'",
+    ),
+    "priors of a .raw": (
+        compute(FRAMES, use_priors=True),
+        "the model has no priors; a .mdl file with priors is needed",
+    ),
+    "a chunk of no frames": (
+        compute(FRAMES, frames_per_chunk=0),
+        "'frames_per_chunk' must be an integer >= 1 (got 0)",
+    ),
+    "no threads": (
+        loading(threads=0),
+        "the number of threads must be an integer from 1 to 256, or None (got 0)",
+    ),
+    "no such device": (
+        loading(device="gpu"),
+        "unknown device 'gpu'; expected 'cpu', 'cuda' or 'cuda:<number>', as 'cuda:1'",
+    ),
+    "no such precision": (
+        loading(precision="fp16"),
+        "unknown precision 'fp16'; expected one of 'fp32', 'tf32', 'bf16'",
+    ),
+    "an input of another name": (
+        forward(inptu=FRAMES[:25]),
+        "there is no input 'inptu' in this computation; it has 'input'",
+    ),
+    "rows that are missing": (
+        forward(input=FRAMES[:24]),
+        "input 'input': expected the shape (25, 23), found (24, 23)",
+    ),
+    "a misspelt specifier": (
+        table("arc:test.feats.ark"),
+        "'arc:test.feats.ark' is no table; expected 'ark:FILE', 'scp:FILE' or the like",
+    ),
+    "a specifier without its kind": (
+        table("test.feats.ark"),
+        "'test.feats.ark' is no table; expected 'ark:FILE', 'scp:FILE' or the like",
+    ),
+    "no such archive": (
+        table("ark:missing.ark"),
+        "cannot read 'missing.ark': there is no such file",
+    ),
+    "an archive for a script file": (
+        table("scp:test.feats.ark"),
+        "test.feats.ark, line 1: this is not UTF-8",
+    ),
+    "a program cut off": (
+        lambda: parse_computation("nnet3 computation 1\nm1 = 8 x\n", read_nnet(MODEL)),
+        "line 2, column 1: expected a line of a computation\n"
+        "    m1 = 8 x\n"
+        "    ^^^^^^^^",
+    ),
+}
+# fmt: on
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that people take for others, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    for name in (MODEL, "test.feats.ark"):
+        shutil.copy(ROOT / "examples" / "digits" / name, name)
+    for name, content in FILES.items():
+        Path(name).write_bytes(content)
+    model = Path(MODEL).read_bytes()
+    Path("final.raw.gz").write_bytes(gzip.compress(model))
+    Path("cut.raw").write_bytes(model[:50000])
+    read_nnet(MODEL).save("final.nnet")
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_messages(mistake: str) -> None:
+    """The message begins as the table says."""
+    action, message = MISTAKES[mistake]
+
+    with pytest.raises(Nnet3Error) as caught:
+        action()
+
+    assert str(caught.value).splitlines()[:3] == message.splitlines()
