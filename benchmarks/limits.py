@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from nnet3_compiler import compile_computation
+from nnet3_compiler import compile_computation, compile_looped, looped_requests
 from nnet3_descriptors import Nnet, SerializationError, parse_config
 from nnet3_descriptors.errors import Nnet3Error
 from nnet3_graph import ComputationRequest, IoSpecification, compute_context
@@ -112,6 +112,43 @@ def use(config: str, wanted: ComputationRequest | None = None) -> None:
     NnetComputer(nnet, optimize(nnet, compile_computation(nnet, wanted or request())))
 
 
+def find_context(config: str) -> None:
+    """Finds the context of a network in both ways."""
+    nnet = parse_config(config)
+    nnet.info()
+    compute_context(nnet)
+
+
+def use_looped(config: str) -> None:
+    """Compiles a network for chunks without end."""
+    nnet = parse_config(config)
+    compile_looped(nnet, looped_requests(nnet, 3))
+
+
+def nested(form: str, depth: int) -> str:
+    """A network of which a recurrent node tries its source again and again."""
+    descriptor = "c"
+    for _ in range(depth):
+        descriptor = f"{form}({descriptor}, input)"
+    return (
+        f"{INPUT}component name=c type=NoOpComponent dim=4\n"
+        "component-node name=c component=c input=Sum(input, IfDefined(Offset(d, -1)))\n"
+        f"component-node name=d component=c input={descriptor}\noutput-node name=output input=d\n"
+    )
+
+
+def pooling_below_a_recurrence(frames: int) -> str:
+    """A network with a recurrence over as many frames as a window of pooling has."""
+    return (
+        f"{INPUT}component name=p type=StatisticsPoolingComponent input-dim=4 left-context=2 "
+        f"right-context={frames} num-log-count-features=0 output-stddevs=false\n"
+        "component name=r type=NoOpComponent dim=3\n"
+        "component-node name=p component=p input=Sum(Offset(input, -1), input)\n"
+        "component-node name=r component=r input=Failover(Offset(r, -3), IfDefined(p))\n"
+        "output-node name=output input=Append(Round(r, 3), p)\n"
+    )
+
+
 def container_with_text() -> None:
     """Reads a network whose nodes are 100,000 letters."""
     data = parse_config(output_of("input")).to_bytes()
@@ -187,6 +224,10 @@ DONE: dict[str, Callable[[], object]] = {
     "Switch of 997 inputs, info": lambda: parse_config(
         affine(f"Switch({', '.join(['input'] * 997)})")
     ).info(),
+    "pooling over 32,768 frames below a recurrence": lambda: find_context(
+        pooling_below_a_recurrence(32_768)
+    ),
+    "Failover nested 150 deep, looped": lambda: use_looped(nested("Failover", 150)),
     "10,000 nodes, all stages": lambda: use(chain(10_000)),
     "ragged request of 500 sequences": lambda: use(SPLICED, ragged(500)),
     "ragged request of 3,000 sequences": lambda: use(SPLICED, ragged(3000)),

@@ -152,16 +152,22 @@ class _Keys:
 
     def of(self, indexes: IndexArray) -> Keys:
         """Returns the keys of (N, 3) indexes; n is below 2048."""
-        values = distinct(indexes[:, X])
+        x = indexes[:, X]
+        # Nearly always there is one value; to sort millions of the same takes longer than all else.
+        is_one = len(x) > 0 and bool((x == x[0]).all())
+        values = x[:1] if is_one else distinct(x)
         numbers = np.array(
-            [self._numbers.setdefault(x, len(self._numbers)) for x in values.tolist()],
+            [self._numbers.setdefault(value, len(self._numbers)) for value in values.tolist()],
             dtype=np.int64,
         )
         if len(self._numbers) > 1 << _X_BITS:
             raise NetworkError(f"the outputs need more than {1 << _X_BITS} values of x")
-        keys = indexes[:, N].astype(np.int64) << (_T_BITS + _X_BITS)
-        keys += (indexes[:, T].astype(np.int64) - INT32_MIN) << _X_BITS
-        keys += numbers[np.searchsorted(values, indexes[:, X])]
+        keys = indexes[:, N].astype(np.int64)
+        keys <<= _T_BITS
+        keys += indexes[:, T]
+        keys -= INT32_MIN
+        keys <<= _X_BITS
+        keys += numbers if is_one else numbers[np.searchsorted(values, x)]
         return keys
 
     def indexes(self, keys: Keys) -> IndexArray:
@@ -236,7 +242,7 @@ class _Computability:
         for _ in range(_MAX_ROUNDS):
             for name in self._order:
                 asked = self._asked.get(name, wanted[:0])
-                new = distinct(np.concatenate([asked[:0], *pending.pop(name, [])]))
+                new = _distinct_keys(np.concatenate([asked[:0], *pending.pop(name, [])]))
                 new = new[~_is_among(new, asked)]
                 if len(new) > 0 or name not in self._asked:
                     self._asked[name] = np.sort(np.concatenate([asked, new]))
@@ -320,6 +326,21 @@ class _Computability:
         available: BoolArray = self._available[name][positions]
         available &= asked[positions] == keys
         return available
+
+
+def _distinct_keys(keys: Keys) -> Keys:
+    """Returns the different keys, ascending."""
+    if len(keys) > 0:
+        first = keys.min()
+        rows = keys - first
+        span = int(rows.max()) >> _X_BITS
+        # The windows of pooling overlap, so that millions of keys are thousands of different ones.
+        if span < len(keys) and not (rows & ((1 << _X_BITS) - 1)).any():
+            is_there = np.zeros(span + 1, dtype=np.bool_)
+            is_there[rows >> _X_BITS] = True
+            found: Keys = (np.flatnonzero(is_there) << _X_BITS) + first
+            return found
+    return distinct(keys)
 
 
 def _is_among(keys: Keys, known: Keys) -> BoolArray:

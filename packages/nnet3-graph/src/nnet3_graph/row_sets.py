@@ -3,7 +3,7 @@
 `demanded_rows` goes from the outputs backward and collects what might be read; `computable_rows`
 goes forward and finds which of it can be computed; `used_rows` goes backward again and keeps what
 really is read. A node outside of cycles is done once, with all its rows at a time. The nodes of a
-cycle are gone round until nothing new is found.
+cycle are gone round until nothing new is found; demand goes many times round at once.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from nnet3_graph.bit_layout import BitLayout, Bits
+from nnet3_graph.nodes.cycles import Cycle
 from nnet3_graph.nodes.rules import NodeRules
 
 
@@ -33,7 +34,8 @@ def demanded_rows(
     need = [0] * len(nodes.rules)
     for node, rows in outputs.items():
         need[node] = rows
-    for group, recurrent in zip(reversed(nodes.groups), reversed(nodes.recurrent), strict=True):
+    groups = zip(nodes.groups, nodes.recurrent, nodes.cycles, strict=True)
+    for group, recurrent, cycles in reversed(tuple(groups)):
         if not recurrent:
             (node,) = group
             rows = need[node] = need[node] & inside[node]
@@ -41,18 +43,56 @@ def demanded_rows(
             if rows:
                 nodes.rules[node].demand(rows, layout, need)
             continue
-        followed = dict.fromkeys(group, 0)
-        changed = True
+        # What a row reads is followed once.
+        unfollowed = {node: inside[node] & ~given[node] for node in group}
+        rounds, changed = 0, True
         while changed:
             changed = False
             for node in reversed(group):
-                rows = need[node] = need[node] & inside[node]
-                rows &= ~given[node] & ~followed[node]
+                rows = need[node] & unfollowed[node]
                 if rows:
-                    followed[node] |= rows
+                    unfollowed[node] ^= rows
                     nodes.rules[node].demand(rows, layout, need)
                     changed = True
+            rounds += 1
+            if rounds.bit_count() == 1:  # 1, 2, 4, ...: it costs a few rounds, and may spare many
+                for cycle in cycles:
+                    _demand_along(cycle, layout, unfollowed, need)
+        for node in group:
+            need[node] &= inside[node]
     return need
+
+
+def _demand_along(
+    cycle: Cycle, layout: BitLayout, unfollowed: Mapping[int, Bits], need: list[Bits]
+) -> None:
+    """Adds to `need` what going round a cycle many times adds, in steps that double.
+
+    Only such rows are added as one step after another would reach: after step k, `reached` is what
+    fewer than 2^k times round lead to, and `passable` are rows that so many times round pass.
+    """
+    if any(abs(t) > layout.t_guard or abs(x) > layout.x_guard for _, t, x in cycle.stops):
+        return  # such moves could lead into other rows of bits
+    if abs(cycle.t) > layout.t_guard or abs(cycle.x) > layout.x_guard:
+        return
+    node = cycle.stops[0][0]
+    passable = unfollowed[node]
+    for stop, t, x in cycle.stops:
+        passable &= _moved(unfollowed[stop], -(t + x * layout.row))
+    reached, move = need[node] & passable, cycle.t + cycle.x * layout.row
+    once = move
+    while True:
+        further = reached | _moved(reached, move) & passable
+        if further == reached:
+            break
+        reached = further
+        passable &= _moved(passable, move)
+        move *= 2
+    need[node] |= reached | _moved(reached, once)
+
+
+def _moved(bits: Bits, move: int) -> Bits:
+    return bits << move if move >= 0 else bits >> -move
 
 
 def computable_rows(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import attrs
 import numpy as np
@@ -31,6 +31,14 @@ def to_single(value: float) -> float:
         return float(np.float32(value))
 
 
+@attrs.frozen(eq=False)
+class Trial:
+    """For which rows a sum descriptor can be computed: (N,); and the same of its operands."""
+
+    computable: BoolArray
+    operands: tuple[Trial, ...] = ()
+
+
 class SumDescriptor(ABC):
     """A sum of values of one dimension, some of which may be optional."""
 
@@ -44,7 +52,15 @@ class SumDescriptor(ABC):
     @property
     def leaves(self) -> tuple[ForwardingDescriptor, ...]:
         """The L forwarding descriptors of the tree, from left to right."""
-        return tuple(leaf for operand in self.operands for leaf in operand.leaves)
+        found: list[ForwardingDescriptor] = []
+        pending: list[SumDescriptor] = [self]
+        while pending:
+            part = pending.pop()
+            if isinstance(part, ForwardingDescriptor):
+                found.append(part)
+            else:
+                pending.extend(reversed(part.operands))
+        return tuple(found)
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -66,7 +82,6 @@ class SumDescriptor(ABC):
     def has_optional_constant(self) -> bool:
         """Whether what the constants add depends on which leaves are available."""
 
-    @abstractmethod
     def computable(self, leaf_available: BoolArray) -> BoolArray:
         """Tells for which rows the sum can be computed.
 
@@ -76,8 +91,8 @@ class SumDescriptor(ABC):
         Returns:
             (N,) boolean array.
         """
+        return self._tried_on(leaf_available).computable
 
-    @abstractmethod
     def used(self, leaf_available: BoolArray) -> BoolArray:
         """Tells which leaves enter the sum.
 
@@ -87,8 +102,11 @@ class SumDescriptor(ABC):
         Returns:
             (L, N) boolean array; False everywhere for rows that are not computable.
         """
+        entering: list[BoolArray] = []
+        everywhere = np.ones(leaf_available.shape[1], dtype=np.bool_)
+        self._enter(everywhere, self._tried_on(leaf_available), entering)
+        return np.array(entering, dtype=np.bool_).reshape(leaf_available.shape)
 
-    @abstractmethod
     def constant_term(self, leaf_available: BoolArray) -> npt.NDArray[np.float32]:
         """Returns the sum of the constants that enter.
 
@@ -98,6 +116,24 @@ class SumDescriptor(ABC):
         Returns:
             (N,) float32 array; 0 for rows that are not computable.
         """
+        return self._constants_of(self._tried_on(leaf_available))
+
+    def _tried_on(self, leaf_available: BoolArray) -> Trial:
+        return self._tried(iter(leaf_available), leaf_available.shape[1])
+
+    # A tree of many leaves may be 200 deep. So each of these goes through it once.
+
+    @abstractmethod
+    def _tried(self, leaves: Iterator[BoolArray], rows: int) -> Trial:
+        """Tells what can be computed; takes the (N,) arrays of its leaves from `leaves`."""
+
+    @abstractmethod
+    def _enter(self, wanted: BoolArray, trial: Trial, entering: list[BoolArray]) -> None:
+        """Appends for each leaf the (N,) rows in which it enters, if only some are wanted."""
+
+    @abstractmethod
+    def _constants_of(self, trial: Trial) -> npt.NDArray[np.float32]:
+        """Returns the sum of the constants that enter, (N,); 0 for what is not computable."""
 
     @abstractmethod
     def dim(self, node_dim: NodeDim) -> int:
@@ -208,14 +244,14 @@ class ForwardingDescriptor(SumDescriptor):
     def has_optional_constant(self) -> bool:
         return False
 
-    def computable(self, leaf_available: BoolArray) -> BoolArray:
-        return leaf_available.reshape(-1)
+    def _tried(self, leaves: Iterator[BoolArray], rows: int) -> Trial:
+        return Trial(next(leaves))
 
-    def used(self, leaf_available: BoolArray) -> BoolArray:
-        return leaf_available
+    def _enter(self, wanted: BoolArray, trial: Trial, entering: list[BoolArray]) -> None:
+        entering.append(wanted & trial.computable)
 
-    def constant_term(self, leaf_available: BoolArray) -> npt.NDArray[np.float32]:
-        return np.zeros(leaf_available.shape[1], dtype=np.float32)
+    def _constants_of(self, trial: Trial) -> npt.NDArray[np.float32]:
+        return np.zeros(len(trial.computable), dtype=np.float32)
 
     def dim(self, node_dim: NodeDim) -> int:
         dims = {source.dim(node_dim) for source in self.sources}
@@ -270,14 +306,14 @@ class Const(SumDescriptor):
     def has_optional_constant(self) -> bool:
         return False
 
-    def computable(self, leaf_available: BoolArray) -> BoolArray:
-        return np.ones(leaf_available.shape[1], dtype=np.bool_)
+    def _tried(self, leaves: Iterator[BoolArray], rows: int) -> Trial:
+        return Trial(np.ones(rows, dtype=np.bool_))
 
-    def used(self, leaf_available: BoolArray) -> BoolArray:
-        return leaf_available
+    def _enter(self, wanted: BoolArray, trial: Trial, entering: list[BoolArray]) -> None:
+        return
 
-    def constant_term(self, leaf_available: BoolArray) -> npt.NDArray[np.float32]:
-        return np.full(leaf_available.shape[1], self.value, dtype=np.float32)
+    def _constants_of(self, trial: Trial) -> npt.NDArray[np.float32]:
+        return np.full(len(trial.computable), self.value, dtype=np.float32)
 
     def dim(self, node_dim: NodeDim) -> int:
         return self.num_columns

@@ -8,11 +8,13 @@ The constructors take their fields by position, in the order of the written form
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_descriptors.descriptors.base import BoolArray, NodeDim, SumDescriptor
+from nnet3_descriptors.descriptors.base import BoolArray, NodeDim, SumDescriptor, Trial
 from nnet3_descriptors.errors import NetworkError
 
 
@@ -27,11 +29,6 @@ class _Choice(SumDescriptor):
     @property
     def operands(self) -> tuple[SumDescriptor, ...]:
         return (self.first, self.second)
-
-    def _split(self, leaf_available: BoolArray) -> tuple[BoolArray, BoolArray]:
-        """Returns the rows of `leaf_available` that belong to each operand."""
-        boundary = len(self.first.leaves)
-        return leaf_available[:boundary], leaf_available[boundary:]
 
     def dim(self, node_dim: NodeDim) -> int:
         first, second = self.first.dim(node_dim), self.second.dim(node_dim)
@@ -60,19 +57,20 @@ class Sum(_Choice):
     def has_optional_constant(self) -> bool:
         return self.first.has_optional_constant or self.second.has_optional_constant
 
-    def computable(self, leaf_available: BoolArray) -> BoolArray:
-        first, second = self._split(leaf_available)
-        return self.first.computable(first) & self.second.computable(second)
+    def _tried(self, leaves: Iterator[BoolArray], rows: int) -> Trial:
+        first, second = self.first._tried(leaves, rows), self.second._tried(leaves, rows)
+        return Trial(first.computable & second.computable, (first, second))
 
-    def used(self, leaf_available: BoolArray) -> BoolArray:
-        first, second = self._split(leaf_available)
-        used = np.concatenate([self.first.used(first), self.second.used(second)])
-        return used & self.computable(leaf_available)
+    def _enter(self, wanted: BoolArray, trial: Trial, entering: list[BoolArray]) -> None:
+        first, second = trial.operands
+        wanted = wanted & trial.computable
+        self.first._enter(wanted, first, entering)
+        self.second._enter(wanted, second, entering)
 
-    def constant_term(self, leaf_available: BoolArray) -> npt.NDArray[np.float32]:
-        first, second = self._split(leaf_available)
-        total = self.first.constant_term(first) + self.second.constant_term(second)
-        return np.where(self.computable(leaf_available), total, np.float32(0.0))
+    def _constants_of(self, trial: Trial) -> npt.NDArray[np.float32]:
+        first, second = trial.operands
+        total = self.first._constants_of(first) + self.second._constants_of(second)
+        return np.where(trial.computable, total, np.float32(0.0))
 
     def with_operands(self, operands: tuple[SumDescriptor, ...]) -> Sum:
         return Sum(*operands)
@@ -100,21 +98,19 @@ class Failover(_Choice):
             or self.first.constant != self.second.constant
         )
 
-    def computable(self, leaf_available: BoolArray) -> BoolArray:
-        first, second = self._split(leaf_available)
-        return self.first.computable(first) | self.second.computable(second)
+    def _tried(self, leaves: Iterator[BoolArray], rows: int) -> Trial:
+        first, second = self.first._tried(leaves, rows), self.second._tried(leaves, rows)
+        return Trial(first.computable | second.computable, (first, second))
 
-    def used(self, leaf_available: BoolArray) -> BoolArray:
-        first, second = self._split(leaf_available)
-        fails = ~self.first.computable(first)
-        return np.concatenate([self.first.used(first), self.second.used(second) & fails])
+    def _enter(self, wanted: BoolArray, trial: Trial, entering: list[BoolArray]) -> None:
+        first, second = trial.operands
+        self.first._enter(wanted & first.computable, first, entering)
+        self.second._enter(wanted & ~first.computable, second, entering)
 
-    def constant_term(self, leaf_available: BoolArray) -> npt.NDArray[np.float32]:
-        first, second = self._split(leaf_available)
+    def _constants_of(self, trial: Trial) -> npt.NDArray[np.float32]:
+        first, second = trial.operands
         return np.where(
-            self.first.computable(first),
-            self.first.constant_term(first),
-            self.second.constant_term(second),
+            first.computable, self.first._constants_of(first), self.second._constants_of(second)
         )
 
     def with_operands(self, operands: tuple[SumDescriptor, ...]) -> Failover:
@@ -144,14 +140,14 @@ class IfDefined(SumDescriptor):
             self.source.constant != 0.0 and bool(self.source.leaves)
         )
 
-    def computable(self, leaf_available: BoolArray) -> BoolArray:
-        return np.ones(leaf_available.shape[1], dtype=np.bool_)
+    def _tried(self, leaves: Iterator[BoolArray], rows: int) -> Trial:
+        return Trial(np.ones(rows, dtype=np.bool_), (self.source._tried(leaves, rows),))
 
-    def used(self, leaf_available: BoolArray) -> BoolArray:
-        return self.source.used(leaf_available)
+    def _enter(self, wanted: BoolArray, trial: Trial, entering: list[BoolArray]) -> None:
+        self.source._enter(wanted, trial.operands[0], entering)
 
-    def constant_term(self, leaf_available: BoolArray) -> npt.NDArray[np.float32]:
-        return self.source.constant_term(leaf_available)
+    def _constants_of(self, trial: Trial) -> npt.NDArray[np.float32]:
+        return self.source._constants_of(trial.operands[0])
 
     def dim(self, node_dim: NodeDim) -> int:
         return self.source.dim(node_dim)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 import numpy as np
@@ -30,6 +30,7 @@ from nnet3_descriptors.values import remembered
 
 from nnet3_graph.errors import RequestError
 from nnet3_graph.nodes.component_rules import component_rule
+from nnet3_graph.nodes.cycles import Cycle, find_cycles
 from nnet3_graph.nodes.order import node_groups
 from nnet3_graph.rules import (
     ALWAYS,
@@ -53,6 +54,7 @@ class NodeRules:
         groups: the nodes, each once: strongly connected components of the node graph, sources
             before what reads them; inside a component likewise, but for edges that close a cycle.
         recurrent: for each group, whether its nodes (maybe through others) read each other.
+        cycles: for each group, some of the ways in which its rows read others of the same node.
         moves: the largest |offset| in t and in x of any rule.
         has_alternatives: whether some row may leave a computable source unread.
     """
@@ -60,6 +62,7 @@ class NodeRules:
     rules: tuple[Rule, ...]
     groups: tuple[tuple[int, ...], ...]
     recurrent: tuple[bool, ...]
+    cycles: tuple[tuple[Cycle, ...], ...]
     moves: tuple[int, int]
     has_alternatives: bool
 
@@ -69,11 +72,16 @@ def node_rules(nnet: Nnet) -> NodeRules:
     """Returns the rules of a network; remembered as long as the network lives."""
     rules = tuple(_node_rule(nnet, number, node) for number, node in enumerate(nnet.nodes))
     groups = node_groups(nnet)
+    recurrent = [len(group) > 1 or group[0] in rules[group[0]].sources for group in groups]
     moves = [move for rule in rules for move in rule.moves]
     return NodeRules(
         rules=rules,
         groups=groups,
-        recurrent=tuple(len(group) > 1 or group[0] in rules[group[0]].sources for group in groups),
+        recurrent=tuple(recurrent),
+        cycles=tuple(
+            find_cycles(rules, group) if is_recurrent else ()
+            for group, is_recurrent in zip(groups, recurrent, strict=True)
+        ),
         moves=(
             max((abs(t) for t, _ in moves), default=0),
             max((abs(x) for _, x in moves), default=0),
@@ -113,15 +121,28 @@ def _sum_rule(part: SumDescriptor, node_index: Mapping[str, int]) -> Rule:
     match part:
         case ForwardingDescriptor():
             return forwarding_rule(part, node_index)
-        case Sum(first, second):
-            return _all_of([_sum_rule(first, node_index), _sum_rule(second, node_index)])
-        case Failover(first, second):
-            return First((_sum_rule(first, node_index), _sum_rule(second, node_index)))
+        case Sum():
+            return _all_of([_sum_rule(term, node_index) for term in _terms(part, Sum)])
+        case Failover():
+            # One that could not be computed cannot be when it is tried again.
+            tried = dict.fromkeys(_sum_rule(term, node_index) for term in _terms(part, Failover))
+            return First(tuple(tried))
         case IfDefined(source):
             return Optional(_sum_rule(source, node_index))
         case Const():
             return ALWAYS
     raise TypeError(f"no rule for a {type(part).__name__}")
+
+
+def _terms(part: SumDescriptor, kind: type[Sum | Failover]) -> Iterator[SumDescriptor]:
+    """Returns what sums in sums, or failovers in failovers, are made of, from left to right."""
+    pending = [part]
+    while pending:
+        term = pending.pop()
+        if isinstance(term, kind):
+            pending += reversed(term.operands)
+        else:
+            yield term
 
 
 def forwarding_rule(leaf: ForwardingDescriptor, node_index: Mapping[str, int]) -> Rule:

@@ -1,0 +1,80 @@
+"""Cycles of nodes that read each other's rows at constant distances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from nnet3_graph.rules import All, First, Optional, Rule, Shift
+
+_MOST_CYCLES = 4
+"""Of a group of nodes. One is enough to go far; more with other distances help little."""
+
+
+@attrs.frozen(kw_only=True)
+class Cycle:
+    """A way from a row of a node, from one to what it reads, to another row of the same node.
+
+    Attributes:
+        stops: for each node on the way its number, and how far in t and x its row lies from the
+            first one; the first is the node where the way begins.
+        t: how far in t the last row lies from the first.
+        x: the same in x.
+    """
+
+    stops: tuple[tuple[int, int, int], ...]
+    t: int
+    x: int
+
+
+def find_cycles(rules: Sequence[Rule], group: Sequence[int]) -> tuple[Cycle, ...]:
+    """Finds some ways round a group of nodes, no two of which go equally far.
+
+    Args:
+        rules: the rule of each node.
+        group: nodes that depend on each other.
+
+    Returns:
+        Those that a depth-first search comes upon first; none that ends where it begins.
+    """
+    members = set(group)
+
+    def reads(node: int) -> Iterator[Shift]:
+        return (shift for shift in _shifts(rules[node]) if shift.source in members)
+
+    found: dict[tuple[int, int], Cycle] = {}
+    first = group[-1]
+    path, rest, position = [(first, 0, 0)], [reads(first)], {first: 0}
+    while path and len(found) < _MOST_CYCLES:
+        shift = next(rest[-1], None)
+        if shift is None:
+            path.pop()
+            rest.pop()
+            continue
+        node, t, x = shift.source, path[-1][1] + shift.t, path[-1][2] + shift.x
+        if node not in position:
+            position[node] = len(path)
+            path.append((node, t, x))
+            rest.append(reads(node))
+        elif position[node] < len(path) and path[position[node]][0] == node:
+            stops = path[position[node] :]
+            _, first_t, first_x = stops[0]
+            way = (t - first_t, x - first_x)
+            if any(way) and way not in found:
+                relative = tuple((each, t - first_t, x - first_x) for each, t, x in stops)
+                found[way] = Cycle(stops=relative, t=way[0], x=way[1])
+    return tuple(found.values())
+
+
+def _shifts(rule: Rule) -> Iterator[Shift]:
+    """Returns what every row of a rule might read at a constant distance."""
+    pending = [rule]
+    while pending:
+        match pending.pop():
+            case Shift() as shift:
+                yield shift
+            case All(parts) | First(parts):
+                pending += reversed(parts)
+            case Optional(part):
+                pending.append(part)

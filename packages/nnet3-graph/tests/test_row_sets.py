@@ -1,0 +1,161 @@
+"""What recurrences demand, against sets of rows that are followed one at a time."""
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nnet3_descriptors import parse_config
+from nnet3_graph.bit_layout import BitLayout
+from nnet3_graph.nodes import NodeRules, node_rules
+from nnet3_graph.nodes.cycles import find_cycles
+from nnet3_graph.row_sets import demanded_rows
+from nnet3_graph.rules import All, First, Optional, Shift
+
+PATTERNS, TIMES, XS = 2, 9, 3
+
+
+@attrs.frozen
+class CountedShift(Shift):
+    """A rule that notes each time that it is asked."""
+
+    calls: list = attrs.field(factory=list, eq=False)
+
+    def demand(self, rows, layout, need):
+        """Notes it, and does it."""
+        self.calls.append(rows)
+        super().demand(rows, layout, need)
+
+
+@st.composite
+def recurrences(draw):
+    """Rules of nodes that read each other, as (source, t, x)."""
+    count = draw(st.integers(1, 3))
+    offsets = st.integers(-2, 2)
+    reads = [
+        [(draw(st.integers(0, count - 1)), draw(offsets), draw(st.sampled_from([0, 0, 0, -1, 1])))]
+        for _ in range(count)
+    ]
+    for _ in range(draw(st.integers(0, 2))):
+        reads[draw(st.integers(0, count - 1))].append(
+            (draw(st.integers(0, count - 1)), draw(offsets), 0)
+        )
+    return reads
+
+
+def rule_of(reads):
+    """A rule with these reads, some of them below others."""
+    first, *others = [Shift(*read) for read in reads]
+    return All((Optional(First((first, *others[1:]))), *others[:1]))
+
+
+def nodes_of(rules):
+    """The rules of nodes that are all in one group."""
+    group = tuple(range(len(rules)))
+    moves = [move for rule in rules for move in rule.moves]
+    return NodeRules(
+        rules=tuple(rules),
+        groups=(group,),
+        recurrent=(True,),
+        cycles=(find_cycles(rules, group),),
+        moves=(max(abs(t) for t, _ in moves), max(abs(x) for _, x in moves)),
+        has_alternatives=True,
+    )
+
+
+def layout_of(nodes, num_t=TIMES, num_x=XS, num_patterns=PATTERNS):
+    """A box with the guards that the moves of the nodes need."""
+    return BitLayout(
+        t_first=0,
+        num_t=num_t,
+        x_first=0,
+        num_x=num_x,
+        num_patterns=num_patterns,
+        t_guard=min(nodes.moves[0], num_t - 1),
+        x_guard=min(nodes.moves[1], num_x - 1),
+    )
+
+
+rows = st.sets(
+    st.tuples(
+        st.integers(0, PATTERNS - 1), st.integers(0, TIMES - 1), st.integers(0, XS - 1)
+    )
+)  # fmt: skip
+
+
+def bits_of(layout, indexes):
+    """The set of some (pattern, t, x)."""
+    return sum(1 << (n * layout.pattern + x * layout.row + t) for n, t, x in indexes)
+
+
+@given(recurrences(), st.lists(rows, min_size=9, max_size=9))
+def test_demand_of_recurrences(reads, sets):
+    """It is what is found row by row, whatever is outside of bounds or given."""
+    nodes = nodes_of([rule_of(each) for each in reads])
+    layout = layout_of(nodes)
+    count = len(reads)
+    outside, supplied, wanted = sets[:count], sets[3 : 3 + count], sets[6 : 6 + count]
+    box = {(n, t, x) for n in range(PATTERNS) for t in range(TIMES) for x in range(XS)}
+
+    found = demanded_rows(
+        nodes,
+        layout,
+        [bits_of(layout, box - each) for each in outside],
+        [bits_of(layout, each) for each in supplied],
+        {node: bits_of(layout, each) for node, each in enumerate(wanted)},
+    )
+
+    expected = [set() for _ in reads]
+    pending = [(node, row) for node in range(count) for row in wanted[node]]
+    while pending:
+        node, row = pending.pop()
+        if row in expected[node] or row in outside[node] or row not in box:
+            continue
+        expected[node].add(row)
+        if row not in supplied[node]:
+            n, t, x = row
+            pending += [(each, (n, t + dt, x + dx)) for each, dt, dx in reads[node]]
+    assert found == [bits_of(layout, each) for each in expected]
+
+
+@pytest.mark.parametrize("frames", [1000, 100_000])
+@pytest.mark.parametrize("step", [-3, 1])
+def test_long_recurrences_take_few_rounds(frames, step):
+    """A recurrence over 100,000 frames is followed in some tens of steps, to its end."""
+    there, back = CountedShift(1, 0, 0), CountedShift(0, step, 0)
+    nodes = nodes_of([there, back])
+    layout = layout_of(nodes, frames, 1, 2)
+    first = frames - 1 if step < 0 else 0
+    everything = layout.box(layout.hull)
+
+    found, _ = demanded_rows(
+        nodes, layout, [everything, everything], [0, 0], {0: bits_of(layout, [(1, first, 0)])}
+    )
+
+    times = range(frames)[::step] if step > 0 else range(frames)[::-1][::-step]
+    assert found == bits_of(layout, [(1, t, 0) for t in times])
+    assert len(there.calls) + len(back.calls) < 20
+
+
+def test_ways_round_a_network():
+    """They are found through components, dim ranges, sums and alternatives, in t and x."""
+    nnet = parse_config(
+        "input-node name=input dim=4\n"
+        "component name=a type=NoOpComponent dim=4\ncomponent name=b type=NoOpComponent dim=2\n"
+        "component-node name=a component=a input=Append("
+        "Sum(IfDefined(Offset(b, -3)), Failover(Offset(d, 2, 1), Offset(d, -1))), Round(b, 2))\n"
+        "dim-range-node name=d input-node=a dim-offset=0 dim=2\n"
+        "component-node name=b component=b input=d\noutput-node name=output input=b\n"
+    )
+    nodes = node_rules(nnet)
+
+    ways = {
+        (cycle.t, cycle.x, tuple(sorted(nnet.nodes[node].name for node, _, _ in cycle.stops)))
+        for cycles in nodes.cycles
+        for cycle in cycles
+    }
+
+    assert ways == {
+        (-3, 0, ("a", "a_input", "b", "b_input", "d")),
+        (2, 1, ("a", "a_input", "d")),
+        (-1, 0, ("a", "a_input", "d")),
+    }
