@@ -15,6 +15,7 @@ from nnet3_compiler import (
     format_computation,
     parse_computation,
 )
+from nnet3_compiler.text import list_commands
 from nnet3_compiler.text.lists import format_numbers, parse_numbers
 from nnet3_descriptors import parse_config
 from nnet3_graph import ComputationRequest, IoSpecification
@@ -153,6 +154,30 @@ class TestFormat:
 
         assert "c0: m1(0:1, :) += m1(0:1, :)#3" in text
         assert parse_computation(text) == computation
+
+
+class TestListing:
+    """Commands as messages show them."""
+
+    def test_neighbours_of_a_command(self) -> None:
+        """Three commands before and after are lines of the whole text, as far as there are any."""
+        nnet = parse_config(CONFIG)
+        computation = parse_computation(TEXT, nnet)
+        lines = [line for line in TEXT.splitlines() if line.startswith("c") and line[1].isdigit()]
+
+        for at, line in enumerate(lines):
+            shown = list_commands(computation, nnet, at).splitlines()
+
+            assert f"  > {line}" == shown[min(at, 3)]
+            assert [each[4:] for each in shown] == lines[max(at - 3, 0) : at + 4]
+
+    def test_a_network_that_lacks_a_node(self) -> None:
+        """Without its names, a command is shown with numbers."""
+        other = parse_config("input-node name=input dim=2\noutput-node name=output input=input")
+
+        shown = list_commands(parse_computation(TEXT), other, 6).splitlines()
+
+        assert shown[3] == "  > c6: m3 = component0.propagate(m2)"
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(0, 5), max_size=20))

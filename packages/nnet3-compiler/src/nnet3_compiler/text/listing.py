@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.errors import ComputationError
 from nnet3_compiler.text.operands import submatrix_text
-from nnet3_compiler.text.printer import format_computation
+from nnet3_compiler.text.printer import command_line, operand_text
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
@@ -24,20 +25,20 @@ def describe_submatrix(computation: NnetComputation, submatrix: int) -> str:
     return submatrix_text(row, computation.matrices[row[0]].tolist())
 
 
-def command_lines(computation: NnetComputation, nnet: Nnet) -> list[str]:
-    """Returns all commands, a line each."""
+def command_lines(computation: NnetComputation, nnet: Nnet, positions: Iterable[int]) -> list[str]:
+    """Returns the commands at some positions, a line each, as `format_computation` prints them."""
     try:
-        text = format_computation(computation, nnet).splitlines()
+        names = operand_text(computation, nnet)
     except ComputationError:  # it names what the network lacks, which may be what is wrong with it
-        text = format_computation(computation).splitlines()
-    return text[len(text) - len(computation.command_table) :]
+        names = operand_text(computation, None)
+    return [command_line(at, computation.commands[at], names) for at in positions]
 
 
 def list_commands(computation: NnetComputation, nnet: Nnet, command: int) -> str:
     """Returns a command, marked, with the commands before and after it, a line each."""
-    commands = command_lines(computation, nnet)
-    begin = max(0, command - NEIGHBOURS)
+    last = min(command + NEIGHBOURS, len(computation.command_table) - 1)
+    shown = range(max(0, command - NEIGHBOURS), last + 1)
     return "\n".join(
         f"  {'>' if at == command else ' '} {line}"
-        for at, line in enumerate(commands[begin : command + NEIGHBOURS + 1], begin)
+        for at, line in zip(shown, command_lines(computation, nnet, shown), strict=True)
     )

@@ -13,7 +13,7 @@ from nnet3_descriptors.serialization import to_json
 from nnet3_compiler.arrays import IntArray
 from nnet3_compiler.arrays.read_only import run_starts
 from nnet3_compiler.commands import SCHEMA
-from nnet3_compiler.commands.declaration import OPCODE_COLUMN, OperandKind
+from nnet3_compiler.commands.declaration import OPCODE_COLUMN, Command, OperandKind
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.computation.debug_info import MatrixDebugInfo
 from nnet3_compiler.errors import of_another_network
@@ -38,12 +38,26 @@ def format_computation(computation: NnetComputation, nnet: Nnet | None = None) -
     return "\n".join(_lines(computation, nnet)) + "\n"
 
 
-def _lines(computation: NnetComputation, nnet: Nnet | None) -> Iterator[str]:
-    names = OperandText(
+def operand_text(computation: NnetComputation, nnet: Nnet | None) -> OperandText:
+    """Returns how the operands of a computation are written.
+
+    Raises:
+        ComputationError: The network lacks a node or component of the computation.
+    """
+    return OperandText(
         submatrices=SubmatrixNames.of(computation.submatrices, computation.matrices),
         nodes=_node_names(computation, nnet),
         components=_component_names(computation, nnet),
     )
+
+
+def command_line(number: int, command: Command, names: OperandText) -> str:
+    """Returns the line of a command."""
+    return f"c{number}: {names.command(command)}"
+
+
+def _lines(computation: NnetComputation, nnet: Nnet | None) -> Iterator[str]:
+    names = operand_text(computation, nnet)
     yield "nnet3 computation 1"
     yield f"need_model_derivative = {str(computation.need_model_derivative).lower()}"
     yield f"debug_info = {str(bool(computation.matrix_debug_info)).lower()}"
@@ -70,7 +84,7 @@ def _lines(computation: NnetComputation, nnet: Nnet | None) -> Iterator[str]:
     steps = [f"{names.nodes[node]} {rows}" for node, rows in computation.steps.tolist()]
     yield from _wrapped("steps", steps)
     for number, command in enumerate(computation.commands):
-        yield f"c{number}: {names.command(command)}"
+        yield command_line(number, command, names)
 
 
 def _node_names(computation: NnetComputation, nnet: Nnet | None) -> dict[int, str]:

@@ -155,7 +155,7 @@ def _explained(
     for when, computation, positions in zip(
         ("before", "after"), computations, commands, strict=True
     ):
-        shown = [command_lines(computation, nnet)[each] for each in positions[:_SHOWN]]
+        shown = command_lines(computation, nnet, positions[:_SHOWN])
         lines += [f"  {when}, {line}" for line in shown]
     return EquivalenceError(
         "\n".join(lines),
