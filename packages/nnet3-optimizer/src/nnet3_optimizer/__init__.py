@@ -16,7 +16,7 @@ from nnet3_optimizer.errors import (
     PassError,
 )
 from nnet3_optimizer.options import OptimizeOptions
-from nnet3_optimizer.pipeline import optimize
+from nnet3_optimizer.pipeline import optimize, optimize_in_steps
 
 __version__ = "0.1.0"
 
@@ -37,6 +37,7 @@ __all__ = [
     "find_faulty_option",
     "live_bytes",
     "optimize",
+    "optimize_in_steps",
     "peak_bytes",
     "plan_memory",
     "verify_equivalent",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -165,6 +165,33 @@ def optimize(
                 verification.step(each, after, changed=after is not draft)
             draft = after
     return draft.computation()
+
+
+def optimize_in_steps(
+    nnet: Nnet, computation: NnetComputation, options: OptimizeOptions | None = None
+) -> Iterator[tuple[str, NnetComputation]]:
+    """Does what `optimize` does, and shows what each pass made: to explain, and to look for faults.
+
+    Args:
+        nnet: The network that the computation was compiled for.
+        computation: What the compiler made.
+        options: Which passes run.
+
+    Yields:
+        The name of each pass that changed something, and the computation after it; the last is what
+        `optimize` returns, if any pass changed anything.
+
+    Raises:
+        ComputationError: The computation is of another network.
+    """
+    options = options or OptimizeOptions()
+    draft = Draft.of(nnet, computation)
+    for each in PIPELINE:
+        if each.wanted(options):
+            after = each.run(draft, options)
+            if after is not draft:
+                yield each.name, after.computation()
+            draft = after
 
 
 class _Verification:

@@ -1,0 +1,111 @@
+"""nnet3-report: describes a model as a page for a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import numpy as np
+from nnet3_descriptors import Nnet, read_nnet
+from nnet3_descriptors.files import write_atomically
+from nnet3_graph import (
+    ComputationRequest,
+    ContextError,
+    IoSpecification,
+    NotComputableError,
+    compute_context,
+)
+
+from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log, run_tool
+from nnet3_tools.report import report_page
+from nnet3_tools.streams import readable
+
+NAME = "nnet3-report"
+USUAL_FRAMES = 50
+
+
+@click.command(cls=KaldiCommand)
+@click.argument("model_in", metavar="MODEL-IN")
+@click.argument("page_out", metavar="PAGE-OUT")
+@click.option("--request", "path", help="A request that was saved with ComputationRequest.save.")
+@click.option(
+    "--frames",
+    type=click.IntRange(min=0),
+    help=f"Frames of output that are asked for; 0 for no request. [default: {USUAL_FRAMES}]",
+)
+@click.option("--sequences", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option(
+    "--frame-subsampling-factor",
+    "every",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="One row of output for so many frames.",
+)
+@boolean_option("--train", help="Ask for the gradient, too.")
+@common_options
+def command(
+    model_in: str,
+    page_out: str,
+    path: str | None,
+    frames: int | None,
+    sequences: int,
+    every: int,
+    train: bool,
+) -> None:
+    """Describe the network in MODEL-IN, .raw or .mdl, as the HTML page PAGE-OUT.
+
+    The page has a drawing of the network, a table of its components with statistics of parameters
+    and activations, and what a request is compiled to. It needs no other file.
+    """
+    with readable(model_in) as source:
+        nnet = read_nnet(source)
+    name = Path(model_in).name or model_in
+    if path is not None:
+        page = report_page(name, nnet, ComputationRequest.load(path))
+    elif frames == 0:
+        page = report_page(name, nnet)
+    else:
+        try:
+            request = usual_request(nnet, frames or USUAL_FRAMES, sequences, every, train=train)
+            page = report_page(name, nnet, request)
+        except (NotComputableError, ContextError) as error:
+            if frames is not None:
+                raise
+            reason = str(error).splitlines()[0].rstrip(":")
+            log(NAME, f"the page is without a request, as {USUAL_FRAMES} frames fail: {reason}")
+            page = report_page(name, nnet)
+    write_atomically(page_out, [page.encode()])
+
+
+def usual_request(
+    nnet: Nnet, frames: int, sequences: int, every: int, *, train: bool
+) -> ComputationRequest:
+    """Asks for every so many frames of the first output, with all context given.
+
+    Inputs other than "input" are given at t = 0, as i-vectors are.
+
+    Raises:
+        ContextError: The network has no context that could be given.
+    """
+    left, right = compute_context(nnet)
+    names = [node.name for node in nnet.output_nodes]
+    output = "output" if "output" in names else names[0]
+    wanted = [(n, t, 0) for t in range(0, frames, every) for n in range(sequences)]
+    inputs = [
+        IoSpecification.from_range(node.name, -left, frames + right, n=sequences)
+        if node.name == "input"
+        else IoSpecification.from_range(node.name, 0, 1, n=sequences)
+        for node in nnet.input_nodes
+    ]
+    return ComputationRequest(
+        inputs=inputs,
+        outputs=[IoSpecification(name=output, indexes=np.array(wanted, np.int32), has_deriv=train)],
+        need_model_derivative=train,
+        store_component_stats=train,
+    )
+
+
+def main() -> None:
+    """The entry point of the tool."""
+    run_tool(command, NAME)

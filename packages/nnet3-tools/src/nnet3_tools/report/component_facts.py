@@ -1,0 +1,132 @@
+"""Numbers about each component: dimensions, parameters, and the statistics that training left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors import Component, Nnet
+from nnet3_descriptors.components import (
+    BatchNormComponent,
+    RectifiedLinearComponent,
+    SigmoidComponent,
+    TanhComponent,
+)
+
+Array = npt.NDArray[np.float32]
+
+SMALLEST_RANK, LARGEST_RANK = 8, 2048
+"""The rank is shown of matrices whose smaller side is between these: larger ones take seconds."""
+
+ENERGY = 0.9
+"""The rank that is shown: so much of the sum of squares is in so many singular values."""
+
+DEAD = 0.001
+"""A rectifier is dead if it is positive in fewer frames than this part of all."""
+
+SATURATED = {"Sigmoid": 0.05, "Tanh": 0.2}
+"""The average derivative below which a unit is saturated: Kaldi's thresholds of self-repair."""
+
+
+@attrs.frozen
+class ComponentFacts:
+    """A line of the table.
+
+    Attributes:
+        name: The component.
+        type: Its type, without "Component".
+        input_dim: Columns that it takes.
+        output_dim: Columns that it gives.
+        num_parameters: Numbers that training changes.
+        learning_rate: Of a component with parameters; else None.
+        rms: Root mean square of its largest matrix; None without one.
+        rank: How many singular values of that matrix hold `ENERGY` of the sum of squares.
+        full_rank: How many singular values it has; None where the rank is not looked for.
+        activity: What statistics say, such as "positive in 31 % of frames".
+        warning: What somebody should look at, such as "3 of 64 units are dead".
+    """
+
+    name: str
+    type: str
+    input_dim: int
+    output_dim: int
+    num_parameters: int
+    learning_rate: float | None = None
+    rms: float | None = None
+    rank: int | None = None
+    full_rank: int | None = None
+    activity: str = ""
+    warning: str = ""
+
+
+def component_facts(nnet: Nnet) -> Iterator[ComponentFacts]:
+    """Returns the facts of all components, in their order."""
+    for name, component in zip(nnet.component_names, nnet.components, strict=True):
+        facts = ComponentFacts(
+            name=name,
+            type=component.type.removesuffix("Component"),
+            input_dim=component.input_dim,
+            output_dim=component.output_dim,
+            num_parameters=component.num_parameters,
+            learning_rate=getattr(component, "learning_rate", None),
+        )
+        yield _with_statistics(_with_matrix(facts, component), component)
+
+
+def _with_matrix(facts: ComponentFacts, component: Component) -> ComponentFacts:
+    arrays = (getattr(component, name) for name in component.parameters)
+    matrices = [array for array in arrays if array.ndim == 2 and array.size]
+    if not matrices:
+        return facts
+    matrix = max(matrices, key=np.size)
+    rms = float(np.sqrt(np.mean(np.square(matrix, dtype=np.float64))))
+    facts = attrs.evolve(facts, rms=rms)
+    full_rank = min(matrix.shape)
+    if not SMALLEST_RANK <= full_rank <= LARGEST_RANK or not np.isfinite(rms):
+        return facts
+    return attrs.evolve(facts, rank=rank_of(matrix), full_rank=full_rank)
+
+
+def rank_of(matrix: Array) -> int:
+    """Returns how many singular values hold `ENERGY` of the sum of squares; 0 for zeros.
+
+    Args:
+        matrix: (rows, cols).
+    """
+    narrow = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
+    squares = np.linalg.eigvalsh(narrow.T.astype(np.float64) @ narrow)[::-1].clip(min=0)
+    total = squares.sum()
+    if total == 0:
+        return 0
+    return int(np.searchsorted(np.cumsum(squares), ENERGY * total) + 1)
+
+
+def _with_statistics(facts: ComponentFacts, component: Component) -> ComponentFacts:
+    match component:
+        case BatchNormComponent(count=count) if count > 0:
+            return attrs.evolve(facts, activity=f"{count:,.0f} frames")
+        case RectifiedLinearComponent(count=count) if count > 0 and component.deriv_avg.size:
+            share = float(component.deriv_avg.mean())
+            dead = int((component.deriv_avg < DEAD).sum())
+            return attrs.evolve(
+                facts,
+                activity=f"positive in {share:.0%} of frames",
+                warning=_of_units(dead, component.deriv_avg.size, "dead"),
+            )
+        case SigmoidComponent(count=count) | TanhComponent(count=count) if (
+            count > 0 and component.deriv_avg.size
+        ):
+            low = SATURATED[facts.type]
+            saturated = int((component.deriv_avg < low).sum())
+            return attrs.evolve(
+                facts,
+                activity=f"average derivative {float(component.deriv_avg.mean()):.2f}",
+                warning=_of_units(saturated, component.deriv_avg.size, "saturated"),
+            )
+    return facts
+
+
+def _of_units(count: int, of: int, what: str) -> str:
+    return f"{count:,} of {of:,} units {what}" if count else ""

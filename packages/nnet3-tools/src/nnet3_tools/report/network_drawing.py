@@ -1,0 +1,166 @@
+"""The layers of a network from top to bottom, as SVG.
+
+A layer reads the one above it by a short line. What it reads from further up is an arc on the
+right, and what it reads from itself or from below, a recurrence, is a dashed arc on the left. Arcs
+that are long lie further out than the shorter ones that they span, so none crosses a box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+import attrs
+
+from nnet3_tools.report.layers import Layer, Read
+
+BOX_WIDTH, BOX_HEIGHT, GAP = 340, 44, 34
+LANE = 22
+"""How far apart arcs lie beside each other."""
+MARGIN = 16
+
+
+@attrs.frozen
+class Arc:
+    """Something read from another layer than the one above.
+
+    Attributes:
+        source: The number of the layer that is read.
+        target: The number of the layer that reads.
+        label: The offsets, separated by commas.
+        is_dashed: Whether everything in it is optional.
+    """
+
+    source: int
+    target: int
+    label: str
+    is_dashed: bool
+
+    @property
+    def first(self) -> int:
+        """The upper one of both."""
+        return min(self.source, self.target)
+
+    @property
+    def last(self) -> int:
+        """The lower one of both."""
+        return max(self.source, self.target)
+
+
+def network_drawing(layers: Sequence[Layer]) -> str:
+    """Draws layers; the result is an SVG element that takes its colours from the page."""
+    number_of = {node: number for number, layer in enumerate(layers) for node in layer.nodes}
+    below: list[Arc] = []
+    right: list[Arc] = []
+    left: list[Arc] = []
+    for target, layer in enumerate(layers):
+        by_source: dict[int, list[Read]] = {}
+        for read in layer.reads:
+            by_source.setdefault(number_of[read.source], []).append(read)
+        for source, reads in by_source.items():
+            label = ", ".join(read.text for read in reads)
+            arc = Arc(source, target, label, all(read.is_optional for read in reads))
+            (below if source == target - 1 else right if source < target else left).append(arc)
+    right_lanes, left_lanes = lanes(right), lanes(left)
+    left_width = MARGIN + LANE * (1 + max(left_lanes, default=-1)) + _label_width(left)
+    right_width = MARGIN + LANE * (1 + max(right_lanes, default=-1)) + _label_width(right)
+    width = left_width + BOX_WIDTH + right_width
+    height = 2 * MARGIN + len(layers) * (BOX_HEIGHT + GAP) - GAP
+    shapes = [
+        *(shape for arc in below for shape in _line(arc, left_width + BOX_WIDTH / 2)),
+        *(
+            shape
+            for arc, lane in zip(right, right_lanes, strict=True)
+            for shape in _arc(arc, left_width + BOX_WIDTH, LANE * (lane + 1))
+        ),
+        *(
+            shape
+            for arc, lane in zip(left, left_lanes, strict=True)
+            for shape in _arc(arc, left_width, -LANE * (lane + 1))
+        ),
+        *(
+            shape
+            for number, layer in enumerate(layers)
+            for shape in _box(layer, number, left_width)
+        ),
+    ]
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="network" width="{width}" '
+        f'height="{height}" viewBox="0 0 {width} {height}" role="img">'
+    )
+    return "\n".join([head, "<title>The layers of the network</title>", *shapes, "</svg>"])
+
+
+def lanes(arcs: Sequence[Arc]) -> list[int]:
+    """Chooses for each arc how far out it lies, so that arcs which overlap don't meet."""
+    chosen = [0] * len(arcs)
+    taken: list[tuple[int, int, int]] = []
+    for number in sorted(range(len(arcs)), key=lambda n: arcs[n].last - arcs[n].first):
+        arc = arcs[number]
+        used = {lane for first, last, lane in taken if first < arc.last and arc.first < last}
+        used |= {lane for first, last, lane in taken if (first, last) == (arc.first, arc.last)}
+        chosen[number] = next(lane for lane in range(len(arcs)) if lane not in used)
+        taken.append((arc.first, arc.last, chosen[number]))
+    return chosen
+
+
+def _label_width(arcs: Sequence[Arc]) -> int:
+    return max((8 + 7 * len(arc.label) for arc in arcs), default=0)
+
+
+def _top(number: int) -> float:
+    return MARGIN + number * (BOX_HEIGHT + GAP)
+
+
+def _box(layer: Layer, number: int, left: float) -> Iterator[str]:
+    y = _top(number)
+    size = f'width="{BOX_WIDTH}" height="{BOX_HEIGHT}"'
+    yield f'<g class="box {layer.kind}">'
+    yield f"<title>{escape(', '.join(layer.nodes))}</title>"
+    yield f'<rect x="{left}" y="{y}" {size} rx="6"/>'
+    dims = (
+        f"{layer.output_dim}"
+        if layer.kind != "layer"
+        else f"{layer.input_dim} → {layer.output_dim}"
+    )
+    yield _text(left + 12, y + 18, _cut(layer.name, 30), "name")
+    yield _text(left + BOX_WIDTH - 12, y + 18, dims, "dims")
+    if layer.parts:
+        yield _text(left + 12, y + 35, _cut(" → ".join(layer.parts), 42), "parts")
+    if layer.num_parameters:
+        yield _text(left + BOX_WIDTH - 12, y + 35, f"{layer.num_parameters:,}", "parameters")
+    yield "</g>"
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def _text(x: float, y: float, words: str, kind: str) -> str:
+    return f'<text x="{x:g}" y="{y:g}" class="{kind}">{escape(words)}</text>'
+
+
+def _line(arc: Arc, x: float) -> Iterator[str]:
+    top, bottom = _top(arc.source) + BOX_HEIGHT, _top(arc.target)
+    yield f'<path class="{_kind(arc)}" d="M {x:g} {top:g} V {bottom:g}"/>'
+    if arc.label != "0":
+        yield _text(x + 8, (top + bottom) / 2 + 4, arc.label, "label")
+
+
+def _arc(arc: Arc, x: float, out: float) -> Iterator[str]:
+    """An arc from the side of one box to the side of another, or of the same."""
+    start = _top(arc.source) + BOX_HEIGHT * 0.7
+    end = _top(arc.target) + BOX_HEIGHT * 0.3
+    bend = x + out
+    yield (
+        f'<path class="{_kind(arc)}{" recurrent" if out < 0 else ""}" '
+        f'd="M {x:g} {start:g} C {bend:g} {start:g} {bend:g} {start:g} {bend:g} '
+        f'{(start + end) / 2:g} S {bend:g} {end:g} {x:g} {end:g}"/>'
+    )
+    if arc.label != "0":
+        kind = "label" if out > 0 else "label before"
+        yield _text(bend + (5 if out > 0 else -5), (start + end) / 2 + 4, arc.label, kind)
+
+
+def _kind(arc: Arc) -> str:
+    return "edge optional" if arc.is_dashed else "edge"

@@ -1,0 +1,75 @@
+"""The page: one HTML file without anything beside it."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import TYPE_CHECKING
+
+import jinja2
+from nnet3_descriptors import ComponentNode, NetworkError, Nnet, compute_context
+from nnet3_graph import ComputationRequest
+
+from nnet3_tools.report.component_facts import component_facts
+from nnet3_tools.report.curve_drawing import curve_drawing, with_unit
+from nnet3_tools.report.layers import layers_of
+from nnet3_tools.report.network_drawing import network_drawing
+from nnet3_tools.report.program_facts import program_facts
+
+if TYPE_CHECKING:
+    from nnet3_tools.report.program_facts import ProgramFacts
+
+MOST_LINES = 3000
+"""So many lines of a program are shown."""
+
+
+def report_page(name: str, nnet: Nnet, request: ComputationRequest | None = None) -> str:
+    """Describes a network, and what a request for it is compiled to.
+
+    Args:
+        name: What the page calls the network.
+        nnet: The network.
+        request: What is asked of it; None leaves that part out.
+
+    Returns:
+        An HTML document; it needs no network and no other file.
+
+    Raises:
+        NotComputableError: An output of the request cannot be computed.
+        RequestError: The request does not fit the network.
+    """
+    program = None if request is None else program_facts(nnet, request)
+    facts = list(component_facts(nnet))
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters["bytes"] = with_unit
+    source = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    return environment.from_string(source).render(
+        name=name,
+        nnet=nnet,
+        context=_context(nnet),
+        used=sum(isinstance(node, ComponentNode) for node in nnet.nodes),
+        drawing=network_drawing(layers_of(nnet)),
+        facts=facts,
+        most_parameters=max((each.num_parameters for each in facts), default=0) or 1,
+        warnings=[each for each in facts if each.warning],
+        request=request,
+        program=program,
+        curves=_curves(program),
+        lines=[] if program is None else program.listing.splitlines()[:MOST_LINES],
+        most_lines=MOST_LINES,
+    )
+
+
+def _context(nnet: Nnet) -> tuple[int, int] | None:
+    """The context, or None for a network of which no output frame can be computed."""
+    try:
+        return compute_context(nnet)
+    except NetworkError:
+        return None
+
+
+def _curves(program: ProgramFacts | None) -> str:
+    if program is None:
+        return ""
+    return curve_drawing({"compiled": program.compiled_bytes, "optimized": program.optimized_bytes})

@@ -1,0 +1,69 @@
+"""What a request is compiled to: steps, commands, and what each pass of the optimizer did."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_compiler import NnetComputation, compile_computation, format_computation
+from nnet3_descriptors import Nnet
+from nnet3_graph import ComputationRequest
+from nnet3_optimizer import live_bytes, optimize_in_steps, peak_bytes
+
+
+@attrs.frozen
+class Stage:
+    """A computation on its way.
+
+    Attributes:
+        name: Of the pass that made it; "compiled" for the first.
+        commands: How many it has.
+        peak_bytes: The most that its matrices need at a time.
+    """
+
+    name: str
+    commands: int
+    peak_bytes: int
+
+
+@attrs.frozen(eq=False)
+class ProgramFacts:
+    """What a request is compiled to.
+
+    Attributes:
+        steps: Nodes that are computed together, with the rows of each.
+        stages: The computation as compiled, and after each pass that changed it.
+        compiled_bytes: Bytes of matrices after each command, as compiled.
+        optimized_bytes: The same after all passes.
+        listing: The optimized program in text.
+    """
+
+    steps: tuple[tuple[str, int], ...]
+    stages: tuple[Stage, ...]
+    compiled_bytes: npt.NDArray[np.int64]
+    optimized_bytes: npt.NDArray[np.int64]
+    listing: str
+
+
+def program_facts(nnet: Nnet, request: ComputationRequest) -> ProgramFacts:
+    """Compiles a request, and looks at the result after each pass.
+
+    Raises:
+        NotComputableError: An output cannot be computed.
+        RequestError: The request does not fit the network.
+    """
+    compiled = compile_computation(nnet, request)
+    stages, last = [_stage("compiled", compiled)], compiled
+    for name, last in optimize_in_steps(nnet, compiled):
+        stages.append(_stage(name, last))
+    return ProgramFacts(
+        steps=tuple(compiled.steps_by_node(nnet)),
+        stages=tuple(stages),
+        compiled_bytes=live_bytes(compiled),
+        optimized_bytes=live_bytes(last),
+        listing=format_computation(last, nnet),
+    )
+
+
+def _stage(name: str, computation: NnetComputation) -> Stage:
+    return Stage(name, len(computation.command_table), peak_bytes(computation))

@@ -1,0 +1,212 @@
+"""The page about a model."""
+
+from __future__ import annotations
+
+import html.parser
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from nnet3_descriptors import Nnet, parse_config, write_nnet
+from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_tools.nnet3_report import command
+from nnet3_tools.report import report_page
+from nnet3_tools.report.component_facts import component_facts, rank_of
+from nnet3_tools.report.curve_drawing import with_unit
+from nnet3_tools.report.layers import layers_of
+from nnet3_tools.report.network_drawing import Arc, lanes, network_drawing
+from nnet3_tools.report.program_facts import program_facts
+
+SPLICE = "input=Append(Offset(input, -1), input, ReplaceIndex(ivector, t, 0))"
+
+CONFIG = f"""
+input-node name=ivector dim=3
+input-node name=input dim=8
+component name=tdnn1.affine type=AffineComponent input-dim=19 output-dim=16
+component-node name=tdnn1.affine component=tdnn1.affine {SPLICE}
+component name=tdnn1.relu type=RectifiedLinearComponent dim=16
+component-node name=tdnn1.relu component=tdnn1.relu input=tdnn1.affine
+component name=rnn type=AffineComponent input-dim=16 output-dim=16
+component-node name=rnn component=rnn input=Sum(Scale(0.5, tdnn1.relu), IfDefined(Offset(rnn, -3)))
+component name=final type=AffineComponent input-dim=32 output-dim=2
+component-node name=final component=final input=Append(rnn, tdnn1.relu)
+output-node name=output input=final
+"""
+
+
+@pytest.fixture(scope="module")
+def nnet() -> Nnet:
+    """A network with a splice, a recurrence, a bypass and an i-vector."""
+    return parse_config(CONFIG)
+
+
+def request() -> ComputationRequest:
+    """Asks for four frames."""
+    return ComputationRequest(
+        inputs=[
+            IoSpecification.from_range("input", -1, 4),
+            IoSpecification.from_range("ivector", 0, 1),
+        ],
+        outputs=[IoSpecification.from_range("output", 0, 4)],
+    )
+
+
+def test_layers(nnet: Nnet) -> None:
+    """Nodes that follow one another under one name are a layer, and reads say where and how."""
+    layers = layers_of(nnet)
+
+    assert [layer.name for layer in layers] == [
+        "ivector", "input", "tdnn1", "rnn", "final", "output"
+    ]  # fmt: skip
+    tdnn1, rnn, final = layers[2:5]
+    assert tdnn1.nodes == ("tdnn1.affine", "tdnn1.relu")
+    assert tdnn1.parts == ("affine", "ReLU")
+    assert (tdnn1.input_dim, tdnn1.output_dim, tdnn1.num_parameters) == (19, 16, 320)
+    assert [(read.source, read.text) for read in tdnn1.reads] == [
+        ("input", "-1"), ("input", "0"), ("ivector", "at t = 0")
+    ]  # fmt: skip
+    assert [(read.source, read.text, read.is_optional) for read in rnn.reads] == [
+        ("tdnn1.relu", "times 0.5", False), ("rnn", "-3", True)
+    ]  # fmt: skip
+    assert [read.source for read in final.reads] == ["rnn", "tdnn1.relu"]
+
+
+def test_drawing(nnet: Nnet) -> None:
+    """The recurrence is a dashed arc of its own colour, the bypass an arc, the rest lines."""
+    drawing = network_drawing(layers_of(nnet))
+
+    assert drawing.count('<g class="box') == 6
+    assert drawing.count('class="edge optional recurrent"') == 1
+    assert drawing.count("<path") == 4 + 1 + 2  # lines; recurrence; bypass and i-vector
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=12))
+def test_arcs_in_a_lane_do_not_overlap(ends: list[tuple[int, int]]) -> None:
+    """Two arcs of a lane have at most an end in common."""
+    arcs = [Arc(source, target, "", is_dashed=False) for source, target in ends]
+
+    chosen = lanes(arcs)
+
+    for a, lane in zip(arcs, chosen, strict=True):
+        for b, other in zip(arcs, chosen, strict=True):
+            if a is not b and lane == other:
+                assert a.last <= b.first or b.last <= a.first
+                assert (a.first, a.last) != (b.first, b.last)
+
+
+@given(st.integers(1, 6), st.integers(8, 20), st.integers(8, 20), st.integers(0, 99))
+def test_rank(rank: int, rows: int, cols: int, seed: int) -> None:
+    """The rank is that of the singular values."""
+    rng = np.random.default_rng(seed)
+    matrix = rng.standard_normal((rows, rank)) @ rng.standard_normal((rank, cols))
+    squares = np.linalg.svd(matrix, compute_uv=False) ** 2
+    expected = 1 + int((np.cumsum(squares) < 0.9 * squares.sum()).sum())
+
+    assert rank_of(matrix.astype(np.float32)) == expected
+
+
+def test_rank_of_zeros() -> None:
+    """A matrix of zeros has none."""
+    assert rank_of(np.zeros((9, 8), np.float32)) == 0
+
+
+def test_dead_units(nnet: Nnet) -> None:
+    """Rectifiers that are hardly ever positive are counted."""
+    relu = nnet.component("tdnn1.relu")
+    share = np.array([0.0, 0.0005, *[0.5] * 14], np.float32)
+    counted = attrs.evolve(relu, count=100.0, value_avg=share, deriv_avg=share)
+    facts = list(component_facts(nnet.with_components({"tdnn1.relu": counted})))
+
+    assert facts[1].warning == "2 of 16 units dead"
+    assert facts[1].activity == "positive in 44% of frames"
+
+
+def test_program(nnet: Nnet) -> None:
+    """The stages begin with the compiled program and end with the optimized one."""
+    facts = program_facts(nnet, request())
+
+    assert facts.stages[0].name == "compiled"
+    assert facts.stages[0].commands == len(facts.compiled_bytes)
+    assert facts.stages[-1].commands == len(facts.optimized_bytes)
+    assert facts.stages[-1].commands < facts.stages[0].commands
+    assert facts.stages[-1].peak_bytes == facts.optimized_bytes.max()
+
+
+class Elements(html.parser.HTMLParser):
+    """Looks whether each element that begins also ends, and what addresses a page has."""
+
+    EMPTY = frozenset({"meta", "br"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        """Notes a beginning."""
+        self.addresses += [str(value) for name, value in attributes if name in ("href", "src")]
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        """An element without content."""
+
+    def handle_endtag(self, tag: str) -> None:
+        """Takes the last beginning off."""
+        assert self.open.pop() == tag
+
+
+def test_page_stands_alone(nnet: Nnet) -> None:
+    """The page is well formed, refers to nothing, and no name becomes markup."""
+    page = report_page("<script>alert(1)</script>", nnet, request())
+    elements = Elements()
+    elements.feed(page)
+    elements.close()
+
+    assert elements.open == []
+    assert elements.addresses == []
+    assert "<script>alert" not in page
+    assert all(name in page for name in nnet.component_names)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(0, "0 bytes"), (999, "999 bytes"), (1.5e6, "1.5 MB")]
+)
+def test_units(number: float, said: str) -> None:
+    """Bytes are said in the largest unit that is not larger than they are."""
+    assert with_unit(number) == said
+
+
+def test_tool(nnet: Nnet, tmp_path: Path) -> None:
+    """The tool writes the page, with the request that its options describe."""
+    write_nnet(nnet, tmp_path / "final.raw")
+
+    done = CliRunner().invoke(
+        command, ["--frames=6", "--train", str(tmp_path / "final.raw"), str(tmp_path / "page.html")]
+    )
+
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "page.html").read_text()
+    assert "and the gradient" in page
+    assert "<title>final.raw</title>" in page
+
+
+def test_tool_without_request(tmp_path: Path) -> None:
+    """A network of which the usual frames cannot be computed has a page without a request."""
+    nnet = parse_config(
+        "input-node name=input dim=2\noutput-node name=output input=ReplaceIndex(input, t, 1000)\n"
+    )
+    write_nnet(nnet, tmp_path / "final.raw")
+    arguments = [str(tmp_path / "final.raw"), str(tmp_path / "page.html")]
+
+    done = CliRunner().invoke(command, arguments)
+    asked = CliRunner().invoke(command, ["--frames=50", *arguments])
+
+    assert done.exit_code == 0, done.output
+    assert "the page is without a request, as 50 frames fail" in done.output
+    assert "<h2>A request</h2>" not in (tmp_path / "page.html").read_text()
+    assert asked.exit_code == 1
