@@ -366,25 +366,45 @@ def _ill_conditioned(case: Case, masks: Masks, precision: str) -> Collection[str
 
 
 class _Rounding:
-    """Runs commands, and changes what components compute by what float32 would round."""
+    """Runs commands, and changes what components compute by what float32 would round.
+
+    That is a value, a derivative, or the part of a gradient that one command adds: such parts may
+    cancel, and be rounded in different orders.
+    """
 
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng([seed, 2])
 
     def __call__(self, command: Command, state: State) -> None:
-        execute(command, state)
-        if isinstance(command, Propagate):
-            out = command.output
-        elif isinstance(command, Backprop | BackpropNoModelUpdate):
-            out = command.input_deriv
-        else:
-            return
-        if out:
-            values = state.matrices.read(out)
-            if (np.abs(values) > np.finfo(np.float32).max).any():
-                raise OverflowError
-            change = np.finfo(np.float32).eps * self._rng.uniform(-0.5, 0.5, values.shape)
-            state.matrices.write(out, values * (1.0 + change))
+        match command:
+            case Propagate():
+                execute(command, state)
+                self._change_matrix(state, command.output)
+            case BackpropNoModelUpdate():
+                execute(command, state)
+                self._change_matrix(state, command.input_deriv)
+            case Backprop():
+                before = {
+                    name: gradient.copy()
+                    for name, gradient in state.gradients[command.component].items()
+                }
+                execute(command, state)
+                self._change_matrix(state, command.input_deriv)
+                for name, gradient in state.gradients[command.component].items():
+                    gradient[...] = before[name] + self._changed(gradient - before[name])
+            case _:
+                execute(command, state)
+
+    def _change_matrix(self, state: State, submatrix: int) -> None:
+        if submatrix:
+            state.matrices.write(submatrix, self._changed(state.matrices.read(submatrix)))
+
+    def _changed(self, values: np.ndarray) -> np.ndarray:
+        if (np.abs(values) > np.finfo(np.float32).max).any():
+            raise OverflowError
+        change = np.finfo(np.float32).eps * self._rng.uniform(-0.5, 0.5, values.shape)
+        changed: np.ndarray = values * (1.0 + change)
+        return changed
 
 
 def _with_rounded_parameters(case: Case) -> Case:
