@@ -479,3 +479,12 @@ def test_blocks_of_rows() -> None:
     """The rows of the matrix of a block-affine map are blocks."""
     with pytest.raises(NetworkError, match="'num_blocks' must divide 3, got 2"):
         BlockAffineComponent(num_blocks=2, linear_params=np.ones((3, 1)), bias_params=np.ones(3))
+
+
+def test_short_repr() -> None:
+    """A component shows its type and its sizes, not its parameters."""
+    affine = from_config("AffineComponent", "input-dim=3 output-dim=2")
+    relu = from_config("RectifiedLinearComponent", "dim=4")
+
+    assert repr(affine) == "<AffineComponent: 3 -> 2 columns, 8 parameters>"
+    assert repr(relu) == "<RectifiedLinearComponent: 4 -> 4 columns>"

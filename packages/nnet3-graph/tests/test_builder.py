@@ -545,3 +545,16 @@ class TestSegments:
         node = nnet.node_index("affine_input")
         assert reads[node, 0, 3, 0] == 2
         assert reads[node, 1, 3, 0] == 1
+
+
+def test_short_repr() -> None:
+    """A graph and a set of indexes show how large they are."""
+    nnet = parse_config("input-node name=input dim=2\noutput-node name=output input=input")
+    request = ComputationRequest(
+        inputs=[IoSpecification.from_range("input", 0, 4, n=2)],
+        outputs=[IoSpecification.from_range("output", 1, 3, n=2)],
+    )
+    graph = build_computation_graph(nnet, request)
+
+    assert repr(graph) == "<ComputationGraph: 12 cindexes of 2 nodes>"
+    assert repr(graph.index_set(1)) == "<IndexSet: 4 indexes, t 1 to 2>"

@@ -67,6 +67,11 @@ class ComputationGraph:
     previous: ComputationGraph | None = None
     is_pruned: bool = True
 
+    def __repr__(self) -> str:
+        """How many rows there are, of how many nodes."""
+        nodes = sum(map(bool, map(len, self.index_sets)))
+        return f"<ComputationGraph: {self.num_cindexes} cindexes of {nodes} nodes>"
+
     # -- cindexes ------------------------------------------------------------------------------
 
     @cached_property

@@ -90,7 +90,7 @@ class Grid:
         return indexes
 
 
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class IndexSet:
     """A set of indexes, numbered in their order. Nodes with equal sets share one object.
 
@@ -100,7 +100,14 @@ class IndexSet:
     """
 
     grid: Grid
-    bits: Bits = attrs.field(repr=False)
+    bits: Bits
+
+    def __repr__(self) -> str:
+        """How many indexes there are, and their range of t."""
+        if not len(self):
+            return "<IndexSet: empty>"
+        t = self.indexes[:, 1]
+        return f"<IndexSet: {len(self)} indexes, t {t.min()} to {t.max()}>"
 
     @cached_property
     def cells(self) -> Cells:

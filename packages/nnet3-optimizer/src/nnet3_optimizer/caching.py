@@ -92,6 +92,10 @@ class CachingCompiler:
         self._lock = threading.Lock()
         self._computations: OrderedDict[ComputationRequest, Future[NnetComputation]] = OrderedDict()
 
+    def __repr__(self) -> str:
+        """The network, and how much is remembered."""
+        return f"<CachingCompiler of {self.nnet!r}: {len(self)} of {self.capacity} computations>"
+
     def __len__(self) -> int:
         """The number of computations that are remembered, or being made."""
         return len(self._computations)

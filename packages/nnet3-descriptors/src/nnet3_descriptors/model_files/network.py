@@ -45,7 +45,7 @@ _LEAST_COMPONENT: Final = len("<ComponentName> x <NoOpComponent> </NoOpComponent
 """Bytes that a component takes at least."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class AcousticModel:
     """What a .mdl file holds (Kaldi's TransitionModel and AmNnetSimple).
 
@@ -62,6 +62,11 @@ class AcousticModel:
     left_context: int = attrs.field(validator=check_int32)
     right_context: int = attrs.field(validator=check_int32)
     priors: NDArray[np.float32] = attrs.field(converter=read_only_float32, eq=ArrayKey)
+
+    def __repr__(self) -> str:
+        """The network and the context; `info` says more."""
+        context = f"context {self.left_context} + {self.right_context} frames"
+        return f"<AcousticModel: {self.nnet!r}, {context}, {self.priors.size} priors>"
 
     def with_nnet(self, nnet: Nnet) -> Self:
         """Returns the model with another network, its context, and priors only if they fit.

@@ -26,7 +26,7 @@ _C = TypeVar("_C", bound="type[Component]")
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def component_family(cls: _C) -> _C:
     """Makes a frozen class of fields that several component types share; it is no type itself."""
-    built: _C = attrs.frozen(kw_only=True)(cls)
+    built: _C = attrs.frozen(kw_only=True, repr=False)(cls)
     built.FIELDS = field_specs(built)
     built.IS_ABSTRACT = True
     return built
@@ -310,6 +310,11 @@ class Component:
             return cls(**values)
         except NetworkError as error:
             raise config.error(str(error)) from error
+
+    def __repr__(self) -> str:
+        """Type and sizes; `info` says more."""
+        parameters = f", {self.num_parameters} parameters" if self.num_parameters else ""
+        return f"<{self.type}: {self.input_dim} -> {self.output_dim} columns{parameters}>"
 
     def info(self) -> str:
         """Returns the line that nnet3-info prints for the component, from its type on."""
