@@ -29,9 +29,10 @@ from nnet3_training import (
     read_fst,
     write_chain_supervision,
 )
-from nnet3_training.chain.example_files import example_bytes, read_chain_entries
+from nnet3_training.chain.example_files import example_bytes, read_chain_example
 from nnet3_training.chain.fsts.files import vector_bytes
 from nnet3_training.chain.supervision import state_times
+from nnet3_training.egs.archive import entries_of
 from reference_cases import CHAIN_REFERENCE, assert_close
 
 DIGITS = CHAIN_REFERENCE / "digits"
@@ -135,10 +136,10 @@ def test_objective(folder: Path, dtype: type) -> None:
 
 def test_examples() -> None:
     """Examples that Kaldi wrote without compression are written byte by byte as it did."""
-    entries = list(read_chain_entries(DIGITS / "copy.shift.ark"))
+    entries = list(entries_of(DIGITS / "copy.shift.ark", read_chain_example))
 
     assert len(entries) == 8
-    assert [example_bytes(entry.example) for entry in entries] == [each.data for each in entries]
+    assert [example_bytes(entry.value) for entry in entries] == [each.data for each in entries]
 
 
 def test_examples_in_text() -> None:

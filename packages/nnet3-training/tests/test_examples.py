@@ -137,7 +137,7 @@ def test_repr_of_examples() -> None:
     """An example is printed with the shapes of its arrays, not with their values."""
     text = repr(labelled(200, 1))
 
-    assert "values=<float32 (201, 2)>" in text
+    assert "matrix=<float32 (201, 2)>" in text
     assert len(text) < 500
 
 
@@ -232,7 +232,8 @@ def test_time_that_leaves_32_bits(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         (b"<Nnet3Eg>", b"<Nnet3ChainEg>", "<Nnet3Eg>"),
-        (b"\0B", b"", "not binary"),
+        (b"\0B", b"", "this is no integer"),
+        (integer(2) + b"<NnetIo> input", integer(0) + b"<NnetIo> input", "no input and no output"),
         (bytes([127]), bytes([125]), "no index"),
         (b"SV " + integer(3), b"SV " + integer(2), "classes must be 0 to 2|0 to 1"),
     ],

@@ -13,7 +13,7 @@ from typing import IO, Generic, Self, TypeVar
 
 import attrs
 from nnet3_descriptors import Nnet3Error
-from nnet3_descriptors.files import BinaryReader, Reader, TextReader
+from nnet3_descriptors.files import BinaryReader, Reader, TextReader, read_entries
 
 from nnet3_tables.commands import shell
 from nnet3_tables.errors import TableError
@@ -50,8 +50,7 @@ class ObjectEntry(Generic[T]):
 def read_objects(rspecifier: str, decode: Callable[[Reader], T]) -> Iterator[ObjectEntry[T]]:
     """The entries of a table, in order.
 
-    Of an archive that is a regular file a map is read. Any other, as the output of a command, is
-    read to its end before the first entry.
+    Of an archive only the entry at hand is held in memory.
 
     Args:
         rspecifier: `ark:FILE`, `scp:FILE`, `ark:COMMAND |`, `scp,p:FILE`, ...
@@ -74,20 +73,13 @@ def read_objects(rspecifier: str, decode: Callable[[Reader], T]) -> Iterator[Obj
 
 
 def _archive(specifier: Specifier, decode: Callable[[Reader], T]) -> Iterator[ObjectEntry[T]]:
-    with opened(specifier) as stream, _contents(stream) as data:
-        reader: Reader = BinaryReader(data, specifier.target)
+    with opened(specifier) as stream:
         try:
-            while True:
-                reader.skip_blanks()
-                if not reader.remaining:
-                    return
-                key = reader.token()
-                start = reader.position
-                reader = _reader_at(data, specifier.target, start)
-                value = decode(reader)
-                yield ObjectEntry(key, value, bytes(data[start : reader.position]))
-        finally:
-            reader.data = memoryview(b"")
+            for entry in read_entries(stream, specifier.target, decode):
+                yield ObjectEntry(entry.key, entry.value, entry.data)
+        except OSError as error:
+            reason = error.strerror or error
+            raise TableError(f"cannot read '{specifier.target}': {reason}") from error
 
 
 def _script(specifier: Specifier, decode: Callable[[Reader], T]) -> Iterator[ObjectEntry[T]]:

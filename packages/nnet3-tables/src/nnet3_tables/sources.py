@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
+import io
 import re
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, cast
 
 from nnet3_tables.commands import is_cut_off, shell
 from nnet3_tables.errors import TableError
 from nnet3_tables.specifier import Specifier
+
+_GZIP = b"\x1f\x8b"
+"""What a file begins with that gzip has packed; no archive begins so."""
 
 
 @contextlib.contextmanager
@@ -29,10 +35,30 @@ def opened(specifier: Specifier) -> Iterator[IO[bytes]]:
         yield sys.stdin.buffer
     else:
         try:
-            with open(specifier.target, "rb") as stream:
-                yield stream
+            with open(specifier.target, "rb") as stream, _unpacked(stream) as contents:
+                yield contents
         except OSError as error:
-            raise TableError(f"cannot read '{specifier.target}': {error.strerror}") from error
+            reason = error.strerror or error
+            raise TableError(f"cannot read '{specifier.target}': {reason}") from error
+
+
+@contextlib.contextmanager
+def _unpacked(stream: IO[bytes]) -> Iterator[IO[bytes]]:
+    """A file, or what is in it if gzip has packed it, which its first bytes say.
+
+    Raises:
+        OSError: it is damaged.
+    """
+    # A pipe may hold fewer bytes than are asked for, and keeps what is looked at.
+    head = stream.peek(len(_GZIP))[: len(_GZIP)] if isinstance(stream, io.BufferedReader) else b""
+    if head != _GZIP:
+        yield stream
+        return
+    try:
+        with gzip.open(stream) as contents:
+            yield cast(IO[bytes], contents)
+    except (EOFError, zlib.error) as error:
+        raise OSError(f"the packed data is damaged: {error}") from error
 
 
 def file_and_offset(location: str) -> tuple[str, int]:

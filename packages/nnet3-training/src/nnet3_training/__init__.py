@@ -1,6 +1,6 @@
 """Training: examples, objectives, and the change of parameters along the natural gradient.
 
-examples.py, example_archive.py    what is trained on
+examples.py, egs/                  what is trained on, and Kaldi's files of it
 objectives.py                      what is maximised
 update.py                          how far parameters move
 trainer.py                         one after the other
@@ -18,8 +18,8 @@ from nnet3_training.chain.objective import ChainObjective, ChainOptions, ChainRe
 from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.chain.supervision_files import read_chain_supervision, write_chain_supervision
 from nnet3_training.chain.training import ChainTraining, compute_chain_prob
+from nnet3_training.egs.files import read_examples, write_examples
 from nnet3_training.errors import ExampleError
-from nnet3_training.example_archive import read_examples
 from nnet3_training.examples import (
     DenseTargets,
     ExampleInput,
@@ -70,5 +70,6 @@ __all__ = [
     "read_fst",
     "write_chain_examples",
     "write_chain_supervision",
+    "write_examples",
     "write_fst",
 ]

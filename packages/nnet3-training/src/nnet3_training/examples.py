@@ -8,6 +8,7 @@ from typing import Any, Self
 import attrs
 import numpy as np
 import numpy.typing as npt
+from nnet3_descriptors.files import CompressedMatrix
 from nnet3_descriptors.indexes import IndexArray, N, T
 from nnet3_graph import ComputationRequest, IoSpecification
 
@@ -72,9 +73,10 @@ def _whole_numbers(
     return _array(values, what, dtype)
 
 
-def _brief(array: npt.NDArray[Any]) -> str:
+def _brief(array: npt.NDArray[Any] | CompressedMatrix | SparsePosteriors) -> str:
     """What an array is, in a few words."""
-    return f"<{array.dtype} {array.shape}>"
+    kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+    return f"<{kind} {array.shape}>"
 
 
 def _integers(values: npt.ArrayLike) -> _Integers:
@@ -113,23 +115,35 @@ def _floats(values: npt.ArrayLike) -> FloatArray:
     return _read_only(_array(values, "weights", np.float32))
 
 
+def _full_or_compressed(values: npt.ArrayLike | CompressedMatrix) -> FloatArray | CompressedMatrix:
+    return values if isinstance(values, CompressedMatrix) else _matrix(values)
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class DenseTargets:
     """A number for each element of an output: values to be reached, or posteriors.
 
     Attributes:
-        values: (rows, dim) float32.
+        matrix: (rows, dim) float32; or compressed, as it is stored. Given as `values`.
 
     Raises:
         ExampleError: the values are no matrix of numbers.
     """
 
-    values: FloatArray = attrs.field(converter=_matrix, repr=_brief)
+    matrix: FloatArray | CompressedMatrix = attrs.field(
+        alias="values", converter=_full_or_compressed, repr=_brief
+    )
+
+    @property
+    def values(self) -> FloatArray:
+        """(rows, dim) float32; those of a compressed matrix are computed."""
+        return values_of(self.matrix)
 
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns of the output."""
-        return self.values.shape
+        rows, dim = self.matrix.shape
+        return rows, dim
 
     @classmethod
     def merged(cls, parts: Sequence[Self]) -> Self:
@@ -181,6 +195,12 @@ class SparsePosteriors:
         """(entries,), the row that each entry belongs to."""
         return np.repeat(np.arange(len(self.splits) - 1), np.diff(self.splits))
 
+    def dense(self) -> FloatArray:
+        """(rows, dim) float32, with the zeros."""
+        values = np.zeros(self.shape, dtype=np.float32)
+        np.add.at(values, (self.rows, self.classes), self.weights)
+        return values
+
     @classmethod
     def from_labels(cls, labels: npt.ArrayLike, dim: int) -> Self:
         """One class of weight 1 for each row; a negative label leaves its row without any.
@@ -209,6 +229,23 @@ class SparsePosteriors:
         )
 
 
+StoredMatrix = FloatArray | CompressedMatrix | SparsePosteriors
+"""A matrix in one of the forms that Kaldi stores."""
+
+
+def values_of(matrix: StoredMatrix) -> FloatArray:
+    """The values of a matrix of any form, (rows, cols) float32."""
+    if isinstance(matrix, CompressedMatrix):
+        return matrix.decompressed()
+    return matrix.dense() if isinstance(matrix, SparsePosteriors) else matrix
+
+
+def _stored(values: npt.ArrayLike | StoredMatrix) -> StoredMatrix:
+    if isinstance(values, CompressedMatrix | SparsePosteriors):
+        return values
+    return _matrix(values)
+
+
 def _sequence_indexes(lengths: Iterable[int], t_start: int, t_step: int) -> IndexArray:
     """(rows, 3): the rows of sequence 0, then those of sequence 1, ...; x is 0."""
     parts = []
@@ -227,7 +264,7 @@ class ExampleInput:
     Attributes:
         name: The node.
         indexes: (rows, 3) int32, columns n, t, x.
-        values: (rows, dim) float32.
+        matrix: (rows, dim) float32; or compressed or sparse, as it is stored. Given as `values`.
 
     Raises:
         ExampleError: the values are no matrix of numbers, or there is not one index for each row.
@@ -235,13 +272,17 @@ class ExampleInput:
 
     name: str
     indexes: IndexArray = attrs.field(converter=_indexes, repr=_brief)
-    values: FloatArray = attrs.field(converter=_matrix, repr=_brief)
+    matrix: StoredMatrix = attrs.field(alias="values", converter=_stored, repr=_brief)
 
     def __attrs_post_init__(self) -> None:
-        if len(self.indexes) != len(self.values):
-            raise ExampleError(
-                f"input '{self.name}': {len(self.indexes)} indexes for {len(self.values)} rows"
-            )
+        rows = self.matrix.shape[0]
+        if len(self.indexes) != rows:
+            raise ExampleError(f"input '{self.name}': {len(self.indexes)} indexes for {rows} rows")
+
+    @property
+    def values(self) -> FloatArray:
+        """(rows, dim) float32; those of another form are computed."""
+        return values_of(self.matrix)
 
     @classmethod
     def from_sequences(

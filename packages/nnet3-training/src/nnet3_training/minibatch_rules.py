@@ -8,6 +8,7 @@ from typing import Self
 
 import attrs
 
+from nnet3_training.egs.changes import with_compression
 from nnet3_training.errors import ExampleError
 from nnet3_training.examples import TrainingExample
 from nnet3_training.minibatches import merge_examples, shape_of
@@ -93,14 +94,15 @@ class ExampleMerger:
 
     Attributes:
         rules: The rules.
+        compress: Whether to compress features, and dense targets, of minibatches.
         num_written: By size of examples and size of minibatches, how many of these there were.
         num_discarded: By size of examples, how many were left over.
     """
 
     rules: MinibatchRules
+    compress: bool = False
     num_written: Counter[tuple[int, int]] = attrs.field(factory=Counter)
     num_discarded: Counter[int] = attrs.field(factory=Counter)
-    _shapes: Counter[tuple[int, int]] = attrs.field(factory=Counter)
 
     def merged(self, examples: Iterable[TrainingExample]) -> Iterator[TrainingExample]:
         """Minibatches of examples with the same indexes, each as soon as it is full.
@@ -128,7 +130,9 @@ class ExampleMerger:
     def _merge(self, group: list[TrainingExample]) -> TrainingExample:
         number = self.num_written.total()
         self.num_written[_size(group[0]), len(group)] += 1
-        merged = merge_examples(group) if len(group) > 1 else group[0]
+        merged = merge_examples(group)
+        if self.compress:
+            merged = with_compression(merged)
         return attrs.evolve(merged, key=f"merged-{number}-{len(group)}")
 
     def lines(self) -> list[str]:

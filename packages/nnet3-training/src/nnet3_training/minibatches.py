@@ -14,6 +14,7 @@ from nnet3_training.examples import (
     DenseTargets,
     ExampleInput,
     ExampleOutput,
+    FloatArray,
     SparsePosteriors,
     TrainingExample,
 )
@@ -58,9 +59,16 @@ def _merged_indexes(ios: Sequence[ExampleInput | ExampleOutput]) -> IndexArray:
 
 
 def _merged_inputs(ios: Sequence[ExampleInput]) -> ExampleInput:
-    _check_dims(f"input '{ios[0].name}'", [io.values.shape[1] for io in ios])
-    values = np.concatenate([io.values for io in ios])
-    return ExampleInput(name=ios[0].name, indexes=_merged_indexes(ios), values=values)
+    _check_dims(f"input '{ios[0].name}'", [io.matrix.shape[1] for io in ios])
+    return ExampleInput(name=ios[0].name, indexes=_merged_indexes(ios), values=_merged_matrix(ios))
+
+
+def _merged_matrix(ios: Sequence[ExampleInput]) -> FloatArray | SparsePosteriors:
+    """The rows of all, sparse if all are."""
+    sparse = [io.matrix for io in ios if isinstance(io.matrix, SparsePosteriors)]
+    if len(sparse) == len(ios):
+        return SparsePosteriors.merged(sparse)
+    return np.concatenate([io.values for io in ios])
 
 
 def _check_dims(what: str, dims: Sequence[int]) -> None:

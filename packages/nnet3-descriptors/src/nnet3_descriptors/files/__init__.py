@@ -5,6 +5,8 @@ from nnet3_descriptors.files import compressed
 from nnet3_descriptors.files.arrays import read_matrix, read_vector
 from nnet3_descriptors.files.atomic_write import write_atomically
 from nnet3_descriptors.files.binary_reader import BinaryReader
+from nnet3_descriptors.files.compressed import CompressedMatrix
+from nnet3_descriptors.files.entries import Entry, read_entries
 from nnet3_descriptors.files.opening import mapped, open_file, read_file
 from nnet3_descriptors.files.reader import Reader
 from nnet3_descriptors.files.source import PathOrFile, leave_behind, open_reader, stream_name
@@ -15,6 +17,8 @@ from nnet3_descriptors.text import parse_integer, parse_real
 __all__ = [
     "BinaryReader",
     "BinaryWriter",
+    "CompressedMatrix",
+    "Entry",
     "PathOrFile",
     "Reader",
     "TextReader",
@@ -28,6 +32,7 @@ __all__ = [
     "open_reader",
     "parse_integer",
     "parse_real",
+    "read_entries",
     "read_file",
     "read_matrix",
     "read_vector",

@@ -114,7 +114,10 @@ class BinaryReader(Reader):
         start = self.position
         token = self.token()
         if token in compressed.FORMATS:
-            return self._compressed_matrix(token, precision, start)
+            stored = self._compressed(token, start)
+            matrix = compressed.decompress(*stored).astype(precision, copy=False)
+            matrix.flags.writeable = False
+            return matrix
         dtype = _MATRICES.get(token)
         if dtype is None:
             self.fail("this is no matrix", at=start, expected="'FM', 'DM', 'CM', 'CM2' or 'CM3'",
@@ -122,12 +125,21 @@ class BinaryReader(Reader):
         rows = self.integer()
         return self._floats((rows, self.integer()), dtype, precision, start)
 
-    def _compressed_matrix(self, token: str, precision: type[F], start: int) -> NDArray[F]:
+    def compressed_matrix(self) -> compressed.CompressedMatrix:
+        """Reads a compressed matrix as it is stored."""
+        start = self.position
+        token = self.token()
+        if token not in compressed.FORMATS:
+            self.fail("this is no compressed matrix", at=start, expected="'CM', 'CM2' or 'CM3'",
+                      found=f"'{token}'")  # fmt: skip
+        token, header, body = self._compressed(token, start)
+        return compressed.CompressedMatrix(token, header, bytes(body))
+
+    def _compressed(self, token: str, start: int) -> tuple[str, compressed.Header, memoryview]:
+        """Reads what follows the token of a compressed matrix."""
         header = compressed.Header.unpack(self._take(compressed.HEADER_SIZE, "a header", start))
         if min(header.rows, header.cols) < 0 or (header.rows == 0) != (header.cols == 0):
             self.fail("impossible size", at=start, expected="a size >= 0",
                       found=f"{header.rows} by {header.cols}")  # fmt: skip
-        body = self._take(compressed.body_size(token, header), "a compressed matrix", start)
-        matrix = compressed.decompress(token, header, body).astype(precision, copy=False)
-        matrix.flags.writeable = False
-        return matrix
+        size = compressed.body_size(token, header)
+        return token, header, self._take(size, "a compressed matrix", start)

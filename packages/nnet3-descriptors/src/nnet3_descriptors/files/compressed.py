@@ -8,8 +8,11 @@ matrix to 16 and 8 bits.
 import struct
 from typing import Final, NamedTuple, Self
 
+import attrs
 import numpy as np
 from numpy.typing import NDArray
+
+from nnet3_descriptors.errors import NetworkError
 
 FORMATS: Final = ("CM", "CM2", "CM3")
 
@@ -33,6 +36,10 @@ class Header(NamedTuple):
     def unpack(cls, data: memoryview) -> Self:
         """Reads a header."""
         return cls(*_LAYOUT.unpack(data))
+
+    def pack(self) -> bytes:
+        """Returns the bytes of the header."""
+        return _LAYOUT.pack(*self)
 
 
 _LAYOUT: Final = struct.Struct("<ffii")
@@ -85,3 +92,123 @@ def _decompress_columns(header: Header, body: memoryview) -> NDArray[np.float32]
         # Kaldi multiplies by the reciprocal, in double precision.
         matrix[:, columns] = ((rise * past_knot) * (1.0 / np.diff(_KNOTS))[piece] + low).T
     return matrix
+
+
+_FEWEST_ROWS_OF_COLUMNS: Final = 8
+"""A matrix with more rows is quantised column by column, others as a whole to 16 bits."""
+
+
+@attrs.frozen(eq=False)
+class CompressedMatrix:
+    """A matrix as it is stored, so that it can be written again byte for byte.
+
+    Attributes:
+        token: The format, one of FORMATS.
+        header: Its header.
+        body: What follows the header.
+    """
+
+    token: str
+    header: Header
+    body: bytes = attrs.field(repr=lambda body: f"<{len(body)} bytes>")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.header.rows, self.header.cols
+
+    def decompressed(self) -> NDArray[np.float32]:
+        """Returns the values, (rows, cols) float32."""
+        return decompress(self.token, self.header, memoryview(self.body))
+
+    def scaled(self, factor: float) -> Self:
+        """Returns the matrix multiplied by a number, with the same codes."""
+        h = self.header
+        minimum, extent = (float(np.float32(x) * np.float32(factor)) for x in (h.minimum, h.range))
+        return attrs.evolve(self, header=h._replace(minimum=minimum, range=extent))
+
+    def with_rows(self, first: int, count: int) -> "CompressedMatrix":
+        """Returns rows side by side, the first or last one again for each that is missing.
+
+        The codes stay as they are. Only fewer than eight rows of the form "CM", whose headers of
+        columns would take more room than they save, are compressed again, to 16 bits.
+
+        Args:
+            first: Number of the first row; may be negative.
+            count: How many there are to be, at least one.
+        """
+        rows, cols = self.shape
+        taken = np.clip(np.arange(first, first + count), 0, rows - 1)
+        header = self.header._replace(rows=count)
+        if self.token != "CM":
+            dtype = "<u2" if self.token == "CM2" else "u1"
+            codes = np.frombuffer(self.body, dtype=dtype).reshape(rows, cols)[taken]
+            return attrs.evolve(self, header=header, body=codes.tobytes())
+        split = cols * _COLUMN_HEADER * 2
+        codes = np.frombuffer(self.body, dtype="u1", offset=split).reshape(cols, rows)[:, taken]
+        matrix = attrs.evolve(self, header=header, body=self.body[:split] + codes.tobytes())
+        return matrix if count >= _FEWEST_ROWS_OF_COLUMNS else compress(matrix.decompressed())
+
+
+def compress(values: NDArray[np.float32]) -> CompressedMatrix:
+    """Returns a matrix compressed as Kaldi does by default.
+
+    One of more than eight rows has the form "CM", which suits features; others have "CM2".
+
+    Args:
+        values: (rows, cols) float32, with at least one element.
+
+    Raises:
+        NetworkError: a value is not finite, or there is none.
+    """
+    if not values.size or not np.isfinite(values).all():
+        raise NetworkError("only a matrix of finite numbers can be compressed")
+    low, high = np.float32(values.min()), np.float32(values.max())
+    if high == low:
+        high = np.float32(low + np.float32(1.0 + abs(float(low))))
+    rows, cols = values.shape
+    with np.errstate(over="ignore"):
+        extent = np.float32(high - low)
+    if not np.isfinite(extent):
+        raise NetworkError("a matrix of so large numbers cannot be compressed")
+    header = Header(float(low), float(extent), rows, cols)
+    if rows <= _FEWEST_ROWS_OF_COLUMNS:
+        return CompressedMatrix("CM2", header, _to_16_bits(values, header).tobytes())
+    points = _percentiles(values, header)
+    return CompressedMatrix("CM", header, points.tobytes() + _codes(values, header, points))
+
+
+def _to_16_bits(values: NDArray[np.float32], header: Header) -> NDArray[np.uint16]:
+    share = (values - np.float32(header.minimum)) / np.float32(header.range)
+    # Truncated, as Kaldi does; 0.499 is added in double precision.
+    whole = np.clip(share, 0.0, 1.0) * np.float32(65535)
+    codes: NDArray[np.uint16] = (whole.astype(np.float64) + 0.499).astype("<u2")
+    return codes
+
+
+def _percentiles(values: NDArray[np.float32], header: Header) -> NDArray[np.uint16]:
+    """The 16-bit values of each column: (cols, 4), strictly rising."""
+    quarter = len(values) // 4
+    ordered = np.sort(values, axis=0)[[0, quarter, 3 * quarter, -1]]
+    points = _to_16_bits(ordered, header).astype(np.int64)
+    points[0] = np.minimum(points[0], 65532)
+    for number in (1, 2, 3):
+        points[number] = np.minimum(
+            np.maximum(points[number], points[number - 1] + 1), 65532 + number
+        )
+    return points.T.astype("<u2")
+
+
+def _codes(values: NDArray[np.float32], header: Header, points: NDArray[np.uint16]) -> bytes:
+    """The 8-bit values, column by column."""
+    unit = np.float32(header.range) * np.float32(1.0 / 65535)
+    knots = np.float32(header.minimum) + points.astype(np.float32) * unit
+    columns = values.T
+    piece = (columns >= knots[:, 1:2]).astype(np.int64) + (columns >= knots[:, 2:3])
+    low = np.take_along_axis(knots, piece, axis=1)
+    share = (columns - low) / (np.take_along_axis(knots, piece + 1, axis=1) - low)
+    steps, starts = np.diff(_KNOTS), np.asarray(_KNOTS)
+    past = share * steps[piece].astype(np.float32)
+    found = starts[piece] + np.trunc(past.astype(np.float64) + 0.5).astype(np.int64)
+    codes: NDArray[np.uint8] = np.clip(found, starts[piece], starts[piece + 1]).astype(np.uint8)
+    return codes.tobytes()

@@ -8,6 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from nnet3_descriptors.files.compressed import CompressedMatrix
+
 _INT32: Final = struct.Struct("<bi")
 _FLOAT32: Final = struct.Struct("<bf")
 _FLOAT64: Final = struct.Struct("<bd")
@@ -72,6 +74,10 @@ class Writer(ABC):
     def matrix(self, values: NDArray[np.float32]) -> None:
         """Writes a matrix, (rows, cols) float32."""
 
+    def compressed_matrix(self, matrix: CompressedMatrix) -> None:
+        """Writes a compressed matrix; in text its values, as there is no such form."""
+        self.matrix(matrix.decompressed())
+
     @abstractmethod
     def double_vector(self, values: NDArray[np.float64]) -> None:
         """Writes a vector, (size,) float64."""
@@ -130,6 +136,12 @@ class BinaryWriter(Writer):
     def matrix(self, values: NDArray[np.float32]) -> None:
         """Writes a matrix, (rows, cols) float32."""
         self._array("FM", values, "<f4")
+
+    def compressed_matrix(self, matrix: CompressedMatrix) -> None:
+        """Writes a compressed matrix as it is stored."""
+        self.token(matrix.token)
+        self.raw(matrix.header.pack())
+        self.raw(matrix.body)
 
     def double_vector(self, values: NDArray[np.float64]) -> None:
         """Writes a vector, (size,) float64."""

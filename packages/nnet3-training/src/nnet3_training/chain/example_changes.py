@@ -1,21 +1,17 @@
-"""Changes of examples of 'chain' models: moved in time, with less context, renamed, weighted."""
+"""Changes of examples of 'chain' models that differ from those of others: moved, weighted."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TypeVar
 
 import attrs
-from nnet3_descriptors.indexes import IndexArray, N, T
+from nnet3_descriptors.indexes import T
 
 from nnet3_training.chain.supervision import ChainSupervision
+from nnet3_training.egs.changes import IVECTOR, OUTPUT, moved, named, with_output
 from nnet3_training.errors import ExampleError
-from nnet3_training.examples import ExampleInput, ExampleOutput, TrainingExample
-
-Io = TypeVar("Io", ExampleInput, ExampleOutput)
-
-_INPUT, _OUTPUT, _IVECTOR = "input", "output", "ivector"
+from nnet3_training.examples import ExampleOutput, TrainingExample
 
 
 def frame_step(output: ExampleOutput) -> int:
@@ -40,58 +36,15 @@ def shifted(example: TrainingExample, frames: int) -> TrainingExample:
     if not frames:
         return example
     inputs = [
-        io if io.name == _IVECTOR else attrs.evolve(io, indexes=_moved(io.indexes, frames))
+        io if io.name == IVECTOR else attrs.evolve(io, indexes=moved(io.indexes, frames))
         for io in example.inputs
     ]
     outputs = []
     for io in example.outputs:
         step = frame_step(io)
         distance = step * math.floor(0.5 + frames / step)
-        outputs.append(attrs.evolve(io, indexes=_moved(io.indexes, distance)))
+        outputs.append(attrs.evolve(io, indexes=moved(io.indexes, distance)))
     return attrs.evolve(example, inputs=inputs, outputs=outputs)
-
-
-def _moved(indexes: IndexArray, frames: int) -> IndexArray:
-    moved = indexes.copy()
-    moved[:, T] += frames
-    return moved
-
-
-def with_context(
-    example: TrainingExample, *, left: int | None, right: int | None
-) -> TrainingExample:
-    """The example with at most so many frames of "input" beside those of "output".
-
-    Args:
-        example: An example of one sequence.
-        left: Frames before the first of the output; None for all.
-        right: Frames after the last; None for all.
-
-    Raises:
-        ExampleError: the example has several sequences, or not this input and output.
-    """
-    if left is None and right is None:
-        return example
-    if any(bool(io.indexes[:, N].any()) for io in example.ios):
-        raise ExampleError(f"example '{example.key}' has several sequences: too late for context")
-    given = _named(example, example.inputs, _INPUT)
-    times = _named(example, example.outputs, _OUTPUT).indexes[:, T]
-    seen = given.indexes[:, T]
-    first = seen.min() if left is None else times.min() - left
-    last = seen.max() if right is None else times.max() + right
-    kept = (seen >= first) & (seen <= last)
-    if not kept.any():
-        raise ExampleError(f"example '{example.key}': no frame of 'input' is left")
-    shorter = attrs.evolve(given, indexes=given.indexes[kept], values=given.values[kept])
-    inputs = [shorter if io is given else io for io in example.inputs]
-    return attrs.evolve(example, inputs=inputs)
-
-
-def _named(example: TrainingExample, ios: tuple[Io, ...], name: str) -> Io:
-    for io in ios:
-        if io.name == name:
-            return io
-    raise ExampleError(f"example '{example.key}' has no '{name}'")
 
 
 def with_weight(example: TrainingExample, factor: float) -> TrainingExample:
@@ -108,20 +61,9 @@ def with_weight(example: TrainingExample, factor: float) -> TrainingExample:
     )
 
 
-def with_output_name(example: TrainingExample, name: str) -> TrainingExample:
-    """The example with another name for "output".
-
-    Raises:
-        ExampleError: it has no such output.
-    """
-    return _with_output(example, lambda io: attrs.evolve(io, name=name))
-
-
 def _with_output(
     example: TrainingExample, change: Callable[[ExampleOutput], ExampleOutput]
 ) -> TrainingExample:
-    wanted = _named(example, example.outputs, _OUTPUT)
-    if not isinstance(wanted.supervision, ChainSupervision):
+    if not isinstance(named(example, example.outputs, OUTPUT).supervision, ChainSupervision):
         raise ExampleError(f"example '{example.key}': 'output' has no ChainSupervision")
-    outputs = [change(io) if io is wanted else io for io in example.outputs]
-    return attrs.evolve(example, outputs=outputs)
+    return with_output(example, change)

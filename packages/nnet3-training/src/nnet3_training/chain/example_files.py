@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import IO, Final
+from typing import Final
 
 import attrs
 import numpy as np
@@ -22,52 +22,28 @@ from nnet3_descriptors.files import (
     BinaryReader,
     BinaryWriter,
     Reader,
-    TextReader,
     TextWriter,
     Writer,
-    file_error,
-    mapped,
-    open_file,
     write_atomically,
 )
 from nnet3_descriptors.indexes import IndexArray, N, T
 
 from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.chain.supervision_files import read_supervision, write_supervision
+from nnet3_training.egs.archive import ExampleSource, entries_of
+from nnet3_training.egs.elements import read_indexes, write_indexes
 from nnet3_training.errors import ExampleError
-from nnet3_training.example_archive import read_indexes
 from nnet3_training.examples import ExampleInput, ExampleOutput, TrainingExample
 
 _BINARY: Final = b"\0B"
 _MAX_IOS: Final = 1 << 16
-_MAX_ROWS: Final = 1 << 24
-_WHOLE_INDEX: Final = 127
-_LARGEST_STEP: Final = 124
-
-ExampleSource = str | os.PathLike[str] | IO[bytes]
-"""A path, or a file that is open for reading bytes."""
-
-
-@attrs.frozen(kw_only=True)
-class ChainEntry:
-    """An entry of an archive: an example and the bytes that it was read from.
-
-    Attributes:
-        key: Its name.
-        data: The bytes behind the key and its blank.
-        example: What they say.
-    """
-
-    key: str
-    data: bytes
-    example: TrainingExample
 
 
 def read_chain_examples(source: ExampleSource) -> Iterator[TrainingExample]:
     """The examples of an archive, binary or text, in its order.
 
-    The supervision of an output is a `ChainSupervision`. A regular file is mapped into memory.
-    Anything else, as a pipe, is read to its end before the first example.
+    The supervision of an output is a `ChainSupervision`. Only the example at hand is held in
+    memory.
 
     Args:
         source: A path, or a file that is open for reading bytes.
@@ -76,50 +52,8 @@ def read_chain_examples(source: ExampleSource) -> Iterator[TrainingExample]:
         FileError: the file cannot be read; of one that is not there it is a FileNotFoundError.
         ModelFileError: it is no archive of such examples; the error says where.
     """
-    return (entry.example for entry in read_chain_entries(source))
-
-
-def read_chain_entries(source: ExampleSource) -> Iterator[ChainEntry]:
-    """The same with the bytes of each example, so that it can be written as it was.
-
-    Raises:
-        FileError, ModelFileError: as above.
-    """
-    if not isinstance(source, str | os.PathLike):
-        name = getattr(source, "name", None)
-        yield from _entries(
-            memoryview(source.read()), name if isinstance(name, str) else "<stream>"
-        )
-        return
-    with open_file(source) as file:
-        try:
-            contents = mapped(file)
-            if contents is None:
-                contents = memoryview(file.read())
-        except OSError as error:
-            raise file_error(error, "read", source) from error
-        # The arrays of an example are copies: nothing points into the map when it is released.
-        with contents as data:
-            yield from _entries(data, os.fspath(source))
-
-
-def _entries(data: memoryview, path: str) -> Iterator[ChainEntry]:
-    reader: Reader = BinaryReader(data, path)
-    try:
-        while True:
-            reader.skip_blanks()
-            if not reader.remaining:
-                return
-            key = reader.token()
-            start = reader.position
-            if reader.next_is(_BINARY):
-                reader = BinaryReader(data, path, start + len(_BINARY))
-            else:
-                reader = TextReader(data, path, start)
-            example = attrs.evolve(read_chain_example(reader), key=key)
-            yield ChainEntry(key=key, data=bytes(data[start : reader.position]), example=example)
-    finally:
-        reader.data = memoryview(b"")
+    for entry in entries_of(source, read_chain_example):
+        yield attrs.evolve(entry.value, key=entry.key)
 
 
 def read_chain_example(reader: Reader) -> TrainingExample:
@@ -146,7 +80,7 @@ def read_chain_example(reader: Reader) -> TrainingExample:
 def _read_input(reader: Reader) -> ExampleInput:
     reader.expect("<NnetIo>")
     name = reader.token()
-    indexes = _read_indexes(reader)
+    indexes = read_indexes(reader)
     values = np.array(reader.matrix())
     reader.expect("</NnetIo>")
     return ExampleInput(name=name, indexes=indexes, values=values)
@@ -156,7 +90,7 @@ def _read_output(reader: Reader) -> ExampleOutput:
     reader.expect("<NnetChainSup>")
     name = reader.token()
     start = reader.position
-    indexes = _read_indexes(reader)
+    indexes = read_indexes(reader)
     supervision = read_supervision(reader)
     reader.skip_blanks()
     at = reader.position
@@ -213,18 +147,6 @@ def _read_byte_weights(reader: Reader) -> npt.NDArray[np.float32]:
     return np.frombuffer(reader.data[begin:end], dtype=np.uint8).astype(np.float32) / 255.0
 
 
-def _read_indexes(reader: Reader) -> IndexArray:
-    if isinstance(reader, BinaryReader):
-        return read_indexes(reader)
-    reader.expect("<I1V>")
-    count = reader.count("indexes", maximum=_MAX_ROWS)
-    indexes = np.zeros((count, 3), dtype=np.int32)
-    for row in range(count):
-        reader.expect("<I1>")
-        indexes[row] = reader.integer(), reader.integer(), reader.integer()
-    return indexes
-
-
 # ---- writing ----
 
 
@@ -260,7 +182,7 @@ def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:
     for io in example.inputs:
         writer.token("<NnetIo>")
         writer.token(io.name)
-        _write_indexes(writer, io.indexes)
+        write_indexes(writer, io.indexes)
         writer.matrix(io.values)
         writer.token("</NnetIo>")
         writer.newline()
@@ -276,7 +198,7 @@ def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:
             )
         writer.token("<NnetChainSup>")
         writer.token(output.name)
-        _write_indexes(writer, output.indexes)
+        write_indexes(writer, output.indexes)
         write_supervision(writer, supervision)
         writer.token("<DW2>")
         writer.vector(supervision.deriv_weights)
@@ -284,20 +206,3 @@ def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:
         writer.newline()
     writer.token("</Nnet3ChainEg>")
     return b"".join(writer.chunks)
-
-
-def _write_indexes(writer: Writer, indexes: IndexArray) -> None:
-    writer.token("<I1V>")
-    writer.integer(len(indexes))
-    last_n = last_t = last_x = 0
-    for n, t, x in indexes.tolist():
-        if writer.binary and (n, x) == (last_n, last_x) and abs(t - last_t) <= _LARGEST_STEP:
-            writer.raw((t - last_t).to_bytes(1, "little", signed=True))
-        else:
-            if writer.binary:
-                writer.raw(bytes([_WHOLE_INDEX]))
-            else:
-                writer.token("<I1>")
-            for number in (n, t, x):
-                writer.integer(number)
-        last_n, last_t, last_x = n, t, x

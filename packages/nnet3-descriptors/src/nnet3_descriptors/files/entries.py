@@ -1,0 +1,149 @@
+"""Archives of objects of any kind: read entry by entry as they come, whatever their length.
+
+An archive has for each entry a key, a blank, and an object, binary (behind the bytes 0 and "B") or
+text. It does not say how long an object is. So what has come of it is decoded, and again with twice
+as much, until it is whole: of a stream only the entry at hand is held.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import IO, Final, Generic, TypeVar
+
+import attrs
+
+from nnet3_descriptors.errors import ModelFileError, Nnet3Error
+from nnet3_descriptors.files.binary_reader import BinaryReader
+from nnet3_descriptors.files.reader import Reader
+from nnet3_descriptors.files.text_reader import TextReader
+
+T = TypeVar("T")
+
+_BINARY_MARK: Final = b"\0B"
+_PIECE: Final = 1 << 18
+"""Bytes that are asked for at a time, and the least that is decoded of a longer stream."""
+
+
+@attrs.frozen
+class Entry(Generic[T]):
+    """An entry of an archive.
+
+    Attributes:
+        key: Its name.
+        value: What was decoded.
+        data: The bytes behind the key and its blank, so that it can be written as it was.
+    """
+
+    key: str
+    value: T
+    data: bytes = attrs.field(repr=lambda data: f"<{len(data)} bytes>")
+
+
+def read_entries(stream: IO[bytes], path: str, decode: Callable[[Reader], T]) -> Iterator[Entry[T]]:
+    """Yields the entries of an archive, each when it has come.
+
+    Args:
+        stream: The archive.
+        path: Its name, for messages.
+        decode: Takes one object from a reader. It is called again with more bytes if it fails for
+            want of them; one whose end is no token of its own must not be followed by what could
+            belong to it.
+
+    Raises:
+        ModelFileError: What is found is no archive of such objects; the error says where.
+        Nnet3Error: What `decode` raises.
+        OSError: The stream cannot be read.
+    """
+    window = _Window(stream)
+    window.fill(_PIECE)
+    while True:
+        found = _next_entry(window, path, decode)
+        if found is None:
+            return
+        entry, size = found
+        window.drop(size)
+        yield entry
+
+
+class _Window:
+    """The part of a stream that is held.
+
+    Attributes:
+        data: Its bytes.
+        origin: How many bytes were before it.
+        is_last: Whether the stream ends with it.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        # What a pipe has at the moment, instead of waiting for all that is asked for.
+        self._read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
+        self.data = b""
+        self.origin = 0
+        self.is_last = False
+        self._start = 0
+
+    @property
+    def view(self) -> memoryview:
+        """What is held and was not dropped."""
+        return memoryview(self.data)[self._start :]
+
+    def fill(self, size: int) -> None:
+        """Reads until so many bytes are held, or to the end."""
+        pieces = [bytes(self.view)]
+        held = len(pieces[0])
+        while held < size and not self.is_last:
+            piece = self._read(_PIECE)
+            self.is_last = not piece
+            pieces.append(piece)
+            held += len(piece)
+        self.data, self._start = b"".join(pieces), 0
+
+    def drop(self, size: int) -> None:
+        """Forgets bytes at the beginning."""
+        self._start += size
+        self.origin += size
+
+
+def _next_entry(
+    window: _Window, path: str, decode: Callable[[Reader], T]
+) -> tuple[Entry[T], int] | None:
+    """Returns an entry and how many bytes it takes; None at the end."""
+    earlier: tuple[object, ...] | None = None
+    while True:
+        data = window.view
+        try:
+            found = _entry(data, path, window.origin, decode)
+        except Nnet3Error as error:
+            fault = _fault(error)
+            if window.is_last or (fault is not None and fault == earlier):
+                raise
+            earlier = fault
+        else:
+            # What ends where the window ends may go on behind it.
+            if window.is_last or (found is not None and found[1] < len(data)):
+                return found
+        window.fill(2 * max(len(data), _PIECE))
+
+
+def _fault(error: Nnet3Error) -> tuple[object, ...] | None:
+    """Returns what is the same about a fault that more bytes do not mend; None if they may."""
+    if not isinstance(error, ModelFileError):
+        return type(error), str(error)
+    if error.found == "the end of the file" or error.message == "the file ends too early":
+        return None
+    return error.message, error.offset, error.expected, error.found
+
+
+def _entry(
+    data: memoryview, path: str, origin: int, decode: Callable[[Reader], T]
+) -> tuple[Entry[T], int] | None:
+    reader: Reader = BinaryReader(data, path, origin=origin)
+    reader.skip_blanks()
+    if not reader.remaining:
+        return None
+    key = reader.token()
+    start = reader.position
+    if reader.next_is(_BINARY_MARK):
+        reader = BinaryReader(data, path, start + len(_BINARY_MARK), origin)
+    else:
+        reader = TextReader(data, path, start, origin)
+    value = decode(reader)
+    return Entry(key, value, bytes(data[start : reader.position])), reader.position

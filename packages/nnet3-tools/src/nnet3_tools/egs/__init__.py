@@ -1,0 +1,1 @@
+"""Kaldi's command lines for examples: made, merged, shuffled, chosen, copied."""

@@ -1,0 +1,173 @@
+"""The tools that copy examples, changed or not, to one table or to several."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+import click
+import numpy as np
+from nnet3_tables import ObjectWriter, read_tokens
+from nnet3_training import TrainingExample
+
+from nnet3_tools.egs.forms import Entry, ExampleForm, check_files
+from nnet3_tools.kaldi_command import boolean_option, log
+
+Change = Callable[[TrainingExample, np.random.Generator], TrainingExample | None]
+
+
+@attrs.frozen(kw_only=True)
+class Relabelling:
+    """What tables say of the outputs of examples.
+
+    Attributes:
+        weights: By key, what the weight of the output is multiplied by; None if it stays.
+        outputs: By key, the name of the output; None if it stays.
+    """
+
+    weights: Mapping[str, str] | None
+    outputs: Mapping[str, str] | None
+
+    @classmethod
+    def read(cls, weights: str, outputs: str) -> Relabelling:
+        """Reads the tables of these names, of which any may be "".
+
+        Raises:
+            TableError: one cannot be read.
+        """
+        return cls(
+            weights=read_tokens(weights) if weights else None,
+            outputs=read_tokens(outputs) if outputs else None,
+        )
+
+    def missing(self, key: str) -> str | None:
+        """What is not known of an example that has to be; None if nothing."""
+        if self.weights is not None and key not in self.weights:
+            return f"No weight for example key {key}"
+        if self.outputs is not None and key not in self.outputs:
+            return f"No new output-name for example key {key}"
+        return None
+
+    def weight(self, key: str) -> float | None:
+        """The factor of an example; None if its weight stays.
+
+        Raises:
+            click.ClickException: it is no number of at least 0.
+        """
+        if self.weights is None:
+            return None
+        text = self.weights[key]
+        try:
+            weight = float(text)
+        except ValueError:
+            weight = math.nan
+        if not (math.isfinite(weight) and weight >= 0.0):
+            raise click.ClickException(
+                f"the weight of '{key}': expected a number >= 0, found '{text}'"
+            )
+        return weight
+
+    def output(self, key: str) -> str | None:
+        """The new name of the output of an example; None if it stays."""
+        return None if self.outputs is None else self.outputs[key]
+
+
+def copy_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that all tools have that copy examples."""
+    options = (
+        boolean_option("--random", help="Write each example to a random table, not in turn."),
+        click.option(
+            "--keep-proportion",
+            type=click.FloatRange(min=0.0),
+            default=1.0,
+            help="How often an example is written on average, which may be more than once.",
+        ),
+        click.option("--srand", default=0, help="Seed of what is drawn."),
+        click.option("--frame-shift", default=0, help="Move by so many frames, i-vectors not."),
+        click.option("--left-context", default=-1, help="Keep so many frames before the output."),
+        click.option("--right-context", default=-1, help="Keep so many frames after the output."),
+        click.option("--weights", default="", help="Table of weights by key, for the output."),
+        click.option("--outputs", default="", help="Table of names by key, for the output."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@attrs.frozen(kw_only=True)
+class Copying:
+    """A run of such a tool.
+
+    Attributes:
+        tool: Its name.
+        form: The kind of examples.
+        relabelling: What has to be known of each example.
+        change: Makes of an example what is to be written; None for nothing.
+        random: Whether the table is drawn for each example.
+        keep_proportion: How often an example is written on average.
+        srand: Seed of what is drawn.
+    """
+
+    tool: str
+    form: ExampleForm
+    relabelling: Relabelling
+    change: Change
+    random: bool
+    keep_proportion: float
+    srand: int
+
+    def run(self, egs_in: str, egs_out: tuple[str, ...]) -> tuple[int, int, int]:
+        """Copies the examples of a table to others.
+
+        Returns:
+            How many examples were read, how many written, and of how many something was missing.
+
+        Raises:
+            click.ClickException: none was written.
+            TableError, ModelFileError: a table cannot be read or written.
+        """
+        check_files(egs_in, *egs_out)
+        rng = np.random.default_rng(abs(self.srand))
+        num_read = num_written = num_missing = 0
+        with contextlib.ExitStack() as stack:
+            writers = [stack.enter_context(ObjectWriter(name)) for name in egs_out]
+            for entry in self.form.entries(egs_in):
+                num_read += 1
+                missing = self.relabelling.missing(entry.key)
+                if missing is not None:
+                    click.echo(f"WARNING ({self.tool}) {missing}", err=True)
+                    num_missing += 1
+                    continue
+                for _ in range(self._count(rng)):
+                    changed = self.change(entry.value, rng)
+                    if changed is None:
+                        continue
+                    number = int(rng.integers(1 << 31)) if self.random else num_written
+                    self._write(writers[number % len(writers)], entry, changed)
+                    num_written += 1
+        return num_read, num_written, num_missing
+
+    def _count(self, rng: np.random.Generator) -> int:
+        """How often an example is written: a number of this average, rounded up or down."""
+        whole = math.floor(self.keep_proportion)
+        more = self.keep_proportion - whole
+        return whole + (bool(rng.random() < more) if more > 0.0 else 0)
+
+    def _write(self, writer: ObjectWriter, entry: Entry, changed: TrainingExample) -> None:
+        if changed is entry.value:
+            self.form.write_entry(writer, entry)
+        else:
+            self.form.write(writer, changed)
+
+    def finish(self, line: str, num_written: int) -> None:
+        """Says what was done.
+
+        Raises:
+            click.ClickException: nothing was.
+        """
+        log(self.tool, line)
+        if not num_written:
+            raise click.ClickException("no example was written")

@@ -1,0 +1,70 @@
+"""Tables of examples of one kind or another, as the tools read and write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import attrs
+from nnet3_descriptors.files import Reader
+from nnet3_tables import ObjectEntry, ObjectWriter, Specifier, files_of, read_objects
+from nnet3_training import TrainingExample
+from nnet3_training.egs import example_bytes, read_example
+
+Entry = ObjectEntry[TrainingExample]
+
+
+@attrs.frozen(kw_only=True)
+class ExampleForm:
+    """A kind of examples.
+
+    Attributes:
+        name: What logs call them.
+        decode: Reads one.
+        encode: Gives the bytes of one, binary or text.
+    """
+
+    name: str
+    decode: Callable[[Reader], TrainingExample]
+    encode: Callable[[TrainingExample, bool], bytes]
+
+    def entries(self, rspecifier: str) -> Iterator[Entry]:
+        """The examples of a table, with their keys, each when it is asked for.
+
+        Raises:
+            TableError, ModelFileError: the table cannot be read, or holds something else.
+        """
+        for entry in read_objects(rspecifier, self.decode):
+            yield attrs.evolve(entry, value=attrs.evolve(entry.value, key=entry.key))
+
+    def write(self, writer: ObjectWriter, example: TrainingExample) -> None:
+        """Writes an example.
+
+        Raises:
+            TableError: it cannot be written.
+        """
+        writer.write(example.key, self.encode(example, not writer.is_text))
+
+    def write_entry(self, writer: ObjectWriter, entry: Entry) -> None:
+        """Writes an example as it was read, unless it is to be in the other form.
+
+        Raises:
+            TableError: it cannot be written.
+        """
+        if entry.is_binary != writer.is_text:
+            writer.write(entry.key, entry.data)
+        else:
+            self.write(writer, entry.value)
+
+
+NNET3 = ExampleForm(
+    name="neural-network training examples",
+    decode=read_example,
+    encode=lambda example, binary: example_bytes(example, binary=binary),
+)
+"""The examples of nnet3-get-egs and its kin."""
+
+
+def check_files(rspecifier: str, *wspecifiers: str) -> None:
+    """Raises a TableError if a table would be written over one that is read."""
+    for wspecifier in wspecifiers:
+        Specifier.to_write(wspecifier).check_overwrites_none(files_of(rspecifier))

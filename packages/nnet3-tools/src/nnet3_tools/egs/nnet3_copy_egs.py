@@ -1,0 +1,109 @@
+"""nnet3-copy-egs: copies examples, changed as the options say."""
+
+from __future__ import annotations
+
+import click
+import numpy as np
+from nnet3_descriptors.indexes import T
+from nnet3_training import TrainingExample
+from nnet3_training.egs import (
+    shifted,
+    with_context,
+    with_frame,
+    with_output_name,
+    with_weight,
+)
+
+from nnet3_tools.egs.copying import Copying, Relabelling, copy_options
+from nnet3_tools.egs.forms import NNET3
+from nnet3_tools.kaldi_command import KaldiCommand, common_options, run_tool
+
+NAME = "nnet3-copy-egs"
+
+
+@click.command(cls=KaldiCommand)
+@click.argument("egs_in", metavar="EGS-RSPECIFIER")
+@click.argument("egs_out", metavar="EGS-WSPECIFIER...", nargs=-1, required=True)
+@copy_options
+@click.option("--frame", default="", help="Keep the output of one frame: its t, or 'random'.")
+@common_options
+def command(
+    egs_in: str,
+    egs_out: tuple[str, ...],
+    random: bool,
+    keep_proportion: float,
+    srand: int,
+    frame_shift: int,
+    left_context: int,
+    right_context: int,
+    weights: str,
+    outputs: str,
+    frame: str,
+) -> None:
+    """Copy the examples of EGS-RSPECIFIER to one table, or by turns to several.
+
+    What is not changed is written as it was, byte for byte, unless it is to be in text or in binary
+    and was not.
+    """
+    relabelling = Relabelling.read(weights, outputs)
+    number = _frame(frame)
+    left, right = (None if n < 0 else n for n in (left_context, right_context))
+
+    def change(example: TrainingExample, rng: np.random.Generator) -> TrainingExample | None:
+        weight, name = relabelling.weight(example.key), relabelling.output(example.key)
+        if weight is not None and weight != 1.0:
+            example = with_weight(example, weight)
+        if frame:
+            chosen = _random_frame(example, rng) if number is None else number
+            one = with_frame(example, chosen)
+            if one is None:
+                return None
+            example = one
+        example = shifted(with_context(example, left=left, right=right), frame_shift)
+        return example if name is None else with_output_name(example, name)
+
+    copying = Copying(
+        tool=NAME,
+        form=NNET3,
+        relabelling=relabelling,
+        change=change,
+        random=random,
+        keep_proportion=keep_proportion,
+        srand=srand,
+    )
+    num_read, num_written, num_missing = copying.run(egs_in, egs_out)
+    copying.finish(
+        f"Read {num_read} neural-network training examples, wrote {num_written}, "
+        f"{num_missing} examples had errors.",
+        num_written,
+    )
+
+
+def _frame(text: str) -> int | None:
+    """The t that is meant; None for a random one, or none."""
+    if text in ("", "random"):
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise click.ClickException(
+            f"--frame: expected a number or 'random', found '{text}'"
+        ) from None
+
+
+def _random_frame(example: TrainingExample, rng: np.random.Generator) -> int:
+    """A t of "output" that is drawn, from its first to its last.
+
+    Raises:
+        click.ClickException: the example has no such output.
+    """
+    for io in example.outputs:
+        if io.name == "output":
+            times = io.indexes[:, T]
+            return int(rng.integers(times.min(), times.max() + 1))
+    raise click.ClickException(f"example '{example.key}' has no 'output'")
+
+
+def main() -> None:
+    """The entry point of the tool."""
+    run_tool(command, NAME)

@@ -1,0 +1,45 @@
+"""nnet3-get-egs: makes examples of features and posteriors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from nnet3_training import SparsePosteriors
+from nnet3_training.egs import posteriors, read_posterior
+
+from nnet3_tools.egs.splitting import ExampleMaker, ObjectLookup, split_options
+from nnet3_tools.kaldi_command import KaldiCommand, common_options, run_tool
+
+NAME = "nnet3-get-egs"
+
+
+@click.command(cls=KaldiCommand)
+@click.argument("features_in", metavar="FEATURES-RSPECIFIER")
+@click.argument("posteriors_in", metavar="POSTERIORS-RSPECIFIER")
+@click.argument("egs_out", metavar="EGS-WSPECIFIER")
+@click.option("--num-pdfs", type=click.IntRange(min=1), required=True, help="Number of classes.")
+@split_options
+@common_options
+def command(
+    features_in: str, posteriors_in: str, egs_out: str, num_pdfs: int, **options: Any
+) -> None:
+    """Make examples of the utterances of FEATURES-RSPECIFIER, and write them to EGS-WSPECIFIER.
+
+    POSTERIORS-RSPECIFIER has the classes of each output frame, with weights.
+    """
+    table = ObjectLookup(posteriors_in, read_posterior)
+
+    def supervision(key: str) -> SparsePosteriors | None:
+        frames = table.take(key)
+        return posteriors(frames, num_pdfs) if frames else None
+
+    maker = ExampleMaker(
+        tool=NAME, what="pdf-level posterior", supervision=supervision, options=options
+    )
+    maker.run(features_in, egs_out, posteriors_in)
+
+
+def main() -> None:
+    """The entry point of the tool."""
+    run_tool(command, NAME)

@@ -1,0 +1,86 @@
+"""The tools that change which examples there are and their order, for examples of any kind."""
+
+from __future__ import annotations
+
+import click
+import numpy as np
+from nnet3_tables import ObjectWriter
+from nnet3_training.egs import CRandom
+
+from nnet3_tools.egs.forms import Entry, ExampleForm, check_files
+from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log
+
+
+def shuffle_command(tool: str, form: ExampleForm) -> click.Command:
+    """The command of a tool that writes examples in random order."""
+
+    @click.command(cls=KaldiCommand)
+    @click.argument("egs_in", metavar="EGS-RSPECIFIER")
+    @click.argument("egs_out", metavar="EGS-WSPECIFIER")
+    @click.option("--srand", default=0, help="Seed of the order.")
+    @click.option(
+        "--buffer-size",
+        type=click.IntRange(min=0),
+        default=0,
+        help="Examples that are held back, from which the next is drawn; 0 for all.",
+    )
+    @common_options
+    def command(egs_in: str, egs_out: str, srand: int, buffer_size: int) -> None:
+        """Write the examples of EGS-RSPECIFIER to EGS-WSPECIFIER in random order."""
+        check_files(egs_in, egs_out)
+        rng = np.random.default_rng(abs(srand))
+        waiting: list[Entry] = []
+        count = 0
+        with ObjectWriter(egs_out) as writer:
+            for entry in form.entries(egs_in):
+                count += 1
+                waiting.append(entry)
+                if buffer_size and len(waiting) > buffer_size:
+                    form.write_entry(writer, waiting.pop(int(rng.integers(len(waiting)))))
+            for number in rng.permutation(len(waiting)):
+                form.write_entry(writer, waiting[number])
+        partly = "using a buffer (partial randomization)" if buffer_size else ""
+        log(tool, f"Shuffled order of {count} neural-network training examples {partly}")
+        if not count:
+            raise click.ClickException(f"'{egs_in}' has no examples")
+
+    return command
+
+
+def subset_command(tool: str, form: ExampleForm) -> click.Command:
+    """The command of a tool that chooses some of many examples."""
+
+    @click.command(cls=KaldiCommand)
+    @click.argument("egs_in", metavar="EGS-RSPECIFIER")
+    @click.argument("egs_out", metavar="EGS-WSPECIFIER")
+    @click.option("--n", type=click.IntRange(min=1), default=1000, help="Number of examples.")
+    @click.option("--srand", default=0, help="Seed of the order.")
+    @boolean_option("--randomize-order", default=True, help="Write them in random order.")
+    @common_options
+    def command(egs_in: str, egs_out: str, n: int, srand: int, randomize_order: bool) -> None:
+        """Write a random choice of the examples of EGS-RSPECIFIER to EGS-WSPECIFIER.
+
+        Each example is as likely as any other to be chosen. Without --randomize-order, the first N
+        keep their places, and each example that is drawn later takes the place of one of them.
+        """
+        check_files(egs_in, egs_out)
+        rng = np.random.default_rng(abs(srand))
+        drawing = CRandom()  # Kaldi takes the seed for the order only
+        chosen: list[Entry] = []
+        count = 0
+        for entry in form.entries(egs_in):
+            count += 1
+            if len(chosen) < n:
+                chosen.append(entry)
+            elif drawing.with_probability(n / count):
+                chosen[drawing.integers(0, n)] = entry
+        if randomize_order:
+            chosen = [chosen[number] for number in rng.permutation(len(chosen))]
+        with ObjectWriter(egs_out) as writer:
+            for entry in chosen:
+                form.write_entry(writer, entry)
+        log(tool, f"Selected a subset of {len(chosen)} out of {count} {form.name} ")
+        if not count:
+            raise click.ClickException(f"'{egs_in}' has no examples")
+
+    return command

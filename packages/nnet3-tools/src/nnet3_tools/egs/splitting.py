@@ -1,0 +1,190 @@
+"""What the tools have in common that make examples of utterances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import attrs
+import click
+import numpy as np
+from nnet3_descriptors.files import CompressedMatrix, Reader
+from nnet3_tables import ObjectWriter, read_objects
+from nnet3_training import DenseTargets, SparsePosteriors
+from nnet3_training.egs import (
+    CRandom,
+    SplitOptions,
+    Utterance,
+    UtteranceSplitter,
+    make_examples,
+    read_stored_matrix,
+)
+
+from nnet3_tools.egs.forms import NNET3, check_files
+from nnet3_tools.kaldi_command import boolean_option, log
+
+T = TypeVar("T")
+
+Features = np.ndarray[Any, np.dtype[np.float32]] | CompressedMatrix
+Known = SparsePosteriors | DenseTargets
+
+_SPLIT = ("left_context", "right_context", "left_context_initial", "right_context_final",
+          "num_frames_overlap", "frame_subsampling_factor")  # fmt: skip
+
+
+class ObjectLookup(Generic[T]):
+    """A table read by key: entries that are passed on the way to one are held until asked for."""
+
+    def __init__(self, rspecifier: str, decode: Callable[[Reader], T]) -> None:
+        self._entries = read_objects(rspecifier, decode)
+        self._passed: dict[str, T] = {}
+
+    def take(self, key: str) -> T | None:
+        """The object of that key, which is then forgotten; None if there is none.
+
+        Raises:
+            TableError, ModelFileError: the table cannot be read.
+        """
+        while key not in self._passed:
+            entry = next(self._entries, None)
+            if entry is None:
+                return None
+            self._passed[entry.key] = entry.value
+        return self._passed.pop(key)
+
+
+def split_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that say how utterances are split, and what belongs to them."""
+    options = (
+        click.option(
+            "--num-frames",
+            default="1",
+            help="Frames of an example: one number, or several, of which the first may repeat; -1 "
+            "for whole utterances.",
+        ),
+        click.option("--left-context", default=0, help="Frames of the input before it."),
+        click.option("--right-context", default=0, help="Frames of the input after it."),
+        click.option("--left-context-initial", default=-1, help="The same at the beginning."),
+        click.option("--right-context-final", default=-1, help="The same at the end."),
+        click.option("--num-frames-overlap", default=0, help="Frames that neighbours share."),
+        click.option("--frame-subsampling-factor", default=1, help="Input frames for an output."),
+        click.option("--online-ivectors", "--ivectors", default="", help="Table of i-vectors."),
+        click.option("--online-ivector-period", default=1, help="Frames for each i-vector."),
+        click.option("--length-tolerance", default=100, help="How far i-vectors may fall short."),
+        click.option("--targets-length-tolerance", default=2, help="The same of labels."),
+        boolean_option("--compress", default=True, help="Compress features that are not."),
+        click.option("--srand", default=1, help="Seed of where utterances are cut."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@attrs.frozen(kw_only=True)
+class ExampleMaker:
+    """Makes examples of the utterances of a table of features.
+
+    Attributes:
+        tool: Name of the tool.
+        what: What the labels are called, for messages.
+        supervision: Gives what is known of the frames of an utterance; None if nothing.
+        options: The options of the tool.
+    """
+
+    tool: str
+    what: str
+    supervision: Callable[[str], Known | None]
+    options: dict[str, Any]
+
+    def run(self, features_in: str, egs_out: str, labels_in: str) -> None:
+        """Writes the examples.
+
+        Raises:
+            click.ClickException: no example was made.
+            TableError, ModelFileError: a table cannot be read or written.
+            ExampleError: an option makes no sense.
+        """
+        check_files(features_in, egs_out)
+        check_files(labels_in, egs_out)
+        rng = CRandom(self.options["srand"])
+        splitter = UtteranceSplitter(self._split_options(), rng)
+        ivectors = None
+        if self.options["online_ivectors"]:
+            ivectors = ObjectLookup(self.options["online_ivectors"], read_stored_matrix)
+        num_failed = 0
+        with ObjectWriter(egs_out) as writer:
+            for entry in read_objects(features_in, read_stored_matrix):
+                assert not isinstance(entry.value, SparsePosteriors)
+                utterance = self._utterance(entry.key, entry.value, ivectors)
+                if utterance is None:
+                    num_failed += 1
+                    continue
+                made = make_examples(utterance, splitter, rng, compress=self.options["compress"])
+                if not made:
+                    self._warn(
+                        f"Not producing egs for utterance {entry.key} because it is too short: "
+                        f"{entry.value.shape[0]} frames."
+                    )
+                for example in made:
+                    NNET3.write(writer, example)
+        if num_failed:
+            self._warn(f"{num_failed} utterances had errors and could not be processed.")
+        for line in splitter.lines():
+            log(self.tool, line)
+        if not splitter.num_chunks:
+            raise click.ClickException("no example was made")
+
+    def _split_options(self) -> SplitOptions:
+        text = self.options["num_frames"]
+        try:
+            lengths = tuple(int(part) for part in text.split(","))
+        except ValueError:
+            raise click.ClickException(
+                f"--num-frames: expected numbers with commas between, found '{text}'"
+            ) from None
+        return SplitOptions(
+            num_frames=() if lengths == (-1,) else lengths,
+            **{name: self.options[name] for name in _SPLIT},
+        )
+
+    def _utterance(
+        self, key: str, features: Features, ivectors: ObjectLookup[Any] | None
+    ) -> Utterance | None:
+        """What is known of an utterance; None, and a warning, if something is missing."""
+        frames = features.shape[0]
+        known = self.supervision(key)
+        if known is None:
+            self._warn(f"No {self.what} for key {key}")
+            return None
+        vectors = None
+        if ivectors is not None:
+            found = ivectors.take(key)
+            if found is None:
+                self._warn(f"No iVectors for utterance {key}")
+                return None
+            vectors = found.decompressed() if isinstance(found, CompressedMatrix) else found
+            covered = len(vectors) * self.options["online_ivector_period"]
+            tolerance = self.options["length_tolerance"]
+            if not len(vectors) or abs(frames - covered) > tolerance:
+                self._warn(
+                    f"Length difference between feats {frames} and iVectors {len(vectors)} "
+                    f"exceeds tolerance {tolerance}"
+                )
+                return None
+        expected = -(-frames // self.options["frame_subsampling_factor"])
+        if abs(known.shape[0] - expected) > self.options["targets_length_tolerance"]:
+            self._warn(
+                f"Supervision does not have expected length for utterance {key}: expected length = "
+                f"{expected}, got {known.shape[0]}"
+            )
+            return None
+        return Utterance(
+            key=key,
+            features=features,
+            supervision=known,
+            ivectors=vectors,
+            ivector_period=self.options["online_ivector_period"],
+        )
+
+    def _warn(self, line: str) -> None:
+        click.echo(f"WARNING ({self.tool}) {line}", err=True)

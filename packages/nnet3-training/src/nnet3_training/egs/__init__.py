@@ -1,0 +1,55 @@
+"""Examples as Kaldi's tools know them ("egs"): files of them, changes, and how they are made.
+
+elements.py, files.py, archive.py    read and written
+changes.py                           moved, cut, renamed, weighted, compressed
+chunks.py, making.py, labels.py,
+c_random.py                          made of features, and of what is known of their frames
+"""
+
+from nnet3_training.egs.c_random import CRandom
+from nnet3_training.egs.changes import (
+    excised,
+    shifted,
+    with_compression,
+    with_context,
+    with_frame,
+    with_output_name,
+    with_weight,
+)
+from nnet3_training.egs.chunks import SplitOptions, UtteranceChunk, UtteranceSplitter
+from nnet3_training.egs.elements import read_stored_matrix
+from nnet3_training.egs.files import example_bytes, is_output_name, read_example
+from nnet3_training.egs.labels import Posterior, read_alignment, read_posterior
+from nnet3_training.egs.making import (
+    SpeakerChunk,
+    Utterance,
+    make_examples,
+    parse_ranges,
+    posteriors,
+)
+
+__all__ = [
+    "CRandom",
+    "Posterior",
+    "SpeakerChunk",
+    "SplitOptions",
+    "Utterance",
+    "UtteranceChunk",
+    "UtteranceSplitter",
+    "example_bytes",
+    "excised",
+    "is_output_name",
+    "make_examples",
+    "parse_ranges",
+    "posteriors",
+    "read_alignment",
+    "read_example",
+    "read_posterior",
+    "read_stored_matrix",
+    "shifted",
+    "with_compression",
+    "with_context",
+    "with_frame",
+    "with_output_name",
+    "with_weight",
+]

@@ -1,0 +1,73 @@
+"""The random numbers of the GNU C library, which Kaldi draws on Linux.
+
+With them the same examples are chosen, and utterances are cut alike, as by Kaldi's tools.
+
+Source: `random_r` of the GNU C library, an additive feedback generator: x[i] = x[i-3] + x[i-31]
+modulo 2^32, of which the lowest bit is dropped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+_DEGREE, _LAG = 31, 3
+_WARM_UP = 310
+_MODULUS = 2**31 - 1
+_RANGE = 1 << 31
+
+
+class Random(Protocol):
+    """What is asked of a source of random numbers; NumPy's `Generator` is one."""
+
+    def integers(self, low: int, high: int) -> int | np.int64:
+        """An integer from `low` on, below `high`."""
+        ...
+
+    def permutation(self, count: int) -> npt.NDArray[np.int64]:
+        """The numbers below `count` in random order."""
+        ...
+
+
+class CRandom:
+    """`rand` of the GNU C library, as Kaldi uses it."""
+
+    def __init__(self, seed: int = 1) -> None:
+        """Begins as after `srand(seed)`; without that the C library has the seed 1."""
+        state = [seed % (1 << 32) or 1]
+        for _ in range(_DEGREE - 1):
+            state.append(16807 * state[-1] % _MODULUS)
+        self._state = deque(state, maxlen=_DEGREE)
+        self._state.rotate(-_LAG)
+        for _ in range(_WARM_UP):
+            self._next()
+        # Kaldi shuffles with another generator, which takes no numbers from this one.
+        self._shuffling = np.random.default_rng(seed)
+
+    def _next(self) -> int:
+        value = (self._state[-_LAG] + self._state[0]) % (1 << 32)
+        self._state.append(value)
+        return value
+
+    def rand(self) -> int:
+        """The next number, from 0 to 2^31 - 1."""
+        return self._next() >> 1
+
+    def integers(self, low: int, high: int) -> int:
+        """An integer from `low` on, below `high`; if there is only one, nothing is drawn."""
+        return low + self.rand() % (high - low) if high - low > 1 else low
+
+    def with_probability(self, probability: float) -> bool:
+        """True with this probability."""
+        if probability in (0.0, 1.0):
+            return probability == 1.0
+        if probability * (_RANGE - 1) < 128.0:
+            return self.rand() < (_RANGE - 1) // 128 and self.with_probability(probability * 128.0)
+        return self.rand() < _RANGE * float(np.float32(probability))
+
+    def permutation(self, count: int) -> npt.NDArray[np.int64]:
+        """The numbers below `count` in random order."""
+        return self._shuffling.permutation(count)

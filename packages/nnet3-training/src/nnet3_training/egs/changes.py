@@ -1,0 +1,263 @@
+"""Changes of examples: moved in time, cut, renamed, weighted, compressed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors import NetworkError
+from nnet3_descriptors.files import CompressedMatrix
+from nnet3_descriptors.files.compressed import compress
+from nnet3_descriptors.indexes import IndexArray, N, T
+
+from nnet3_training.errors import ExampleError
+from nnet3_training.examples import (
+    DenseTargets,
+    ExampleInput,
+    ExampleOutput,
+    FloatArray,
+    SparsePosteriors,
+    StoredMatrix,
+    TrainingExample,
+    values_of,
+)
+
+Io = TypeVar("Io", ExampleInput, ExampleOutput)
+Matrix = TypeVar("Matrix", FloatArray | CompressedMatrix, StoredMatrix)
+Supervision = DenseTargets | SparsePosteriors
+
+INPUT, OUTPUT, IVECTOR = "input", "output", "ivector"
+
+
+def moved(indexes: IndexArray, frames: int) -> IndexArray:
+    """Indexes with another t."""
+    result = indexes.copy()
+    result[:, T] += frames
+    return result
+
+
+def named(example: TrainingExample, ios: tuple[Io, ...], name: str) -> Io:
+    """The input or output of that name.
+
+    Raises:
+        ExampleError: there is none.
+    """
+    for io in ios:
+        if io.name == name:
+            return io
+    raise ExampleError(f"example '{example.key}' has no '{name}'")
+
+
+def shifted(
+    example: TrainingExample, frames: int, *, kept: Collection[str] = (IVECTOR,)
+) -> TrainingExample:
+    """The example with inputs and outputs moved by some frames, but for those of these names."""
+    if not frames:
+        return example
+
+    def change(io: Io) -> Io:
+        return io if io.name in kept else attrs.evolve(io, indexes=moved(io.indexes, frames))
+
+    return attrs.evolve(
+        example,
+        inputs=[change(io) for io in example.inputs],
+        outputs=[change(io) for io in example.outputs],
+    )
+
+
+def check_single(example: TrainingExample) -> None:
+    """Raises an ExampleError if an example has several sequences."""
+    if any(bool(io.indexes[:, N].any()) for io in example.ios):
+        raise ExampleError(f"example '{example.key}' has several sequences: too late for context")
+
+
+def with_context(
+    example: TrainingExample, *, left: int | None, right: int | None
+) -> TrainingExample:
+    """The example with at most so many frames of "input" beside those of "output".
+
+    Args:
+        example: An example of one sequence.
+        left: Frames before the first of the output; None for all.
+        right: Frames after the last; None for all.
+
+    Raises:
+        ExampleError: the example has several sequences, or not this input and output.
+    """
+    if left is None and right is None:
+        return example
+    check_single(example)
+    given = named(example, example.inputs, INPUT)
+    times = named(example, example.outputs, OUTPUT).indexes[:, T]
+    seen = given.indexes[:, T]
+    first = seen.min() if left is None else times.min() - left
+    last = seen.max() if right is None else times.max() + right
+    return _with_input_rows(example, given, (seen >= first) & (seen <= last))
+
+
+def _with_input_rows(
+    example: TrainingExample, given: ExampleInput, kept: npt.NDArray[np.bool_]
+) -> TrainingExample:
+    if not kept.any():
+        raise ExampleError(f"example '{example.key}': no frame of 'input' is left")
+    values = rows_of(given.matrix, kept)
+    shorter = attrs.evolve(given, indexes=given.indexes[kept], values=values)
+    inputs = [shorter if io is given else io for io in example.inputs]
+    return attrs.evolve(example, inputs=inputs)
+
+
+def rows_of(matrix: StoredMatrix, kept: npt.NDArray[np.bool_]) -> StoredMatrix:
+    """Some rows of a matrix; of a compressed one, as Kaldi has it, as a full matrix."""
+    if not isinstance(matrix, SparsePosteriors):
+        return values_of(matrix)[kept]
+    sizes = np.diff(matrix.splits)[kept]
+    entries = kept[matrix.rows]
+    return SparsePosteriors(
+        dim=matrix.dim,
+        splits=np.concatenate(([0], np.cumsum(sizes))),
+        classes=matrix.classes[entries],
+        weights=matrix.weights[entries],
+    )
+
+
+def with_frame(example: TrainingExample, frame: int) -> TrainingExample | None:
+    """The example with one frame of "output"; None if it has not this frame.
+
+    Args:
+        example: An example of one sequence.
+        frame: Its t.
+
+    Raises:
+        ExampleError: the example has several sequences, or no such output.
+    """
+    check_single(example)
+    known = named(example, example.outputs, OUTPUT)
+    kept = known.indexes[:, T] == frame
+    return _with_output_rows(example, known, kept) if kept.any() else None
+
+
+def _with_output_rows(
+    example: TrainingExample, known: ExampleOutput, kept: npt.NDArray[np.bool_]
+) -> TrainingExample:
+    supervision = _supervision(example, known)
+    part: object
+    if isinstance(supervision, SparsePosteriors):
+        part = rows_of(supervision, kept)
+    else:
+        part = DenseTargets(values=supervision.values[kept])
+    return with_output(
+        example, lambda io: attrs.evolve(io, indexes=io.indexes[kept], supervision=part)
+    )
+
+
+def excised(example: TrainingExample, *, left: int, right: int) -> TrainingExample | None:
+    """The example without the frames that nothing is learned from; None if these are all.
+
+    Rows of "output" whose posteriors are all zero go, and then rows of "input" that are further
+    than the context from all rows of the output that stay.
+
+    Args:
+        example: An example of one sequence.
+        left: Frames that an output needs before its own.
+        right: Frames that it needs after its own.
+
+    Raises:
+        ExampleError: the example has several sequences, or not this input and output.
+    """
+    check_single(example)
+    known = named(example, example.outputs, OUTPUT)
+    given = named(example, example.inputs, INPUT)
+    supervision = _supervision(example, known)
+    if isinstance(supervision, SparsePosteriors):
+        used = np.zeros(len(known.indexes), dtype=np.bool_)
+        used[supervision.rows[supervision.weights != 0.0]] = True
+    else:
+        used = (supervision.values != 0.0).any(axis=1)
+    if not used.any():
+        return None
+    times, seen = known.indexes[used, T], given.indexes[:, T]
+    distance = seen[:, None] - times[None, :]
+    needed = ((distance >= -left) & (distance <= right)).any(axis=1)
+    return _with_input_rows(_with_output_rows(example, known, used), given, needed)
+
+
+def _supervision(example: TrainingExample, output: ExampleOutput) -> Supervision:
+    known = output.supervision
+    if not isinstance(known, DenseTargets | SparsePosteriors):
+        raise ExampleError(
+            f"example '{example.key}': '{output.name}' has neither dense targets nor posteriors"
+        )
+    return known
+
+
+def with_output(
+    example: TrainingExample, change: Callable[[ExampleOutput], ExampleOutput]
+) -> TrainingExample:
+    """The example with "output" changed.
+
+    Raises:
+        ExampleError: it has no such output.
+    """
+    wanted = named(example, example.outputs, OUTPUT)
+    outputs = [change(io) if io is wanted else io for io in example.outputs]
+    return attrs.evolve(example, outputs=outputs)
+
+
+def with_output_name(example: TrainingExample, name: str) -> TrainingExample:
+    """The example with another name for "output".
+
+    Raises:
+        ExampleError: it has no such output.
+    """
+    return with_output(example, lambda io: attrs.evolve(io, name=name))
+
+
+def with_weight(example: TrainingExample, factor: float) -> TrainingExample:
+    """The example with the supervision of "output" multiplied.
+
+    Raises:
+        ExampleError: it has no such output.
+    """
+    return with_output(
+        example, lambda io: attrs.evolve(io, supervision=scaled(_supervision(example, io), factor))
+    )
+
+
+def scaled(supervision: Supervision, factor: float) -> Supervision:
+    """Posteriors or targets multiplied by a number."""
+    if isinstance(supervision, SparsePosteriors):
+        return attrs.evolve(supervision, weights=supervision.weights * np.float32(factor))
+    matrix = supervision.matrix
+    if isinstance(matrix, CompressedMatrix):
+        return DenseTargets(values=matrix.scaled(factor))
+    return DenseTargets(values=matrix * np.float32(factor))
+
+
+def with_compression(example: TrainingExample) -> TrainingExample:
+    """The example with full matrices compressed, of inputs and dense targets.
+
+    Raises:
+        ExampleError: a number is not finite.
+    """
+    inputs = [attrs.evolve(io, values=_compressed(example, io.matrix)) for io in example.inputs]
+    outputs = [
+        attrs.evolve(
+            io, supervision=DenseTargets(values=_compressed(example, io.supervision.matrix))
+        )
+        if isinstance(io.supervision, DenseTargets)
+        else io
+        for io in example.outputs
+    ]
+    return attrs.evolve(example, inputs=inputs, outputs=outputs)
+
+
+def _compressed(example: TrainingExample, matrix: Matrix) -> Matrix | CompressedMatrix:
+    if isinstance(matrix, CompressedMatrix | SparsePosteriors):
+        return matrix
+    try:
+        return compress(matrix)
+    except NetworkError as error:
+        raise ExampleError(f"example '{example.key}': {error}") from error

@@ -1,0 +1,263 @@
+"""Utterances split into chunks, each of which becomes an example, as Kaldi's nnet3-get-egs does.
+
+A list of lengths is given. An utterance is split into any number of chunks of the first length and
+at most two of other lengths, such that together they come close to its own: a gap, of frames that
+are in no chunk, counts twice as much as an overlap. Among splits that are nearly as good as the
+best the choice is random, and so is the place of gaps.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from typing import Self
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from nnet3_training.egs.c_random import Random
+from nnet3_training.errors import ExampleError
+
+_NEARLY_AS_GOOD = 1.9999
+"""A split may be that much worse than the best; just below 2, so that ties are decided alike."""
+
+
+@attrs.frozen(kw_only=True)
+class SplitOptions:
+    """How utterances are split; names and defaults are those of Kaldi.
+
+    Attributes:
+        num_frames: The lengths of chunks, the first of which may be repeated; empty for one chunk
+            for each utterance.
+        left_context: Frames of the input before a chunk.
+        right_context: Frames after it.
+        left_context_initial: The same for the first chunk of an utterance; negative for no
+            difference.
+        right_context_final: The same for the last chunk.
+        num_frames_overlap: Frames that two chunks of the first length are to share.
+        frame_subsampling_factor: An output frame for so many input frames.
+
+    Raises:
+        ExampleError: a number is out of range.
+    """
+
+    num_frames: tuple[int, ...] = (1,)
+    left_context: int = 0
+    right_context: int = 0
+    left_context_initial: int = -1
+    right_context_final: int = -1
+    num_frames_overlap: int = 0
+    frame_subsampling_factor: int = 1
+
+    def __attrs_post_init__(self) -> None:
+        if self.frame_subsampling_factor < 1:
+            raise ExampleError(
+                f"the subsampling factor must be at least 1 (got {self.frame_subsampling_factor})"
+            )
+        if any(length < 1 for length in self.num_frames):
+            raise ExampleError(f"lengths of chunks must be positive (got {self.num_frames})")
+        if self.num_frames and not 0 <= self.num_frames_overlap < self.num_frames[0]:
+            raise ExampleError(
+                f"the overlap must be less than the length of chunks, {self.num_frames[0]} "
+                f"(got {self.num_frames_overlap})"
+            )
+
+    def rounded(self) -> Self:
+        """The options with lengths rounded up to multiples of the subsampling factor."""
+        step = self.frame_subsampling_factor
+        return attrs.evolve(self, num_frames=tuple(-(-n // step) * step for n in self.num_frames))
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class UtteranceChunk:
+    """A part of an utterance.
+
+    Attributes:
+        first_frame: Its first frame.
+        num_frames: Its number of frames.
+        left_context: Frames of the input before it.
+        right_context: Frames after it.
+        weights: (frames of the output,), one over the number of chunks that a frame is in.
+    """
+
+    first_frame: int
+    num_frames: int
+    left_context: int
+    right_context: int
+    weights: npt.NDArray[np.float32]
+
+
+class UtteranceSplitter:
+    """Splits utterances, and counts.
+
+    Attributes:
+        options: How.
+        num_utterances: How many were split.
+        num_frames: Frames that they have.
+        num_overlapping: Frames that a chunk shares with the one before, summed over chunks.
+        lengths: How many chunks there were of each length.
+    """
+
+    def __init__(self, options: SplitOptions, rng: Random) -> None:
+        self.options = options.rounded()
+        self.num_utterances = self.num_frames = self.num_overlapping = 0
+        self.lengths: Counter[int] = Counter()
+        self._rng = rng
+        if self.options.num_frames:
+            self._splits = _splits_by_length(
+                self.options.num_frames, self.options.num_frames_overlap
+            )
+
+    def chunks(self, length: int) -> list[UtteranceChunk]:
+        """The chunks of an utterance of so many frames; none if it is shorter than all lengths."""
+        options, step = self.options, self.options.frame_subsampling_factor
+        sizes = self._sizes(length) if options.num_frames else [length]
+        starts, end = [], 0
+        for gap, size in zip(self._gaps(length, sizes), sizes, strict=True):
+            starts.append(end + gap)
+            end += gap + size
+        counts = np.zeros(-(-length // step), dtype=np.int64)
+        places = [
+            slice(start // step, -(-(start + size) // step))
+            for start, size in zip(starts, sizes, strict=True)
+        ]
+        for place in places:
+            counts[place] += 1
+        result = []
+        for number, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+            is_last = number == len(sizes) - 1
+            left, right = options.left_context, options.right_context
+            if not number and options.left_context_initial >= 0:
+                left = options.left_context_initial
+            if is_last and options.right_context_final >= 0:
+                right = options.right_context_final
+            weights = np.ones(-(-size // step), dtype=np.float32)
+            inside = counts[places[number]]
+            weights[: len(inside)] /= inside
+            result.append(
+                UtteranceChunk(
+                    first_frame=start,
+                    num_frames=size,
+                    left_context=left,
+                    right_context=right,
+                    weights=weights,
+                )
+            )
+        self._count(length, result)
+        return result
+
+    def _sizes(self, length: int) -> list[int]:
+        """The lengths of the chunks, rising or falling."""
+        first = self.options.num_frames[0]
+        rest, repeats = length, 0
+        while rest > len(self._splits) - 1:
+            rest -= first - self.options.num_frames_overlap
+            repeats += 1
+        choice = self._splits[rest]
+        if not choice:
+            return []
+        split = choice[int(self._rng.integers(0, len(choice)))]
+        sizes = sorted([*split, *[first] * repeats])
+        return sizes[::-1] if self._rng.integers(0, 2) == 0 else sizes
+
+    def _gaps(self, length: int, sizes: Sequence[int]) -> list[int]:
+        """Frames between the end of each chunk and the one before; negative if they overlap."""
+        if not sizes:
+            return []
+        step = self.options.frame_subsampling_factor
+        if not self.options.num_frames:
+            return [0]
+        reduced = [size // step for size in sizes]
+        total = -(-length // step) - sum(reduced)
+        if total >= 0:
+            common, more = divmod(total, len(sizes) + 1)
+            gaps = [common + (number < more) for number in range(len(sizes) + 1)]
+            gaps = [gaps[int(number)] for number in self._rng.permutation(len(gaps))][:-1]
+        else:
+            pairs = [min(pair) for pair in itertools.pairwise(reduced)]
+            gaps = [0, *(-part for part in _shared_out(-total, pairs))]
+        return [gap * step for gap in gaps]
+
+    def _count(self, length: int, chunks: Sequence[UtteranceChunk]) -> None:
+        self.num_utterances += 1
+        self.num_frames += length
+        for before, after in itertools.pairwise(chunks):
+            end = before.first_frame + before.num_frames
+            self.num_overlapping += max(0, end - after.first_frame)
+        self.lengths.update(chunk.num_frames for chunk in chunks)
+
+    @property
+    def num_chunks(self) -> int:
+        """How many chunks there were."""
+        return self.lengths.total()
+
+    def lines(self) -> list[str]:
+        """What Kaldi's tools say of it at the end."""
+        total = sum(size * count for size, count in self.lengths.items())
+        overlap, output = (_percent(n, self.num_frames) for n in (self.num_overlapping, total))
+        average = total / self.num_chunks if self.num_chunks else float("nan")
+        lines = [
+            f"Split {self.num_utterances} utts, with total length {self.num_frames} frames "
+            f"({self.num_frames / 360000:.6g} hours assuming 100 frames per second) into "
+            f"{self.num_chunks} chunks.",
+            f"Average chunk length was {average:.6g} frames; overlap between adjacent chunks was "
+            f"{overlap:.6g}% of input length; length of output was {output:.6g}% of input length "
+            f"(minus overlap = {output - overlap:.6g}%).",
+        ]
+        if len(self.lengths) > 1:
+            shares = ", ".join(
+                f"{size} = {_percent(size * count, total):.4g}%"
+                for size, count in sorted(self.lengths.items())
+            )
+            lines.append(f"Output frames are distributed among chunk-sizes as follows: {shares}")
+        return lines
+
+
+def _percent(part: int, whole: int) -> float:
+    return 100.0 * part / whole if whole else float("nan")
+
+
+def _shared_out(total: int, magnitudes: Sequence[int]) -> list[int]:
+    """A total shared out in proportion to magnitudes, in whole numbers; the first take the rest."""
+    shares = [total * size // sum(magnitudes) for size in magnitudes]
+    for number in range(total - sum(shares)):
+        shares[number] += 1
+    return shares
+
+
+@functools.lru_cache(maxsize=16)
+def _splits_by_length(lengths: tuple[int, ...], overlap: int) -> list[list[tuple[int, ...]]]:
+    """By length of an utterance, the splits that suit it; longer ones repeat the first length."""
+    longest = 2 * max(lengths) + lengths[0]
+    splits = _possible_splits(lengths, overlap, longest + lengths[0])
+    durations = np.array([_duration(split, lengths[0], overlap) for split in splits])
+    largest = np.array([max(split) for split in splits])
+    result = []
+    for length in range(longest + 1):
+        costs = np.where(durations > length, durations - length, 2.0 * (length - durations))
+        costs[largest > length] = np.inf
+        best = costs.min()
+        is_chosen = np.isfinite(costs) & (costs < best + _NEARLY_AS_GOOD)
+        result.append([splits[number] for number in np.flatnonzero(is_chosen)])
+    return result
+
+
+def _possible_splits(lengths: tuple[int, ...], overlap: int, longest: int) -> list[tuple[int, ...]]:
+    found = set()
+    for one, other in itertools.product((None, *lengths[1:]), repeat=2):
+        split = [length for length in (one, other) if length is not None]
+        while _duration(split, lengths[0], overlap) <= longest:
+            if split:
+                found.add(tuple(sorted(split)))
+            split.append(lengths[0])
+    return sorted(found)
+
+
+def _duration(split: Sequence[int], first: int, overlap: int) -> float:
+    """Frames that chunks cover when they overlap as they are to, in rising order."""
+    ordered = sorted(split)
+    shared = sum(overlap / first * min(pair) for pair in itertools.pairwise(ordered))
+    return sum(ordered) - shared

@@ -1,0 +1,182 @@
+"""Reading and writing the training examples of Kaldi's nnet3, as nnet3-get-egs makes them.
+
+Format (`NnetExample`): an archive of a key, a blank, and (in binary, behind the bytes 0 and "B")
+
+    <Nnet3Eg> <NumIo> count { <NnetIo> name indexes matrix </NnetIo> } </Nnet3Eg>
+
+The file does not say what is an input and what an output: a network does, or the names, of which
+those of outputs begin with "output".
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Final
+
+import attrs
+from nnet3_descriptors import Nnet
+from nnet3_descriptors.files import (
+    BinaryWriter,
+    Reader,
+    TextWriter,
+    Writer,
+    write_atomically,
+)
+from nnet3_descriptors.indexes import IndexArray
+
+from nnet3_training.egs.archive import ExampleSource, entries_of
+from nnet3_training.egs.elements import (
+    read_indexes,
+    read_stored_matrix,
+    write_indexes,
+    write_stored_matrix,
+)
+from nnet3_training.errors import ExampleError
+from nnet3_training.examples import (
+    DenseTargets,
+    ExampleInput,
+    ExampleOutput,
+    SparsePosteriors,
+    StoredMatrix,
+    TrainingExample,
+)
+
+_BINARY: Final = b"\0B"
+_MAX_IOS: Final = 1 << 16
+
+
+def read_examples(source: ExampleSource, nnet: Nnet | None = None) -> Iterator[TrainingExample]:
+    """The examples of an archive, binary or text, in its order.
+
+    Only the example at hand is held in memory, so an archive, or what comes from a pipe, may be of
+    any length. (`nnet3_tables.read_objects` with `nnet3_training.egs.read_example` reads any table
+    of Kaldi.)
+
+    Args:
+        source: A path, or a file that is open for reading bytes.
+        nnet: The network that is to be trained; it tells inputs from outputs. Without one, outputs
+            are what has a name that begins with "output".
+
+    Raises:
+        FileError: the file cannot be read; of one that is not there it is a FileNotFoundError.
+        ModelFileError: it is no archive of training examples; the error says where.
+    """
+    decode = partial(read_example, is_output=_outputs_of(nnet))
+    for entry in entries_of(source, decode):
+        yield attrs.evolve(entry.value, key=entry.key)
+
+
+def _outputs_of(nnet: Nnet | None) -> Callable[[str], bool]:
+    if nnet is None:
+        return is_output_name
+    return frozenset(node.name for node in nnet.output_nodes).__contains__
+
+
+def is_output_name(name: str) -> bool:
+    """Whether a node with this name is an output, as far as names tell."""
+    return name.startswith("output")
+
+
+def read_example(
+    reader: Reader, is_output: Callable[[str], bool] = is_output_name
+) -> TrainingExample:
+    """Reads one example, from its opening token on; it has no key.
+
+    Args:
+        reader: Where it stands.
+        is_output: Whether a name is that of an output.
+
+    Raises:
+        ModelFileError: what stands there is none.
+    """
+    start = reader.position
+    reader.expect("<Nnet3Eg>")
+    reader.expect("<NumIo>")
+    at = reader.position
+    count = reader.count("inputs and outputs", maximum=_MAX_IOS)
+    if not count:
+        reader.fail("the example has no input and no output", at=at)
+    inputs, outputs = [], []
+    try:
+        for _ in range(count):
+            reader.expect("<NnetIo>")
+            name = reader.token()
+            indexes = read_indexes(reader)
+            matrix = read_stored_matrix(reader)
+            if is_output(name):
+                known: SparsePosteriors | DenseTargets
+                if isinstance(matrix, SparsePosteriors):
+                    known = matrix
+                else:
+                    known = DenseTargets(values=matrix)
+                outputs.append(ExampleOutput(name=name, indexes=indexes, supervision=known))
+            else:
+                inputs.append(ExampleInput(name=name, indexes=indexes, values=matrix))
+            reader.expect("</NnetIo>")
+        reader.expect("</Nnet3Eg>")
+        return TrainingExample(inputs=inputs, outputs=outputs)
+    except ExampleError as error:
+        reader.fail(str(error), at=start)
+
+
+def write_examples(
+    examples: Iterable[TrainingExample], path: str | os.PathLike[str], *, binary: bool = True
+) -> None:
+    """Writes an archive; the keys are those of the examples.
+
+    Of each example the inputs come first, then the outputs. Matrices are written in the form that
+    they have, so what was read from Kaldi's archive is written byte for byte; text has no
+    compressed form.
+
+    Raises:
+        ExampleError: an example has no key, no input and output, or supervision that is neither
+            dense nor sparse.
+        FileError: the file cannot be written.
+    """
+    write_atomically(path, (_entry(each, binary=binary) for each in examples))
+
+
+def _entry(example: TrainingExample, *, binary: bool) -> bytes:
+    if not example.key or example.key.split() != [example.key]:
+        raise ExampleError(f"expected a key without blanks, found {example.key!r}")
+    return f"{example.key} ".encode() + example_bytes(example, binary=binary)
+
+
+def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:
+    """An example as it stands in an archive, behind its key.
+
+    Raises:
+        ExampleError: it is empty, or an output has supervision that is neither dense nor sparse.
+    """
+    if not example.ios:
+        raise ExampleError(f"example '{example.key}' has no input and no output")
+    writer: Writer = BinaryWriter() if binary else TextWriter()
+    if binary:
+        writer.raw(_BINARY)
+    writer.token("<Nnet3Eg>")
+    writer.token("<NumIo>")
+    writer.integer(len(example.ios))
+    for io in example.inputs:
+        _write_io(writer, io.name, io.indexes, io.matrix)
+    for output in example.outputs:
+        known = output.supervision
+        if isinstance(known, DenseTargets):
+            known = known.matrix
+        elif not isinstance(known, SparsePosteriors):
+            raise ExampleError(
+                f"output '{output.name}': expected DenseTargets or SparsePosteriors, found "
+                f"{type(known).__name__}"
+            )
+        _write_io(writer, output.name, output.indexes, known)
+    writer.token("</Nnet3Eg>")
+    return b"".join(writer.chunks)
+
+
+def _write_io(writer: Writer, name: str, indexes: IndexArray, matrix: StoredMatrix) -> None:
+    writer.token("<NnetIo>")
+    writer.token(name)
+    write_indexes(writer, indexes)
+    write_stored_matrix(writer, matrix)
+    writer.token("</NnetIo>")

@@ -1,0 +1,249 @@
+"""Examples made of utterances: features, and classes, posteriors or targets for each frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors.files import CompressedMatrix
+from nnet3_descriptors.indexes import IndexArray, T
+
+from nnet3_training.egs.c_random import Random
+from nnet3_training.egs.changes import INPUT, IVECTOR, OUTPUT, with_compression
+from nnet3_training.egs.chunks import UtteranceChunk, UtteranceSplitter
+from nnet3_training.errors import ExampleError
+from nnet3_training.examples import (
+    DenseTargets,
+    ExampleInput,
+    ExampleOutput,
+    FloatArray,
+    SparsePosteriors,
+    TrainingExample,
+)
+
+Features = FloatArray | CompressedMatrix
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Utterance:
+    """What examples are made of.
+
+    Attributes:
+        key: Its name; those of examples are this, "-" and the first frame.
+        features: (frames, dim), full or compressed.
+        supervision: A row for each frame of the output: every frame, or every so many.
+        ivectors: (number, dim), or None; each example is given one of its time.
+        ivector_period: Frames for each i-vector.
+    """
+
+    key: str
+    features: Features
+    supervision: SparsePosteriors | DenseTargets
+    ivectors: FloatArray | None = None
+    ivector_period: int = 1
+
+
+def make_examples(
+    utterance: Utterance,
+    splitter: UtteranceSplitter,
+    rng: Random,
+    *,
+    compress: bool = False,
+) -> list[TrainingExample]:
+    """The examples of an utterance, one for each chunk.
+
+    The input of a chunk has its context; beyond the ends of the utterance the first and the last
+    frame are repeated. Posteriors are divided by the number of chunks that their frame is in.
+    Compressed features stay as they are.
+
+    Args:
+        utterance: What is known.
+        splitter: Says which chunks.
+        rng: Draws the i-vectors.
+        compress: Whether features, and dense targets, are to be compressed.
+
+    Returns:
+        Examples of the inputs "input" and "ivector" and the output "output"; none if the utterance
+        is too short.
+
+    Raises:
+        ExampleError: there are no frames, or numbers that are to be compressed are not finite.
+    """
+    if not utterance.features.shape[0]:
+        raise ExampleError(f"utterance '{utterance.key}' has no frames")
+    examples = []
+    for chunk in splitter.chunks(utterance.features.shape[0]):
+        inputs = [
+            ExampleInput(
+                name=INPUT,
+                indexes=_times(-chunk.left_context, _input_length(chunk), 1),
+                values=frames_of(utterance.features, *_input_range(chunk)),
+            )
+        ]
+        if utterance.ivectors is not None:
+            inputs.append(_ivector(utterance, chunk, rng))
+        step = splitter.options.frame_subsampling_factor
+        known = _supervision(utterance.supervision, chunk, step)
+        output = ExampleOutput(
+            name=OUTPUT, indexes=_times(0, len(chunk.weights), step), supervision=known
+        )
+        key = f"{utterance.key}-{chunk.first_frame}"
+        example = TrainingExample(key=key, inputs=inputs, outputs=[output])
+        examples.append(with_compression(example) if compress else example)
+    return examples
+
+
+def _times(start: int, count: int, step: int) -> IndexArray:
+    indexes = np.zeros((count, 3), dtype=np.int32)
+    indexes[:, T] = start + step * np.arange(count)
+    return indexes
+
+
+def _input_length(chunk: UtteranceChunk) -> int:
+    return chunk.left_context + chunk.num_frames + chunk.right_context
+
+
+def _input_range(chunk: UtteranceChunk) -> tuple[int, int]:
+    return chunk.first_frame - chunk.left_context, _input_length(chunk)
+
+
+def frames_of(features: Features, first: int, count: int) -> Features:
+    """Frames side by side, the first or last one again for each that is missing."""
+    if isinstance(features, CompressedMatrix):
+        return features.with_rows(first, count)
+    return features[np.clip(np.arange(first, first + count), 0, len(features) - 1)]
+
+
+def _ivector(utterance: Utterance, chunk: UtteranceChunk, rng: Random) -> ExampleInput:
+    """The i-vector of a frame of the chunk that is drawn."""
+    assert utterance.ivectors is not None
+    if not len(utterance.ivectors):
+        raise ExampleError(f"utterance '{utterance.key}' has no i-vectors")
+    first, count = _input_range(chunk)
+    frame = int(rng.integers(first, first + count))
+    number = min(max(frame // utterance.ivector_period, 0), len(utterance.ivectors) - 1)
+    return ExampleInput(
+        name=IVECTOR, indexes=_times(0, 1, 1), values=utterance.ivectors[number : number + 1]
+    )
+
+
+def _supervision(
+    known: SparsePosteriors | DenseTargets, chunk: UtteranceChunk, step: int
+) -> SparsePosteriors | DenseTargets:
+    """What is known of the frames of a chunk."""
+    first, count = chunk.first_frame // step, len(chunk.weights)
+    if isinstance(known, DenseTargets):
+        rows = np.clip(np.arange(first, first + count), 0, known.shape[0] - 1)
+        return DenseTargets(values=known.values[rows])
+    # Rows that are missing at the end have no posteriors.
+    splits = known.splits[np.minimum(np.arange(first, first + count + 1), known.shape[0])]
+    entries = slice(int(splits[0]), int(splits[-1]))
+    sizes = np.diff(splits)
+    return SparsePosteriors(
+        dim=known.dim,
+        splits=splits - splits[0],
+        classes=known.classes[entries],
+        weights=known.weights[entries] * np.repeat(chunk.weights, sizes),
+    )
+
+
+def posteriors(frames: Sequence[Sequence[tuple[int, float]]], dim: int) -> SparsePosteriors:
+    """Posteriors of pairs of a class and a weight, by frame.
+
+    Classes are sorted, and the weights of one that comes several times are added.
+
+    Raises:
+        ExampleError: a class is not 0 to dim - 1.
+    """
+    rows = []
+    for frame in frames:
+        sums: dict[int, float] = {}
+        for number, weight in frame:
+            sums[number] = float(np.float32(sums.get(number, 0.0) + weight))
+        rows.append(sorted(sums.items()))
+    return SparsePosteriors(
+        dim=dim,
+        splits=np.concatenate(([0], np.cumsum([len(row) for row in rows], dtype=np.int64))),
+        classes=np.array([number for row in rows for number, _ in row], dtype=np.int64),
+        weights=np.array([weight for row in rows for _, weight in row], dtype=np.float32),
+    )
+
+
+@attrs.frozen(kw_only=True)
+class SpeakerChunk:
+    """A stretch of an utterance whose speaker is known, for x-vectors.
+
+    Attributes:
+        key: Name of the example.
+        archive: Number of the archive that it is for.
+        first_frame: Where it is to begin; earlier if the utterance ends too soon.
+        num_frames: Its length.
+        speaker: The number of the speaker.
+    """
+
+    key: str
+    archive: int
+    first_frame: int
+    num_frames: int
+    speaker: int
+
+    def example(
+        self, features: npt.NDArray[np.float32], num_speakers: int, *, compress: bool = False
+    ) -> TrainingExample | None:
+        """The example; None if the utterance is shorter than the stretch.
+
+        Args:
+            features: (frames, dim), those of the utterance.
+            num_speakers: Number of speakers, the dimension of the output.
+            compress: Whether to compress features.
+
+        Raises:
+            ExampleError: the speaker is none of them, or features to be compressed are not finite.
+        """
+        if len(features) < self.num_frames:
+            return None
+        first = min(self.first_frame, len(features) - self.num_frames)
+        if first < 0:
+            raise ExampleError(f"'{self.key}': the first frame must not be negative")
+        example = TrainingExample(
+            key=self.key,
+            inputs=[
+                ExampleInput.from_sequences(INPUT, [features[first : first + self.num_frames]])
+            ],
+            outputs=[ExampleOutput.from_labels(OUTPUT, [[self.speaker]], num_speakers)],
+        )
+        return with_compression(example) if compress else example
+
+
+def parse_ranges(lines: Sequence[str]) -> dict[str, list[SpeakerChunk]]:
+    """By utterance, the stretches that lines of six fields name, as Kaldi's ranges files have them.
+
+    The fields: utterance, number of the archive among those that are written, number among all,
+    first frame, frames, speaker.
+
+    Raises:
+        ExampleError: a line has not these fields.
+    """
+    result: dict[str, list[SpeakerChunk]] = {}
+    for number, line in enumerate(lines, 1):
+        fields = line.split()
+        try:
+            utterance, archive, _, first, frames, speaker = fields
+            numbers = [int(field) for field in (archive, first, frames, speaker)]
+            if min(numbers) < 0 or not numbers[2]:
+                raise ValueError
+        except ValueError:
+            raise ExampleError(
+                f"line {number}: expected an utterance and five numbers, found '{line.strip()}'"
+            ) from None
+        chunk = SpeakerChunk(
+            key=f"{utterance}-{first}-{frames}-{speaker}",
+            archive=numbers[0],
+            first_frame=numbers[1],
+            num_frames=numbers[2],
+            speaker=numbers[3],
+        )
+        result.setdefault(utterance, []).append(chunk)
+    return result

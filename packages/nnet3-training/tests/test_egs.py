@@ -1,0 +1,288 @@
+"""Examples changed, cut from utterances, and read and written in every form."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nnet3_descriptors import Nnet3Error
+from nnet3_descriptors.files import BinaryReader, TextReader, compressed
+from nnet3_training import (
+    DenseTargets,
+    ExampleError,
+    ExampleInput,
+    ExampleMerger,
+    ExampleOutput,
+    MinibatchRules,
+    SparsePosteriors,
+    TrainingExample,
+    read_examples,
+    write_examples,
+)
+from nnet3_training.egs import (
+    CRandom,
+    SplitOptions,
+    Utterance,
+    UtteranceSplitter,
+    example_bytes,
+    excised,
+    make_examples,
+    parse_ranges,
+    posteriors,
+    read_alignment,
+    read_posterior,
+    shifted,
+    with_compression,
+    with_context,
+    with_frame,
+    with_output_name,
+    with_weight,
+)
+from nnet3_training.egs.elements import read_stored_matrix
+
+RNG = np.random.default_rng(0)
+
+
+def example(frames: int = 4, context: int = 2) -> TrainingExample:
+    """One sequence with i-vector and classes; of the second frame nothing is known."""
+    values = RNG.standard_normal((frames + 2 * context, 3), dtype=np.float32)
+    return TrainingExample(
+        key="a",
+        inputs=[
+            ExampleInput.from_sequences("input", [values], t_start=-context),
+            ExampleInput.from_sequences("ivector", [[[1.0, 2.0]]]),
+        ],
+        outputs=[ExampleOutput.from_labels("output", [[0, -1, *[2] * (frames - 2)]], 5)],
+    )
+
+
+def times(each: ExampleInput | ExampleOutput) -> list[int]:
+    """The t of its rows."""
+    return each.indexes[:, 1].tolist()
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_forms_of_matrices(binary: bool, tmp_path: Path) -> None:
+    """Sparse inputs, dense targets and several outputs are read as they were written."""
+    sparse = SparsePosteriors.from_labels([1, -1, 0], 4)
+    written = TrainingExample(
+        key="k",
+        inputs=[
+            ExampleInput(name="words", indexes=[[0, t, 0] for t in (-500, 3, 4)], values=sparse)
+        ],
+        outputs=[
+            ExampleOutput.from_targets("output-a", [[[0.5, 0.25]]], t_start=7),
+            ExampleOutput.from_labels("output-b", [[1, 1]], 2),
+        ],
+    )
+    write_examples([written, written], tmp_path / "egs", binary=binary)
+
+    found, again = read_examples(tmp_path / "egs")
+
+    assert found.key == again.key == "k"
+    assert times(found.inputs[0]) == [-500, 3, 4]
+    np.testing.assert_array_equal(found.inputs[0].values, sparse.dense())
+    np.testing.assert_array_equal(found.outputs[0].supervision.values, [[0.5, 0.25]])
+    assert found.outputs[1].supervision.classes.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_damaged_examples(binary: bool) -> None:
+    """Whatever byte is changed, examples are read or an error of this package is raised."""
+    whole = b"a " + example_bytes(with_compression(example(10)), binary=binary)
+    failed = 0
+    for _ in range(500):
+        damaged = bytearray(whole)
+        damaged[RNG.integers(len(whole))] = RNG.integers(256)
+        try:
+            list(read_examples(io.BytesIO(damaged)))
+        except Nnet3Error:
+            failed += 1
+    assert failed > 50
+
+
+def test_shift() -> None:
+    """Inputs and outputs move, i-vectors do not."""
+    moved = shifted(example(), 3)
+
+    assert times(moved.inputs[0]) == list(range(1, 9))
+    assert times(moved.inputs[1]) == [0]
+    assert times(moved.outputs[0]) == [3, 4, 5, 6]
+
+
+def test_context_and_frame() -> None:
+    """One frame of the output is kept, and as much of the input as is asked for."""
+    one = with_context(with_frame(example(), 2), left=1, right=0)
+
+    assert times(one.outputs[0]) == [2]
+    assert one.outputs[0].supervision.classes.tolist() == [2]
+    assert times(one.inputs[0]) == [1, 2]
+    assert with_frame(example(), 9) is None
+    with pytest.raises(ExampleError, match="no frame of 'input' is left"):
+        with_context(with_frame(example(), 2), left=-50, right=-50)
+
+
+def test_excision() -> None:
+    """Frames of which nothing is known go, and inputs that no other frame needs."""
+    cut = excised(example(6, context=2), left=0, right=0)
+
+    assert times(cut.outputs[0]) == [0, 2, 3, 4, 5]
+    assert times(cut.inputs[0]) == [0, 2, 3, 4, 5]
+    unknown = ExampleOutput.from_labels("output", [[-1] * 4], 5)
+    assert excised(attrs.evolve(example(), outputs=[unknown]), left=1, right=1) is None
+
+
+def test_weights_and_names() -> None:
+    """Posteriors and targets, compressed ones too, are multiplied; the output is renamed."""
+    dense = ExampleOutput.from_targets("output", [RNG.standard_normal((9, 2))])
+    full = attrs.evolve(example(), outputs=[dense])
+    packed = with_compression(full)
+
+    assert with_weight(example(), 0.5).outputs[0].supervision.weights.tolist() == [0.5] * 3
+    np.testing.assert_allclose(
+        with_weight(packed, 2.0).outputs[0].supervision.values,
+        2.0 * packed.outputs[0].supervision.values,
+        rtol=1e-5,
+    )
+    assert with_output_name(example(), "output-b").outputs[0].name == "output-b"
+    with pytest.raises(ExampleError, match="has no 'output'"):
+        with_weight(with_output_name(example(), "output-b"), 1.0)
+
+
+@pytest.mark.parametrize("rows", [3, 8, 9, 40])
+def test_compressed_rows(rows: int) -> None:
+    """Rows of a compressed matrix are those of its values, repeated beyond its ends."""
+    matrix = compressed.compress(RNG.standard_normal((20, 3), dtype=np.float32))
+    wanted = matrix.decompressed()[np.clip(np.arange(-2, rows - 2), 0, 19)]
+
+    found = matrix.with_rows(-2, rows)
+
+    assert found.token == ("CM" if rows >= 8 else "CM2")
+    np.testing.assert_allclose(found.decompressed(), wanted, atol=0 if rows >= 8 else 1e-4)
+
+
+def test_numbers_that_cannot_be_compressed() -> None:
+    """The error names the example."""
+    broken = attrs.evolve(example(), inputs=[ExampleInput.from_sequences("input", [[[np.nan]]])])
+
+    with pytest.raises(ExampleError, match="example 'a': only a matrix of finite numbers"):
+        with_compression(broken)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 12), min_size=1, max_size=3),
+    length=st.integers(1, 150),
+    overlap=st.integers(0, 3),
+    step=st.sampled_from([1, 3]),
+    seed=st.integers(0, 100),
+)
+def test_chunks(lengths: list[int], length: int, overlap: int, step: int, seed: int) -> None:
+    """Chunks have the lengths that are asked for, rise, lie in the utterance, and weigh 1."""
+    if overlap >= lengths[0]:
+        overlap = 0
+    options = SplitOptions(
+        num_frames=tuple(lengths), num_frames_overlap=overlap, frame_subsampling_factor=step
+    )
+    splitter = UtteranceSplitter(options, CRandom(seed))
+
+    chunks = splitter.chunks(length)
+
+    allowed = {-(-size // step) * step for size in lengths}
+    total = np.zeros(-(-length // step) + 1)
+    for chunk in chunks:
+        assert chunk.num_frames in allowed
+        assert chunk.first_frame % step == 0
+        assert chunk.first_frame >= 0
+        assert chunk.first_frame + chunk.num_frames < length + step
+        first = chunk.first_frame // step
+        total[first : first + len(chunk.weights)] += chunk.weights
+    starts = [chunk.first_frame for chunk in chunks]
+    assert starts == sorted(starts)
+    assert np.all(np.isclose(total, 0.0) | np.isclose(total, 1.0))
+    assert chunks or length < min(allowed)
+
+
+def test_made_examples() -> None:
+    """A chunk has its context, repeated beyond the ends, the i-vector of its time, its labels."""
+    features = np.arange(12, dtype=np.float32).reshape(6, 2)
+    utterance = Utterance(
+        key="u",
+        features=features,
+        supervision=posteriors([[(4, 0.5), (1, 0.5), (4, 0.25)]] * 6, 5),
+        ivectors=np.array([[1.0], [2.0]], dtype=np.float32),
+        ivector_period=3,
+    )
+    options = SplitOptions(num_frames=(3,), left_context=1, right_context=2, left_context_initial=0)
+
+    first, second = make_examples(utterance, UtteranceSplitter(options, CRandom()), CRandom())
+
+    assert [first.key, second.key] == ["u-0", "u-3"]
+    np.testing.assert_array_equal(first.inputs[0].values, features[[0, 1, 2, 3, 4]])
+    np.testing.assert_array_equal(second.inputs[0].values, features[[2, 3, 4, 5, 5, 5]])
+    assert times(second.inputs[0]) == list(range(-1, 5))
+    assert second.inputs[1].values.tolist() in ([[1.0]], [[2.0]])
+    assert first.outputs[0].supervision.classes.tolist() == [1, 4] * 3
+    assert first.outputs[0].supervision.weights.tolist() == [0.5, 0.75] * 3
+
+
+def test_whole_utterances() -> None:
+    """Without lengths an utterance is one chunk."""
+    splitter = UtteranceSplitter(SplitOptions(num_frames=()), CRandom())
+
+    [chunk] = splitter.chunks(17)
+
+    assert (chunk.first_frame, chunk.num_frames) == (0, 17)
+
+
+def test_speakers() -> None:
+    """Stretches are moved back into the utterance; too short utterances make no example."""
+    chunk = parse_ranges(["u 0 3 8 4 1"])["u"][0]
+    features = RNG.standard_normal((10, 2), dtype=np.float32)
+
+    made = chunk.example(features, 3)
+
+    assert made.key == "u-8-4-1"
+    np.testing.assert_array_equal(made.inputs[0].values, features[6:])
+    assert made.outputs[0].supervision.classes.tolist() == [1]
+    assert chunk.example(features[:3], 3) is None
+    with pytest.raises(ExampleError, match="line 2: expected an utterance and five numbers"):
+        parse_ranges(["u 0 3 8 4 1", "u 0 3 8 4"])
+
+
+def test_labels() -> None:
+    """Posteriors and alignments are read in text, an empty frame too."""
+    reader = TextReader(memoryview(b" [ 3 0.5 1 0.5 ] [ ] [ 2 1 ]\n"), "p")
+    assert read_posterior(reader) == [[(3, 0.5), (1, 0.5)], [], [(2, 1.0)]]
+    reader = TextReader(memoryview(b"1 2 3\nnext"), "a")
+    assert read_alignment(reader).tolist() == [1, 2, 3]
+    assert reader.next_is(b"next")
+
+
+def test_sparse_matrix_with_doubles() -> None:
+    """Numbers of a sparse matrix may have double precision."""
+    four = b"\4"
+    data = (
+        b"SM " + four + np.int32(1).tobytes() + b"SV " + four + np.int32(3).tobytes()
+        + four + np.int32(1).tobytes() + four + np.int32(2).tobytes()
+        + b"\x08" + np.float64(0.1).tobytes()
+    )  # fmt: skip
+
+    found = read_stored_matrix(BinaryReader(memoryview(data), "m"))
+
+    np.testing.assert_allclose(found.dense(), [[0.0, 0.0, 0.1]])
+
+
+def test_compressed_minibatches() -> None:
+    """A merger compresses what it has merged, if it is to."""
+    merger = ExampleMerger(MinibatchRules.parse("2"), compress=True)
+
+    [merged] = merger.merged([example(), example()])
+
+    assert merged.inputs[0].matrix.shape == (16, 3)
+    assert isinstance(merged.inputs[0].matrix, compressed.CompressedMatrix)
+    assert isinstance(merged.outputs[0].supervision, SparsePosteriors | DenseTargets)

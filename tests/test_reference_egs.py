@@ -1,0 +1,105 @@
+"""Kaldi's command lines for examples, run by our tools: the archives are Kaldi's."""
+
+from __future__ import annotations
+
+import importlib
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nnet3_descriptors.files import read_entries
+from nnet3_training import read_examples, write_examples
+from nnet3_training.egs import example_bytes, read_example
+from reference_cases import DIGITS_REFERENCE, REFERENCE
+
+TRAINING = REFERENCE / "training"
+COMMANDS = dict(
+    line.split(": ", 1) for line in (TRAINING / "commands.txt").read_text().strip().splitlines()
+)
+
+Run = Callable[[str], str]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd) -> Run:
+    """Runs one of the command lines in a folder with its inputs; gives what the tool says."""
+    folder = tmp_path / "training"
+    folder.mkdir()
+    shutil.copytree(DIGITS_REFERENCE, tmp_path / "digits")
+    for name in ("subset.ark", "feats8.ark", "post8.txt"):
+        shutil.copy(TRAINING / name, folder)
+    monkeypatch.chdir(folder)
+
+    def run(name: str) -> str:
+        words = shlex.split(COMMANDS[name])
+        tool = importlib.import_module(f"nnet3_tools.egs.{words[0].replace('-', '_')}")
+        tool.command.main(words[1:], standalone_mode=False)
+        return capfd.readouterr().err
+
+    return run
+
+
+def said(text: str) -> list[str]:
+    """The lines of a log without what stands before the message, and without its format."""
+    lines = [line.partition(") ")[2].strip() for line in text.splitlines() if "LOG" in line]
+    return [line for line in lines if line and "[format:" not in line]
+
+
+@pytest.mark.parametrize("name", ["copy.shift", "copy.frame2", "subset", "merge"])
+def test_archives(run: Run, name: str) -> None:
+    """An archive is, byte for byte, what Kaldi wrote, and the log has its figures."""
+    log = run(name)
+
+    assert Path(f"{name}.ark").read_bytes() == (TRAINING / f"{name}.ark").read_bytes()
+    assert said(log) == said((TRAINING / f"{name}.log").read_text())
+
+
+@pytest.mark.parametrize("name", ["get", "get.several", "get.sub3", "dense"])
+def test_chunks(run: Run, name: str) -> None:
+    """Utterances are cut into chunks as Kaldi does, and a chunk is, byte for byte, Kaldi's.
+
+    Where a chunk begins that is not at an end of its utterance, Kaldi draws by numbers that differ
+    from run to run. All that does not depend on them is in the log.
+    """
+    log = run(name)
+
+    kaldi, ours = (
+        {each.key: example_bytes(each) for each in read_examples(path / f"{name}.ark")}
+        for path in (TRAINING, Path())
+    )
+    common = kaldi.keys() & ours.keys()
+    assert len(kaldi) == len(ours)
+    assert len(common) > 0.7 * len(kaldi)
+    assert {key: ours[key] for key in common} == {key: kaldi[key] for key in common}
+    assert sorted(map(len, ours.values())) == pytest.approx(
+        sorted(map(len, kaldi.values())), abs=50
+    )
+    assert said(log) == said((TRAINING / f"{name}.log").read_text())
+
+
+@pytest.mark.parametrize("name", ["subset", "merge", "get", "get.several", "dense"])
+def test_unchanged_examples(name: str, tmp_path: Path) -> None:
+    """What Kaldi wrote is read and written again byte for byte: full, compressed and sparse."""
+    write_examples(read_examples(TRAINING / f"{name}.ark"), tmp_path / "egs")
+
+    assert (tmp_path / "egs").read_bytes() == (TRAINING / f"{name}.ark").read_bytes()
+
+
+def test_text(tmp_path: Path) -> None:
+    """Examples in text have the same indexes and classes, and numbers of seven digits."""
+    examples = list(read_examples(TRAINING / "get.ark"))[:20]
+    write_examples(examples, tmp_path / "egs", binary=False)
+
+    with open(tmp_path / "egs", "rb") as stream:
+        found = [entry.value for entry in read_entries(stream, "egs", read_example)]
+
+    for one, other in zip(found, examples, strict=True):
+        np.testing.assert_array_equal(one.inputs[0].indexes, other.inputs[0].indexes)
+        np.testing.assert_allclose(one.inputs[0].values, other.inputs[0].values, rtol=1e-6)
+        mine, yours = one.outputs[0].supervision, other.outputs[0].supervision
+        np.testing.assert_array_equal(mine.classes, yours.classes)
+        np.testing.assert_array_equal(mine.splits, yours.splits)
+        np.testing.assert_allclose(mine.weights, yours.weights, rtol=1e-6)
