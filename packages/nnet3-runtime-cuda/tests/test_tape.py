@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_runtime_cuda.cpu.scratch import Scratch
 from nnet3_runtime_cuda.cpu.tape import FEWEST_COLUMNS, MOST_COUNTED, Tape
+from nnet3_runtime_cuda.cuda.record.device_views import View
+from nnet3_runtime_cuda.cuda.record.unbound_segments import RING, SMALL, DeviceScratch
 
 VALUES = np.array([-np.inf, -1.0, -0.0, 0.0, 1e-30, 0.5, 1.0, 3.0, np.inf, np.nan], np.float32)
 
@@ -100,3 +102,25 @@ def test_lent_memory() -> None:
     assert scratch.nbytes == third.nbytes
     scratch.begin()
     assert np.shares_memory(scratch.take((100,), np.float32), third)
+
+
+@pytest.mark.parametrize("columns", [100, SMALL])
+def test_lent_memory_on_a_device(columns: int) -> None:
+    """On a device, too, lent memory is of one command; what finds no room there has its own."""
+    scratch, lent = DeviceScratch(), np.zeros(3 * SMALL, np.float32)
+    scratch.begin()
+    ring = scratch.take((SMALL // 4,), np.float32)
+    scratch.begin()
+    scratch.lend(lent)
+    first, second, third = (scratch.take((size,), np.float32) for size in (2 * SMALL, SMALL, SMALL))
+    scratch.begin()
+    fourth = scratch.take((columns,), np.float32)
+
+    assert np.shares_memory(first, lent)
+    assert np.shares_memory(second, lent)
+    assert not np.shares_memory(first, second)
+    for array in (third, fourth):
+        assert not np.shares_memory(array, lent)
+        assert not np.shares_memory(array, ring)
+        assert scratch.contains(View.of(array))
+    assert scratch.nbytes == RING + third.nbytes

@@ -29,13 +29,15 @@ class DeviceScratch(Scratch):
 
     def __init__(self) -> None:
         super().__init__(np)
-        self._blocks = [reserved(LARGEST_SCRATCH)]
+        # The ring, and behind it what all other arrays are taken from.
+        self._memory = reserved(LARGEST_SCRATCH)
+        self._blocks = [self._memory[RING:]]
         self._next_in_ring = 0
         self.begin()
 
     def begin(self) -> None:
-        """Gives everything taken so far back: a new command starts."""
-        self.mark = 0, RING
+        """Gives everything taken so far back, and what was lent: a new command starts."""
+        super().begin()
         self._left_in_ring = RING
 
     def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
@@ -45,10 +47,11 @@ class DeviceScratch(Scratch):
         start = self._place_in_ring(-(-nbytes // 64) * 64) if nbytes <= SMALL else None
         if start is None:
             array = super().take(shape, kind)
-            self.nbytes = max(self.nbytes, self.mark[1])
+            if self.mark[0] == len(self._lent):
+                self.nbytes = max(self.nbytes, RING + self.mark[1])
             return array
         self.nbytes = max(self.nbytes, start + nbytes)
-        small: Array = self._blocks[0][start : start + nbytes].view(kind).reshape(shape)
+        small: Array = self._memory[start : start + nbytes].view(kind).reshape(shape)
         return small
 
     def _place_in_ring(self, size: int) -> int | None:
@@ -65,11 +68,11 @@ class DeviceScratch(Scratch):
     def place(self, memory: ShadowMemory) -> None:
         """Allocates on the device what is used."""
         if self.nbytes:
-            memory.place(self._blocks[0][: self.nbytes])
+            memory.place(self._memory[: self.nbytes])
 
     def contains(self, view: View) -> bool:
         """Whether a view is of this memory."""
-        start: int = self._blocks[0].__array_interface__["data"][0]
+        start: int = self._memory.__array_interface__["data"][0]
         return start <= view.address < start + LARGEST_SCRATCH
 
 
