@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import ModuleType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -130,7 +130,9 @@ class Recorder:
 
     def _bound(self) -> tuple[Call, ...]:
         """What was recorded, ready to be called."""
-        if self._workers is None or not any(isinstance(one, Round) for one in self.calls):
+        if self._workers is None:
+            return tuple(cast(list[Call], self.calls))
+        if not any(isinstance(one, Round) for one in self.calls):
             return tuple(_plain(self.calls))
         rounds = [one if isinstance(one, Round) else Round((_ops([one]),)) for one in self.calls]
         return (Lanes(self._workers, rounds),)
@@ -268,11 +270,14 @@ class Recorder:
         for rows in self.shared(len(arrays[0]), arrays[0].size):
             yield tuple(array[rows] for array in arrays)
 
-    def _broadcast_shares(self, out: Array, *operands: Operand) -> Iterator[tuple[Any, ...]]:
+    def _broadcast_shares(self, out: Array, *operands: Operand) -> Iterable[tuple[Any, ...]]:
         """An output and operands that are broadcast to it, in as many parts as pay."""
-        if out.size < FEWEST_SHARED or self._is_for_one_thread:
-            yield out, *operands
-            return
+        if self._is_for_one_thread or out.size < FEWEST_SHARED:
+            return ((out, *operands),)
+        return self._cut_broadcast(out, *operands)
+
+    def _cut_broadcast(self, out: Array, *operands: Operand) -> Iterator[tuple[Any, ...]]:
+        """The same in a part for each thread."""
         axis = int(np.argmax(out.shape[:-1])) if out.ndim > 1 else 0
         for part in self.shared(out.shape[axis], out.size):
             yield tuple(part_of(a, part, axis - out.ndim, out.shape) for a in (out, *operands))
@@ -328,7 +333,7 @@ def _ops(recorded: Sequence[Recorded]) -> tuple[Op, ...]:
 
 
 def _plain(recorded: Sequence[Recorded]) -> list[Call]:
-    """What was recorded for one thread, as calls."""
+    """What was recorded for one thread, though there are more, as calls."""
     calls = []
     for one in recorded:
         assert not isinstance(one, Round)

@@ -95,7 +95,7 @@ class Tape(Recorder):
         Where an array has another type than the values, numbers are left to NumPy.
         """
         arrays = [operand for operand in operands if isinstance(operand, np.ndarray)]
-        if any(array.dtype != self.dtype for array in arrays):
+        if len(arrays) == len(operands) or any(array.dtype != self.dtype for array in arrays):
             return operands
         return tuple(
             operand if isinstance(operand, np.ndarray) else self.row(operand, 1).reshape(())

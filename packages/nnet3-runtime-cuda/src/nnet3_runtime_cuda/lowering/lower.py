@@ -8,6 +8,7 @@ from nnet3_descriptors import Nnet
 
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.lowering.bind.binding import Binding
+from nnet3_runtime_cuda.lowering.collection import uncollected
 from nnet3_runtime_cuda.lowering.kernel_capabilities import KernelCapabilities
 from nnet3_runtime_cuda.lowering.plan.capabilities import Capabilities
 from nnet3_runtime_cuda.lowering.plan.make import plan_with
@@ -30,7 +31,7 @@ def lower(nnet: DeviceNnet, computation: NnetComputation, *, is_alone: bool = Fa
         DeviceMemoryError: the device has not as much memory; the message says what would fit.
     """
     check_runnable(nnet.nnet, computation)
-    with nnet.lowering:
+    with nnet.lowering, uncollected():
         tape = nnet.machine.tape(nnet.dtype, is_alone=is_alone)
         plan = plan_with(nnet.nnet, computation, KernelCapabilities(nnet, tape))
         program = Binding(nnet, computation, plan, tape).run()

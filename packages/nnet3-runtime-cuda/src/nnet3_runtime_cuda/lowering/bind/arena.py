@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from nnet3_descriptors import check_limit
 
 from nnet3_runtime_cuda.cpu.tape import Array
 from nnet3_runtime_cuda.errors import DeviceMemoryError
-from nnet3_runtime_cuda.lowering.bind.regular import Positions
+from nnet3_runtime_cuda.lowering.bind.regular import Positions, RegularBlocks
 
 PIECE = 64
 """The arena is a whole number of stretches of this many elements."""
@@ -80,6 +81,17 @@ class Arena:
         return np.ndarray(
             shape, self._dtype, self._memory, start * size, tuple([n * size for n in strides])
         )
+
+    def blocks(self, blocks: RegularBlocks, number: int, columns: int) -> Iterator[Array]:
+        """A (runs, length, columns) view of each block of a list of rows, by the list's number."""
+        size = self._dtype.itemsize
+        starts, outer, inner = (
+            (places[number] * size).tolist() for places in (blocks.first, blocks.outer, blocks.inner)
+        )
+        shapes = zip(blocks.runs.tolist(), blocks.length.tolist(), repeat(columns))
+        strides = zip(outer, inner, repeat(size))
+        # There can be a million: nothing between them runs in Python.
+        return map(np.ndarray, shapes, repeat(self._dtype), repeat(self._memory), starts, strides)
 
     def compressed(self, matrix: int, columns: int, dtype: npt.DTypeLike) -> Array:
         """The (rows, columns) view of the compressed form of a matrix, of as many rows."""

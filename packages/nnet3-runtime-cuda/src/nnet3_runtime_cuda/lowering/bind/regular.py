@@ -7,8 +7,7 @@ block becomes one strided view of the arena, and a copy of it one call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import attrs
 import numpy as np
@@ -20,35 +19,20 @@ Positions = npt.NDArray[np.int64]
 NO_BREAKS: Final[Positions] = np.zeros(0, dtype=np.int64)
 
 
-class RegularBlock(NamedTuple):
-    """Rows first + i * outer + j * inner of each of several lists, 0 <= i < runs, 0 <= j < length.
-
-    Attributes:
-        start: Position in the lists of the first row.
-        runs: Number of them.
-        length: Number of rows in each run.
-        first: For each list, the position in the arena of the first row.
-        outer: For each list, the distance of the runs.
-        inner: For each list, the distance of the rows of a run.
-    """
-
-    start: int
-    runs: int
-    length: int
-    first: list[int]
-    outer: list[int]
-    inner: list[int]
-
-
 @attrs.frozen(eq=False)
 class RegularBlocks:
     """Blocks that cover rows 0, 1, ... of several lists in order.
 
-    Lists of thousands of sequences can have as many blocks, which are made when they are asked for.
+    Block b has the rows first + i * outer + j * inner of each list, 0 <= i < runs, 0 <= j < length.
+    Lists of thousands of sequences can have as many blocks: they are arrays, not objects.
 
     Attributes:
-        start, runs, length: (blocks,): as in `RegularBlock`.
-        first, outer, inner: (blocks, number of lists): likewise.
+        start: (blocks,): position in the lists of the first row.
+        runs: (blocks,): number of them.
+        length: (blocks,): number of rows in each run.
+        first: (number of lists, blocks): position in the arena of the first row.
+        outer: (number of lists, blocks): distance of the runs.
+        inner: (number of lists, blocks): distance of the rows of a run.
     """
 
     start: Positions
@@ -60,10 +44,6 @@ class RegularBlocks:
 
     def __len__(self) -> int:
         return len(self.start)
-
-    def __iter__(self) -> Iterator[RegularBlock]:
-        columns = (self.start, self.runs, self.length, self.first, self.outer, self.inner)
-        return map(RegularBlock._make, zip(*(column.tolist() for column in columns), strict=True))
 
 
 def regular_blocks(lists: Positions) -> RegularBlocks:
@@ -88,31 +68,32 @@ def regular_blocks(lists: Positions) -> RegularBlocks:
     runs = np.diff(at, append=len(start))
     # A block of one run has no next one: it gets the distance 0.
     outer = first[:, np.where(runs > 1, at + 1, at)] - first[:, at]
-    return RegularBlocks(start[at], runs, length[at], first[:, at].T, outer.T, inner[:, at].T)
+    return RegularBlocks(start[at], runs, length[at], first[:, at], outer, inner[:, at])
 
 
 def _progressions(lists: Positions, breaks: Positions = NO_BREAKS) -> Positions:
     """Where the longest progressions begin, taken greedily from the left.
 
     Args:
-        lists: (number of lists, places): what is to change by equal steps.
+        lists: (number of lists, places): what is to change by equal steps; at least one place.
         breaks: Places at which a progression must not go on, ascending.
     """
-    size = lists.shape[1]
     # Where the step to the next place is another than that from the one before: the last place of
     # a progression, unless it is the first.
-    bends = [*_changes(np.diff(lists, axis=1)).tolist(), size]
-    ends = [*breaks.tolist(), size]
-    starts = []
-    at = bend = end = 0
-    while at < size:
-        starts.append(at)
-        while bends[bend] <= at:
-            bend += 1
-        while ends[end] <= at:
-            end += 1
-        at = min(bends[bend] + 1, ends[end])
-    return np.array(starts)
+    bends = _changes(np.diff(lists, axis=1))
+    part = np.searchsorted(breaks, bends, side="right")
+    firsts = np.concatenate([[0], breaks])[part]
+    is_inside = bends > firsts
+    bends, part = bends[is_inside], part[is_inside]
+    # Of bends next to each other every second one is the first place of a progression.
+    is_apart = np.concatenate([[True], (np.diff(bends) > 1) | (np.diff(part) > 0)])[: len(bends)]
+    places = np.arange(len(bends))
+    since = places - np.maximum.accumulate(np.where(is_apart, places, 0))
+    is_first = np.zeros(lists.shape[1], dtype=np.bool_)
+    is_first[0] = True
+    is_first[breaks] = True
+    is_first[bends[since % 2 == 0] + 1] = True
+    return np.flatnonzero(is_first)
 
 
 def _changes(lists: Positions) -> Positions:

@@ -41,12 +41,8 @@ def record_move(
     if len(blocks) > MAX_BLOCKS and len(target) < MIN_ROWS_PER_BLOCK * len(blocks):
         _record_gathered(tape, arena, target, source, columns, alpha, add=add)
         return
-    for block in blocks:
-        shape = (block.runs, block.length, columns)
-        out, values = (
-            arena.strided(first, shape, (outer, inner, 1))
-            for first, outer, inner in zip(block.first, block.outer, block.inner, strict=True)
-        )
+    outputs, sources = (arena.blocks(blocks, number, columns) for number in range(2))
+    for out, values in zip(outputs, sources, strict=True):
         record_scaled(tape, values, alpha, out, add=add)
 
 
@@ -54,9 +50,8 @@ def record_fill(tape: Tape, arena: Arena, target: Positions, columns: int, value
     """Records that rows of so many columns are set to a value."""
     if not len(target):
         return
-    for block in regular_blocks(target[None]):
-        shape = (block.runs, block.length, columns)
-        tape.fill(value, arena.strided(block.first[0], shape, (block.outer[0], block.inner[0], 1)))
+    for rows in arena.blocks(regular_blocks(target[None]), 0, columns):
+        tape.fill(value, rows)
 
 
 def record_scaled(tape: Tape, source: Array, alpha: float, out: Array, *, add: bool) -> None:

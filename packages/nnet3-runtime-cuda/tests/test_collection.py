@@ -1,0 +1,43 @@
+"""Tests of the pause of garbage collections while a program is made."""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+from nnet3_runtime_cuda.lowering.collection import uncollected
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    """Whatever a test does, collections go on as before."""
+    yield
+    gc.enable()
+
+
+def test_collections_go_on_after_the_last_pause() -> None:
+    """Of pauses that overlap, as those of two threads, the last one to end ends them all."""
+    first, second = uncollected(), uncollected()
+    with first:
+        assert not gc.isenabled()
+        second.__enter__()
+    assert not gc.isenabled()
+    second.__exit__(None, None, None)
+
+    assert gc.isenabled()
+
+
+def test_collections_go_on_after_an_error() -> None:
+    """A program that cannot be made leaves no pause behind."""
+    with pytest.raises(MemoryError), uncollected():
+        raise MemoryError
+
+    assert gc.isenabled()
+
+
+def test_collections_that_were_off_stay_off() -> None:
+    """Who has switched collections off finds them so."""
+    gc.disable()
+    with uncollected():
+        assert not gc.isenabled()
+
+    assert not gc.isenabled()
