@@ -52,6 +52,40 @@ def context(*lines: str) -> tuple[int, int]:
         ),
         (
             [
+                "component-node name=a component=identity input=Offset(input, -4)",
+                "component-node name=b component=identity input=Sum(Offset(a, 9), IfDefined(c))",
+                "dim-range-node name=c input-node=b dim-offset=0 dim=2",
+                "output-node name=output input=Append(Offset(c, 2), a)",
+            ],
+            (4, 7),
+        ),
+        # The second of two terms that both have to be there is not passed over.
+        (
+            [
+                "component-node name=a component=identity input=Sum(Offset(input, 3), input)",
+                "output-node name=output input=Sum(Offset(a, -1), Offset(a, 1))",
+            ],
+            (1, 4),
+        ),
+        # What can fail over is there where either is.
+        (
+            [
+                "component-node name=a component=identity input=Failover(Offset(input, 3), "
+                "IfDefined(input))",
+                "output-node name=output input=Offset(a, -1)",
+            ],
+            (0, 0),
+        ),
+        (
+            [
+                "component-node name=a component=identity input=Offset(input, 1500000000)",
+                "component-node name=b component=identity input=Offset(a, -1500000000)",
+                "output-node name=output input=Offset(b, -2)",
+            ],
+            (2, 0),
+        ),
+        (
+            [
                 "input-node name=ivector dim=3",
                 "output-node name=output input=Append(input, ReplaceIndex(ivector, t, 0))",
             ],
@@ -83,6 +117,23 @@ def test_context(lines: list[str], expected: tuple[int, int]) -> None:
                 "output-node name=output input=a",
             ],
             "no output can be computed",
+        ),
+        (
+            [
+                "component-node name=a component=identity input=Offset(b, -1)",
+                "component-node name=b component=identity input=Offset(a, 2)",
+                "output-node name=output input=a",
+            ],
+            "no output can be computed",
+        ),
+        (
+            [
+                "component-node name=a component=identity input=Offset(input, 1000000000)",
+                "component-node name=b component=identity input=Offset(a, 1000000000)",
+                "component-node name=c component=identity input=Offset(b, 1000000000)",
+                "output-node name=output input=c",
+            ],
+            "reads t = 3000000",
         ),
     ],
 )

@@ -17,9 +17,18 @@ import numpy as np
 import numpy.typing as npt
 
 from nnet3_descriptors.components import ComponentProperties
-from nnet3_descriptors.descriptors import ForwardingDescriptor, IfDefined, SumDescriptor
+from nnet3_descriptors.descriptors import ForwardingDescriptor, IfDefined, Sum, SumDescriptor
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.indexes.arrays import IndexArray, N, T, X, distinct, make_indexes
+from nnet3_descriptors.indexes.arrays import (
+    IndexArray,
+    N,
+    T,
+    X,
+    as_rows,
+    distinct,
+    make_indexes,
+    moved_indexes,
+)
 from nnet3_descriptors.indexes.integers import INT32_MIN
 from nnet3_descriptors.network_structure import NetworkStructure
 from nnet3_descriptors.nodes import (
@@ -47,6 +56,9 @@ _T_BITS: Final = 32
 _X_BITS: Final = 20
 _MAX_ROUNDS: Final = 20
 """How often a cycle is followed in which no connection is under IfDefined(), as with Failover()."""
+
+_MOST_MOVED: Final = 1 << 30
+"""Nodes are not passed over that move rows by more frames."""
 
 Keys = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -170,6 +182,12 @@ class _Keys:
         keys += numbers if is_one else numbers[np.searchsorted(values, x)]
         return keys
 
+    def moved(self, keys: Keys, frames: int, reader: str) -> Keys:
+        """Returns the keys of the indexes so many frames later, for a node that reads there."""
+        if frames == 0:
+            return keys
+        return self.of(as_rows(moved_indexes(self.indexes(keys), frames, 0), reader))
+
     def indexes(self, keys: Keys) -> IndexArray:
         """Returns the indexes that `of` has made keys of."""
         values = np.array(list(self._numbers), dtype=np.int64)
@@ -199,7 +217,7 @@ class _Computability:
     def __init__(
         self,
         nnet: NetworkStructure,
-        deciding: Mapping[str, str],
+        deciding: Mapping[str, tuple[str, int]],
         order: Sequence[str],
         starts: npt.NDArray[np.int64],
         window: int,
@@ -247,7 +265,8 @@ class _Computability:
                 if len(new) > 0 or name not in self._asked:
                     self._asked[name] = np.sort(np.concatenate([asked, new]))
                     for source, keys in self._sources(name, self._keys.indexes(new)):
-                        pending[self._deciding[source]].append(keys)
+                        decider, frames = self._deciding[source]
+                        pending[decider].append(self._keys.moved(keys, frames, source))
             if not pending:
                 break
 
@@ -318,12 +337,13 @@ class _Computability:
 
     def _look_up(self, name: str, keys: Keys) -> BoolArray:
         """Returns which rows of a node are known to be computable."""
-        name = self._deciding[name]
-        asked = self._asked[name]
-        if name not in self._available or len(asked) == 0:
+        decider, frames = self._deciding[name]
+        asked = self._asked[decider]
+        if decider not in self._available or len(asked) == 0:
             return np.zeros(len(keys), dtype=np.bool_)
+        keys = self._keys.moved(keys, frames, name)
         positions = np.minimum(np.searchsorted(asked, keys), len(asked) - 1)
-        available: BoolArray = self._available[name][positions]
+        available: BoolArray = self._available[decider][positions]
         available &= asked[positions] == keys
         return available
 
@@ -350,50 +370,73 @@ def _is_among(keys: Keys, known: Keys) -> BoolArray:
     return np.equal(known[np.minimum(np.searchsorted(known, keys), len(known) - 1)], keys)
 
 
-def _deciding_nodes(nnet: NetworkStructure) -> dict[str, str]:
-    """Returns for each node the one whose rows can be computed where its own can.
+def _deciding_nodes(nnet: NetworkStructure) -> dict[str, tuple[str, int]]:
+    """Returns for each node the one whose rows can be computed where its own can, and how far off.
 
-    That is another one if each row of the node depends on the same row of one source alone. Most
-    nodes of a network are such, and need not be looked at. An output has no reader, and stays.
+    That is another one if each row of the node depends on a row of one source alone, always so many
+    frames later. Most nodes of a network are such, and need not be looked at. An output has no
+    reader, and stays.
     """
     only_sources = {
         node.name: _only_source(nnet, node, nnet.nodes[number - 1].name)
         for number, node in enumerate(nnet.nodes)
     }
-    deciding: dict[str, str] = {}
+    deciding: dict[str, tuple[str, int]] = {}
     for name in only_sources:
-        passed: dict[str, None] = {}
+        passed: dict[str, tuple[str, int]] = {}
         last = name
-        while last not in deciding and last not in passed:
-            passed[last] = None
-            last = only_sources[last] or last
-        deciding.update(dict.fromkeys(passed, deciding.get(last, last)))
+        while last not in deciding:
+            found = only_sources[last]
+            if found is None or last in passed:
+                # It has several sources or none, or it is in a cycle, which ends somewhere.
+                deciding[last] = last, 0
+                break
+            passed[last] = found
+            last, _ = found
+        for reader, (source, moved) in reversed(passed.items()):
+            decider, frames = deciding[source]
+            is_near = abs(moved + frames) <= _MOST_MOVED
+            deciding.setdefault(reader, (decider, moved + frames) if is_near else (reader, 0))
     return deciding
 
 
-def _only_source(nnet: NetworkStructure, node: Node, before: str) -> str | None:
-    """Returns the source whose row is all that the same row of a node depends on, if there is one.
+def _only_source(nnet: NetworkStructure, node: Node, before: str) -> tuple[str, int] | None:
+    """Returns the only source that rows of a node depend on, if there is one, and how far off.
 
     Args:
         nnet: The network.
         node: One of its nodes.
         before: The node before that one.
+
+    Returns:
+        Name of the source, and how many frames after the node's row its own is.
     """
     match node:
         case DimRangeNode(source=source):
-            return source
+            return source, 0
         case ComponentNode():
             is_simple = nnet.component_of(node).properties & ComponentProperties.SIMPLE
-            return before if is_simple else None
-        case ComponentInputNode(descriptor=descriptor):
-            leaf = descriptor.parts[0]
-            if len(descriptor.parts) == 1 and isinstance(leaf, ForwardingDescriptor):
-                name, *offsets = leaf.shift() or ("", None)
-                return name if offsets == [0, 0] else None
+            return (before, 0) if is_simple else None
+        case ComponentInputNode(descriptor=descriptor) if len(descriptor.parts) == 1:
+            (part,) = descriptor.parts
+            leaves = [leaf for leaf, is_required in _required_leaves(part) if is_required]
+            if len(leaves) == 1 and _is_sum(part):
+                name, frames, x_offset = leaves[0].shift() or ("", 0, 1)
+                return (name, frames) if x_offset == 0 else None
     return None
 
 
-def _consumers_first(nnet: NetworkStructure, deciding: Mapping[str, str]) -> list[str]:
+def _is_sum(part: SumDescriptor) -> bool:
+    """Tells whether a descriptor can be computed where all its required leaves can."""
+    match part:
+        case ForwardingDescriptor() | IfDefined():
+            return True
+        case Sum():
+            return all(_is_sum(operand) for operand in part.operands)
+    return False
+
+
+def _consumers_first(nnet: NetworkStructure, deciding: Mapping[str, tuple[str, int]]) -> list[str]:
     """Returns the nodes that decide about the output, each before its sources where possible."""
     finished: dict[str, None] = {}
     entered = {_OUTPUT}
@@ -410,7 +453,9 @@ def _consumers_first(nnet: NetworkStructure, deciding: Mapping[str, str]) -> lis
     return list(reversed(finished))
 
 
-def _has_cycle(nnet: NetworkStructure, deciding: Mapping[str, str], order: Sequence[str]) -> bool:
+def _has_cycle(
+    nnet: NetworkStructure, deciding: Mapping[str, tuple[str, int]], order: Sequence[str]
+) -> bool:
     """Tells whether some node does not come before all of the sources that decide about it."""
     places = {name: place for place, name in enumerate(order)}
     return any(
@@ -420,7 +465,9 @@ def _has_cycle(nnet: NetworkStructure, deciding: Mapping[str, str], order: Seque
     )
 
 
-def _required_sources(nnet: NetworkStructure, deciding: Mapping[str, str], name: str) -> list[str]:
+def _required_sources(
+    nnet: NetworkStructure, deciding: Mapping[str, tuple[str, int]], name: str
+) -> list[str]:
     """Returns the nodes that decide whether a node can be computed."""
     sources: Iterable[str] = ()
     match nnet.node(name):
@@ -436,4 +483,4 @@ def _required_sources(nnet: NetworkStructure, deciding: Mapping[str, str], name:
                 if is_required
                 for source in leaf.node_names
             )
-    return [deciding[source] for source in sources]
+    return [deciding[source][0] for source in sources]

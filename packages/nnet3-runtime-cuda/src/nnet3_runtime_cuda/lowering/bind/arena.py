@@ -86,7 +86,8 @@ class Arena:
         """A (runs, length, columns) view of each block of a list of rows, by the list's number."""
         size = self._dtype.itemsize
         starts, outer, inner = (
-            (places[number] * size).tolist() for places in (blocks.first, blocks.outer, blocks.inner)
+            (places[number] * size).tolist()
+            for places in (blocks.first, blocks.outer, blocks.inner)
         )
         shapes = zip(blocks.runs.tolist(), blocks.length.tolist(), repeat(columns))
         strides = zip(outer, inner, repeat(size))
