@@ -1,45 +1,118 @@
-"""Processor time that importing the packages takes, in new processes; NumPy's share is shown too.
+"""Processor time that the packages and tools need to start, in new processes.
 
     python benchmarks/import_time.py [repetitions]
 
-Modules must have been compiled (`python -m compileall`), as those of an installed wheel are.
+For each: the least and the middle of the repetitions, and the middle relative to `import numpy`,
+which is measured in turns with it. A package is imported, alone and with a name that it exports; a
+tool prints its help, and the smallest jobs are done. Modules are compiled before, as those of an
+installed wheel are.
 """
+
+from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
+from statistics import median
 
-STATEMENTS = {
-    "the interpreter": "pass",
-    "numpy": "import numpy",
-    "numpy, attrs": "import numpy, attrs",
-    "nnet3_descriptors": "import nnet3_descriptors",
-    "nnet3_descriptors, all component types": (
-        "from nnet3_descriptors.components.declaration import registry; registry.make_all_classes()"
-    ),
+DIGITS = Path(__file__).parent.parent / "examples/digits"
+BASE = "import numpy"
+
+FIRST_USES = {
+    "nnet3_descriptors": "read_nnet",
+    "nnet3_graph": "build_computation_graph",
+    "nnet3_compiler": "compile_computation",
+    "nnet3_optimizer": "CachingCompiler",
+    "nnet3_runtime_cuda": "load",
+    "nnet3_runtime_onnx": "to_onnx",
+    "nnet3_runtime_reference": "ReferenceComputer",
+    "nnet3_tables": "read_table",
+    "nnet3_training": "Trainer",
 }
+"""A name that each package exports, for what it is mostly used for."""
 
 
-def seconds(statement: str) -> float:
-    """Returns the processor time of a process that runs one statement."""
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    process = os.spawnve(
-        os.P_NOWAIT, sys.executable, [sys.executable, "-c", statement], environment
+def statements(output: str) -> dict[str, str]:
+    """What is measured, by the name in the table.
+
+    Args:
+        output: Where a job may write.
+    """
+    from nnet3_tools import entry_points
+
+    tools = sorted(name for name in vars(entry_points) if name.startswith("nnet3_"))
+    jobs = {
+        "nnet3-info examples/digits": ("nnet3_info", [f"{DIGITS}/final.raw"]),
+        "nnet3-compute examples/digits": (
+            "nnet3_compute",
+            [f"{DIGITS}/final.raw", f"ark:{DIGITS}/test.feats.ark", f"ark:{output}"],
+        ),
+    }
+    return {
+        "the interpreter": "pass",
+        **{f"import {package}": f"import {package}" for package in FIRST_USES},
+        **{
+            f"from {package} import {name}": f"from {package} import {name}"
+            for package, name in FIRST_USES.items()
+        },
+        **{f"{name.replace('_', '-')} --help": _run(name, ["--help"]) for name in tools},
+        **{name: _run(*job) for name, job in jobs.items()},
+    }
+
+
+def _run(tool: str, arguments: list[str]) -> str:
+    """A statement that runs a tool."""
+    argv = [tool.replace("_", "-"), *arguments]
+    return (
+        f"import sys; sys.argv = {argv!r}; from nnet3_tools import entry_points; "
+        f"entry_points.{tool}()"
     )
-    usage = os.wait4(process, 0)[2]
+
+
+def seconds(statement: str, environment: dict[str, str]) -> float:
+    """The processor time of a process that runs one statement."""
+    with subprocess.Popen(
+        [sys.executable, "-c", statement],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"'{statement}' failed with status {process.returncode}")
     return usage.ru_utime + usage.ru_stime
 
 
 def main() -> None:
-    """Prints the least and the middle of some repetitions."""
+    """Prints a line for each package and tool."""
     parser = argparse.ArgumentParser(description="Time imports of the packages in new processes.")
     parser.add_argument(
         "repetitions", type=int, nargs="?", default=21, help="%(default)s if left out"
     )
     repetitions = parser.parse_args().repetitions
-    for name, statement in STATEMENTS.items():
-        times = sorted(seconds(statement) for _ in range(repetitions))
-        print(f"{name:40} {times[0] * 1e3:6.1f} ms, median {times[len(times) // 2] * 1e3:6.1f} ms")
+    print("| what | least | middle | of NumPy's |")
+    print("|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        environment["PYTHONPYCACHEPREFIX"] = f"{folder}/compiled"
+        seconds(BASE, environment)  # compiles
+        for name, statement in statements(f"{folder}/output.ark").items():
+            seconds(statement, environment)
+            times: dict[str, list[float]] = {BASE: [], statement: []}
+            for _ in range(repetitions):
+                for each, taken in times.items():
+                    taken.append(seconds(each, environment))
+            middle = median(times[statement])
+            print(
+                f"| {name} | {min(times[statement]) * 1e3:.0f} ms | {middle * 1e3:.0f} ms "
+                f"| {middle / median(times[BASE]):.2f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

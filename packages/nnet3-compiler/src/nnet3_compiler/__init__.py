@@ -1,75 +1,80 @@
 """Compile a Kaldi nnet3 network and a request into a program of matrix commands."""
 
-from nnet3_compiler.checks import check_runnable
-from nnet3_compiler.commands import (
-    COMMAND_TYPES,
-    SCHEMA,
-    AcceptInput,
-    AddRowRanges,
-    AddRows,
-    AddRowsMulti,
-    AddToRowsMulti,
-    AllocMatrixUndefined,
-    AllocMatrixZeroed,
-    Backprop,
-    BackpropNoModelUpdate,
-    CompressMatrix,
-    CopyRows,
-    CopyRowsMulti,
-    CopyToRowsMulti,
-    DeallocMatrix,
-    DecompressMatrix,
-    GotoLabel,
-    MatrixAdd,
-    MatrixCopy,
-    NoOperation,
-    NoOperationLabel,
-    NoOperationMarker,
-    Propagate,
-    ProvideOutput,
-    SetConst,
-    StoreStats,
-    SwapMatrix,
-    command_table,
-)
-from nnet3_compiler.commands.declaration import (
-    ALPHA_COLUMN,
-    FIRST_OPERAND_COLUMN,
-    OPCODE_COLUMN,
-    TABLE_WIDTH,
-    Access,
-    Command,
-    CommandSchema,
-    Operand,
-    OperandKind,
-)
-from nnet3_compiler.compiler import (
-    Compiler,
-    CompilerOptions,
-    compile_computation,
-    compile_segments,
-)
-from nnet3_compiler.computation import CommandSequence, NnetComputation
-from nnet3_compiler.computation.debug_info import MatrixDebugInfo
-from nnet3_compiler.errors import (
-    CheckError,
-    CommandError,
-    CompilationError,
-    ComputationError,
-    ComputationSyntaxError,
-    OptionError,
-)
-from nnet3_compiler.looped import (
-    Chunk,
-    ChunksWithState,
-    chunks_with_state,
-    close_loop,
-    compile_looped,
-    looped_chunk_size,
-    looped_requests,
-    with_ivector_period,
-)
-from nnet3_compiler.text import format_computation, parse_computation
+from typing import TYPE_CHECKING
+
+from nnet3_descriptors.lazy_exports import on_first_use
+
+if TYPE_CHECKING:
+    from nnet3_compiler.checks import check_runnable
+    from nnet3_compiler.commands import (
+        COMMAND_TYPES,
+        SCHEMA,
+        AcceptInput,
+        AddRowRanges,
+        AddRows,
+        AddRowsMulti,
+        AddToRowsMulti,
+        AllocMatrixUndefined,
+        AllocMatrixZeroed,
+        Backprop,
+        BackpropNoModelUpdate,
+        CompressMatrix,
+        CopyRows,
+        CopyRowsMulti,
+        CopyToRowsMulti,
+        DeallocMatrix,
+        DecompressMatrix,
+        GotoLabel,
+        MatrixAdd,
+        MatrixCopy,
+        NoOperation,
+        NoOperationLabel,
+        NoOperationMarker,
+        Propagate,
+        ProvideOutput,
+        SetConst,
+        StoreStats,
+        SwapMatrix,
+        command_table,
+    )
+    from nnet3_compiler.commands.declaration import (
+        ALPHA_COLUMN,
+        FIRST_OPERAND_COLUMN,
+        OPCODE_COLUMN,
+        TABLE_WIDTH,
+        Access,
+        Command,
+        CommandSchema,
+        Operand,
+        OperandKind,
+    )
+    from nnet3_compiler.compiler import (
+        Compiler,
+        CompilerOptions,
+        compile_computation,
+        compile_segments,
+    )
+    from nnet3_compiler.computation import CommandSequence, NnetComputation
+    from nnet3_compiler.computation.debug_info import MatrixDebugInfo
+    from nnet3_compiler.errors import (
+        CheckError,
+        CommandError,
+        CompilationError,
+        ComputationError,
+        ComputationSyntaxError,
+        OptionError,
+    )
+    from nnet3_compiler.looped import (
+        Chunk,
+        ChunksWithState,
+        chunks_with_state,
+        close_loop,
+        compile_looped,
+        looped_chunk_size,
+        looped_requests,
+        with_ivector_period,
+    )
+    from nnet3_compiler.text import format_computation, parse_computation
 
 __version__ = "0.1.0"
 
@@ -137,3 +142,86 @@ __all__ = [
     "parse_computation",
     "with_ivector_period",
 ]
+
+if not TYPE_CHECKING:  # or any name would be one of this package
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "nnet3_compiler.checks": ("check_runnable",),
+            "nnet3_compiler.commands": (
+                "COMMAND_TYPES",
+                "SCHEMA",
+                "AcceptInput",
+                "AddRowRanges",
+                "AddRows",
+                "AddRowsMulti",
+                "AddToRowsMulti",
+                "AllocMatrixUndefined",
+                "AllocMatrixZeroed",
+                "Backprop",
+                "BackpropNoModelUpdate",
+                "CompressMatrix",
+                "CopyRows",
+                "CopyRowsMulti",
+                "CopyToRowsMulti",
+                "DeallocMatrix",
+                "DecompressMatrix",
+                "GotoLabel",
+                "MatrixAdd",
+                "MatrixCopy",
+                "NoOperation",
+                "NoOperationLabel",
+                "NoOperationMarker",
+                "Propagate",
+                "ProvideOutput",
+                "SetConst",
+                "StoreStats",
+                "SwapMatrix",
+                "command_table",
+            ),
+            "nnet3_compiler.commands.declaration": (
+                "ALPHA_COLUMN",
+                "FIRST_OPERAND_COLUMN",
+                "OPCODE_COLUMN",
+                "TABLE_WIDTH",
+                "Access",
+                "Command",
+                "CommandSchema",
+                "Operand",
+                "OperandKind",
+            ),
+            "nnet3_compiler.compiler": (
+                "Compiler",
+                "CompilerOptions",
+                "compile_computation",
+                "compile_segments",
+            ),
+            "nnet3_compiler.computation": (
+                "CommandSequence",
+                "NnetComputation",
+            ),
+            "nnet3_compiler.computation.debug_info": ("MatrixDebugInfo",),
+            "nnet3_compiler.errors": (
+                "CheckError",
+                "CommandError",
+                "CompilationError",
+                "ComputationError",
+                "ComputationSyntaxError",
+                "OptionError",
+            ),
+            "nnet3_compiler.looped": (
+                "Chunk",
+                "ChunksWithState",
+                "chunks_with_state",
+                "close_loop",
+                "compile_looped",
+                "looped_chunk_size",
+                "looped_requests",
+                "with_ivector_period",
+            ),
+            "nnet3_compiler.text": (
+                "format_computation",
+                "parse_computation",
+            ),
+        },
+    )

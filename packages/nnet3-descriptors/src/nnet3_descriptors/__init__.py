@@ -10,46 +10,51 @@
 A network is a frozen value (`Nnet`); what changes it returns a new one.
 """
 
-from nnet3_descriptors.components import (
-    Component,
-    ComponentProperties,
-    component_class,
-    component_types,
-)
-from nnet3_descriptors.config_reader import parse_config
-from nnet3_descriptors.config_writer import node_config_lines
-from nnet3_descriptors.context import compute_context
-from nnet3_descriptors.descriptors import Descriptor, parse_descriptor
-from nnet3_descriptors.errors import (
-    ConfigError,
-    DescriptorSyntaxError,
-    FileError,
-    LimitError,
-    ModelFileError,
-    NetworkError,
-    Nnet3Error,
-    SerializationError,
-    SourceError,
-)
-from nnet3_descriptors.limits import Limits, check_limit, current_limits, use_limits
-from nnet3_descriptors.model_files.network import (
-    AcousticModel,
-    read_acoustic_model,
-    read_model,
-    read_nnet,
-    write_acoustic_model,
-    write_nnet,
-)
-from nnet3_descriptors.nnet import Nnet
-from nnet3_descriptors.nodes import (
-    ComponentInputNode,
-    ComponentNode,
-    DimRangeNode,
-    InputNode,
-    Node,
-    OutputNode,
-)
-from nnet3_descriptors.parameters import set_test_mode, unvectorize, vectorize
+from typing import TYPE_CHECKING
+
+from nnet3_descriptors.lazy_exports import on_first_use
+
+if TYPE_CHECKING:
+    from nnet3_descriptors.components import (
+        Component,
+        ComponentProperties,
+        component_class,
+        component_types,
+    )
+    from nnet3_descriptors.config_reader import parse_config
+    from nnet3_descriptors.config_writer import node_config_lines
+    from nnet3_descriptors.context import compute_context
+    from nnet3_descriptors.descriptors import Descriptor, parse_descriptor
+    from nnet3_descriptors.errors import (
+        ConfigError,
+        DescriptorSyntaxError,
+        FileError,
+        LimitError,
+        ModelFileError,
+        NetworkError,
+        Nnet3Error,
+        SerializationError,
+        SourceError,
+    )
+    from nnet3_descriptors.limits import Limits, check_limit, current_limits, use_limits
+    from nnet3_descriptors.model_files.network import (
+        AcousticModel,
+        read_acoustic_model,
+        read_model,
+        read_nnet,
+        write_acoustic_model,
+        write_nnet,
+    )
+    from nnet3_descriptors.nnet import Nnet
+    from nnet3_descriptors.nodes import (
+        ComponentInputNode,
+        ComponentNode,
+        DimRangeNode,
+        InputNode,
+        Node,
+        OutputNode,
+    )
+    from nnet3_descriptors.parameters import set_test_mode, unvectorize, vectorize
 
 __version__ = "0.1.0"
 
@@ -93,3 +98,62 @@ __all__ = [
     "write_acoustic_model",
     "write_nnet",
 ]
+
+if not TYPE_CHECKING:  # or any name would be one of this package
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "nnet3_descriptors.components": (
+                "Component",
+                "ComponentProperties",
+                "component_class",
+                "component_types",
+            ),
+            "nnet3_descriptors.config_reader": ("parse_config",),
+            "nnet3_descriptors.config_writer": ("node_config_lines",),
+            "nnet3_descriptors.context": ("compute_context",),
+            "nnet3_descriptors.descriptors": (
+                "Descriptor",
+                "parse_descriptor",
+            ),
+            "nnet3_descriptors.errors": (
+                "ConfigError",
+                "DescriptorSyntaxError",
+                "FileError",
+                "LimitError",
+                "ModelFileError",
+                "NetworkError",
+                "Nnet3Error",
+                "SerializationError",
+                "SourceError",
+            ),
+            "nnet3_descriptors.limits": (
+                "Limits",
+                "check_limit",
+                "current_limits",
+                "use_limits",
+            ),
+            "nnet3_descriptors.model_files.network": (
+                "AcousticModel",
+                "read_acoustic_model",
+                "read_model",
+                "read_nnet",
+                "write_acoustic_model",
+                "write_nnet",
+            ),
+            "nnet3_descriptors.nnet": ("Nnet",),
+            "nnet3_descriptors.nodes": (
+                "ComponentInputNode",
+                "ComponentNode",
+                "DimRangeNode",
+                "InputNode",
+                "Node",
+                "OutputNode",
+            ),
+            "nnet3_descriptors.parameters": (
+                "set_test_mode",
+                "unvectorize",
+                "vectorize",
+            ),
+        },
+    )

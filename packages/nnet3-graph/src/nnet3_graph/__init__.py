@@ -1,18 +1,23 @@
 """What a Kaldi nnet3 network has to compute for a request: the computation graph."""
 
-from nnet3_graph.builder import ComputationGraphBuilder, build_computation_graph
-from nnet3_graph.context import compute_context
-from nnet3_graph.errors import (
-    ContextError,
-    MissingFrames,
-    NotComputableError,
-    RequestError,
-    UnboundedComputationError,
-)
-from nnet3_graph.examined import ComputableInfo, Examined
-from nnet3_graph.graph import ComputationGraph
-from nnet3_graph.index_set import IndexSet
-from nnet3_graph.request import ComputationRequest, IoSpecification
+from typing import TYPE_CHECKING
+
+from nnet3_descriptors.lazy_exports import on_first_use
+
+if TYPE_CHECKING:
+    from nnet3_graph.builder import ComputationGraphBuilder, build_computation_graph
+    from nnet3_graph.context import compute_context
+    from nnet3_graph.errors import (
+        ContextError,
+        MissingFrames,
+        NotComputableError,
+        RequestError,
+        UnboundedComputationError,
+    )
+    from nnet3_graph.examined import ComputableInfo, Examined
+    from nnet3_graph.graph import ComputationGraph
+    from nnet3_graph.index_set import IndexSet
+    from nnet3_graph.request import ComputationRequest, IoSpecification
 
 __version__ = "0.1.0"
 
@@ -32,3 +37,32 @@ __all__ = [
     "build_computation_graph",
     "compute_context",
 ]
+
+if not TYPE_CHECKING:  # or any name would be one of this package
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "nnet3_graph.builder": (
+                "ComputationGraphBuilder",
+                "build_computation_graph",
+            ),
+            "nnet3_graph.context": ("compute_context",),
+            "nnet3_graph.errors": (
+                "ContextError",
+                "MissingFrames",
+                "NotComputableError",
+                "RequestError",
+                "UnboundedComputationError",
+            ),
+            "nnet3_graph.examined": (
+                "ComputableInfo",
+                "Examined",
+            ),
+            "nnet3_graph.graph": ("ComputationGraph",),
+            "nnet3_graph.index_set": ("IndexSet",),
+            "nnet3_graph.request": (
+                "ComputationRequest",
+                "IoSpecification",
+            ),
+        },
+    )

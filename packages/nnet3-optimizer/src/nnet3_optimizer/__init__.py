@@ -1,22 +1,27 @@
 """Analyse, check and improve compiled Kaldi nnet3 computations."""
 
-from nnet3_compiler.memory import MemoryPlan, live_bytes, peak_bytes, plan_memory
+from typing import TYPE_CHECKING
 
-from nnet3_optimizer.analysis import Analysis, analyze
-from nnet3_optimizer.bisecting import FaultyOption, find_faulty_option
-from nnet3_optimizer.caching import CachingCompiler
-from nnet3_optimizer.checks import check_computation
-from nnet3_optimizer.equivalence import verify_equivalent
-from nnet3_optimizer.errors import (
-    CacheError,
-    CheckError,
-    ComputationError,
-    EquivalenceError,
-    OptionError,
-    PassError,
-)
-from nnet3_optimizer.options import OptimizeOptions
-from nnet3_optimizer.pipeline import optimize, optimize_in_steps
+from nnet3_descriptors.lazy_exports import on_first_use
+
+if TYPE_CHECKING:
+    from nnet3_compiler.memory import MemoryPlan, live_bytes, peak_bytes, plan_memory
+
+    from nnet3_optimizer.analysis import Analysis, analyze
+    from nnet3_optimizer.bisecting import FaultyOption, find_faulty_option
+    from nnet3_optimizer.caching import CachingCompiler
+    from nnet3_optimizer.checks import check_computation
+    from nnet3_optimizer.equivalence import verify_equivalent
+    from nnet3_optimizer.errors import (
+        CacheError,
+        CheckError,
+        ComputationError,
+        EquivalenceError,
+        OptionError,
+        PassError,
+    )
+    from nnet3_optimizer.options import OptimizeOptions
+    from nnet3_optimizer.pipeline import optimize, optimize_in_steps
 
 __version__ = "0.1.0"
 
@@ -42,3 +47,37 @@ __all__ = [
     "plan_memory",
     "verify_equivalent",
 ]
+
+if not TYPE_CHECKING:  # or any name would be one of this package
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "nnet3_compiler.memory": (
+                "MemoryPlan",
+                "live_bytes",
+                "peak_bytes",
+                "plan_memory",
+            ),
+            "nnet3_optimizer.analysis": (
+                "Analysis",
+                "analyze",
+            ),
+            "nnet3_optimizer.bisecting": (
+                "FaultyOption",
+                "find_faulty_option",
+            ),
+            "nnet3_optimizer.caching": ("CachingCompiler",),
+            "nnet3_optimizer.checks": ("check_computation",),
+            "nnet3_optimizer.equivalence": ("verify_equivalent",),
+            "nnet3_optimizer.errors": (
+                "CacheError",
+                "CheckError",
+                "ComputationError",
+                "EquivalenceError",
+                "OptionError",
+                "PassError",
+            ),
+            "nnet3_optimizer.options": ("OptimizeOptions",),
+            "nnet3_optimizer.pipeline": ("optimize", "optimize_in_steps"),
+        },
+    )

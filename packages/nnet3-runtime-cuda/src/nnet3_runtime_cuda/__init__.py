@@ -1,23 +1,28 @@
 """Run and train compiled Kaldi nnet3 computations with NumPy or CuPy."""
 
-from nnet3_runtime_cuda.computer import NnetComputer
-from nnet3_runtime_cuda.device import DeviceNnet
-from nnet3_runtime_cuda.errors import (
-    DeviceError,
-    DeviceMemoryError,
-    PlanError,
-    RunError,
-    TrainingError,
-    UnsupportedComponentError,
-)
-from nnet3_runtime_cuda.inference.chunks import ChunkOptions
-from nnet3_runtime_cuda.inference.model import Model, load
-from nnet3_runtime_cuda.inference.output_scores import ScoreOptions
-from nnet3_runtime_cuda.inference.parallel_computer import ParallelComputer
-from nnet3_runtime_cuda.inference.utterance_segments import SegmentOptions
-from nnet3_runtime_cuda.inference.utterance_work import Work
-from nnet3_runtime_cuda.lowering import Capabilities, Plan, check_plan, format_plan, make_plan
-from nnet3_runtime_cuda.streams import Stream, StreamState
+from typing import TYPE_CHECKING
+
+from nnet3_descriptors.lazy_exports import on_first_use
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda.computer import NnetComputer
+    from nnet3_runtime_cuda.device import DeviceNnet
+    from nnet3_runtime_cuda.errors import (
+        DeviceError,
+        DeviceMemoryError,
+        PlanError,
+        RunError,
+        TrainingError,
+        UnsupportedComponentError,
+    )
+    from nnet3_runtime_cuda.inference.chunks import ChunkOptions
+    from nnet3_runtime_cuda.inference.model import Model, load
+    from nnet3_runtime_cuda.inference.output_scores import ScoreOptions
+    from nnet3_runtime_cuda.inference.parallel_computer import ParallelComputer
+    from nnet3_runtime_cuda.inference.utterance_segments import SegmentOptions
+    from nnet3_runtime_cuda.inference.utterance_work import Work
+    from nnet3_runtime_cuda.lowering import Capabilities, Plan, check_plan, format_plan, make_plan
+    from nnet3_runtime_cuda.streams import Stream, StreamState
 
 __version__ = "0.1.0"
 
@@ -45,3 +50,40 @@ __all__ = [
     "load",
     "make_plan",
 ]
+
+if not TYPE_CHECKING:  # or any name would be one of this package
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "nnet3_runtime_cuda.computer": ("NnetComputer",),
+            "nnet3_runtime_cuda.device": ("DeviceNnet",),
+            "nnet3_runtime_cuda.errors": (
+                "DeviceError",
+                "DeviceMemoryError",
+                "PlanError",
+                "RunError",
+                "TrainingError",
+                "UnsupportedComponentError",
+            ),
+            "nnet3_runtime_cuda.inference.chunks": ("ChunkOptions",),
+            "nnet3_runtime_cuda.inference.model": (
+                "Model",
+                "load",
+            ),
+            "nnet3_runtime_cuda.inference.output_scores": ("ScoreOptions",),
+            "nnet3_runtime_cuda.inference.parallel_computer": ("ParallelComputer",),
+            "nnet3_runtime_cuda.inference.utterance_segments": ("SegmentOptions",),
+            "nnet3_runtime_cuda.inference.utterance_work": ("Work",),
+            "nnet3_runtime_cuda.lowering": (
+                "Capabilities",
+                "Plan",
+                "check_plan",
+                "format_plan",
+                "make_plan",
+            ),
+            "nnet3_runtime_cuda.streams": (
+                "Stream",
+                "StreamState",
+            ),
+        },
+    )

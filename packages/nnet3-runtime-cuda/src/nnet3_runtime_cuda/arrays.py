@@ -9,10 +9,20 @@ import numpy as np
 import numpy.typing as npt
 
 from nnet3_runtime_cuda.cpu.numpy_settings import running
-from nnet3_runtime_cuda.cuda.bind.exchange import is_on_cuda
 from nnet3_runtime_cuda.errors import RunError
 
 FloatArray = npt.NDArray[np.float32]
+
+DLPACK_CUDA, DLPACK_CUDA_MANAGED = 2, 13
+"""Kinds of device, as `__dlpack_device__` gives them."""
+
+
+def is_on_cuda(value: object) -> bool:
+    """Whether an object says that it is an array on a CUDA device."""
+    if hasattr(value, "__dlpack_device__"):
+        kind, _ = value.__dlpack_device__()
+        return kind in (DLPACK_CUDA, DLPACK_CUDA_MANAGED)
+    return hasattr(value, "__cuda_array_interface__")
 
 
 def checked_arrays(

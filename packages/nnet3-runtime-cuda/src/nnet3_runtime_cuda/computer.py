@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,12 @@ from nnet3_descriptors.forking import GATE
 
 from nnet3_runtime_cuda.arrays import FloatArray, checked_arrays
 from nnet3_runtime_cuda.cpu.numpy_settings import running
-from nnet3_runtime_cuda.cuda.platform.platform import Platform
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.errors import RunError
 from nnet3_runtime_cuda.lowering import Segment, lower
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda.cuda.platform.platform import Platform
 
 
 class NnetComputer:

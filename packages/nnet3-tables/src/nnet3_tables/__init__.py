@@ -8,15 +8,20 @@ logs (a disk that is full).
 
 from __future__ import annotations
 
-from nnet3_tables.archive import FloatArray
-from nnet3_tables.commands import is_cut_off, shell
-from nnet3_tables.errors import TableError
-from nnet3_tables.lookup import MatrixLookup, VectorLookup
-from nnet3_tables.objects import ObjectEntry, ObjectWriter, read_objects
-from nnet3_tables.reading import read_matrices, read_table, read_tokens
-from nnet3_tables.script import files_of
-from nnet3_tables.specifier import Specifier
-from nnet3_tables.writing import MatrixWriter, TableWriter, VectorWriter, write_table
+from typing import TYPE_CHECKING
+
+from nnet3_descriptors.lazy_exports import on_first_use
+
+if TYPE_CHECKING:
+    from nnet3_tables.archive import FloatArray
+    from nnet3_tables.commands import is_cut_off, shell
+    from nnet3_tables.errors import TableError
+    from nnet3_tables.lookup import MatrixLookup, VectorLookup
+    from nnet3_tables.objects import ObjectEntry, ObjectWriter, read_objects
+    from nnet3_tables.reading import read_matrices, read_table, read_tokens
+    from nnet3_tables.script import files_of
+    from nnet3_tables.specifier import Specifier
+    from nnet3_tables.writing import MatrixWriter, TableWriter, VectorWriter, write_table
 
 __version__ = "0.1.0"
 
@@ -40,3 +45,38 @@ __all__ = [
     "shell",
     "write_table",
 ]
+
+if not TYPE_CHECKING:  # or any name would be one of this package
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "nnet3_tables.archive": ("FloatArray",),
+            "nnet3_tables.commands": (
+                "is_cut_off",
+                "shell",
+            ),
+            "nnet3_tables.errors": ("TableError",),
+            "nnet3_tables.lookup": (
+                "MatrixLookup",
+                "VectorLookup",
+            ),
+            "nnet3_tables.objects": (
+                "ObjectEntry",
+                "ObjectWriter",
+                "read_objects",
+            ),
+            "nnet3_tables.reading": (
+                "read_matrices",
+                "read_table",
+                "read_tokens",
+            ),
+            "nnet3_tables.script": ("files_of",),
+            "nnet3_tables.specifier": ("Specifier",),
+            "nnet3_tables.writing": (
+                "MatrixWriter",
+                "TableWriter",
+                "VectorWriter",
+                "write_table",
+            ),
+        },
+    )

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 from nnet3_runtime_cuda import Model
-from tqdm import tqdm
 
 
 class Progress:
@@ -53,14 +52,16 @@ class Progress:
     @contextlib.contextmanager
     def reporting(self, model: Model) -> Iterator[None]:
         """Shows the bar within, and writes the summary behind, whatever happens."""
-        # None: only where standard error is a terminal.
-        disable = True if sys.stderr is None else None
-        self._bar = tqdm(unit=" utterances", disable=disable, file=sys.stderr, leave=False)
+        if sys.stderr is not None and sys.stderr.isatty():
+            from tqdm import tqdm  # takes a while to import
+
+            self._bar = tqdm(unit=" utterances", file=sys.stderr, leave=False)
         start = time.perf_counter()
         try:
             yield
         finally:
-            self._bar.close()
+            if self._bar is not None:
+                self._bar.close()
             self._summarise(time.perf_counter() - start, model.compile_seconds)
 
     @property

@@ -8,31 +8,39 @@ chain/                             'chain' models: supervision, examples, LF-MMI
 recipes/                           whole runs: fine-tuning
 """
 
-from nnet3_runtime_cuda import TrainingError
+from typing import TYPE_CHECKING
 
-from nnet3_training.chain.denominator import DenominatorGraph
-from nnet3_training.chain.example_files import read_chain_examples, write_chain_examples
-from nnet3_training.chain.fsts.files import read_fst, write_fst
-from nnet3_training.chain.fsts.fst import Fst
-from nnet3_training.chain.objective import ChainObjective, ChainOptions, ChainResult
-from nnet3_training.chain.supervision import ChainSupervision
-from nnet3_training.chain.supervision_files import read_chain_supervision, write_chain_supervision
-from nnet3_training.chain.training import ChainTraining, compute_chain_prob
-from nnet3_training.egs.files import read_examples, write_examples
-from nnet3_training.errors import ExampleError
-from nnet3_training.examples import (
-    DenseTargets,
-    ExampleInput,
-    ExampleOutput,
-    SparsePosteriors,
-    TrainingExample,
-)
-from nnet3_training.minibatch_rules import ExampleMerger, MinibatchRules
-from nnet3_training.minibatches import merge_examples, minibatches
-from nnet3_training.objectives import NodeObjectives, Objective, ObjectiveFunction, ObjectiveSum
-from nnet3_training.options import TrainerOptions
-from nnet3_training.recipes.fine_tuning import FineTuning, fine_tune
-from nnet3_training.trainer import Trainer
+from nnet3_descriptors.lazy_exports import on_first_use
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda import TrainingError
+
+    from nnet3_training.chain.denominator import DenominatorGraph
+    from nnet3_training.chain.example_files import read_chain_examples, write_chain_examples
+    from nnet3_training.chain.fsts.files import read_fst, write_fst
+    from nnet3_training.chain.fsts.fst import Fst
+    from nnet3_training.chain.objective import ChainObjective, ChainOptions, ChainResult
+    from nnet3_training.chain.supervision import ChainSupervision
+    from nnet3_training.chain.supervision_files import (
+        read_chain_supervision,
+        write_chain_supervision,
+    )
+    from nnet3_training.chain.training import ChainTraining, compute_chain_prob
+    from nnet3_training.egs.files import read_examples, write_examples
+    from nnet3_training.errors import ExampleError
+    from nnet3_training.examples import (
+        DenseTargets,
+        ExampleInput,
+        ExampleOutput,
+        SparsePosteriors,
+        TrainingExample,
+    )
+    from nnet3_training.merging import merge_examples, minibatches
+    from nnet3_training.minibatch_rules import ExampleMerger, MinibatchRules
+    from nnet3_training.objectives import NodeObjectives, Objective, ObjectiveFunction, ObjectiveSum
+    from nnet3_training.options import TrainerOptions
+    from nnet3_training.recipes.fine_tuning import FineTuning, fine_tune
+    from nnet3_training.trainer import Trainer
 
 __version__ = "0.1.0"
 
@@ -73,3 +81,67 @@ __all__ = [
     "write_examples",
     "write_fst",
 ]
+
+if not TYPE_CHECKING:  # or any name would be one of this package
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "nnet3_runtime_cuda": ("TrainingError",),
+            "nnet3_training.chain.denominator": ("DenominatorGraph",),
+            "nnet3_training.chain.example_files": (
+                "read_chain_examples",
+                "write_chain_examples",
+            ),
+            "nnet3_training.chain.fsts.files": (
+                "read_fst",
+                "write_fst",
+            ),
+            "nnet3_training.chain.fsts.fst": ("Fst",),
+            "nnet3_training.chain.objective": (
+                "ChainObjective",
+                "ChainOptions",
+                "ChainResult",
+            ),
+            "nnet3_training.chain.supervision": ("ChainSupervision",),
+            "nnet3_training.chain.supervision_files": (
+                "read_chain_supervision",
+                "write_chain_supervision",
+            ),
+            "nnet3_training.chain.training": (
+                "ChainTraining",
+                "compute_chain_prob",
+            ),
+            "nnet3_training.egs.files": (
+                "read_examples",
+                "write_examples",
+            ),
+            "nnet3_training.errors": ("ExampleError",),
+            "nnet3_training.examples": (
+                "DenseTargets",
+                "ExampleInput",
+                "ExampleOutput",
+                "SparsePosteriors",
+                "TrainingExample",
+            ),
+            "nnet3_training.minibatch_rules": (
+                "ExampleMerger",
+                "MinibatchRules",
+            ),
+            "nnet3_training.merging": (
+                "merge_examples",
+                "minibatches",
+            ),
+            "nnet3_training.objectives": (
+                "NodeObjectives",
+                "Objective",
+                "ObjectiveFunction",
+                "ObjectiveSum",
+            ),
+            "nnet3_training.options": ("TrainerOptions",),
+            "nnet3_training.recipes.fine_tuning": (
+                "FineTuning",
+                "fine_tune",
+            ),
+            "nnet3_training.trainer": ("Trainer",),
+        },
+    )

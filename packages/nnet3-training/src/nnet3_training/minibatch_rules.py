@@ -11,7 +11,7 @@ import attrs
 from nnet3_training.egs.changes import with_compression
 from nnet3_training.errors import ExampleError
 from nnet3_training.examples import TrainingExample
-from nnet3_training.minibatches import merge_examples, shape_of
+from nnet3_training.merging import merge_examples, shape_of
 
 _Ranges = tuple[tuple[int, int], ...]
 

@@ -18,10 +18,15 @@ ones are written with their number, m1(0:9, :)#17. Nodes and components are writ
 lines at the top have their numbers, so that no network is needed to read the text.
 """
 
-from nnet3_compiler.text.listing import command_lines, describe_submatrix, list_commands
-from nnet3_compiler.text.operands import SUBMATRIX, submatrix_text
-from nnet3_compiler.text.parser import parse_computation
-from nnet3_compiler.text.printer import format_computation
+from typing import TYPE_CHECKING
+
+from nnet3_descriptors.lazy_exports import on_first_use
+
+if TYPE_CHECKING:
+    from nnet3_compiler.text.listing import command_lines, describe_submatrix, list_commands
+    from nnet3_compiler.text.operands import SUBMATRIX, submatrix_text
+    from nnet3_compiler.text.parser import parse_computation
+    from nnet3_compiler.text.printer import format_computation
 
 __all__ = [
     "SUBMATRIX",
@@ -32,3 +37,21 @@ __all__ = [
     "parse_computation",
     "submatrix_text",
 ]
+
+if not TYPE_CHECKING:  # or any name would be one of this package
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "nnet3_compiler.text.listing": (
+                "command_lines",
+                "describe_submatrix",
+                "list_commands",
+            ),
+            "nnet3_compiler.text.operands": (
+                "SUBMATRIX",
+                "submatrix_text",
+            ),
+            "nnet3_compiler.text.parser": ("parse_computation",),
+            "nnet3_compiler.text.printer": ("format_computation",),
+        },
+    )

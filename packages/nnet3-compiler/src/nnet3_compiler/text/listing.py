@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.errors import ComputationError
 from nnet3_compiler.text.operands import submatrix_text
-from nnet3_compiler.text.printer import command_line, operand_text
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
@@ -27,6 +26,8 @@ def describe_submatrix(computation: NnetComputation, submatrix: int) -> str:
 
 def command_lines(computation: NnetComputation, nnet: Nnet, positions: Iterable[int]) -> list[str]:
     """Returns the commands at some positions, a line each, as `format_computation` prints them."""
+    from nnet3_compiler.text.printer import command_line, operand_text  # only errors need it
+
     try:
         names = operand_text(computation, nnet)
     except ComputationError:  # it names what the network lacks, which may be what is wrong with it

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Collection
 from functools import cached_property, partial
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +26,14 @@ from nnet3_descriptors.components import (
 from nnet3_runtime_cuda.cpu.machine import Machine
 from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.cpu.threads import blas_threads
-from nnet3_runtime_cuda.cuda.platform.platform import Platform
 from nnet3_runtime_cuda.errors import DeviceError, RunError, TrainingError
 from nnet3_runtime_cuda.kernels import ComponentStore, Kernel, kernel_class
 from nnet3_runtime_cuda.kernels.base import draws
 from nnet3_runtime_cuda.kernels.normalization.normalize import BatchNormKernel
 from nnet3_runtime_cuda.switches import check_switches
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda.cuda.platform.platform import Platform
 
 STEP_BLOCK = 1 << 18
 """So many parameters are changed at a time: see `recorder.BLOCK_ELEMENTS`."""
@@ -61,6 +63,8 @@ def machine_for(
         RunError: an environment variable that says how products are computed has no such value.
     """
     check_switches()
+    if isinstance(device, str) and (device, precision) == ("cpu", "fp32"):
+        return Machine(_threads(threads))
     # Imported here: most programs need no device.
     from nnet3_runtime_cuda.cuda.machine import DeviceMachine
     from nnet3_runtime_cuda.cuda.platform.devices import as_precision, cuda_ordinal, open_platform
@@ -69,16 +73,18 @@ def machine_for(
         return DeviceMachine(device)
     if cuda_ordinal(device) is not None:
         return DeviceMachine(open_platform(device, precision))
-    check_number_of_threads(threads, DeviceError)
-    if threads is None:
-        threads = min(blas_threads.count(), MOST_THREADS_UNASKED)
+    threads = _threads(threads)
     if as_precision(precision).value == "bf16":
         from nnet3_runtime_cuda.cpu.bf16 import Bf16Machine
 
         return Bf16Machine(threads)
-    if as_precision(precision).value != "fp32":
-        raise DeviceError(f"device '{device}' computes in 'fp32', not in '{precision}'")
-    return Machine(threads)
+    raise DeviceError(f"device '{device}' computes in 'fp32', not in '{precision}'")
+
+
+def _threads(wanted: int | None) -> int:
+    """How many threads share the work of a program; see `machine_for`."""
+    check_number_of_threads(wanted, DeviceError)
+    return min(blas_threads.count(), MOST_THREADS_UNASKED) if wanted is None else wanted
 
 
 def check_number_of_threads(value: object, error: type[Nnet3Error]) -> None:

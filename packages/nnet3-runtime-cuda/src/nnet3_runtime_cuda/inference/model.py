@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NoReturn, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,6 @@ from nnet3_optimizer import CachingCompiler
 
 from nnet3_runtime_cuda.arrays import FloatArray, as_array, as_matrix, as_vector, check_output
 from nnet3_runtime_cuda.cpu.threads.shared_tasks import Task
-from nnet3_runtime_cuda.cuda.platform.platform import Platform
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.device.device_nnet import check_number_of_threads
 from nnet3_runtime_cuda.errors import RunError
@@ -38,7 +38,10 @@ from nnet3_runtime_cuda.inference.output_scores import ScoreOptions
 from nnet3_runtime_cuda.inference.stand_in_statistics import with_stand_in_statistics
 from nnet3_runtime_cuda.inference.utterance_segments import SegmentOptions
 from nnet3_runtime_cuda.inference.utterance_work import Work
-from nnet3_runtime_cuda.streams import Stream, StreamOptions, StreamPrograms
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda.cuda.platform.platform import Platform
+    from nnet3_runtime_cuda.streams import Stream, StreamPrograms
 
 
 def load(
@@ -156,7 +159,8 @@ class Model:
         )
         compiler = CachingCompiler(collapsed, capacity=capacity)
         self._pool = ComputerPool(self._device_nnet, compiler.compile, capacity=capacity)
-        self._stream_programs = StreamPrograms(self.nnet, self._device_nnet)
+        self._making_streams = threading.Lock()
+        self._stream_programs: StreamPrograms | None = None
 
     def __repr__(self) -> str:
         ivector = f" + i-vector {self.ivector_dim}" if self.ivector_dim else ""
@@ -171,7 +175,9 @@ class Model:
     @property
     def compile_seconds(self) -> float:
         """Time spent so far on compiling computations and binding them to memory."""
-        return self._pool.compile_seconds + self._stream_programs.compile_seconds
+        programs = self._stream_programs
+        streams = 0.0 if programs is None else programs.compile_seconds
+        return self._pool.compile_seconds + streams
 
     @overload
     def compute(
@@ -387,6 +393,8 @@ class Model:
             UnsupportedComponentError: the network holds a type that cannot be computed.
             DeviceMemoryError: the device has not the memory.
         """
+        from nnet3_runtime_cuda.streams import Stream, StreamOptions, StreamPrograms
+
         options = StreamOptions(
             frames_per_chunk=frames_per_chunk,
             frame_subsampling_factor=frame_subsampling_factor,
@@ -398,7 +406,11 @@ class Model:
             use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp
         )
         scores.check(self.priors)
-        return Stream(self._stream_programs.of(options), self.priors, scores)
+        with self._making_streams:
+            if self._stream_programs is None:
+                self._stream_programs = StreamPrograms(self.nnet, self._device_nnet)
+            programs = self._stream_programs
+        return Stream(programs.of(options), self.priors, scores)
 
     # ---- work ----
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 import attrs
 import numpy as np
@@ -18,13 +19,15 @@ from nnet3_runtime_cuda.arrays import FloatArray, checked_arrays
 from nnet3_runtime_cuda.computer import NnetComputer
 from nnet3_runtime_cuda.cpu.tape import Array
 from nnet3_runtime_cuda.cpu.threads.blas_threads import LIMIT
-from nnet3_runtime_cuda.cuda.platform.platform import Platform
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.inference.sequence_groups import (
     SequenceGroup,
     num_sequences,
     sequence_groups,
 )
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda.cuda.platform.platform import Platform
 
 Compile = Callable[[ComputationRequest], NnetComputation]
 

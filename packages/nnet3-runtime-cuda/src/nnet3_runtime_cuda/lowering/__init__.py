@@ -6,12 +6,18 @@ both. `check` judges what was decided.
 
 from __future__ import annotations
 
-from nnet3_runtime_cuda.lowering.check import check_plan
+from typing import TYPE_CHECKING
+
+from nnet3_descriptors.lazy_exports import on_first_use
+
 from nnet3_runtime_cuda.lowering.lower import lower, make_plan
-from nnet3_runtime_cuda.lowering.plan.capabilities import Capabilities
-from nnet3_runtime_cuda.lowering.plan.plan import Plan
-from nnet3_runtime_cuda.lowering.plan.text import format_plan
-from nnet3_runtime_cuda.program import Port, Program, Segment
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda.lowering.check import check_plan
+    from nnet3_runtime_cuda.lowering.plan.capabilities import Capabilities
+    from nnet3_runtime_cuda.lowering.plan.plan import Plan
+    from nnet3_runtime_cuda.lowering.plan.text import format_plan
+    from nnet3_runtime_cuda.program import Port, Program, Segment
 
 __all__ = [
     "Capabilities",
@@ -24,3 +30,19 @@ __all__ = [
     "lower",
     "make_plan",
 ]
+
+if not TYPE_CHECKING:  # or any name would be one of this package
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "nnet3_runtime_cuda.lowering.check": ("check_plan",),
+            "nnet3_runtime_cuda.lowering.plan.capabilities": ("Capabilities",),
+            "nnet3_runtime_cuda.lowering.plan.plan": ("Plan",),
+            "nnet3_runtime_cuda.lowering.plan.text": ("format_plan",),
+            "nnet3_runtime_cuda.program": (
+                "Port",
+                "Program",
+                "Segment",
+            ),
+        },
+    )

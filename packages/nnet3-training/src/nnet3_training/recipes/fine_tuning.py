@@ -13,7 +13,7 @@ from nnet3_descriptors.editing import set_learning_rate_factor
 from nnet3_training.chain.training import ChainTraining
 from nnet3_training.errors import ExampleError
 from nnet3_training.examples import TrainingExample
-from nnet3_training.minibatches import minibatches
+from nnet3_training.merging import minibatches
 from nnet3_training.objectives import ObjectiveSum
 from nnet3_training.options import TrainerOptions
 from nnet3_training.trainer import Trainer

@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nnet3_runtime_cuda.arrays import is_on_cuda
 from nnet3_runtime_cuda.cpu.tape import Array
 from nnet3_runtime_cuda.cuda.bind.shadow_memory import ShadowMemory
 from nnet3_runtime_cuda.cuda.platform.cupy_platform import CupyPlatform
 from nnet3_runtime_cuda.errors import RunError
 from nnet3_runtime_cuda.program import Transfer
-
-DLPACK_CUDA, DLPACK_CUDA_MANAGED = 2, 13
-"""Kinds of device, as `__dlpack_device__` gives them."""
 
 
 class Exchange(Transfer):
@@ -85,11 +83,3 @@ class Exchange(Transfer):
             array = self._cuda.view(address, view.shape, view.strides, np.float32)
             known = self._views[id(view)] = view, array
         return known[1]
-
-
-def is_on_cuda(value: object) -> bool:
-    """Whether an object says that it is an array on a CUDA device."""
-    if hasattr(value, "__dlpack_device__"):
-        kind, _ = value.__dlpack_device__()
-        return kind in (DLPACK_CUDA, DLPACK_CUDA_MANAGED)
-    return hasattr(value, "__cuda_array_interface__")

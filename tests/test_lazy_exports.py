@@ -1,0 +1,141 @@
+"""What packages export is there when it is asked for, and not before."""
+
+import ast
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from reference_cases import ROOT
+
+LAZY = sorted(
+    file
+    for file in ROOT.glob("packages/*/src/**/__init__.py")
+    if "= on_first_use(" in file.read_text()
+)
+"""The packages that import what they export when it is first asked for."""
+
+
+def package_of(file: Path) -> str:
+    """The full name of a package by its __init__."""
+    parts = file.parent.parts
+    return ".".join(parts[parts.index("src") + 1 :])
+
+
+def typed_imports(file: Path) -> dict[str, list[str]]:
+    """What stands under `if TYPE_CHECKING`: the names from each module."""
+    conditions = [each for each in ast.parse(file.read_text()).body if isinstance(each, ast.If)]
+    [block] = [each for each in conditions if ast.unparse(each.test) == "TYPE_CHECKING"]
+    imports = [each for each in block.body if isinstance(each, ast.ImportFrom)]
+    return {str(each.module): sorted(alias.name for alias in each.names) for each in imports}
+
+
+def lazy_imports(file: Path) -> dict[str, list[str]]:
+    """What `on_first_use` is given."""
+    calls = [each for each in ast.walk(ast.parse(file.read_text())) if isinstance(each, ast.Call)]
+    [call] = [each for each in calls if ast.unparse(each.func) == "on_first_use"]
+    given = ast.literal_eval(call.args[1])
+    return {module: sorted(names) for module, names in given.items()}
+
+
+@pytest.mark.parametrize("file", LAZY, ids=package_of)
+def test_types_and_imports_agree(file: Path) -> None:
+    """Type checkers are told what is imported on first use."""
+    assert lazy_imports(file) == typed_imports(file)
+
+
+@pytest.mark.parametrize("file", LAZY, ids=package_of)
+def test_every_export_is_there(file: Path) -> None:
+    """Each name of __all__ is one that the package has and lists, and no module is in its way."""
+    package = importlib.import_module(package_of(file))
+
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+        assert name in dir(package)
+    lazy = {name for names in lazy_imports(file).values() for name in names}
+    modules = {path.stem for path in file.parent.iterdir()}
+    assert lazy & modules == set(), "a module that is imported would hide the name"
+
+
+def test_other_names_are_refused() -> None:
+    """A name that no module has is an AttributeError that names the package."""
+    import nnet3_graph
+
+    with pytest.raises(AttributeError, match=r"module 'nnet3_graph' has no attribute 'missing'"):
+        _ = nnet3_graph.missing  # type: ignore[attr-defined]
+
+
+NEEDED = {
+    "nnet3_compiler",
+    "nnet3_descriptors",
+    "nnet3_graph",
+    "nnet3_optimizer",
+    "nnet3_runtime_cuda",
+    "nnet3_tables",
+    "nnet3_tools",
+}
+"""The packages of ours that a plain nnet3-compute loads."""
+
+NOT_NEEDED = {
+    "cattrs",
+    "cupy",
+    "nnet3_compiler.looped",
+    "nnet3_compiler.text.parser",
+    "nnet3_compiler.text.printer",
+    "nnet3_descriptors.serialization",
+    "nnet3_optimizer.bisecting",
+    "nnet3_optimizer.equivalence",
+    "nnet3_runtime_cuda.cpu.bf16",
+    "nnet3_runtime_cuda.cuda",
+    "nnet3_runtime_cuda.inference.parallel_computer",
+    "nnet3_runtime_cuda.lowering.check",
+    "nnet3_runtime_cuda.streams",
+    "safetensors",
+    "scipy",
+    "tqdm",
+}
+"""What it does not: provers, other devices, streams, serialized forms, a bar that nobody sees."""
+
+DIGITS = ROOT / "examples/digits"
+
+
+def modules_of(statement: str) -> set[str]:
+    """What a new process has loaded after a statement."""
+    text = f"import sys, json\n{statement}\nprint(json.dumps(list(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_what_nnet3_compute_loads(tmp_path: Path) -> None:
+    """Scoring an archive loads the packages on its way, and not what it does not use of them."""
+    arguments = [
+        "nnet3-compute",
+        f"{DIGITS}/final.raw",
+        f"ark:{DIGITS}/test.feats.ark",
+        f"ark:{tmp_path}/output.ark",
+    ]
+    loaded = modules_of(
+        f"sys.argv = {arguments!r}\n"
+        "from nnet3_tools.entry_points import nnet3_compute\n"
+        "try:\n    nnet3_compute()\nexcept SystemExit as end:\n    assert not end.code"
+    )
+
+    assert {name.partition(".")[0] for name in loaded if name.startswith("nnet3_")} == NEEDED
+    assert loaded & NOT_NEEDED == set()
+
+
+@pytest.mark.parametrize("package", sorted({package_of(file).partition(".")[0] for file in LAZY}))
+def test_importing_a_package_makes_no_classes(package: str) -> None:
+    """A package that is imported loads no module that makes classes, and none of others."""
+    loaded = {
+        name for name in modules_of(f"import {package}") if name.startswith(("nnet3_", "att"))
+    }
+
+    assert loaded <= {
+        package,
+        "nnet3_descriptors",
+        "nnet3_descriptors.lazy_exports",
+        "nnet3_descriptors.lazy_exports.first_use",
+    }
