@@ -227,21 +227,16 @@ def _build(source: str, *, strict: bool) -> Mapping[str, object]:
     text = _with_entries(_SHARED.sub(_watched, source) if strict else source)
     flags = (*FLAGS, *(STRICT_FLAGS if strict else ("-O0",)))
     made_of = (SHIM.read_text(), STRICT.read_text(), text, *flags)
-    digest = hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:24]
-    folder = Path(tempfile.gettempdir()) / f"nnet3-host-kernels-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / f"{digest}.so"
+    folder = _kept()
+    path = folder / f"{_digest(*made_of)}.so"
     if not path.exists():
+        shim = _compiled_shim(program, flags)
         with tempfile.TemporaryDirectory(dir=folder) as name:
             unit, compiled, made = (Path(name) / f"kernels.{end}" for end in ("cpp", "o", "so"))
             unit.write_text(text)
-            compile_unit = (*flags, "-include", str(SHIM), "-c", str(unit), "-o", str(compiled))
+            _run_compiler(program, *flags, "-include", shim, "-c", unit, "-o", compiled)
             # Linked without the flags: what the compiler's checks call is in the module itself.
-            for arguments in (compile_unit, ("-shared", str(compiled), "-o", str(made))):
-                command = [program, *arguments]
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
-                if done.returncode:
-                    raise DeviceError(f"a module does not compile:\n{done.stderr}")
+            _run_compiler(program, "-shared", compiled, "-o", made)
             made.rename(path)
     module = ctypes.CDLL(str(path))
     if strict:
@@ -253,6 +248,46 @@ def _build(source: str, *, strict: bool) -> Mapping[str, object]:
         function.restype = None
         kernels[name] = HostKernel(name, function, len(_types(parameters)), module)
     return kernels
+
+
+def _kept() -> Path:
+    """The folder for what was compiled."""
+    folder = Path(tempfile.gettempdir()) / f"nnet3-host-kernels-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def _digest(*made_of: str) -> str:
+    """The name under which something is kept that is made of these texts."""
+    return hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:24]
+
+
+def _run_compiler(program: str, *arguments: str | Path) -> None:
+    """Runs the C++ compiler; raises a DeviceError with what it says if it fails."""
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise DeviceError(f"a module does not compile:\n{done.stderr}")
+
+
+@functools.cache
+def _compiled_shim(program: str, flags: tuple[str, ...]) -> Path:
+    """The shim with its compiled form beside it: modules take half to four fifths of the time."""
+    headers = [SHIM, STRICT]
+    digest = _digest(program, *flags, *(header.read_text() for header in headers))
+    folder = _kept() / f"{digest}-headers"
+    folder.mkdir(exist_ok=True)
+    shim = folder / SHIM.name
+    compiled = shim.with_name(f"{shim.name}.gch")
+    if not compiled.exists():
+        # Renamed when they are whole: another process may be doing the same.
+        with tempfile.TemporaryDirectory(dir=folder) as name:
+            for header in headers:
+                shutil.copy(header, name)
+            made = Path(name, SHIM.name)
+            _run_compiler(program, *flags, "-x", "c++-header", made, "-o", f"{made}.gch")
+            for file in (STRICT.name, SHIM.name, compiled.name):
+                Path(name, file).rename(folder / file)
+    return shim
 
 
 def _watched(declaration: re.Match[str]) -> str:
