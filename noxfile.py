@@ -2,17 +2,26 @@
 
 Each package is tested with nothing installed but its wheel, what the wheel declares to need, and
 the test tools: an import that is not declared fails here and not at a user.
+
+`nox` alone runs two sessions at a time and prints what each said when it is done; `nox -s NAME`
+runs one, and prints at once.
 """
 
+import atexit
+import functools
+import json
 import os
 import re
 import shutil
+import sys
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import nox
 
-nox.needs_version = ">=2026.2.9"  # earlier versions don't know how uv clears an environment
+nox.needs_version = ">=2026.10.20"  # the first with sessions that run side by side
 nox.options.default_venv_backend = "uv"
 
 PROJECTS = sorted(Path("packages").glob("*/pyproject.toml"))
@@ -22,7 +31,15 @@ NEWEST_PYTHON = "3.13"
 CUDA_PACKAGE = "nnet3-runtime-cuda"
 WHEELS = Path(".nox/wheels").absolute()
 GPU_TESTS = "tests/test_gpu.py"
-TWO_PROCESSES = "--numprocesses=2"
+TWO_PROCESSES = ("--numprocesses=2", "--dist=worksteal")
+"""Each process begins with a half that lies together, for which fixtures are made once."""
+
+REPORT = Path(".nox/report.json").absolute()
+"""What came of the sessions when all ran the last time."""
+
+MINUTES = 8
+"""How long all sessions take on two idle cores, about: half of their processor time."""
+
 WAYS = (
     {"NNET3_PANELS": "0"},
     {"NNET3_PANELS": "1"},
@@ -43,15 +60,54 @@ CORES = {
 FROM_WHEELS = f"--constraint={WHEELS / 'constraints.txt'}"
 
 
+def counts(**usual: int) -> dict[str, str]:
+    """How many random trials there are: variables of the environment, or else the usual numbers."""
+    return {name: os.environ.get(name, str(number)) for name, number in usual.items()}
+
+
+def processes(session: nox.Session) -> tuple[str, ...]:
+    """Options of pytest: two processes, unless another session runs beside this one."""
+    return () if session.parallel else TWO_PROCESSES
+
+
 @nox.session(venv_backend="none", default=False)
 def wheels(session: nox.Session) -> None:
     """Build the wheels of all packages, and name them as the only source of these packages."""
     shutil.rmtree(WHEELS, ignore_errors=True)
-    session.run("uv", "build", "--quiet", "--all-packages", "--wheel", f"--out-dir={WHEELS}")
+    build = "uv", "build", "--quiet", "--all-packages", "--wheel", f"--out-dir={WHEELS}"
+    session.run_install(*build)
     constraints = [
         f"{wheel.name.partition('-')[0]} @ {wheel.as_uri()}\n" for wheel in WHEELS.glob("*.whl")
     ]
     (WHEELS / "constraints.txt").write_text("".join(constraints))
+
+
+@nox.session(requires=["wheels"])
+def integration(session: nox.Session) -> None:
+    """Run the tests across packages: reference cases, separate processes, tools, examples."""
+    session.install(FROM_WHEELS, *PACKAGES, "--group=integration")
+    built = {"NNET3_WHEELS": str(WHEELS)}
+    session.run("pytest", "tests", *TWO_PROCESSES, *session.posargs, env=built)
+
+
+@nox.session(python=OLDEST_PYTHON, requires=["wheels"])
+def lowest(session: nox.Session) -> None:
+    """Run the packages' tests with the oldest dependencies that they declare to work with."""
+    declared = [f"--requirement={path}" for path in PROJECTS]
+    oldest = ["--resolution=lowest-direct", "--no-sources"]
+    session.install(FROM_WHEELS, *oldest, *declared, *PACKAGES, "--group=test")
+    session.run("pytest", "packages", *processes(session), *session.posargs)
+
+
+@nox.session(requires=["wheels"])
+def kernels(session: nox.Session) -> None:
+    """Compile CUDA kernels for three architectures, a third of the reference cases for each.
+
+    No device is needed. With NVRTC_ALL=1 in the environment, all are compiled for all three.
+    """
+    session.install(FROM_WHEELS, *PACKAGES, "--group=integration", "nvidia-cuda-nvrtc>=13,<14")
+    tests = "tests/test_device_path.py", "-k", "compile"
+    session.run("pytest", *tests, *processes(session), *session.posargs)
 
 
 @nox.session(requires=["wheels"])
@@ -60,15 +116,9 @@ def package(session: nox.Session, package: str) -> None:
     """Run the tests of one package with only its wheel and its declared dependencies."""
     session.install(FROM_WHEELS, package, "--group=test")
     # So many damaged files and computations, as against a tenth when pytest is run by hand.
-    many = {"DAMAGED_FILES": "20000", "DAMAGED_COMPUTATIONS": "4320"}
-    session.run("pytest", f"packages/{package}/tests", TWO_PROCESSES, *session.posargs, env=many)
-
-
-@nox.session(requires=["wheels"])
-def integration(session: nox.Session) -> None:
-    """Run the tests across packages: reference cases, separate processes, tools, examples."""
-    session.install(FROM_WHEELS, *PACKAGES, "--group=integration")
-    session.run("pytest", "tests", TWO_PROCESSES, *session.posargs)
+    many = counts(DAMAGED_FILES=20000, DAMAGED_COMPUTATIONS=4320)
+    tests = f"packages/{package}/tests"
+    session.run("pytest", tests, *processes(session), *session.posargs, env=many)
 
 
 @nox.session(requires=["wheels"], default=False)
@@ -76,19 +126,22 @@ def nightly(session: nox.Session) -> None:
     """Run ten thousand random networks that no run has seen before, and each way of computing.
 
     The ways are those that tests do not take on this machine: products by other libraries, or as
-    other processors compute them. Each runs five hundred networks.
+    other processors compute them. Each runs five hundred networks. JUDGED_EACH_WAY, RANDOM_NETWORKS
+    and JUDGED_NETWORKS in the environment ask for other numbers.
     """
     session.install(FROM_WHEELS, *PACKAGES, "--group=integration")
-    seed = str(int(time.time()))
+    seed = int(time.time())
     session.log(f"the first seed is {seed}")
-    environment = {
-        f"{kind}_NETWORKS{name}": value
-        for kind in ("RANDOM", "JUDGED")
-        for name, value in (("", "10000"), ("_SEED", seed))
-    }
+    networks = counts(
+        RANDOM_NETWORKS=10000,
+        RANDOM_NETWORKS_SEED=seed,
+        JUDGED_NETWORKS=10000,
+        JUDGED_NETWORKS_SEED=seed,
+    )
     tests = "tests/test_random_networks.py", "tests/test_judged_networks.py"
-    session.run("pytest", *tests, *session.posargs, env=environment)
-    judge = "python", "tests/judge_random_networks.py", f"--first-seed={seed}", "--count=500"
+    session.run("pytest", *tests, *TWO_PROCESSES, *session.posargs, env=networks)
+    count = counts(JUDGED_EACH_WAY=500)["JUDGED_EACH_WAY"]
+    judge = "python", "tests/judge_random_networks.py", f"--first-seed={seed}", f"--count={count}"
     flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     cores = [core for core, flag in CORES.items() if f" {flag} " in flags]
     for way in (*WAYS, *({"OPENBLAS_CORETYPE": core} for core in cores)):
@@ -105,18 +158,9 @@ def operations(session: nox.Session, numpy: str) -> None:
     """Hold what the tape records against plain loops, with the oldest and the newest NumPy."""
     session.install(FROM_WHEELS, *PACKAGES, "--group=test")
     session.install("--prerelease=allow", "--upgrade", numpy)
-    environment = {"OPERATION_TRIALS": "5000", "OPERATION_SEED": str(int(time.time()))}
+    trials = counts(OPERATION_TRIALS=5000, OPERATION_SEED=int(time.time()))
     tests = f"packages/{CUDA_PACKAGE}/tests/test_operations.py"
-    session.run("pytest", tests, TWO_PROCESSES, *session.posargs, env=environment)
-
-
-@nox.session(python=OLDEST_PYTHON, requires=["wheels"])
-def lowest(session: nox.Session) -> None:
-    """Run the packages' tests with the oldest dependencies that they declare to work with."""
-    declared = [f"--requirement={path}" for path in PROJECTS]
-    oldest = ["--resolution=lowest-direct", "--no-sources"]
-    session.install(FROM_WHEELS, *oldest, *declared, *PACKAGES, "--group=test")
-    session.run("pytest", "packages", TWO_PROCESSES, *session.posargs)
+    session.run("pytest", tests, *TWO_PROCESSES, *session.posargs, env=trials)
 
 
 @nox.session(python=NEWEST_PYTHON, requires=["wheels"], default=False)
@@ -128,7 +172,7 @@ def newest(session: nox.Session) -> None:
     versions = ["--prerelease=allow", "--resolution=highest", "--upgrade"]
     session.install(FROM_WHEELS, *versions, *PACKAGES, "--group=test")
     session.run("uv", "pip", "list", external=True)
-    session.run("pytest", "packages", TWO_PROCESSES, *session.posargs)
+    session.run("pytest", "packages", *processes(session), *session.posargs)
 
 
 @nox.session
@@ -155,17 +199,6 @@ def docs(session: nox.Session) -> None:
     site = Path(".nox/site").absolute()
     session.run("sphinx-build", "--quiet", "--fresh-env", "--fail-on-warning", "docs", str(site))
     session.log(f"the site begins at {site / 'index.html'}")
-
-
-@nox.session(requires=["wheels"])
-def kernels(session: nox.Session) -> None:
-    """Compile CUDA kernels for three architectures, a third of the reference cases for each.
-
-    No device is needed. With NVRTC_ALL=1 in the environment, all are compiled for all three.
-    """
-    session.install(FROM_WHEELS, *PACKAGES, "--group=integration", "nvidia-cuda-nvrtc>=13,<14")
-    tests = "tests/test_device_path.py", "-k", "compile"
-    session.run("pytest", *tests, TWO_PROCESSES, *session.posargs)
 
 
 @nox.session(python=["3.12", NEWEST_PYTHON], requires=["wheels"], default=False)
@@ -218,3 +251,40 @@ def sanitize(session: nox.Session, tool: str) -> None:
     watched = [sanitizer, f"--tool={tool}", "--error-exitcode=1", "--target-processes=all"]
     tests = ["python", "-m", "pytest", GPU_TESTS, "-k", "test_training_steps", *session.posargs]
     session.run(*watched, *tests, env={"NNET3_GPU_ALLOCATOR": "cuda"}, external=True)
+
+
+def announce() -> None:
+    """Say what all sessions are about to do, and in one line at the end what came of them."""
+    say = functools.partial(print, "nox >", file=sys.stderr, flush=True)
+    say(f"About {MINUTES} minutes on two idle cores, two sessions at a time:")
+    for name, function in nox.registry.get().items():
+        if function.default or name == "wheels":
+            what = (function.__doc__ or "").partition("\n")[0]
+            say(f"{name}: {what}" if name != "package" else f"{len(PACKAGES)} x package: {what}")
+    REPORT.parent.mkdir(exist_ok=True)
+    REPORT.unlink(missing_ok=True)
+    nox.options.report = str(REPORT)
+    atexit.register(conclude, time.monotonic(), say)
+
+
+def conclude(start: float, say: Callable[[str], None]) -> None:
+    """Say in one line what came of all sessions, and how long they took."""
+    minutes, seconds = divmod(round(time.monotonic() - start), 60)
+    took = f"in {minutes} min {seconds} s"
+    if not REPORT.exists():
+        say(f"STOPPED {took}, before all sessions had ended.")
+        return
+    results = {
+        (session["signatures"] or [session["name"]])[0]: session["result"]
+        for session in json.loads(REPORT.read_text())["sessions"]
+    }
+    counts = Counter(results.values())
+    failed = [name for name, result in results.items() if result in ("failed", "aborted")]
+    verdict = f"FAILED: {', '.join(failed)};" if failed else "PASSED:"
+    say(f"{verdict} {counts['success']} passed, {counts['skipped']} skipped, {took}")
+
+
+if not sys.argv[1:]:  # all sessions
+    nox.options.parallel = 2
+    nox.options.allow_parallel = True
+    announce()

@@ -1,5 +1,6 @@
 """The pages: the README's Python runs, its command is that of the continuous integration, links."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -30,6 +31,23 @@ def test_ci_runs_the_command_of_the_readme() -> None:
 
     assert command in README.splitlines()
     assert command == (ROOT / ".ci" / "run").read_text().splitlines()[-1]
+
+
+def test_sessions_of_the_readme() -> None:
+    """The README lists the sessions that `nox` alone runs, as nox announces them."""
+    announced = []
+    for node in ast.parse((ROOT / "noxfile.py").read_text()).body:
+        decorators = map(ast.unparse, getattr(node, "decorator_list", ()))
+        [session] = [each for each in decorators if each.startswith("nox.session")] or [""]
+        is_announced = "default=False" not in session or getattr(node, "name", "") == "wheels"
+        if session and is_announced and isinstance(node, ast.FunctionDef):
+            what = (ast.get_docstring(node) or "").partition("\n")[0]
+            announced.append(f"nox > {node.name}: {what}")
+    packages = len([*ROOT.glob("packages/*/pyproject.toml")])
+
+    listed = re.findall(r"^nox > .*: .*\w.*$", README, flags=re.MULTILINE)
+
+    assert [line.replace(f"{packages} x package", "package") for line in listed] == announced
 
 
 def links(page: Path) -> list[str]:

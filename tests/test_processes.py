@@ -1,5 +1,10 @@
-"""The stages run apart, in other processes and environments, and exchange serialized values."""
+"""The stages run apart, in other processes and environments, and exchange serialized values.
 
+NNET3_WHEELS in the environment is a folder with the wheels and a constraints.txt that names them;
+without it they are built.
+"""
+
+import os
 import runpy
 import subprocess
 from pathlib import Path
@@ -11,6 +16,8 @@ import uv
 from reference_cases import ROOT, ReferenceCase, assert_close, load_case
 
 STAGES = Path(__file__).parent / "stages"
+MODULES = ("descriptors", "graph", "compiler", "optimizer", "runtime_cuda")
+"""The packages of the stages, in order, as modules without "nnet3_"."""
 VALUES = ("network", "request", "compiled", "optimized")
 
 CASES = ["network/tdnn-ivector", "network/tdnnf-inference", "network/lstmp"]
@@ -44,10 +51,8 @@ def run_uv(*arguments: str | Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.fixture(scope="session")
-def environments(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The Python of an environment for each package: its wheel and what that declares to need."""
-    folder = tmp_path_factory.mktemp("environments")
+def build_wheels(folder: Path) -> Path:
+    """Build the wheels of all packages; returns a file of constraints that names them."""
     run_uv("build", "--all-packages", "--wheel", "--out-dir", folder)
     constraints = folder / "constraints.txt"
     constraints.write_text(
@@ -55,12 +60,27 @@ def environments(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             f"{wheel.name.partition('-')[0]} @ {wheel.as_uri()}\n" for wheel in folder.glob("*.whl")
         )
     )
+    return constraints
+
+
+@pytest.fixture(scope="session")
+def environments(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The Python of an environment for each package: its wheel and what that declares to need."""
+    folder = tmp_path_factory.mktemp("environments")
+    built = os.environ.get("NNET3_WHEELS")
+    constraints = Path(built, "constraints.txt") if built else build_wheels(folder)
     pythons = {}
-    for package in sorted(path.name for path in (ROOT / "packages").iterdir()):
+    for module in MODULES:
+        package = package_of(module)
         run_uv("venv", folder / package)
         pythons[package] = folder / package / "bin" / "python"
         run_uv("pip", "install", "--python", pythons[package], "-c", constraints, package)
     return pythons
+
+
+def package_of(module: str) -> str:
+    """The package that holds one of MODULES."""
+    return f"nnet3-{module.replace('_', '-')}"
 
 
 def run_apart(case: ReferenceCase, folder: Path, environments: dict[str, Path]) -> None:
@@ -90,17 +110,16 @@ def run_together(case: ReferenceCase, folder: Path) -> None:
 
 def test_environments_hold_one_package_each(environments: dict[str, Path]) -> None:
     """Where a stage runs, the packages of the later stages can't be imported."""
-    modules = ["descriptors", "graph", "compiler", "optimizer", "runtime_cuda"]
     probe = (
         "import importlib.util as u, sys; "
         "print([m for m in sys.argv[1:] if u.find_spec('nnet3_' + m)])"
     )
-    for count, module in enumerate(modules, 1):
-        python = environments[f"nnet3-{module.replace('_', '-')}"]
+    for count, module in enumerate(MODULES, 1):
+        python = environments[package_of(module)]
 
-        found = subprocess.check_output([python, "-I", "-c", probe, *modules], text=True)
+        found = subprocess.check_output([python, "-I", "-c", probe, *MODULES], text=True)
 
-        assert str(modules[:count]) == found.strip()
+        assert str(list(MODULES[:count])) == found.strip()
 
 
 @pytest.mark.parametrize("name", CASES)
