@@ -59,9 +59,22 @@ def test_chain_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     names: dict[str, Any] = {}
     exec(BLOCKS[1], names)  # noqa: S102  the package's own README
 
-    assert len(BLOCKS) == 2
     assert names["trainer"].objectives["output"].weight == 80
     assert not np.array_equal(vectorize(names["trainer"].nnet), vectorize(names["nnet"]))
+
+
+def test_chain_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tree, a transition model and an alignment become a denominator and a supervision."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("tree", "0.trans_mdl"):
+        shutil.copy(CHAIN_REFERENCE / "digits" / name, name)
+
+    names: dict[str, Any] = {}
+    exec(BLOCKS[2], names)  # noqa: S102  the package's own README
+
+    assert len(BLOCKS) == 3
+    assert nnet3_training.read_fst("den.fst").equals(names["den_fst"])
+    assert names["supervision"].frames_per_sequence == 44
 
 
 def test_public_names() -> None:

@@ -43,6 +43,9 @@ def entry_point(module: str) -> Callable[[], None]:
     return main
 
 
+chain_est_phone_lm = entry_point("nnet3_tools.chain.making.chain_est_phone_lm")
+chain_get_supervision = entry_point("nnet3_tools.chain.making.chain_get_supervision")
+chain_make_den_fst = entry_point("nnet3_tools.chain.making.chain_make_den_fst")
 nnet3_am_copy = entry_point("nnet3_tools.nnet3_am_copy")
 nnet3_am_info = entry_point("nnet3_tools.nnet3_am_info")
 nnet3_average = entry_point("nnet3_tools.nnet3_average")
@@ -50,6 +53,7 @@ nnet3_chain_compute_prob = entry_point("nnet3_tools.chain.nnet3_chain_compute_pr
 nnet3_chain_copy_egs = entry_point("nnet3_tools.chain.nnet3_chain_copy_egs")
 nnet3_chain_fine_tune = entry_point("nnet3_tools.chain.nnet3_chain_fine_tune")
 nnet3_chain_merge_egs = entry_point("nnet3_tools.chain.nnet3_chain_merge_egs")
+nnet3_chain_normalize_egs = entry_point("nnet3_tools.chain.making.nnet3_chain_normalize_egs")
 nnet3_chain_shuffle_egs = entry_point("nnet3_tools.chain.nnet3_chain_shuffle_egs")
 nnet3_chain_subset_egs = entry_point("nnet3_tools.chain.nnet3_chain_subset_egs")
 nnet3_chain_train = entry_point("nnet3_tools.chain.nnet3_chain_train")

@@ -5,6 +5,7 @@ objectives.py                      what is maximised
 update.py                          how far parameters move
 trainer.py                         one after the other
 chain/                             'chain' models: supervision, examples, LF-MMI
+hmm/                               trees and transition models
 recipes/                           whole runs: fine-tuning
 """
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     )
     from nnet3_training.chain.training import ChainTraining, compute_chain_prob
     from nnet3_training.egs.files import read_examples, write_examples
-    from nnet3_training.errors import ExampleError
+    from nnet3_training.errors import ExampleError, HmmError
     from nnet3_training.examples import (
         DenseTargets,
         ExampleInput,
@@ -58,6 +59,7 @@ __all__ = [
     "ExampleOutput",
     "FineTuning",
     "Fst",
+    "HmmError",
     "MinibatchRules",
     "NodeObjectives",
     "Objective",

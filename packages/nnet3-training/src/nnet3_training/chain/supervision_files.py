@@ -62,11 +62,16 @@ def write_chain_supervision(
     Raises:
         FileError: the file cannot be written.
     """
+    write_atomically(path, [supervision_bytes(supervision, binary=binary)])
+
+
+def supervision_bytes(supervision: ChainSupervision, *, binary: bool = True) -> bytes:
+    """A supervision as it stands in a table, behind its key."""
     writer = BinaryWriter() if binary else TextWriter()
     if binary:
         writer.raw(_BINARY)
     write_supervision(writer, supervision)
-    write_atomically(path, writer.chunks)
+    return b"".join(writer.chunks)
 
 
 def read_supervision(reader: Reader) -> ChainSupervision:

@@ -1,6 +1,10 @@
 """Finite-state transducers as arrays, and OpenFst's files.
 
-fst.py           the value
-files.py         binary and text, read and written
-operations.py    concatenation, order of states
+fst.py                 the value
+files.py               binary and text, read and written
+operations.py          concatenation, order of states
+graph.py               an acceptor that is being built
+machines.py            operations of OpenFst
+local_epsilons.py      removal of epsilons that adds no arcs
+pushing.py             weights of all states with the same sum
 """

@@ -76,13 +76,20 @@ def read_fst(path: str | os.PathLike[str] | IO[bytes]) -> Fst:
     return fst
 
 
-def write_fst(fst: Fst, path: str | os.PathLike[str]) -> None:
+def write_fst(fst: Fst, path: str | os.PathLike[str] | IO[bytes]) -> None:
     """Writes an FST to a file of its own, as a binary `vector` FST.
+
+    Args:
+        fst: The FST.
+        path: A path, which is replaced at once, or a file that is open for writing bytes.
 
     Raises:
         FileError: the file cannot be written.
     """
-    write_atomically(path, [vector_bytes(fst)])
+    if isinstance(path, str | os.PathLike):
+        write_atomically(path, [vector_bytes(fst)])
+    else:
+        path.write(vector_bytes(fst))
 
 
 # ---- binary ----

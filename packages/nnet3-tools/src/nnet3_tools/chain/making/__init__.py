@@ -1,0 +1,1 @@
+"""Command lines that make what chain models are trained on."""

@@ -1,0 +1,114 @@
+"""chain-get-supervision: makes supervisions of alignments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from nnet3_tables import ObjectWriter, Specifier, files_of, read_objects
+from nnet3_training import ExampleError
+from nnet3_training.chain import supervision_bytes
+from nnet3_training.chain.graphs import (
+    ProtoSupervision,
+    SupervisionOptions,
+    read_alignment,
+    supervision_of,
+)
+from nnet3_training.hmm import read_transitions, read_tree
+
+from nnet3_tools.kaldi_command import (
+    KaldiCommand,
+    boolean_option,
+    common_options,
+    log,
+    one_line,
+    run_tool,
+)
+from nnet3_tools.streams import readable
+
+NAME = "chain-get-supervision"
+
+
+@click.command(cls=KaldiCommand)
+@click.argument("tree_in", metavar="TREE")
+@click.argument("model_in", metavar="TRANSITION-MODEL")
+@click.argument("phones_in", metavar="PHONES-RSPECIFIER")
+@click.argument("supervisions_out", metavar="SUPERVISION-WSPECIFIER")
+@click.option(
+    "--left-tolerance",
+    default=5,
+    show_default=True,
+    help="A phone may begin so many frames of the input earlier.",
+)
+@click.option(
+    "--right-tolerance",
+    default=5,
+    show_default=True,
+    help="A phone may end so many frames of the input later.",
+)
+@click.option(
+    "--frame-subsampling-factor",
+    default=1,
+    show_default=True,
+    help="Frames of the input for each frame of the output.",
+)
+@boolean_option(
+    "--convert-to-pdfs", default=True, help="Labels are pdfs + 1; otherwise transition-ids."
+)
+@boolean_option("--lattice-input", help="Not supported: lattices cannot be read here.")
+@click.option("--lm-scale", default=0.0, hidden=True, expose_value=False)
+@click.option("--weight", default=1.0, hidden=True, expose_value=False)
+@common_options
+def command(
+    tree_in: str,
+    model_in: str,
+    phones_in: str,
+    supervisions_out: str,
+    lattice_input: bool,
+    **options: Any,
+) -> None:
+    """Make a supervision of the phones and durations of each utterance of PHONES-RSPECIFIER.
+
+    These are alignments as ali-to-phones --write-lengths=true writes them. A .mdl file will do as
+    TRANSITION-MODEL.
+    """
+    if lattice_input:
+        raise click.ClickException("--lattice-input: lattices cannot be read; give alignments")
+    settings = SupervisionOptions(**options)
+    with readable(model_in) as source:
+        transitions = read_transitions(source)
+    with readable(tree_in) as source:
+        tree = read_tree(source)
+    Specifier.to_write(supervisions_out).check_overwrites_none(files_of(phones_in))
+    done = failed = 0
+    with ObjectWriter(supervisions_out) as writer:
+        for entry in read_objects(phones_in, read_alignment):
+            reason = "there are too many phones for the frames"
+            try:
+                proto = ProtoSupervision.from_alignment(entry.value, settings)
+                found = supervision_of(
+                    proto, tree, transitions, convert_to_pdfs=settings.convert_to_pdfs
+                )
+            except ExampleError as error:
+                found, reason = None, one_line(error)
+            if found is None:
+                click.echo(
+                    f"WARNING ({NAME}) Failed creating supervision for utterance {entry.key}: "
+                    f"{reason}",
+                    err=True,
+                )
+                failed += 1
+                continue
+            writer.write(entry.key, supervision_bytes(found, binary=not writer.is_text))
+            done += 1
+    log(
+        NAME,
+        f"Generated chain supervision information for {done} utterances, errors on {failed}",
+    )
+    if done <= failed:
+        raise click.ClickException(f"{failed} of {done + failed} utterances failed")
+
+
+def main() -> None:
+    """The entry point of the tool."""
+    run_tool(command, NAME)

@@ -1,0 +1,61 @@
+"""chain-make-den-fst: makes the denominator and the normalization FST."""
+
+from __future__ import annotations
+
+import click
+import numpy as np
+from nnet3_training import Fst, read_fst, write_fst
+from nnet3_training.chain.graphs import make_denominator_fst, make_normalization_fst
+from nnet3_training.hmm import read_transitions, read_tree
+
+from nnet3_tools.kaldi_command import KaldiCommand, common_options, log, run_tool
+from nnet3_tools.streams import readable, writable
+
+NAME = "chain-make-den-fst"
+
+
+@click.command(cls=KaldiCommand)
+@click.argument("tree_in", metavar="TREE")
+@click.argument("model_in", metavar="TRANSITION-MODEL")
+@click.argument("phone_lm_in", metavar="PHONE-LM-FST")
+@click.argument("den_fst_out", metavar="DEN-FST-OUT")
+@click.argument("normalization_fst_out", metavar="NORMALIZATION-FST-OUT")
+@common_options
+def command(
+    tree_in: str, model_in: str, phone_lm_in: str, den_fst_out: str, normalization_fst_out: str
+) -> None:
+    """Make the denominator FST of a tree, a transition model and a phone language model.
+
+    DEN-FST-OUT is what nnet3-chain-train takes. NORMALIZATION-FST-OUT is the same with other
+    initial and final probabilities, as nnet3-chain-get-egs takes it. A .mdl file will do as
+    TRANSITION-MODEL.
+    """
+    with readable(tree_in) as source:
+        tree = read_tree(source)
+    with readable(model_in) as source:
+        transitions = read_transitions(source)
+    with readable(phone_lm_in) as source:
+        phone_lm = read_fst(source)
+    den_fst = make_denominator_fst(phone_lm, tree, transitions)
+    normalization_fst = make_normalization_fst(den_fst, transitions.num_pdfs)
+    seen = np.zeros(transitions.num_pdfs, dtype=bool)
+    seen[den_fst.labels - 1] = True
+    for pdf in np.flatnonzero(~seen).tolist():
+        click.echo(f"WARNING ({NAME}) Pdf-id {pdf} is not seen in denominator graph.", err=True)
+    log(NAME, f"Number of states is {den_fst.num_states} and arcs {den_fst.num_arcs}")
+    _write(den_fst, den_fst_out)
+    _write(normalization_fst, normalization_fst_out)
+    log(
+        NAME,
+        f"Write denominator FST to {den_fst_out} and normalization FST to {normalization_fst_out}",
+    )
+
+
+def _write(fst: Fst, name: str) -> None:
+    with writable(name) as target:
+        write_fst(fst, target)
+
+
+def main() -> None:
+    """The entry point of the tool."""
+    run_tool(command, NAME)

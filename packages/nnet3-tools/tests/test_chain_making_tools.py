@@ -1,0 +1,148 @@
+"""The command lines that make what chain models are trained on, on Kaldi's digits system."""
+
+from __future__ import annotations
+
+import importlib
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pytest
+from nnet3_tables import ObjectWriter, read_objects
+from nnet3_training import read_chain_examples, read_fst
+from nnet3_training.chain import example_bytes, read_supervision
+from nnet3_training.chain.graphs import SupervisionSplitter
+from reference_cases import CHAIN_REFERENCE
+
+DIGITS = CHAIN_REFERENCE / "digits"
+COMMANDS = dict(
+    line.split(": ", 1) for line in (DIGITS / "commands.txt").read_text().strip().splitlines()
+)
+NEEDED = ("tree", "0.trans_mdl", "phones.txt", "phone_seqs.txt", "normalization.fst", "sup.ark")
+
+Run = Callable[[str], tuple[int, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfdbinary) -> Run:
+    """Runs a command line in a folder with Kaldi's files; gives status and errors."""
+    monkeypatch.chdir(tmp_path)
+    for name in NEEDED:
+        shutil.copy(DIGITS / name, name)
+
+    def run(command: str) -> tuple[int, str]:
+        words = shlex.split(command)
+        module = importlib.import_module(f"nnet3_tools.chain.making.{words[0].replace('-', '_')}")
+        monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as stopped:
+            module.main()
+        _, errors = capfdbinary.readouterr()
+        assert b"Traceback" not in errors
+        assert b"internal error" not in errors
+        return stopped.value.code, errors.decode()
+
+    return run
+
+
+def test_phone_lm_and_denominator(run: Run) -> None:
+    """Kaldi's command lines make Kaldi's FSTs, state by state where labels decide."""
+    status, errors = run(COMMANDS["phone-lm"])
+    assert status == 0
+    assert "pruned from 45 to 45" in errors
+    assert "Created phone language model with 45 states and 48 arcs." in errors
+    assert read_fst("phone_lm.fst").equals(read_fst(DIGITS / "phone_lm.fst"))
+
+    status, errors = run(COMMANDS["den"])
+    found, wanted = read_fst("den.fst"), read_fst(DIGITS / "den.fst")
+    assert status == 0
+    assert "Number of states is 37 and arcs 84" in errors
+    np.testing.assert_array_equal(found.destinations, wanted.destinations)
+    np.testing.assert_allclose(found.costs, wanted.costs, atol=1e-5)
+    assert read_fst("normalization.fst").num_arcs == 155
+
+
+def test_supervisions(run: Run) -> None:
+    """Kaldi's command line makes Kaldi's archive; in text it says the same."""
+    shutil.copy("sup.ark", "wanted.ark")
+    status, errors = run(COMMANDS["supervision"])
+
+    assert status == 0
+    assert "information for 60 utterances, errors on 0" in errors
+    found, wanted = (
+        {each.key: each.value for each in read_objects(f"ark:{name}", read_supervision)}
+        for name in ("sup.ark", "wanted.ark")
+    )
+    assert list(found) == list(wanted)
+    assert all(found[key].fst.equals(wanted[key].fst) for key in wanted)
+    assert Path("sup.ark").stat().st_size == Path("wanted.ark").stat().st_size
+
+    text = COMMANDS["supervision"].replace("ark:sup.ark", "ark,t:sup.txt")
+    assert run(text.replace("ark:phones.txt", "'ark:head -n 2 phones.txt |'"))[0] == 0
+    for each in read_objects("ark:sup.txt", read_supervision):
+        assert each.value.fst.equals(wanted[each.key].fst)
+
+
+def test_supervisions_of_what_does_not_fit(run: Run) -> None:
+    """Too many phones for the frames are a warning; if most utterances fail, so does the tool."""
+    Path("phones.txt").write_text("a 1 1 ; 29 1 ; 30 1 ; 31 1 ; 1 1\nb 1 0\n")
+
+    status, errors = run(COMMANDS["supervision"])
+
+    assert status == 1
+    assert "for utterance a: there are too many phones for the frames" in errors
+    assert "for utterance b: the alignment has phone 1 for 0 frames" in errors
+    assert errors.endswith("chain-get-supervision: 2 of 2 utterances failed\n")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("tree", "0.trans_mdl", "expected 'ContextDependency', found '<TransitionModel>'"),
+        ("0.trans_mdl", "tree", "expected '<TransitionModel>', found 'ContextDependency'"),
+        ("tree", "missing", "missing"),
+        ("ark:sup.ark", "ark:sup.ark --lattice-input", "lattices cannot be read"),
+        ("--left-tolerance=5", "--left-tolerance=-1", "left_tolerance must be at least 0"),
+        ("ark:phones.txt", "ark:phone_seqs.txt", "these are no pairs"),
+    ],
+)
+def test_wrong_arguments(run: Run, old: str, new: str, message: str) -> None:
+    """Each ends in one line, and exit status 1."""
+    status, errors = run(COMMANDS["supervision"].replace(old, new))
+
+    assert status == 1
+    assert message in errors
+    assert len(errors.splitlines()) <= 3
+
+
+def test_normalizes_examples(run: Run) -> None:
+    """Examples without weights get those that Kaldi's have; an example without a path goes."""
+    wanted = list(read_chain_examples(DIGITS / "cegs8.ark"))
+    supervisions = {
+        each.key: each.value for each in read_objects(f"ark:{DIGITS}/sup.ark", read_supervision)
+    }
+    with ObjectWriter("ark:bare.ark") as writer:
+        for example in wanted:
+            key, _, first = example.key.rpartition("-")
+            [output] = example.outputs
+            part = SupervisionSplitter(supervisions[key]).part(int(first) // 3, 10)
+            known = attrs.evolve(part, deriv_weights=output.supervision.deriv_weights)
+            bare = attrs.evolve(example, outputs=[attrs.evolve(output, supervision=known)])
+            writer.write(example.key, example_bytes(bare))
+
+    status, errors = run("nnet3-chain-normalize-egs normalization.fst ark:bare.ark ark:egs.ark")
+
+    assert status == 0
+    assert "Added normalization to 8 egs; had errors on 0" in errors
+    for found, other in zip(read_chain_examples("egs.ark"), wanted, strict=True):
+        assert found.key == other.key
+        assert found.outputs[0].supervision.fst.equals(other.outputs[0].supervision.fst)
+    status, errors = run(
+        "nnet3-chain-normalize-egs --normalization-fst-scale=-1 normalization.fst "
+        "ark:bare.ark ark:egs.ark"
+    )
+    assert status == 1
+    assert "must be at least 0 (got -1)" in errors

@@ -1,0 +1,122 @@
+"""Acceptors that are being built: states and arcs can be added and changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import attrs
+
+from nnet3_training.chain.fsts.fst import Fst
+
+
+class Arc(NamedTuple):
+    """An arc of an acceptor.
+
+    Attributes:
+        label: What it reads; 0 for nothing.
+        cost: Its cost.
+        destination: The state that it leads to.
+    """
+
+    label: int
+    cost: float
+    destination: int
+
+
+@attrs.define(eq=False)
+class Graph:
+    """An acceptor with tropical weights, of which state 0 is the start.
+
+    Attributes:
+        arcs: For each state, the arcs that leave it.
+        finals: For each state, the cost of ending there; infinite where no path ends.
+    """
+
+    arcs: list[list[Arc]] = attrs.field(factory=list)
+    finals: list[float] = attrs.field(factory=list)
+
+    @property
+    def num_states(self) -> int:
+        """How many states there are."""
+        return len(self.arcs)
+
+    def add_state(self, final: float = math.inf) -> int:
+        """Adds a state; returns its number."""
+        self.arcs.append([])
+        self.finals.append(final)
+        return len(self.arcs) - 1
+
+    def kept(self, states: Sequence[int]) -> Graph:
+        """The graph of some states, numbered in this order, the start first; other arcs go."""
+        number = {state: new for new, state in enumerate(states)}
+        return Graph(
+            [
+                [arc._replace(destination=number[arc.destination])
+                 for arc in self.arcs[state] if arc.destination in number]
+                for state in states
+            ],
+            [self.finals[state] for state in states],
+        )  # fmt: skip
+
+    def trimmed(self) -> Graph:
+        """The states on paths from the start to an end, which keep their order; maybe none."""
+        forwards = _reached([0], [[arc.destination for arc in arcs] for arcs in self.arcs])
+        backwards: list[list[int]] = [[] for _ in self.arcs]
+        for state, arcs in enumerate(self.arcs):
+            for arc in arcs:
+                backwards[arc.destination].append(state)
+        ends = [state for state, cost in enumerate(self.finals) if math.isfinite(cost)]
+        useful = forwards & _reached(ends, backwards)
+        return self.kept(sorted(useful)) if 0 in useful else Graph()
+
+    @classmethod
+    def of(cls, fst: Fst) -> Self:
+        """The graph of an acceptor; the start changes its number with state 0."""
+        order = list(range(fst.num_states))
+        if fst.num_states:
+            order[0], order[fst.start] = fst.start, 0
+        splits = fst.splits.tolist()
+        columns = zip(
+            fst.labels.tolist(),
+            fst.costs.tolist(),
+            [order[state] for state in fst.destinations.tolist()],
+            strict=True,
+        )
+        arcs = [Arc(*each) for each in columns]
+        finals = fst.final_costs.tolist()
+        return cls(
+            [arcs[splits[state] : splits[state + 1]] for state in order],
+            [finals[state] for state in order],
+        )
+
+    def fst(self) -> Fst:
+        """The acceptor as arrays."""
+        if not self.arcs:
+            return Fst.empty()
+        arcs = [arc for each in self.arcs for arc in each]
+        splits = [0]
+        for each in self.arcs:
+            splits.append(splits[-1] + len(each))
+        labels = [arc.label for arc in arcs]
+        return Fst(
+            start=0,
+            final_costs=self.finals,
+            splits=splits,
+            labels=labels,
+            output_labels=labels,
+            costs=[arc.cost for arc in arcs],
+            destinations=[arc.destination for arc in arcs],
+        )
+
+
+def _reached(states: Sequence[int], following: Sequence[Sequence[int]]) -> set[int]:
+    """The states that can be reached from some, these among them."""
+    seen, left = set(states), list(states)
+    while left:
+        for state in following[left.pop()]:
+            if state not in seen:
+                seen.add(state)
+                left.append(state)
+    return seen

@@ -1,0 +1,147 @@
+"""Removal of epsilons where that adds no arcs, before the general one, which may add many.
+
+An arc is joined with those that follow it, if one of each two reads nothing, where the state
+between them has one arc only, or is entered by one arc only. Being the start counts as an arc that
+enters, being final as one that leaves. What of it remains is reweighted, so that costs of paths
+stay the same. (Kaldi makes its graphs so; see RemoveEpsLocal in its fstext.)
+"""
+
+from __future__ import annotations
+
+import math
+
+from nnet3_training.chain.fsts.fst import EPSILON
+from nnet3_training.chain.fsts.graph import Arc, Graph
+
+_GONE = -1
+"""The destination of an arc that was removed."""
+
+
+def without_local_epsilons(graph: Graph) -> Graph:
+    """The graph with those epsilons removed that can be without adding arcs; it is trimmed."""
+    joining = _Joining(graph)
+    for state in range(graph.num_states):
+        position = 0
+        while position < len(joining.arcs[state]):  # which grows
+            joining.visit(state, position)
+            position += 1
+    arcs = [[arc for arc in each if arc.destination != _GONE] for each in joining.arcs]
+    return Graph(arcs, joining.finals).trimmed()
+
+
+class _Joining:
+    """A graph in which arcs are joined, with the numbers of arcs that enter and leave states."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.arcs = [list(each) for each in graph.arcs]
+        self.finals = list(graph.finals)
+        self.leaving = [
+            len(each) + math.isfinite(final)
+            for each, final in zip(self.arcs, self.finals, strict=True)
+        ]
+        self.entering = [0] * graph.num_states
+        if self.entering:
+            self.entering[0] = 1
+        for each in self.arcs:
+            for arc in each:
+                self.entering[arc.destination] += 1
+
+    def visit(self, state: int, position: int) -> None:
+        """Joins an arc with those that follow it, where that adds none."""
+        arc = self.arcs[state][position]
+        following = arc.destination
+        if following in (_GONE, state):
+            return
+        if self.entering[following] == 1 and self.leaving[following] > 1:
+            self._take_over(state, position)
+        elif self.leaving[following] == 1:
+            self._skip(state, position)
+
+    def _add(self, state: int, arc: Arc) -> None:
+        self.arcs[state].append(arc)
+        self.leaving[state] += 1
+        self.entering[arc.destination] += 1
+
+    def _remove(self, state: int, position: int) -> None:
+        arc = self.arcs[state][position]
+        self.leaving[state] -= 1
+        self.entering[arc.destination] -= 1
+        self.arcs[state][position] = arc._replace(destination=_GONE)
+
+    def _end(self, state: int, cost: float) -> None:
+        """Lets a state be final, also at this cost."""
+        self.leaving[state] += not math.isfinite(self.finals[state])
+        self.finals[state] = min(self.finals[state], cost)
+
+    def _take_over(self, state: int, position: int) -> None:
+        """Moves what can be joined from a state that one arc enters to where that arc leaves."""
+        arc = self.arcs[state][position]
+        following = arc.destination
+        moved: list[Arc] = []
+        removed = kept = math.inf
+        for number, after in enumerate(self.arcs[following]):
+            if after.destination == _GONE:
+                continue
+            if EPSILON in (arc.label, after.label):
+                removed = min(removed, after.cost)
+                moved.append(_joined(arc, after))
+                self._remove(following, number)
+            else:
+                kept = min(kept, after.cost)
+        final = self.finals[following]
+        if math.isfinite(final):
+            if arc.label == EPSILON:
+                removed = min(removed, final)
+                self._end(state, arc.cost + final)
+                self.finals[following] = math.inf
+                self.leaving[following] -= 1
+            else:
+                kept = min(kept, final)
+        if math.isfinite(removed):
+            if math.isfinite(kept):
+                self._reweight(state, position, kept - min(removed, kept))
+            else:
+                self._remove(state, position)
+        for each in moved:
+            self._add(state, each)
+
+    def _reweight(self, state: int, position: int, cost: float) -> None:
+        """Moves a cost from behind an arc, which alone enters the state there, onto the arc."""
+        arc = self.arcs[state][position]
+        following = arc.destination
+        self.arcs[state][position] = arc._replace(cost=arc.cost + cost)
+        self.arcs[following] = [
+            each._replace(cost=each.cost - cost) for each in self.arcs[following]
+        ]
+        self.finals[following] -= cost
+
+    def _skip(self, state: int, position: int) -> None:
+        """Joins an arc with the only one that follows it."""
+        arc = self.arcs[state][position]
+        following = arc.destination
+        is_only = self.entering[following] == 1
+        final = self.finals[following]
+        if math.isfinite(final):
+            if arc.label != EPSILON:
+                return
+            self._end(state, arc.cost + final)
+            if is_only:
+                self.finals[following] = math.inf
+                self.leaving[following] -= 1
+        else:
+            number, after = next(
+                (number, each)
+                for number, each in enumerate(self.arcs[following])
+                if each.destination != _GONE
+            )
+            if EPSILON not in (arc.label, after.label):
+                return
+            joined = _joined(arc, after)
+            if is_only:
+                self._remove(following, number)
+            self._add(state, joined)
+        self._remove(state, position)
+
+
+def _joined(first: Arc, second: Arc) -> Arc:
+    return Arc(first.label or second.label, first.cost + second.cost, second.destination)

@@ -1,0 +1,36 @@
+"""What examples and the denominator are made of: graphs of phones, transitions and pdfs.
+
+phone_lm.py                          n-grams of phones
+context.py, transition_graph.py      phones, phones in context, states of HMMs
+denominator_fst.py                   den.fst and normalization.fst
+alignments.py, phone_files.py        supervisions of alignments
+normalization.py                     parts of supervisions, and their weights
+"""
+
+from nnet3_training.chain.graphs.alignments import (
+    ProtoSupervision,
+    SupervisionOptions,
+    supervision_of,
+)
+from nnet3_training.chain.graphs.denominator_fst import (
+    make_denominator_fst,
+    make_normalization_fst,
+)
+from nnet3_training.chain.graphs.normalization import Normalization, SupervisionSplitter
+from nnet3_training.chain.graphs.phone_files import read_alignment, read_phones
+from nnet3_training.chain.graphs.phone_lm import PhoneLm, PhoneLmOptions, estimate_phone_lm
+
+__all__ = [
+    "Normalization",
+    "PhoneLm",
+    "PhoneLmOptions",
+    "ProtoSupervision",
+    "SupervisionOptions",
+    "SupervisionSplitter",
+    "estimate_phone_lm",
+    "make_denominator_fst",
+    "make_normalization_fst",
+    "read_alignment",
+    "read_phones",
+    "supervision_of",
+]

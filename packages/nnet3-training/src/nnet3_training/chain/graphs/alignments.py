@@ -1,0 +1,175 @@
+"""Supervisions made of alignments: which phones may be said in which frame, and when exactly not.
+
+An alignment says when each phone begins and ends. A phone may also be a few frames earlier or
+later, its tolerances, so a supervision accepts many sequences of pdfs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import attrs
+
+from nnet3_training.chain.fsts.graph import Arc, Graph
+from nnet3_training.chain.fsts.machines import Machine
+from nnet3_training.chain.fsts.operations import breadth_first
+from nnet3_training.chain.graphs.transition_graph import transition_graph
+from nnet3_training.chain.supervision import ChainSupervision
+from nnet3_training.errors import ExampleError
+from nnet3_training.hmm import ContextDependency, Transitions
+
+
+@attrs.frozen(kw_only=True)
+class SupervisionOptions:
+    """How supervisions are made; names and defaults are those of chain-get-supervision.
+
+    Attributes:
+        left_tolerance: By how many frames of the input a phone may begin earlier.
+        right_tolerance: By how many it may end later.
+        frame_subsampling_factor: Frames of the input for each frame of the output.
+        convert_to_pdfs: Whether labels are 1 + the number of a pdf; else transition-ids.
+
+    Raises:
+        ExampleError: a number is out of range, or the tolerances are so small that a phone may have
+            no frame of the output.
+    """
+
+    left_tolerance: int = 5
+    right_tolerance: int = 5
+    frame_subsampling_factor: int = 1
+    convert_to_pdfs: bool = True
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("left_tolerance", "right_tolerance"):
+            if getattr(self, name) < 0:
+                raise ExampleError(f"{name} must be at least 0 (got {getattr(self, name)})")
+        widest = self.left_tolerance + self.right_tolerance + 1
+        if not 1 <= self.frame_subsampling_factor <= widest:
+            raise ExampleError(
+                f"frame_subsampling_factor must be 1 to {widest}, one more than the tolerances "
+                f"together (got {self.frame_subsampling_factor})"
+            )
+
+
+def _sets(values: Iterable[Iterable[int]]) -> tuple[frozenset[int], ...]:
+    return tuple(frozenset(each) for each in values)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ProtoSupervision:
+    """What is known of an utterance as phones.
+
+    Attributes:
+        allowed_phones: The phones that may be said in each frame of the output.
+        phones: An acceptor of phones.
+    """
+
+    allowed_phones: tuple[frozenset[int], ...] = attrs.field(converter=_sets)
+    phones: Graph
+
+    @classmethod
+    def from_alignment(
+        cls, alignment: Sequence[tuple[int, int]], options: SupervisionOptions
+    ) -> ProtoSupervision:
+        """What an alignment says, with tolerances.
+
+        Args:
+            alignment: Phone and duration in frames of the input, one after the other.
+            options: The tolerances, and frames of the input for each of the output.
+
+        Raises:
+            ExampleError: the alignment is empty, or a phone or a duration below 1.
+        """
+        if not alignment:
+            raise ExampleError("the alignment has no phones")
+        factor = options.frame_subsampling_factor
+        num_frames = sum(duration for _, duration in alignment)
+        allowed: list[set[int]] = [set() for _ in range(-(-num_frames // factor))]
+        phones, time = Graph(), 0
+        for number, (phone, duration) in enumerate(alignment):
+            if phone < 1 or duration < 1:
+                raise ExampleError(
+                    f"the alignment has phone {phone} for {duration} frames; both must be at "
+                    "least 1"
+                )
+            begin = max(0, time - options.left_tolerance)
+            end = min(num_frames, time + duration + options.right_tolerance)
+            for frame in range(-(-begin // factor), -(-end // factor)):
+                allowed[frame].add(phone)
+            phones.add_state()
+            phones.arcs[number].append(Arc(phone, 0.0, number + 1))
+            time += duration
+        phones.add_state(0.0)
+        return cls(allowed_phones=allowed, phones=phones)
+
+
+def supervision_of(
+    proto: ProtoSupervision,
+    tree: ContextDependency,
+    transitions: Transitions,
+    *,
+    convert_to_pdfs: bool = True,
+) -> ChainSupervision | None:
+    """The supervision of an utterance: its phones as pdfs, each in frames that it may be in.
+
+    Args:
+        proto: Phones.
+        tree: The tree.
+        transitions: The transition model.
+        convert_to_pdfs: Whether labels are 1 + the number of a pdf; else transition-ids.
+
+    Returns:
+        A supervision; None if the phones do not fit into the frames.
+
+    Raises:
+        HmmError: a phone has no topology, or the tree no pdf for it.
+    """
+    graph = transition_graph(proto.phones, tree, transitions, probabilities=False)
+    fst = graph.fst()
+    if bool((fst.labels == 0).any()):
+        fst = Machine.of(fst).without_epsilons().fst()
+    timed = _timed(Graph.of(fst), proto.allowed_phones, transitions, convert_to_pdfs)
+    if not timed.num_states:
+        return None
+    return ChainSupervision(
+        frames_per_sequence=len(proto.allowed_phones),
+        label_dim=transitions.num_pdfs if convert_to_pdfs else transitions.num_ids,
+        fst=breadth_first(timed.fst()),
+    )
+
+
+def _timed(
+    graph: Graph,
+    allowed: Sequence[frozenset[int]],
+    transitions: Transitions,
+    convert_to_pdfs: bool,
+) -> Graph:
+    """The paths of a graph of transition-ids with an allowed phone in each frame.
+
+    A state of the result is one of the graph in a frame.
+    """
+    phones = transitions.phones.tolist()
+    labels = (transitions.pdfs + 1).tolist() if convert_to_pdfs else range(transitions.num_ids + 1)
+    result, states = Graph(), {}
+    queue: deque[tuple[int, int]] = deque()
+
+    def state(pair: tuple[int, int]) -> int:
+        if pair not in states:
+            is_end = pair[1] == len(allowed)
+            states[pair] = result.add_state(graph.finals[pair[0]] if is_end else float("inf"))
+            queue.append(pair)
+        return states[pair]
+
+    if graph.num_states:
+        state((0, 0))
+    while queue:
+        place, frame = pair = queue.popleft()
+        if frame == len(allowed):
+            continue
+        result.arcs[states[pair]] = [
+            Arc(labels[arc.label], arc.cost, state((arc.destination, frame + 1)))
+            for arc in graph.arcs[place]
+            if phones[arc.label] in allowed[frame]
+        ]
+    return result.trimmed()

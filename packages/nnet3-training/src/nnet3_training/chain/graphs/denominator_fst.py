@@ -1,0 +1,107 @@
+"""The denominator FST: a tree, a transition model and a phone language model as one acceptor.
+
+As in Povey et al., "Purely sequence-trained neural networks for ASR based on lattice-free MMI"
+(Interspeech 2016), section 2.3: states are joined from both sides, costs being pushed before.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nnet3_training.chain.denominator import DenominatorGraph
+from nnet3_training.chain.fsts.fst import Fst
+from nnet3_training.chain.fsts.graph import Graph
+from nnet3_training.chain.fsts.local_epsilons import without_local_epsilons
+from nnet3_training.chain.fsts.machines import Machine
+from nnet3_training.chain.fsts.operations import renumbered
+from nnet3_training.chain.fsts.pushing import pushed
+from nnet3_training.chain.graphs.transition_graph import transition_graph
+from nnet3_training.errors import ExampleError
+from nnet3_training.hmm import ContextDependency, Transitions
+
+_DELTA = 1.0 / 1024.0
+"""OpenFst's tolerance of costs."""
+_ROUNDED = 10.0 * _DELTA
+"""Costs are rounded to multiples of it when states are compared."""
+_PUSHED = 0.01 * _DELTA
+_PASSES = 3
+
+
+def make_denominator_fst(phone_lm: Fst, tree: ContextDependency, transitions: Transitions) -> Fst:
+    """The acceptor of all phone sequences as sequences of pdfs, with their probabilities.
+
+    Args:
+        phone_lm: An acceptor of phones, such as `estimate_phone_lm` makes.
+        tree: The tree.
+        transitions: The transition model.
+
+    Returns:
+        An acceptor without epsilons, whose labels are 1 + the number of a pdf. The weights of each
+        state sum to about the same, and states with many arcs come first.
+
+    Raises:
+        ExampleError: the phone language model is no acceptor, or has no path.
+        HmmError: a phone has no topology, or the tree no pdf for it.
+    """
+    if not phone_lm.is_acceptor:
+        raise ExampleError("the phone language model writes something else than it reads")
+    graph = transition_graph(Graph.of(phone_lm), tree, transitions, probabilities=True)
+    graph = without_local_epsilons(_with_pdfs(graph, transitions))
+    if not graph.num_states:
+        raise ExampleError("the phone language model has no path")
+    machine = Machine.of(graph.fst()).without_epsilons()
+    for _ in range(_PASSES):
+        machine = _pushed_and_merged(machine.reversed())
+        machine = _pushed_and_merged(machine.reversed())
+    fst = pushed(machine.without_epsilons().fst(), _PUSHED)
+    return _busiest_first(fst)
+
+
+def _with_pdfs(graph: Graph, transitions: Transitions) -> Graph:
+    labels = (transitions.pdfs + 1).tolist()
+    return Graph(
+        [[arc._replace(label=labels[arc.label]) for arc in arcs] for arcs in graph.arcs],
+        graph.finals,
+    )
+
+
+def _pushed_and_merged(machine: Machine) -> Machine:
+    return Machine.of(pushed(machine.fst(), _PUSHED)).merged(_ROUNDED)
+
+
+def _busiest_first(fst: Fst) -> Fst:
+    """The FST with states in the order of how many arcs enter and leave them, most first."""
+    states = fst.num_states
+    counts = np.bincount(fst.sources, minlength=states)
+    counts += np.bincount(fst.destinations, minlength=states)
+    return renumbered(fst, np.argsort(-counts, kind="stable"))
+
+
+def make_normalization_fst(den_fst: Fst, num_pdfs: int) -> Fst:
+    """The denominator with initial probabilities at its start, and every state final at no cost.
+
+    Composed with the paths that are right for a part of an utterance, it gives them weights.
+
+    Args:
+        den_fst: The denominator FST.
+        num_pdfs: Number of pdfs.
+
+    Returns:
+        An acceptor without epsilons; the arcs of a state are sorted.
+
+    Raises:
+        ExampleError: it is no denominator FST, or a state has no initial probability.
+    """
+    initial = DenominatorGraph(den_fst, num_pdfs).initial_probs
+    if not (initial > 0.0).all():
+        state = int(np.flatnonzero(~(initial > 0.0))[0])
+        raise ExampleError(f"state {state} of the denominator FST has no initial probability")
+    graph = Fst.from_arcs(
+        start=den_fst.num_states,
+        final_costs=np.append(np.zeros(den_fst.num_states), np.inf),
+        sources=np.concatenate([den_fst.sources, np.full(den_fst.num_states, den_fst.num_states)]),
+        labels=np.concatenate([den_fst.labels, np.zeros(den_fst.num_states, dtype=np.int32)]),
+        costs=np.concatenate([den_fst.costs, -np.log(initial)]),
+        destinations=np.concatenate([den_fst.destinations, np.arange(den_fst.num_states)]),
+    )
+    return Machine.of(graph).without_epsilons().sorted().fst()

@@ -1,0 +1,144 @@
+"""The tree of an acoustic model: which pdf a state of a phone has, given the phones around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import attrs
+
+from nnet3_training.errors import HmmError
+
+PDF_CLASS = -1
+"""The key whose value is the class of the state's pdf; other keys are positions in the window."""
+
+
+@attrs.frozen
+class Leaf:
+    """An answer.
+
+    Attributes:
+        pdf: Number of a pdf.
+    """
+
+    pdf: int
+
+
+def _branches(values: Iterable[EventMap | None]) -> tuple[EventMap | None, ...]:
+    return tuple(values)
+
+
+def _sorted(values: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(set(values)))
+
+
+@attrs.frozen
+class Table:
+    """A branch for each value of a key.
+
+    Attributes:
+        key: -1 for the class of the pdf, or a position in the window of phones.
+        branches: Where value 0, 1, ... lead; None where nothing is known.
+    """
+
+    key: int
+    branches: tuple[EventMap | None, ...] = attrs.field(converter=_branches)
+
+
+@attrs.frozen
+class Split:
+    """A question about the value of a key.
+
+    Attributes:
+        key: As in a `Table`.
+        yes_values: The values, ascending, that lead to `yes`.
+        yes: Where they lead.
+        no: Where all other values lead.
+    """
+
+    key: int
+    yes_values: tuple[int, ...] = attrs.field(converter=_sorted)
+    yes: EventMap
+    no: EventMap
+    _set: frozenset[int] = attrs.field(init=False, eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "_set", frozenset(self.yes_values))
+
+    def branch(self, value: int) -> EventMap:
+        """Where a value leads."""
+        return self.yes if value in self._set else self.no
+
+
+EventMap = Leaf | Table | Split
+"""A node of a tree: Kaldi's ConstantEventMap, TableEventMap or SplitEventMap."""
+
+
+def _answer(node: EventMap | None, event: Mapping[int, int]) -> int | None:
+    """The pdf that an event leads to, if any."""
+    while True:
+        match node:
+            case Leaf(pdf):
+                return pdf
+            case Table(key, branches):
+                value = event.get(key, -1)
+                node = branches[value] if 0 <= value < len(branches) else None
+            case Split(key=key):
+                if key not in event:
+                    return None
+                node = node.branch(event[key])
+            case None:
+                return None
+
+
+@attrs.frozen(kw_only=True)
+class ContextDependency:
+    """A tree, as `tree` beside a final.mdl.
+
+    Attributes:
+        context_width: How many phones decide, for example 2 for a phone and the one before it.
+        central_position: Which of them, from 0, is the phone itself.
+        to_pdf: The root.
+
+    Raises:
+        HmmError: the central position is not in the window.
+    """
+
+    context_width: int
+    central_position: int
+    to_pdf: EventMap
+
+    def __attrs_post_init__(self) -> None:
+        if not 0 <= self.central_position < self.context_width:
+            raise HmmError(
+                f"the central position must be 0 to {self.context_width - 1}, found "
+                f"{self.central_position}"
+            )
+
+    @property
+    def right_context(self) -> int:
+        """How many phones behind the phone decide."""
+        return self.context_width - 1 - self.central_position
+
+    def pdf(self, window: Sequence[int], pdf_class: int) -> int:
+        """The pdf of a phone in its context.
+
+        Args:
+            window: `context_width` phones; 0 where there is none.
+            pdf_class: The class that the topology gives the state.
+
+        Raises:
+            HmmError: the window has another length, or the tree has no answer.
+        """
+        if len(window) != self.context_width:
+            raise HmmError(
+                f"expected {self.context_width} phones, as the tree has, found {len(window)}"
+            )
+        event = {PDF_CLASS: pdf_class, **dict(enumerate(window))}
+        pdf = _answer(self.to_pdf, event)
+        if pdf is None:
+            phones = " ".join(map(str, window))
+            raise HmmError(
+                f"the tree has no pdf for class {pdf_class} of the phones {phones}: it does not "
+                "fit the topology or the phones"
+            )
+        return pdf

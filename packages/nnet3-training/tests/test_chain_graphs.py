@@ -1,0 +1,400 @@
+"""Graphs of phones, transitions and pdfs, against brute force on small random ones."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nnet3_training import ChainSupervision, ExampleError, Fst
+from nnet3_training.chain.fsts.graph import Arc, Graph
+from nnet3_training.chain.fsts.local_epsilons import without_local_epsilons
+from nnet3_training.chain.fsts.machines import Machine
+from nnet3_training.chain.fsts.pushing import pushed
+from nnet3_training.chain.graphs import (
+    Normalization,
+    PhoneLmOptions,
+    ProtoSupervision,
+    SupervisionOptions,
+    SupervisionSplitter,
+    estimate_phone_lm,
+)
+from nnet3_training.chain.graphs.context import in_context
+from nnet3_training.hmm.tree import ContextDependency, Leaf
+
+LONGEST = 4
+FEW = settings(max_examples=40, deadline=None)
+
+
+def accepted(graph: Graph, longest: int = LONGEST) -> dict[tuple[int, ...], float]:
+    """The cheapest cost of each sequence of labels up to a length, by going through all paths.
+
+    Costs are not negative, so arcs that read nothing are followed as far as a path gets cheaper.
+    """
+    best: dict[tuple[int, tuple[int, ...]], float] = {}
+    left = [(0, (), 0.0)] if graph.num_states else []
+    found: dict[tuple[int, ...], float] = defaultdict(lambda: math.inf)
+    while left:
+        state, labels, cost = left.pop()
+        if len(labels) > longest or best.get((state, labels), math.inf) <= cost + 1e-9:
+            continue
+        best[state, labels] = cost
+        found[labels] = min(found[labels], cost + graph.finals[state])
+        for arc in graph.arcs[state]:
+            label = (arc.label,) if arc.label else ()
+            left.append((arc.destination, (*labels, *label), cost + arc.cost))
+    return {labels: cost for labels, cost in found.items() if math.isfinite(cost)}
+
+
+def assert_same(found: dict[tuple[int, ...], float], wanted: dict[tuple[int, ...], float]) -> None:
+    """Asserts that the sequences are the same, and their costs but for rounding."""
+    assert set(found) == set(wanted)
+    for labels, cost in wanted.items():
+        assert found[labels] == pytest.approx(cost, abs=1e-4)
+
+
+@st.composite
+def graphs(draw: st.DrawFn, *, labels: int = 3, acyclic: bool = False) -> Graph:
+    """A few states, any arcs, some that read nothing; costs that are exact in single precision."""
+    states = draw(st.integers(1, 5))
+    graph = Graph()
+    costs = st.integers(0, 8).map(lambda eighths: eighths / 8)
+    for _ in range(states):
+        graph.add_state(draw(st.just(math.inf) | costs))
+    for state in range(states):
+        first = state + 1 if acyclic else 0
+        if first == states:
+            continue
+        arc = st.builds(Arc, st.integers(0, labels), costs, st.integers(first, states - 1))
+        graph.arcs[state] = draw(st.lists(arc, max_size=3))
+    return graph
+
+
+@FEW
+@given(graphs())
+def test_trimmed_graphs_accept_the_same(graph: Graph) -> None:
+    """States that are on no path go; each that stays is reached, and reaches an end."""
+    trimmed = graph.trimmed()
+
+    assert_same(accepted(trimmed), accepted(graph))
+    for start in range(trimmed.num_states):
+        seen, left = {start}, [start]
+        while left:
+            for arc in trimmed.arcs[left.pop()]:
+                if arc.destination not in seen:
+                    seen.add(arc.destination)
+                    left.append(arc.destination)
+        assert any(math.isfinite(trimmed.finals[state]) for state in seen)
+        assert start != 0 or seen == set(range(trimmed.num_states))
+
+
+@FEW
+@given(graphs(acyclic=True))
+def test_local_epsilons_are_removed_without_a_change(graph: Graph) -> None:
+    """The same sequences are accepted at the same costs, and there are no more arcs."""
+    result = without_local_epsilons(graph)
+
+    assert_same(accepted(result), accepted(graph))
+    assert sum(map(len, result.arcs)) <= sum(map(len, graph.arcs))
+
+
+def test_a_chain_of_epsilons_is_one_arc() -> None:
+    """Arcs that read nothing, one after the other, leave the one that reads something."""
+    graph = Graph(
+        [[Arc(0, 0.5, 1)], [Arc(7, 0.25, 2)], [Arc(0, 1.0, 3)], []], [math.inf] * 3 + [0.125]
+    )
+
+    result = without_local_epsilons(graph)
+
+    assert sum(map(len, result.arcs)) == 1
+    assert accepted(result) == {(7,): 1.875}
+
+
+@FEW
+@given(graphs())
+def test_pushed_weights(graph: Graph) -> None:
+    """Probabilities of all states have the same sum; the costs of sequences stay as they are."""
+    graph = graph.trimmed()
+    fst = graph.fst()
+
+    result = pushed(fst, 1e-5)
+
+    if fst.num_states:
+        arcs = np.bincount(result.sources, np.exp(-result.costs), minlength=fst.num_states)
+        sums = arcs + np.exp(-result.final_costs)
+        assert np.log(sums.max() / sums.min()) < 1e-4 or sums.min() < 0.2
+    shifted = Graph.of(result)
+    for labels, cost in accepted(graph).items():
+        assert cheapest(shifted, labels) == pytest.approx(cost, abs=1e-3)
+
+
+def cheapest(graph: Graph, labels: tuple[int, ...]) -> float:
+    """The cheapest cost of one sequence of labels, costs being of any sign, without cycles of 0."""
+    costs = {(0, 0): 0.0}
+    for _ in range(graph.num_states * (len(labels) + 1)):
+        for (state, position), cost in list(costs.items()):
+            for arc in graph.arcs[state]:
+                if arc.label and labels[position : position + 1] != (arc.label,):
+                    continue
+                after = arc.destination, position + bool(arc.label)
+                costs[after] = min(costs.get(after, math.inf), cost + arc.cost)
+    ends = [cost + graph.finals[s] for (s, at), cost in costs.items() if at == len(labels)]
+    return min(ends, default=math.inf)
+
+
+@FEW
+@given(graphs())
+def test_openfst_removes_epsilons(graph: Graph) -> None:
+    """An FST goes to OpenFst and comes back, with the same sequences."""
+    result = Graph.of(Machine.of(graph.fst()).without_epsilons().fst())
+
+    assert_same(accepted(result), accepted(graph))
+    assert all(arc.label for arcs in result.arcs for arc in arcs)
+
+
+@FEW
+@given(graphs(labels=2), st.integers(1, 3), st.data())
+def test_phones_in_context(graph: Graph, width: int, data: st.DataObject) -> None:
+    """Each sequence of phones becomes the sequence of its windows, at the same cost."""
+    graph = graph.trimmed()
+    center = data.draw(st.integers(0, width - 1))
+    tree = ContextDependency(context_width=width, central_position=center, to_pdf=Leaf(0))
+
+    result = in_context(graph, tree)
+
+    found = {
+        tuple(result.windows[label - 1] for label in labels): cost
+        for labels, cost in accepted(result.graph).items()
+    }
+    wanted = {}
+    for phones, cost in accepted(graph).items():
+        padded = (0,) * center + phones + (0,) * (width - 1 - center)
+        windows = tuple(padded[i : i + width] for i in range(len(phones)))
+        wanted[windows] = cost
+    assert_same(found, wanted)
+
+
+# ---- phone language models ----
+
+SEQUENCES = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=8), min_size=1, max_size=6)
+
+
+@FEW
+@given(SEQUENCES, st.integers(2, 4))
+def test_phone_lm_without_dropping(sequences: list[list[int]], order: int) -> None:
+    """The cost of a sequence is the sum of relative frequencies of its n-grams."""
+    model = estimate_phone_lm(
+        sequences,
+        PhoneLmOptions(ngram_order=order, no_prune_ngram_order=order, num_extra_lm_states=1000),
+    )
+
+    histories: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
+    for sequence in sequences:
+        whole = (0, *sequence, 0)
+        for end in range(1, len(whole)):
+            histories[whole[max(0, end - order + 1) : end]][whole[end]] += 1
+    graph = Graph.of(model.fst)
+    for sequence in sequences:
+        whole = (0, *sequence, 0)
+        cost = 0.0
+        for end in range(1, len(whole)):
+            counts = histories[whole[max(0, end - order + 1) : end]]
+            cost -= math.log(counts[whole[end]] / counts.total())
+        assert cheapest(graph, tuple(sequence)) == pytest.approx(cost, abs=1e-4)
+    assert model.fst.num_states == len(histories)
+
+
+@FEW
+@given(SEQUENCES, st.integers(0, 4))
+def test_phone_lm_with_fewer_states(sequences: list[list[int]], extra: int) -> None:
+    """States are dropped; what was seen is possible still, and the weights of a state sum to 1."""
+    options = PhoneLmOptions(ngram_order=4, no_prune_ngram_order=2, num_extra_lm_states=extra)
+
+    model = estimate_phone_lm(sequences, options)
+
+    whole = estimate_phone_lm(sequences, PhoneLmOptions(ngram_order=4, no_prune_ngram_order=4))
+    assert model.num_before == whole.fst.num_states
+    assert min(model.num_before, model.num_basic + extra) <= model.fst.num_states
+    assert model.fst.num_states <= model.num_before
+    assert model.perplexity >= whole.perplexity - 1e-6
+    fst = model.fst
+    sums = np.bincount(fst.sources, np.exp(-fst.costs), minlength=fst.num_states)
+    np.testing.assert_allclose(sums + np.exp(-fst.final_costs), 1.0, atol=1e-5)
+    pairs = list(zip(fst.sources.tolist(), fst.labels.tolist(), strict=True))
+    assert len(set(pairs)) == len(pairs)
+    for sequence in sequences:
+        assert math.isfinite(cheapest(Graph.of(fst), tuple(sequence)))
+
+
+def test_phone_lm_drops_most_states() -> None:
+    """With no states beside the bigrams' few others are left.
+
+    They are those that longer histories need until the last stage of dropping.
+    """
+    rng = np.random.default_rng(0)
+    sequences = rng.integers(1, 6, size=(40, 12)).tolist()
+    options = PhoneLmOptions(ngram_order=4, no_prune_ngram_order=2, num_extra_lm_states=0)
+
+    model = estimate_phone_lm(sequences, options)
+
+    assert model.num_before > 100
+    assert model.num_basic == 6
+    assert 6 <= model.fst.num_states < 20
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ngram_order": 1}, "ngram_order must be at least 2 (got 1)"),
+        ({"no_prune_ngram_order": 5}, "no_prune_ngram_order must be 1 to 4, the order (got 5)"),
+        ({"num_extra_lm_states": -1}, "num_extra_lm_states must be at least 0 (got -1)"),
+    ],
+)
+def test_options_of_phone_lms(options: dict[str, int], message: str) -> None:
+    """An option out of range is named."""
+    with pytest.raises(ExampleError) as raised:
+        PhoneLmOptions(**options)
+
+    assert str(raised.value) == message
+
+
+def test_phone_lm_of_nothing() -> None:
+    """Without sequences, or with a phone 0, there is no model."""
+    with pytest.raises(ExampleError, match="there are no phone sequences"):
+        estimate_phone_lm([])
+    with pytest.raises(ExampleError, match=r"must be at least 1 \(got 0\)"):
+        estimate_phone_lm([[1, 0]])
+
+
+# ---- supervisions ----
+
+
+@FEW
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 9)), min_size=1, max_size=5),
+    st.integers(1, 4),
+    st.integers(0, 6),
+    st.integers(0, 6),
+)
+def test_allowed_phones(
+    alignment: list[tuple[int, int]], factor: int, left: int, right: int
+) -> None:
+    """A phone may be in a frame of the output if that lies within its tolerances."""
+    if factor > left + right + 1:
+        return
+    options = SupervisionOptions(
+        left_tolerance=left, right_tolerance=right, frame_subsampling_factor=factor
+    )
+
+    proto = ProtoSupervision.from_alignment(alignment, options)
+
+    ends = list(itertools.accumulate(duration for _, duration in alignment))
+    allowed = [
+        {
+            phone
+            for (phone, duration), end in zip(alignment, ends, strict=True)
+            if end - duration - left <= time < end + right
+        }
+        for time in range(0, ends[-1], factor)
+    ]
+    assert proto.allowed_phones == tuple(map(frozenset, allowed))
+
+
+@pytest.mark.parametrize(
+    ("alignment", "message"),
+    [
+        ([], "the alignment has no phones"),
+        ([(1, 0)], "the alignment has phone 1 for 0 frames; both must be at least 1"),
+        ([(0, 2)], "the alignment has phone 0 for 2 frames; both must be at least 1"),
+    ],
+)
+def test_alignments_that_make_no_sense(alignment: list[tuple[int, int]], message: str) -> None:
+    """They are refused."""
+    with pytest.raises(ExampleError) as raised:
+        ProtoSupervision.from_alignment(alignment, SupervisionOptions())
+
+    assert str(raised.value) == message
+
+
+def test_options_of_supervisions() -> None:
+    """Tolerances below zero, or too small for the subsampling, are refused."""
+    with pytest.raises(ExampleError, match="left_tolerance must be at least 0"):
+        SupervisionOptions(left_tolerance=-1)
+    with pytest.raises(ExampleError, match="frame_subsampling_factor must be 1 to 2"):
+        SupervisionOptions(left_tolerance=0, right_tolerance=1, frame_subsampling_factor=3)
+
+
+def lattice(rng: np.random.Generator, frames: int) -> Fst:
+    """An acceptor of `frames` labels, with two states between two frames."""
+    graph = Graph()
+    layer = [graph.add_state()]
+    for frame in range(frames):
+        last = frame == frames - 1
+        following = [graph.add_state(0.0 if last else math.inf) for _ in range(2 - last)]
+        for state in layer:
+            for destination in following:
+                for label in rng.choice(3, size=2, replace=False) + 1:
+                    graph.arcs[state].append(Arc(int(label), 0.0, destination))
+        layer = following
+    return graph.fst()
+
+
+@FEW
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4))
+def test_parts_of_supervisions(seed: int, frames: int) -> None:
+    """A part accepts what lies between its frames on paths of the whole."""
+    rng = np.random.default_rng(seed)
+    fst = lattice(rng, 5)
+    whole = ChainSupervision(frames_per_sequence=5, label_dim=3, fst=fst)
+    first = int(rng.integers(0, 6 - frames))
+
+    part = SupervisionSplitter(whole).part(first, frames)
+
+    assert part.frames_per_sequence == frames
+    wanted = {labels[first : first + frames] for labels in accepted(Graph.of(fst), 5)}
+    assert set(accepted(Graph.of(part.fst), 5)) == wanted
+
+
+@FEW
+@given(st.integers(0, 2**32 - 1))
+def test_normalized_supervisions(seed: int) -> None:
+    """Sequences that the normalization FST has get its costs; the others go."""
+    rng = np.random.default_rng(seed)
+    fst = lattice(rng, 3)
+    supervision = ChainSupervision(frames_per_sequence=3, label_dim=3, fst=fst)
+    normalization = Graph([[], []], [0.25, 0.5])
+    for state in (0, 1):
+        for label in (1, 2, 3):
+            if rng.random() < 0.7:
+                cost = float(rng.integers(8)) / 8
+                normalization.arcs[state].append(Arc(label, cost, int(rng.integers(2))))
+
+    found = Normalization(normalization.fst(), scale=2.0).added(supervision)
+
+    costs = accepted(normalization)
+    wanted = {labels: 2 * costs[labels] for labels in accepted(Graph.of(fst)) if labels in costs}
+    if found is None:
+        assert not wanted
+    else:
+        assert_same({k: cheapest(Graph.of(found.fst), k) for k in wanted}, wanted)
+        pairs = list(zip(found.fst.sources.tolist(), found.fst.labels.tolist(), strict=True))
+        assert len(set(pairs)) == len(pairs)
+
+
+def test_normalization_fsts_that_make_no_sense() -> None:
+    """Epsilons, a negative scale, and supervisions that are merged are refused."""
+    rng = np.random.default_rng(0)
+    fst = lattice(rng, 2)
+    with pytest.raises(ExampleError, match="must be an acceptor without epsilons"):
+        Normalization(Fst.empty())
+    with pytest.raises(ExampleError, match=r"must be at least 0 \(got -1\)"):
+        Normalization(fst, scale=-1.0)
+    one = ChainSupervision(frames_per_sequence=2, label_dim=3, fst=fst)
+    with pytest.raises(ExampleError, match="found 2: too late"):
+        Normalization(fst).added(ChainSupervision.merged([one, one]))
+    with pytest.raises(ExampleError, match="expected frames of 0 to 1, found 1 to 2"):
+        SupervisionSplitter(one).part(1, 2)
