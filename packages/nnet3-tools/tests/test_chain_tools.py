@@ -20,9 +20,11 @@ from nnet3_descriptors import (
     unvectorize,
     vectorize,
     write_acoustic_model,
+    write_nnet,
 )
+from nnet3_descriptors.components import BatchNormComponent
 from nnet3_descriptors.files import open_reader
-from nnet3_descriptors.model_files.transition_model import read_transition_model
+from nnet3_descriptors.model_files import read_transition_model
 from nnet3_training import read_chain_examples
 from reference_cases import CHAIN_REFERENCE
 
@@ -311,3 +313,68 @@ def test_failures(run: Run, command: str, message: str) -> None:
     assert status == 1
     assert message in errors
     assert not Path("b").exists() or not Path("b").read_bytes()
+
+
+def test_combines_models(run: Run) -> None:
+    """The average that is best is written, with statistics of the examples for batch-norm."""
+    status, _, errors = run(
+        "nnet3-chain-combine --leaky-hmm-coefficient=0.1 den.fst train.m0.9.raw train.m0.9.raw "
+        "initial.raw ark:cegs8.ark out.raw"
+    )
+
+    assert status == 0
+    first, second, third = (
+        float(number) for number in re.findall(r"(?:model|function) is (-[0-9.]+)", errors)
+    )
+    assert second == first > third
+    assert "Combining 1 nnets, objective function changed from" in errors
+    found, given = read_nnet("out.raw"), read_nnet("train.m0.9.raw")
+    np.testing.assert_array_equal(vectorize(found), vectorize(given))
+    counts = {
+        (one.count, other.count)
+        for one, other in zip(found.components, given.components, strict=True)
+        if isinstance(one, BatchNormComponent)
+    }
+    assert counts
+    assert all(one != other for one, other in counts)
+    assert not any(one.test_mode for one in found.components if isinstance(one, BatchNormComponent))
+
+
+def test_combination_is_an_average(run: Run) -> None:
+    """Of two models whose parameters lie beside those of a good one, the average is taken."""
+    given = read_nnet("train.m0.9.raw")
+    vector = vectorize(given)
+    rng = np.random.default_rng(0)
+    noise = 0.3 * rng.standard_normal(vector.size).astype(np.float32) * np.abs(vector)
+    for name, sign in (("a.raw", 1), ("b.raw", -1)):
+        write_nnet(unvectorize(given, vector + sign * noise), name)
+
+    status, _, errors = run(
+        "nnet3-chain-combine --batchnorm-test-mode=true den.fst a.raw b.raw ark:cegs8.ark out.raw"
+    )
+
+    assert status == 0
+    assert "Combining 2 nnets" in errors
+    np.testing.assert_allclose(vectorize(read_nnet("out.raw")), vector, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("nnet3-chain-combine den.fst initial.raw ark:cegs8.ark", "expected four arguments"),
+        (
+            "nnet3-chain-combine --max-objective-evaluations=0 den.fst initial.raw ark:cegs8.ark o",
+            "max_objective_evaluations must be at least 1 (got 0)",
+        ),
+        (
+            "nnet3-chain-combine den.fst initial.raw 'ark:true |' o",
+            "there are no examples to choose a combination by",
+        ),
+    ],
+)
+def test_combination_of_nothing(run: Run, command: str, message: str) -> None:
+    """What is missing is named."""
+    status, _, errors = run(command)
+
+    assert status == 1
+    assert message in errors

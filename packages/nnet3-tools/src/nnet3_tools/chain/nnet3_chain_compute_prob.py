@@ -34,12 +34,16 @@ def command(
     **options: Any,
 ) -> None:
     """Say the objective per frame of the network NNET-IN on the examples of EGS-RSPECIFIER."""
-    if not (batchnorm_test_mode and dropout_test_mode):
-        raise click.ClickException("without test mode the objective cannot be computed here")
     with readable(nnet_in) as source:
         nnet = read_nnet(source)
     training = ChainTraining(nnet, read_den_fst(den_fst), taken(options))
-    totals = compute_chain_prob(nnet, training, (entry.value for entry in read_entries(egs_in)))
+    totals = compute_chain_prob(
+        nnet,
+        training,
+        (entry.value for entry in read_entries(egs_in)),
+        batchnorm_test_mode=batchnorm_test_mode,
+        dropout_test_mode=dropout_test_mode,
+    )
     for name, total in totals.items():
         line = value(total).replace(" over ", " per frame, over ")
         log(NAME, f"Overall log-probability for '{name}' {line}")

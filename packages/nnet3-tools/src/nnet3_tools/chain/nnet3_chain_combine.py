@@ -1,0 +1,103 @@
+"""nnet3-chain-combine: averages as many of the last models of a run as is best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from nnet3_descriptors import Nnet, read_nnet, write_nnet
+from nnet3_training import ChainTraining
+from nnet3_training.recipes import Combination, combine
+
+from nnet3_tools.chain.examples import read_entries
+from nnet3_tools.chain.options import ObjectiveCommand, chain_options, read_den_fst, taken
+from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
+from nnet3_tools.streams import readable, writable
+
+NAME = "nnet3-chain-combine"
+
+
+@click.command(cls=ObjectiveCommand)
+@click.argument("den_fst", metavar="DEN-FST")
+@click.argument("names", metavar="NNET-IN... EGS-RSPECIFIER NNET-OUT", nargs=-1)
+@chain_options
+@click.option(
+    "--max-objective-evaluations", default=30, help="About so often the objective is computed."
+)
+@boolean_option("--batchnorm-test-mode", help="Batch-norm in test mode.")
+@boolean_option("--dropout-test-mode", default=True, help="Dropout in test mode.")
+@boolean_option("--binary", default=True, help="Write the network in binary form.")
+@click.option(
+    "--use-gpu",
+    default="no",
+    show_default=True,
+    type=click.Choice(["yes", "no", "wait", "optional"]),
+    help="Whether to run on a CUDA device.",
+)
+@common_options
+def command(
+    den_fst: str,
+    names: tuple[str, ...],
+    max_objective_evaluations: int,
+    batchnorm_test_mode: bool,
+    dropout_test_mode: bool,
+    binary: bool,
+    use_gpu: str,
+    **options: Any,
+) -> None:
+    """Average the networks NNET-IN..., as many of the first as is best on EGS-RSPECIFIER.
+
+    Give the last network of a run first. DEN-FST is the denominator.
+    """
+    if len(names) < 3:
+        raise click.UsageError(f"expected four arguments at least, got {len(names) + 1}")
+    *inputs, egs_in, nnet_out = names
+    settings = Combination(
+        max_objective_evaluations=max_objective_evaluations,
+        batchnorm_test_mode=batchnorm_test_mode,
+        dropout_test_mode=dropout_test_mode,
+    )
+    examples = [entry.value for entry in read_entries(egs_in)]
+    log(NAME, f"Read {len(examples)} examples.")
+    training = ChainTraining(_read(inputs[0]), read_den_fst(den_fst), taken(options))
+    combined = combine(
+        _nnets(inputs),
+        training,
+        examples,
+        settings,
+        num_nnets=len(inputs),
+        device="cuda" if use_gpu in ("yes", "wait") else "cpu",
+        after_evaluation=_say,
+    )
+    objectives = combined.objectives
+    log(
+        NAME,
+        f"Combining {combined.num_models} nnets, objective function changed from "
+        f"{objectives[1]:.6g} to {objectives[combined.num_models]:.6g}",
+    )
+    with writable(nnet_out) as target:
+        write_nnet(combined.nnet, target, binary=binary)
+    log(NAME, f"Finished combining neural nets, wrote model to {nnet_out}")
+
+
+def _say(count: int, objective: float) -> None:
+    if count == 1:
+        log(NAME, f"objective function using the last model is {objective:.6g}")
+    else:
+        log(NAME, f"Combining last {count} models, objective function is {objective:.6g}")
+
+
+def _nnets(names: list[str]) -> Iterator[Nnet]:
+    for name in names:
+        yield _read(name)
+
+
+def _read(name: str) -> Nnet:
+    with readable(name) as source:
+        return read_nnet(source)
+
+
+def main() -> None:
+    """The entry point of the tool."""
+    run_tool(command, NAME)
