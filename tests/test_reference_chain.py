@@ -7,7 +7,9 @@ import io
 import itertools
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,6 +34,7 @@ from nnet3_training import (
 from nnet3_training.chain.example_files import example_bytes, read_chain_example
 from nnet3_training.chain.fsts.files import vector_bytes
 from nnet3_training.chain.supervision import state_times
+from nnet3_training.egs import CRandom
 from nnet3_training.egs.archive import entries_of
 from reference_cases import CHAIN_REFERENCE, assert_close
 
@@ -178,15 +181,67 @@ def test_evaluation(model: str) -> None:
     assert sums["output"].weight == 80
 
 
-class KaldiTrainer(Trainer):
-    """A trainer that holds components to their constraints when Kaldi did: on the last minibatch.
+RELUS = 4
+FIRST_DRAW = 417
+"""Numbers that Kaldi had drawn when its first minibatch began, nearly all for compiling it."""
+DRAWS = 16
+"""Numbers that it draws for each minibatch."""
 
-    Kaldi decides so at random. In these runs it did once, as the warnings in the logs show.
+
+class KaldiDraws:
+    """What Kaldi decided at random in these runs, minibatch by minibatch.
+
+    It draws from the C library, seeded with --srand: in each minibatch a number for each ReLU as it
+    goes forward (whether its statistics are kept), two for the objective, two for each ReLU as it
+    goes backward, in the reverse order (whether it is repaired, and whether statistics of its
+    derivatives are kept), one when l2 is applied, and one for the orthonormal constraint.
     """
+
+    def __init__(self) -> None:
+        random = CRandom(1)
+        self.numbers = [random.rand() for _ in range(FIRST_DRAW + 7 * DRAWS)][FIRST_DRAW:]
+
+    def is_constrained(self, minibatch: int) -> bool:
+        """Whether the constraint was applied after a minibatch."""
+        return self.numbers[DRAWS * minibatch + DRAWS - 1] % 4 == 0
+
+    def chances(self) -> Iterator[float]:
+        """For each chance that the trainer takes, in its order, 0 if Kaldi took it, else 1.
+
+        In the first minibatch statistics are kept whatever is drawn, and the trainer does not ask.
+        """
+        for minibatch in range(7):
+            numbers = iter(self.numbers[DRAWS * minibatch : DRAWS * (minibatch + 1)])
+            forward = [next(numbers) for _ in range(RELUS)]
+            _ = next(numbers), next(numbers)
+            if minibatch:
+                yield from (0.0 if number % 2 else 1.0 for number in forward)
+            for _ in range(RELUS):
+                repair, keep = next(numbers), next(numbers)
+                yield 0.0 if (repair + 1.0) / (2.0**31 + 1.0) <= 0.5 else 1.0
+                if minibatch:
+                    yield 0.0 if keep % 4 else 1.0
+
+
+class KaldiTrainer(Trainer):
+    """A trainer that decides as Kaldi did, where that is at random."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.kaldi = KaldiDraws()
+        self._device_nnet._draws = self.kaldi.chances()
+        assert not self._device_nnet._kernels  # which keep the draws that they were made with
 
     def is_constrained(self, component: int, minibatch: int) -> bool:
         """Whether Kaldi did so after this minibatch."""
-        return minibatch == 6
+        return self.kaldi.is_constrained(minibatch)
+
+
+def test_constraints_fit_the_logs() -> None:
+    """The logs warn of the orthonormal constraint once, at the end; so it is drawn."""
+    draws = KaldiDraws()
+
+    assert [draws.is_constrained(minibatch) for minibatch in range(7)] == [False] * 6 + [True]
 
 
 @functools.cache
@@ -212,16 +267,16 @@ def printed(momentum: float, output: str) -> list[float]:
 
 
 @pytest.mark.parametrize("output", ["output", "output-xent"])
-@pytest.mark.parametrize(("momentum", "count"), [(0.9, 6), (0.0, 3)])
-def test_objectives_in_training(momentum: float, count: int, output: str) -> None:
-    """The objectives per frame are Kaldi's, within what its random self-repair changes.
+@pytest.mark.parametrize(("momentum", "tolerance"), [(0.9, 2e-5), (0.0, 5e-4)])
+def test_objectives_in_training(momentum: float, tolerance: float, output: str) -> None:
+    """The objectives per frame are Kaldi's.
 
-    Without momentum, steps are ten times as large, and single bits decide after some of them.
+    Without momentum, steps are ten times as large, and what they round adds up.
     """
     _, objectives = train(momentum)
 
-    found = [each[output].total / each[output].weight for each in objectives[:count]]
-    np.testing.assert_allclose(found, printed(momentum, output)[:count], atol=1e-3)
+    found = [each[output].total / each[output].weight for each in objectives[:6]]
+    np.testing.assert_allclose(found, printed(momentum, output), atol=tolerance)
     assert [each[output].weight for each in objectives] == [320.0] * 7
 
 
@@ -232,17 +287,18 @@ def test_l2_in_training() -> None:
     found = re.search(r"Overall average objective function for 'output' is (\S+) \+ (\S+) =", log)
     total = trainer.objectives["output"]
 
-    assert total.per_frame == pytest.approx(float(found[1]), abs=3e-4)
+    assert total.per_frame == pytest.approx(float(found[1]), abs=2e-5)
     assert total.auxiliary / total.weight == pytest.approx(float(found[2]), rel=1e-3)
 
 
-def test_parameters() -> None:
-    """With momentum 0.9 the parameters end within 1e-3 of Kaldi's, and their change within 1e-2."""
-    trainer, _ = train(0.9)
+@pytest.mark.parametrize(("momentum", "limit"), [(0.9, 1e-3), (0.0, 2.5e-2)])
+def test_parameters(momentum: float, limit: float) -> None:
+    """The change of the parameters ends within a small part of Kaldi's, all of them within 1e-2."""
+    trainer, _ = train(momentum)
     before = vectorize(read_nnet(DIGITS / "initial.raw"))
     found = vectorize(trainer.nnet)
-    wanted = vectorize(read_nnet(DIGITS / "train.m0.9.raw"))
+    wanted = vectorize(read_nnet(DIGITS / f"train.m{momentum}.raw"))
 
     distance = np.linalg.norm(found - wanted)
-    assert distance < 1e-3 * np.linalg.norm(wanted)
-    assert distance < 1e-2 * np.linalg.norm(wanted - before)
+    assert distance < 1e-2 * np.linalg.norm(wanted)
+    assert distance < limit * np.linalg.norm(wanted - before)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
+from random import Random
 
 import pytest
 from chain_graphs import largest_difference
+from nnet3_descriptors import Nnet3Error
 from nnet3_tables import read_objects
 from nnet3_training import read_chain_examples, read_chain_supervision, read_fst
 from nnet3_training.chain import read_supervision
@@ -137,3 +139,44 @@ def test_denominator_is_written_as_openfst_does() -> None:
     found = make_denominator_fst(read_fst(DIGITS / "phone_lm.fst"), *system(DIGITS))
 
     assert len(vector_bytes(found)) == (DIGITS / "den.fst").stat().st_size
+
+
+# ---- damage ----
+
+PHONES = [(1, 19), (29, 22), (30, 22), (1, 30)]
+
+
+def use(tree: Path, model: Path, phone_lm: Path) -> None:
+    """Makes a denominator and a supervision of files."""
+    read = read_tree(tree), read_transitions(model)
+    options = SupervisionOptions(frame_subsampling_factor=3)
+    supervision_of(ProtoSupervision.from_alignment(PHONES, options), *read)
+    make_denominator_fst(read_fst(phone_lm), *read)
+
+
+@pytest.mark.parametrize("damaged", ["tree", "0.trans_mdl", "phone_lm.fst"])
+def test_damaged_files(damaged: str, tmp_path: Path) -> None:
+    """Files that are cut, or have other bytes, end in one error that says what is wrong, or none.
+
+    At most one line, which is not long; and in some cases there is an error.
+    """
+    names = ["tree", "0.trans_mdl", "phone_lm.fst"]
+    data = (DIGITS / damaged).read_bytes()
+    random = Random(damaged)
+    errors = []
+    for number in range(40):
+        if number % 4 == 0:
+            changed = data[: random.randrange(len(data))]
+        else:
+            copy = bytearray(data)
+            for _ in range(random.choice((1, 2, 4))):
+                copy[random.randrange(len(copy))] = random.choice((0, 1, 0x7F, 0xFF, 0x20, 0x80))
+            changed = bytes(copy)
+        (tmp_path / damaged).write_bytes(changed)
+        paths = [(tmp_path if name == damaged else DIGITS) / name for name in names]
+        try:
+            use(*paths)
+        except Nnet3Error as error:
+            errors.append(str(error))
+    assert len(errors) > 10
+    assert all(len(error) < 500 and error.isprintable() for error in errors)

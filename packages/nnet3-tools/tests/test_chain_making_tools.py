@@ -12,11 +12,23 @@ from pathlib import Path
 import attrs
 import numpy as np
 import pytest
-from nnet3_tables import ObjectWriter, read_objects
-from nnet3_training import read_chain_examples, read_fst
-from nnet3_training.chain import example_bytes, read_supervision
-from nnet3_training.chain.graphs import SupervisionSplitter
-from reference_cases import CHAIN_REFERENCE
+from nnet3_tables import ObjectWriter, read_objects, write_table
+from nnet3_training import TrainingExample, read_chain_examples, read_fst
+from nnet3_training.chain import (
+    ChainExampleMaker,
+    ChainUtterance,
+    example_bytes,
+    read_supervision,
+)
+from nnet3_training.chain.graphs import Normalization, SupervisionSplitter
+from nnet3_training.egs import (
+    CRandom,
+    SplitOptions,
+    UtteranceChunk,
+    UtteranceSplitter,
+    read_stored_matrix,
+)
+from reference_cases import CHAIN_REFERENCE, ROOT
 
 DIGITS = CHAIN_REFERENCE / "digits"
 COMMANDS = dict(
@@ -146,3 +158,115 @@ def test_normalizes_examples(run: Run) -> None:
     )
     assert status == 1
     assert "must be at least 0 (got -1)" in errors
+
+
+FEATURES = ROOT / "examples" / "digits" / "train60.feats.ark"
+
+
+def test_makes_examples(run: Run) -> None:
+    """Kaldi's command line makes as many examples of each utterance; those at its places are its.
+
+    Kaldi draws the places of gaps between chunks from a device, so they differ from run to run.
+    """
+    command = COMMANDS["egs"].replace("../../digits/train60.feats.ark", str(FEATURES))
+    status, errors = run(command)
+
+    assert status == 0
+    assert "Split 60 utts" in errors
+    assert "into 252 chunks" in errors
+    found, wanted = (
+        {each.key: each for each in read_chain_examples(path)}
+        for path in ("cegs.ark", DIGITS / "cegs.ark")
+    )
+    assert [key.rpartition("-")[0] for key in found] == [key.rpartition("-")[0] for key in wanted]
+    common = [key for key in found if key in wanted]
+    assert len(common) > 100
+    for key in common:
+        assert_same_example(found[key], wanted[key])
+
+
+def assert_same_example(found: TrainingExample, wanted: TrainingExample) -> None:
+    """Asserts that features, supervision and weights are the same."""
+    [mine], [yours] = found.outputs, wanted.outputs
+    np.testing.assert_array_equal(mine.indexes, yours.indexes)
+    assert mine.supervision.fst.equals(yours.supervision.fst)
+    assert mine.supervision.weight == yours.supervision.weight
+    np.testing.assert_array_equal(mine.supervision.deriv_weights, yours.supervision.deriv_weights)
+    [features], [others] = found.inputs, wanted.inputs
+    np.testing.assert_array_equal(features.indexes, others.indexes)
+    np.testing.assert_array_equal(features.values, others.values)
+
+
+def test_all_of_kaldis_examples(run: Run) -> None:
+    """An example cut where Kaldi cut has the contents of Kaldi's, for all of the archive."""
+    supervisions = {each.key: each.value for each in read_objects("ark:sup.ark", read_supervision)}
+    features = {
+        each.key: each.value for each in read_objects(f"ark:{FEATURES}", read_stored_matrix)
+    }
+    normalization = Normalization(read_fst("normalization.fst"))
+    wanted = list(read_chain_examples(DIGITS / "cegs.ark"))
+    assert len(wanted) == 252
+    for example in wanted:
+        key, _, first = example.key.rpartition("-")
+        weights = example.outputs[0].supervision.deriv_weights
+        chunk = UtteranceChunk(
+            first_frame=int(first), num_frames=30, left_context=8, right_context=8, weights=weights
+        )
+        splitter = UtteranceSplitter(SplitOptions(frame_subsampling_factor=3), CRandom())
+        splitter.chunks = lambda _, chunk=chunk: [chunk]
+        maker = ChainExampleMaker(splitter=splitter, normalization=normalization, rng=CRandom())
+        [found] = maker.examples(
+            ChainUtterance(key=key, features=features[key], supervision=supervisions[key])
+        )
+        assert found.key == example.key
+        assert_same_example(found, example)
+
+
+def test_examples_with_more(run: Run) -> None:
+    """I-vectors, weights of derivatives, long keys, several lengths, no normalization."""
+    lengths = {
+        each.key: each.value.frames_per_sequence
+        for each in read_objects("ark:sup.ark", read_supervision)
+    }
+    with write_table("ark:iv.ark") as ivectors, write_table("ark:weights.ark") as weights:
+        for key, length in lengths.items():
+            ivectors.write(key, np.arange(2.0 * length).reshape(length, 2))
+            weights.write(key, np.linspace(0.0, 1.0, length))
+
+    status, errors = run(
+        "nnet3-chain-get-egs --num-frames=28,20 --left-context=4 --right-context=4 --long-key "
+        "--frame-subsampling-factor=3 --online-ivectors=ark:iv.ark --online-ivector-period=3 "
+        f"--deriv-weights-rspecifier=ark:weights.ark ark:{FEATURES} ark:sup.ark ark:egs.ark"
+    )
+
+    assert status == 0
+    assert "to multiples of --frame-subsampling-factor=3, to: 30,21" in errors
+    for example in read_chain_examples("egs.ark"):
+        key, first, left, count, right, form = example.key.rsplit("-", 5)
+        [output] = example.outputs
+        assert (left, right, form) == ("4", "4", "v1")
+        assert [io.name for io in example.inputs] == ["input", "ivector"]
+        assert example.inputs[1].values.shape == (1, 2)
+        known = output.supervision
+        assert known.frames_per_sequence == int(count) // 3
+        assert (known.fst.labels == 0).any()
+        frames = int(first) // 3 + np.arange(len(known.deriv_weights))
+        assert (known.deriv_weights <= frames / (lengths[key] - 1) + 1e-6).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("normalization.fst ark:sup.ark", "expected three or four arguments, got 2"),
+        ("--num-frames=a ark:f ark:sup.ark ark:e", "--num-frames: expected numbers"),
+        ("--transition-model=0.trans_mdl ark:f ark:sup.ark ark:e", "examples without times"),
+        (f"--num-frames=30 ark:{FEATURES} ark:sup.ark ark:e", "no example was made"),
+        (f"--num-frames=30 ark:{FEATURES} ark:sup.ark ark:sup.ark", "sup.ark"),
+    ],
+)
+def test_examples_that_cannot_be_made(run: Run, arguments: str, message: str) -> None:
+    """One line says why; lengths that do not fit are a warning for each utterance."""
+    status, errors = run(f"nnet3-chain-get-egs {arguments}")
+
+    assert status == 1
+    assert message in errors

@@ -102,6 +102,7 @@ def test_tree_in_text() -> None:
         ("CE 0", "XE 0", "this is no node of a tree; expected NULL or CE or TE or SE, found 'XE'"),
         ("TE 1 3", "TE 1 -3", "impossible number of branches"),
         ("{ CE 1", "{ NULL", "a question has only one answer"),
+        ("2 1 ToPdf", "99 1 ToPdf", "the context width must be 1 to 32, found 99"),
         ("2 1 ToPdf", "2 2 ToPdf", "the central position must be 0 to 1, found 2"),
         ("ToPdf TE 1 3 ( NULL CE 0 SE 0 [ 1 2 ] { CE 1 CE 2 } )", "ToPdf NULL", "has no root"),
         ("CE 0", "SE 0 [ ] { " * 500, "more than 400 nodes deep"),
@@ -152,7 +153,10 @@ def test_transitions_are_numbered() -> None:
     [
         ({"tuples": ((3, 0, 0, 1),)}, "the topology has no phone 3"),
         ({"tuples": ((1, 2, 0, 1),)}, "transition state 1: phone 1 has 2 states, found state 2"),
-        ({"tuples": ((1, 0, -1, 1),)}, "transition state 1 has the pdf -1"),
+        (
+            {"tuples": ((1, 0, -1, 1),)},
+            "transition state 1: expected pdfs of 0 to 16777215, found -1",
+        ),
         ({"tuples": MODEL.tuples[:1]}, "expected 3 log-probabilities of transitions, found 5"),
         ({"log_probs": np.full(5, np.nan)}, "a log-probability of a transition is above 0 or not"),
         ({"entries": ((),)}, "the topology of phone 1 has no states"),

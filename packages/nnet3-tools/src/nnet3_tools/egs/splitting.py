@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 import attrs
@@ -80,6 +80,26 @@ def split_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def parse_split_options(options: Mapping[str, Any]) -> SplitOptions:
+    """How utterances are split, of the options of a command.
+
+    Raises:
+        click.ClickException: the lengths of chunks are no numbers.
+        ExampleError: a number is out of range.
+    """
+    text = options["num_frames"]
+    try:
+        lengths = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise click.ClickException(
+            f"--num-frames: expected numbers with commas between, found '{text}'"
+        ) from None
+    return SplitOptions(
+        num_frames=() if lengths == (-1,) else lengths,
+        **{name: options[name] for name in _SPLIT},
+    )
+
+
 @attrs.frozen(kw_only=True)
 class ExampleMaker:
     """Makes examples of the utterances of a table of features.
@@ -107,7 +127,7 @@ class ExampleMaker:
         check_files(features_in, egs_out)
         check_files(labels_in, egs_out)
         rng = CRandom(self.options["srand"])
-        splitter = UtteranceSplitter(self._split_options(), rng)
+        splitter = UtteranceSplitter(parse_split_options(self.options), rng)
         ivectors = None
         if self.options["online_ivectors"]:
             ivectors = ObjectLookup(self.options["online_ivectors"], read_stored_matrix)
@@ -133,19 +153,6 @@ class ExampleMaker:
             log(self.tool, line)
         if not splitter.num_chunks:
             raise click.ClickException("no example was made")
-
-    def _split_options(self) -> SplitOptions:
-        text = self.options["num_frames"]
-        try:
-            lengths = tuple(int(part) for part in text.split(","))
-        except ValueError:
-            raise click.ClickException(
-                f"--num-frames: expected numbers with commas between, found '{text}'"
-            ) from None
-        return SplitOptions(
-            num_frames=() if lengths == (-1,) else lengths,
-            **{name: self.options[name] for name in _SPLIT},
-        )
 
     def _utterance(
         self, key: str, features: Features, ivectors: ObjectLookup[Any] | None

@@ -11,9 +11,12 @@ training.py                                               as the objective of a 
 from nnet3_training.chain.example_changes import frame_step, shifted, with_weight
 from nnet3_training.chain.example_files import example_bytes, read_chain_example
 from nnet3_training.chain.supervision_files import read_supervision, supervision_bytes
+from nnet3_training.chain.utterance_examples import ChainExampleMaker, ChainUtterance
 from nnet3_training.egs.changes import with_context, with_output_name
 
 __all__ = [
+    "ChainExampleMaker",
+    "ChainUtterance",
     "example_bytes",
     "frame_step",
     "read_chain_example",

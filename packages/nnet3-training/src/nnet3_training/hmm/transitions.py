@@ -19,6 +19,7 @@ from nnet3_descriptors.model_files import HmmState, TransitionModel, read_transi
 
 from nnet3_training.errors import HmmError
 
+_MAX_PDF = 1 << 24
 _SMALLEST = 1e-10
 """The probability of leaving a state whose self-loop has probability 1, as Kaldi's."""
 
@@ -71,10 +72,12 @@ class Transitions:
                     f"transition state {number + 1}: phone {phone} has {len(entry)} states, found "
                     f"state {state}"
                 )
-            if min(forward, self_loop) < 0:
-                raise HmmError(
-                    f"transition state {number + 1} has the pdf {min(forward, self_loop)}"
-                )
+            for pdf in (forward, self_loop):
+                if not 0 <= pdf < _MAX_PDF:
+                    raise HmmError(
+                        f"transition state {number + 1}: expected pdfs of 0 to {_MAX_PDF - 1}, "
+                        f"found {pdf}"
+                    )
             first.append(len(ids))
             loop = 0
             for destination, _ in entry[state].transitions:

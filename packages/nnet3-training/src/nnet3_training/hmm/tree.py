@@ -12,6 +12,10 @@ PDF_CLASS = -1
 """The key whose value is the class of the state's pdf; other keys are positions in the window."""
 
 
+_MAX_WIDTH = 32
+"""Trees of recipes have windows of at most five phones."""
+
+
 @attrs.frozen
 class Leaf:
     """An answer.
@@ -100,7 +104,7 @@ class ContextDependency:
         to_pdf: The root.
 
     Raises:
-        HmmError: the central position is not in the window.
+        HmmError: the window is wider than 32 phones, or the central position is not in it.
     """
 
     context_width: int
@@ -108,6 +112,10 @@ class ContextDependency:
     to_pdf: EventMap
 
     def __attrs_post_init__(self) -> None:
+        if not 1 <= self.context_width <= _MAX_WIDTH:
+            raise HmmError(
+                f"the context width must be 1 to {_MAX_WIDTH}, found {self.context_width}"
+            )
         if not 0 <= self.central_position < self.context_width:
             raise HmmError(
                 f"the central position must be 0 to {self.context_width - 1}, found "

@@ -19,8 +19,8 @@ _GONE = -1
 
 def without_local_epsilons(graph: Graph) -> Graph:
     """The graph with those epsilons removed that can be without adding arcs; it is trimmed."""
-    joining = _Joining(graph)
-    for state in range(graph.num_states):
+    joining = _Joining(graph.trimmed())  # in which no path is caught in a cycle
+    for state in range(len(joining.arcs)):
         position = 0
         while position < len(joining.arcs[state]):  # which grows
             joining.visit(state, position)

@@ -62,7 +62,7 @@ def in_context(phones: Graph, tree: ContextDependency) -> PhonesInContext:
             labels[window] = len(windows)
         return labels[window]
 
-    if source.num_states:
+    if phones.num_states:
         state((_NONE,) * (width - 1), 0)
     while queue:
         history, phone_state = pair = queue.popleft()

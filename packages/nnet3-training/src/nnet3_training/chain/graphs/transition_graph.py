@@ -19,6 +19,8 @@ from nnet3_training.hmm import ContextDependency, Transitions
 from nnet3_training.hmm.transitions import topology_of
 
 _NO_PDF = -1
+_LARGEST = 1.001
+"""The largest probability of a transition, with what its digits in a text file may add."""
 _START = -1
 """The class of a state that is not entered yet."""
 
@@ -96,8 +98,11 @@ class _Hmms:
 
 
 def _cost(phone: int, probability: float) -> float:
-    if not probability > 0.0:
-        raise HmmError(f"the topology of phone {phone} has the probability {probability:g}")
+    if not 0.0 < probability <= _LARGEST:
+        raise HmmError(
+            f"the topology of phone {phone}: expected probabilities above 0 and at most 1, found "
+            f"{probability:g}"
+        )
     return -math.log(probability)
 
 

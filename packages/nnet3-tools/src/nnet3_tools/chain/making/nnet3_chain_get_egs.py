@@ -1,0 +1,209 @@
+"""nnet3-chain-get-egs: makes examples of chain models of features and supervisions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import click
+from nnet3_descriptors.files import CompressedMatrix
+from nnet3_tables import ObjectWriter, VectorLookup, read_objects
+from nnet3_training import ChainSupervision, ExampleError, SparsePosteriors, read_fst
+from nnet3_training.chain import ChainExampleMaker, ChainUtterance, read_supervision
+from nnet3_training.chain.graphs import Normalization
+from nnet3_training.egs import (
+    CRandom,
+    SplitOptions,
+    UtteranceSplitter,
+    read_stored_matrix,
+    with_compression,
+)
+
+from nnet3_tools.chain.examples import check_files, write_example
+from nnet3_tools.egs.splitting import ObjectLookup, parse_split_options, split_options
+from nnet3_tools.kaldi_command import (
+    KaldiCommand,
+    boolean_option,
+    common_options,
+    log,
+    one_line,
+    run_tool,
+)
+from nnet3_tools.streams import readable
+
+NAME = "nnet3-chain-get-egs"
+
+
+@click.command(cls=KaldiCommand)
+@click.argument("names", metavar="[NORMALIZATION-FST] FEATURES SUPERVISIONS EGS", nargs=-1)
+@split_options
+@click.option(
+    "--supervision-length-tolerance",
+    default=1,
+    help="Frames of the output by which supervisions and features may differ.",
+)
+@click.option(
+    "--deriv-weights-rspecifier", default="", help="Table of weights of derivatives by frame."
+)
+@click.option(
+    "--normalization-fst-scale", type=float, default=1.0, help="Multiplies the costs of the FST."
+)
+@boolean_option("--long-key", help="Keys also say the length and context of a chunk.")
+@click.option("--transition-model", default="", help="Not supported: examples without times.")
+@common_options
+def command(
+    names: tuple[str, ...],
+    supervision_length_tolerance: int,
+    deriv_weights_rspecifier: str,
+    normalization_fst_scale: float,
+    long_key: bool,
+    transition_model: str,
+    **options: Any,
+) -> None:
+    """Make examples of features and supervisions, and write them to EGS.
+
+    Utterances are split into chunks. Without NORMALIZATION-FST the examples are not ready for
+    training before nnet3-chain-normalize-egs has changed them.
+    """
+    if len(names) not in (3, 4):
+        raise click.UsageError(f"expected three or four arguments, got {len(names)}")
+    if transition_model:
+        raise click.ClickException("--transition-model: examples without times cannot be made")
+    *first, features_in, supervisions_in, egs_out = names
+    normalization = None
+    if first:
+        with readable(first[0]) as source:
+            normalization = Normalization(read_fst(source), normalization_fst_scale)
+    for table in (features_in, supervisions_in):
+        check_files(table, egs_out)
+    rng = CRandom(options["srand"])
+    maker = ChainExampleMaker(
+        splitter=UtteranceSplitter(_multiples(parse_split_options(options)), rng),
+        normalization=normalization,
+        rng=rng,
+        length_tolerance=supervision_length_tolerance,
+        has_long_keys=long_key,
+    )
+    tables = _Tables.opened(supervisions_in, deriv_weights_rspecifier, options)
+    failed = 0
+    with ObjectWriter(egs_out) as writer:
+        for entry in read_objects(features_in, read_stored_matrix):
+            assert not isinstance(entry.value, SparsePosteriors)
+            try:
+                utterance = tables.utterance(entry.key, entry.value)
+                _write(writer, maker, utterance, compress=options["compress"])
+            except ExampleError as error:
+                _warn(one_line(error))
+                failed += 1
+    if failed:
+        _warn(f"{failed} utterances had errors and could not be processed.")
+    for line in maker.splitter.lines():
+        log(NAME, line)
+    if not maker.splitter.num_chunks:
+        raise click.ClickException("no example was made")
+
+
+def _multiples(options: SplitOptions) -> SplitOptions:
+    """The options with lengths of chunks rounded up, which is said."""
+    rounded = options.rounded()
+    if rounded != options:
+        log(
+            NAME,
+            f"Rounding up --num-frames={','.join(map(str, options.num_frames))} to multiples of "
+            f"--frame-subsampling-factor={options.frame_subsampling_factor}, to: "
+            f"{','.join(map(str, rounded.num_frames))}",
+        )
+    return rounded
+
+
+def _warn(message: str) -> None:
+    click.echo(f"WARNING ({NAME}) {message}", err=True)
+
+
+def _write(
+    writer: ObjectWriter, maker: ChainExampleMaker, utterance: ChainUtterance, *, compress: bool
+) -> None:
+    """Writes the examples of an utterance."""
+    examples = maker.examples(utterance)
+    if not examples:
+        raise ExampleError(
+            f"Not producing egs for utterance {utterance.key} because it is too short: "
+            f"{utterance.features.shape[0]} frames."
+        )
+    for example in examples:
+        if example is None:
+            _warn(
+                f"For utterance {utterance.key}, FST of a chunk was empty after composing with "
+                "normalization FST; it is left out."
+            )
+        else:
+            write_example(writer, with_compression(example) if compress else example)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _Tables:
+    """What is known of utterances beside their features.
+
+    Attributes:
+        supervisions: Supervisions.
+        ivectors: I-vectors, if there are any.
+        weights: Weights of derivatives, if there are any.
+        period: Frames for each i-vector.
+        tolerance: By how many frames features and i-vectors may differ.
+    """
+
+    supervisions: ObjectLookup[ChainSupervision]
+    ivectors: ObjectLookup[Any] | None
+    weights: VectorLookup | None
+    period: int
+    tolerance: int
+
+    @classmethod
+    def opened(cls, supervisions: str, weights: str, options: dict[str, Any]) -> _Tables:
+        """The tables that the options name."""
+        ivectors = options["online_ivectors"]
+        return cls(
+            supervisions=ObjectLookup(supervisions, read_supervision),
+            ivectors=ObjectLookup(ivectors, read_stored_matrix) if ivectors else None,
+            weights=VectorLookup(weights) if weights else None,
+            period=options["online_ivector_period"],
+            tolerance=options["length_tolerance"],
+        )
+
+    def utterance(self, key: str, features: Any) -> ChainUtterance:
+        """What is known of an utterance.
+
+        Raises:
+            ExampleError: something is missing, or there are too few or too many i-vectors.
+        """
+        supervision = self.supervisions.take(key)
+        if supervision is None:
+            raise ExampleError(f"No supervision for utterance {key}")
+        ivectors = weights = None
+        if self.ivectors is not None:
+            found = self.ivectors.take(key)
+            if found is None:
+                raise ExampleError(f"No iVectors for utterance {key}")
+            ivectors = found.decompressed() if isinstance(found, CompressedMatrix) else found
+            if abs(features.shape[0] - len(ivectors) * self.period) > self.tolerance:
+                raise ExampleError(
+                    f"utterance '{key}': {len(ivectors)} i-vectors, each for {self.period} frames, "
+                    f"do not fit {features.shape[0]} frames of features"
+                )
+        if self.weights is not None:
+            weights = self.weights.get(key)
+            if weights is None:
+                raise ExampleError(f"No deriv weights for utterance {key}")
+        return ChainUtterance(
+            key=key,
+            features=features,
+            supervision=supervision,
+            ivectors=ivectors,
+            ivector_period=self.period,
+            deriv_weights=weights,
+        )
+
+
+def main() -> None:
+    """The entry point of the tool."""
+    run_tool(command, NAME)

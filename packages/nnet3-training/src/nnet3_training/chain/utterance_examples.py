@@ -1,0 +1,163 @@
+"""Examples of 'chain' models made of utterances: chunks of features with parts of supervisions."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors.indexes import IndexArray, T
+
+from nnet3_training.chain.graphs import Normalization, SupervisionSplitter
+from nnet3_training.chain.supervision import ChainSupervision
+from nnet3_training.egs.c_random import Random
+from nnet3_training.egs.chunks import UtteranceChunk, UtteranceSplitter
+from nnet3_training.egs.making import Features, frames_of
+from nnet3_training.errors import ExampleError
+from nnet3_training.examples import ExampleInput, ExampleOutput, TrainingExample
+
+Array = npt.NDArray[np.float32]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ChainUtterance:
+    """What examples are made of.
+
+    Attributes:
+        key: Its name; those of examples are this, "-" and the first frame.
+        features: (frames, dim), full or compressed.
+        supervision: Of the whole utterance, without weights of the normalization FST.
+        ivectors: (number, dim), or None; each example is given one of its time.
+        ivector_period: Frames for each i-vector.
+        deriv_weights: (frames of the output,), what derivatives are multiplied by, or None for 1;
+            frames that are missing at its end have 0.
+    """
+
+    key: str
+    features: Features
+    supervision: ChainSupervision
+    ivectors: Array | None = None
+    ivector_period: int = 1
+    deriv_weights: Array | None = None
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ChainExampleMaker:
+    """Makes the examples of utterances.
+
+    Attributes:
+        splitter: Says which chunks.
+        normalization: Gives paths their weights; None if that is left for later.
+        rng: Draws the i-vectors.
+        length_tolerance: By how many frames of the output lengths may differ: that of the
+            supervision from those of the features and of the weights of derivatives.
+        has_long_keys: Whether the key of an example also says its length and context.
+    """
+
+    splitter: UtteranceSplitter
+    normalization: Normalization | None
+    rng: Random
+    length_tolerance: int = 1
+    has_long_keys: bool = False
+
+    def examples(self, utterance: ChainUtterance) -> list[TrainingExample | None]:
+        """The examples of an utterance, one for each chunk.
+
+        Beyond the ends of the utterance the first and the last frame are repeated. Derivatives are
+        divided by the number of chunks that a frame is in.
+
+        Returns:
+            Examples of the inputs "input" and "ivector" and the output "output"; None for a chunk
+            of which no path is in the normalization FST. Empty if the utterance is too short.
+
+        Raises:
+            ExampleError: lengths do not fit each other, or there are no i-vectors.
+        """
+        step = self.splitter.options.frame_subsampling_factor
+        if not utterance.features.shape[0]:
+            raise ExampleError(f"utterance '{utterance.key}' has no frames")
+        length = self._length(utterance, step)
+        parts = SupervisionSplitter(utterance.supervision)
+        result: list[TrainingExample | None] = []
+        for chunk in self.splitter.chunks(length):
+            part: ChainSupervision | None = parts.part(
+                chunk.first_frame // step, chunk.num_frames // step
+            )
+            if self.normalization is not None and part is not None:
+                part = self.normalization.added(part)
+            if part is None:
+                result.append(None)
+                continue
+            known = attrs.evolve(part, deriv_weights=_weights(utterance, chunk, step))
+            indexes = _times(0, known.frames_per_sequence, step)
+            output = ExampleOutput(name="output", indexes=indexes, supervision=known)
+            inputs = [_features(utterance, chunk)]
+            if utterance.ivectors is not None:
+                inputs.append(self._ivector(utterance, chunk, length))
+            result.append(
+                TrainingExample(key=self._key(utterance, chunk), inputs=inputs, outputs=[output])
+            )
+        return result
+
+    def _length(self, utterance: ChainUtterance, step: int) -> int:
+        """Frames of the input that can be used."""
+        length, known = utterance.features.shape[0], utterance.supervision.frames_per_sequence
+        if abs(known - -(-length // step)) > self.length_tolerance:
+            raise ExampleError(
+                f"utterance '{utterance.key}': expected a supervision of {-(-length // step)} "
+                f"frames for {length} of the input, found {known}"
+            )
+        weights = utterance.deriv_weights
+        if weights is not None and abs(len(weights) - known) > self.length_tolerance:
+            raise ExampleError(
+                f"utterance '{utterance.key}': expected {known} weights of derivatives, as frames "
+                f"of the supervision, found {len(weights)}"
+            )
+        return min(length, known * step)
+
+    def _key(self, utterance: ChainUtterance, chunk: UtteranceChunk) -> str:
+        key = f"{utterance.key}-{chunk.first_frame}"
+        if self.has_long_keys:
+            key += f"-{chunk.left_context}-{chunk.num_frames}-{chunk.right_context}-v1"
+        return key
+
+    def _ivector(
+        self, utterance: ChainUtterance, chunk: UtteranceChunk, length: int
+    ) -> ExampleInput:
+        """The i-vector of a frame that is drawn, from the chunk's first frame of the input on."""
+        ivectors = utterance.ivectors
+        if ivectors is None or not len(ivectors):
+            raise ExampleError(f"utterance '{utterance.key}' has no i-vectors")
+        first = chunk.first_frame - chunk.left_context
+        frame = int(self.rng.integers(first, first + length))
+        number = min(max(frame // utterance.ivector_period, 0), len(ivectors) - 1)
+        return ExampleInput(
+            name="ivector", indexes=_times(0, 1, 1), values=ivectors[number : number + 1]
+        )
+
+
+def _times(start: int, count: int, step: int) -> IndexArray:
+    indexes = np.zeros((count, 3), dtype=np.int32)
+    indexes[:, T] = start + step * np.arange(count)
+    return indexes
+
+
+def _features(utterance: ChainUtterance, chunk: UtteranceChunk) -> ExampleInput:
+    count = chunk.left_context + chunk.num_frames + chunk.right_context
+    first = chunk.first_frame - chunk.left_context
+    return ExampleInput(
+        name="input",
+        indexes=_times(-chunk.left_context, count, 1),
+        values=frames_of(utterance.features, first, count),
+    )
+
+
+def _weights(utterance: ChainUtterance, chunk: UtteranceChunk, step: int) -> Array:
+    """What derivatives of the chunk's frames are multiplied by."""
+    given = utterance.deriv_weights
+    if given is None:
+        return chunk.weights
+    first = chunk.first_frame // step
+    weights = np.zeros_like(chunk.weights)
+    part = given[first : first + len(weights)]
+    weights[: len(part)] = part
+    return weights * chunk.weights
