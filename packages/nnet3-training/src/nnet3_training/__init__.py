@@ -117,7 +117,10 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "read_examples",
                 "write_examples",
             ),
-            "nnet3_training.errors": ("ExampleError",),
+            "nnet3_training.errors": (
+                "ExampleError",
+                "HmmError",
+            ),
             "nnet3_training.examples": (
                 "DenseTargets",
                 "ExampleInput",
