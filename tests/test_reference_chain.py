@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 from nnet3_descriptors import Nnet, read_nnet, vectorize
-from nnet3_descriptors.components import RectifiedLinearComponent
 from nnet3_descriptors.files import read_matrix, read_vector
 from nnet3_training import (
     ChainObjective,
@@ -182,7 +181,8 @@ def test_evaluation(model: str) -> None:
     assert sums["output"].weight == 80
 
 
-RELUS = 4
+RELUS = ("tdnn1.relu", "tdnnf2.relu", "prefinal-xent.relu", "prefinal-chain.relu")
+"""In the order in which Kaldi computes them."""
 FIRST_DRAW = 417
 """Numbers that Kaldi had drawn when its first minibatch began, nearly all for compiling it."""
 DRAWS = 16
@@ -213,8 +213,8 @@ class KaldiDraws:
         """
         for minibatch in range(7):
             numbers = self.numbers[DRAWS * minibatch : DRAWS * (minibatch + 1)]
-            forward, backward = numbers[:RELUS], numbers[RELUS + 2 :]
-            repair, keep = backward[2 * (RELUS - 1 - relu) :][:2]
+            forward, backward = numbers[: len(RELUS)], numbers[len(RELUS) + 2 :]
+            repair, keep = backward[2 * (len(RELUS) - 1 - relu) :][:2]
             if minibatch:
                 yield 0.0 if forward[relu] % 2 else 1.0
             yield 0.0 if (repair + 1.0) / (2.0**31 + 1.0) <= 0.5 else 1.0
@@ -228,13 +228,8 @@ class KaldiTrainer(Trainer):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.kaldi = KaldiDraws()
-        relus = [
-            number
-            for number, component in enumerate(self.nnet.components)
-            if isinstance(component, RectifiedLinearComponent)
-        ]
-        assert len(relus) == RELUS
-        for relu, number in enumerate(relus):
+        for relu, name in enumerate(RELUS):
+            number = self.nnet.component_names.index(name)
             self._device_nnet.kernel(number).store.draws = self.kaldi.chances(relu)
 
     def is_constrained(self, component: int, minibatch: int) -> bool:

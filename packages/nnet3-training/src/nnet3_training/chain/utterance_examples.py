@@ -100,7 +100,8 @@ class ChainExampleMaker:
 
     def _length(self, utterance: ChainUtterance, step: int) -> int:
         """Frames of the input that can be used."""
-        length, known = utterance.features.shape[0], utterance.supervision.frames_per_sequence
+        length: int = utterance.features.shape[0]
+        known = utterance.supervision.frames_per_sequence
         if abs(known - -(-length // step)) > self.length_tolerance:
             raise ExampleError(
                 f"utterance '{utterance.key}': expected a supervision of {-(-length // step)} "

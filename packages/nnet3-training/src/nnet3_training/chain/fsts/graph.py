@@ -62,6 +62,8 @@ class Graph:
 
     def trimmed(self) -> Graph:
         """The states on paths from the start to an end, which keep their order; maybe none."""
+        if not self.arcs:
+            return Graph()
         forwards = _reached([0], [[arc.destination for arc in arcs] for arcs in self.arcs])
         backwards: list[list[int]] = [[] for _ in self.arcs]
         for state, arcs in enumerate(self.arcs):
