@@ -5,7 +5,7 @@ then asked of it must work, or raise a `Nnet3Error`, within bounds of time and m
 
 Run with a seed and numbers to repeat some, with `tests` as PYTHONPATH, as in
 `python -m damaged.using files 1 300:310`, or `texts` for containers and texts; the report is a
-line of JSON.
+line of JSON. A use may take two seconds of processor time, or as many as a fourth argument says.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ from damaged.damages import damaged_file
 from damaged.good_files import read
 
 SECONDS = 2.0
-"""Processor time that a use may take."""
-HANGING = 60.0
-"""Seconds after which a use is taken to wait for something that does not come."""
+"""Processor time that a use may take, unless the caller says otherwise."""
+HANGING = 30
+"""After so many times as long, a use is taken to wait for something that does not come."""
 MEMORY = 512 << 20
 """Bytes of addresses that the uses of one thing may take; a thread reserves 64 MB of them."""
 MESSAGE = 5000
@@ -120,16 +120,18 @@ class User:
         report: The notes.
         name: What is used.
         rng: What requests and values are drawn from.
+        seconds: Processor time that a use may take.
     """
 
     report: Report
     name: str
     rng: random.Random
+    seconds: float = SECONDS
 
     def attempt(self, what: str, use: Callable[[], Any]) -> Any:
         """Returns what a use returns; None if that is refused or goes wrong."""
         try:
-            with _limited():
+            with _limited(self.seconds):
                 result = use()
         except Nnet3Error as error:
             self.report.refused += 1
@@ -367,7 +369,7 @@ def _written(nnet: Nnet, *, binary: bool) -> None:
 
 
 @contextmanager
-def _limited() -> Iterator[None]:
+def _limited(seconds: float) -> Iterator[None]:
     """Within, a TooLongError is raised after some time."""
 
     def end(signum: int, _: object) -> None:
@@ -375,8 +377,8 @@ def _limited() -> Iterator[None]:
 
     signal.signal(signal.SIGPROF, end)
     signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
-    signal.setitimer(signal.ITIMER_REAL, HANGING)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, HANGING * seconds)
     try:
         yield
     finally:
@@ -391,13 +393,14 @@ def _allow_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
 
 
-def use_damaged(what: str, seed: int, numbers: range) -> Report:
+def use_damaged(what: str, seed: int, numbers: range, seconds: float = SECONDS) -> Report:
     """Reads damaged things, and uses them.
 
     Args:
         what: "files" or "texts".
         seed: Of the damage.
         numbers: Which of them.
+        seconds: Processor time that a use may take.
     """
     report = Report()
     warnings.simplefilter("ignore")
@@ -405,7 +408,7 @@ def use_damaged(what: str, seed: int, numbers: range) -> Report:
         use = _use_file if what == "files" else _use_text
         rng = random.Random(f"{what} {seed}:{number}")
         _allow_memory()
-        use(User(report, "", rng), seed, number)
+        use(User(report, "", rng, seconds), seed, number)
         report.tried += 1
     return report
 
@@ -448,9 +451,10 @@ def _use_text(user: User, seed: int, number: int) -> None:
 
 
 def main() -> None:
-    """Takes `what seed first:last` from the command line and prints the report."""
-    first, last = map(int, sys.argv[3].split(":"))
-    report = use_damaged(sys.argv[1], int(sys.argv[2]), range(first, last))
+    """Takes `what seed first:last [seconds]` from the command line and prints the report."""
+    what, seed, numbers, *seconds = sys.argv[1:]
+    first, last = map(int, numbers.split(":"))
+    report = use_damaged(what, int(seed), range(first, last), *map(float, seconds))
     print(json.dumps(attrs.asdict(report)))
 
 
