@@ -84,7 +84,8 @@ class Nnet(NetworkStructure, Serialized):
                 the same precision. Arrays that are not named stay as they are.
 
         Raises:
-            NetworkError: A name is unknown, a shape differs, or values are no numbers.
+            NetworkError: This is no mapping, a name is unknown, a shape differs, or values are no
+                numbers.
         """
         places = {
             f"{component_name}.{field}": (component_name, field, array)
@@ -92,9 +93,11 @@ class Nnet(NetworkStructure, Serialized):
             for field, array in component.arrays().items()
         }
         fields: dict[str, dict[str, NDArray[np.float32]]] = {}
+        _check_mapping(arrays)
         for name, values in arrays.items():
             if name not in places:
-                raise NetworkError(f"there is no array '{name}'" + hint(name, places))
+                meant = hint(name, places) if isinstance(name, str) else ""
+                raise NetworkError(f"there is no array '{name}'{meant}")
             component_name, field, current = places[name]
             try:
                 array = np.asarray(values, dtype=current.dtype)
@@ -118,3 +121,9 @@ class Nnet(NetworkStructure, Serialized):
     def to_dot(self) -> str:
         """Returns the network as a graph in the language of Graphviz."""
         return format_dot(self)
+
+
+def _check_mapping(arrays: object) -> None:
+    if not isinstance(arrays, Mapping):
+        found = type(arrays).__name__
+        raise NetworkError(f"expected a mapping from names to arrays, found {found}")

@@ -111,7 +111,11 @@ class IoSpecification:
 
 
 def _as_tuple(specifications: Iterable[IoSpecification]) -> tuple[IoSpecification, ...]:
-    return tuple(specifications)
+    try:
+        return tuple(specifications)
+    except TypeError as error:
+        found = type(specifications).__name__
+        raise RequestError(f"expected a sequence of IoSpecification, found {found}") from error
 
 
 @attrs.frozen(kw_only=True)

@@ -42,6 +42,7 @@ def checked_arrays(
     Raises:
         RunError: see `NnetComputer.forward`.
     """
+    _check_mapping(given, what)
     for name in given:
         if name not in expected:
             known = ", ".join(f"'{node}'" for node in expected) or "none"
@@ -182,3 +183,9 @@ def as_vector(values: npt.ArrayLike, what: str, dim: int) -> FloatArray:
     if vector.shape != (dim,):
         raise RunError(f"{what}: expected a vector of dimension {dim}, found {vector.shape}")
     return vector
+
+
+def _check_mapping(given: object, what: str) -> None:
+    if not isinstance(given, Mapping):
+        found = type(given).__name__
+        raise RunError(f"expected a mapping from nodes to arrays as {what}, found {found}")

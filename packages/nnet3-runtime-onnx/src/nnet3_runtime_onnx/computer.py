@@ -143,6 +143,7 @@ def _checked(segment: _Session, given: Mapping[str, ArrayLike]) -> dict[str, Arr
     Raises:
         RunError: see `OnnxComputer.forward`.
     """
+    _check_mapping(given)
     for name in given:
         if name not in segment.shapes:
             known = ", ".join(f"'{node}'" for node in segment.shapes) or "none"
@@ -158,3 +159,9 @@ def _checked(segment: _Session, given: Mapping[str, ArrayLike]) -> dict[str, Arr
             raise RunError(f"input '{name}': expected the shape {shape}, found {array.shape}")
         arrays[name] = np.ascontiguousarray(array, dtype=np.float32)
     return arrays
+
+
+def _check_mapping(given: object) -> None:
+    if not isinstance(given, Mapping):
+        found = type(given).__name__
+        raise RunError(f"expected a mapping from nodes to arrays as input, found {found}")

@@ -234,6 +234,7 @@ def _checked(segment: _Segment, given: Mapping[str, ArrayLike], what: str) -> di
     Raises:
         RunError: see `ReferenceComputer.forward`.
     """
+    _check_mapping(given, what)
     for name in given:
         if name not in segment.accepted:
             known = ", ".join(f"'{node}'" for node in segment.accepted) or "none"
@@ -255,3 +256,9 @@ def _checked(segment: _Segment, given: Mapping[str, ArrayLike], what: str) -> di
                 f"{row}, column {column}"
             )
     return arrays
+
+
+def _check_mapping(given: object, what: str) -> None:
+    if not isinstance(given, Mapping):
+        found = type(given).__name__
+        raise RunError(f"expected a mapping from nodes to arrays as {what}, found {found}")

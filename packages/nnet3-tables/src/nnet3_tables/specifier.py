@@ -59,7 +59,10 @@ class Specifier:
         return specifier
 
     @classmethod
-    def _parse(cls, text: str, known: frozenset[str]) -> Self:
+    def _parse(cls, text: object, known: frozenset[str]) -> Self:
+        if not isinstance(text, str):
+            found = type(text).__name__
+            raise TableError(f"expected text such as 'ark:FILE' for a table, found {found}")
         words, colon, target = text.partition(":")
         parts = words.strip().split(",")
         kinds = frozenset(parts) & {"ark", "scp"}

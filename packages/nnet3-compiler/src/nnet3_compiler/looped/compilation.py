@@ -108,8 +108,7 @@ def extended_requests(
         CompilationError: The third request is not the second one, shifted in time, or a further
             one has a t beyond 32 bits.
     """
-    if len(requests) != 3:
-        raise CompilationError(f"a looped computation needs three requests (got {len(requests)})")
+    _check_three(requests)
     second, third = requests[1:]
     shift = _shift(second, third)
     if shift <= 0 or _shifted(second, shift) != third:
@@ -118,6 +117,12 @@ def extended_requests(
         )
     further = (_shifted(third, shift * number) for number in range(1, count - 2))
     return (*requests, *further)[:count]
+
+
+def _check_three(requests: object) -> None:
+    found = len(requests) if isinstance(requests, Sequence) else type(requests).__name__
+    if found != 3:
+        raise CompilationError(f"a looped computation needs three requests (got {found})")
 
 
 def _shift(second: ComputationRequest, third: ComputationRequest) -> int:

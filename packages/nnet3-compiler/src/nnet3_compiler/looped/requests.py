@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral
 
 import attrs
 from nnet3_descriptors import ComponentInputNode, Nnet, OutputNode
@@ -109,6 +110,10 @@ def looped_requests(
             raise CompilationError(
                 f"the chunk size must be a multiple of {name}, {unit} (got {chunk_size})"
             )
+    extra = (extra_left_context, extra_right_context)
+    if not all(isinstance(frames, Integral) for frames in extra):
+        kinds = " and ".join(type(frames).__name__ for frames in extra)
+        raise CompilationError(f"the extra context must be two integers (got {kinds})")
     if extra_left_context < 0 or extra_right_context < 0:
         raise CompilationError(
             f"the extra context must not be negative (got {extra_left_context} to the left and "

@@ -68,6 +68,7 @@ def average(nnets: Sequence[Nnet], weights: ArrayLike | None = None) -> Nnet:
     Raises:
         NetworkError: Components differ in name, type or shape; or the weights do not fit.
     """
+    _check_sequence(nnets)
     factors = _factors(nnets, np.ones(len(nnets)) if weights is None else weights)
     total = factors.sum()
     if total == 0.0:
@@ -103,7 +104,11 @@ def weighted_sum(nnets: Sequence[Nnet], weights: ArrayLike) -> Nnet:
 
 def _factors(nnets: Sequence[Nnet], weights: ArrayLike) -> Weights:
     """Returns the weights of networks, (N,); raises NetworkError unless there is one for each."""
-    factors = np.asarray(weights, dtype=np.float64)
+    _check_sequence(nnets)
+    try:
+        factors = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise NetworkError(f"the weights must be numbers: {error}") from error
     if not nnets or factors.shape != (len(nnets),):
         raise NetworkError(
             f"there must be one weight for each network, and a network "
@@ -112,6 +117,11 @@ def _factors(nnets: Sequence[Nnet], weights: ArrayLike) -> Weights:
     if not np.isfinite(factors).all():
         raise NetworkError(f"the weights must be finite (got {factors.tolist()})")
     return factors
+
+
+def _check_sequence(nnets: object) -> None:
+    if not isinstance(nnets, Sequence):
+        raise NetworkError(f"expected a sequence of networks, found {type(nnets).__name__}")
 
 
 def _sum(group: Sequence[Component], weights: Weights) -> Component:
