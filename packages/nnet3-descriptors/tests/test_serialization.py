@@ -206,7 +206,7 @@ class TestErrors:
             ({**GOOD, "version": True}, "expected version 3 of the format 'things', got True"),
             ({**GOOD, "version": 3.0}, "expected version 3 of the format 'things', got 3.0"),
             ({**GOOD, "extra": 4}, "must hold format, version, content"),
-            (spoiled(colour="red"), "unknown field colour @ content"),
+            (spoiled(colour="red"), "unknown field 'colour' @ content"),
             (spoiled(masks=5), "the tensor 'masks.0' has no place in the content"),
             (spoiled(flag=1), r"expected a value of type bool, got 1 @ content.flag"),
             (spoiled(number="5"), r"expected a number, got '5' @ content.number"),

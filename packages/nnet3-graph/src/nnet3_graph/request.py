@@ -41,8 +41,8 @@ class IoSpecification:
     _hash: int = attrs.field(init=False, default=0)
 
     def __attrs_post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise RequestError(f"expected the name of a node, found {self.name!r}")
+        if not isinstance(self.name, str) or not self.name or not self.name.isprintable():
+            raise RequestError(f"expected the name of a node, found {self.name!r:.80}")
         _check_flag(f"'{self.name}'", "has_deriv", self.has_deriv)
         try:
             indexes = read_only_indexes(self.indexes)

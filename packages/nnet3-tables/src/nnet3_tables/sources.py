@@ -82,6 +82,8 @@ def opened_at(location: str, place: str) -> Iterator[IO[bytes]]:
         yield sys.stdin.buffer
         return
     name, offset = file_and_offset(location)
+    if "\0" in name:
+        raise TableError(f"{place}: no name of a file has a null character")
     try:
         with open(name, "rb") as stream:
             if offset:

@@ -164,7 +164,7 @@ class OperandReader:
 
     def _value(self, kind: OperandKind | None, text: str) -> float | int:
         if kind is None:
-            return float(np.float32(text))
+            return float(text)
         if text == ABSENT:
             return 0
         match kind:

@@ -31,6 +31,18 @@ def to_single(value: float) -> float:
         return float(np.float32(value))
 
 
+def finite_single(value: float, what: str) -> float:
+    """Returns the float32 that is nearest to a number.
+
+    Raises:
+        NetworkError: It is not finite then; `what` is how the message calls it.
+    """
+    single = to_single(value)
+    if not math.isfinite(single):
+        raise NetworkError(f"{what} must be finite in single precision (got {value:g})")
+    return single
+
+
 @attrs.frozen(eq=False)
 class Trial:
     """For which rows a sum descriptor can be computed: (N,); and the same of its operands."""
@@ -273,17 +285,16 @@ class ForwardingDescriptor(SumDescriptor):
         return forwarding(self)
 
 
+def _constant(value: float) -> float:
+    return finite_single(value, "the value of Const()")
+
+
 @attrs.frozen
 class Const(SumDescriptor):
     """Const(value, num_columns): `value` in every one of `num_columns` columns."""
 
-    value: float = attrs.field(converter=to_single)
+    value: float = attrs.field(converter=_constant)
     num_columns: int = attrs.field()
-
-    @value.validator
-    def _check_value(self, _: object, value: float) -> None:
-        if not math.isfinite(value):
-            raise NetworkError(f"the value of Const() must be finite (got {value})")
 
     @num_columns.validator
     def _check_num_columns(self, _: object, num_columns: int) -> None:

@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_descriptors.descriptors.base import ForwardingDescriptor, NodeDim, Scales, to_single
+from nnet3_descriptors.descriptors.base import ForwardingDescriptor, NodeDim, Scales, finite_single
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.indexes.arrays import AnyIndexes, T, X, moved_indexes
 from nnet3_descriptors.indexes.integers import check_int32
@@ -86,17 +86,16 @@ class _OneSource(ForwardingDescriptor):
         return self.source.scale(self._change(indexes))
 
 
+def _factor(value: float) -> float:
+    return finite_single(value, "the scale of Scale()")
+
+
 @attrs.frozen
 class Scale(_OneSource):
     """Scale(factor, node): the value of a node times a number."""
 
-    factor: float = attrs.field(converter=to_single)
+    factor: float = attrs.field(converter=_factor)
     source: Node
-
-    @factor.validator
-    def _check_factor(self, _: object, factor: float) -> None:
-        if not math.isfinite(factor):
-            raise NetworkError(f"the scale of Scale() must be finite (got {factor})")
 
     def __str__(self) -> str:
         return f"Scale({format_float(self.factor)}, {self.source})"

@@ -89,7 +89,7 @@ def _describe_fault(error: BaseException, type_: type | None) -> str:
     if isinstance(error, KeyError):
         return f"required field {error} missing"
     if isinstance(error, cattrs.errors.ForbiddenExtraKeysError):
-        return f"unknown field {', '.join(sorted(error.extra_fields))}"
+        return f"unknown field {', '.join(f'{name!r:.80}' for name in sorted(error.extra_fields))}"
     if isinstance(error, Nnet3Error | ValueError | TypeError):
         return str(error)
     return f"invalid value for {type_}"

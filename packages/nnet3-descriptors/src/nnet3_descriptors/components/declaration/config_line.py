@@ -1,5 +1,6 @@
 """One line of a network's config text: a first word and `key=value` pairs."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, Self
@@ -151,10 +152,13 @@ class ConfigLine:
             return float(np.float32(default))
         text = self.text(key)
         try:
-            with np.errstate(over="ignore"):
-                value = float(np.float32(parse_real(text)))
+            number = parse_real(text)
         except ValueError:
             raise self.error(f"'{key}' must be a number, got '{text}'", key) from None
+        with np.errstate(over="ignore"):
+            value = float(np.float32(number))
+        if math.isinf(value) and math.isfinite(number):
+            raise self.error(f"'{key}' must be a number of single precision, got {text}", key)
         if minimum is not None and not value >= minimum:
             raise self.error(f"'{key}' must be >= {minimum:g}, got {text}", key)
         if maximum is not None and not value <= np.float32(maximum):

@@ -8,6 +8,7 @@ order of the declarations is the order of the tokens in Kaldi's files.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, Literal, Protocol
@@ -152,7 +153,9 @@ def field_specs(cls: type) -> tuple[FieldSpec, ...]:
 
 
 def _number(value: float) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    # Of a number beyond the range of float32, such as 1e300, no more is known.
+    return f"{text} in single precision" if math.isinf(value) else text
 
 
 @functools.cache
