@@ -1,4 +1,8 @@
-"""What all tests share."""
+"""What all tests share.
+
+Properties are tried with a hundred examples, or so many times a hundred as a test says; with
+`--hypothesis-profile=few` with a fifth of them.
+"""
 
 from hypothesis import HealthCheck, settings
 
@@ -9,4 +13,5 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,  # so that a failure says how to have it again
 )
+settings.register_profile("few", parent=settings.get_profile("nnet3"), max_examples=20)
 settings.load_profile("nnet3")

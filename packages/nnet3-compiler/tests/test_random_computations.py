@@ -19,7 +19,7 @@ from running_computations import Machine
 Example = tuple[Nnet, ComputationRequest]
 
 many = settings(
-    max_examples=100,
+    max_examples=settings.default.max_examples,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 

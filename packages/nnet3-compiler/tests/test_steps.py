@@ -49,7 +49,7 @@ class TestEpochs:
 class TestStepRules:
     """What holds for the steps of any computation."""
 
-    @settings(max_examples=100, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=settings.default.max_examples, suppress_health_check=list(HealthCheck))
     @given(examples())
     def test_rules(self, example: tuple[Nnet, ComputationRequest]) -> None:
         """Rules (a), (b) and (c); dependencies in earlier steps; every cindex once."""
@@ -102,7 +102,9 @@ class TestStepRules:
             assert len(own) == 1
             assert np.array_equal(steps.indexes[steps.rows_of(int(own[0]))], io.indexes)
 
-    @settings(max_examples=50, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=settings.default.max_examples // 2, suppress_health_check=list(HealthCheck)
+    )
     @given(st.data())
     def test_circles_are_refused(self, data: st.DataObject) -> None:
         """What depends on itself has no steps; everything else has."""

@@ -86,7 +86,7 @@ def networks(draw: st.DrawFn) -> Nnet:
 
 
 @given(networks())
-@settings(max_examples=60)
+@settings(max_examples=3 * settings.default.max_examples // 5)
 def test_every_form_gives_the_network_back(nnet: Nnet) -> None:
     """Container, Kaldi's binary form, config lines and vectors are lossless."""
     assert Nnet.from_bytes(nnet.to_bytes()) == nnet
@@ -100,7 +100,7 @@ def test_every_form_gives_the_network_back(nnet: Nnet) -> None:
 
 
 @given(networks())
-@settings(max_examples=60)
+@settings(max_examples=3 * settings.default.max_examples // 5)
 def test_text_keeps_the_nodes_and_seven_digits(nnet: Nnet) -> None:
     """Kaldi's text form keeps all but the last digits of the parameters."""
     text = io.BytesIO()
@@ -114,7 +114,7 @@ def test_text_keeps_the_nodes_and_seven_digits(nnet: Nnet) -> None:
 
 
 @given(networks())
-@settings(max_examples=60)
+@settings(max_examples=3 * settings.default.max_examples // 5)
 def test_edits_that_change_nothing(nnet: Nnet) -> None:
     """Removing orphans is done after once; renaming there and back is the identity."""
     once = remove_orphans(nnet)

@@ -61,7 +61,7 @@ def test_too_much_context():
 
 
 @given(networks())
-@settings(max_examples=40)
+@settings(max_examples=2 * settings.default.max_examples // 5)
 def test_is_that_of_the_descriptors_package(nnet: Nnet) -> None:
     """The two ways to find which outputs can be computed lead to the same context."""
     assume(len(nnet.input_nodes) == 1)

@@ -20,7 +20,7 @@ from nnet3_graph import (
     index_set,
 )
 
-random_networks = settings(max_examples=60)
+random_networks = settings(max_examples=3 * settings.default.max_examples // 5)
 
 
 def named(nnet, cindexes):

@@ -196,7 +196,7 @@ def damaged(draw: st.DrawFn, original: NnetComputation) -> NnetComputation:
 
 @pytest.mark.parametrize("example", [tdnn, statistics])
 @given(data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=3 * settings.default.max_examples // 2)
 def test_verdicts_agree(example: MakeExample, data: st.DataObject) -> None:
     """Where one sequence is enough to judge a damaged computation, all rows lead to the same."""
     nnet, compiled, optimized = example()

@@ -47,7 +47,7 @@ def comparable(part: Any) -> Any:
 
 
 @given(examples())
-@settings(max_examples=25)
+@settings(max_examples=settings.default.max_examples // 4)
 def test_handed_on(example: tuple[Nnet, NnetComputation]) -> None:
     """After each pass, what is known already is what a fresh analysis finds."""
     options = OptimizeOptions()

@@ -210,7 +210,7 @@ def test_statistics_keep_their_memo() -> None:
     st.integers(0, 2),
     st.booleans(),
 )
-@settings(max_examples=60)
+@settings(max_examples=3 * settings.default.max_examples // 5)
 def test_limited_computations_pass_all_checks(
     example: tuple[Nnet, NnetComputation],
     low: int | None,

@@ -185,7 +185,7 @@ def random_blocks(draw: st.DrawFn) -> Blocks:
 
 
 @given(random_blocks())
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 def test_packing_keeps_blocks_apart(blocks: Blocks) -> None:
     """Blocks needed at one time do not overlap, and no packing is below the bound."""
     for packing in (from_the_peak(blocks), place_one_by_one(blocks), pack(blocks)):
@@ -219,7 +219,7 @@ def test_chains_need_no_more_than_two_neighbours(sizes: list[int]) -> None:
 
 
 @given(random_blocks())
-@settings(max_examples=100)
+@settings(max_examples=settings.default.max_examples)
 def test_search_meets_the_capacity(blocks: Blocks) -> None:
     """What the search finds fits; with room for all blocks side by side it finds something."""
     for capacity in (blocks.lower_bound, blocks.lower_bound * 5 // 4):
@@ -319,7 +319,7 @@ def held_during_commands(computation: NnetComputation) -> list[int]:
 
 
 @given(examples())
-@settings(max_examples=30)
+@settings(max_examples=3 * settings.default.max_examples // 10)
 def test_plan_of_a_computation(example: tuple[Nnet, NnetComputation]) -> None:
     """The bound of a plan is the most that is held during a command; what lives is kept apart."""
     nnet, compiled = example

@@ -27,7 +27,7 @@ EVERYTHING = OptimizeOptions(verify=True)
 
 
 @given(examples())
-@settings(max_examples=60)
+@settings(max_examples=3 * settings.default.max_examples // 5)
 def test_optimized_computation_gives_the_same_results(example: Example) -> None:
     """Every pass is checked and proven, and a run with stand-ins agrees."""
     nnet, computation = example
@@ -52,7 +52,7 @@ def test_without_one_option(switch: str, example: Example) -> None:
 
 
 @given(examples(), st.sets(st.sampled_from(SWITCHES)))
-@settings(max_examples=30)
+@settings(max_examples=3 * settings.default.max_examples // 10)
 def test_with_any_options(example: Example, off: set[str]) -> None:
     """Any set of options gives correct results, and optimizing twice changes nothing."""
     nnet, computation = example

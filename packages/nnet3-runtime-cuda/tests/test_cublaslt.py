@@ -96,7 +96,7 @@ def test_numbers_are_those_of_the_headers() -> None:
     assert (cublaslt.EPILOGUE_RELU, cublaslt.EPILOGUE_BIAS) == (2, 4)
 
 
-@settings(max_examples=60)
+@settings(max_examples=3 * settings.default.max_examples // 5)
 @given(
     sizes=st.tuples(*[st.integers(1, 5)] * 3),
     transposed=st.tuples(st.booleans(), st.booleans()),

@@ -96,7 +96,7 @@ def order(job: Lanes) -> Iterator[tuple[int, Callable[[], object], list[int]]]:
         assert places != before, "lanes wait for one another"
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(programs())
 def test_lanes_wait_for_what_they_need(program: tuple[int, list[Round]]) -> None:
     """Whatever one lane needs of an earlier round is over in another lane before it begins."""

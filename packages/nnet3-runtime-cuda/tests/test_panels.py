@@ -10,7 +10,7 @@ from nnet3_runtime_cuda.cpu.tape import Tape
 from nnet3_runtime_cuda.switches import PANELS
 
 
-@settings(max_examples=40)
+@settings(max_examples=2 * settings.default.max_examples // 5)
 @given(
     rows=st.integers(1, 60),
     inner=st.sampled_from([1, 7, 512, MOST_INNER, MOST_INNER + 1, 3 * MOST_INNER]),

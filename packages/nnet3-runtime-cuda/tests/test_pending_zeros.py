@@ -25,7 +25,7 @@ steps = st.lists(st.tuples(st.sampled_from(["zero", "add", "read"]), areas()), m
 
 
 @given(steps)
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 def test_values_are_those_of_immediate_zeroing(program: list[tuple[str, Area]]) -> None:
     """Zeroing late gives every reader the values that zeroing at once would have given."""
     zeros, late, at_once = PendingZeros(), np.full((SIZE, SIZE), 9.0), np.full((SIZE, SIZE), 9.0)

@@ -37,7 +37,7 @@ def row_lists(draw: st.DrawFn) -> np.ndarray:
 
 
 @given(row_lists())
-@settings(max_examples=200)
+@settings(max_examples=2 * settings.default.max_examples)
 def test_blocks_cover_the_lists(lists: np.ndarray) -> None:
     """Taken together the blocks are the lists, element by element and in order."""
     result, _ = covered(lists)
@@ -83,7 +83,7 @@ def greedy_blocks(lists: np.ndarray) -> list[tuple[int, int, int]]:
 
 
 @given(row_lists())
-@settings(max_examples=200)
+@settings(max_examples=2 * settings.default.max_examples)
 def test_blocks_are_those_of_the_definition(lists: np.ndarray) -> None:
     """What is found in linear time are the longest runs and the longest blocks of them."""
     blocks = regular_blocks(lists)

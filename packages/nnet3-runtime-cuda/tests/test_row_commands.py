@@ -87,7 +87,7 @@ distinct_rows = st.permutations(range(ROWS)).flatmap(
 )
 alphas = st.sampled_from([1.0, -0.5])
 seeds = st.integers(0, 1000)
-run_often = settings(max_examples=100)
+run_often = settings(max_examples=settings.default.max_examples)
 
 
 @given(rows, alphas, seeds, st.booleans())

@@ -273,7 +273,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(requests(), st.booleans())
-@settings(max_examples=30)
+@settings(max_examples=3 * settings.default.max_examples // 10)
 def test_values_are_the_same(case: tuple[Nnet, ComputationRequest], natural: bool) -> None:
     """Whatever the rows, values are those of products with the spliced matrix."""
     with pytest.MonkeyPatch.context() as patch:

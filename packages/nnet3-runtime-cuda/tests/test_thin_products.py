@@ -13,7 +13,7 @@ from nnet3_runtime_cuda.cpu.products.thin_products import FEWEST_TERMS, MOST_COL
     dim=st.sampled_from([1, 7, 389, 1536]),
     columns=st.sampled_from([1, 20, MOST_COLUMNS]),
 )
-@settings(max_examples=30)
+@settings(max_examples=3 * settings.default.max_examples // 10)
 def test_values(rows: int, dim: int, columns: int) -> None:
     """Product and sum of squares are those of the matrix, for any number of rows and terms."""
     rng = np.random.default_rng(rows)

@@ -124,7 +124,7 @@ def convolutions(draw: st.DrawFn) -> Convolution:
 
 
 @given(convolutions(), st.booleans(), st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=3 * settings.default.max_examples // 5)
 def test_values_are_those_by_patches(convolution: Convolution, add: bool, trainable: bool) -> None:
     """Output, input derivative and gradient are the same, whether or not tiles overlap."""
     assume(convolution.by_tiles)
@@ -164,7 +164,7 @@ def test_values_in_single_precision(
 
 
 @given(convolutions(), st.booleans(), st.booleans())
-@settings(max_examples=30)
+@settings(max_examples=3 * settings.default.max_examples // 10)
 def test_values_do_not_depend_on_threads(
     convolution: Convolution, add: bool, trainable: bool
 ) -> None:

@@ -117,7 +117,7 @@ def layers(draw: st.DrawFn) -> Layer:
 
 
 @given(layers(), st.booleans(), st.booleans(), st.booleans())
-@settings(max_examples=80)
+@settings(max_examples=4 * settings.default.max_examples // 5)
 def test_values_are_those_of_direct_sums(
     layer: Layer, add: bool, first: bool, trainable: bool
 ) -> None:
@@ -154,7 +154,7 @@ def test_values_in_single_precision(
 
 
 @given(layers(), st.booleans(), st.booleans(), st.booleans(), st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=2 * settings.default.max_examples // 5)
 def test_values_do_not_depend_on_threads(
     layer: Layer, add: bool, first: bool, trainable: bool, in_panels: bool
 ) -> None:
