@@ -129,7 +129,8 @@ def test_damaged_model(damage: str, tmp_path: Path) -> None:
     done = compute(model, f"ark:{FEATURES}", f"ark:{output}")
 
     assert done.returncode == 1
-    [line] = done.stderr.splitlines()
+    _, blank, line = done.stderr.splitlines()  # the command line is first
+    assert not blank
     assert str(model) in line
     assert not output.exists()
 
@@ -139,7 +140,8 @@ def test_missing_model(tmp_path: Path) -> None:
     done = compute(tmp_path / "nowhere.raw", f"ark:{FEATURES}", f"ark:{tmp_path / 'output.ark'}")
 
     assert done.returncode == 1
-    [line] = done.stderr.splitlines()
+    _, blank, line = done.stderr.splitlines()  # the command line is first
+    assert not blank
     assert "nowhere.raw" in line
 
 

@@ -56,6 +56,7 @@ def test_several_utterances() -> None:
         "first": frames,
         "second": frames[:3],
         "frames": frames,
+        "utterances": [("a", frames)],
     }
 
     run("batch_outputs = ", names)

@@ -19,7 +19,14 @@ from nnet3_descriptors import parse_config, write_nnet
 from nnet3_runtime_cuda import RunError, load
 from nnet3_tables import TableError
 from nnet3_tables.archive import read_archive
-from nnet3_tools import nnet3_compute, nnet3_xvector_compute
+from nnet3_tools import (
+    nnet3_compute,
+    nnet3_compute_batch,
+    nnet3_compute_looped,
+    nnet3_xvector_compute,
+)
+from nnet3_tools.utterance_tool import UtteranceCommand
+from nnet3_tools.utterances import num_utterances
 
 CONFIG = """
 input-node name=input dim=4
@@ -93,7 +100,7 @@ def test_compute(folder: Path, threads: int) -> None:
     actual = matrices(folder / "output.ark")
     assert list(actual) == list(features())
     for key, frames in features().items():
-        np.testing.assert_array_equal(actual[key], model.compute(frames))
+        np.testing.assert_allclose(actual[key], model.compute(frames), rtol=0, atol=1e-5)
 
 
 def test_manners_of_options(folder: Path) -> None:
@@ -113,7 +120,7 @@ def test_manners_of_options(folder: Path) -> None:
     expected = model.compute(
         features()["u03"], frames_per_chunk=9, apply_exp=True, acoustic_scale=2.0
     )
-    np.testing.assert_array_equal(matrices(folder / "output.ark")["u03"], expected)
+    np.testing.assert_allclose(matrices(folder / "output.ark")["u03"], expected, rtol=1e-5)
 
 
 def test_options_about_how_kaldi_computes(folder: Path) -> None:
@@ -128,9 +135,11 @@ def test_options_about_how_kaldi_computes(folder: Path) -> None:
     )
 
     assert done.return_value == 0
-    np.testing.assert_array_equal(
+    np.testing.assert_allclose(
         matrices(folder / "output.ark")["u05"],
         load(folder / "final.raw").compute(features()["u05"]),
+        rtol=0,
+        atol=1e-5,
     )
 
 
@@ -155,14 +164,17 @@ def test_failures_are_counted(folder: Path) -> None:
     }
     write_features(folder / "wrong.ark", wrong)
 
-    done = compute(folder, "--num-threads=2", features="wrong.ark")
+    done = compute(folder, "--num-threads=2", "--print-args=false", features="wrong.ark")
 
     assert done.return_value == 1
     lines = done.stderr.splitlines()
     assert [line for line in lines if "expected dimension 4, found 3" in line] == lines[:2]
     assert "'u02'" in lines[0]
     assert "'u05'" in lines[1]
-    assert "10 utterances, 2 failed" in lines[2]
+    assert lines[2].startswith("LOG (nnet3-compute) Time taken ")
+    assert "s: real-time factor assuming 100 frames/sec is " in lines[2]
+    assert lines[3] == "LOG (nnet3-compute) Done 10 utterances, failed for 2"
+    assert "10 utterances, 2 failed" in lines[4]
     assert list(matrices(folder / "output.ark")) == [
         k for k in features() if k not in ("u02", "u05")
     ]
@@ -360,13 +372,82 @@ def test_interrupted_reading(folder: Path, ivectors: str, features: str) -> None
 
 def test_help_names_every_option() -> None:
     """The help is complete, and shows examples."""
-    for command in (nnet3_compute.command, nnet3_xvector_compute.command):
+    for command in (
+        nnet3_compute.command,
+        nnet3_compute_batch.command,
+        nnet3_compute_looped.command,
+        nnet3_xvector_compute.command,
+    ):
         text = invoke(command, "--help").stdout
         assert "Examples:" in text
         for parameter in command.params:
-            if isinstance(parameter, click.Option) and not parameter.hidden:
+            if isinstance(parameter, click.Option):
                 assert parameter.opts[0] in text
                 assert parameter.help
+        assert all(f"{name}" in text for name in ("--config", *UtteranceCommand.ignored))
+
+
+def test_command_line_is_echoed(folder: Path) -> None:
+    """The command line comes first, as a shell would take it, unless that is not wanted."""
+    model, tables = folder / "final.raw", [f"ark:cat {folder}/feats.ark |", f"ark:{folder}/o.ark"]
+
+    echoed = invoke(nnet3_compute.command, "--acoustic_scale=0.5", model, *tables)
+    silent = invoke(nnet3_compute.command, "--print-args=false", model, *tables)
+
+    assert echoed.stderr.splitlines()[:2] == [
+        f"nnet3-compute --acoustic_scale=0.5 {model} '{tables[0]}' {tables[1]}",
+        "",
+    ]
+    assert silent.stderr.startswith("LOG (nnet3-compute) Time taken ")
+
+
+@pytest.mark.parametrize("missing", ["features", "ivectors"], ids=["no features", "no i-vectors"])
+def test_a_missing_table_is_no_summary(folder: Path, missing: str) -> None:
+    """A table that cannot be opened is an error, without a word about utterances before it."""
+    options = ["--ivectors=ark:nowhere.ark"] if missing == "ivectors" else []
+    features = "feats.ark" if missing == "ivectors" else "nowhere.ark"
+
+    done = compute(folder, "--print-args=false", *options, features=features)
+
+    assert isinstance(done.exception, TableError)
+    assert "nowhere.ark" in str(done.exception)
+    assert done.stderr == ""
+    assert not (folder / "output.ark").exists()
+
+
+def test_total_of_the_bar(folder: Path) -> None:
+    """A script file says how many utterances there are; an archive does not."""
+    (folder / "feats.scp").write_text(f"a {folder}/feats.ark:3\n\nb {folder}/feats.ark:9\n")
+
+    assert num_utterances(f"scp:{folder / 'feats.scp'}") == 2
+    assert num_utterances(f"ark:{folder / 'feats.ark'}") is None
+    assert num_utterances(f"scp:cat {folder / 'feats.scp'} |") is None
+    assert num_utterances(f"scp:{folder / 'nowhere.scp'}") is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--minibatch-size=3", "--partial-minibatch-factor=0", "--num-threads=2"],
+        ["--edge-minibatch-size=2", "--extra-left-context-initial=0", "--extra-left-context=3"],
+        ["--ensure-exact-final-context=false", "--memory=1"],
+    ],
+    ids=["as it is", "full minibatches", "edges", "little memory"],
+)
+def test_compute_batch(folder: Path, options: list[str]) -> None:
+    """The outputs are those of nnet3-compute, however chunks are put together."""
+    common = ["--frames-per-chunk=9", *(each for each in options if each.startswith("--extra"))]
+    tables = [f"ark:{folder / 'feats.ark'}", f"ark:{folder / 'batch.ark'}"]
+
+    done = invoke(nnet3_compute_batch.command, *{*options, *common}, folder / "final.raw", *tables)
+    compute(folder, *common)
+
+    assert done.return_value == 0, done.exception
+    expected, actual = matrices(folder / "output.ark"), matrices(folder / "batch.ark")
+    assert list(actual) == list(expected)
+    for key, outputs in expected.items():
+        np.testing.assert_allclose(actual[key], outputs, rtol=0, atol=1e-5)
 
 
 def test_xvector_compute(folder: Path) -> None:
@@ -387,4 +468,4 @@ def test_xvector_compute(folder: Path) -> None:
     assert list(actual) == list(features())
     for key, frames in features().items():
         expected = model.xvector(frames, chunk_size=30, min_chunk_size=10)
-        np.testing.assert_array_equal(actual[key], expected)
+        np.testing.assert_allclose(actual[key], expected, rtol=0, atol=1e-5)

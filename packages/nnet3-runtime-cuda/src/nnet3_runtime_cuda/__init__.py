@@ -15,6 +15,8 @@ if TYPE_CHECKING:
         TrainingError,
         UnsupportedComponentError,
     )
+    from nnet3_runtime_cuda.inference.batches.forming import BatchOptions
+    from nnet3_runtime_cuda.inference.batches.queue import UtteranceQueue
     from nnet3_runtime_cuda.inference.chunks import ChunkOptions
     from nnet3_runtime_cuda.inference.model import Model, load
     from nnet3_runtime_cuda.inference.output_scores import ScoreOptions
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BatchOptions",
     "Capabilities",
     "ChunkOptions",
     "DeviceError",
@@ -44,6 +47,7 @@ __all__ = [
     "StreamState",
     "TrainingError",
     "UnsupportedComponentError",
+    "UtteranceQueue",
     "Work",
     "check_plan",
     "format_plan",
@@ -65,6 +69,8 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "TrainingError",
                 "UnsupportedComponentError",
             ),
+            "nnet3_runtime_cuda.inference.batches.forming": ("BatchOptions",),
+            "nnet3_runtime_cuda.inference.batches.queue": ("UtteranceQueue",),
             "nnet3_runtime_cuda.inference.chunks": ("ChunkOptions",),
             "nnet3_runtime_cuda.inference.model": (
                 "Model",

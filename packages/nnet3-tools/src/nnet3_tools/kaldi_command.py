@@ -15,6 +15,9 @@ from nnet3_descriptors import Nnet3Error
 from nnet3_tools.entry_points import INTERRUPTED
 from nnet3_tools.interruptions import heard
 
+_GIVEN = "nnet3_tools.arguments"
+"""Where the arguments are kept as they were given."""
+
 
 class KaldiCommand(click.Command):
     """A command whose options are `--name=value`, with `_` for `-` wherever one likes.
@@ -30,6 +33,7 @@ class KaldiCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Puts the arguments into the form that click expects, and parses them."""
+        ctx.meta[_GIVEN] = list(args)
         return super().parse_args(ctx, self._normalized(self._with_configs(args)))
 
     def _with_configs(self, args: list[str]) -> list[str]:
@@ -86,6 +90,28 @@ def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Accepts the options that all of Kaldi's tools have; they change nothing here."""
     function = click.option("--verbose", default=0, hidden=True, expose_value=False)(function)
     return click.option("--print-args", default="true", hidden=True, expose_value=False)(function)
+
+
+PRINT_ARGS = boolean_option(
+    "--print-args",
+    default=True,
+    show_default=True,
+    help="Write the command line to standard error first.",
+)
+
+VERBOSE = click.option(
+    "--verbose",
+    default=0,
+    metavar="LEVEL",
+    expose_value=False,
+    help="Kaldi's level of messages; changes nothing here.",
+)
+
+
+def print_arguments(tool: str) -> None:
+    """Writes the command line of the tool that runs to standard error, as Kaldi's tools do."""
+    arguments = click.get_current_context().meta[_GIVEN]
+    click.echo(f"{shlex.join([tool, *arguments])}\n", err=True)
 
 
 def log(tool: str, message: str) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import attrs
 import click
-from nnet3_runtime_cuda import ChunkOptions, RunError, ScoreOptions, Work
+from nnet3_runtime_cuda import BatchOptions, ChunkOptions, RunError, ScoreOptions, Work
 from nnet3_tables import FloatArray, MatrixLookup, MatrixWriter, VectorLookup, read_tokens
 
 from nnet3_tools.kaldi_command import boolean_option, run_tool
-from nnet3_tools.utterance_tool import UtteranceRun, utterance_tool
+from nnet3_tools.utterance_tool import MEMORY, UtteranceRun, utterance_tool
 
 NAME = "nnet3-compute"
 
@@ -106,7 +106,7 @@ SCORE_OPTIONS = (
     boolean_option("--use-priors", help="Subtract the logarithm of the priors in a .mdl file."),
 )
 
-OPTIONS = (
+CHUNK_OPTIONS = (
     *IVECTOR_OPTIONS,
     frames_option(
         "--frames-per-chunk", 50, "Frames that are computed at a time, before subsampling."
@@ -125,6 +125,8 @@ OPTIONS = (
     *SCORE_OPTIONS,
 )
 
+OPTIONS = (*CHUNK_OPTIONS, MEMORY)
+
 
 @utterance_tool(NAME, output="MATRIX-WSPECIFIER", examples=EXAMPLES, options=OPTIONS)
 def command(
@@ -136,21 +138,57 @@ def command(
     use_priors: bool,
     acoustic_scale: float,
     apply_exp: bool,
+    memory: int,
     **chunk: int,
 ) -> int:
     """Run a trained nnet3 network over features and write its output for each utterance.
 
     NNET-IN is a Kaldi model, .raw or .mdl; the features of each utterance are a matrix with a row
     for each frame. Edge frames are repeated where the network needs context, and batch-norm and
-    dropout are in test mode.
+    dropout are in test mode. Equal chunks of several utterances are computed together.
     """
-    chunk_options = ChunkOptions(**chunk)
-    check_ivector_options(ivectors, online_ivectors, chunk_options.online_ivector_period)
-    score_options = ScoreOptions(
-        use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp
+    return compute_chunks(
+        run,
+        ivectors,
+        utt2spk,
+        online_ivectors,
+        ScoreOptions(use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp),
+        ChunkOptions(**chunk),
+        BatchOptions(memory=memory),
     )
+
+
+def compute_chunks(
+    run: UtteranceRun,
+    ivectors: str,
+    utt2spk: str,
+    online_ivectors: str,
+    score_options: ScoreOptions,
+    chunk_options: ChunkOptions,
+    batches: BatchOptions,
+) -> int:
+    """Computes the chunks of all utterances, and writes the outputs.
+
+    Args:
+        run: What the command line says that all tools understand.
+        ivectors: A table; "" for none, as for the next two.
+        utt2spk: A table.
+        online_ivectors: A table.
+        score_options: What becomes of the outputs.
+        chunk_options: How utterances are cut.
+        batches: How they share minibatches.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        click.UsageError: the options for i-vectors do not go together.
+        TableError: a table cannot be opened or written.
+        RunError: priors are wanted that are not there.
+    """
+    check_ivector_options(ivectors, online_ivectors, chunk_options.online_ivector_period)
     model = run.load_model()
-    if use_priors and model.priors is None:
+    if score_options.use_priors and model.priors is None:
         raise RunError(
             f"{run.model_in} has no priors; --use-priors needs a .mdl file that has them"
         )
@@ -159,10 +197,13 @@ def command(
 
         def prepare(utterance: str, frames: FloatArray) -> Work:
             ivector, online = source.of(utterance)
-            return model.compute_work(frames, ivector, online, chunk_options, score_options)
+            return model.compute_work(
+                frames, ivector, online, chunk_options, score_options, batches
+            )
 
         tables = filter(None, (ivectors, utt2spk, online_ivectors))
-        return run.write(model, MatrixWriter, prepare, tables=tables)
+        step = chunk_options.frame_subsampling_factor
+        return run.write(model, MatrixWriter, prepare, tables=tables, batches=batches, step=step)
 
 
 def main() -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import click
-from nnet3_runtime_cuda import SegmentOptions, Work
+from nnet3_runtime_cuda import BatchOptions, SegmentOptions, Work
 from nnet3_tables import FloatArray, VectorWriter
 
 from nnet3_tools.kaldi_command import boolean_option, run_tool
-from nnet3_tools.utterance_tool import UtteranceRun, utterance_tool
+from nnet3_tools.utterance_tool import MEMORY, UtteranceRun, utterance_tool
 
 NAME = "nnet3-xvector-compute"
 
@@ -47,6 +47,7 @@ OPTIONS = (
         metavar="COUNT",
         help="How many compiled computations, one for each number of frames, are kept.",
     ),
+    MEMORY,
 )
 
 
@@ -58,6 +59,7 @@ def command(
     min_chunk_size: int,
     pad_input: bool,
     cache_capacity: int,
+    memory: int,
 ) -> int:
     """Extract one vector (x-vector) for each utterance.
 
@@ -73,7 +75,7 @@ def command(
     def prepare(_: str, frames: FloatArray) -> Work:
         return model.xvector_work(frames, options)
 
-    return run.write(model, VectorWriter, prepare)
+    return run.write(model, VectorWriter, prepare, batches=BatchOptions(memory=memory))
 
 
 def main() -> None:

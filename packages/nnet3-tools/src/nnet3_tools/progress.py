@@ -11,6 +11,8 @@ from typing import Any
 import click
 from nnet3_runtime_cuda import Model
 
+from nnet3_tools.kaldi_command import log
+
 
 class Progress:
     """Counts utterances; shows a bar on a terminal and nothing in a pipe.
@@ -38,6 +40,8 @@ class Progress:
     def fail(self, utterance: str, reason: str) -> None:
         """Counts an utterance that could not be computed, and says why."""
         self.failed += 1
+        if self._bar is not None:
+            self._bar.update()
         self.warn(f"utterance '{utterance}': {reason}")
 
     def warn(self, message: str) -> None:
@@ -50,19 +54,29 @@ class Progress:
         self._bar.refresh()
 
     @contextlib.contextmanager
-    def reporting(self, model: Model) -> Iterator[None]:
-        """Shows the bar within, and writes the summary behind, whatever happens."""
+    def reporting(self, model: Model, total: int | None = None) -> Iterator[None]:
+        """Shows the bar within, and writes the summary behind, whatever happens.
+
+        There is no summary of what ended before the first utterance, as where a table is missing.
+
+        Args:
+            model: Knows how long it was compiled.
+            total: How many utterances there are, if that is known.
+        """
         if sys.stderr is not None and sys.stderr.isatty():
             from tqdm import tqdm  # takes a while to import
 
-            self._bar = tqdm(unit=" utterances", file=sys.stderr, leave=False)
+            self._bar = tqdm(total=total, unit=" utterances", file=sys.stderr, leave=False)
         start = time.perf_counter()
+        is_complete = False
         try:
             yield
+            is_complete = True
         finally:
             if self._bar is not None:
                 self._bar.close()
-            self._summarise(time.perf_counter() - start, model.compile_seconds)
+            if is_complete or self.done or self.failed:
+                self._summarise(time.perf_counter() - start, model.compile_seconds)
 
     @property
     def status(self) -> int:
@@ -71,6 +85,12 @@ class Progress:
 
     def _summarise(self, seconds: float, compile_seconds: float) -> None:
         rate = self.frames / seconds if seconds > 0 else 0.0
+        factor = 100.0 * seconds / max(1, self.frames)
+        log(
+            self._tool,
+            f"Time taken {seconds:.4g}s: real-time factor assuming 100 frames/sec is {factor:.4g}",
+        )
+        log(self._tool, f"Done {self.done} utterances, failed for {self.failed}")
         failed = f", {self.failed} failed" if self.failed else ""
         self._say(
             f"{_count(self.done, 'utterance')}{failed}, {_count(self.frames, 'frame')} in "

@@ -13,14 +13,14 @@ from typing import Any
 
 import attrs
 import click
-from nnet3_runtime_cuda import DeviceError, Model, Work, load
+from nnet3_runtime_cuda import BatchOptions, DeviceError, Model, Work, load
 from nnet3_runtime_cuda.device import MOST_THREADS, machine_for
 from nnet3_tables import FloatArray, Specifier, TableWriter, files_of
 
-from nnet3_tools.kaldi_command import KaldiCommand, common_options
+from nnet3_tools.kaldi_command import PRINT_ARGS, VERBOSE, KaldiCommand, print_arguments
 from nnet3_tools.progress import Progress
 from nnet3_tools.streams import readable
-from nnet3_tools.utterances import compute_all
+from nnet3_tools.utterances import compute_all, num_utterances
 
 
 class UtteranceCommand(KaldiCommand):
@@ -51,7 +51,9 @@ output, 'ark:COMMAND |' and 'scp:COMMAND |' for the output of a command. Command
 files are not run. With the option p (scp,p:FILE), entries that cannot be read are left out; with f
 (ark,f:-), each result is handed on before the next utterance is read.
 
-Kaldi's options --optimization.*, --computation.* and the like are taken and change nothing.
+Of Kaldi's options, --optimization.*, --computation.*, --debug-computation, --use-shortcut and
+--cached-compiler-* say how Kaldi computes: they are taken and change nothing. --config=FILE reads
+options from a file.
 
 An utterance that cannot be computed, or whose output is not finite, is reported and left out; the
 others are written. The exit status is 0 if all could be computed, else 1. Until an archive is
@@ -75,6 +77,17 @@ _THREADS = click.option(
         f"How many threads compute, at most {MOST_THREADS}: chunks of an utterance, and "
         "utterances, side by side."
     ),
+)
+
+
+MEMORY = click.option(
+    "--memory",
+    default=512,
+    show_default=True,
+    type=click.IntRange(min=1),
+    metavar="MEBIBYTES",
+    help="Half of it is for utterances that wait for others with equal chunks, or to be written, "
+    "an eighth for the chunks that a thread computes together. The network is not counted.",
 )
 
 
@@ -134,6 +147,8 @@ class UtteranceRun:
         prepare: Prepare,
         *,
         tables: Iterable[str] = (),
+        batches: BatchOptions | None = None,
+        step: int = 1,
     ) -> int:
         """Computes all utterances and writes the results.
 
@@ -142,6 +157,8 @@ class UtteranceRun:
             writer: Opens a table to write.
             prepare: What is to be computed for an utterance.
             tables: What else is read meanwhile.
+            batches: How utterances share minibatches; None: they share none.
+            step: Frames between two rows of output.
 
         Returns:
             The exit status.
@@ -154,13 +171,18 @@ class UtteranceRun:
         Specifier.to_write(self.output).check_overwrites_none(
             itertools.chain([self.model_in], read)
         )
-        with self.progress.reporting(model):
+        with self.progress.reporting(model, num_utterances(self.features)):
             compute_all(
                 self.features,
                 lambda: writer(self.output),
                 prepare,
                 self.progress,
                 num_threads=self.num_threads,
+                waiting=(
+                    None
+                    if batches is None
+                    else model.utterance_queue(self.num_threads, step, batches)
+                ),
             )
         return self.progress.status
 
@@ -180,8 +202,16 @@ def utterance_tool(
     def decorate(function: Callable[..., int]) -> click.Command:
         @functools.wraps(function)
         def run(
-            model_in: str, features: str, output: str, num_threads: int, use_gpu: str, **own: Any
+            model_in: str,
+            features: str,
+            output: str,
+            num_threads: int,
+            use_gpu: str,
+            print_args: bool,
+            **own: Any,
         ) -> int:
+            if print_args:
+                print_arguments(name)
             return function(
                 UtteranceRun(
                     model_in=model_in,
@@ -200,7 +230,7 @@ def utterance_tool(
             click.argument("features", metavar="FEATURES-RSPECIFIER"),
             click.argument("output", metavar=output),
             *options,
-            *(_THREADS, _GPU, common_options),
+            *(_THREADS, _GPU, PRINT_ARGS, VERBOSE),
         )
         for parameter in reversed(parameters):
             command = parameter(command)

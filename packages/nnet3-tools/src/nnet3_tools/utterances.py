@@ -1,29 +1,22 @@
 """A tool's main loop: computes something for each utterance of a table of features.
 
-The work of an utterance is cut into tasks, and threads take tasks in the order of the table: all of
-them work on a long utterance, and on several short ones. Utterances are read ahead so far that no
-thread waits for one that has a long task, and not farther.
+Utterances are read ahead so far that no thread waits for one that has a long task, and that chunks
+find others to be computed with (`UtteranceQueue`), and not farther.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections import deque
+import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 
-import attrs
 from nnet3_descriptors import Nnet3Error
-from nnet3_runtime_cuda import Work
-from nnet3_runtime_cuda.cpu.threads import LIMIT, SharedTasks
-from nnet3_tables import FloatArray, TableError, TableWriter, read_matrices
+from nnet3_runtime_cuda import UtteranceQueue, Work
+from nnet3_tables import FloatArray, Specifier, TableError, TableWriter, read_matrices
 
 from nnet3_tools.kaldi_command import one_line
 from nnet3_tools.progress import Progress
-
-READ_AHEAD_FRAMES = 2000
-"""So many frames, for each thread, are read while the oldest utterance is computed."""
 
 _Entry = tuple[str, Callable[[], FloatArray]]
 
@@ -35,6 +28,7 @@ def compute_all(
     progress: Progress,
     *,
     num_threads: int = 1,
+    waiting: UtteranceQueue | None = None,
 ) -> None:
     """Writes what is computed for each utterance of a table, in the order of the table.
 
@@ -49,6 +43,7 @@ def compute_all(
             other threads.
         progress: Hears how each utterance went.
         num_threads: How many threads compute.
+        waiting: What computes, instead of so many threads that do each task by itself.
 
     Raises:
         TableError: the features cannot be opened or the output cannot be written.
@@ -56,17 +51,20 @@ def compute_all(
     table = read_matrices(features)
     # Reads before it writes: without features no output is created.
     first = list(itertools.islice(table, 1))
-    with _reported(open_output(), progress) as writer, UtteranceQueue(num_threads) as queue:
+    with (
+        _reported(open_output(), progress) as writer,
+        waiting or UtteranceQueue(num_threads) as queue,
+    ):
         for key, read in itertools.chain(first, _until_damaged(table, progress)):
             try:
                 frames = read()
-                work = prepare(key, frames)
+                queue.add(key, len(frames), prepare(key, frames))
             except Nnet3Error as error:
                 progress.fail(key, one_line(error))
                 continue
-            queue.add(key, len(frames), work)
             while queue.is_full or queue.has_result or (queue and writer.is_prompt):
                 _finish(queue, writer, progress)
+        queue.flush()
         while queue:
             _finish(queue, writer, progress)
 
@@ -87,7 +85,7 @@ def _finish(queue: UtteranceQueue, writer: TableWriter, progress: Progress) -> N
     """Waits for the oldest utterance, and writes what was computed for it."""
     utterance = queue.oldest
     try:
-        array = utterance.result()
+        array = queue.next_result()
     except Nnet3Error as error:
         progress.fail(utterance.key, one_line(error))
     else:
@@ -96,103 +94,14 @@ def _finish(queue: UtteranceQueue, writer: TableWriter, progress: Progress) -> N
     queue.remove_oldest()
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class _Utterance:
-    """An utterance that is being computed, or waits for it.
-
-    Attributes:
-        key: Its name.
-        num_frames: Its length.
-        work: What is to be done.
-        tasks: What of it no thread has begun.
-        shares: What threads do of it.
-    """
-
-    key: str
-    num_frames: int
-    work: Work
-    tasks: SharedTasks
-    shares: list[Future[None]]
-
-    @property
-    def is_done(self) -> bool:
-        """Whether nothing is left to be done but to finish."""
-        return all(share.done() for share in self.shares)
-
-    @property
-    def frames_per_task(self) -> int:
-        """How long a thread may be busy with it alone, in frames."""
-        return self.num_frames // max(1, len(self.work.tasks))
-
-    def result(self) -> FloatArray:
-        """Waits for the tasks, and finishes the work.
-
-        Raises:
-            Exception: what a task raised.
-        """
-        for share in self.shares:
-            share.result()
-        self.tasks.check()
-        return self.work.finish()
-
-
-class UtteranceQueue:
-    """The utterances that were read and not yet written, and the threads that compute them.
-
-    To be used as a context manager; what no thread has begun at its end is left out.
-    """
-
-    def __init__(self, num_threads: int) -> None:
-        self._num_threads = num_threads
-        self._pool = ThreadPoolExecutor(num_threads)
-        self._limit = contextlib.ExitStack()
-        self._utterances: deque[_Utterance] = deque()
-        self._num_frames = 0
-
-    def __enter__(self) -> UtteranceQueue:
-        self._limit.enter_context(LIMIT.at_most(1))  # once, not for each task
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for utterance in self._utterances:
-            utterance.tasks.cancel()
-        self._pool.shutdown(cancel_futures=True)
-        self._limit.close()
-
-    def __len__(self) -> int:
-        return len(self._utterances)
-
-    def add(self, key: str, num_frames: int, work: Work) -> None:
-        """Has the threads do the work, when they are done with what came before."""
-        tasks = SharedTasks(work.tasks)
-        count = min(self._num_threads, len(work.tasks))
-        shares = [self._pool.submit(tasks.work) for _ in range(count)]
-        self._utterances.append(
-            _Utterance(key=key, num_frames=num_frames, work=work, tasks=tasks, shares=shares)
-        )
-        self._num_frames += num_frames
-
-    @property
-    def oldest(self) -> _Utterance:
-        """The one to be written next."""
-        return self._utterances[0]
-
-    def remove_oldest(self) -> None:
-        """Forgets it."""
-        self._num_frames -= self._utterances.popleft().num_frames
-
-    @property
-    def has_result(self) -> bool:
-        """Whether the oldest can be written at once."""
-        return bool(self._utterances) and self.oldest.is_done
-
-    @property
-    def is_full(self) -> bool:
-        """Whether enough is waiting to keep all threads busy for as long as the oldest may take."""
-        if len(self) <= self._num_threads:
-            return False
-        ahead = self._num_threads * max(READ_AHEAD_FRAMES, self.oldest.frames_per_task)
-        return self._num_frames - self.oldest.num_frames > ahead
+def num_utterances(features: str) -> int | None:
+    """How many entries a table has, where a script file says so; None where nothing does."""
+    specifier = Specifier.to_read(features)
+    files = specifier.files
+    if not specifier.is_script or not files or not os.path.isfile(files[0]):
+        return None
+    with open(files[0], "rb") as script:
+        return sum(1 for line in script if line.strip())
 
 
 def _until_damaged(table: Iterator[_Entry], progress: Progress) -> Iterator[_Entry]:

@@ -115,6 +115,13 @@ class ChunkOptions:
         ):
             check_frames(name, getattr(self, name), least)
 
+    def has_own_context(self, *, is_first: bool, is_last: bool) -> bool:
+        """Whether a chunk has another context than others, as it is the first or last one."""
+        initial, final = self.extra_left_context_initial, self.extra_right_context_final
+        return (is_first and initial >= 0 and initial != self.extra_left_context) or (
+            is_last and final >= 0 and final != self.extra_right_context
+        )
+
     def rounded(self, modulus: int) -> ChunkOptions:
         """These options with frames_per_chunk rounded up so that chunks look alike.
 

@@ -29,7 +29,8 @@ class ComputerPool:
     """Runs requests, for any number of threads at once, each on a computer of its own.
 
     Attributes:
-        compile_seconds: Time spent so far on compiling computations and binding them to memory.
+        compile_seconds: Time so far in which computations were compiled and bound to memory, by one
+            thread or by several at once.
     """
 
     def __init__(
@@ -48,6 +49,8 @@ class ComputerPool:
                 than MOST_IDLE_BYTES; those that were not used for longest go first.
         """
         self.compile_seconds = 0.0
+        self._num_compiling = 0
+        self._compiling_since = 0.0
         self._device_nnet = device_nnet
         self._compile = compile
         self._capacity = capacity
@@ -116,10 +119,15 @@ class ComputerPool:
                 self._idle_bytes -= sum(each.memory_bytes for each in dropped)
 
     def _computer(self, request: ComputationRequest, *, is_alone: bool) -> NnetComputer:
-        start = time.perf_counter()
-        computation = self._compile(request)
-        computer = NnetComputer(self._device_nnet, computation, threads=1 if is_alone else None)
-        seconds = time.perf_counter() - start
         with self._lock:
-            self.compile_seconds += seconds
-        return computer
+            if not self._num_compiling:
+                self._compiling_since = time.perf_counter()
+            self._num_compiling += 1
+        try:
+            computation = self._compile(request)
+            return NnetComputer(self._device_nnet, computation, threads=1 if is_alone else None)
+        finally:
+            with self._lock:
+                self._num_compiling -= 1
+                if not self._num_compiling:
+                    self.compile_seconds += time.perf_counter() - self._compiling_since

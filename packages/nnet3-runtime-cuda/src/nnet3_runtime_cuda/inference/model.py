@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
@@ -21,6 +21,14 @@ from nnet3_runtime_cuda.cpu.threads.shared_tasks import Task
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.device.device_nnet import check_number_of_threads
 from nnet3_runtime_cuda.errors import RunError
+from nnet3_runtime_cuda.inference.batches.forming import BatchOptions
+from nnet3_runtime_cuda.inference.batches.larger_chunks import (
+    LargerChunks,
+    request_of,
+    rounded_up,
+)
+from nnet3_runtime_cuda.inference.batches.queue import UtteranceQueue
+from nnet3_runtime_cuda.inference.batches.runs import Minibatches
 from nnet3_runtime_cuda.inference.chunks import (
     Chunk,
     ChunkOptions,
@@ -37,7 +45,7 @@ from nnet3_runtime_cuda.inference.many_utterances import (
 from nnet3_runtime_cuda.inference.output_scores import ScoreOptions
 from nnet3_runtime_cuda.inference.stand_in_statistics import with_stand_in_statistics
 from nnet3_runtime_cuda.inference.utterance_segments import SegmentOptions
-from nnet3_runtime_cuda.inference.utterance_work import Work
+from nnet3_runtime_cuda.inference.utterance_work import Run, Work
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.cuda.platform.platform import Platform
@@ -159,6 +167,8 @@ class Model:
         )
         compiler = CachingCompiler(collapsed, capacity=capacity)
         self._pool = ComputerPool(self._device_nnet, compiler.compile, capacity=capacity)
+        self._minibatches = Minibatches(self._pool, compiler.compile)
+        self._larger_chunks = LargerChunks(collapsed)
         self._making_streams = threading.Lock()
         self._stream_programs: StreamPrograms | None = None
 
@@ -322,6 +332,138 @@ class Model:
                 raise RunError(f"utterance {number}: {error}") from error
         return outputs
 
+    def compute_many(
+        self,
+        items: Iterable[tuple[str, npt.ArrayLike]],
+        *,
+        ivectors: Mapping[str, npt.ArrayLike] | None = None,
+        online_ivectors: Mapping[str, npt.ArrayLike] | None = None,
+        online_ivector_period: int = 0,
+        threads: int = 1,
+        memory: int = 512,
+        minibatch_size: int = 8,
+        frames_per_chunk: int = 50,
+        frame_subsampling_factor: int = 1,
+        extra_left_context: int = 0,
+        extra_right_context: int = 0,
+        extra_left_context_initial: int = -1,
+        extra_right_context_final: int = -1,
+        use_priors: bool = False,
+        acoustic_scale: float = 1.0,
+        apply_exp: bool = False,
+    ) -> Iterator[tuple[str, FloatArray]]:
+        """Runs the network over many utterances, equal chunks of several of them as one minibatch.
+
+        Results come in the order of the utterances, while later ones are still to be read. They are
+        those of `compute`, but for rounding, and the same for every number of threads.
+
+        Args:
+            items: The key and the features of each utterance, as `read_table` gives them.
+            ivectors: The i-vector of each utterance, by key, for networks that take one.
+            online_ivectors: The i-vectors estimated as each utterance went on, by key.
+            online_ivector_period: Frames between two rows of online_ivectors.
+            threads: How many threads compute minibatches side by side.
+            memory: Mebibytes: half of them for the features and outputs of utterances that wait for
+                company or to be taken, an eighth for the minibatch of each thread.
+            minibatch_size: So many chunks are computed together at most.
+            frames_per_chunk: See `compute`, as for the options below.
+            frame_subsampling_factor: See `compute`.
+            extra_left_context: See `compute`.
+            extra_right_context: See `compute`.
+            extra_left_context_initial: See `compute`.
+            extra_right_context_final: See `compute`.
+            use_priors: See `compute`.
+            acoustic_scale: See `compute`.
+            apply_exp: See `compute`.
+
+        Returns:
+            An iterator of the key and the (rows, output_dim) float32 of each utterance.
+
+        Raises:
+            RunError: see `compute`, as for other errors; it names the utterance. Those before it
+                have been given.
+        """
+        check_number_of_threads(threads, RunError)
+        chunk_options = ChunkOptions(
+            frames_per_chunk=frames_per_chunk,
+            frame_subsampling_factor=frame_subsampling_factor,
+            extra_left_context=extra_left_context,
+            extra_right_context=extra_right_context,
+            extra_left_context_initial=extra_left_context_initial,
+            extra_right_context_final=extra_right_context_final,
+            online_ivector_period=online_ivector_period,
+        )
+        score_options = ScoreOptions(
+            use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp
+        )
+        score_options.check(self.priors)
+        batch_options = BatchOptions(memory=memory, minibatch_size=minibatch_size)
+
+        def work(key: str, features: npt.ArrayLike) -> Work:
+            for name, table in (("i-vector", ivectors), ("online i-vectors", online_ivectors)):
+                if table is not None and key not in table:
+                    raise RunError(f"there is no {name} of this key")
+            return self.compute_work(
+                features,
+                None if ivectors is None else ivectors[key],
+                None if online_ivectors is None else online_ivectors[key],
+                chunk_options,
+                score_options,
+                batch_options,
+            )
+
+        return self._in_order(items, work, threads, frame_subsampling_factor, batch_options)
+
+    def _in_order(
+        self,
+        items: Iterable[tuple[str, npt.ArrayLike]],
+        work: Callable[[str, npt.ArrayLike], Work],
+        threads: int,
+        step: int,
+        options: BatchOptions,
+    ) -> Iterator[tuple[str, FloatArray]]:
+        """The results of many utterances, in their order."""
+        with self.utterance_queue(threads, step, options) as queue:
+
+            def oldest() -> tuple[str, FloatArray]:
+                key = queue.oldest.key
+                try:
+                    return key, queue.next_result()
+                except RunError as error:
+                    raise RunError(f"utterance '{key}': {error}") from error
+                finally:
+                    queue.remove_oldest()
+
+            for key, features in items:
+                try:
+                    todo = work(key, features)
+                except RunError as error:
+                    while queue:
+                        yield oldest()
+                    raise RunError(f"utterance '{key}': {error}") from error
+                queue.add(key, np.shape(features)[0], todo)
+                while queue.is_full or queue.has_result:
+                    yield oldest()
+            queue.flush()
+            while queue:
+                yield oldest()
+
+    def utterance_queue(self, threads: int, step: int, options: BatchOptions) -> UtteranceQueue:
+        """A queue for the work of many utterances, for callers that report errors of each.
+
+        Args:
+            threads: How many threads compute.
+            step: Frames between two rows of output.
+            options: How utterances share minibatches.
+        """
+        floats = self.input_dim + -(-self.output_dim // step)
+        return UtteranceQueue(
+            threads,
+            self._minibatches,
+            options,
+            bytes_per_frame=floats * np.dtype(np.float32).itemsize,
+        )
+
     def xvector(
         self,
         features: npt.ArrayLike,
@@ -421,6 +563,7 @@ class Model:
         online_ivectors: npt.ArrayLike | None,
         chunk_options: ChunkOptions,
         score_options: ScoreOptions,
+        batch_options: BatchOptions | None = None,
     ) -> Work:
         """What `compute` does, with a task for each chunk, for callers with threads of their own.
 
@@ -430,12 +573,20 @@ class Model:
             online_ivectors: I-vectors estimated as the utterance went on.
             chunk_options: How the utterance is cut.
             score_options: What becomes of the output.
+            batch_options: With them the work has runs, to be computed with those of other
+                utterances.
 
         Raises:
-            RunError: see `compute`, whose other errors are those of tasks.
+            RunError: see `compute`, whose other errors are those of tasks and runs.
         """
         return self._chunk_work(
-            features, ivector, online_ivectors, chunk_options, score_options, num_beside=0
+            features,
+            ivector,
+            online_ivectors,
+            chunk_options,
+            score_options,
+            num_beside=0,
+            batch_options=batch_options,
         )
 
     def _chunk_work(
@@ -447,6 +598,7 @@ class Model:
         score_options: ScoreOptions,
         *,
         num_beside: int,
+        batch_options: BatchOptions | None = None,
     ) -> Work:
         """See `compute_work`; as many tasks or more are done beside those of this utterance."""
         options = chunk_options.rounded(self.nnet.modulus)
@@ -460,14 +612,32 @@ class Model:
         check_memory(max(part.num_inputs for part in parts), self.input_dim)
         is_alone = self._are_side_by_side(num_beside + len(parts))
 
-        def run(chunk: Chunk) -> None:
-            inputs = {"input": frames[chunk.input_rows(len(frames))]}
+        def inputs(chunk: Chunk, larger: Chunk) -> dict[str, FloatArray]:
+            values = {"input": frames[larger.input_rows(len(frames))]}
             if ivectors is not None:
                 row = online_ivector_row(chunk, period, len(ivectors)) if period else 0
-                inputs["ivector"] = ivectors[row : row + 1]
-            outputs = self._pool.forward(self._request(chunk, step), inputs, is_alone=is_alone)
+                values["ivector"] = ivectors[row : row + 1]
+            return values
+
+        def put(chunk: Chunk, rows: FloatArray) -> None:
             first = chunk.first_output // step
-            result[first : first + chunk.num_outputs] = outputs["output"]
+            result[first : first + chunk.num_outputs] = rows[: chunk.num_outputs]
+
+        def run(chunk: Chunk) -> None:
+            request = request_of(chunk, step, self.nnet)
+            outputs = self._pool.forward(request, inputs(chunk, chunk), is_alone=is_alone)
+            put(chunk, outputs["output"])
+
+        def as_run(chunk: Chunk) -> Run:
+            larger = self._larger(chunk, options, is_whole=len(parts) == 1, batch=batch_options)
+            return Run(
+                request=request_of(larger, step, self.nnet),
+                inputs=partial(inputs, chunk, larger),
+                take=partial(put, chunk),
+                is_edge=options.has_own_context(
+                    is_first=chunk is parts[0], is_last=chunk is parts[-1]
+                ),
+            )
 
         def scores() -> FloatArray:
             check_output(result, "the output of node 'output'")
@@ -477,7 +647,21 @@ class Model:
             )
             return scored
 
-        return Work(tasks=[partial(run, chunk) for chunk in parts], finish=scores)
+        return Work(
+            tasks=[partial(run, chunk) for chunk in parts],
+            finish=scores,
+            runs=() if batch_options is None else [as_run(chunk) for chunk in parts],
+        )
+
+    def _larger(
+        self, chunk: Chunk, options: ChunkOptions, *, is_whole: bool, batch: BatchOptions | None
+    ) -> Chunk:
+        """The chunk whose program computes a chunk beside others."""
+        step = options.frame_subsampling_factor
+        most = options.frames_per_chunk // step
+        exact = batch is None or batch.ensure_exact_final_context or not is_whole
+        wanted = rounded_up(chunk.num_outputs, most) if exact else most
+        return self._larger_chunks.larger(chunk, step, wanted, exact=exact)
 
     def xvector_work(self, features: npt.ArrayLike, options: SegmentOptions) -> Work:
         """What `xvector` does, with a task for each chunk, for callers with threads of their own.
@@ -495,21 +679,39 @@ class Model:
         check_memory(max(options.padded_length(len(part)) for part in parts), self.input_dim)
         is_alone = self._are_side_by_side(len(parts))
 
-        def run(number: int) -> None:
-            values = options.padded(parts[number])
-            request = ComputationRequest(
-                inputs=(IoSpecification.from_range("input", 0, len(values)),),
+        def request(number: int) -> ComputationRequest:
+            length = options.padded_length(len(parts[number]))
+            return ComputationRequest(
+                inputs=(IoSpecification.from_range("input", 0, length),),
                 outputs=(IoSpecification.from_range("output", 0, 1),),
             )
-            outputs = self._pool.forward(request, {"input": values}, is_alone=is_alone)
-            vectors[number] = outputs["output"][0]
+
+        def run(number: int) -> None:
+            values = {"input": options.padded(parts[number])}
+            outputs = self._pool.forward(request(number), values, is_alone=is_alone)
+            put(number, outputs["output"])
+
+        def put(number: int, rows: FloatArray) -> None:
+            vectors[number] = rows[0]
+
+        def as_run(number: int) -> Run:
+            return Run(
+                request=request(number),
+                inputs=lambda: {"input": options.padded(parts[number])},
+                take=partial(put, number),
+            )
 
         def mean() -> FloatArray:
             check_output(vectors, "the output of node 'output'")
             lengths = list(map(len, parts))
             return np.average(vectors, axis=0, weights=lengths).astype(np.float32)
 
-        return Work(tasks=[partial(run, number) for number in range(len(parts))], finish=mean)
+        numbers = range(len(parts))
+        return Work(
+            tasks=[partial(run, number) for number in numbers],
+            finish=mean,
+            runs=[as_run(number) for number in numbers],
+        )
 
     def _are_side_by_side(self, count: int) -> bool:
         """Whether so many tasks are done side by side: if each thread has one at least."""
@@ -529,16 +731,6 @@ class Model:
         else:
             for task in tasks:
                 task()
-
-    def _request(self, chunk: Chunk, step: int) -> ComputationRequest:
-        """The request of a chunk, moved in time so that its first output is at t = 0."""
-        start = chunk.first_input - chunk.first_output
-        inputs = [IoSpecification.from_range("input", start, start + chunk.num_inputs)]
-        if self.ivector_dim:
-            inputs.append(IoSpecification.from_range("ivector", 0, 1))
-        end = (chunk.num_outputs - 1) * step + 1
-        output = IoSpecification.from_range("output", 0, end, t_step=step)
-        return ComputationRequest(inputs=tuple(inputs), outputs=(output,))
 
     # ---- checks ----
 

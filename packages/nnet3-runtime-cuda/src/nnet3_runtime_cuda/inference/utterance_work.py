@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
+from nnet3_graph import ComputationRequest
 
 from nnet3_runtime_cuda.arrays import FloatArray
 from nnet3_runtime_cuda.cpu.threads.shared_tasks import Task
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Run:
+    """What is computed of one sequence; those with equal requests may be computed together.
+
+    Attributes:
+        request: The rows, of one sequence.
+        inputs: Makes the rows of each input node, when they are needed.
+        take: Is given the rows of the output node 'output'.
+        is_edge: Whether it is the first or last chunk of an utterance, and has another context for
+            that.
+    """
+
+    request: ComputationRequest
+    inputs: Callable[[], Mapping[str, FloatArray]]
+    take: Callable[[FloatArray], object]
+    is_edge: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -17,7 +36,10 @@ class Work:
     Attributes:
         tasks: To be called once each: in any order, on any threads, several at a time.
         finish: To be called when all of them are done; returns the result.
+        runs: The same as runs of the network, if it can be computed together with that of other
+            utterances: either the tasks or the runs are to be done.
     """
 
     tasks: Sequence[Task]
     finish: Callable[[], FloatArray]
+    runs: Sequence[Run] = ()

@@ -1,0 +1,134 @@
+"""Whole processes of nnet3-compute on archives, and of any other nnet3-compute beside ours.
+
+    python benchmarks/archives.py [--network tdnnf ...] [--utterances 30 300] [--threads 1 2]
+        [--other PATH]
+
+Random features of 733 frames on average, i-vectors where the network takes one, networks with
+random parameters; `--frames-per-chunk=150`, and one row of output for three frames (x-vectors:
+nnet3-xvector-compute over whole utterances of four lengths). For each: seconds and processor
+seconds of the process, and its largest memory; with `--other` the same of that program, and
+how far the outputs differ. Another program runs without `--num-threads`, and is given so many
+threads by OPENBLAS_NUM_THREADS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from nnet3_descriptors import write_nnet
+from nnet3_tables import MatrixWriter, VectorWriter, read_table
+from workload import Workload
+
+FRAMES = 733
+NETWORKS = ["tdnnf", "tdnn-lstm", "cnn-tdnnf", "xvector"]
+
+
+class Spent(NamedTuple):
+    """What a process took: seconds, processor seconds, and largest memory in MB."""
+
+    seconds: float
+    processor: float
+    megabytes: float
+
+
+def run(arguments: list[str], threads: int) -> Spent:
+    """Runs a program to its end.
+
+    Raises:
+        SystemExit: it failed.
+    """
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": str(threads)}
+    start = time.perf_counter()
+    quiet = [(os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]
+    process = os.posix_spawnp(arguments[0], arguments, environment, file_actions=quiet)
+    _, status, usage = os.wait4(process, 0)
+    if status:
+        raise SystemExit(f"failed with status {os.waitstatus_to_exitcode(status)}: {arguments}")
+    return Spent(
+        time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    )
+
+
+def write_inputs(folder: Path, network: str, count: int) -> list[str]:
+    """Writes a network and its inputs; returns the arguments of the tool but the output."""
+    nnet = Workload.make(network, "infer", 1).nnet
+    write_nnet(nnet, str(folder / "final.raw"))
+    dims = {node.name: node.dim for node in nnet.input_nodes}
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(FRAMES // 2, FRAMES + FRAMES // 2, count)
+    if network == "xvector":
+        lengths = rng.choice([300, 450, 600, 900], count)
+    with MatrixWriter(f"ark:{folder}/feats.ark") as writer:
+        for number, length in enumerate(lengths):
+            matrix = rng.standard_normal((length, dims["input"]), dtype=np.float32)
+            writer.write(f"u{number:05}", matrix)
+    options = []
+    if network != "xvector":
+        options += ["--frames-per-chunk=150", "--frame-subsampling-factor=3"]
+    if "ivector" in dims:
+        with VectorWriter(f"ark:{folder}/ivectors.ark") as writer:
+            for number in range(count):
+                vector = rng.standard_normal(dims["ivector"], dtype=np.float32)
+                writer.write(f"u{number:05}", vector)
+        options.append(f"--ivectors=ark:{folder}/ivectors.ark")
+    return [*options, f"{folder}/final.raw", f"ark:{folder}/feats.ark"]
+
+
+def difference(first: str, second: str) -> float:
+    """The largest difference of two archives, relative to the largest value of the first."""
+    pairs = zip(read_table(first), read_table(second), strict=True)
+    return max(float(np.abs(a - b).max() / np.abs(a).max()) for (_, a), (_, b) in pairs)
+
+
+def line(name: str, count: int, threads: int, program: str, runs: list[Spent]) -> str:
+    """A row of the table: the best of some runs."""
+    best = [min(values) for values in zip(*runs, strict=True)]
+    return (
+        f"| {name} | {count} | {threads} | {program} | {best[0]:.2f} s | {best[1]:.2f} s "
+        f"| {best[2]:.0f} MB |"
+    )
+
+
+def main() -> None:
+    """Prints a line for each network, number of utterances and threads, and program."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--network", nargs="*", default=NETWORKS, choices=NETWORKS)
+    parser.add_argument("--utterances", type=int, nargs="*", default=[30, 300])
+    parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--other", help="another nnet3-compute; beside it nnet3-xvector-compute")
+    arguments = parser.parse_args()
+    print("| network | utterances | threads | program | time | processor time | memory |")
+    print("|---|---|---|---|---|---|---|")
+    for name in arguments.network:
+        tool = "nnet3-xvector-compute" if name == "xvector" else "nnet3-compute"
+        ours = str(Path(sys.executable).with_name(tool))
+        other = str(Path(arguments.other).with_name(tool)) if arguments.other else None
+        for count in arguments.utterances:
+            with tempfile.TemporaryDirectory() as folder:
+                given = write_inputs(Path(folder), name, count)
+                for threads in arguments.threads:
+                    spent: dict[str, list[Spent]] = {}
+                    for _ in range(arguments.runs):
+                        command = [ours, f"--num-threads={threads}", *given]
+                        mine = run([*command, f"ark:{folder}/ours.ark"], threads)
+                        spent.setdefault("ours", []).append(mine)
+                        if other:
+                            theirs = run([other, *given, f"ark:{folder}/other.ark"], threads)
+                            spent.setdefault(other, []).append(theirs)
+                    for program, runs in spent.items():
+                        print(line(name, count, threads, program, runs), flush=True)
+                    if other:
+                        apart = difference(f"ark:{folder}/other.ark", f"ark:{folder}/ours.ark")
+                        print(f"outputs differ by {apart:.1e} of the largest value", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,7 @@
+"""Many utterances: equal chunks of several of them as one minibatch, results in their order.
+
+runs.py           several runs of the network at a time
+larger_chunks.py  which larger chunk has the same outputs
+forming.py        which runs come into the same minibatch
+queue.py          utterances that wait, and the threads that compute them
+"""

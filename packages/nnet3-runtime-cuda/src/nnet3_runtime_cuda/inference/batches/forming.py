@@ -1,0 +1,191 @@
+"""Which runs come into the same minibatch.
+
+That depends on the order of the utterances and on the options, not on when a thread has time: so
+the outputs are the same for every number of threads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from numbers import Real
+from typing import Generic, TypeVar
+
+import attrs
+from nnet3_graph import ComputationRequest
+
+from nnet3_runtime_cuda.errors import RunError
+from nnet3_runtime_cuda.inference.chunks import check_frames
+from nnet3_runtime_cuda.inference.utterance_work import Run
+
+_MEBIBYTE = 1 << 20
+
+MOST_FRAMES_AHEAD = 50_000
+"""An utterance waits for so many frames of others at most, until its chunks have company."""
+
+
+@attrs.frozen(kw_only=True)
+class BatchOptions:
+    """How utterances share minibatches.
+
+    Attributes:
+        minibatch_size: Chunks that are computed together.
+        edge_minibatch_size: The same for first and last chunks that have a context of their own;
+            None for as many.
+        partial_minibatch_factor: Chunks that have no more company are computed in minibatches of
+            minibatch_size times this factor to the power of 0, 1, 2, ...; 0: in a full one, with
+            sequences that nobody asked for.
+        ensure_exact_final_context: Whether utterances shorter than a chunk are computed at their
+            length where that makes a difference (in networks that look far ahead).
+        memory: Mebibytes. Half of it is for the features and outputs of utterances that wait, an
+            eighth for the matrices of the minibatch that a thread computes. A chunk or utterance
+            that needs more is computed alone.
+
+    Raises:
+        RunError: a value is out of range.
+    """
+
+    minibatch_size: int = 8
+    edge_minibatch_size: int | None = None
+    partial_minibatch_factor: float = 0.5
+    ensure_exact_final_context: bool = True
+    memory: int = 512
+
+    def __attrs_post_init__(self) -> None:
+        """Checks the ranges."""
+        check_frames("minibatch_size", self.minibatch_size, 1)
+        if self.edge_minibatch_size is not None:
+            check_frames("edge_minibatch_size", self.edge_minibatch_size, 1)
+        check_frames("memory", self.memory, 1)
+        factor: object = self.partial_minibatch_factor
+        if not isinstance(factor, Real) or not 0.0 <= float(factor) < 1.0:
+            raise RunError(
+                f"'partial_minibatch_factor' must be at least 0 and less than 1 (got {factor!r})"
+            )
+
+    def frames_ahead(self, bytes_per_frame: int) -> int:
+        """How many frames may be read while an utterance waits for company.
+
+        Args:
+            bytes_per_frame: Of the features and outputs of a frame.
+        """
+        # As many again wait for a thread, or to be written.
+        most = self.memory * _MEBIBYTE // 4 // max(1, bytes_per_frame)
+        return min(most, MOST_FRAMES_AHEAD)
+
+    def sizes(self, bytes_per_sequence: int, *, is_edge: bool) -> list[int]:
+        """The sizes of minibatches, the largest first.
+
+        Args:
+            bytes_per_sequence: Of the matrices of a run of one sequence.
+            is_edge: Whether it is about first or last chunks with a context of their own.
+        """
+        most = self.minibatch_size
+        if is_edge and self.edge_minibatch_size is not None:
+            most = self.edge_minibatch_size
+        most = max(1, min(most, self.memory * _MEBIBYTE // 8 // max(1, bytes_per_sequence)))
+        sizes = [most]
+        while self.partial_minibatch_factor and sizes[-1] > 1:
+            smaller = int(most * self.partial_minibatch_factor ** len(sizes))
+            sizes.append(max(1, min(sizes[-1] - 1, smaller)))
+        return sizes
+
+
+_Owner = TypeVar("_Owner")
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Minibatch(Generic[_Owner]):
+    """Runs with equal requests.
+
+    Attributes:
+        members: The runs, with who they belong to and their number there.
+        size: Sequences that are computed; at least as many as members.
+    """
+
+    members: Sequence[tuple[_Owner, int, Run]]
+    size: int
+
+
+@attrs.define(eq=False)
+class _Waiting(Generic[_Owner]):
+    """An utterance of which runs wait for company.
+
+    Attributes:
+        owner: The utterance.
+        begin: Frames that were added before it.
+        end: Frames that were added with it.
+    """
+
+    owner: _Owner
+    begin: int
+    end: int
+
+
+class MinibatchFormer(Generic[_Owner]):
+    """Puts equal runs together, as they come."""
+
+    def __init__(
+        self, sizes: Callable[[ComputationRequest, bool], list[int]], frames_ahead: int
+    ) -> None:
+        """Begins with nothing.
+
+        Args:
+            sizes: Gives, for a request and whether it is about edges, the sizes of minibatches, the
+                largest first.
+            frames_ahead: An utterance waits for no more frames than these.
+        """
+        self._sizes = sizes
+        self._frames_ahead = frames_ahead
+        self._groups: dict[tuple[ComputationRequest, bool], list[tuple[_Owner, int, Run]]] = {}
+        self._waiting: deque[_Waiting[_Owner]] = deque()
+        self._num_frames = 0
+
+    def add(
+        self, owner: _Owner, num_frames: int, runs: Sequence[Run]
+    ) -> Iterator[Minibatch[_Owner]]:
+        """Takes the runs of an utterance, and gives the minibatches that are complete.
+
+        Raises:
+            NotComputableError, CompilationError: what is asked for the sizes of minibatches; the
+                runs of this utterance are forgotten.
+        """
+        kinds = [(run.request, run.is_edge) for run in runs]
+        sizes = {kind: self._sizes(*kind) for kind in kinds}
+        begin = self._num_frames
+        self._num_frames += num_frames
+        self._waiting.append(_Waiting(owner, begin, self._num_frames))
+        for number, (kind, run) in enumerate(zip(kinds, runs, strict=True)):
+            group = self._groups.setdefault(kind, [])
+            group.append((owner, number, run))
+            if len(group) == sizes[kind][0]:
+                yield Minibatch(members=self._groups.pop(kind), size=len(group))
+        while self._waiting and self._is_late(self._waiting[0]):
+            yield from self._flush(self._waiting.popleft().owner)
+
+    def flush(self) -> Iterator[Minibatch[_Owner]]:
+        """Gives minibatches of all that waits."""
+        self._waiting.clear()
+        for kind in list(self._groups):
+            yield from self._parts(kind)
+
+    def _is_late(self, waiting: _Waiting[_Owner]) -> bool:
+        """Whether an utterance has waited long enough, or is itself longer than that."""
+        own = waiting.end - waiting.begin
+        return max(own, self._num_frames - waiting.end) > self._frames_ahead
+
+    def _flush(self, owner: _Owner) -> Iterator[Minibatch[_Owner]]:
+        """Gives minibatches of what waits with runs of an utterance."""
+        for kind, group in list(self._groups.items()):
+            if any(each is owner for each, _, _ in group):
+                yield from self._parts(kind)
+
+    def _parts(self, kind: tuple[ComputationRequest, bool]) -> Iterator[Minibatch[_Owner]]:
+        """Gives minibatches of a group that will not be complete."""
+        members = self._groups.pop(kind)
+        for size in (sizes := self._sizes(*kind)):
+            while len(members) >= size:
+                yield Minibatch(members=members[:size], size=size)
+                members = members[size:]
+        if members:
+            yield Minibatch(members=members, size=sizes[-1])

@@ -1,0 +1,208 @@
+"""The utterances that were read and not yet written, and the threads that compute them.
+
+What is to be done for an utterance is cut into tasks, or into runs that are computed with those of
+other utterances. Threads take them in the order of the utterances: all of them work on a long
+utterance, and on several short ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+import attrs
+from nnet3_descriptors import Nnet3Error
+
+from nnet3_runtime_cuda.arrays import FloatArray
+from nnet3_runtime_cuda.cpu.threads.blas_threads import LIMIT
+from nnet3_runtime_cuda.cpu.threads.shared_tasks import SharedTasks
+from nnet3_runtime_cuda.inference.batches.forming import (
+    BatchOptions,
+    Minibatch,
+    MinibatchFormer,
+)
+from nnet3_runtime_cuda.inference.batches.runs import Minibatches
+from nnet3_runtime_cuda.inference.utterance_work import Work
+
+READ_AHEAD_FRAMES = 2000
+"""So many frames, for each thread, are read while the oldest utterance is computed."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class QueuedUtterance:
+    """An utterance that is being computed, or waits for it.
+
+    Attributes:
+        key: Its name.
+        num_frames: Its length.
+        work: What is to be done.
+        tasks: What of it no thread has begun.
+        shares: What threads do of it.
+        errors: What went wrong, by the number of the run.
+    """
+
+    key: str
+    num_frames: int
+    work: Work
+    tasks: SharedTasks
+    shares: list[Future[None]] = attrs.field(factory=list)
+    errors: dict[int, Nnet3Error] = attrs.field(factory=dict)
+    placed: list[int] = attrs.field(factory=list)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether threads have been told of all that is to be done."""
+        return len(self.placed) == len(self.work.runs)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to be done but to finish."""
+        return self.is_begun and all(share.done() for share in self.shares)
+
+    @property
+    def frames_per_task(self) -> int:
+        """How long a thread may be busy with it alone, in frames."""
+        return self.num_frames // max(1, len(self.work.tasks))
+
+    def result(self) -> FloatArray:
+        """Waits for the tasks, and finishes the work.
+
+        Raises:
+            Exception: what a task raised.
+        """
+        for share in self.shares:
+            share.result()
+        self.tasks.check()
+        if self.errors:
+            raise self.errors[min(self.errors)]
+        return self.work.finish()
+
+
+class UtteranceQueue:
+    """Computes utterances on threads, and gives the results in their order.
+
+    To be used as a context manager; what no thread has begun at its end is left out.
+    """
+
+    def __init__(
+        self,
+        num_threads: int,
+        minibatches: Minibatches | None = None,
+        options: BatchOptions | None = None,
+        *,
+        bytes_per_frame: int = 0,
+    ) -> None:
+        """Begins without utterances.
+
+        Args:
+            num_threads: How many threads compute.
+            minibatches: Computes runs of several utterances together; None: each task is done by
+                itself.
+            options: Which runs are computed together.
+            bytes_per_frame: Of the features and outputs of a frame.
+        """
+        options = options or BatchOptions()
+        self._num_threads = num_threads
+        self._minibatches = minibatches
+        self._frames_ahead = options.frames_ahead(bytes_per_frame) if minibatches else 0
+        self._former: MinibatchFormer[QueuedUtterance] | None = None
+        if minibatches is not None:
+            bytes_of = minibatches.bytes_of
+            self._former = MinibatchFormer(
+                lambda request, is_edge: options.sizes(bytes_of(request), is_edge=is_edge),
+                self._frames_ahead,
+            )
+        self._pool = ThreadPoolExecutor(num_threads)
+        self._limit = contextlib.ExitStack()
+        self._utterances: deque[QueuedUtterance] = deque()
+        self._num_frames = 0
+
+    def __enter__(self) -> UtteranceQueue:
+        self._limit.enter_context(LIMIT.at_most(1))  # once, not for each task
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for utterance in self._utterances:
+            utterance.tasks.cancel()
+        self._pool.shutdown(cancel_futures=True)
+        self._limit.close()
+
+    def __len__(self) -> int:
+        return len(self._utterances)
+
+    def add(self, key: str, num_frames: int, work: Work) -> None:
+        """Has the threads do the work, when they are done with what came before.
+
+        Raises:
+            NotComputableError, CompilationError: the network gives no output for a run of it.
+        """
+        if self._former is None or not work.runs:
+            work = attrs.evolve(work, runs=())
+            tasks = SharedTasks(work.tasks)
+            utterance = QueuedUtterance(key=key, num_frames=num_frames, work=work, tasks=tasks)
+            count = min(self._num_threads, len(work.tasks))
+            utterance.shares.extend(self._pool.submit(tasks.work) for _ in range(count))
+        else:
+            utterance = QueuedUtterance(
+                key=key, num_frames=num_frames, work=work, tasks=SharedTasks(())
+            )
+            self._begin(self._former.add(utterance, num_frames, work.runs))
+        self._utterances.append(utterance)
+        self._num_frames += num_frames
+
+    def flush(self) -> None:
+        """Has the threads compute what waits for company."""
+        if self._former is not None:
+            self._begin(self._former.flush())
+
+    def _begin(self, minibatches: Iterable[Minibatch[QueuedUtterance]]) -> None:
+        for minibatch in minibatches:
+            share = self._pool.submit(partial(self._compute, minibatch))
+            for utterance, number, _ in minibatch.members:
+                utterance.shares.append(share)
+                utterance.placed.append(number)
+
+    def _compute(self, minibatch: Minibatch[QueuedUtterance]) -> None:
+        assert self._minibatches is not None
+        errors = self._minibatches.compute([run for _, _, run in minibatch.members], minibatch.size)
+        for place, error in errors.items():
+            utterance, number, _ = minibatch.members[place]
+            utterance.errors[number] = error
+
+    @property
+    def oldest(self) -> QueuedUtterance:
+        """The one to be written next."""
+        return self._utterances[0]
+
+    def next_result(self) -> FloatArray:
+        """Waits for the oldest, and gives its result.
+
+        Raises:
+            Exception: what a task raised.
+        """
+        if not self.oldest.is_begun:
+            self.flush()
+        return self.oldest.result()
+
+    def remove_oldest(self) -> None:
+        """Forgets it."""
+        self._num_frames -= self._utterances.popleft().num_frames
+
+    @property
+    def has_result(self) -> bool:
+        """Whether the oldest can be written at once."""
+        return bool(self._utterances) and self.oldest.is_done
+
+    @property
+    def is_full(self) -> bool:
+        """Whether enough is waiting to keep all threads busy for as long as the oldest may take."""
+        if len(self) <= self._num_threads:
+            return False
+        if not self.oldest.is_begun:
+            return False  # it is as soon as it has waited for the frames that it may wait for
+        ahead = self._num_threads * max(READ_AHEAD_FRAMES, self.oldest.frames_per_task)
+        ahead = max(ahead, self._frames_ahead)
+        return self._num_frames - self.oldest.num_frames > ahead

@@ -1,0 +1,291 @@
+"""Many utterances: equal chunks as one minibatch, results in order, bounded waiting and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from nnet3_descriptors import Nnet, parse_config
+from nnet3_runtime_cuda import BatchOptions, Model, RunError
+from nnet3_runtime_cuda.inference.batches import forming
+from nnet3_runtime_cuda.inference.batches.forming import MinibatchFormer
+from nnet3_runtime_cuda.inference.batches.larger_chunks import (
+    LargerChunks,
+    request_of,
+    rounded_up,
+)
+from nnet3_runtime_cuda.inference.batches.runs import of_sequences
+from nnet3_runtime_cuda.inference.chunks import Chunk
+from nnet3_runtime_cuda.inference.utterance_work import Run
+
+DIM, IVECTOR_DIM = 3, 2
+
+FEED_FORWARD = """
+    input-node name=input dim=3
+    input-node name=ivector dim=2
+    component name=tdnn type=NaturalGradientAffineComponent input-dim=11 output-dim=8
+    component-node name=tdnn component=tdnn input=Append(Offset(input, -2), input, \
+Offset(input, 3), ReplaceIndex(ivector, t, 0))
+    component name=relu type=RectifiedLinearComponent dim=8
+    component-node name=relu component=relu input=tdnn
+    component name=last type=NaturalGradientAffineComponent input-dim=16 output-dim=4
+    component-node name=last component=last input=Append(Offset(relu, -3), relu)
+    output-node name=output input=last
+"""
+
+
+def recurrent(offset: int) -> str:
+    """A network whose hidden layer reads itself so many frames away."""
+    return f"""
+    input-node name=input dim=3
+    component name=hidden type=NaturalGradientAffineComponent input-dim=9 output-dim=6
+    component-node name=hidden component=hidden input=Append(input, \
+IfDefined(Offset(bounded, {offset})))
+    component name=bounded type=TanhComponent dim=6
+    component-node name=bounded component=bounded input=hidden
+    output-node name=output input=bounded
+"""
+
+
+def network(config: str) -> Nnet:
+    """A network with random parameters that don't depend on the run."""
+    return parse_config(config, rng=np.random.default_rng(1))
+
+
+def utterances(lengths: list[int]) -> list[tuple[str, np.ndarray]]:
+    """Random features of some lengths, with keys in an order that is not sorted."""
+    rng = np.random.default_rng(2)
+    return [
+        (f"u{97 * number % 101}", rng.standard_normal((length, DIM), dtype=np.float32))
+        for number, length in enumerate(lengths)
+    ]
+
+
+LENGTHS = [31, 7, 64, 1, 45, 45, 12, 90, 33, 2, 58, 20]
+
+
+@pytest.mark.parametrize("step", [1, 3])
+@pytest.mark.parametrize(
+    "config",
+    [FEED_FORWARD, recurrent(-1), recurrent(2)],
+    ids=["feed-forward", "left to right", "right to left"],
+)
+def test_same_as_one_by_one(config: str, step: int) -> None:
+    """Outputs are those of `compute` within 1e-5, in order, and equal for one and two threads."""
+    nnet = network(config)
+    model = Model(nnet)
+    items = utterances(LENGTHS)
+    rng = np.random.default_rng(3)
+    ivectors = {key: rng.standard_normal(IVECTOR_DIM, dtype=np.float32) for key, _ in items}
+    given = ivectors if model.ivector_dim else None
+    options = {
+        "frames_per_chunk": 15,
+        "frame_subsampling_factor": step,
+        "extra_left_context": 4,
+        "extra_left_context_initial": 0,
+    }
+    alone, side_by_side = (
+        list(model.compute_many(items, ivectors=given, threads=threads, **options))
+        for threads in (1, 2)
+    )
+
+    assert [key for key, _ in alone] == [key for key, _ in items]
+    for (key, features), (_, found), (_, again) in zip(items, alone, side_by_side, strict=True):
+        expected = model.compute(features, given and given[key], **options)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+        np.testing.assert_array_equal(found, again)
+
+
+def test_online_ivectors() -> None:
+    """A chunk that is computed by a larger program has the i-vector of its own middle."""
+    model = Model(network(FEED_FORWARD))
+    items = utterances(LENGTHS)
+    rng = np.random.default_rng(4)
+    online = {key: rng.standard_normal((len(x) // 4 + 1, IVECTOR_DIM)) for key, x in items}
+    found = model.compute_many(
+        items, online_ivectors=online, online_ivector_period=4, frames_per_chunk=15
+    )
+
+    for (key, features), (_, outputs) in zip(items, found, strict=True):
+        expected = model.compute(
+            features, online_ivectors=online[key], online_ivector_period=4, frames_per_chunk=15
+        )
+        np.testing.assert_allclose(outputs, expected, rtol=0, atol=1e-5)
+
+
+def chunk(num_outputs: int) -> Chunk:
+    """A chunk with context enough for the networks above."""
+    return Chunk(
+        first_input=-5,
+        num_inputs=num_outputs + 8,
+        first_output=0,
+        num_outputs=num_outputs,
+        last_output=num_outputs - 1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "is_larger"),
+    [(FEED_FORWARD, True), (recurrent(-1), True), (recurrent(2), False)],
+    ids=["feed-forward", "left to right", "right to left"],
+)
+def test_larger_chunks(config: str, is_larger: bool) -> None:
+    """A larger chunk is taken where what lies behind changes nothing, and only there."""
+    nnet = network(config)
+
+    larger = LargerChunks(nnet).larger(chunk(5), 1, 8)
+
+    assert larger == (chunk(8) if is_larger else chunk(5))
+    assert LargerChunks(nnet).larger(chunk(5), 1, 8, exact=False) == chunk(8)
+
+
+def test_few_lengths() -> None:
+    """There are two lengths for each power of two, less than 16 rows apart, and full chunks."""
+    assert sorted({rounded_up(count, 50) for count in range(1, 51)}) == [
+        *(1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 50)
+    ]
+    assert all(0 <= rounded_up(count, 10**6) - count < 16 for count in range(1, 5000))
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        ({"minibatch_size": 8}, [8, 4, 2, 1]),
+        ({"minibatch_size": 10, "partial_minibatch_factor": 0.3}, [10, 3, 1]),
+        ({"minibatch_size": 8, "partial_minibatch_factor": 0}, [8]),
+        ({"minibatch_size": 8, "memory": 24}, [3, 1]),
+        ({"minibatch_size": 8, "memory": 1}, [1]),
+    ],
+)
+def test_sizes(options: dict[str, int], sizes: list[int]) -> None:
+    """Sizes fall by the factor; an eighth of the memory holds the largest (1 MiB a sequence)."""
+    assert BatchOptions(**options).sizes(1 << 20, is_edge=False) == sizes
+
+
+def test_sizes_of_edges() -> None:
+    """First and last chunks with a context of their own have a size of their own."""
+    options = BatchOptions(minibatch_size=8, edge_minibatch_size=2)
+
+    assert options.sizes(1, is_edge=True) == [2, 1]
+    assert options.sizes(1, is_edge=False) == [8, 4, 2, 1]
+
+
+def run_of(num_outputs: int) -> Run:
+    """A run that is never computed."""
+    request = request_of(chunk(num_outputs), 1, network(FEED_FORWARD))
+    return Run(request=request, inputs=dict, take=lambda _: None)
+
+
+def formed(lengths: list[list[int]], sizes: list[int], frames_ahead: int) -> list[list[str]]:
+    """The minibatches of utterances of 10 frames with such chunks, in the order they are given."""
+    former: MinibatchFormer[int] = MinibatchFormer(lambda *_: sizes, frames_ahead)
+    found = []
+    for owner, chunks in enumerate(lengths):
+        runs = [run_of(length) for length in chunks]
+        found += [
+            [f"{who}.{number}" for who, number, _ in each.members]
+            + ["-"] * (each.size - len(each.members))
+            for each in former.add(owner, 10, runs)
+        ]
+        found.append(["|"])
+    found += [[f"{who}.{number}" for who, number, _ in each.members] for each in former.flush()]
+    return found
+
+
+def test_minibatches_are_full_or_late() -> None:
+    """Equal runs wait for each other, but for no more frames of others than they may."""
+    assert formed([[5, 5, 3], [5, 5], [3], [5]], [4, 2, 1], 100) == [
+        ["|"],
+        ["0.0", "0.1", "1.0", "1.1"],
+        ["|"],
+        ["|"],
+        ["|"],
+        ["0.2", "2.0"],
+        ["3.0"],
+    ]
+    assert formed([[3], [5], [5], [5]], [4, 2, 1], 15) == [
+        ["|"],
+        ["|"],
+        ["0.0"],
+        ["|"],
+        ["1.0", "2.0"],
+        ["3.0"],
+        ["|"],
+    ]
+
+
+def test_minibatches_are_filled_up() -> None:
+    """With one size only, what nobody asked for is computed beside what is left over."""
+    assert formed([[3], [5], [5]], [4], 5) == [
+        ["0.0", "-", "-", "-"],
+        ["|"],
+        ["1.0", "-", "-", "-"],
+        ["|"],
+        ["2.0", "-", "-", "-"],
+        ["|"],
+    ]
+
+
+def test_requests_of_several_sequences() -> None:
+    """The rows of each sequence follow one another."""
+    request = of_sequences(run_of(2).request, 3)
+
+    assert request.outputs[0].indexes.tolist() == [[n, t, 0] for n in range(3) for t in range(2)]
+
+
+def test_results_come_while_utterances_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An endless table is computed, and no more of it is read ahead than the bounds say."""
+    monkeypatch.setattr(forming, "MOST_FRAMES_AHEAD", 500)
+    num_read = 0
+
+    def endless() -> Iterator[tuple[str, np.ndarray]]:
+        nonlocal num_read
+        while True:
+            num_read += 1
+            yield f"u{num_read}", np.ones((10 + num_read % 7, DIM), dtype=np.float32)
+
+    results = Model(network(recurrent(-1))).compute_many(endless(), frames_per_chunk=10)
+    for number, (key, _) in zip(range(1, 500), results, strict=False):
+        assert key == f"u{number}"
+        assert num_read - number < 2600 / 10, "2,000 frames for a thread, and 500 for company"
+    results.close()
+
+
+def test_errors_name_the_utterance() -> None:
+    """What was before is given; then the error says which utterance it is about."""
+    items = utterances([20, 30, 10])
+    items[1][1][3, 2] = np.inf
+    results = Model(network(recurrent(-1))).compute_many(items)
+
+    assert next(results)[0] == items[0][0]
+    with pytest.raises(RunError, match=f"utterance '{items[1][0]}': .*not finite|{items[1][0]}"):
+        next(results)
+
+
+def test_utterances_without_ivectors() -> None:
+    """A key that the table of i-vectors lacks is named."""
+    results = Model(network(FEED_FORWARD)).compute_many(utterances([20]), ivectors={})
+
+    with pytest.raises(RunError, match="utterance 'u0': there is no i-vector of this key"):
+        next(results)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"minibatch_size": 0}, "'minibatch_size' must be an integer >= 1 (got 0)"),
+        ({"edge_minibatch_size": 0}, "'edge_minibatch_size' must be an integer >= 1 (got 0)"),
+        ({"memory": 0}, "'memory' must be an integer >= 1 (got 0)"),
+        (
+            {"partial_minibatch_factor": 1.0},
+            "'partial_minibatch_factor' must be at least 0 and less than 1 (got 1.0)",
+        ),
+    ],
+)
+def test_options_out_of_range(options: dict[str, float], message: str) -> None:
+    """Options that mean nothing are refused by name."""
+    with pytest.raises(RunError) as caught:
+        BatchOptions(**options)
+
+    assert str(caught.value) == message

@@ -1,0 +1,102 @@
+"""nnet3-compute-batch: as nnet3-compute, with the options of Kaldi's tool of this name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+from nnet3_runtime_cuda import BatchOptions, ChunkOptions, ScoreOptions
+
+from nnet3_tools.kaldi_command import boolean_option, run_tool
+from nnet3_tools.nnet3_compute import CHUNK_OPTIONS, compute_chunks
+from nnet3_tools.utterance_tool import MEMORY, UtteranceRun, utterance_tool
+
+NAME = "nnet3-compute-batch"
+
+EXAMPLES = """\
+  nnet3-compute-batch final.raw scp:feats.scp ark:output.ark
+  nnet3-compute-batch --minibatch-size=16 --num-threads=2 --frame-subsampling-factor=3 \\
+      --frames-per-chunk=150 final.mdl scp:feats.scp ark:output.ark"""
+
+
+def _count(name: str, default: int, help_text: str) -> Callable[[Any], Any]:
+    return click.option(
+        name,
+        default=default,
+        show_default=True,
+        type=click.IntRange(min=1),
+        metavar="COUNT",
+        help=help_text,
+    )
+
+
+OPTIONS = (
+    *CHUNK_OPTIONS,
+    _count("--minibatch-size", 128, "Chunks that are computed together, if memory is enough."),
+    _count(
+        "--edge-minibatch-size",
+        32,
+        "The same for first and last chunks, where they have a context of their own.",
+    ),
+    click.option(
+        "--partial-minibatch-factor",
+        default=0.5,
+        show_default=True,
+        metavar="FACTOR",
+        help="What is left over is computed in minibatches of this factor to the power of 1, 2, 3 "
+        "and so on times the size; 0: in full ones.",
+    ),
+    boolean_option(
+        "--ensure-exact-final-context",
+        default=True,
+        show_default=True,
+        help="If false, utterances shorter than a chunk are made longer by repeating the last "
+        "frame, also where outputs differ for that.",
+    ),
+    MEMORY,
+)
+
+
+@utterance_tool(NAME, output="MATRIX-WSPECIFIER", examples=EXAMPLES, options=OPTIONS)
+def command(
+    run: UtteranceRun,
+    *,
+    ivectors: str,
+    utt2spk: str,
+    online_ivectors: str,
+    use_priors: bool,
+    acoustic_scale: float,
+    apply_exp: bool,
+    minibatch_size: int,
+    edge_minibatch_size: int,
+    partial_minibatch_factor: float,
+    ensure_exact_final_context: bool,
+    memory: int,
+    **chunk: int,
+) -> int:
+    """Run a trained nnet3 network over features, many chunks at a time.
+
+    The outputs are those of nnet3-compute. (In recurrent networks, Kaldi's tool gives last chunks
+    more context to the left than its nnet3-compute does; this one does not.)
+    """
+    return compute_chunks(
+        run,
+        ivectors,
+        utt2spk,
+        online_ivectors,
+        ScoreOptions(use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp),
+        ChunkOptions(**chunk),
+        BatchOptions(
+            minibatch_size=minibatch_size,
+            edge_minibatch_size=edge_minibatch_size,
+            partial_minibatch_factor=partial_minibatch_factor,
+            ensure_exact_final_context=ensure_exact_final_context,
+            memory=memory,
+        ),
+    )
+
+
+def main() -> None:
+    """The entry point of the tool."""
+    run_tool(command, NAME)
