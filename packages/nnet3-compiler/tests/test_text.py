@@ -28,7 +28,7 @@ output-node name=output input=affine
 """
 
 TEXT = """\
-nnet3 computation 1
+nnet3 computation 2
 need_model_derivative = false
 debug_info = true
 node input = 0
@@ -194,7 +194,7 @@ class TestFaults:
     @pytest.mark.parametrize(
         ("old", "new", "message"),
         [
-            ("nnet3 computation 1", "nnet3 computation 2", r"line 1, column 1: expected 'nnet3 co"),
+            ("nnet3 computation 2", "nnet3 computation 3", r"line 1, column 1: expected 'nnet3 co"),
             ("node input = 0", "node input = 0\nnode input = 1", r"line 5.*'input', or one with"),
             ("node input = 0", "node input = 0\nnode in2 = 0", r"line 5.*'in2', or one with that"),
             ("m2 = 4 x 4", "m5 = 4 x 4", r"line 10, column 1: expected m2, got m5"),
@@ -253,5 +253,5 @@ class TestFaults:
 
     def test_no_text(self) -> None:
         """An empty text is no computation."""
-        with pytest.raises(ComputationSyntaxError, match="expected 'nnet3 computation 1'"):
+        with pytest.raises(ComputationSyntaxError, match="expected 'nnet3 computation 2'"):
             parse_computation("")

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 from nnet3_descriptors import Nnet
 from nnet3_graph import ComputationGraph, ComputationRequest, build_computation_graph
+from nnet3_graph.interchange import RequestFingerprint
 
 from nnet3_compiler.assembly.assembly import Assembly
 from nnet3_compiler.assembly.component_commands import precompute_indexes
@@ -22,7 +23,7 @@ from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.shortcut import ONE_SEQUENCE, Minibatch, reduce_request
 from nnet3_compiler.steps.epochs import compute_epochs
-from nnet3_compiler.steps.graphs import Graphs
+from nnet3_compiler.steps.graphs import Graphs, check_graph
 from nnet3_compiler.steps.network import Network
 from nnet3_compiler.steps.phases import compute_phases
 from nnet3_compiler.steps.steps import IrregularOrderError, Steps, StepsBuilder
@@ -47,11 +48,22 @@ class Compiler:
     Attributes:
         nnet: The network.
         request: The request.
+        graph: The computation graph of the request, if it was made before; None to make it.
     """
 
-    def __init__(self, nnet: Nnet, request: ComputationRequest) -> None:
+    def __init__(
+        self, nnet: Nnet, request: ComputationRequest, graph: ComputationGraph | None = None
+    ) -> None:
+        """Takes what is to be compiled.
+
+        Raises:
+            CompilationError: The graph is of another network or request.
+        """
         self.nnet = nnet
         self.request = request
+        self.graph = graph
+        if graph is not None:
+            check_graph(nnet, request, graph)
 
     def make_steps(self) -> Steps:
         """Returns the steps of the computation.
@@ -61,7 +73,8 @@ class Compiler:
             CompilationError: The recurrence of the network has no order of computation.
         """
         network = Network.of(self.nnet)
-        return _make_steps(network, [self.request], ONE_SEQUENCE, [{}])[1]
+        graphs = self._graphs(network)
+        return _make_steps(network, [self.request], ONE_SEQUENCE, [{}], graphs)
 
     def create_computation(self, options: CompilerOptions | None = None) -> NnetComputation:
         """Returns the computation.
@@ -74,7 +87,13 @@ class Compiler:
             CompilationError: The recurrence of the network has no order of computation.
         """
         options = options or CompilerOptions()
-        return _compile(self.nnet, [self.request], ONE_SEQUENCE, [{}], options)
+        graphs = self._graphs(Network.of(self.nnet))
+        return _compile(self.nnet, [self.request], ONE_SEQUENCE, [{}], options, graphs=graphs)
+
+    def _graphs(self, network: Network) -> Graphs:
+        if self.graph is None:
+            return _make_graphs(network, [self.request])
+        return Graphs(segments=[self.graph])
 
 
 def compile_computation(
@@ -126,6 +145,7 @@ def compile_segments(
                     reductions[0].minibatch,
                     [reduced.blocks for reduced in reductions],
                     options,
+                    made_for=requests,
                 )
             except IrregularOrderError:
                 pass  # the rows of some component have no pattern: compile them one by one
@@ -148,18 +168,23 @@ def _check_segments(requests: Sequence[ComputationRequest]) -> None:
             )
 
 
+def _make_graphs(network: Network, requests: Sequence[ComputationRequest]) -> Graphs:
+    """Returns the graphs of the segments."""
+    segments: list[ComputationGraph] = []
+    for request in requests:
+        previous = segments[-1] if segments else None
+        segments.append(build_computation_graph(network.nnet, request, previous))
+    return Graphs(segments=segments)
+
+
 def _make_steps(
     network: Network,
     requests: Sequence[ComputationRequest],
     minibatch: Minibatch,
     blocks: Sequence[Mapping[str, int]],
-) -> tuple[Graphs, Steps]:
-    """Returns the graphs of the segments, and the steps."""
-    segments: list[ComputationGraph] = []
-    for request in requests:
-        previous = segments[-1] if segments else None
-        segments.append(build_computation_graph(network.nnet, request, previous))
-    graphs = Graphs(segments=segments)
+    graphs: Graphs,
+) -> Steps:
+    """Returns the steps of the segments."""
     builder = StepsBuilder(
         network=network,
         graphs=graphs,
@@ -168,7 +193,7 @@ def _make_steps(
         minibatch=minibatch,
         blocks=blocks,
     )
-    return graphs, builder.build()
+    return builder.build()
 
 
 def _compile(
@@ -177,9 +202,14 @@ def _compile(
     minibatch: Minibatch,
     blocks: Sequence[Mapping[str, int]],
     options: CompilerOptions,
+    *,
+    made_for: Sequence[ComputationRequest] | None = None,
+    graphs: Graphs | None = None,
 ) -> NnetComputation:
+    """Compiles requests, which stand for those that it is `made_for`."""
     network = Network.of(nnet)
-    graphs, steps = _make_steps(network, requests, minibatch, blocks)
+    graphs = graphs or _make_graphs(network, requests)
+    steps = _make_steps(network, requests, minibatch, blocks, graphs)
     locations = input_locations(network, graphs, steps)
     needs_deriv = derivatives_needed(network, requests, steps, locations)
     precomputed_of_step, precomputed = precompute_indexes(network, requests, steps, minibatch)
@@ -193,4 +223,7 @@ def _compile(
         precomputed_of_step=precomputed_of_step,
         precomputed_indexes=precomputed,
     )
-    return assembly.computation(debug_info=options.output_debug_info)
+    return assembly.computation(
+        debug_info=options.output_debug_info,
+        made_for=tuple(map(RequestFingerprint.of, made_for or requests)),
+    )

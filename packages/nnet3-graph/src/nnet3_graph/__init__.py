@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         MissingFrames,
         NotComputableError,
         RequestError,
+        StoredGraphError,
         UnboundedComputationError,
     )
     from nnet3_graph.examined import ComputableInfo, Examined
@@ -33,6 +34,7 @@ __all__ = [
     "MissingFrames",
     "NotComputableError",
     "RequestError",
+    "StoredGraphError",
     "UnboundedComputationError",
     "build_computation_graph",
     "compute_context",
@@ -52,6 +54,7 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "MissingFrames",
                 "NotComputableError",
                 "RequestError",
+                "StoredGraphError",
                 "UnboundedComputationError",
             ),
             "nnet3_graph.examined": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import os
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -20,12 +21,20 @@ from nnet3_descriptors import (
     OutputNode,
 )
 from nnet3_descriptors.descriptors import ForwardingDescriptor
+from nnet3_descriptors.files import read_file, write_atomically
 from nnet3_descriptors.indexes import AnyIndexes, IndexArray, moved_indexes
+from nnet3_descriptors.structure import NetworkFingerprint
 
 from nnet3_graph.bit_layout import Bits
-from nnet3_graph.errors import RequestError
+from nnet3_graph.errors import RequestError, StoredGraphError
 from nnet3_graph.index_set import Grid, IndexSet
 from nnet3_graph.indexes import BoolArray, IdArray, frozen
+from nnet3_graph.interchange.stored_graph import (
+    SegmentRows,
+    StoredGraph,
+    restored_segment,
+    stored_segment,
+)
 from nnet3_graph.nodes.rules import node_rules
 from nnet3_graph.rules import All, Optional, Shift
 
@@ -71,6 +80,85 @@ class ComputationGraph:
         """How many rows there are, of how many nodes."""
         nodes = sum(map(bool, map(len, self.index_sets)))
         return f"<ComputationGraph: {self.num_cindexes} cindexes of {nodes} nodes>"
+
+    # -- files ---------------------------------------------------------------------------------
+
+    def to_bytes(self) -> bytes:
+        """Returns the graph without the network, with its fingerprint, as a container."""
+        fingerprint = NetworkFingerprint.of(self.nnet)
+        segments: list[ComputationGraph] = []
+        graph: ComputationGraph | None = self
+        while graph is not None:
+            segments.insert(0, graph)
+            graph = graph.previous
+        return StoredGraph(
+            network_nodes=fingerprint.nodes,
+            network_components=fingerprint.components,
+            segments=tuple(
+                stored_segment(
+                    SegmentRows(
+                        grid=segment.grid,
+                        rows=tuple(each.bits for each in segment.index_sets),
+                        given=tuple(each.bits for each in segment.given_sets),
+                        rows_so_far=segment.rows_so_far,
+                        is_pruned=segment.is_pruned,
+                    )
+                )
+                for segment in segments
+            ),
+        ).to_bytes()
+
+    @staticmethod
+    def from_bytes(data: bytes, nnet: Nnet) -> ComputationGraph:
+        """Returns the inverse of `to_bytes`.
+
+        Args:
+            data: The bytes.
+            nnet: The network, which the graph does not hold.
+
+        Raises:
+            SerializationError: The bytes are no such container.
+            StoredGraphError: The graph is of another network, or contradicts itself.
+        """
+        stored = StoredGraph.from_bytes(data)
+        network = NetworkFingerprint.from_digests(stored.network_nodes, stored.network_components)
+        difference = network.difference(nnet)
+        if difference is not None:
+            raise StoredGraphError(f"the graph is of another network: {difference}")
+        graph: ComputationGraph | None = None
+        for stored_part in stored.segments:
+            part = restored_segment(stored_part, len(nnet.nodes))
+            graph = make_graph(
+                nnet,
+                part.grid,
+                rows=part.rows,
+                given=part.given,
+                earlier=part.rows_so_far,
+                previous=graph,
+                is_pruned=part.is_pruned,
+            )
+        if graph is None:
+            raise StoredGraphError("no valid computation graph: it has no segments")
+        return graph
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes `to_bytes()` to a file, which is replaced at once or not at all.
+
+        Raises:
+            FileError: The file cannot be written.
+        """
+        write_atomically(path, [self.to_bytes()])
+
+    @staticmethod
+    def load(path: str | os.PathLike[str], nnet: Nnet) -> ComputationGraph:
+        """Reads a file that `save` has written.
+
+        Raises:
+            FileError: The file cannot be read.
+            SerializationError: As by `from_bytes`.
+            StoredGraphError: As by `from_bytes`.
+        """
+        return ComputationGraph.from_bytes(read_file(path), nnet)
 
     # -- cindexes ------------------------------------------------------------------------------
 

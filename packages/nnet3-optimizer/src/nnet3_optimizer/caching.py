@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 import threading
 from collections import OrderedDict
@@ -15,20 +13,18 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler import CompilerOptions, NnetComputation, compile_computation
-from nnet3_descriptors import Nnet, node_config_lines
-from nnet3_descriptors.components.declaration import Boolean, Integer, IntegerPairs, Integers
+from nnet3_descriptors import Nnet
 from nnet3_descriptors.forking import GATE
+from nnet3_descriptors.structure import Digests, NetworkFingerprint
 from nnet3_descriptors.values import Serialized
 from nnet3_graph import ComputationRequest
 
 from nnet3_optimizer.checks import check_computation
-from nnet3_optimizer.errors import CacheError, OptionError
+from nnet3_optimizer.errors import CacheError, ComputationError, OptionError
 from nnet3_optimizer.options import OptimizeOptions
 from nnet3_optimizer.pipeline import optimize
 
 _Bytes = npt.NDArray[np.uint8]
-
-_STRUCTURAL_KINDS = (Integer, Integers, IntegerPairs, Boolean)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -43,17 +39,21 @@ class CachedComputation:
 class SavedCache(Serialized):
     """What `CachingCompiler.save` writes.
 
+    Caches of version 1 are refused: their computations do not say what they were made for.
+
     Attributes:
-        structure: What the computations depend on in the network, as a digest.
+        network_nodes: The fingerprint of the network: the digest of each node.
+        network_components: The digest of each component.
         compiler_options: The options that they were compiled with.
         optimize_options: The options that they were optimized with.
         entries: The computations; the one that was used last comes last.
     """
 
     FORMAT: ClassVar[str] = "nnet3.computation-cache"
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
 
-    structure: str
+    network_nodes: Digests
+    network_components: Digests
     compiler_options: CompilerOptions
     optimize_options: OptimizeOptions
     entries: tuple[CachedComputation, ...]
@@ -174,8 +174,10 @@ class CachingCompiler:
                 for request, promise in self._computations.items()
                 if promise.done() and promise.exception() is None
             ]
+        network = NetworkFingerprint.of(self.nnet)
         saved = SavedCache(
-            structure=structure_digest(self.nnet),
+            network_nodes=network.nodes,
+            network_components=network.components,
             compiler_options=self.compiler_options,
             optimize_options=self.optimize_options,
             entries=tuple(
@@ -194,14 +196,18 @@ class CachingCompiler:
         Every computation is checked against the network before any is taken.
 
         Raises:
-            CacheError: The file is for a network of another structure, or for other options.
+            CacheError: The file is for a network of another structure, or for other options, or
+                holds a computation under a request that it was not made for; the message names
+                what differs.
             SerializationError: The file is no cache.
             CheckError: A computation in it does not fit the network.
             FileError: The file could not be read.
         """
         saved = SavedCache.load(path)
-        if saved.structure != structure_digest(self.nnet):
-            raise CacheError(f"{os.fspath(path)}: made for a network of another structure")
+        network = NetworkFingerprint.from_digests(saved.network_nodes, saved.network_components)
+        difference = network.difference(self.nnet)
+        if difference is not None:
+            raise CacheError(f"{os.fspath(path)}: the cache is of another network: {difference}")
         for name in ("compiler_options", "optimize_options"):
             expected, found = getattr(self, name), getattr(saved, name)
             if expected != found:
@@ -209,38 +215,17 @@ class CachingCompiler:
         loaded: list[tuple[ComputationRequest, NnetComputation]] = []
         for entry in saved.entries:
             computation = NnetComputation.from_bytes(entry.computation.tobytes())
+            request = ComputationRequest.from_bytes(entry.request.tobytes())
+            try:
+                computation.check_network(self.nnet)
+                computation.check_request(request)
+            except ComputationError as error:
+                raise CacheError(f"{os.fspath(path)}: {error}") from error
             self._check(computation)
-            loaded.append((ComputationRequest.from_bytes(entry.request.tobytes()), computation))
+            loaded.append((request, computation))
         with self._lock:
             for request, computation in loaded:
                 if request not in self._computations:
                     promise: Future[NnetComputation] = Future()
                     promise.set_result(computation)
                     self._remember(request, promise)
-
-
-def structure_digest(nnet: Nnet) -> str:
-    """Returns a digest of what computations depend on: all but the values of the parameters.
-
-    That is the nodes, and for each component its type, dimensions, properties, whether training
-    changes it, and those options that are whole numbers or true-or-false. Learning rates other than
-    0, parameters and statistics may differ.
-    """
-    components = [
-        [
-            name,
-            component.type,
-            component.input_dim,
-            component.output_dim,
-            int(component.properties),
-            component.is_updated,
-            {
-                spec.name: getattr(component, spec.name)
-                for spec in component.FIELDS
-                if isinstance(spec.kind, _STRUCTURAL_KINDS)
-            },
-        ]
-        for name, component in zip(nnet.component_names, nnet.components, strict=True)
-    ]
-    text = json.dumps([node_config_lines(nnet), components])
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -18,7 +18,7 @@ from nnet3_compiler.commands import (
     alpha_bits,
 )
 from nnet3_compiler.computation import MatrixDebugInfo, NnetComputation
-from nnet3_compiler.steps import component_properties
+from nnet3_descriptors.structure import component_properties
 
 from nnet3_optimizer.analysis.analysis import Analysis, Findings
 
@@ -167,4 +167,5 @@ class Draft:
             indexes_ranges=self.indexes_ranges,
             precomputed_indexes=self.precomputed_indexes,
             matrix_debug_info=self.debug_info,
+            memory_plan=None,
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 import attrs
 import numpy as np
 import numpy.typing as npt
+from nnet3_descriptors.structure import component_properties
 
 from nnet3_compiler.accesses.accesses import (
     AccessLists,
@@ -21,7 +22,6 @@ from nnet3_compiler.accesses.variables import Table
 from nnet3_compiler.arrays.csr import Ids, where
 from nnet3_compiler.commands import OPCODE_COLUMN
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.steps.network import component_properties
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet

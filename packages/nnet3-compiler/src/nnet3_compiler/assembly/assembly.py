@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import attrs
 import numpy as np
 from nnet3_descriptors.components import PrecomputedIndexes
+from nnet3_descriptors.structure import NetworkFingerprint
 from nnet3_graph import ComputationRequest
+from nnet3_graph.interchange import RequestFingerprint
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import IntArray, freeze
@@ -60,8 +62,10 @@ class Assembly:
     precomputed_of_step: IntArray
     precomputed_indexes: tuple[PrecomputedIndexes | None, ...]
 
-    def computation(self, *, debug_info: bool) -> NnetComputation:
-        """Returns the computation, with or without debug info."""
+    def computation(
+        self, *, debug_info: bool, made_for: tuple[RequestFingerprint, ...]
+    ) -> NnetComputation:
+        """Returns the computation, with or without debug info, and what it was made for."""
         lists = IndexLists()
         components = ComponentCommands.of(
             self.network, self.requests, self.steps, self.info, self.precomputed_of_step
@@ -85,6 +89,8 @@ class Assembly:
             need_model_derivative=updates_model,
             matrix_debug_info=self._debug_info() if debug_info else (),
             steps=step_rows,
+            network=NetworkFingerprint.of(self.network.nnet),
+            requests=made_for,
         )
 
     def _command_table(self, forward: Emission, backward: Emission) -> Table:

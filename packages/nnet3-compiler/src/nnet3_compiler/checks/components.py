@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from nnet3_descriptors.components import ComponentProperties as Property
 from nnet3_descriptors.components import IndexesType
+from nnet3_descriptors.structure import component_dims
 
 from nnet3_compiler.arrays.csr import Bools, Ids, where
-from nnet3_compiler.checks.network import component_dims
 from nnet3_compiler.checks.subject import COLS, ROWS, Message, Subject
 from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Command, Propagate, StoreStats
 from nnet3_compiler.commands.declaration import Table

@@ -1,12 +1,12 @@
-"""What the checks have to know of a network, as arrays; worked out once for each."""
+"""Whether a computation is of the network, and what the checks have to know of its nodes."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import Nnet
-from nnet3_descriptors.values import remembered
 
+from nnet3_compiler.checks.subject import Subject
 from nnet3_compiler.steps import Network
 
 Dims = npt.NDArray[np.int32]
@@ -17,17 +17,12 @@ def node_dims(nnet: Nnet) -> Dims:
     return Network.of(nnet).dim
 
 
-@remembered
-def component_dims(nnet: Nnet) -> tuple[Dims, Dims]:
-    """Returns the input and the output dimension of each component, (components,) int32 each."""
-    components = nnet.components
-    return (
-        _frozen([component.input_dim for component in components]),
-        _frozen([component.output_dim for component in components]),
-    )
+def check_network(subject: Subject) -> None:
+    """Checks that the network is the one that the computation was made for, if that is known.
 
-
-def _frozen(dims: list[int]) -> Dims:
-    array = np.array(dims, dtype=np.int32)
-    array.flags.writeable = False
-    return array
+    Parameters and names do not count; see `NetworkFingerprint`.
+    """
+    fingerprint = subject.computation.network
+    difference = None if fingerprint is None else fingerprint.difference(subject.nnet)
+    if difference is not None:
+        subject.fail(f"the computation is of another network: {difference}")

@@ -9,7 +9,9 @@ from nnet3_compiler.checks.allocation import check_allocation
 from nnet3_compiler.checks.components import check_components
 from nnet3_compiler.checks.compression_types import check_compression_types
 from nnet3_compiler.checks.inputs_and_outputs import check_world
+from nnet3_compiler.checks.memory_plan import check_memory_plan
 from nnet3_compiler.checks.memos import check_memos
+from nnet3_compiler.checks.network import check_network
 from nnet3_compiler.checks.rows import check_rows
 from nnet3_compiler.checks.subject import FaultError, Subject
 from nnet3_compiler.computation import NnetComputation
@@ -25,6 +27,7 @@ Check = tuple[str, Callable[[Subject], None]]
 """The name of a check, and what fails where a computation does not pass it."""
 
 FITTING: tuple[Check, ...] = (
+    ("network", check_network),
     ("components", check_components),
     ("world", check_world),
     ("rows", check_rows),
@@ -36,6 +39,7 @@ RUNNING: tuple[Check, ...] = (
     ("allocation", check_allocation),
     ("memos", check_memos),
     ("compression", check_compression_types),
+    ("memory plan", check_memory_plan),
 )
 """Hold for whatever can be run, sensible or not."""
 
@@ -59,8 +63,8 @@ def check_runnable(nnet: Nnet, computation: NnetComputation) -> None:
 
     Components and nodes are those of the network, sizes and lists fit, and matrices and memos are
     there when they are used. It takes a few milliseconds at most, so that it can be done whenever a
-    computation is bound to memory. Names are not held in computations: networks that differ only in
-    names are alike.
+    computation is bound to memory. Names and parameters are not held in computations: networks that
+    differ only in them are alike. All else is told by the fingerprint, if the computation has one.
 
     Args:
         nnet: The network that the computation is to run with.

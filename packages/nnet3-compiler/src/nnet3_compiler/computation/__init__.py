@@ -2,12 +2,14 @@
 
 from nnet3_compiler.computation.computation import CommandSequence, NnetComputation
 from nnet3_compiler.computation.debug_info import NO_DEBUG_INFO, NODE, MatrixDebugInfo, N, T, X
+from nnet3_compiler.computation.memory_plan import MemoryPlan
 
 __all__ = [
     "NODE",
     "NO_DEBUG_INFO",
     "CommandSequence",
     "MatrixDebugInfo",
+    "MemoryPlan",
     "N",
     "NnetComputation",
     "T",

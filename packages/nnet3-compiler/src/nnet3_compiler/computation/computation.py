@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, overload
 import attrs
 import numpy as np
 from nnet3_descriptors.values import Serialized
+from nnet3_graph.interchange import RequestFingerprint
 
 from nnet3_compiler.arrays import IntArray
 from nnet3_compiler.arrays.read_only import (
@@ -20,16 +21,22 @@ from nnet3_compiler.commands.declaration import (
     Command,
     OperandKind,
 )
+from nnet3_compiler.commands.loops import is_loop
 from nnet3_compiler.computation import validation
 from nnet3_compiler.computation.storage import StoredComputation, restore, store
 from nnet3_compiler.computation.tables import ComputationTables
-from nnet3_compiler.errors import of_another_network
+from nnet3_compiler.errors import ComputationError, of_another_network
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
+    from nnet3_graph import ComputationRequest
 
 _NODE_COLUMN = np.argmax(SCHEMA.kind == OperandKind.NODE, axis=1)
 """The column of the node by opcode, (opcodes,); 0 if there is none."""
+
+
+_OWN_EQUALITY = frozenset({"matrix_debug_info", "memory_plan", "network", "requests"})
+"""Fields whose classes say themselves when two are equal."""
 
 
 class CommandSequence(Sequence[Command]):
@@ -85,6 +92,10 @@ class NnetComputation(ComputationTables, Serialized):
         matrix_debug_info: What the rows of each matrix stand for; empty if not wanted.
         steps: (steps, 2) int32: node and number of rows of the steps it was compiled from (those
             that have rows); empty if not known. Later passes leave it as it is.
+        network: The fingerprint of the network that it was compiled for; None if not known.
+        requests: The fingerprint of the request of each segment that it was compiled from, in
+            order; empty if not known. A loop has those of the first segments.
+        memory_plan: Where the matrices may lie in one arena; None if that is left to the runtime.
 
     Raises:
         ComputationError: A field is no such thing, or the parts contradict each other.
@@ -143,11 +154,17 @@ class NnetComputation(ComputationTables, Serialized):
         return found
 
     def check_network(self, nnet: Nnet) -> None:
-        """Checks that a network has the nodes and components that the commands name.
+        """Checks that a network is the one that this was compiled for, as far as that is known.
+
+        Without a fingerprint it has to have the nodes and components that the commands name.
 
         Raises:
-            ComputationError: It lacks one.
+            ComputationError: It is another; the message names what differs.
         """
+        if self.network is not None:
+            difference = self.network.difference(nnet)
+            if difference is not None:
+                raise ComputationError(f"the computation is of another network: {difference}")
         opcodes = self.command_table[:, OPCODE_COLUMN]
         for what, column_of, count in (
             ("node", _NODE_COLUMN, len(nnet.nodes)),
@@ -158,6 +175,32 @@ class NnetComputation(ComputationTables, Serialized):
             last = int(self.command_table[commands, columns[commands]].max(initial=-1))
             if last >= count:
                 raise of_another_network(what, last, count)
+
+    def check_request(self, *requests: ComputationRequest) -> None:
+        """Checks that this was compiled for a request, or for several segments, if that is known.
+
+        Args:
+            requests: What is given and wanted; of a loop, its first segments.
+
+        Raises:
+            ComputationError: It was compiled for another; the message names what differs.
+        """
+        if not self.requests:
+            return
+        if len(requests) > len(self.requests) or (
+            len(requests) < len(self.requests) and not is_loop(self.command_table)
+        ):
+            raise ComputationError(
+                f"the computation is of another request: it was made for {len(self.requests)} "
+                f"segments, not {len(requests)}"
+            )
+        for number, (made, asked) in enumerate(zip(self.requests, requests, strict=False)):
+            difference = made.difference(RequestFingerprint.of(asked))
+            if difference is not None:
+                segment = f"segment {number}: " if len(self.requests) > 1 else ""
+                raise ComputationError(
+                    f"the computation is of another request: {segment}{difference}"
+                )
 
     def steps_by_node(self, nnet: Nnet) -> list[tuple[str, int]]:
         """Returns the steps it was compiled from: node name and number of rows of each.
@@ -175,10 +218,9 @@ class NnetComputation(ComputationTables, Serialized):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, NnetComputation):
             return NotImplemented
-        names = [field.name for field in attrs.fields(NnetComputation)]
-        names.remove("matrix_debug_info")
-        return self.matrix_debug_info == other.matrix_debug_info and all(
-            same(getattr(self, name), getattr(other, name)) for name in names
+        names = {field.name for field in attrs.fields(NnetComputation)} - _OWN_EQUALITY
+        return all(same(getattr(self, name), getattr(other, name)) for name in names) and all(
+            getattr(self, name) == getattr(other, name) for name in _OWN_EQUALITY
         )
 
     def __hash__(self) -> int:

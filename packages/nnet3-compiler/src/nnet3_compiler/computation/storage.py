@@ -11,11 +11,15 @@ from typing import Any, ClassVar
 import attrs
 import numpy as np
 from nnet3_descriptors.components import PrecomputedIndexes
+from nnet3_descriptors.structure import Digests, NetworkFingerprint
 from nnet3_descriptors.values import Serialized
+from nnet3_graph.interchange import RequestFingerprint
 
 from nnet3_compiler.arrays import IntArray
 from nnet3_compiler.arrays.read_only import concatenated, split_at
 from nnet3_compiler.computation.debug_info import MatrixDebugInfo
+from nnet3_compiler.computation.memory_plan import MemoryPlan
+from nnet3_compiler.computation.upgrades import UPGRADES
 from nnet3_compiler.errors import ComputationError
 
 
@@ -28,7 +32,8 @@ class StoredComputation(Serialized):
     """
 
     FORMAT: ClassVar[str] = "nnet3.computation"
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
+    UPGRADES = UPGRADES
 
     matrices: IntArray
     submatrices: IntArray
@@ -47,6 +52,10 @@ class StoredComputation(Serialized):
     debug_sequences: IntArray
     debug_sequences_splits: IntArray
     steps: IntArray
+    network_nodes: Digests | None
+    network_components: Digests | None
+    requests: tuple[RequestFingerprint, ...]
+    memory_plan: MemoryPlan | None
 
 
 def store(fields: Mapping[str, Any]) -> bytes:
@@ -58,6 +67,7 @@ def store(fields: Mapping[str, Any]) -> bytes:
     cindexes, cindexes_splits = concatenated([info.pattern for info in infos], 4)
     sequences, sequences_splits = concatenated([info.sequences for info in infos])
     flags = [(info.is_deriv, info.block) for info in infos]
+    network = fields["network"]
     stored = StoredComputation(
         matrices=fields["matrices"],
         submatrices=fields["submatrices"],
@@ -76,6 +86,10 @@ def store(fields: Mapping[str, Any]) -> bytes:
         debug_sequences=sequences,
         debug_sequences_splits=sequences_splits,
         steps=fields["steps"],
+        network_nodes=None if network is None else network.nodes,
+        network_components=None if network is None else network.components,
+        requests=fields["requests"],
+        memory_plan=fields["memory_plan"],
     )
     return stored.to_bytes()
 
@@ -112,7 +126,19 @@ def restore(data: bytes) -> dict[str, Any]:
             for (is_deriv, block), pattern, n in zip(flags, patterns, sequences, strict=True)
         ),
         "steps": stored.steps,
+        "network": _network(stored),
+        "requests": stored.requests,
+        "memory_plan": stored.memory_plan,
     }
+
+
+def _network(stored: StoredComputation) -> NetworkFingerprint | None:
+    nodes, components = stored.network_nodes, stored.network_components
+    if nodes is None and components is None:
+        return None
+    if nodes is None or components is None:
+        raise ComputationError("network_nodes and network_components go together")
+    return NetworkFingerprint.from_digests(nodes, components)
 
 
 def _split(values: IntArray, splits: IntArray, name: str) -> tuple[IntArray, ...]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import attrs
 from nnet3_descriptors.components import PrecomputedIndexes
+from nnet3_descriptors.structure import NetworkFingerprint
+from nnet3_graph.interchange import RequestFingerprint
 
 from nnet3_compiler.arrays import IntArray
 from nnet3_compiler.arrays.read_only import (
@@ -19,6 +21,7 @@ from nnet3_compiler.arrays.read_only import (
 )
 from nnet3_compiler.commands import TABLE_WIDTH
 from nnet3_compiler.computation.debug_info import MatrixDebugInfo
+from nnet3_compiler.computation.memory_plan import MemoryPlan
 from nnet3_compiler.errors import ComputationError
 
 EMPTY_MATRICES = frozen_array([[0, 0]])
@@ -88,6 +91,12 @@ def step_table(value: Any) -> IntArray:
         return pair_table(value)
 
 
+def request_tuple(value: Any) -> tuple[RequestFingerprint, ...]:
+    """Returns the fingerprints of requests as a tuple."""
+    with _naming("requests"):
+        return tuple(value)
+
+
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class ComputationTables:
     """What a computation is made of. An `NnetComputation` is one that has been validated.
@@ -105,6 +114,10 @@ class ComputationTables:
         matrix_debug_info: What the rows of each matrix stand for; empty if not wanted.
         steps: (steps, 2) int32: node and number of rows of the steps it was compiled from (those
             that have rows); empty if not known. Later passes leave it as it is.
+        network: The fingerprint of the network that it was compiled for; None if not known.
+        requests: The fingerprint of the request of each segment that it was compiled from, in
+            order; empty if not known. A loop has those of the first segments.
+        memory_plan: Where the matrices may lie in one arena; None if that is left to the runtime.
 
     Raises:
         ComputationError: A field is no such thing.
@@ -122,3 +135,6 @@ class ComputationTables:
     need_model_derivative: bool = False
     matrix_debug_info: tuple[MatrixDebugInfo, ...] = attrs.field(default=(), converter=info_tuple)
     steps: IntArray = attrs.field(default=(), converter=step_table)
+    network: NetworkFingerprint | None = None
+    requests: tuple[RequestFingerprint, ...] = attrs.field(default=(), converter=request_tuple)
+    memory_plan: MemoryPlan | None = None

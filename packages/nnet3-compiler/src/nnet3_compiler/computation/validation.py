@@ -44,6 +44,12 @@ def validate(computation: ComputationTables) -> None:
         raise ComputationError(
             f"steps[{bad}] = {computation.steps[bad].tolist()} is no node and number of rows"
         )
+    plan = computation.memory_plan
+    if plan is not None and len(plan.offsets) != len(computation.matrices):
+        raise ComputationError(
+            f"memory_plan must have one offset for each of the {len(computation.matrices)} "
+            f"matrices (got {len(plan.offsets)})"
+        )
     infos = computation.matrix_debug_info
     if infos and len(infos) != len(computation.matrices):
         raise ComputationError(

@@ -187,7 +187,7 @@ def _closed(
         ),
         command_rows(GotoLabel, 1, label=begin),
     ]
-    return attrs.evolve(computation, command_table=np.concatenate(parts))
+    return attrs.evolve(computation, command_table=np.concatenate(parts), memory_plan=None)
 
 
 def _in_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -71,4 +71,4 @@ def with_tight_lifetimes(computation: NnetComputation) -> NnetComputation:
     place[frees] = use.last[matrix[frees]] * 2 + 1
     kept = ~((allocates | frees) & (use.last[matrix] == NONE))
     order = np.argsort(place, kind="stable")
-    return attrs.evolve(computation, command_table=table[order[kept[order]]])
+    return attrs.evolve(computation, command_table=table[order[kept[order]]], memory_plan=None)

@@ -1,5 +1,6 @@
 """How many bytes a computation needs, and where in one arena each matrix can live."""
 
+from nnet3_compiler.computation import MemoryPlan
 from nnet3_compiler.memory.live import (
     FLOAT_BYTES,
     Bytes,
@@ -8,7 +9,7 @@ from nnet3_compiler.memory.live import (
     matrix_bytes,
     peak_bytes,
 )
-from nnet3_compiler.memory.plan import MemoryPlan, plan_memory
+from nnet3_compiler.memory.plan import plan_memory, with_memory_plan
 
 __all__ = [
     "FLOAT_BYTES",
@@ -19,4 +20,5 @@ __all__ = [
     "matrix_bytes",
     "peak_bytes",
     "plan_memory",
+    "with_memory_plan",
 ]

@@ -5,36 +5,12 @@ from __future__ import annotations
 import attrs
 import numpy as np
 
-from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.computation import MemoryPlan, NnetComputation
+from nnet3_compiler.computation.memory_plan import NOWHERE
 from nnet3_compiler.errors import OptionError
 from nnet3_compiler.memory.blocks import Blocks
 from nnet3_compiler.memory.live import Bytes, holdings
 from nnet3_compiler.memory.packing import pack
-
-NOWHERE = -1
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class MemoryPlan:
-    """Where the matrices of a computation lie in one arena.
-
-    Attributes:
-        offsets: (M,) int64 bytes; -1 for matrices that are never allocated. Matrices that are
-            allocated at the same time do not overlap. A matrix that takes over the memory of
-            another (SwapMatrix) has the offset of the other.
-        compressed_offsets: (M,) int64 bytes: where the compressed form of a matrix lies between
-            CompressMatrix and DecompressMatrix; -1 for matrices that are never compressed. The
-            elements themselves have no memory then, and afterwards lie at `offsets` again.
-        arena_bytes: Size of the arena.
-        lower_bound_bytes: The most that is held during a command, sizes rounded up to the
-            alignment: no plan needs less. While one form of a matrix is made of the other it has
-            both, which `peak_bytes` does not count.
-    """
-
-    offsets: Bytes
-    compressed_offsets: Bytes
-    arena_bytes: int
-    lower_bound_bytes: int
 
 
 def plan_memory(computation: NnetComputation, *, alignment: int = 64) -> MemoryPlan:
@@ -63,6 +39,22 @@ def plan_memory(computation: NnetComputation, *, alignment: int = 64) -> MemoryP
         arena_bytes=packing.size,
         lower_bound_bytes=blocks.lower_bound,
     )
+
+
+def with_memory_plan(computation: NnetComputation, *, alignment: int = 64) -> NnetComputation:
+    """Returns a computation with its memory plan, which runtimes may use and files keep.
+
+    Passes leave the plan out of what they make, so it comes last.
+
+    Args:
+        computation: The computation, optimized or not.
+        alignment: As for `plan_memory`.
+
+    Raises:
+        OptionError: As by `plan_memory`.
+        ComputationError: As by `plan_memory`.
+    """
+    return attrs.evolve(computation, memory_plan=plan_memory(computation, alignment=alignment))
 
 
 def _where(block: Bytes, offsets: Bytes) -> Bytes:

@@ -7,9 +7,12 @@ from functools import cached_property
 
 import attrs
 import numpy as np
-from nnet3_graph import ComputationGraph
+from nnet3_descriptors import Nnet
+from nnet3_descriptors.structure import NetworkFingerprint
+from nnet3_graph import ComputationGraph, ComputationRequest
 
 from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.errors import CompilationError
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -46,3 +49,34 @@ class Graphs:
             return ids
         computed: IntArray = np.flatnonzero(~graph.is_given(node)).astype(np.int32) + ids.start
         return computed
+
+
+def check_graph(nnet: Nnet, request: ComputationRequest, graph: ComputationGraph) -> None:
+    """Checks that a graph is that of a network and a request.
+
+    It is taken to hold what its outputs depend on, as a pruned graph does.
+
+    Raises:
+        CompilationError: It is of another network, is not pruned, or gives or wants other rows.
+    """
+    if graph.nnet is not nnet:
+        difference = NetworkFingerprint.of(graph.nnet).difference(nnet)
+        if difference is not None:
+            raise CompilationError(f"the graph is of another network: {difference}")
+    if not graph.is_pruned or graph.previous is not None:
+        raise CompilationError("the graph must be pruned, and the only segment")
+    wanted = {nnet.node_index(io.name): io.indexes for io in request.outputs}
+    given = {nnet.node_index(io.name): io.indexes for io in request.inputs}
+    is_output = {nnet.node_index(node.name) for node in nnet.output_nodes}
+    for node, name in enumerate(nnet.node_names):
+        for what, asked, rows in (
+            ("given", given.get(node), graph.given_sets[node]),
+            ("wanted", wanted.get(node), graph.index_sets[node] if node in is_output else None),
+        ):
+            if rows is None:
+                continue
+            found = np.zeros(0, np.int32) if asked is None else rows.find(asked)
+            if len(found) != len(rows) or (found < 0).any():
+                raise CompilationError(
+                    f"the graph is of another request: the rows that are {what} of '{name}' differ"
+                )

@@ -16,6 +16,7 @@ from nnet3_descriptors import (
 )
 from nnet3_descriptors.components import ComponentProperties
 from nnet3_descriptors.descriptors import Descriptor, Node, SumDescriptor
+from nnet3_descriptors.structure import component_properties, updated_components
 from nnet3_descriptors.values import remembered
 from numpy.typing import NDArray
 
@@ -123,18 +124,12 @@ def _columns(nnet: Nnet) -> dict[str, Any]:
         copied=freeze(np.array([_copied(nnet, each) for each in descriptors], np.int32)),
         # Nodes without component find the last, which stands for none.
         properties=freeze(np.append(component_properties(nnet), np.int32(0))[component]),
-        is_updated=np.append(_updated_components(nnet), np.False_)[component],
+        is_updated=np.append(updated_components(nnet), np.False_)[component],
         part_begin=freeze(part_begin),
         part_offset=freeze(part_offset),
         part_dim=freeze(part_dim),
         **{name: freeze(np.array(column, np.int32)) for name, column in columns},
     )
-
-
-@remembered
-def component_properties(nnet: Nnet) -> IntArray:
-    """Returns the properties of the components of a network as (components,) int32 bits."""
-    return freeze(np.array([int(each.properties) for each in nnet.components], np.int32))
 
 
 def _copied(nnet: Nnet, descriptor: Descriptor | None) -> int:
@@ -143,11 +138,6 @@ def _copied(nnet: Nnet, descriptor: Descriptor | None) -> int:
         return -1
     part = descriptor.parts[0]
     return nnet.node_indexes[part.name] if isinstance(part, Node) else -1
-
-
-def _updated_components(nnet: Nnet) -> NDArray[np.bool_]:
-    """Returns which components training changes: (components,) bool."""
-    return np.array([each.is_updated for each in nnet.components], np.bool_)
 
 
 def _part_dims(

@@ -1,6 +1,6 @@
 """The text form of a computation: complete, for people to read and for programs to read back.
 
-    nnet3 computation 1
+    nnet3 computation 2
     need_model_derivative = true
     node input = 0
     component affine = 2
@@ -10,12 +10,16 @@
     steps: input 20, affine_input 16
     c0: m1 = accept input
     c1: m2 += 0.66 * m1(0:9, :)[i0]
+    fingerprint of nodes: 1f6f2b5c0a3d4e77, 90ab12cd34ef5678
+    request: {"type": "RequestFingerprint", ...}
 
 Lines are independent of each other but for their order; text from `//` on is a comment. Matrices
 are m1, m2, ...; rows and columns of submatrices are inclusive ranges as in Kaldi, `:` is all of
 them. Submatrices are numbered from 1 in the order of their list; where two are equal, the later
 ones are written with their number, m1(0:9, :)#17. Nodes and components are written by name; the
-lines at the top have their numbers, so that no network is needed to read the text.
+lines at the top have their numbers, so that no network is needed to read the text. At the end come
+the fingerprints, and as JSON the memory plan, where there are any. Text of version 1, which has
+none of them, is read as well.
 """
 
 from typing import TYPE_CHECKING

@@ -11,11 +11,13 @@ from nnet3_descriptors import Nnet
 from nnet3_descriptors.components import PrecomputedIndexes
 from nnet3_descriptors.indexes import NO_TIME
 from nnet3_descriptors.serialization import from_json
+from nnet3_descriptors.structure import DIGEST_BYTES, NetworkFingerprint
+from nnet3_graph.interchange import RequestFingerprint
 
 from nnet3_compiler.arrays import IntArray
 from nnet3_compiler.commands import command_table
 from nnet3_compiler.commands.declaration import Command
-from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.computation import MemoryPlan, NnetComputation
 from nnet3_compiler.computation.debug_info import NO_DEBUG_INFO, MatrixDebugInfo
 from nnet3_compiler.errors import ComputationSyntaxError
 from nnet3_compiler.text.lists import (
@@ -28,7 +30,8 @@ from nnet3_compiler.text.lists import (
 from nnet3_compiler.text.operands import SUBMATRIX, OperandReader, SubmatrixNames
 
 _COMMENT = re.compile(r"(?:^|\s)//")
-FIRST_LINE = "nnet3 computation 1"
+FIRST_LINE = "nnet3 computation 2"
+OLDER_FIRST_LINES = ("nnet3 computation 1",)
 
 
 def parse_computation(text: str, nnet: Nnet | None = None) -> NnetComputation:
@@ -92,6 +95,9 @@ _LINES = re.compile(
     r"|p(?P<precomputed>\d+) = (?P<json>.*)"
     r"|steps: (?P<steps>.*)"
     r"|c(?P<position>\d+): (?P<command>.*)"
+    r"|fingerprint of (?P<digests_of>nodes|components): (?P<digests>.*)"
+    r"|request: (?P<request>.*)"
+    r"|memory plan: (?P<memory_plan>.*)"
 )
 
 
@@ -110,6 +116,9 @@ class _Reader:
     precomputed: list[PrecomputedIndexes | None] = attrs.Factory(lambda: [None])
     steps: list[tuple[int, int]] = attrs.Factory(list)
     commands: list[Command] = attrs.Factory(list)
+    digests: dict[str, bytearray] = attrs.Factory(dict)
+    requests: list[RequestFingerprint] = attrs.Factory(list)
+    memory_plan: MemoryPlan | None = None
     _operands: OperandReader | None = None
 
     def computation(self) -> NnetComputation:
@@ -125,6 +134,9 @@ class _Reader:
             need_model_derivative=self.flags.get("need_model_derivative", False),
             matrix_debug_info=self.infos if self.flags.get("debug_info") else (),
             steps=self.steps,
+            network=self._network(),
+            requests=self.requests,
+            memory_plan=self.memory_plan,
         )
 
     def read_line(self, line: str) -> None:
@@ -138,7 +150,7 @@ class _Reader:
             raise ValueError("expected a line of a computation")
         found = {name: text for name, text in match.groupdict().items() if text is not None}
         if not self.begun:
-            if line != FIRST_LINE:
+            if line not in (FIRST_LINE, *OLDER_FIRST_LINES):
                 raise ValueError(f"expected '{FIRST_LINE}'")
             self.begun = True
         elif "flag" in found:
@@ -175,8 +187,18 @@ class _Reader:
         elif "command" in found:
             _expect_number("c", int(found["position"]), len(self.commands))
             self.commands.append(self.operands.command(found["command"]))
+        elif "digests" in found:
+            digests = self.digests.setdefault(found["digests_of"], bytearray())
+            for text in _items(found["digests"]):
+                if re.fullmatch(f"[0-9a-f]{{{2 * DIGEST_BYTES}}}", text) is None:
+                    raise ValueError(f"expected {DIGEST_BYTES} bytes in hexadecimal, got '{text}'")
+                digests += bytes.fromhex(text)
+        elif "request" in found:
+            self.requests.append(from_json(found["request"], RequestFingerprint))
+        elif "memory_plan" in found:
+            self.memory_plan = from_json(found["memory_plan"], MemoryPlan)
         else:
-            raise ValueError(f"'{FIRST_LINE}' can only be the first line")
+            raise ValueError(f"'{line}' can only be the first line")
 
     @property
     def operands(self) -> OperandReader:
@@ -190,6 +212,16 @@ class _Reader:
                 components=self.components,
             )
         return self._operands
+
+    def _network(self) -> NetworkFingerprint | None:
+        """Returns the fingerprint of the network, if there are lines about it."""
+        if not self.digests:
+            return None
+        tables = (
+            np.frombuffer(bytes(self.digests.get(what, b"")), np.uint8).reshape(-1, DIGEST_BYTES)
+            for what in ("nodes", "components")
+        )
+        return NetworkFingerprint.from_digests(*tables)
 
     def _node(self, name: str) -> int:
         if name not in self.nodes:

@@ -58,7 +58,7 @@ def command_line(number: int, command: Command, names: OperandText) -> str:
 
 def _lines(computation: NnetComputation, nnet: Nnet | None) -> Iterator[str]:
     names = operand_text(computation, nnet)
-    yield "nnet3 computation 1"
+    yield "nnet3 computation 2"
     yield f"need_model_derivative = {str(computation.need_model_derivative).lower()}"
     yield f"debug_info = {str(bool(computation.matrix_debug_info)).lower()}"
     for number, name in names.nodes.items():
@@ -85,6 +85,15 @@ def _lines(computation: NnetComputation, nnet: Nnet | None) -> Iterator[str]:
     yield from _wrapped("steps", steps)
     for number, command in enumerate(computation.commands):
         yield command_line(number, command, names)
+    if computation.network is not None:
+        network = computation.network
+        for what, digests in (("nodes", network.nodes), ("components", network.components)):
+            texts = (digest.tobytes().hex() for digest in digests)
+            yield from _wrapped(f"fingerprint of {what}", texts)
+    for request in computation.requests:
+        yield f"request: {to_json(request)}"
+    if computation.memory_plan is not None:
+        yield f"memory plan: {to_json(computation.memory_plan)}"
 
 
 def _node_names(computation: NnetComputation, nnet: Nnet | None) -> dict[int, str]:

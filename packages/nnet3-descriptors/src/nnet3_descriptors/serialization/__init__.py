@@ -5,6 +5,10 @@ of its metadata, under the key "nnet3":
 
     {"format": "nnet3.nnet", "version": 1, "content": {...}}
 
+Older versions are read: `Serialized.UPGRADES` of a class makes their content into that of the
+newest one. A key "extras" beside these, and tensors whose names begin with "extras.", are skipped.
+
+
 - An object stands for an instance of a class: its keys are the names of the fields. Where several
   classes are possible, the key "type" gives the name of the class. (A class whose own attribute
   IS_ABSTRACT is true only serves others as a base.)
@@ -18,7 +22,12 @@ keeps several in an order that differs from process to process.) Reading checks 
 tensor or type that is unknown, missing or of another kind is refused.
 """
 
-from nnet3_descriptors.serialization.container import METADATA_KEY, from_container, to_container
+from nnet3_descriptors.serialization.container import (
+    METADATA_KEY,
+    Upgrade,
+    from_container,
+    to_container,
+)
 from nnet3_descriptors.serialization.json_line import from_json, to_json
 
-__all__ = ["METADATA_KEY", "from_container", "from_json", "to_container", "to_json"]
+__all__ = ["METADATA_KEY", "Upgrade", "from_container", "from_json", "to_container", "to_json"]

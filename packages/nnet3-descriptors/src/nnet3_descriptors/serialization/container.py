@@ -1,6 +1,8 @@
 """Values as safetensors containers."""
 
 import json
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeVar
 
 import numpy as np
@@ -14,6 +16,11 @@ METADATA_KEY: Final = "nnet3"
 TENSOR_KEY: Final = "$tensor"
 
 _HEADER_KEYS: Final = ("format", "version", "content")
+_EXTRAS: Final = "extras"
+"""Key of the header, and first part of the names of tensors, that readers skip unless they know."""
+
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+"""Makes the content of one version into that of the next."""
 
 _KALDI: Final = (b"\0B<", b"<Nnet3>", b"<TransitionModel>")
 """How model files of Kaldi begin."""
@@ -37,14 +44,23 @@ def to_container(value: object, *, format: str, version: int) -> bytes:
     return safetensors.numpy.save(tensors, {METADATA_KEY: text})
 
 
-def from_container(data: bytes, cls: type[T], *, format: str, version: int) -> T:
-    """Reads what `to_container` has written.
+def from_container(
+    data: bytes,
+    cls: type[T],
+    *,
+    format: str,
+    version: int,
+    upgrades: Mapping[int, Upgrade] = MappingProxyType({}),
+) -> T:
+    """Reads what `to_container` has written, now or as an older version.
 
     Args:
         data: The bytes of the container.
         cls: The class of the value.
         format: The format that the container must have.
-        version: The version of the format that the container must have.
+        version: The newest version of the format, which `cls` stands for.
+        upgrades: For each older version that can be read what makes its content (dictionaries,
+            lists, strings, numbers, None and arrays) into that of the version after it.
 
     Returns:
         The value; its arrays are read-only.
@@ -55,16 +71,37 @@ def from_container(data: bytes, cls: type[T], *, format: str, version: int) -> T
     tensors, text = _open_container(data)
     reader = _ContentReader(tensors)
     header = reader.read(text)
-    if not isinstance(header, dict) or sorted(header) != sorted(_HEADER_KEYS):
+    if not isinstance(header, dict) or sorted({*header} - {_EXTRAS}) != sorted(_HEADER_KEYS):
         raise SerializationError(f"the metadata must hold {', '.join(_HEADER_KEYS)}")
     if header["format"] != format:
         raise SerializationError(f"expected the format '{format}', got {header['format']!r}")
-    if type(header["version"]) is not int or header["version"] != version:
-        raise SerializationError(
-            f"expected version {version} of the format '{format}', got {header['version']!r}"
-        )
     reader.check_all_used()
-    return structure(header["content"], cls, name=f"'{format}'")
+    content = _upgraded(header["content"], header["version"], format, version, upgrades)
+    return structure(content, cls, name=f"'{format}'")
+
+
+def _upgraded(
+    content: Any, found: Any, format: str, version: int, upgrades: Mapping[int, Upgrade]
+) -> Any:
+    """Returns content of a version as that of the newest version.
+
+    Raises:
+        SerializationError: It is of no version that can be read.
+    """
+    oldest = version
+    while oldest - 1 in upgrades:
+        oldest -= 1
+    if type(found) is not int or not oldest <= found <= version:
+        known = f"version {version}" if oldest == version else f"version {oldest} to {version}"
+        newer = type(found) is int and found > version
+        raise SerializationError(
+            f"expected {known} of the format '{format}', got {found!r:.80}"
+            + (", which a newer version of this package reads" if newer else "")
+        )
+    for each in range(found, version):
+        if isinstance(content, dict):
+            content = upgrades[each](content)
+    return content
 
 
 def _detach_tensors(value: Any, path: tuple[str, ...], tensors: dict[str, Array]) -> Any:
@@ -120,7 +157,9 @@ class _ContentReader:
 
     def check_all_used(self) -> None:
         """Raises SerializationError if a tensor was not asked for."""
-        left = sorted(self._tensors.keys() - self._used)
+        left = sorted(
+            name for name in self._tensors.keys() - self._used if not name.startswith(f"{_EXTRAS}.")
+        )
         if left:
             raise SerializationError(f"the tensor '{left[0]}' has no place in the content")
 

@@ -1,7 +1,9 @@
 """Values that become bytes and files, and come back."""
 
 import os
-from typing import ClassVar, Self
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
 
 from nnet3_descriptors.files.atomic_write import write_atomically
 from nnet3_descriptors.files.opening import read_file
@@ -18,7 +20,11 @@ class Serialized:
     FORMAT: ClassVar[str]
     """Name of the format, such as "nnet3.nnet"."""
     VERSION: ClassVar[int]
-    """Version of the format."""
+    """Version of the format; raised when older readers would misread what is written."""
+    UPGRADES: ClassVar[Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]] = MappingProxyType(
+        {}
+    )
+    """For each older version that is read: makes its content into that of the next version."""
 
     def to_bytes(self) -> bytes:
         """Returns the value as a safetensors container; equal values give equal bytes."""
@@ -35,7 +41,9 @@ class Serialized:
         """
         from nnet3_descriptors.serialization import from_container
 
-        return from_container(data, cls, format=cls.FORMAT, version=cls.VERSION)
+        return from_container(
+            data, cls, format=cls.FORMAT, version=cls.VERSION, upgrades=cls.UPGRADES
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes `to_bytes()` to a file, which is replaced at once or not at all.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from nnet3_compiler.checks import (
@@ -10,12 +10,15 @@ from nnet3_compiler.checks import (
     check_components,
     check_compression_types,
     check_freed,
+    check_memory_plan,
     check_memos,
+    check_network,
     check_rows,
     check_world,
     run_checks,
 )
 from nnet3_compiler.computation import NnetComputation
+from nnet3_graph import ComputationRequest
 
 from nnet3_optimizer.checks.analysed import Subject
 from nnet3_optimizer.checks.backward_lists import check_backward_lists
@@ -36,6 +39,7 @@ Check = tuple[str, Callable[[Subject], None]]
 """The name of a check, and what fails where a computation does not pass it."""
 
 CHECKS: tuple[Check, ...] = (
+    ("network", check_network),
     ("components", check_components),
     ("rows", check_scales),
     ("rows", check_rows),
@@ -51,6 +55,7 @@ CHECKS: tuple[Check, ...] = (
     ("compression", check_compression_types),
     ("compression", check_compression),
     ("debug info", check_debug_info),
+    ("memory plan", check_memory_plan),
 )
 """The checks of every computation, in order: later ones rely on what earlier ones found right."""
 
@@ -64,6 +69,7 @@ COMPILED = (("rewrite", check_rewrite_after_read), ("direction", check_direction
 def check_computation(
     nnet: Nnet,
     computation: NnetComputation,
+    request: ComputationRequest | Sequence[ComputationRequest] | None = None,
     *,
     check_rewrite: bool = False,
     check_unused: bool = True,
@@ -73,6 +79,8 @@ def check_computation(
     Args:
         nnet: The network that the computation was compiled for.
         computation: The computation, optimized or not.
+        request: What it was compiled for, which its fingerprint is compared with; the request of
+            each segment, if there are several. None: it is not compared.
         check_rewrite: Whether to check as well that no element is changed after it was read, and
             that derivatives are sums of derivatives, which holds for computations that have not
             been optimized.
@@ -81,7 +89,11 @@ def check_computation(
     Raises:
         CheckError: a ComputationError that names the check, the command by number and text, the
             operand, the value and what was expected, and shows the neighbouring commands.
+        ComputationError: The computation was compiled for another request.
     """
+    if request is not None:
+        requests = [request] if isinstance(request, ComputationRequest) else request
+        computation.check_request(*requests)
     checks = CHECKS + (UNUSED,) * check_unused + COMPILED * check_rewrite
     run_checks(checks, Subject.of(nnet, computation))
 

@@ -50,11 +50,13 @@ def verify_equivalent(nnet: Nnet, before: NnetComputation, after: NnetComputatio
 
     Raises:
         EquivalenceError: They differ; the message names the first result that does, and the
-            commands that computed it.
-        CheckError: A command of one of them cannot be done: sizes or lists do not fit.
+            commands that computed it. Or they were compiled for different requests.
+        CheckError: A command of one of them cannot be done: sizes or lists do not fit. Or it was
+            compiled for another network.
     """
     for computation in (before, after):
         check_fitting(nnet, computation)
+    _compare_requests(before, after)
     Prover(nnet).verify(before, after)
 
 
@@ -137,6 +139,29 @@ class Prover:
         if self._last is None or self._last[0] is not computation or self._last[1] != way:
             return None
         return self._last[2]
+
+
+def _compare_requests(before: NnetComputation, after: NnetComputation) -> None:
+    """Raises an EquivalenceError if it is known that they were compiled for different requests.
+
+    A loop may have been compiled from more segments than what it is compared with.
+    """
+    one, other = before.requests, after.requests
+    if not one or not other:
+        return
+    loops = is_loop(before.command_table) or is_loop(after.command_table)
+    if len(one) != len(other) and not loops:
+        raise EquivalenceError(
+            f"they were compiled for {len(one)} and for {len(other)} segments", what="requests"
+        )
+    for number, (made, wanted) in enumerate(zip(one, other, strict=False)):
+        difference = made.difference(wanted)
+        if difference is not None:
+            raise EquivalenceError(
+                f"they were compiled for different requests; segment {number} of the first: "
+                f"{difference}",
+                what="requests",
+            )
 
 
 def _explained(

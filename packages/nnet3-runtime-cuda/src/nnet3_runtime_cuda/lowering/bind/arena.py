@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.memory import plan_memory
+from nnet3_compiler.memory import MemoryPlan, plan_memory
 from nnet3_descriptors import check_limit
 
 from nnet3_runtime_cuda.cpu.tape import Array
@@ -18,6 +18,19 @@ from nnet3_runtime_cuda.lowering.bind.regular import Positions, RegularBlocks
 
 PIECE = 64
 """The arena is a whole number of stretches of this many elements."""
+ALIGNMENT = 64
+"""Matrices begin at multiples of this, in bytes."""
+
+
+def _plan(computation: NnetComputation) -> MemoryPlan:
+    """Returns the plan that goes with a computation, if it keeps to the alignment wanted here."""
+    plan = computation.memory_plan
+    if plan is None:
+        return plan_memory(computation, alignment=ALIGNMENT)
+    for offsets in (plan.offsets, plan.compressed_offsets):
+        if (offsets[offsets >= 0] % ALIGNMENT).any():
+            return plan_memory(computation, alignment=ALIGNMENT)
+    return plan
 
 
 class Arena:
@@ -34,12 +47,12 @@ class Arena:
         empty: Callable[[tuple[int, ...], npt.DTypeLike], Array] = np.empty,
         dtype: npt.DTypeLike = np.float32,
     ) -> None:
-        """Plans the memory of a computation and takes it from `empty`.
+        """Takes memory from `empty`, as the plan of the computation says or one that is made here.
 
         Raises:
             DeviceMemoryError: It is more than `Limits.matrix_bytes`, or more than there is.
         """
-        plan = plan_memory(computation)
+        plan = _plan(computation)
         self._dtype: np.dtype[Any] = np.dtype(dtype)
         # The plan counts float32 elements of 4 bytes, whatever the dtype here is.
         self._offsets = plan.offsets // 4

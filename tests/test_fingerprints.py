@@ -1,13 +1,13 @@
-"""Whatever changes the program of a request changes the digest that caches compare."""
+"""Whatever changes the program of a request changes the fingerprint of the network."""
 
 from collections.abc import Iterator
 
 import attrs
 from nnet3_compiler import NnetComputation, compile_computation
 from nnet3_descriptors import NetworkError, Nnet, read_nnet
+from nnet3_descriptors.structure import NetworkFingerprint
 from nnet3_graph import ComputationRequest
 from nnet3_optimizer import optimize
-from nnet3_optimizer.caching import structure_digest
 from reference_cases import ReferenceCase, computation_request, parametrize_cases
 
 
@@ -17,12 +17,14 @@ def program(nnet: Nnet, request: ComputationRequest) -> NnetComputation:
 
 
 def with_other_settings(nnet: Nnet) -> Iterator[tuple[str, Nnet]]:
-    """The network with one true-or-false or real setting of one component changed; and its name."""
+    """The network with one number or flag of one component changed; and its name."""
     for number, component in enumerate(nnet.components):
         for spec in component.FIELDS:
             value = getattr(component, spec.name)
             if isinstance(value, bool):
-                others: tuple[bool | float, ...] = (not value,)
+                others: tuple[float, ...] = (not value,)
+            elif isinstance(value, int):
+                others = (value + 1, 2 * value)
             elif isinstance(value, float):
                 others = (0.0, 2 * value + 1)
             else:
@@ -41,11 +43,11 @@ def with_other_settings(nnet: Nnet) -> Iterator[tuple[str, Nnet]]:
 
 
 @parametrize_cases(kind="component")
-def test_equal_digests_mean_equal_programs(case: ReferenceCase) -> None:
-    """A setting that leaves the digest alone leaves the program alone."""
+def test_equal_fingerprints_mean_equal_programs(case: ReferenceCase) -> None:
+    """A setting that leaves the fingerprint alone leaves the program alone."""
     nnet, request = read_nnet(case.network_path), computation_request(case)
-    expected, digest = program(nnet, request), structure_digest(nnet)
+    expected, fingerprint = program(nnet, request), NetworkFingerprint.of(nnet)
 
     for setting, other in with_other_settings(nnet):
-        if structure_digest(other) == digest:
+        if NetworkFingerprint.of(other) == fingerprint:
             assert program(other, request) == expected, setting

@@ -1,0 +1,17 @@
+"""What of a network decides its programs: as arrays, and as a fingerprint to tell networks by."""
+
+from nnet3_descriptors.structure.component_arrays import (
+    component_dims,
+    component_properties,
+    updated_components,
+)
+from nnet3_descriptors.structure.fingerprint import DIGEST_BYTES, Digests, NetworkFingerprint
+
+__all__ = [
+    "DIGEST_BYTES",
+    "Digests",
+    "NetworkFingerprint",
+    "component_dims",
+    "component_properties",
+    "updated_components",
+]

@@ -1,0 +1,255 @@
+"""The fingerprint of a network: what decides its programs, and no parameters."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import attrs
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nnet3_descriptors.components.declaration.kinds import (
+    Boolean,
+    Integer,
+    IntegerPairs,
+    Integers,
+)
+from nnet3_descriptors.descriptors import Descriptor, Node
+from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.nodes import ComponentInputNode, ComponentNode, DimRangeNode, InputNode
+from nnet3_descriptors.structure.component_arrays import (
+    component_dims,
+    component_properties,
+    updated_components,
+)
+from nnet3_descriptors.values import remembered
+
+if TYPE_CHECKING:
+    from nnet3_descriptors.components.declaration.base import Component
+    from nnet3_descriptors.nnet import Nnet
+    from nnet3_descriptors.nodes import Node as NetworkNode
+
+DIGEST_BYTES: Final = 8
+"""So many bytes of a SHA-256 digest are kept: enough against accidents, of which there are few."""
+
+Digests = NDArray[np.uint8]
+
+_STRUCTURAL_KINDS: Final = (Boolean, Integer, IntegerPairs, Integers)
+_OF_TRAINING: Final = frozenset(
+    {
+        "is_gradient",
+        "rank",
+        "rank_in",
+        "rank_out",
+        "update_period",
+        "use_natural_gradient",
+        # Test mode changes programs by the flags of the component alone, which count.
+        "test_mode",
+        "specaugment_max_regions",
+        "time_mask_max_frames",
+        # statistics
+        "count",
+        "num_clipped",
+        "num_backpropped",
+        "num_self_repaired",
+    }
+)
+"""Whole numbers and flags of components that say how values are computed or parameters change."""
+
+
+@attrs.frozen(eq=False)
+class _Outline:
+    """What the digests are made from. It holds no parameters, nor what does.
+
+    Attributes:
+        nodes: The nodes.
+        node_numbers: The number of each node, by name.
+        component_numbers: The number of each component, by name.
+        components: For each its class, dimensions, flags, whether it is updated, and the values of
+            its settings.
+    """
+
+    nodes: tuple[NetworkNode, ...]
+    node_numbers: Mapping[str, int]
+    component_numbers: Mapping[str, int]
+    components: tuple[tuple[Any, ...], ...]
+
+    @classmethod
+    def of(cls, nnet: Nnet) -> Self:
+        """Returns the outline of a network."""
+        arrays = (*component_dims(nnet), component_properties(nnet), updated_components(nnet))
+        types = [type(component) for component in nnet.components]
+        values = (_getter(type(component))(component) for component in nnet.components)
+        numbers = (array.tolist() for array in arrays)
+        return cls(
+            nnet.nodes,
+            nnet.node_indexes,
+            nnet.component_indexes,
+            tuple(zip(types, *numbers, values, strict=True)),
+        )
+
+    def node_text(self, number: int) -> str:
+        """Returns what counts of a node; other nodes and components are named by number."""
+        node = self.nodes[number]
+        match node:
+            case InputNode():
+                return f"input-node dim={node.dim}"
+            case ComponentInputNode():
+                return f"component-input-node input={self._descriptor(node.descriptor)}"
+            case ComponentNode():
+                return f"component-node component={self.component_numbers[node.component]}"
+            case DimRangeNode():
+                source = self.node_numbers[node.source]
+                return (
+                    f"dim-range-node input-node=node{source} dim-offset={node.dim_offset} "
+                    f"dim={node.dim}"
+                )
+        return f"output-node input={self._descriptor(node.descriptor)}"
+
+    def _descriptor(self, descriptor: Descriptor) -> str:
+        return str(descriptor.map_nodes(lambda name: Node(f"node{self.node_numbers[name]}")))
+
+    def component_text(self, number: int) -> str:
+        """Returns what counts of a component."""
+        cls, *numbers, values = self.components[number]
+        settings = dict(zip(_settings(cls), values, strict=True))
+        return json.dumps([cls.type, *numbers, settings], separators=(",", ":"))
+
+
+@attrs.frozen(eq=False, slots=False)
+class NetworkFingerprint:
+    """What decides the programs of a network, as digests: eight bytes for each part.
+
+    What counts of a node is its kind, its descriptor and its dimension. What counts of a component
+    is its type, its dimensions, its `ComponentProperties`, whether training changes it, and the
+    settings that are whole numbers or flags, but for those of training. Parameters, statistics and
+    names do not count: networks that differ in these alone have equal fingerprints.
+
+    The text of each part, whose SHA-256 is cut to eight bytes, is in docs/interchange.md.
+    """
+
+    _outline: _Outline | None = attrs.field(default=None, repr=False)
+    _digests: tuple[Digests, Digests] | None = attrs.field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, nnet: Nnet) -> NetworkFingerprint:
+        """Returns the fingerprint of a network; the same object each time."""
+        return _fingerprint(nnet)
+
+    @classmethod
+    def from_digests(cls, nodes: ArrayLike, components: ArrayLike) -> NetworkFingerprint:
+        """Returns a fingerprint that was stored.
+
+        Args:
+            nodes: (nodes, 8) uint8.
+            components: (components, 8) uint8.
+
+        Raises:
+            NetworkError: The arrays are no such things.
+        """
+        return cls(None, (_as_digests("nodes", nodes), _as_digests("components", components)))
+
+    @cached_property
+    def _both(self) -> tuple[Digests, Digests]:
+        if self._digests is not None:
+            return self._digests
+        outline = self._outline
+        assert outline is not None
+        return (
+            _digests_of(outline.node_text(number) for number in range(len(outline.nodes))),
+            _digests_of(outline.component_text(each) for each in range(len(outline.components))),
+        )
+
+    @property
+    def nodes(self) -> Digests:
+        """The digest of each node, (nodes, 8) uint8, read-only."""
+        return self._both[0]
+
+    @property
+    def components(self) -> Digests:
+        """The digest of each component, (components, 8) uint8, read-only."""
+        return self._both[1]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, NetworkFingerprint):
+            return NotImplemented
+        return self is other or all(map(np.array_equal, self._both, other._both))
+
+    def __hash__(self) -> int:
+        return hash((self.nodes.tobytes(), self.components.tobytes()))
+
+    def difference(self, nnet: Nnet) -> str | None:
+        """Returns what of a network is not what this is the fingerprint of; None if all is."""
+        found = NetworkFingerprint.of(nnet)
+        if self is found:
+            return None
+        outline = found._outline
+        assert outline is not None
+        for what, names, text, expected, here in (
+            (
+                "component",
+                nnet.component_names,
+                outline.component_text,
+                self.components,
+                found.components,
+            ),
+            ("node", nnet.node_names, outline.node_text, self.nodes, found.nodes),
+        ):
+            if len(expected) != len(here):
+                return f"it was made for {len(expected)} {what}s, this network has {len(here)}"
+            differs = (expected != here).any(axis=1)
+            if differs.any():
+                number = int(differs.argmax())
+                return (
+                    f"it was made for another {what} {number}; here that is '{names[number]}', "
+                    f"{text(number)}"
+                )
+        return None
+
+
+@remembered
+def _fingerprint(nnet: Nnet) -> NetworkFingerprint:
+    return NetworkFingerprint(_Outline.of(nnet))
+
+
+@functools.cache
+def _settings(cls: type[Component]) -> tuple[str, ...]:
+    """Returns the names of the fields of a component class that count, in their order."""
+    return tuple(
+        spec.name
+        for spec in cls.FIELDS
+        if isinstance(spec.kind, _STRUCTURAL_KINDS) and spec.name not in _OF_TRAINING
+    )
+
+
+@functools.cache
+def _getter(cls: type[Component]) -> Callable[[Component], tuple[Any, ...]]:
+    """Returns what takes the values of these fields from a component."""
+    names = _settings(cls)
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda component: tuple(getattr(component, name) for name in names)
+
+
+def _digests_of(texts: Iterable[str]) -> Digests:
+    data = b"".join(hashlib.sha256(text.encode()).digest()[:DIGEST_BYTES] for text in texts)
+    return np.frombuffer(data, np.uint8).reshape(-1, DIGEST_BYTES)
+
+
+def _as_digests(what: str, values: ArrayLike) -> Digests:
+    array = np.asarray(values)
+    if array.dtype != np.uint8 or array.ndim != 2 or array.shape[1] != DIGEST_BYTES:
+        raise NetworkError(
+            f"the fingerprint of {what} must be ({what}, {DIGEST_BYTES}) uint8 (got "
+            f"{array.shape} {array.dtype})"
+        )
+    if array.flags.writeable:
+        array = array.copy()
+        array.flags.writeable = False
+    return array

@@ -1,0 +1,5 @@
+"""What other stages are given of requests and graphs: fingerprints, and stored graphs."""
+
+from nnet3_graph.interchange.request_fingerprint import IoFingerprint, RequestFingerprint
+
+__all__ = ["IoFingerprint", "RequestFingerprint"]

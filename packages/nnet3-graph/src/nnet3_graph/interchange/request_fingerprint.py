@@ -1,0 +1,108 @@
+"""The fingerprint of a request, by which a computation is told from those of other requests."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from itertools import zip_longest
+from typing import Self
+
+import attrs
+
+from nnet3_graph.request import ComputationRequest, IoSpecification
+
+
+@attrs.frozen(kw_only=True)
+class IoFingerprint:
+    """What was given or wanted of one node.
+
+    Attributes:
+        name: The name of the node.
+        rows: The number of rows.
+        has_deriv: As in the request.
+        indexes: The first 16 hexadecimal digits of the SHA-256 of the indexes: little-endian int32,
+            n, t, x of the first row, then of the second.
+    """
+
+    name: str
+    rows: int
+    has_deriv: bool
+    indexes: str
+
+    @classmethod
+    def of(cls, io: IoSpecification) -> Self:
+        """Returns the fingerprint of an input or output."""
+        data = io.indexes.astype("<i4", copy=False).tobytes()
+        return cls(
+            name=io.name,
+            rows=len(io.indexes),
+            has_deriv=io.has_deriv,
+            indexes=hashlib.sha256(data).hexdigest()[:16],
+        )
+
+    def difference(self, other: Self) -> str | None:
+        """Returns what of another one differs from this, or None."""
+        for what, expected, found in (
+            ("name", self.name, other.name),
+            ("number of rows", self.rows, other.rows),
+            ("has_deriv", self.has_deriv, other.has_deriv),
+        ):
+            if expected != found:
+                return f"it was made with {what} {expected}, this request has {found}"
+        return None if self.indexes == other.indexes else "its rows have other indexes (n, t, x)"
+
+
+@attrs.frozen(kw_only=True)
+class RequestFingerprint:
+    """What was asked for, as far as it tells one request from another.
+
+    Attributes:
+        inputs: What was given.
+        outputs: What was wanted.
+        need_model_derivative: As in the request.
+        store_component_stats: As in the request.
+    """
+
+    inputs: tuple[IoFingerprint, ...]
+    outputs: tuple[IoFingerprint, ...]
+    need_model_derivative: bool
+    store_component_stats: bool
+
+    @classmethod
+    def of(cls, request: ComputationRequest) -> Self:
+        """Returns the fingerprint of a request."""
+        return cls(
+            inputs=tuple(map(IoFingerprint.of, request.inputs)),
+            outputs=tuple(map(IoFingerprint.of, request.outputs)),
+            need_model_derivative=request.need_model_derivative,
+            store_component_stats=request.store_component_stats,
+        )
+
+    def difference(self, other: RequestFingerprint) -> str | None:
+        """Returns what of another request is not what this is the fingerprint of, or None."""
+        for kind, expected, found in (
+            ("input", self.inputs, other.inputs),
+            ("output", self.outputs, other.outputs),
+        ):
+            fault = _first_difference(kind, expected, found)
+            if fault is not None:
+                return fault
+        for flag in ("need_model_derivative", "store_component_stats"):
+            made, asked = getattr(self, flag), getattr(other, flag)
+            if made != asked:
+                return f"it was made with {flag} = {made}, this request has {asked}"
+        return None
+
+
+def _first_difference(
+    kind: str, expected: Iterable[IoFingerprint], found: Iterable[IoFingerprint]
+) -> str | None:
+    for one, other in zip_longest(expected, found):
+        if one is None:
+            return f"it was made without {kind} '{other.name}'"
+        if other is None:
+            return f"it was made with {kind} '{one.name}', which this request lacks"
+        fault = one.difference(other)
+        if fault is not None:
+            return f"{kind} '{one.name}': {fault}"
+    return None

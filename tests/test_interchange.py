@@ -1,0 +1,376 @@
+"""Stored values: version 1 is read for ever, and what was made for another is refused."""
+
+import json
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pytest
+from nnet3_compiler import (
+    CheckError,
+    CompilationError,
+    Compiler,
+    ComputationError,
+    NnetComputation,
+    check_runnable,
+    compile_computation,
+    compile_looped,
+    format_computation,
+    looped_requests,
+    parse_computation,
+)
+from nnet3_compiler.memory import plan_memory, with_memory_plan
+from nnet3_descriptors import Nnet, SerializationError, parse_config
+from nnet3_descriptors.editing import rename_node
+from nnet3_descriptors.serialization import from_json, to_json
+from nnet3_descriptors.structure import NetworkFingerprint
+from nnet3_graph import (
+    ComputationGraph,
+    ComputationRequest,
+    IoSpecification,
+    StoredGraphError,
+    build_computation_graph,
+)
+from nnet3_optimizer import (
+    CacheError,
+    CachingCompiler,
+    EquivalenceError,
+    OptimizeOptions,
+    check_computation,
+    optimize,
+    verify_equivalent,
+)
+from nnet3_runtime_cuda import NnetComputer
+from nnet3_runtime_onnx import to_onnx
+from nnet3_runtime_reference import ReferenceComputer
+
+FILES = Path(__file__).parent / "interchange_files"
+VERSIONS = ("version-1", "version-2")
+COMPUTATIONS = {"compiled": "network", "optimized": "network", "looped": "recurrent"}
+"""Stored computations and the networks that they are of."""
+
+CONFIG = """
+input-node name=input dim=2
+component name=affine type=AffineComponent input-dim=2 output-dim=2
+component-node name=affine component=affine input=Sum(input, Offset(input, -1))
+output-node name=output input=Sum(affine, {})
+"""
+
+
+def network(last: str = "input") -> Nnet:
+    """A small network; all with the same parameters."""
+    return parse_config(CONFIG.format(last), rng=np.random.default_rng(1))
+
+
+def request(last: int = 4, name: str = "output") -> ComputationRequest:
+    """A request for some frames."""
+    return ComputationRequest(
+        inputs=[IoSpecification.from_range("input", -1, last)],
+        outputs=[IoSpecification.from_range(name, 0, last)],
+    )
+
+
+def compiled(nnet: Nnet, wanted: ComputationRequest | None = None) -> NnetComputation:
+    """What users run."""
+    return optimize(nnet, compile_computation(nnet, wanted or request()))
+
+
+# -- golden files ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_networks_and_requests_are_read_as_they_were_written(version: str) -> None:
+    """Old bytes and old JSON give values whose bytes are the same."""
+    folder = FILES / version
+    for name, cls in (("network", Nnet), ("request", ComputationRequest)):
+        data = (folder / name).read_bytes()
+        value = cls.from_bytes(data)
+
+        assert value.to_bytes() == data
+        assert to_json(value) == (folder / f"{name}.json").read_text().strip()
+        assert from_json((folder / f"{name}.json").read_text(), cls).to_bytes() == data
+
+
+@pytest.mark.parametrize("name", COMPUTATIONS)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_computations_are_read_from_bytes_and_from_text(version: str, name: str) -> None:
+    """Both forms of an old computation are the same value, and it can be run."""
+    folder = FILES / version
+    nnet = Nnet.load(folder / COMPUTATIONS[name])
+
+    computation = NnetComputation.load(folder / name)
+
+    assert parse_computation((folder / f"{name}.txt").read_text(), nnet) == computation
+    check_runnable(nnet, computation)
+    known = version != "version-1"
+    assert (computation.network is not None) == bool(computation.requests) == known
+
+
+@pytest.mark.parametrize("name", COMPUTATIONS)
+def test_the_newest_files_are_written_as_they_are_kept(name: str) -> None:
+    """A change of what is written has to raise the version, and to keep files of the last."""
+    folder = FILES / VERSIONS[-1]
+    nnet = Nnet.load(folder / COMPUTATIONS[name])
+    computation = NnetComputation.load(folder / name)
+
+    assert computation.to_bytes() == (folder / name).read_bytes()
+    assert format_computation(computation, nnet) == (folder / f"{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("name", COMPUTATIONS)
+def test_version_2_says_more_of_the_same_commands(name: str) -> None:
+    """But for what version 2 adds, the files of both versions hold the same computation."""
+    old, new = (NnetComputation.load(FILES / version / name) for version in VERSIONS)
+
+    assert attrs.evolve(new, network=None, requests=(), memory_plan=None) == old
+
+
+def test_a_graph_of_today_is_read_as_it_was_written() -> None:
+    """The stored graph is the one that is built, and gives its own bytes again."""
+    folder = FILES / VERSIONS[-1]
+    nnet = Nnet.load(folder / "network")
+    wanted = ComputationRequest.load(folder / "request")
+
+    graph = ComputationGraph.load(folder / "graph", nnet)
+
+    assert graph.to_bytes() == (folder / "graph").read_bytes()
+    np.testing.assert_array_equal(graph.cindexes, build_computation_graph(nnet, wanted).cindexes)
+
+
+def test_versions_to_come_are_refused_by_name() -> None:
+    """The message says which versions can be read, and what would read the file."""
+    data = compiled(network()).to_bytes().replace(b'version\\":2', b'version\\":3')
+
+    with pytest.raises(SerializationError) as caught:
+        NnetComputation.from_bytes(data)
+
+    assert str(caught.value) == (
+        "expected version 1 to 2 of the format 'nnet3.computation', got 3, which a newer version "
+        "of this package reads"
+    )
+
+
+def test_extras_are_skipped() -> None:
+    """What stands beside the content under the key "extras" changes nothing."""
+    wanted = request()
+    data = wanted.to_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    inner = json.loads(header["__metadata__"]["nnet3"])
+    inner["extras"] = {"written by": "a tool of tomorrow"}
+    header["__metadata__"]["nnet3"] = json.dumps(inner)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+
+    read = ComputationRequest.from_bytes(
+        len(text).to_bytes(8, "little") + text + data[8 + length :]
+    )
+
+    assert read == wanted
+
+
+# -- fingerprints ----------------------------------------------------------------------------------
+
+
+def test_a_computation_of_another_network_is_refused_by_all_that_take_it() -> None:
+    """Binding, checks, proof, optimizer, cache and export name the node that differs."""
+    made_for, nnet = network("input"), network("Scale(-1, input)")
+    computation = compiled(made_for)
+    message = (
+        "the computation is of another network: it was made for another node 3; here that is "
+        "'output', output-node input=Sum(node2, Scale(-1, node0))"
+    )
+    uses = {
+        "bind": lambda: NnetComputer(nnet, computation),
+        "reference": lambda: ReferenceComputer(nnet, computation),
+        "export": lambda: to_onnx(nnet, computation),
+        "runnable": lambda: check_runnable(nnet, computation),
+        "check": lambda: check_computation(nnet, computation),
+        "prove": lambda: verify_equivalent(nnet, computation, computation),
+        "optimize": lambda: optimize(nnet, computation),
+    }
+
+    for name, use in uses.items():
+        with pytest.raises(ComputationError) as caught:
+            use()
+        assert message in str(caught.value), name
+
+
+def test_a_cache_of_another_network_is_refused(tmp_path: Path) -> None:
+    """The message names the file and the node."""
+    cache = CachingCompiler(network())
+    cache.compile(request())
+    cache.save(tmp_path / "cache")
+
+    with pytest.raises(CacheError, match=r"cache: .*another network: .*node 3; here that is"):
+        CachingCompiler(network("Scale(-1, input)")).load(tmp_path / "cache")
+
+
+def test_another_request_is_refused_by_check_and_proof() -> None:
+    """The message names what was asked for then and now."""
+    nnet = network()
+    computation, other = compiled(nnet), compiled(nnet, request(5))
+
+    check_computation(nnet, computation, request())
+    with pytest.raises(ComputationError) as caught:
+        check_computation(nnet, computation, request(5))
+    assert str(caught.value) == (
+        "the computation is of another request: input 'input': it was made with number of rows 5, "
+        "this request has 6"
+    )
+    with pytest.raises(EquivalenceError, match="compiled for different requests; segment 0"):
+        verify_equivalent(nnet, computation, other)
+
+
+def test_names_and_parameters_do_not_count() -> None:
+    """A computation runs with a network that differs in nothing else."""
+    nnet = network()
+    renamed = rename_node(nnet, "affine", "other")
+    zeroed = nnet.with_state_dict(
+        {name: np.zeros_like(array) for name, array in nnet.state_dict().items()}
+    )
+    computation = compiled(nnet)
+
+    for each in (renamed, zeroed):
+        assert NetworkFingerprint.of(each) == computation.network
+        check_runnable(each, computation)
+
+
+def test_what_training_changes_counts() -> None:
+    """A computation that updates a component is refused once the component is frozen."""
+    nnet = network()
+    frozen = nnet.with_components({"affine": nnet.components[0].replace(learning_rate=0.0)})
+
+    with pytest.raises(CheckError, match=r"another component 0; here that is 'affine', \["):
+        check_runnable(frozen, compiled(nnet))
+
+
+def test_passes_keep_what_a_computation_was_made_for() -> None:
+    """Optimized and in a loop, it has the fingerprints of network and requests."""
+    nnet = parse_config(
+        "input-node name=input dim=2\n"
+        "component name=relu type=RectifiedLinearComponent dim=2\n"
+        "component-node name=relu component=relu "
+        "input=Sum(input, IfDefined(Offset(relu, -1)))\n"
+        "output-node name=output input=relu\n"
+    )
+    chunks = looped_requests(nnet, chunk_size=3)
+    loop = compile_looped(nnet, chunks, optimize=lambda each: optimize(nnet, each))
+
+    assert loop.network == NetworkFingerprint.of(nnet)
+    loop.check_request(*chunks)
+    with pytest.raises(ComputationError, match="another request: segment 0: input 'input'"):
+        loop.check_request(*looped_requests(nnet, chunk_size=4))
+
+
+# -- memory plans ----------------------------------------------------------------------------------
+
+
+def test_a_memory_plan_travels_with_its_computation() -> None:
+    """It comes back from bytes and text, and outputs are the same with it."""
+    nnet = network()
+    computation = with_memory_plan(compiled(nnet))
+    inputs = {"input": np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)}
+
+    for read in (
+        NnetComputation.from_bytes(computation.to_bytes()),
+        parse_computation(format_computation(computation, nnet), nnet),
+    ):
+        assert read == computation
+        assert read.memory_plan == plan_memory(computation)
+        with_plan = NnetComputer(nnet, read).forward(inputs)["output"]
+        np.testing.assert_array_equal(
+            with_plan, NnetComputer(nnet, compiled(nnet)).forward(inputs)["output"]
+        )
+    assert optimize(nnet, computation).memory_plan is None
+
+
+def test_a_runtime_uses_the_plan_that_it_is_given() -> None:
+    """The arena has the size of the plan, and a larger one if the plan says so."""
+    nnet = network()
+    plain = compiled(nnet)
+    plan = plan_memory(plain)
+    roomy = attrs.evolve(plan, arena_bytes=plan.arena_bytes + 4096)
+
+    sizes = [
+        NnetComputer(nnet, attrs.evolve(plain, memory_plan=each)).memory_bytes
+        for each in (None, plan, roomy)
+    ]
+
+    assert sizes[0] == sizes[1] == sizes[2] - 4096
+
+
+def test_a_memory_plan_that_does_not_fit_is_refused() -> None:
+    """Overlapping, missing and outlying matrices are named."""
+    nnet = network()
+    computation = with_memory_plan(compile_computation(nnet, request()))
+    plan = computation.memory_plan
+    assert plan is not None
+    zeros = np.where(plan.offsets < 0, plan.offsets, 0)
+    far = np.where(plan.offsets < 0, plan.offsets, plan.arena_bytes)
+    for offsets, message in (
+        (zeros, r"memory plan: c\d+: matrices \d+ and \d+ overlap in the memory plan"),
+        (np.full_like(plan.offsets, -1), r"offsets\[\d+\] = -1 of the memory plan is no place"),
+        (far, r"offsets\[\d+\] = \d+ of the memory plan is no place for \d+ bytes in an arena of"),
+    ):
+        other = attrs.evolve(computation, memory_plan=attrs.evolve(plan, offsets=offsets))
+        for check in (check_runnable, check_computation):
+            with pytest.raises(CheckError, match=message):
+                check(nnet, other)
+        with pytest.raises(CheckError, match=message):
+            NnetComputer(nnet, other)
+
+
+# -- graphs ----------------------------------------------------------------------------------------
+
+
+def test_a_stored_graph_compiles_to_the_same_program() -> None:
+    """`Compiler` goes on from a graph that another process has made."""
+    nnet = network()
+    data = build_computation_graph(nnet, request()).to_bytes()
+
+    graph = ComputationGraph.from_bytes(data, nnet)
+
+    assert graph.to_bytes() == data
+    one = Compiler(nnet, request(), graph).create_computation()
+    assert one == Compiler(nnet, request()).create_computation()
+
+
+def test_a_graph_of_several_segments_comes_back() -> None:
+    """The segments before it are stored with a graph."""
+    folder = FILES / VERSIONS[-1]
+    nnet = Nnet.load(folder / "recurrent")
+    graph = None
+    for each in looped_requests(nnet, chunk_size=4):
+        graph = build_computation_graph(nnet, each, graph)
+    assert graph is not None
+
+    read = ComputationGraph.from_bytes(graph.to_bytes(), nnet)
+
+    assert read.segment_ends == graph.segment_ends
+    np.testing.assert_array_equal(read.dependencies, graph.dependencies)
+    np.testing.assert_array_equal(read.dependency_splits, graph.dependency_splits)
+
+
+def test_a_graph_of_another_network_or_request_is_refused() -> None:
+    """The message names the node."""
+    nnet = network()
+    graph = build_computation_graph(nnet, request())
+
+    with pytest.raises(
+        StoredGraphError, match=r"another network: .* node 3; here that is 'output'"
+    ):
+        ComputationGraph.from_bytes(graph.to_bytes(), network("Scale(-1, input)"))
+    with pytest.raises(CompilationError, match="rows that are given of 'input' differ"):
+        Compiler(nnet, request(5), graph)
+
+
+def test_verified_passes_keep_the_fingerprint() -> None:
+    """The proof after each pass compares it, and finds it unchanged."""
+    nnet = network()
+    compiled_once = compile_computation(nnet, request())
+
+    optimized = optimize(nnet, compiled_once, OptimizeOptions(verify=True))
+
+    assert optimized.network is compiled_once.network
+    assert optimized.requests == compiled_once.requests
