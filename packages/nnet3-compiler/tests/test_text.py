@@ -58,6 +58,12 @@ c9: segment end
 c10: free m1
 c11: free m2
 c12: free m3
+fingerprint of nodes: 4f821ce4d884f308, 6bf0ff35a86ac703, bc593c7f14872c6a, d1eb7823b35a2ed2
+fingerprint of components: dc2d87aa6177418a
+request: {"type": "RequestFingerprint", "inputs": [{"name": "input", "rows": 6, "has_deriv": \
+false, "indexes": "cbc516d219eb0eda"}], "outputs": [{"name": "output", "rows": 4, "has_deriv": \
+false, "indexes": "b823e8d586a48860"}], "need_model_derivative": false, "store_component_stats": \
+false}
 """
 
 

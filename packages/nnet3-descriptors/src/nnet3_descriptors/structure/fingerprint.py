@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -85,7 +84,7 @@ class _Outline:
         """Returns the outline of a network."""
         arrays = (*component_dims(nnet), component_properties(nnet), updated_components(nnet))
         types = [type(component) for component in nnet.components]
-        values = (_getter(type(component))(component) for component in nnet.components)
+        values = map(_values, nnet.components)
         numbers = (array.tolist() for array in arrays)
         return cls(
             nnet.nodes,
@@ -218,23 +217,35 @@ def _fingerprint(nnet: Nnet) -> NetworkFingerprint:
     return NetworkFingerprint(_Outline.of(nnet))
 
 
-@functools.cache
+_SETTINGS: dict[type[Component], tuple[str, ...]] = {}
+
+
 def _settings(cls: type[Component]) -> tuple[str, ...]:
     """Returns the names of the fields of a component class that count, in their order."""
-    return tuple(
-        spec.name
-        for spec in cls.FIELDS
-        if isinstance(spec.kind, _STRUCTURAL_KINDS) and spec.name not in _OF_TRAINING
-    )
+    names = _SETTINGS.get(cls)
+    if names is None:
+        names = _SETTINGS[cls] = tuple(
+            spec.name
+            for spec in cls.FIELDS
+            if isinstance(spec.kind, _STRUCTURAL_KINDS) and spec.name not in _OF_TRAINING
+        )
+    return names
 
 
-@functools.cache
-def _getter(cls: type[Component]) -> Callable[[Component], tuple[Any, ...]]:
-    """Returns what takes the values of these fields from a component."""
+_GETTERS: dict[type[Component], Callable[[Component], Any]] = {}
+
+
+def _values(component: Component) -> tuple[Any, ...]:
+    """Returns the values of these fields."""
+    cls = type(component)
     names = _settings(cls)
-    if len(names) > 1:
-        return attrgetter(*names)
-    return lambda component: tuple(getattr(component, name) for name in names)
+    if len(names) < 2:
+        return tuple(getattr(component, name) for name in names)
+    getter = _GETTERS.get(cls)
+    if getter is None:
+        getter = _GETTERS[cls] = attrgetter(*names)
+    values: tuple[Any, ...] = getter(component)
+    return values
 
 
 def _digests_of(texts: Iterable[str]) -> Digests:
