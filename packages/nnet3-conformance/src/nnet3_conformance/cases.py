@@ -1,0 +1,188 @@
+"""The cases: a folder for each, with what a runtime is given and what it should find.
+
+A folder has cases.json, `{"format": "nnet3.conformance", "version": 1, "cases": [...]}`. Each case
+has a `name` (its folder), `about`, `backward` and `tolerances`. In the folder of each case are:
+
+    network        the network, in the mode in which it runs (`Nnet.save`)
+    request        what was asked for (`ComputationRequest.save`)
+    compiled       the computation as the compiler made it (`NnetComputation.save`)
+    optimized      the same, optimized
+    given          safetensors: "input/NODE", and for a backward pass "output_deriv/NODE"
+    expected       safetensors: "output/NODE", "input_deriv/NODE", "gradient/COMPONENT.FIELD"
+
+Tensors are float32, one row for each row of the request. Differences are relative to the largest
+value of a tensor, or to `SMALLEST_SCALE` if that is larger.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import cattrs
+import numpy as np
+import numpy.typing as npt
+import safetensors
+import safetensors.numpy
+from nnet3_compiler import NnetComputation
+from nnet3_descriptors import Nnet
+from nnet3_graph import ComputationRequest
+
+from nnet3_conformance.errors import ConformanceError
+
+FORMAT: Final = "nnet3.conformance"
+VERSION: Final = 1
+"""Raised when older judges would misread a folder."""
+
+LISTING: Final = "cases.json"
+PROGRAMS: Final = ("compiled", "optimized")
+SMALLEST_SCALE: Final = 1e-3
+
+Arrays = dict[str, npt.NDArray[np.float32]]
+
+
+@attrs.frozen(kw_only=True)
+class Entry:
+    """What the listing says of a case.
+
+    Attributes:
+        name: The folder of the case.
+        about: What it is there for.
+        backward: Whether there is a backward pass.
+        tolerances: By "output", "input_deriv" and "gradient" the largest difference that is right,
+            relative to the largest value of the tensor.
+    """
+
+    name: str
+    about: str
+    backward: bool
+    tolerances: dict[str, float]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Case:
+    """A network and a request, with the results that are right.
+
+    Attributes:
+        entry: Its name, and how close results have to be.
+        nnet: The network.
+        request: What is given and wanted.
+        programs: "compiled" and "optimized": the computations.
+        given: What a runtime is given, by the names of the file.
+        expected: What it should find.
+        folder: Where its files lie; None before they are written.
+    """
+
+    entry: Entry
+    nnet: Nnet
+    request: ComputationRequest
+    programs: Mapping[str, NnetComputation]
+    given: Arrays
+    expected: Arrays
+    folder: Path | None = None
+
+    def part(self, arrays: Mapping[str, Any], role: str) -> dict[str, Any]:
+        """Returns the arrays of a role, such as "input", by the rest of their names."""
+        prefix = f"{role}/"
+        return {
+            name.removeprefix(prefix): array
+            for name, array in arrays.items()
+            if name.startswith(prefix)
+        }
+
+
+def write_case(folder: Path, case: Case) -> None:
+    """Writes the files of a case, and adds it to the listing of the folder.
+
+    Args:
+        folder: The folder of all cases; it is made if it is not there.
+        case: The case.
+
+    Raises:
+        FileError: A file cannot be written.
+        ConformanceError: The folder has a listing of another format or version.
+    """
+    own = folder / case.entry.name
+    own.mkdir(parents=True, exist_ok=True)
+    case.nnet.save(own / "network")
+    case.request.save(own / "request")
+    for name, computation in case.programs.items():
+        computation.save(own / name)
+    for name, arrays in (("given", case.given), ("expected", case.expected)):
+        (own / name).write_bytes(safetensors.numpy.save(_single(arrays)))
+    entries = [*read_entries(folder)] if (folder / LISTING).exists() else []
+    entries = [entry for entry in entries if entry.name != case.entry.name] + [case.entry]
+    listing = {
+        "format": FORMAT,
+        "version": VERSION,
+        "cases": [attrs.asdict(entry) for entry in sorted(entries, key=lambda each: each.name)],
+    }
+    (folder / LISTING).write_text(json.dumps(listing, indent=1) + "\n")
+
+
+def _single(arrays: Mapping[str, npt.NDArray[Any]]) -> Arrays:
+    return {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}
+
+
+def read_entries(folder: Path) -> tuple[Entry, ...]:
+    """Returns what the listing of a folder says of its cases.
+
+    Raises:
+        ConformanceError: There is no listing, or it is of another format or version.
+    """
+    path = folder / LISTING
+    try:
+        listing = json.loads(path.read_text())
+        found = listing["format"], listing["version"]
+        if found != (FORMAT, VERSION):
+            raise ConformanceError(
+                f"{path}: expected version {VERSION} of '{FORMAT}', found {found[1]!r:.80} of "
+                f"{found[0]!r:.80}"
+            )
+        return tuple(cattrs.structure(listing["cases"], list[Entry]))
+    except ConformanceError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, cattrs.BaseValidationError) as error:
+        raise ConformanceError(f"{path}: no list of cases: {error}") from error
+
+
+def read_cases(folder: Path, only: str = "") -> Iterator[Case]:
+    """Yields the cases of a folder whose names contain a text.
+
+    Args:
+        folder: The folder of all cases.
+        only: The text.
+
+    Raises:
+        ConformanceError: There are no such cases, or the listing or arrays cannot be read.
+        Nnet3Error: A network, request or computation cannot be read.
+    """
+    entries = [entry for entry in read_entries(folder) if only in entry.name]
+    if not entries:
+        raise ConformanceError(f"{folder}: no case has '{only}' in its name")
+    for entry in entries:
+        own = folder / entry.name
+        yield Case(
+            entry=entry,
+            nnet=Nnet.load(own / "network"),
+            request=ComputationRequest.load(own / "request"),
+            programs={name: NnetComputation.load(own / name) for name in PROGRAMS},
+            given=read_arrays(own / "given"),
+            expected=read_arrays(own / "expected"),
+            folder=own,
+        )
+
+
+def read_arrays(path: Path) -> Arrays:
+    """Returns the tensors of a safetensors file.
+
+    Raises:
+        ConformanceError: It cannot be read.
+    """
+    try:
+        return dict(safetensors.numpy.load(path.read_bytes()))
+    except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
+        raise ConformanceError(f"{path}: no file of tensors: {error}") from error

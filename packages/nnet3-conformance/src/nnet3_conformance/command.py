@@ -1,0 +1,108 @@
+"""The command nnet3-conformance: make a folder of cases, and judge a runtime by it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shlex
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+from nnet3_descriptors import Nnet3Error
+
+from nnet3_conformance import __version__
+from nnet3_conformance.cases import read_cases, write_case
+from nnet3_conformance.errors import ConformanceError
+from nnet3_conformance.judge import judge_class, judge_program
+from nnet3_conformance.reference import reference_cases
+
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+_ONLY = click.option("--only", default="", metavar="TEXT", help="cases whose names contain TEXT")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+def cli() -> None:
+    """Judge a runtime of nnet3 computations by files with known results."""
+
+
+@cli.command()
+@click.argument("reference", type=_FOLDER)
+@click.argument("folder", type=_FOLDER)
+@_ONLY
+def make(reference: Path, folder: Path, only: str) -> None:
+    """Write cases to FOLDER from a REFERENCE such as this project's tests/reference."""
+    count = 0
+    for case in reference_cases(reference, only):
+        write_case(folder, case)
+        count += 1
+    click.echo(f"{count} cases in {folder}")
+
+
+@cli.command()
+@click.argument("folder", type=_FOLDER)
+@_ONLY
+@click.option("--class", "class_name", metavar="MODULE:CLASS", help="a class of Python")
+@click.option(
+    "--unsupported",
+    multiple=True,
+    metavar="MODULE:ERROR",
+    help="an error with which the class says that it does not take a case",
+)
+@click.option("--program", metavar="COMMAND", help="a program; see judge_program")
+@click.option("--quiet", is_flag=True, help="show only what did not pass")
+def judge(
+    folder: Path,
+    only: str,
+    class_name: str | None,
+    unsupported: tuple[str, ...],
+    program: str | None,
+    quiet: bool,
+) -> None:
+    """Judge a class or a program by the cases of FOLDER; status 1 if a case failed."""
+    if (class_name is None) == (program is None):
+        raise click.UsageError("give one of --class and --program")
+    cases = read_cases(folder, only)
+    if class_name is not None:
+        errors = [_named(name) for name in unsupported]
+        verdicts = judge_class(cases, _named(class_name), unsupported=errors)
+    else:
+        verdicts = judge_program(cases, shlex.split(program or ""))
+    counts: Counter[str] = Counter()
+    for verdict in verdicts:
+        counts[verdict.outcome] += 1
+        if not quiet or verdict.outcome != "passed":
+            click.echo(str(verdict))
+    click.echo(", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())))
+    if counts["failed"]:
+        sys.exit(1)
+
+
+def _named(name: str) -> Any:
+    """Returns what "module:name" names.
+
+    Raises:
+        ConformanceError: There is no such thing.
+    """
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise ConformanceError(f"expected MODULE:NAME, found '{name}'")
+    sys.path.insert(0, os.getcwd())
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConformanceError(f"there is no '{name}': {error}") from error
+    finally:
+        sys.path.remove(os.getcwd())
+
+
+def main() -> None:
+    """Run the command; errors are a line on standard error and status 1."""
+    try:
+        cli(prog_name="nnet3-conformance")
+    except (Nnet3Error, OSError) as error:
+        click.echo(f"nnet3-conformance: {error}", err=True)
+        sys.exit(1)

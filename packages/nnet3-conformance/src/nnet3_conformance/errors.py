@@ -1,0 +1,7 @@
+"""The error of this package."""
+
+from nnet3_descriptors import Nnet3Error
+
+
+class ConformanceError(Nnet3Error):
+    """A folder of cases, a reference or a runtime is not what it should be."""

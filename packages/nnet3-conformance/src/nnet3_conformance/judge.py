@@ -1,0 +1,190 @@
+"""Judging a runtime: what it finds for a case, and how far that is from what is right."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+from nnet3_descriptors import Nnet, Nnet3Error
+
+from nnet3_conformance.cases import PROGRAMS, SMALLEST_SCALE, Case, read_arrays
+from nnet3_conformance.errors import ConformanceError
+
+UNSUPPORTED = 3
+"""The exit status of a program that says why it can't run a case."""
+
+
+@attrs.frozen(kw_only=True)
+class Verdict:
+    """What was found for one program of a case.
+
+    Attributes:
+        case: The name of the case.
+        program: "compiled" or "optimized".
+        outcome: "passed", "failed", or "not supported" if the runtime refused it.
+        message: What failed and by how much, or why it was refused.
+        differences: By "output", "input_deriv" and "gradient" the largest relative difference.
+    """
+
+    case: str
+    program: str
+    outcome: str
+    message: str = ""
+    differences: Mapping[str, float] = attrs.field(factory=dict)
+
+    def __str__(self) -> str:
+        numbers = ", ".join(f"{role} {value:.1e}" for role, value in self.differences.items())
+        rest = self.message or numbers
+        return f"{self.outcome:13} {self.case} {self.program}" + (f": {rest}" if rest else "")
+
+
+class UnsupportedError(Exception):
+    """The runtime does not take the case; the message says why."""
+
+
+def judge_class(
+    cases: Iterable[Case],
+    runtime: Callable[..., Any],
+    *,
+    unsupported: Sequence[type[Exception]] = (),
+) -> Iterator[Verdict]:
+    """Judges a class, called `runtime(nnet, computation)`, as the runtimes of this project are.
+
+    It has `forward(inputs)`, which returns outputs by node. If it has `backward(output_derivs)`,
+    which returns derivatives by input node, and `gradient`, a network, these are judged too.
+
+    Args:
+        cases: The cases.
+        runtime: The class.
+        unsupported: Errors that say that a runtime does not take a case.
+    """
+
+    def run(case: Case, program: str) -> dict[str, Any]:
+        try:
+            computer = runtime(case.nnet, case.programs[program])
+        except tuple(unsupported) as error:
+            raise UnsupportedError(str(error)) from error
+        found = _named("output", computer.forward(case.part(case.given, "input")))
+        if case.entry.backward and hasattr(computer, "backward"):
+            derivatives = computer.backward(case.part(case.given, "output_deriv"))
+            found |= _named("input_deriv", derivatives)
+            if case.request.need_model_derivative:
+                found |= _named("gradient", gradient_arrays(computer.gradient))
+        return found
+
+    return _judge(cases, run)
+
+
+def judge_program(
+    cases: Iterable[Case], command: Sequence[str], *, seconds: float = 60.0
+) -> Iterator[Verdict]:
+    """Judges a program, called as COMMAND FOLDER PROGRAM FOUND for each case.
+
+    It reads FOLDER/network, FOLDER/PROGRAM and FOLDER/given, and writes FOUND, a safetensors file
+    of float32 with the names of "expected". It may leave out derivatives and gradient. It ends with
+    status 0; with status 3 if it does not take the case, after it has said why on standard error.
+
+    Args:
+        cases: The cases, which have to be in a folder.
+        command: The program and its first arguments.
+        seconds: After so many seconds a case has failed.
+    """
+
+    def run(case: Case, program: str) -> dict[str, Any]:
+        if case.folder is None:
+            raise ConformanceError(f"the case '{case.entry.name}' has no files")
+        with tempfile.TemporaryDirectory() as folder:
+            found = Path(folder, "found")
+            arguments = [*command, str(case.folder), program, str(found)]
+            try:
+                done = subprocess.run(
+                    arguments, capture_output=True, text=True, timeout=seconds, check=False
+                )
+            except OSError as error:
+                raise ConformanceError(f"cannot run {command[0]}: {error.strerror}") from error
+            except subprocess.TimeoutExpired as error:
+                raise FailedError(f"no result after {seconds:g} s") from error
+            said = done.stderr.strip().splitlines()[-1:] or ["nothing on standard error"]
+            if done.returncode == UNSUPPORTED:
+                raise UnsupportedError(said[0])
+            if done.returncode != 0:
+                raise FailedError(f"ended with status {done.returncode}: {said[0]}")
+            return dict(read_arrays(found))
+
+    return _judge(cases, run)
+
+
+class FailedError(Exception):
+    """A run failed; the message says how."""
+
+
+def gradient_arrays(gradient: Nnet) -> dict[str, Any]:
+    """Returns the parameters of a network, by component and field."""
+    return {
+        f"{name}.{field}": array
+        for name, component in zip(gradient.component_names, gradient.components, strict=True)
+        for field, array in component.parameter_arrays().items()
+    }
+
+
+def _named(role: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{role}/{name}": array for name, array in arrays.items()}
+
+
+def _judge(cases: Iterable[Case], run: Callable[[Case, str], dict[str, Any]]) -> Iterator[Verdict]:
+    for case in cases:
+        for program in PROGRAMS:
+            name = case.entry.name
+            try:
+                found = run(case, program)
+            except UnsupportedError as error:
+                yield Verdict(
+                    case=name, program=program, outcome="not supported", message=str(error)
+                )
+            except (FailedError, Nnet3Error) as error:
+                if isinstance(error, ConformanceError):
+                    raise
+                yield Verdict(case=name, program=program, outcome="failed", message=str(error))
+            else:
+                yield compare(case, program, found)
+
+
+def compare(case: Case, program: str, found: Mapping[str, Any]) -> Verdict:
+    """Returns the verdict on what a runtime has found.
+
+    Outputs have to be there; of derivatives and gradients all of a kind, or none.
+    """
+    faults: list[str] = []
+    differences: dict[str, float] = {}
+    for role, tolerance in case.entry.tolerances.items():
+        expected, given = case.part(case.expected, role), case.part(found, role)
+        if role != "output" and not given:
+            continue
+        if expected.keys() != given.keys():
+            names = ", ".join(sorted(given)) or "none"
+            faults.append(f"{role}: expected {', '.join(sorted(expected))}, found {names}")
+            continue
+        for name, right in expected.items():
+            values = np.asarray(given[name], np.float64)
+            if values.shape != right.shape:
+                faults.append(f"{role} {name}: expected shape {right.shape}, found {values.shape}")
+                continue
+            scale = max(float(np.abs(right).max(initial=0.0)), SMALLEST_SCALE)
+            difference = np.abs(values - right).max(initial=0.0) / scale
+            differences[role] = max(differences.get(role, 0.0), float(difference))
+            if not difference <= tolerance:
+                faults.append(
+                    f"{role} {name}: differs by {difference:.1e}, more than {tolerance:g}"
+                )
+    return Verdict(
+        case=case.entry.name,
+        program=program,
+        outcome="failed" if faults else "passed",
+        message="; ".join(faults),
+        differences=differences,
+    )

@@ -1,0 +1,92 @@
+"""Cases made from this repository's references: networks with what Kaldi computed for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from nnet3_compiler import compile_computation
+from nnet3_descriptors import read_nnet, set_test_mode, unvectorize
+from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_optimizer import optimize
+
+from nnet3_conformance.cases import Case, Entry
+from nnet3_conformance.errors import ConformanceError
+from nnet3_conformance.judge import gradient_arrays
+
+TOLERANCES = {"output": 1e-4, "input_deriv": 1e-3, "gradient": 1e-3}
+"""Ten times what the runtimes of this project are held to."""
+
+KINDS = ("component", "network")
+
+
+def reference_cases(folder: Path, only: str = "") -> Iterator[Case]:
+    """Yields the cases of a folder like tests/reference, whose names contain a text.
+
+    Each has case.json (about, test_mode, request), the network as nnet.raw, and arrays.npz:
+    "input/NODE", "output/NODE", "output_deriv/NODE", "input_deriv/NODE", and "gradient", all
+    parameters as one vector. Where Kaldi gave statistics to a network in test mode after it wrote
+    nnet.raw, nnet.txt is read.
+
+    Args:
+        folder: The folder.
+        only: The text.
+
+    Raises:
+        ConformanceError: There are no such cases.
+        Nnet3Error: A network or request is not valid.
+    """
+    found = sorted(path.parent for kind in KINDS for path in (folder / kind).glob("*/case.json"))
+    found = [path for path in found if only in str(path.relative_to(folder))]
+    if not found:
+        raise ConformanceError(f"{folder}: no case.json of a case with '{only}' in its name")
+    for path in found:
+        yield _case(path, str(path.relative_to(folder)))
+
+
+def _case(folder: Path, name: str) -> Case:
+    description = json.loads((folder / "case.json").read_text())
+    test_mode = description["test_mode"]
+    nnet = read_nnet(folder / ("nnet.txt" if test_mode else "nnet.raw"))
+    if test_mode:
+        nnet = set_test_mode(nnet)
+    wanted = description["request"]
+    request = ComputationRequest(
+        inputs=[_specification(io) for io in wanted["inputs"]],
+        outputs=[_specification(io) for io in wanted["outputs"]],
+        need_model_derivative=wanted["need_model_derivative"],
+        store_component_stats=wanted["store_component_stats"],
+    )
+    with np.load(folder / "arrays.npz", allow_pickle=False) as archive:
+        arrays = {key: archive[key] for key in archive.files}
+    given = {
+        key: array for key, array in arrays.items() if key.startswith(("input/", "output_deriv/"))
+    }
+    expected = {
+        key: array for key, array in arrays.items() if key.startswith(("output/", "input_deriv/"))
+    }
+    if "gradient" in arrays:
+        gradient = unvectorize(nnet, arrays["gradient"])
+        expected |= {f"gradient/{key}": array for key, array in gradient_arrays(gradient).items()}
+    compiled = compile_computation(nnet, request)
+    return Case(
+        entry=Entry(
+            name=name,
+            about=description["about"],
+            backward=any(io.has_deriv for io in request.outputs),
+            tolerances=TOLERANCES,
+        ),
+        nnet=nnet,
+        request=request,
+        programs={"compiled": compiled, "optimized": optimize(nnet, compiled)},
+        given=given,
+        expected=expected,
+    )
+
+
+def _specification(io: dict[str, Any]) -> IoSpecification:
+    indexes = np.array(io["indexes"], np.int32).reshape(-1, 3)
+    return IoSpecification(name=io["name"], indexes=indexes, has_deriv=io["has_deriv"])
