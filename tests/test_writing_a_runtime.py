@@ -45,10 +45,14 @@ OTHER_SETTINGS = {
     "PerElementOffsetComponent": "dim=6",
     "RectifiedLinearComponent": "dim=4",
     "ScaleAndOffsetComponent": "dim=6",
-    "StatisticsPoolingComponent": "input-dim=7 left-context=2 right-context=3",
+    "StatisticsExtractionComponent": "input-dim=3 include-variance=false",
+    "StatisticsPoolingComponent": (
+        "input-dim=7 left-context=2 right-context=3; "
+        "input-dim=7 left-context=2 right-context=3 num-log-count-features=1"
+    ),
     "TdnnComponent": "input-dim=3 output-dim=2 time-offsets=-1,0,1 use-bias=false",
 }
-"""Of types whose properties depend on their settings, a config line with others than in CONFIGS."""
+"""Of types whose properties depend on their settings, config lines with others than in CONFIGS."""
 
 ACCESS = {Access.READ: " (r)", Access.WRITE: " (w)", Access.READ_WRITE: " (rw)"}
 
@@ -81,8 +85,8 @@ def component_row(type_name: str) -> str:
     """A component in the table: type, formula with what its letters mean, flags."""
     component = from_config(type_name, CONFIGS[type_name])
     always = sometimes = flags(component)
-    if type_name in OTHER_SETTINGS:
-        other = flags(from_config(type_name, OTHER_SETTINGS[type_name]))
+    for settings in filter(None, OTHER_SETTINGS.get(type_name, "").split("; ")):
+        other = flags(from_config(type_name, settings))
         always, sometimes = always & other, sometimes | other
     formula = formula_of(component)
     lines = textwrap.dedent((type(formula).__doc__ or "").replace("\n    ", "\n")).splitlines()
