@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         compile_computation,
         compile_segments,
     )
-    from nnet3_compiler.computation import CommandSequence, NnetComputation
+    from nnet3_compiler.computation import CommandSequence, ComputationBuilder, NnetComputation
     from nnet3_compiler.computation.debug_info import MatrixDebugInfo
     from nnet3_compiler.errors import (
         CheckError,
@@ -106,6 +106,7 @@ __all__ = [
     "Compiler",
     "CompilerOptions",
     "CompressMatrix",
+    "ComputationBuilder",
     "ComputationError",
     "ComputationSyntaxError",
     "CopyRows",
@@ -198,6 +199,7 @@ if not TYPE_CHECKING:  # or any name would be one of this package
             ),
             "nnet3_compiler.computation": (
                 "CommandSequence",
+                "ComputationBuilder",
                 "NnetComputation",
             ),
             "nnet3_compiler.computation.debug_info": ("MatrixDebugInfo",),

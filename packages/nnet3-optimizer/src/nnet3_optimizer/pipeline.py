@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -136,8 +136,16 @@ PIPELINE: tuple[Pass, ...] = (
 """All passes, in the order in which they run."""
 
 
+OutsidePass = Callable[["Nnet", NnetComputation], NnetComputation]
+"""A pass of somebody else: returns a computation that does the same as the one that it is given."""
+
+
 def optimize(
-    nnet: Nnet, computation: NnetComputation, options: OptimizeOptions | None = None
+    nnet: Nnet,
+    computation: NnetComputation,
+    options: OptimizeOptions | None = None,
+    *,
+    passes: Sequence[OutsidePass] = (),
 ) -> NnetComputation:
     """Improves a computation: fewer commands, less memory, the same results.
 
@@ -145,14 +153,17 @@ def optimize(
         nnet: The network that the computation was compiled for.
         computation: What the compiler made.
         options: Which passes run.
+        passes: Passes of your own, which run after those of this package, in this order. What each
+            returns is checked and proven to be equivalent, whether or not `options.verify` is set;
+            matrices, submatrices and lists that it left unused are removed.
 
     Returns:
         The improved computation.
 
     Raises:
         ComputationError: The computation is of another network.
-        PassError: With `options.verify`, a pass made a computation that fails a check or is not
-            equivalent; the message names the pass.
+        PassError: With `options.verify`, or among `passes`, a pass made a computation that fails a
+            check or is not equivalent, or something else; the message names the pass.
     """
     options = options or OptimizeOptions()
     draft = Draft.of(nnet, computation)
@@ -163,7 +174,36 @@ def optimize(
             if verification is not None:
                 verification.step(each, after, changed=after is not draft)
             draft = after
+    if passes:
+        verification = verification or _Verification(nnet, draft.computation(), options)
+        for each in (*map(_outside, passes), PIPELINE[-1]):
+            after = each.run(draft, options)
+            verification.step(each, after, changed=after is not draft)
+            draft = after
     return draft.computation()
+
+
+def _outside(function: OutsidePass) -> Pass:
+    """Returns a pass of somebody else as one of these."""
+    name = getattr(function, "__name__", type(function).__name__)
+
+    def run(draft: Draft) -> Draft:
+        before = draft.computation()
+        after: object = function(draft.nnet, before)
+        if not isinstance(after, NnetComputation):
+            raise PassError(
+                f"pass '{name}': expected an NnetComputation, found {type(after).__name__}",
+                name=name,
+                before=(),
+            )
+        if after == before:
+            return draft
+        # It is still of the same network and requests: that is what the proof is about.
+        known = attrs.evolve(after, network=before.network, requests=before.requests)
+        return Draft.of(draft.nnet, known)
+
+    run.__name__ = name
+    return Pass(run, _always, is_optimization=False)
 
 
 def optimize_in_steps(

@@ -1,0 +1,89 @@
+"""Passes of others run after those of the package; what they make is checked and proven."""
+
+import attrs
+import numpy as np
+import pytest
+from nnet3_compiler import (
+    ComputationBuilder,
+    MatrixAdd,
+    MatrixCopy,
+    NnetComputation,
+    compile_computation,
+)
+from nnet3_descriptors import Nnet, parse_config
+from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_optimizer import OptimizeOptions, PassError, optimize
+
+NNET = parse_config(
+    "input-node name=input dim=2\n"
+    "component name=affine type=AffineComponent input-dim=2 output-dim=2\n"
+    "component-node name=affine component=affine input=Sum(input, Offset(input, -1))\n"
+    "output-node name=output input=affine\n",
+    rng=np.random.default_rng(0),
+)
+COMPILED = compile_computation(
+    NNET,
+    ComputationRequest(
+        inputs=[IoSpecification.from_range("input", -1, 3)],
+        outputs=[IoSpecification.from_range("output", 0, 3)],
+    ),
+)
+PLAIN = OptimizeOptions(optimize=False)
+
+
+def swap_halves(nnet: Nnet, computation: NnetComputation) -> NnetComputation:
+    """Does each sum in two commands, for the columns on the left and on the right."""
+    builder = ComputationBuilder(computation)
+    commands = []
+    for command in builder.commands:
+        if isinstance(command, MatrixCopy | MatrixAdd):
+            for columns in ((1, 2), (0, 1)):
+                output, given = (
+                    builder.part(each, columns=columns) for each in (command.output, command.input)
+                )
+                commands.append(attrs.evolve(command, output=output, input=given))
+        else:
+            commands.append(command)
+    builder.commands = commands
+    builder.matrix(5, 5)  # unused
+    return builder.build()
+
+
+def test_a_pass_of_ones_own_changes_the_computation() -> None:
+    """It is proven, keeps what the computation was made for, and leaves nothing unused."""
+    before = optimize(NNET, COMPILED, PLAIN)
+    after = optimize(NNET, COMPILED, PLAIN, passes=[swap_halves])
+
+    assert len(after.commands) > len(before.commands)
+    assert len(after.matrices) == len(before.matrices)
+    assert after.network == COMPILED.network
+    assert after.requests == COMPILED.requests
+
+
+def doubled(nnet: Nnet, computation: NnetComputation) -> NnetComputation:
+    """Multiplies what is copied by two, which is wrong."""
+    builder = ComputationBuilder(computation)
+    builder.commands = [
+        attrs.evolve(each, alpha=2.0) if hasattr(each, "alpha") else each
+        for each in builder.commands
+    ]
+    return builder.build()
+
+
+def test_a_wrong_pass_is_named() -> None:
+    """With or without `verify`, what is not equivalent is refused."""
+    for verify in (False, True):
+        options = OptimizeOptions(optimize=False, verify=verify)
+        with pytest.raises(PassError, match=r"^pass 'doubled', after .*") as caught:
+            optimize(NNET, COMPILED, options, passes=[doubled])
+        assert caught.value.name == "doubled"
+
+
+def test_a_pass_that_returns_something_else_is_named() -> None:
+    """The message says what was expected and found."""
+    with pytest.raises(PassError, match="'nothing': expected an NnetComputation, found NoneType"):
+        optimize(NNET, COMPILED, passes=[nothing])
+
+
+def nothing(nnet: Nnet, computation: NnetComputation) -> None:
+    """Forgets to return anything."""
