@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
@@ -249,6 +248,8 @@ def _values(component: Component) -> tuple[Any, ...]:
 
 
 def _digests_of(texts: Iterable[str]) -> Digests:
+    import hashlib  # takes a while to import
+
     data = b"".join(hashlib.sha256(text.encode()).digest()[:DIGEST_BYTES] for text in texts)
     return np.frombuffer(data, np.uint8).reshape(-1, DIGEST_BYTES)
 

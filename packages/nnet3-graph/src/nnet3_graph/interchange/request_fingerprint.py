@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from itertools import zip_longest
 from typing import Self
@@ -32,6 +31,8 @@ class IoFingerprint:
     @classmethod
     def of(cls, io: IoSpecification) -> Self:
         """Returns the fingerprint of an input or output."""
+        import hashlib  # takes a while to import
+
         data = io.indexes.astype("<i4", copy=False).tobytes()
         return cls(
             name=io.name,
