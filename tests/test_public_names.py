@@ -14,8 +14,11 @@ PUBLIC_NAMES = {
         ComputationGraph ComputationGraphBuilder ComputationRequest IoSpecification
         NotComputableError build_computation_graph compute_context""",
     "nnet3_compiler": """
-        Compiler CompilerOptions NnetComputation compile_computation format_computation
+        Compiler CompilerOptions ComputationBuilder NnetComputation compile_computation
+        format_computation
         parse_computation""",
+    "nnet3_conformance": """
+        Case Verdict judge_class judge_program read_cases reference_cases write_case""",
     "nnet3_optimizer": """
         CachingCompiler OptimizeOptions analyze check_computation optimize peak_bytes""",
     "nnet3_runtime_cuda": """

@@ -131,7 +131,9 @@ class ComputationBuilder:
             precomputed_indexes=tuple(self._precomputed),
             matrix_debug_info=tuple(self._infos),
             memory_plan=None,
-            **{name: tuple(lists) for name, lists in self._lists.items()},
+            indexes=tuple(self._lists["indexes"]),
+            indexes_multi=tuple(self._lists["indexes_multi"]),
+            indexes_ranges=tuple(self._lists["indexes_ranges"]),
         )
 
     def _submatrix(self, row: tuple[int, ...]) -> int:
