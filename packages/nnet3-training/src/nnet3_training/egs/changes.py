@@ -9,8 +9,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import NetworkError
-from nnet3_descriptors.files import CompressedMatrix
-from nnet3_descriptors.files.compressed import compress
+from nnet3_descriptors.files import CompressedMatrix, compressed
 from nnet3_descriptors.indexes import IndexArray, N, T
 
 from nnet3_training.errors import ExampleError
@@ -258,6 +257,6 @@ def _compressed(example: TrainingExample, matrix: Matrix) -> Matrix | Compressed
     if isinstance(matrix, CompressedMatrix | SparsePosteriors):
         return matrix
     try:
-        return compress(matrix)
+        return compressed.compress(matrix)
     except NetworkError as error:
         raise ExampleError(f"example '{example.key}': {error}") from error
