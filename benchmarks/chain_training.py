@@ -3,11 +3,11 @@
     python benchmarks/chain_training.py
 
 The digits system of the reference is trained from `initial.raw` on the 224 examples of Kaldi's
-seven minibatches. First the objective per frame on the other 28 examples: of the networks that Kaldi
-trained, and after each of three epochs here. Then by how much the change of the parameters in one
-epoch differs (the norm of the difference, relative to that of the change) from that of the same run
-without the self-repair of ReLUs, and from runs whose parameters begin half a unit in the last place
-away.
+seven minibatches. First come the objectives per frame on the other 28 examples: of the networks
+that Kaldi trained, and after each of three epochs here. Then by how much the change of the
+parameters in one epoch differs (the norm of the difference, relative to that of the change) from
+that of the same run without the self-repair of ReLUs, and from runs whose parameters begin half a
+unit in the last place away.
 """
 
 from __future__ import annotations
