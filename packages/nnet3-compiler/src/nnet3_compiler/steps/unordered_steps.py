@@ -76,9 +76,11 @@ class UnorderedSteps:
         self.pieces[-1].append(row)  # type: ignore[union-attr]
 
     def add_steps(self, **columns: NDArray[np.int64] | IntArray | int) -> None:
-        """Adds steps by their columns; a number stands for all of them."""
-        arrays = np.broadcast_arrays(*(np.atleast_1d(columns[name]) for name in COLUMNS))
-        self.pieces.append(np.stack(arrays, axis=1))
+        """Adds steps by their columns; a number stands for all of them, but where they begin."""
+        piece = np.empty((np.size(columns["begin"]), len(COLUMNS)), np.int64)
+        for number, name in enumerate(COLUMNS):
+            piece[:, number] = columns[name]
+        self.pieces.append(piece)
 
     def table(self) -> dict[str, NDArray[np.int64]]:
         """Returns all steps so far, by column."""
