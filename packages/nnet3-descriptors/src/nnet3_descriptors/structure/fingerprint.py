@@ -200,7 +200,7 @@ class NetworkFingerprint:
             ("node", nnet.node_names, outline.node_text, self.nodes, found.nodes),
         ):
             if len(expected) != len(here):
-                return f"it was made for {len(expected)} {what}s, this network has {len(here)}"
+                return f"the number of {what}s was {len(expected)}, here it is {len(here)}"
             differs = (expected != here).any(axis=1)
             if differs.any():
                 number = int(differs.argmax())
