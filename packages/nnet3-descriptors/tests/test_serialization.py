@@ -202,6 +202,14 @@ class TestErrors:
             ('{"a": 1, "a": 2}', "a key occurs twice"),
             ({"format": "things"}, "must hold format, version, content"),
             ({**GOOD, "format": "other"}, "expected the format 'things', got 'other'"),
+            (
+                {**spoiled(table=0), "format": {"$tensor": "table"}},
+                "expected the format 'things', got an array",
+            ),
+            (
+                {**spoiled(table=0), "version": {"$tensor": "table"}},
+                "expected version 3 of the format 'things', ",
+            ),
             ({**GOOD, "version": 4}, "expected version 3 of the format 'things', got 4"),
             ({**GOOD, "version": True}, "expected version 3 of the format 'things', got True"),
             ({**GOOD, "version": 3.0}, "expected version 3 of the format 'things', got 3.0"),

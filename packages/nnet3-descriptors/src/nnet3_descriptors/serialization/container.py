@@ -73,8 +73,10 @@ def from_container(
     header = reader.read(text)
     if not isinstance(header, dict) or sorted({*header} - {_EXTRAS}) != sorted(_HEADER_KEYS):
         raise SerializationError(f"the metadata must hold {', '.join(_HEADER_KEYS)}")
-    if header["format"] != format:
-        raise SerializationError(f"expected the format '{format}', got {header['format']!r}")
+    found = header["format"]
+    if not isinstance(found, str) or found != format:
+        shown = "an array" if isinstance(found, np.ndarray) else f"{found!r:.80}"
+        raise SerializationError(f"expected the format '{format}', got {shown}")
     reader.check_all_used()
     content = _upgraded(header["content"], header["version"], format, version, upgrades)
     return structure(content, cls, name=f"'{format}'")
