@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 import pytest
 from emulated_device import HostPlatform, compiler
-from nnet3_descriptors import Nnet, parse_config, vectorize
+from nnet3_descriptors import Nnet, parse_config, set_test_mode, vectorize
 from nnet3_runtime_cuda import DeviceError, DeviceNnet, TrainingError
 from nnet3_runtime_cuda.cpu import Tape
 from nnet3_training import (
@@ -466,27 +466,150 @@ def test_device_trains_as_the_processor(natural_gradient: bool) -> None:
 @needs_compiler
 def test_device_forgets_changes_that_are_not_finite() -> None:
     """A change that is not finite is left out on a device too, and does not come back."""
-    trainer = Trainer(network(), plain(momentum=0.9), HostPlatform())
-    spoilt = example()
+
+    def vast(outputs: Mapping[str, np.ndarray], _: TrainingExample) -> dict[str, Objective]:
+        derivative = np.full_like(outputs["output"], 3e38 if trainer.num_minibatches == 0 else 1.0)
+        return {"output": Objective(total=0.0, weight=1.0, derivative=derivative)}
+
+    trainer = Trainer(network(), plain(momentum=0.9), HostPlatform(), objective=vast)
+    before = vectorize(trainer.nnet)
     with np.errstate(all="ignore"):
-        broken = TrainingExample(
-            inputs=spoilt.inputs,
-            outputs=[
-                ExampleOutput(
-                    name="output",
-                    indexes=spoilt.outputs[0].indexes,
-                    supervision=DenseTargets(
-                        values=np.full_like(spoilt.outputs[0].supervision.values, 3e38)
-                    ),
-                )
-            ],
-        )
-        before = vectorize(trainer.nnet)
-        trainer.train_minibatch(broken)
+        trainer.train_minibatch(example())
     np.testing.assert_array_equal(vectorize(trainer.nnet), before)
     assert trainer.num_skipped == 1
     trainer.train_minibatch(example())
     assert np.isfinite(vectorize(trainer.nnet)).all()
+
+
+@pytest.mark.parametrize("total", [np.nan, -np.inf])
+def test_divergence(total: float) -> None:
+    """An objective that is not finite is an error that names the minibatch and the output."""
+    trainer = Trainer(
+        network(),
+        plain(),
+        objective=lambda outputs, _: {
+            "output": Objective(total=total, weight=1.0, derivative=outputs["output"])
+        },
+    )
+
+    with pytest.raises(TrainingError, match="minibatch 0: the objective of 'output' is"):
+        trainer.train_minibatch(example())
+
+
+def test_test_mode_keeps_statistics() -> None:
+    """Batch-norm in test mode is trained with its statistics, and keeps them."""
+    nnet = parse_config(
+        "input-node name=input dim=2\n"
+        "component name=a type=AffineComponent input-dim=2 output-dim=2\n"
+        "component name=b type=BatchNormComponent dim=2\n"
+        "component-node name=a component=a input=input\n"
+        "component-node name=b component=b input=a\n"
+        "output-node name=output input=b objective=quadratic",
+        rng=np.random.default_rng(0),
+    )
+    known = nnet.component("b").replace(count=64.0, stats_mean=[1.0, 2.0], stats_var=[3.0, 4.0])
+    nnet = set_test_mode(nnet.with_components({"b": known}))
+    trainer = Trainer(nnet, TrainerOptions(learning_rate=0.01))
+    batch = TrainingExample(
+        inputs=[ExampleInput.from_sequences("input", [np.ones((4, 2))])],
+        outputs=[ExampleOutput.from_targets("output", [np.zeros((4, 2))])],
+    )
+
+    first, second = trainer.train_minibatch(batch), trainer.train_minibatch(batch)
+
+    after = trainer.nnet.component("b")
+    assert after.count == 64.0
+    np.testing.assert_array_equal(after.stats_mean, [1.0, 2.0])
+    np.testing.assert_array_equal(after.stats_var, [3.0, 4.0])
+    assert second["output"].total > first["output"].total
+
+
+def test_new_learning_rate() -> None:
+    """A trainer with a new rate makes the step of one that had it, and keeps its momentum."""
+    slow, fast = (Trainer(network(), plain(learning_rate=rate)) for rate in (0.001, 0.002))
+    before = vectorize(slow.nnet)
+    slow.set_learning_rate(0.002)
+
+    for trainer in (slow, fast):
+        trainer.train_minibatch(example())
+
+    np.testing.assert_array_equal(vectorize(slow.nnet), vectorize(fast.nnet))
+    assert not np.array_equal(vectorize(slow.nnet), before)
+    slow.set_learning_rate(0.0)
+    before = vectorize(slow.nnet)
+    slow.train_minibatch(example())
+    np.testing.assert_array_equal(vectorize(slow.nnet), before)
+
+
+def test_new_dropout() -> None:
+    """After all is dropped nothing but the bias behind it is trained, until dropout ends."""
+    nnet = parse_config(
+        "input-node name=input dim=2\n"
+        "component name=d type=DropoutComponent dim=2 dropout-proportion=0.0\n"
+        "component name=a type=AffineComponent input-dim=2 output-dim=2\n"
+        "component-node name=d component=d input=input\n"
+        "component-node name=a component=a input=d\n"
+        "output-node name=output input=a objective=quadratic",
+        rng=np.random.default_rng(0),
+    )
+    batch = TrainingExample(
+        inputs=[ExampleInput.from_sequences("input", [np.ones((4, 2))])],
+        outputs=[ExampleOutput.from_targets("output", [np.ones((4, 2))])],
+    )
+    trainer = Trainer(nnet, TrainerOptions(learning_rate=0.1))
+    changed = []
+    for proportion in (0.0, 1.0, 0.0):
+        trainer.set_dropout(proportion)
+        before = trainer.nnet.component("a").linear_params
+        trainer.train_minibatch(batch)
+        changed.append(not np.array_equal(before, trainer.nnet.component("a").linear_params))
+
+    assert changed == [True, False, True]
+    assert trainer.nnet.component("d").dropout_proportion == 0.0
+
+
+def test_evaluation() -> None:
+    """The objective of the next minibatch and its accuracy, without a step."""
+    trainer = Trainer(network(), plain())
+    before = vectorize(trainer.nnet)
+    labelled = attrs.evolve(
+        example(),
+        outputs=[
+            ExampleOutput(
+                name="output",
+                indexes=example().outputs[0].indexes,
+                supervision=SparsePosteriors.from_labels(
+                    np.zeros(len(example().outputs[0].indexes), dtype=int),
+                    example().outputs[0].supervision.shape[1],
+                ),
+            )
+        ],
+    )
+
+    found = trainer.evaluate(labelled, test_mode=False)["output"]
+
+    np.testing.assert_array_equal(vectorize(trainer.nnet), before)
+    assert found.accuracy is not None
+    assert 0.0 <= found.accuracy.per_frame <= 1.0
+    assert found.accuracy.weight.tolist()[0] == len(labelled.outputs[0].indexes)
+    assert found.objective.total == pytest.approx(trainer.train_minibatch(labelled)["output"].total)
+
+
+def test_backstitch() -> None:
+    """A step back of a, and one ahead of 1 + a from there, on every other minibatch."""
+    options = plain(
+        learning_rate=0.001, backstitch_training_scale=0.5, backstitch_training_interval=2
+    )
+    trainer = Trainer(network(), options)
+
+    first, second = trainer.train_minibatch(example()), trainer.train_minibatch(example())
+
+    assert set(first) == {"output", "output_backstitch"}
+    assert set(second) == {"output"}
+    assert first["output_backstitch"].total < first["output"].total < second["output"].total
+    assert trainer.num_updates == 3
+    with pytest.raises(TrainingError, match="backstitch cannot be combined with momentum"):
+        plain(backstitch_training_scale=0.5, momentum=0.5)
 
 
 def test_precision_that_the_device_lacks() -> None:

@@ -4,6 +4,7 @@ examples.py, egs/                  what is trained on, and Kaldi's files of it
 objectives.py                      what is maximised
 update.py                          how far parameters move
 trainer.py                         one after the other
+evaluation.py                      what has been reached
 chain/                             'chain' models: supervision, examples, LF-MMI
 hmm/                               trees and transition models
 recipes/                           whole runs: fine-tuning
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
         write_chain_supervision,
     )
     from nnet3_training.chain.training import ChainTraining, compute_chain_prob
+    from nnet3_training.component_stats import zero_component_stats
     from nnet3_training.egs.files import read_examples, write_examples
     from nnet3_training.errors import ExampleError, HmmError
+    from nnet3_training.evaluation import Accuracy, Evaluation, Evaluator
     from nnet3_training.examples import (
         DenseTargets,
         ExampleInput,
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Accuracy",
     "ChainObjective",
     "ChainOptions",
     "ChainResult",
@@ -53,6 +57,8 @@ __all__ = [
     "ChainTraining",
     "DenominatorGraph",
     "DenseTargets",
+    "Evaluation",
+    "Evaluator",
     "ExampleError",
     "ExampleInput",
     "ExampleMerger",
@@ -82,6 +88,7 @@ __all__ = [
     "write_chain_supervision",
     "write_examples",
     "write_fst",
+    "zero_component_stats",
 ]
 
 if not TYPE_CHECKING:  # or any name would be one of this package
@@ -113,6 +120,8 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "ChainTraining",
                 "compute_chain_prob",
             ),
+            "nnet3_training.component_stats": ("zero_component_stats",),
+            "nnet3_training.evaluation": ("Accuracy", "Evaluation", "Evaluator"),
             "nnet3_training.egs.files": (
                 "read_examples",
                 "write_examples",

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from nnet3_descriptors import Nnet
-from nnet3_descriptors.components import Component, CompositeComponent
+from nnet3_descriptors.components import BatchNormComponent, Component, CompositeComponent
 
 _STATISTICS = (
     "count",
@@ -25,7 +25,10 @@ _STATISTICS = (
 
 
 def zero_component_stats(nnet: Nnet) -> Nnet:
-    """The network without what its components recorded: as if nothing had been seen yet."""
+    """The network without what its components recorded: as if nothing had been seen yet.
+
+    Batch-norm in test mode keeps its statistics, with which it is used.
+    """
     return nnet.with_components(
         {
             name: _zeroed(component)
@@ -37,6 +40,8 @@ def zero_component_stats(nnet: Nnet) -> Nnet:
 def _zeroed(component: Component) -> Component:
     if isinstance(component, CompositeComponent):
         return component.replace(components=tuple(map(_zeroed, component.components)))
+    if isinstance(component, BatchNormComponent) and component.test_mode:
+        return component  # it is used with its statistics
     names = {spec.name for spec in component.FIELDS}
     changes: dict[str, Any] = {}
     for name in _STATISTICS:

@@ -396,8 +396,15 @@ class TrainingExample:
         """One more than the largest n of all outputs; 1 if there are none."""
         return 1 + max((int(io.indexes[:, N].max(initial=0)) for io in self.outputs), default=0)
 
-    def request(self, *, store_component_stats: bool = True) -> ComputationRequest:
+    def request(
+        self, *, need_derivatives: bool = True, store_component_stats: bool = True
+    ) -> ComputationRequest:
         """The computation that a training step needs.
+
+        Args:
+            need_derivatives: Whether there is to be a backward pass; without, it is what an
+                evaluation needs.
+            store_component_stats: Whether components record statistics.
 
         Raises:
             RequestError: there is no input or no output, or one has no rows or the same one twice.
@@ -405,9 +412,9 @@ class TrainingExample:
         return ComputationRequest(
             inputs=tuple(IoSpecification(name=io.name, indexes=io.indexes) for io in self.inputs),
             outputs=tuple(
-                IoSpecification(name=io.name, indexes=io.indexes, has_deriv=True)
+                IoSpecification(name=io.name, indexes=io.indexes, has_deriv=need_derivatives)
                 for io in self.outputs
             ),
-            need_model_derivative=True,
+            need_model_derivative=need_derivatives,
             store_component_stats=store_component_stats,
         )

@@ -71,6 +71,11 @@ class TrainerOptions:
         orthonormal_period: A component with an orthonormal constraint is held to it every so many
             minibatches (Kaldi: at random, as often on average).
         print_interval: The objective is logged every so many minibatches.
+        backstitch_training_scale: The length of a step back before a longer one ahead, both on the
+            same minibatch (Y. Wang et al., "Backstitch", Interspeech 2017); 0 for none. Not
+            together with momentum.
+        backstitch_training_interval: Such steps are made every so many minibatches.
+        backstitch_phase: On which of them, counted from 0 (Kaldi: at random).
         seed: Of dropout, and of the choice of minibatches whose statistics are recorded.
         max_computations: So many shapes of minibatch are kept ready to run; each has memory of its
             own. Those not used for longest go first.
@@ -78,7 +83,7 @@ class TrainerOptions:
         optimize_options: How they are optimized.
 
     Raises:
-        TrainingError: a number is out of range.
+        TrainingError: a number is out of range, or there are both backstitch and momentum.
     """
 
     learning_rate: float | None = _number(None)
@@ -91,7 +96,14 @@ class TrainerOptions:
     zero_component_stats: bool = True
     orthonormal_period: int = _integer(4, least=1)
     print_interval: int = _integer(100, least=1)
+    backstitch_training_scale: float = _number(0.0)
+    backstitch_training_interval: int = _integer(1, least=1)
+    backstitch_phase: int = _integer(0, least=0)
     seed: int = _integer(0, least=0)
     max_computations: int = _integer(8, least=1)
     compiler_options: CompilerOptions = attrs.field(factory=CompilerOptions)
     optimize_options: OptimizeOptions = attrs.field(factory=OptimizeOptions)
+
+    def __attrs_post_init__(self) -> None:
+        if self.backstitch_training_scale and self.momentum:
+            raise TrainingError("backstitch cannot be combined with momentum")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter, OrderedDict
 
-from nnet3_descriptors import Nnet
-from nnet3_descriptors.editing import set_learning_rate
+from nnet3_descriptors import Nnet, set_test_mode
+from nnet3_descriptors.editing import set_dropout_proportion, set_learning_rate
 from nnet3_graph import ComputationRequest
 from nnet3_optimizer import CachingCompiler
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer, TrainingError
 from nnet3_runtime_cuda.cuda.platform import Platform
 
 from nnet3_training.component_stats import zero_component_stats
+from nnet3_training.evaluation import Evaluation, Evaluator
 from nnet3_training.examples import TrainingExample
 from nnet3_training.objectives import (
     NodeObjectives,
@@ -38,7 +40,10 @@ class Trainer:
         objectives: By output, the sum of the objective over all minibatches.
         num_limited: By component name, on how many minibatches its max-change was enforced.
         num_globally_limited: On how many minibatches `max_param_change` was enforced.
+        num_updates: How many changes of the parameters there were: two for a minibatch with
+            backstitch.
         num_skipped: How many changes were not made because they were not finite.
+        last_change: How the last change was limited; None before there was one.
     """
 
     def __init__(
@@ -70,11 +75,14 @@ class Trainer:
             nnet = set_learning_rate(nnet, self.options.learning_rate)
         if self.options.zero_component_stats:
             nnet = zero_component_stats(nnet)
+        self._given_objective = objective
         self.objective = NodeObjectives(nnet) if objective is None else objective
         self.num_minibatches = 0
         self.objectives: dict[str, ObjectiveSum] = {}
         self.num_limited: Counter[str] = Counter()
         self.num_globally_limited = 0
+        self.num_updates = 0
+        self.last_change: LimitedChange | None = None
         self.num_skipped = 0
         self._phase: dict[str, ObjectiveSum] = {}
         self._device_nnet = DeviceNnet(
@@ -101,6 +109,56 @@ class Trainer:
         """The network with the parameters and statistics of now."""
         return self._device_nnet.current()
 
+    @property
+    def nnet_as_given(self) -> Nnet:
+        """The network with the options of now, and the parameters that it began with."""
+        return self._device_nnet.nnet
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Sets the rates of all components; each is multiplied by its learning_rate_factor.
+
+        Nothing else changes: momentum, estimates and random numbers go on.
+
+        Raises:
+            NetworkError: the rate is negative or not finite.
+        """
+        nnet = set_learning_rate(self._device_nnet.nnet, learning_rate)
+        self._device_nnet.change_options(nnet)
+        self._update.set_rates(nnet)
+
+    def set_dropout(self, proportion: float, pattern: str = "*") -> None:
+        """Sets the part of values that dropout drops.
+
+        Nothing else changes: momentum, estimates and random numbers go on. Minibatches are lowered
+        anew.
+
+        Args:
+            proportion: From 0 to 1.
+            pattern: The names of the components; "*" stands for any characters.
+
+        Raises:
+            NetworkError: the proportion is not from 0 to 1.
+        """
+        self._device_nnet.change_options(
+            set_dropout_proportion(self._device_nnet.nnet, proportion, pattern)
+        )
+        self._computers.clear()
+
+    def evaluate(
+        self, example: TrainingExample, *, test_mode: bool = True
+    ) -> dict[str, Evaluation]:
+        """The objective and the accuracy at each output, without a step.
+
+        Args:
+            example: A minibatch.
+            test_mode: Whether batch-norm is used with its statistics, and nothing is dropped.
+
+        Raises:
+            ExampleError, RunError, RequestError, NotComputableError: as for `train_minibatch`.
+        """
+        nnet = set_test_mode(self.nnet) if test_mode else self.nnet
+        return Evaluator(nnet, objective=self._given_objective).add(example)
+
     def train_minibatch(self, example: TrainingExample) -> dict[str, Objective]:
         """Makes one step.
 
@@ -113,6 +171,7 @@ class Trainer:
         Raises:
             ExampleError: the supervision does not fit the network.
             RunError: inputs, or derivatives of the objective, do not fit it, or are not finite.
+            TrainingError: the objective is not finite: training has diverged.
             RequestError, NotComputableError, CompilationError: the outputs cannot be computed from
                 the inputs.
             UnsupportedComponentError: the network holds a type that cannot be computed.
@@ -122,13 +181,44 @@ class Trainer:
         if isinstance(objective, PreparesExamples):
             example = objective.prepared(example)
         computer = self._computer(example)
-        objectives = self._forward_and_backward(computer, example)
-        self._change(self.options.l2_regularize_factor * example.num_sequences)
-        self._forgetting.run()
-        self._constrain()
+        if self._is_backstitch():
+            objectives = self._backstitch(computer, example)
+        else:
+            objectives = self._forward_and_backward(computer, example)
+            self._change(self.options.l2_regularize_factor * example.num_sequences)
+            self._forgetting.run()
+            self._constrain()
         self.num_minibatches += 1
         self._log_phase()
         return objectives
+
+    def _is_backstitch(self) -> bool:
+        options = self.options
+        interval = options.backstitch_training_interval
+        is_due = self.num_minibatches % interval == options.backstitch_phase % interval
+        return bool(options.backstitch_training_scale) and is_due
+
+    def _backstitch(self, computer: NnetComputer, example: TrainingExample) -> dict[str, Objective]:
+        """A step back and a longer one ahead; gives the objectives before the first.
+
+        Those between the two have names that end with "_backstitch". The step back leaves the
+        natural gradient as it is, and both have the same random numbers for masks.
+        """
+        scale = self.options.backstitch_training_scale
+        state = self._device_nnet.random_state
+        self._device_nnet.freeze_natural_gradient(True)
+        try:
+            objectives = self._forward_and_backward(computer, example)
+        finally:
+            self._device_nnet.freeze_natural_gradient(False)
+        self._change(0.0, scale=-scale, limit_scale=scale)
+        self._constrain()
+        self._device_nnet.random_state = state
+        between = self._forward_and_backward(computer, example, suffix="_backstitch")
+        l2_weight = self.options.l2_regularize_factor * example.num_sequences / (1.0 + scale)
+        self._change(l2_weight, scale=1.0 + scale, limit_scale=1.0 + scale)
+        self._forgetting.run()
+        return objectives | between
 
     def summary(self) -> str:
         """The objectives per frame, and how often changes were limited, a line each."""
@@ -137,7 +227,7 @@ class Trainer:
         shares.append(("max_param_change", self.num_globally_limited))
         for name, count in shares:
             if count:
-                lines.append(f"{name} enforced on {100.0 * count / self.num_minibatches:.4g} %")
+                lines.append(f"{name} enforced on {100.0 * count / self.num_updates:.4g} %")
         if self.num_skipped:
             lines.append(f"{self.num_skipped} changes left out, which were not finite")
         return "\n".join(lines)
@@ -157,30 +247,55 @@ class Trainer:
         return computer
 
     def _forward_and_backward(
-        self, computer: NnetComputer, example: TrainingExample
+        self, computer: NnetComputer, example: TrainingExample, *, suffix: str = ""
     ) -> dict[str, Objective]:
-        """Computes the objective, and the direction along which it grows."""
+        """Computes the objective, and the direction along which it grows.
+
+        Args:
+            computer: Computes the example.
+            example: The minibatch.
+            suffix: Of the names under which objectives are counted and given.
+        """
         outputs = computer.forward({io.name: io.values for io in example.inputs})
         objectives = dict(self.objective(outputs, example))
-        computer.backward({name: objective.derivative for name, objective in objectives.items()})
         for name, objective in objectives.items():
+            if not math.isfinite(objective.total):
+                raise TrainingError(
+                    f"minibatch {self.num_minibatches}: the objective of '{name}' is "
+                    f"{objective.total}; training has diverged, or the example has such numbers (a "
+                    "lower learning rate or max-change may help)"
+                )
+        computer.backward({name: objective.derivative for name, objective in objectives.items()})
+        renamed = {f"{name}{suffix}": objective for name, objective in objectives.items()}
+        for name, objective in renamed.items():
             for sums in (self.objectives, self._phase):
                 sums.setdefault(name, ObjectiveSum()).add(objective)
-        return objectives
+        return renamed
 
-    def _change(self, l2_weight: float) -> None:
-        """Changes the parameters, within the limits."""
+    def _change(
+        self, l2_weight: float, *, scale: float | None = None, limit_scale: float = 1.0
+    ) -> None:
+        """Changes the parameters, within the limits.
+
+        Args:
+            l2_weight: See `ParameterUpdate.measure`.
+            scale: What the change is multiplied by; by default what momentum leaves.
+            limit_scale: What the limits are multiplied by.
+        """
+        limits = {c: limit * limit_scale for c, limit in self._update.max_changes.items()}
         change = limit_change(
             self._update.measure(l2_weight),
-            self._update.max_changes,
-            self.options.max_param_change,
-            scale=1.0 - self.options.momentum,
+            limits,
+            self.options.max_param_change * limit_scale,
+            scale=1.0 - self.options.momentum if scale is None else scale,
         )
         self._update.apply(change)
         self._count(change)
 
     def _count(self, change: LimitedChange) -> None:
         names = self._device_nnet.nnet.component_names
+        self.num_updates += 1
+        self.last_change = change
         if not change.is_finite:
             self.num_skipped += 1
             _LOGGER.warning("The change of the parameters is not finite: it is left out.")

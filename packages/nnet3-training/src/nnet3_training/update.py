@@ -135,6 +135,7 @@ class ParameterUpdate:
             TrainingError: the l2 term of a component is infinite.
         """
         self.groups = parameter_groups(device_nnet.nnet)
+        self._current = {group.start: group for group in self.groups}
         self.max_changes: dict[int, float] = {}
         for group in self.groups:
             component = device_nnet.nnet.components[group.component]
@@ -167,7 +168,7 @@ class ParameterUpdate:
         factors = {
             group.start: tape.host(partial(self._fill_decay, group), 1)
             for group in self.groups
-            if group.decay and group.rate
+            if getattr(device_nnet.nnet.components[group.component], "l2_regularize", 0.0)
         }
         for number, (group, piece) in enumerate(tape.independent(self._pieces)):
             direction, proposed = self._direction[piece], self._proposed[piece]
@@ -182,7 +183,16 @@ class ParameterUpdate:
             tape.row_dot(row, row, self._squares[number : number + 1])
 
     def _fill_decay(self, group: ParameterGroup, factor: Array) -> None:
-        factor[0] = -group.decay / group.rate * self._weight
+        now = self._current[group.start]
+        factor[0] = -now.decay / now.rate * self._weight if now.rate else 0.0
+
+    def set_rates(self, nnet: Nnet) -> None:
+        """Takes over the learning rates of a network that differs in nothing else."""
+        self._current = {group.start: group for group in parameter_groups(nnet)}
+
+    def forget(self) -> None:
+        """Forgets the running sum of directions."""
+        self._forgetting.run()
 
     def _record_applying(self, device_nnet: DeviceNnet) -> None:
         """Records the change of the parameters."""
@@ -198,7 +208,7 @@ class ParameterUpdate:
             tape.add(parameters[piece], part, parameters[piece])
 
     def _fill_step(self, group: ParameterGroup, factor: Array) -> None:
-        factor[0] = group.rate * self._factors[group.component]
+        factor[0] = self._current[group.start].rate * self._factors[group.component]
 
     def measure(self, l2_weight: float) -> dict[int, float]:
         """Finds the change that the direction and the l2 terms propose.
@@ -215,7 +225,7 @@ class ParameterUpdate:
         self._machine.pull([self._squares])
         sums = dict.fromkeys(self.max_changes, 0.0)
         for (group, _), square in zip(self._pieces, self._squares.tolist(), strict=True):
-            sums[group.component] += group.rate**2 * square
+            sums[group.component] += self._current[group.start].rate ** 2 * square
         return sums
 
     def apply(self, change: LimitedChange) -> None:

@@ -8,7 +8,7 @@ import math
 import operator
 import threading
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property, partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -313,10 +313,43 @@ class DeviceNnet:
             factor: Of the number of rows that have been seen.
         """
         for number, component in enumerate(self.nnet.components):
-            if isinstance(component, BatchNormComponent):
+            # In test mode the statistics are used, and none are recorded.
+            if isinstance(component, BatchNormComponent) and not component.test_mode:
                 kernel = self.kernel(number)
                 assert isinstance(kernel, BatchNormKernel)
                 kernel.record_forgetting(tape, factor)
+
+    @property
+    def random_state(self) -> Mapping[str, Any]:
+        """The state of the generator of masks; set it, and the same numbers come again."""
+        return copy.deepcopy(self._rng.bit_generator.state)
+
+    @random_state.setter
+    def random_state(self, state: Mapping[str, Any]) -> None:
+        self._rng.bit_generator.state = copy.deepcopy(state)
+
+    def freeze_natural_gradient(self, on: bool) -> None:
+        """Says whether backward passes leave the estimates of Fisher matrices as they are.
+
+        Raises:
+            TrainingError: the network is on a CUDA device, where estimates cannot be held.
+        """
+        if self.machine.is_device and self._natural_gradient:
+            raise TrainingError("the estimates of the natural gradient cannot be held on a device")
+        for kernel in self._kernels.values():
+            for estimate in kernel.estimates():
+                estimate.is_frozen = on
+
+    def change_options(self, nnet: Nnet) -> None:
+        """Takes over options of components; what is lowered from now on follows them.
+
+        Args:
+            nnet: The same network, with components that differ in options but not in parameters,
+                such as the proportion of dropout.
+        """
+        self.nnet = nnet
+        for number, kernel in self._kernels.items():
+            kernel.follow(nnet.components[number])
 
     def gradient(self) -> Nnet:
         """The network with `direction` in place of the parameters, marked as a gradient."""

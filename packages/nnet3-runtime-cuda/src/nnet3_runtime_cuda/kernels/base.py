@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.components import Component, PrecomputedIndexes
 
+from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import OnlineNaturalGradient
 from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import TimeSplice
 from nnet3_runtime_cuda.cpu.products.panels import Panels
 from nnet3_runtime_cuda.cpu.tape import Array, Tape
@@ -275,6 +276,25 @@ class ComponentStore:
         return store
 
 
+def _estimates_in(value: object, seen: set[int]) -> Iterator[OnlineNaturalGradient]:
+    """The estimates that an object refers to, through objects of this package and collections."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, OnlineNaturalGradient):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _estimates_in(each, seen)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _estimates_in(each, seen)
+    elif type(value).__module__.startswith("nnet3_runtime_cuda.kernels") and hasattr(
+        value, "__dict__"
+    ):
+        yield from _estimates_in(vars(value), seen)
+
+
 class Kernel:
     """The arithmetic of one component. Subclasses exist for each component type.
 
@@ -300,6 +320,14 @@ class Kernel:
 
     def prepare(self) -> None:
         """Makes what is needed once for all commands."""
+
+    def follow(self, component: Component) -> None:
+        """Takes over the options of a component, for what is recorded from now on."""
+        self.component = component
+
+    def estimates(self) -> Iterator[OnlineNaturalGradient]:
+        """The estimates of Fisher matrices that the kernel, or what it is made of, keeps."""
+        return _estimates_in(vars(self), set())
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""

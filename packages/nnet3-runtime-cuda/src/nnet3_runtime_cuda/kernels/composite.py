@@ -30,6 +30,12 @@ class CompositeKernel(Kernel):
             for number, part in enumerate(self.component.components)
         ]
 
+    def follow(self, component: Component) -> None:
+        """Takes over the options of the parts, too."""
+        super().follow(component)
+        for kernel, part in zip(self.kernels, self.component.components, strict=True):
+            kernel.follow(part)
+
     def with_statistics(self) -> Component:
         """The component with the statistics of its parts."""
         parts = tuple(kernel.with_statistics() for kernel in self.kernels)

@@ -10,7 +10,7 @@ from nnet3_descriptors import Nnet, read_nnet, write_nnet
 from nnet3_training import ChainTraining, Trainer, TrainerOptions
 
 from nnet3_tools.chain.examples import read_entries
-from nnet3_tools.chain.objective_log import ObjectiveLog, say_totals
+from nnet3_tools.chain.objective_log import ObjectiveLog, say_limits, say_totals
 from nnet3_tools.chain.options import ObjectiveCommand, chain_options, read_den_fst, taken
 from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
 from nnet3_tools.streams import readable, writable
@@ -95,12 +95,7 @@ def _say_all(trainer: Trainer, training: ChainTraining) -> None:
     """Says what there is to say when all minibatches are done."""
     say_totals(trainer.objectives, _say)
     count = max(trainer.num_minibatches, 1)
-    for name, limited in trainer.num_limited.items():
-        share = 100.0 * limited / count
-        _say(f"For {name}, per-component max-change was enforced {share:.6g} % of the time.")
-    if trainer.num_globally_limited:
-        share = 100.0 * trainer.num_globally_limited / count
-        _say(f"The global max-change was enforced {share:.6g} % of the time.")
+    say_limits(trainer, _say)
     for number, what in (
         (training.objective.num_failed, "objectives that could not be computed"),
         (trainer.num_skipped, "changes that were not finite"),

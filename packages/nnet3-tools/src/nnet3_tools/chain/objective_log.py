@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 
 import attrs
-from nnet3_training import Objective, ObjectiveSum
+from nnet3_training import Objective, ObjectiveSum, Trainer
 
 Say = Callable[[str], None]
 
@@ -20,10 +21,24 @@ def value(total: ObjectiveSum, sign: str = "is") -> str:
 
 
 @attrs.define
+class _Phase:
+    """The objective of an output over a range of minibatches.
+
+    Attributes:
+        number: The number of the range.
+        total: Its sum.
+    """
+
+    number: int = 0
+    total: ObjectiveSum = attrs.field(factory=ObjectiveSum)
+
+
+@attrs.define
 class ObjectiveLog:
     """Says the objective of each output every few minibatches.
 
-    As in Kaldi, a range of minibatches is said when the next one begins, so the last is not.
+    As in Kaldi, a range of minibatches is said when the output is met in a later one, so the last
+    is not.
 
     Attributes:
         interval: Number of minibatches of a range.
@@ -32,22 +47,26 @@ class ObjectiveLog:
 
     interval: int
     say: Say
-    _first: int = 0
-    _sums: dict[str, ObjectiveSum] = attrs.field(factory=dict)
+    _phases: dict[str, _Phase] = attrs.field(factory=dict)
 
     def add(self, minibatch: int, objectives: Mapping[str, Objective]) -> None:
         """Adds the objectives of a minibatch, counted from 0."""
-        first = minibatch // self.interval * self.interval
-        if first != self._first:
-            for name, total in self._sums.items():
-                minibatches = f"{self._first}-{self._first + self.interval - 1}"
-                self.say(
-                    f"Average objective function for '{name}' for minibatches {minibatches} "
-                    + value(total)
-                )
-            self._first, self._sums = first, {}
+        number = minibatch // self.interval
         for name, objective in objectives.items():
-            self._sums.setdefault(name, ObjectiveSum()).add(objective)
+            phase = self._phases.setdefault(name, _Phase())
+            if number != phase.number:
+                self._say_phase(name, phase, number)
+                phase = self._phases[name] = _Phase(number)
+            phase.total.add(objective)
+
+    def _say_phase(self, name: str, phase: _Phase, later: int) -> None:
+        minibatches = f"{phase.number * self.interval}-{later * self.interval - 1}"
+        count = phase.total.minibatches
+        if count == self.interval:
+            which = f"' for minibatches {minibatches}"
+        else:
+            which = f" using {count} minibatches in minibatch range {minibatches}"
+        self.say(f"Average objective function for '{name}{which} {value(phase.total)}")
 
 
 def say_totals(totals: Mapping[str, ObjectiveSum], say: Say) -> None:
@@ -55,3 +74,37 @@ def say_totals(totals: Mapping[str, ObjectiveSum], say: Say) -> None:
     for name, total in totals.items():
         say(f"Overall average objective function for '{name}' " + value(total))
         say(f"[this line is to be parsed by a script:] log-prob-per-frame={total.per_frame:.6g}")
+
+
+def say_limits(trainer: Trainer, say: Say) -> None:
+    """Says how often changes of the parameters were limited."""
+    count = max(trainer.num_updates, 1)
+    names = [name for name in trainer.nnet.component_names if trainer.num_limited[name]]
+    for name in names:
+        share = 100.0 * trainer.num_limited[name] / count
+        say(f"For {name}, per-component max-change was enforced {share:.6g} % of the time.")
+    if trainer.num_globally_limited:
+        share = 100.0 * trainer.num_globally_limited / count
+        say(f"The global max-change was enforced {share:.6g} % of the time.")
+
+
+def say_change(trainer: Trainer, say: Say) -> None:
+    """Says how the last change was limited, if it was."""
+    change, nnet = trainer.last_change, trainer.nnet_as_given
+    if change is None or not (change.limited or change.global_factor < 1.0):
+        return
+    parts = []
+    if change.limited:
+        number, factor = min(change.limited.items(), key=operator.itemgetter(1))
+        bound = getattr(nnet.components[number], "max_change", 0.0)
+        parts.append(
+            f"Per-component max-change active on {len(change.limited)} / {len(change.factors)} "
+            f"Updatable Components. (Smallest factor={factor:.6g} on "
+            f"{nnet.component_names[number]} with max-change={bound:.6g}). "
+        )
+    if change.global_factor < 1.0:
+        parts.append(
+            f"Global max-change factor was {change.global_factor:.6g} with "
+            f"max-change={trainer.options.max_param_change:.6g}."
+        )
+    say("".join(parts))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import attrs
+from nnet3_descriptors import Nnet
 from nnet3_descriptors.files import Reader
 from nnet3_tables import ObjectEntry, ObjectWriter, Specifier, files_of, read_objects
 from nnet3_training import TrainingExample
@@ -62,6 +64,12 @@ NNET3 = ExampleForm(
     encode=lambda example, binary: example_bytes(example, binary=binary),
 )
 """The examples of nnet3-get-egs and its kin."""
+
+
+def form_for(nnet: Nnet) -> ExampleForm:
+    """The same where a network says what is an input and what an output."""
+    outputs = frozenset(node.name for node in nnet.output_nodes)
+    return attrs.evolve(NNET3, decode=partial(read_example, is_output=outputs.__contains__))
 
 
 def check_files(rspecifier: str, *wspecifiers: str) -> None:

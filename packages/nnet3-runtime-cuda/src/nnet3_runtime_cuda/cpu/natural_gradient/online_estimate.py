@@ -110,11 +110,13 @@ class OnlineNaturalGradient:
     Attributes:
         options: How the Fisher matrix is estimated.
         token: An array that stands for the estimate where it is said what calls read and write.
+        is_frozen: Whether minibatches leave the estimate as it is, once there is one.
     """
 
     def __init__(self, options: NaturalGradientOptions) -> None:
         self.options = options
         self.token = np.zeros(1)
+        self.is_frozen = False
         self._minibatches = 0
         self._w: Array | None = None  # (rank, dim)
         self._transposed: Array | None = None  # W^T, contiguous, once it was asked for
@@ -204,7 +206,8 @@ class OnlineNaturalGradient:
             self._ww = (w @ w.T).astype(np.float64)
         if not math.isfinite(square_sum):
             return math.nan
-        self._look_at(len(h), square_sum, gram)
+        if not self.is_frozen:
+            self._look_at(len(h), square_sum, gram)
         self._minibatches += 1
         if square_sum <= 0.0:
             return 1.0

@@ -1,0 +1,64 @@
+"""nnet3-compute-prob: the objective and the accuracy of a network on examples."""
+
+from __future__ import annotations
+
+import click
+from nnet3_descriptors import read_nnet
+from nnet3_descriptors.components import BatchNormComponent
+from nnet3_training import Evaluator
+
+from nnet3_tools.chain.options import ObjectiveCommand
+from nnet3_tools.egs.forms import form_for
+from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
+from nnet3_tools.streams import readable
+from nnet3_tools.training.diagnostics import say_evaluation
+
+NAME = "nnet3-compute-prob"
+
+
+@click.command(cls=ObjectiveCommand)
+@click.argument("nnet_in", metavar="NNET-IN")
+@click.argument("egs_in", metavar="EGS-RSPECIFIER")
+@boolean_option("--batchnorm-test-mode", default=True, help="Batch-norm with its statistics.")
+@boolean_option("--dropout-test-mode", default=True, help="Nothing is dropped.")
+@boolean_option("--collapse-model", default=True, hidden=True, expose_value=False)
+@boolean_option("--compute-accuracy", default=True, help="Say the accuracy, too.")
+@boolean_option("--compute-per-dim-accuracy", help="Say the accuracy of each class, too.")
+@common_options
+def command(
+    nnet_in: str,
+    egs_in: str,
+    batchnorm_test_mode: bool,
+    dropout_test_mode: bool,
+    compute_accuracy: bool,
+    compute_per_dim_accuracy: bool,
+) -> None:
+    """Say the objective per frame of the network NNET-IN on the examples of EGS-RSPECIFIER."""
+    with readable(nnet_in) as source:
+        nnet = read_nnet(source)
+    nnet = nnet.with_components(
+        {
+            name: component.with_test_mode(True)
+            for name, component in zip(nnet.component_names, nnet.components, strict=True)
+            if (
+                batchnorm_test_mode
+                if isinstance(component, BatchNormComponent)
+                else dropout_test_mode
+            )
+        }
+    )
+    evaluator = Evaluator(nnet)
+    for entry in form_for(nnet).entries(egs_in):
+        evaluator.add(entry.value)
+    if not compute_accuracy:
+        evaluator.accuracies.clear()
+    say_evaluation(
+        evaluator, nnet, lambda line: log(NAME, line), per_column=compute_per_dim_accuracy
+    )
+    if not any(total.weight > 0.0 for total in evaluator.objectives.values()):
+        raise click.ClickException(f"'{egs_in}' has no examples with weight")
+
+
+def main() -> None:
+    """The entry point of the tool."""
+    run_tool(command, NAME)

@@ -1,0 +1,100 @@
+"""nnet3-show-progress: what changed between two networks, and what it brought."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import click
+import numpy as np
+from nnet3_descriptors import Nnet, read_nnet, vectorize
+from nnet3_descriptors.editing import weighted_sum
+from nnet3_training import Evaluator
+
+from nnet3_tools.chain.options import ObjectiveCommand
+from nnet3_tools.egs.forms import form_for
+from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
+from nnet3_tools.streams import readable
+from nnet3_tools.training.diagnostics import by_component, dot_products, say_evaluation
+
+NAME = "nnet3-show-progress"
+
+
+def _say(line: str) -> None:
+    log(NAME, line)
+
+
+@click.command(cls=ObjectiveCommand)
+@click.argument("old_in", metavar="OLD-NNET-IN")
+@click.argument("new_in", metavar="NEW-NNET-IN")
+@click.argument("egs_in", metavar="[EGS-RSPECIFIER]", default="")
+@click.option(
+    "--num-segments", type=click.IntRange(min=1), default=1, help="Places between the networks."
+)
+@boolean_option("--compute-accuracy", default=True, help="Say the accuracy, too.")
+@click.option("--use-gpu", hidden=True, expose_value=False)
+@common_options
+def command(
+    old_in: str, new_in: str, egs_in: str, num_segments: int, compute_accuracy: bool
+) -> None:
+    """Say how the parameters of two networks differ, by component.
+
+    With examples, also what the change of each component brought: the gradient half way, times the
+    change.
+    """
+    with readable(old_in) as source:
+        old = read_nnet(source)
+    with readable(new_in) as source:
+        new = read_nnet(source)
+    if old.num_parameters != new.num_parameters:
+        click.echo(f"WARNING ({NAME}) Parameter-dim mismatch, cannot show progress.", err=True)
+        return
+    if egs_in:
+        _say_objectives(old, new, egs_in, num_segments, compute_accuracy=compute_accuracy)
+    _say_parameters(old, new)
+
+
+def _say_objectives(
+    old: Nnet, new: Nnet, egs_in: str, num_segments: int, *, compute_accuracy: bool
+) -> None:
+    examples = [entry.value for entry in form_for(new).entries(egs_in)]
+    if not examples:
+        raise click.ClickException(f"'{egs_in}' has no examples")
+    difference = vectorize(new).astype(np.float64) - vectorize(old)
+    changes = np.zeros(0)
+    for segment in range(num_segments):
+        middle = (segment + 0.5) / num_segments
+        evaluator = Evaluator(weighted_sum([new, old], [middle, 1.0 - middle]), gradient=True)
+        for example in examples:
+            evaluator.add(example)
+        if "output" not in evaluator.objectives:
+            raise click.ClickException("the examples have no output 'output'")
+        if not compute_accuracy:
+            evaluator.accuracies.clear()
+        say_evaluation(evaluator, new, _say)
+        total = evaluator.objectives["output"]
+        _say(f"At position {middle:.6g}, objf per frame is {total.per_frame:.6g}")
+        found = dot_products(new, evaluator.gradient, difference) / (total.weight * num_segments)
+        changes = changes + found if changes.size else found
+    _say(f"Total objf change per component is {by_component(old, changes)}")
+
+
+def _say_parameters(old: Nnet, new: Nnet) -> None:
+    before, after = (vectorize(nnet).astype(np.float64) for nnet in (old, new))
+    norms = partial(_norms, old)
+    changed, size = norms(after - before), norms(before)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = changed / size
+    _say(f"Parameter differences per layer are {by_component(old, changed)}")
+    _say(f"Norms of parameter matrices from <new-nnet-in> are {by_component(new, norms(after))}")
+    _say(f"Relative parameter differences per layer are {by_component(old, relative)}")
+
+
+def _norms(
+    nnet: Nnet, vector: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    return np.sqrt(dot_products(nnet, vector, vector))
+
+
+def main() -> None:
+    """The entry point of the tool."""
+    run_tool(command, NAME)

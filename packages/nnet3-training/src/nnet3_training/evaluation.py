@@ -1,0 +1,168 @@
+"""Networks evaluated on examples: objectives, accuracies, gradients and statistics, no steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors import Nnet
+from nnet3_graph import ComputationRequest
+from nnet3_optimizer import CachingCompiler
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.cuda.platform import Platform
+
+from nnet3_training.examples import DenseTargets, SparsePosteriors, TrainingExample
+from nnet3_training.objectives import (
+    NodeObjectives,
+    Objective,
+    ObjectiveFunction,
+    ObjectiveSum,
+    PreparesExamples,
+)
+
+Array = npt.NDArray[Any]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Accuracy:
+    """How often the best column of an output is the best of its supervision.
+
+    Attributes:
+        right: (dim,), by best column of the supervision, the weight of the rows that are right.
+        weight: (dim,), the weight of all rows.
+    """
+
+    right: npt.NDArray[np.float64]
+    weight: npt.NDArray[np.float64]
+
+    @property
+    def per_frame(self) -> float:
+        """The share that is right; not a number if there is no weight."""
+        total = float(self.weight.sum())
+        return float(self.right.sum()) / total if total else float("nan")
+
+    def __add__(self, other: Accuracy) -> Accuracy:
+        """Both together."""
+        return Accuracy(right=self.right + other.right, weight=self.weight + other.weight)
+
+
+@attrs.frozen(kw_only=True)
+class Evaluation:
+    """What was found at an output.
+
+    Attributes:
+        objective: The objective.
+        accuracy: The accuracy; None if the supervision does not name classes.
+    """
+
+    objective: Objective
+    accuracy: Accuracy | None
+
+
+def accuracy(output: Array, supervision: DenseTargets | SparsePosteriors) -> Accuracy:
+    """The accuracy of an output, (rows, dim); a row weighs the sum of its supervision."""
+    if isinstance(supervision, SparsePosteriors):
+        values = supervision.dense()
+    else:
+        values = supervision.values
+    weights = values.sum(axis=1, dtype=np.float64)
+    wanted = values.argmax(axis=1)
+    is_right = wanted == np.asarray(output).argmax(axis=1)
+    dim = values.shape[1]
+    right = np.bincount(wanted, weights=weights * is_right, minlength=dim)
+    weight = np.bincount(wanted, weights=weights, minlength=dim)
+    return Accuracy(right=right.astype(np.float64), weight=weight.astype(np.float64))
+
+
+class Evaluator:
+    """Computes a network on examples, and sums up.
+
+    Attributes:
+        objectives: By output, the sum of the objective.
+        accuracies: By output, the accuracy of all examples.
+        gradient: (num_parameters,), the plain gradient of the sum of all objectives, if wanted.
+    """
+
+    def __init__(
+        self,
+        nnet: Nnet,
+        *,
+        device: str | Platform = "cpu",
+        objective: ObjectiveFunction | None = None,
+        gradient: bool = False,
+        component_stats: bool = False,
+    ) -> None:
+        """Puts a network on a device.
+
+        Args:
+            nnet: The network, in test mode or not.
+            device: "cpu", "cuda", "cuda:<number>", or a platform that is open.
+            objective: The objective function; by default what the output nodes ask for.
+            gradient: Whether to sum up the gradient.
+            component_stats: Whether components record statistics.
+
+        Raises:
+            DeviceError: there is no such device, or what drives it is missing.
+        """
+        self.objectives: dict[str, ObjectiveSum] = {}
+        self.accuracies: dict[str, Accuracy] = {}
+        self.gradient = np.zeros(nnet.num_parameters if gradient else 0)
+        self._wants_gradient = gradient
+        self._component_stats = component_stats
+        self._objective = NodeObjectives(nnet) if objective is None else objective
+        self._device_nnet = DeviceNnet(nnet, device=device, trainable=gradient)
+        self._compiler = CachingCompiler(nnet)
+        self._computers: dict[ComputationRequest, NnetComputer] = {}
+
+    @property
+    def nnet(self) -> Nnet:
+        """The network with the statistics of now."""
+        return self._device_nnet.current()
+
+    def outputs(self, example: TrainingExample) -> dict[str, npt.NDArray[np.float32]]:
+        """The outputs of the network, (rows, dim) by name, for the rows of an example.
+
+        Raises:
+            RunError: inputs do not fit, or are not finite.
+            RequestError, NotComputableError: the outputs cannot be computed from the inputs.
+        """
+        return self._computer(example).forward({io.name: io.values for io in example.inputs})
+
+    def add(self, example: TrainingExample) -> dict[str, Evaluation]:
+        """Evaluates an example.
+
+        Raises:
+            ExampleError: the supervision does not fit the network.
+            RunError, RequestError, NotComputableError: see `outputs`.
+        """
+        objective: object = self._objective
+        if isinstance(objective, PreparesExamples):
+            example = objective.prepared(example)
+        outputs = self.outputs(example)
+        found = self._objective(outputs, example)
+        if self._wants_gradient:
+            computer = self._computer(example)
+            computer.backward({name: each.derivative for name, each in found.items()})
+            self.gradient += self._device_nnet.direction
+        known = {io.name: io.supervision for io in example.outputs}
+        result = {}
+        for name, each in found.items():
+            share = None
+            if isinstance(known.get(name), DenseTargets | SparsePosteriors):
+                share = accuracy(outputs[name], known[name])
+                before = self.accuracies.get(name)
+                self.accuracies[name] = share if before is None else before + share
+            self.objectives.setdefault(name, ObjectiveSum()).add(each)
+            result[name] = Evaluation(objective=each, accuracy=share)
+        return result
+
+    def _computer(self, example: TrainingExample) -> NnetComputer:
+        request = example.request(
+            need_derivatives=self._wants_gradient, store_component_stats=self._component_stats
+        )
+        if request not in self._computers:
+            computation = self._compiler.compile(request)
+            self._computers[request] = NnetComputer(self._device_nnet, computation)
+        return self._computers[request]

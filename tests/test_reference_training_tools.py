@@ -1,0 +1,168 @@
+"""Kaldi's command lines for training on the digits example, run by our tools: figures and files.
+
+Kaldi draws when it holds a matrix to its constraint, which its logs tell, and when it repairs
+units, which they do not.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nnet3_descriptors import read_acoustic_model, read_nnet, vectorize
+from nnet3_tables import read_table
+from nnet3_training import Trainer
+from reference_cases import DIGITS_EXAMPLE, DIGITS_REFERENCE, REFERENCE
+
+TRAINING = REFERENCE / "training"
+COMMANDS = dict(
+    line.split(": ", 1) for line in (TRAINING / "commands.txt").read_text().strip().splitlines()
+)
+
+NUMBER = re.compile(r"(?<![\w.])-?(?:\d+(?:\.\d+)?(?:e-?\d+)?|inf|nan)(?![\w])")
+Run = Callable[[str], str]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd) -> Run:
+    """Runs one of the command lines in a folder with its inputs; gives what the tool says."""
+    folder = tmp_path / "training"
+    shutil.copytree(TRAINING, folder, ignore=shutil.ignore_patterns("*.log"))
+    shutil.copytree(DIGITS_REFERENCE, tmp_path / "digits")
+    shutil.copy(DIGITS_EXAMPLE / "final.raw", tmp_path / "digits")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+
+    def run(name: str) -> str:
+        words = shlex.split(COMMANDS[name])
+        tool = importlib.import_module(f"nnet3_tools.training.{words[0].replace('-', '_')}")
+        tool.command.main(words[1:], standalone_mode=False)
+        return capfd.readouterr().err
+
+    return run
+
+
+def figures(text: str) -> list[tuple[str, list[float]]]:
+    """The lines of a log about objectives and parameters: their words, and their numbers."""
+    found = []
+    for line in text.splitlines():
+        message = re.sub(r"^LOG \(.*?\) ", "", line)
+        if line.startswith("LOG") and not re.search(r"seconds taken|orphan|egs types|egs of", line):
+            numbers = [float(match) for match in NUMBER.findall(message)]
+            found.append((NUMBER.sub("#", message), numbers))
+    return found
+
+
+@pytest.mark.parametrize("name", ["prob.initial", "prob.final", "progress", "combine"])
+def test_diagnostics(run: Run, name: str) -> None:
+    """Each line about objectives, accuracies and parameters has Kaldi's words and figures."""
+    found = figures(run(name))
+
+    wanted = figures((TRAINING / f"{name}.log").read_text())
+    assert [words for words, _ in found] == [words for words, _ in wanted]
+    for (_, mine), (words, theirs) in zip(found, wanted, strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-6), words
+
+
+def test_combined_network(run: Run) -> None:
+    """The average is Kaldi's, with its statistics of batch-norm."""
+    kaldi = read_nnet(TRAINING / "combine.raw")
+    Path("combine.raw").unlink()
+
+    run("combine")
+
+    ours = read_nnet("combine.raw")
+    np.testing.assert_allclose(vectorize(ours), vectorize(kaldi), rtol=1e-5, atol=1e-6)
+    for name in ("tdnn1.batchnorm", "tdnn4.batchnorm"):
+        mine, theirs = ours.component(name), kaldi.component(name)
+        assert mine.count == theirs.count
+        np.testing.assert_allclose(mine.stats_mean, theirs.stats_mean, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(mine.stats_var, theirs.stats_var, rtol=1e-3, atol=1e-5)
+
+
+CONSTRAINED = {"train.more": set(), "train.l2": {1, 3, 4}, "train.backstitch": {2, 3}}
+"""After which minibatches Kaldi held a matrix to its constraint: its logs warn of it."""
+
+
+TOLERANCES = {"train.more": 1e-3, "train.l2": 5e-3, "train.backstitch": 5e-3}
+"""Of objectives. Which units Kaldi repaired on which minibatch, it drew; a trained network needs no
+repair, an untrained one does."""
+
+
+@pytest.mark.parametrize("name", CONSTRAINED)
+def test_training(run: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The objective of every minibatch, and the parameters, are Kaldi's."""
+    monkeypatch.setattr(
+        Trainer, "is_constrained", lambda self, component, number: number in CONSTRAINED[name]
+    )
+    kaldi = vectorize(read_nnet(TRAINING / f"{name}.raw"))
+    Path(f"{name}.raw").unlink()
+
+    log = run(name)
+
+    found, wanted = (objectives(text) for text in (log, (TRAINING / f"{name}.log").read_text()))
+    assert found.keys() == wanted.keys()
+    for key, value in wanted.items():
+        assert found[key] == pytest.approx(value, abs=TOLERANCES[name]), key
+    ours = vectorize(read_nnet(f"{name}.raw"))
+    assert np.linalg.norm(ours - kaldi) < 1e-2 * np.linalg.norm(kaldi)
+
+
+def objectives(text: str) -> dict[str, float]:
+    """The objectives of a log, by what stands before each."""
+    pairs = re.findall(r"(?:Average|Overall average) (objective.*?) is (-?[\d.e-]+) over", text)
+    return {words: float(value) for words, value in pairs}
+
+
+def test_outputs(run: Run) -> None:
+    """The outputs for examples are Kaldi's."""
+    wanted = dict(read_table(f"ark:{TRAINING / 'from-egs.ark'}"))
+    Path("from-egs.ark").unlink()
+
+    assert "Processed 48 examples." in run("from-egs")
+
+    found = dict(read_table("ark:from-egs.ark"))
+    assert list(found) == list(wanted)
+    for key, values in wanted.items():
+        np.testing.assert_allclose(found[key], values, rtol=1e-3, atol=1e-3)
+
+
+def test_lda_statistics(run: Run) -> None:
+    """The statistics are Kaldi's, number by number."""
+    wanted = (TRAINING / "lda.acc").read_bytes()
+    Path("lda.acc").unlink()
+
+    assert "soft frame count = 377.5" in run("lda")
+
+    found = Path("lda.acc").read_bytes()
+    assert len(found) == len(wanted)
+    start = wanted.index(b"FV ") + 8
+    assert found[:start] == wanted[:start]
+    counts = np.frombuffer(wanted, dtype="<f4", count=11, offset=start)
+    np.testing.assert_array_equal(np.frombuffer(found, "<f4", 11, start), counts)
+    for token, size in ((b"FM ", 121), (b"FP ", 66)):
+        start = wanted.index(token) + (13 if token == b"FM " else 8)
+        mine, theirs = (np.frombuffer(data, "<f4", size, start) for data in (found, wanted))
+        # The outputs are all the same, so what is within classes is the error of rounding.
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-9)
+
+
+def test_priors(run: Run) -> None:
+    """The model is Kaldi's, and so is what is said of the change."""
+    wanted = read_acoustic_model(TRAINING / "priors.mdl")
+    Path("priors.mdl").unlink()
+
+    found = figures(run("priors"))
+
+    model = read_acoustic_model("priors.mdl")
+    np.testing.assert_allclose(model.priors, wanted.priors, rtol=1e-6)
+    np.testing.assert_array_equal(vectorize(model.nnet), vectorize(wanted.nnet))
+    assert model.transition_model == wanted.transition_model
+    assert found == figures((TRAINING / "priors.log").read_text())
