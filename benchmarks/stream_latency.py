@@ -2,6 +2,7 @@
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/stream_latency.py
     OPENBLAS_NUM_THREADS=1 python benchmarks/stream_latency.py --frames 1000000
+    OPENBLAS_NUM_THREADS=1 python benchmarks/stream_latency.py --streams 1000
 
 Frames come one at a time. Measured is the push that completes a chunk: median and 99th percentile.
 "chunk" is the median of a computer that is given the inputs of such a chunk, run in turns with the
@@ -10,6 +11,11 @@ milliseconds.
 
 With `--frames` a small recurrent network is given so many frames instead, and the largest memory of
 the process so far is printed every tenth of the way.
+
+With `--streams` so many sequences of it are open at a time, and come and go: each has a length of
+its own, and another one begins where one ends. Printed is, every tenth of the rounds, how many have
+ended, the processor time of a chunk, the largest memory so far, and the largest difference of the
+outputs of those that ended from those of the sequence alone.
 """
 
 from __future__ import annotations
@@ -108,6 +114,54 @@ def print_memory(num_frames: int) -> None:
         print(f"{pushed:9d} {most:10.1f}", flush=True)
 
 
+def print_streams(count: int, rounds: int) -> None:
+    """Has so many sequences come and go, and prints time, memory and differences on the way."""
+    model = Model(parse_config(SMALL, rng=np.random.default_rng(0)), threads=1)
+    stream = model.stream(frames_per_chunk=20, sequences=16)
+    alone = model.stream(frames_per_chunk=20)
+    rng = np.random.default_rng(1)
+    source = rng.standard_normal((2000, model.input_dim), np.float32)
+
+    def begun(name: int) -> tuple[int, int]:
+        """Where in the source a sequence begins, and how many frames it has."""
+        own = np.random.default_rng(name)
+        return int(own.integers(1000)), int(own.integers(20, 600))
+
+    open_ones = dict.fromkeys(range(count), 0)
+    outputs: dict[int, list[np.ndarray]] = {name: [] for name in open_ones}
+    ended, next_name, worst, spent, chunks = 0, count, 0.0, 0.0, 0
+    print(f"{'ended':>8} {'ms a chunk':>10} {'MB at most':>10} {'differ by':>10}")
+    for round_ in range(1, rounds + 1):
+        given, finished = {}, []
+        for name, pushed in open_ones.items():
+            begin, length = begun(name)
+            end = min(length, pushed + int(rng.integers(1, 40)))
+            given[name] = source[begin + pushed : begin + end]
+            open_ones[name] = end
+            if end == length:
+                finished.append(name)
+        start = time.thread_time()
+        for name, rows in stream.push_many(given, finished=finished).items():
+            outputs[name].append(rows)
+            chunks += -(-len(rows) // 20)
+        spent += time.thread_time() - start
+        for name in finished:
+            begin, length = begun(name)
+            found = np.concatenate(outputs.pop(name))
+            if name % 10 == 0:
+                first = alone.push(source[begin : begin + length])
+                expected = np.concatenate([first, alone.finish()])
+                worst = max(worst, float(np.abs(found - expected).max()))
+            del open_ones[name]
+            open_ones[next_name], outputs[next_name] = 0, []
+            next_name += 1
+        ended += len(finished)
+        if round_ * 10 % rounds < 10:
+            most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            each = spent / max(1, chunks) * 1000
+            print(f"{ended:8d} {each:10.3f} {most:10.1f} {worst:10.1e}", flush=True)
+
+
 def main() -> None:
     """Prints what the command line asks for."""
     parser = argparse.ArgumentParser(description="Measure streams.")
@@ -115,8 +169,12 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[3, 21, 51], help="of chunks")
     parser.add_argument("--chunks", type=int, default=200, help="for each figure")
     parser.add_argument("--frames", type=int, help="print memory for so many frames instead")
+    parser.add_argument("--streams", type=int, help="have so many sequences come and go instead")
+    parser.add_argument("--rounds", type=int, default=200, help="of pushes, with --streams")
     arguments = parser.parse_args()
-    if arguments.frames:
+    if arguments.streams:
+        print_streams(arguments.streams, arguments.rounds)
+    elif arguments.frames:
         print_memory(arguments.frames)
     else:
         print_latencies(arguments.networks, arguments.sizes, arguments.chunks)

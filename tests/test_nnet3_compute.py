@@ -1,13 +1,17 @@
 """The tool nnet3-compute, run as users run it: on real speech, and on what goes wrong."""
 
+import contextlib
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import kaldi_native_io
 import numpy as np
 import pytest
 from kaldi_tables import assert_same_archive, read_archive, write_archive
+from nnet3_tables import TableError, read_table
 from reference_cases import DIGITS_EXAMPLE, DIGITS_REFERENCE, TOOLS_REFERENCE
 
 TOOL = Path(sys.executable).with_name("nnet3-compute")
@@ -223,6 +227,54 @@ def test_truncated_archive(tmp_path: Path) -> None:
 
     assert done.returncode == 1
     assert "features.ark" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files as Linux does")
+@pytest.mark.parametrize("tool", ["nnet3-compute", "nnet3-compute-batch"])
+def test_a_disk_that_fills_up(tool: str, tmp_path: Path) -> None:
+    """The failure names the file, which has not got its name."""
+    arguments = [MODEL, f"ark:{FEATURES}", f"ark:{tmp_path / 'output.ark'}"]
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -f 40; exec "$@"', "sh", TOOL.with_name(tool), *arguments],
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # it would be cut off, too
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert f"{tmp_path / 'output.ark'}" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "output.ark").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kills a process")
+@pytest.mark.parametrize("tool", ["nnet3-compute", "nnet3-compute-batch"])
+def test_killed_in_the_middle(tool: str, tmp_path: Path) -> None:
+    """A kill leaves no archive of the name, and in FILE.incomplete whole utterances, in order."""
+    output = tmp_path / "output.ark"
+    # The first utterances again and again; a few megabytes are written before the kill.
+    endless = f"ark:while cat {FEATURES}; do :; done |"
+    process = subprocess.Popen(
+        [TOOL.with_name(tool), MODEL, endless, f"ark:{output}"], stderr=subprocess.DEVNULL
+    )
+    try:
+        part = Path(f"{output}.incomplete")
+        deadline = time.monotonic() + 100
+        while not (part.exists() and part.stat().st_size > 200_000):
+            assert process.poll() is None
+            assert time.monotonic() < deadline, "nothing is written while the table goes on"
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.wait()
+
+    assert not output.exists()
+    keys = list(read_archive(FEATURES))
+    found = []
+    with contextlib.suppress(TableError):  # the last one may be cut off
+        found += (key for key, _ in read_table(f"ark:{part}"))
+    assert found == [keys[number % len(keys)] for number in range(len(found))]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
