@@ -38,7 +38,7 @@ REPORT = Path(".nox/report.json").absolute()
 """What came of the sessions when all ran the last time."""
 
 MINUTES = 8
-"""How long all sessions take on two idle cores, about: half of their processor time."""
+"""An estimate for two idle cores, until the whole has been timed on them."""
 
 WAYS = (
     {"NNET3_PANELS": "0"},
