@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -15,8 +15,10 @@ import kaldi_native_io
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from nnet3_descriptors import parse_config, write_nnet
+from nnet3_descriptors import Nnet3Error, parse_config, write_nnet
 from nnet3_runtime_cuda import RunError, load
+from nnet3_runtime_cuda.inference.batches.runs import Minibatches
+from nnet3_runtime_cuda.inference.utterance_work import Run
 from nnet3_tables import TableError
 from nnet3_tables.archive import read_archive
 from nnet3_tools import (
@@ -385,6 +387,30 @@ def test_help_names_every_option() -> None:
                 assert parameter.opts[0] in text
                 assert parameter.help
         assert all(f"{name}" in text for name in ("--config", *UtteranceCommand.ignored))
+
+
+@pytest.mark.parametrize(
+    "command", [nnet3_compute.command, nnet3_compute_batch.command, nnet3_xvector_compute.command]
+)
+def test_equal_chunks_are_computed_together(
+    folder: Path, command: click.Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of several utterances come into one minibatch."""
+    sizes = []
+    compute_runs = Minibatches.compute
+
+    def counted(self: Minibatches, runs: Sequence[Run], size: int) -> dict[int, Nnet3Error]:
+        sizes.append(len(runs))
+        return compute_runs(self, runs, size)
+
+    monkeypatch.setattr(Minibatches, "compute", counted)
+    write_features(folder / "equal.ark", {f"u{n}": np.ones((9, 4), np.float32) for n in range(8)})
+
+    done = invoke(
+        command, folder / "final.raw", f"ark:{folder / 'equal.ark'}", f"ark:{folder / 'o.ark'}"
+    )
+
+    assert (done.return_value, sizes) == (0, [8])
 
 
 def test_command_line_is_echoed(folder: Path) -> None:

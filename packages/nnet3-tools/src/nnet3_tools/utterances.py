@@ -53,7 +53,7 @@ def compute_all(
     first = list(itertools.islice(table, 1))
     with (
         _reported(open_output(), progress) as writer,
-        waiting or UtteranceQueue(num_threads) as queue,
+        UtteranceQueue(num_threads) if waiting is None else waiting as queue,
     ):
         for key, read in itertools.chain(first, _until_damaged(table, progress)):
             try:
