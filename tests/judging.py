@@ -7,6 +7,7 @@ drew, and statistics are taken of every minibatch.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
@@ -27,7 +28,7 @@ from nnet3_compiler import (
     Propagate,
     compile_computation,
 )
-from nnet3_descriptors import Nnet
+from nnet3_descriptors import Component, Nnet
 from nnet3_descriptors.components import ComponentProperties
 from nnet3_graph import ComputationRequest
 from nnet3_optimizer import check_computation, optimize
@@ -39,9 +40,10 @@ from nnet3_runtime_cuda.kernels.elementwise.masks import (
     GeneralDropoutKernel,
     SpecAugmentTimeMaskKernel,
 )
-from nnet3_runtime_reference import Draws, ReferenceComputer
+from nnet3_runtime_reference import Draws, Formula, ReferenceComputer, formula_of
 from nnet3_runtime_reference import computer as definition
 from nnet3_runtime_reference.commands import execute
+from nnet3_runtime_reference.formulas import composite
 from nnet3_runtime_reference.state import State
 from small_thresholds import thresholds
 
@@ -324,7 +326,7 @@ def judge(case: Case, precision: str = FP32) -> Verdict:
     }
     expected = run_definition(case, case.compiled, masks)
     tolerances = TOLERANCES[precision]
-    if options.memory_compression_level > LOSSLESS and case.has_backward_pass:
+    if is_lossy(case):
         # What is lost by compression is part of the definition.
         tolerances = attrs.evolve(tolerances, derivatives=LOSSY * tolerances.derivatives)
         lossy = run_definition(case, case.optimized, masks)
@@ -345,22 +347,32 @@ def judge(case: Case, precision: str = FP32) -> Verdict:
     return Verdict("\n".join([*lines, f"wrong is {blame}"]))
 
 
+def is_lossy(case: Case) -> bool:
+    """Whether the backward pass reads values that were compressed to 16 bits."""
+    return case.options.memory_compression_level > LOSSLESS and case.has_backward_pass
+
+
 def _ill_conditioned(case: Case, masks: Masks, precision: str) -> Collection[str]:
     """The results of a case that numbers of few digits cannot tell, by the definition itself.
 
     In float32 rounding may happen to do the definition no harm. So it is computed in float64 too,
     with what float32 would round changed at random. Where float32 would overflow, nothing is told.
     """
-    exact = run_definition(case, case.compiled, masks)
+    computation = case.optimized if is_lossy(case) else case.compiled
+    exact = run_definition(case, computation, masks)
     if precision == FP32:
-        others = [run_definition(case, case.compiled, masks, np.float32)]
+        others = [run_definition(case, computation, masks, np.float32)]
+        rounding = _Rounding(case.seed)
         try:
-            with mock.patch.object(definition, "execute", _Rounding(case.seed)):
-                others += [run_definition(case, case.compiled, masks) for _ in range(CHANGES)]
+            with (
+                mock.patch.object(definition, "execute", rounding),
+                mock.patch.object(composite, "formula_of", rounding.formula_of),
+            ):
+                others += [run_definition(case, computation, masks) for _ in range(CHANGES)]
         except OverflowError:
             return exact.keys()
     else:
-        others = [run_definition(_with_rounded_parameters(case), case.compiled, masks)]
+        others = [run_definition(_with_rounded_parameters(case), computation, masks)]
     tolerances = TOLERANCES[precision].scaled(ILL_CONDITIONED)
     return {name for other in others for name in _differences(other, exact, tolerances)}
 
@@ -398,6 +410,20 @@ class _Rounding:
     def _change_matrix(self, state: State, submatrix: int) -> None:
         if submatrix:
             state.matrices.write(submatrix, self._changed(state.matrices.read(submatrix)))
+
+    def formula_of(self, component: Component) -> Formula:
+        """The formula of a part of a composite, whose results are changed likewise."""
+        exact = formula_of(component)
+        changed = copy.copy(exact)
+        methods = {
+            "forward": lambda call: self._changed(exact.forward(call)),
+            "backward": lambda call: self._changed(exact.backward(call)),
+            "gradient": lambda call: {
+                name: self._changed(part) for name, part in exact.gradient(call).items()
+            },
+        }
+        vars(changed).update(methods)
+        return changed
 
     def _changed(self, values: np.ndarray) -> np.ndarray:
         if (np.abs(values) > np.finfo(np.float32).max).any():
