@@ -1,13 +1,15 @@
 """Training: examples, objectives, and the change of parameters along the natural gradient.
 
-examples.py, egs/                  what is trained on, and Kaldi's files of it
-objectives.py                      what is maximised
-update.py                          how far parameters move
-trainer.py                         one after the other
-evaluation.py                      what has been reached
-chain/                             'chain' models: supervision, examples, LF-MMI
-hmm/                               trees and transition models
-recipes/                           whole runs: fine-tuning
+The modules::
+
+    examples.py, egs/                  what is trained on, and Kaldi's files of it
+    objectives.py                      what is maximised
+    update.py                          how far parameters move
+    trainer.py                         one after the other
+    evaluation.py                      what has been reached
+    chain/                             'chain' models: supervision, examples, LF-MMI
+    hmm/                               trees and transition models
+    recipes/                           whole runs: fine-tuning
 """
 
 from typing import TYPE_CHECKING
