@@ -1,9 +1,14 @@
 """Judge any runtime of Kaldi nnet3 computations by a folder of files with known results."""
 
-from nnet3_conformance.cases import VERSION, Case, read_cases, write_case
-from nnet3_conformance.errors import ConformanceError
-from nnet3_conformance.judge import Verdict, judge_class, judge_program
-from nnet3_conformance.reference import reference_cases
+from typing import TYPE_CHECKING
+
+from nnet3_descriptors.lazy_exports import on_first_use
+
+if TYPE_CHECKING:
+    from nnet3_conformance.cases import VERSION, Case, read_cases, write_case
+    from nnet3_conformance.errors import ConformanceError
+    from nnet3_conformance.judge import Verdict, judge_class, judge_program
+    from nnet3_conformance.reference import reference_cases
 
 __version__ = "0.1.0"
 
@@ -18,3 +23,14 @@ __all__ = [
     "reference_cases",
     "write_case",
 ]
+
+if not TYPE_CHECKING:  # or any name would be one of this package
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "nnet3_conformance.cases": ("VERSION", "Case", "read_cases", "write_case"),
+            "nnet3_conformance.errors": ("ConformanceError",),
+            "nnet3_conformance.judge": ("Verdict", "judge_class", "judge_program"),
+            "nnet3_conformance.reference": ("reference_cases",),
+        },
+    )
