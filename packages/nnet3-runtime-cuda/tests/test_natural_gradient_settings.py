@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from computations import single
 from nnet3_runtime_cuda import DeviceNnet
-from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import (
+from nnet3_runtime_cuda.operations.natural_gradient import (
+    AffinePreconditioner,
+    FisherEstimate,
     NaturalGradientOptions,
-    OnlineNaturalGradient,
 )
 
 Settings = tuple[int, int, float, float, float]
@@ -73,10 +74,12 @@ CASES: dict[str, tuple[str, int, list[Settings]]] = {
 
 def options_within(value: object) -> list[NaturalGradientOptions]:
     """The options of all estimates that an object holds, in the order of its attributes."""
-    if isinstance(value, OnlineNaturalGradient):
+    if isinstance(value, FisherEstimate):
         return [value.options]
     if isinstance(value, (tuple, list)):
         return [each for part in value for each in options_within(part)]
+    if isinstance(value, AffinePreconditioner):
+        return [value.input_side.options, value.output_side.options]
     if not type(value).__module__.startswith("nnet3_runtime_cuda.kernels"):
         return []
     names = list(getattr(value, "__dict__", {})) or list(getattr(type(value), "__slots__", ()))

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from nnet3_runtime_cuda.cpu.tape import Array, Call
+from nnet3_runtime_cuda.operations import Array, Call
 
 
 @attrs.frozen(kw_only=True)

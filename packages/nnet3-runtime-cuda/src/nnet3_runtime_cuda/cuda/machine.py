@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from typing import ClassVar
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
 
-from nnet3_runtime_cuda.cpu.machine import Machine
-from nnet3_runtime_cuda.cpu.tape import Array, Call, Tape
 from nnet3_runtime_cuda.cuda.bind.binder import Binder, DeviceSegment
 from nnet3_runtime_cuda.cuda.bind.exchange import Exchange
 from nnet3_runtime_cuda.cuda.bind.program_memory import ProgramMemory
@@ -22,6 +21,8 @@ from nnet3_runtime_cuda.cuda.record.device_tape import DeviceTape
 from nnet3_runtime_cuda.cuda.record.estimates import Estimates
 from nnet3_runtime_cuda.cuda.record.unbound_segments import PendingSegment
 from nnet3_runtime_cuda.errors import DeviceError
+from nnet3_runtime_cuda.machine import Machine
+from nnet3_runtime_cuda.operations import Array, Call, Tape
 from nnet3_runtime_cuda.program import Program
 
 
@@ -32,11 +33,11 @@ class DeviceMachine(Machine):
         memory: That of the network.
     """
 
-    is_device = True
+    is_device: ClassVar[bool] = True
 
     def __init__(self, platform: Platform) -> None:
         """Uses a platform; nothing is allocated yet."""
-        super().__init__()
+        self.workers = None
         self.memory = ShadowMemory(platform)
         self._estimates = Estimates(self.memory)
         weakref.finalize(self, self.memory.close).atexit = False

@@ -23,14 +23,15 @@ from nnet3_descriptors.components import (
     UpdatableComponent,
 )
 
-from nnet3_runtime_cuda.cpu.machine import Machine
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.cpu.machine import CpuMachine
+from nnet3_runtime_cuda.cpu.switches import check_switches
 from nnet3_runtime_cuda.cpu.threads import blas_threads
 from nnet3_runtime_cuda.errors import DeviceError, RunError, TrainingError
 from nnet3_runtime_cuda.kernels import ComponentStore, Kernel, kernel_class
 from nnet3_runtime_cuda.kernels.base import draws
 from nnet3_runtime_cuda.kernels.normalization.normalize import BatchNormKernel
-from nnet3_runtime_cuda.switches import check_switches
+from nnet3_runtime_cuda.machine import Machine
+from nnet3_runtime_cuda.operations import Array, Tape
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.cuda.platform.platform import Platform
@@ -64,7 +65,7 @@ def machine_for(
     """
     check_switches()
     if isinstance(device, str) and (device, precision) == ("cpu", "fp32"):
-        return Machine(_threads(threads))
+        return CpuMachine(_threads(threads))
     # Imported here: most programs need no device.
     from nnet3_runtime_cuda.cuda.machine import DeviceMachine
     from nnet3_runtime_cuda.cuda.platform.devices import as_precision, cuda_ordinal, open_platform
@@ -257,7 +258,7 @@ class DeviceNnet:
             rng=self._rng,
             draws=self._draws,
             dtype=self.dtype,
-            xp=np,
+            new_tape=partial(self.machine.tape, self.dtype, is_alone=True),
             # On a device products take transposed factors as they are.
             is_fixed=self._parameters is None and not self.machine.is_device,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any, ClassVar, TypeVar
@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.components import Component, PrecomputedIndexes
 
-from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import TimeSplice
-from nnet3_runtime_cuda.cpu.products.panels import Panels
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.errors import UnsupportedComponentError
+from nnet3_runtime_cuda.operations import Array, Operations, Tape
+from nnet3_runtime_cuda.operations.gradients import TimeSplice
+from nnet3_runtime_cuda.operations.panels import Panels
 
 _T = TypeVar("_T")
 
@@ -71,7 +71,7 @@ class Propagation:
             x may hold anything.
     """
 
-    tape: Tape
+    tape: Operations
     x: Array
     y: Array
     add: bool = False
@@ -96,8 +96,8 @@ class Backpropagation:
         add: dx holds values that the result is to be added to (only for components that add).
         indexes: What the component precomputed from the rows' indexes.
         memo: What the forward pass kept.
-        signs: The signs of y, as `Tape.pack_signs` gives them, in place of y, which is not set
-            (only for kernels that take them). Their memory may be that of dx.
+        signs: The signs of y, as `Operations.pack_signs` gives them, in place of y, which is not
+            set (only for kernels that take them). Their memory may be that of dx.
         update: Whether parameters and statistics are to be updated.
         first: The gradient is the first of this pass, and no other follows: it replaces what the
             directions hold (only for kernels that set their gradient).
@@ -109,7 +109,7 @@ class Backpropagation:
             made of, to be set.
     """
 
-    tape: Tape
+    tape: Operations
     x: Array
     y: Array
     dy: Array
@@ -130,7 +130,7 @@ class Backpropagation:
 class StatsStorage:
     """The operands of a StoreStats command: tape, output y of the forward pass, and memo."""
 
-    tape: Tape
+    tape: Operations
     y: Array
     memo: Memo | None = None
 
@@ -144,7 +144,6 @@ class ComponentStore:
         rng: Source of masks.
         draws: Source of the decisions on which minibatches to record statistics.
         dtype: Of values and parameters.
-        xp: The array module.
         is_fixed: The parameters will not change.
         states: The arrays that `state` gave.
     """
@@ -158,7 +157,7 @@ class ComponentStore:
         rng: np.random.Generator,
         draws: Iterator[float],
         dtype: np.dtype[Any],
-        xp: Any,
+        new_tape: Callable[[], Tape],
         is_fixed: bool = False,
     ) -> None:
         self.parameters = parameters
@@ -170,7 +169,7 @@ class ComponentStore:
         self.rng = rng
         self.draws = draws
         self.dtype = dtype
-        self.xp = xp
+        self._new_tape = new_tape
 
     @property
     def forward_is_precise(self) -> bool:
@@ -191,11 +190,11 @@ class ComponentStore:
 
     def constant(self, values: Array) -> Array:
         """Puts a fixed array of the component on the device."""
-        return self.xp.asarray(values, dtype=self.dtype)  # type: ignore[no-any-return]
+        return np.asarray(values, dtype=self.dtype)
 
     def state(self, values: npt.ArrayLike) -> Array:
         """A float64 array that starts from values, for what is summed up over minibatches."""
-        array: Array = self.xp.array(values, dtype=np.float64)
+        array: Array = np.array(values, dtype=np.float64)
         self.states.append(array)
         return array
 
@@ -239,6 +238,33 @@ class ComponentStore:
         kept: _T = self._kept[key]
         return kept
 
+    def fixed_factors(
+        self,
+        matrix: Array,
+        key: tuple[object, ...],
+        record: Callable[[Operations], Iterable[Iterable[Array]]],
+        *,
+        in_panels: bool,
+    ) -> list[list[Array | Panels]]:
+        """Groups of factors that are made of fixed parameters, transposed: computed once.
+
+        Args:
+            matrix: The parameters.
+            key: What the factors depend on beside them.
+            record: Records what makes the factors.
+            in_panels: Whether they are laid out in panels.
+        """
+        form = Panels.of if in_panels else np.ascontiguousarray
+
+        def make() -> list[list[Array | Panels]]:
+            tape = self._new_tape()
+            groups = record(tape)
+            tape.run()
+            return [[form(factor.T) for factor in group] for group in groups]
+
+        kept: list[list[Array | Panels]] = self.kept(matrix, (*key, form), make)
+        return kept
+
     def _rows_apart(self, rows: int, columns: int) -> Array:
         """An uninitialised (rows, columns) matrix whose rows are an odd number of lines apart.
 
@@ -248,7 +274,7 @@ class ComponentStore:
         line = CACHE_LINE // self.dtype.itemsize
         distance = -(-columns // line)
         distance += 1 - distance % 2
-        memory: Array = self.xp.empty((rows, distance * line), dtype=self.dtype)
+        memory: Array = np.empty((rows, distance * line), dtype=self.dtype)
         return memory[:, :columns]
 
     def part(self, prefix: str) -> ComponentStore:
@@ -268,7 +294,7 @@ class ComponentStore:
             rng=self.rng,
             draws=self.draws,
             dtype=self.dtype,
-            xp=self.xp,
+            new_tape=self._new_tape,
             is_fixed=self.is_fixed,
         )
         store.states = self.states
@@ -305,7 +331,7 @@ class Kernel:
         """Records the forward pass."""
         raise NotImplementedError
 
-    def gains_by_splice(self, tape: Tape, num_rows: int, offsets: Sequence[int]) -> bool:
+    def gains_by_splice(self, tape: Operations, num_rows: int, offsets: Sequence[int]) -> bool:
         """Whether `splice` and `dx_splice` are wanted for so many rows at these offsets."""
         return False
 
@@ -316,11 +342,11 @@ class Kernel:
         """
         raise NotImplementedError
 
-    def propagate_known(self, tape: Tape, x: Array, out: Array) -> None:
+    def propagate_known(self, tape: Operations, x: Array, out: Array) -> None:
         """Records what the first columns of the input, x, give; see `can_split_input`."""
         raise NotImplementedError
 
-    def backprop_known(self, tape: Tape, dy: Array, out: Array) -> None:
+    def backprop_known(self, tape: Operations, dy: Array, out: Array) -> None:
         """Records the derivative of the first columns of the input; see `can_split_input`."""
         raise NotImplementedError
 
