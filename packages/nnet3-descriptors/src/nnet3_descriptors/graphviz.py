@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nnet3_descriptors.descriptors import (
-    Descriptor,
-    Failover,
-    ForwardingDescriptor,
-    IfDefined,
-    SumDescriptor,
-)
+from nnet3_descriptors.descriptors import Descriptor, ForwardingDescriptor, leaves_of
 from nnet3_descriptors.network_structure import NetworkStructure
 from nnet3_descriptors.nodes import (
     INPUT_SUFFIX,
@@ -69,21 +63,10 @@ def _edges(descriptor: Descriptor, target: str) -> Iterator[str]:
     """Returns an edge for each node of each forwarding descriptor, each only once."""
     edges = (
         _edge(source, target, leaf, is_optional)
-        for part in descriptor.parts
-        for leaf, is_optional in _leaves(part, is_optional=False)
+        for leaf, is_optional in leaves_of(descriptor)
         for source in leaf.node_names
     )
     yield from dict.fromkeys(edges)
-
-
-def _leaves(
-    part: SumDescriptor, *, is_optional: bool
-) -> Iterator[tuple[ForwardingDescriptor, bool]]:
-    if isinstance(part, ForwardingDescriptor):
-        yield part, is_optional
-    optional_below = is_optional or isinstance(part, IfDefined | Failover)
-    for operand in part.operands:
-        yield from _leaves(operand, is_optional=optional_below)
 
 
 def _edge(source: str, target: str, leaf: ForwardingDescriptor, is_optional: bool) -> str:

@@ -14,6 +14,7 @@ from nnet3_descriptors.descriptors.forwarding import (
     Scale,
     Switch,
 )
+from nnet3_descriptors.descriptors.leaves import leaves_of
 from nnet3_descriptors.descriptors.normalize import parse_descriptor
 from nnet3_descriptors.descriptors.sums import Failover, IfDefined, Sum
 
@@ -31,5 +32,6 @@ __all__ = [
     "Sum",
     "SumDescriptor",
     "Switch",
+    "leaves_of",
     "parse_descriptor",
 ]

@@ -16,12 +16,7 @@ from nnet3_descriptors import (
     Node,
     OutputNode,
 )
-from nnet3_descriptors.descriptors import (
-    Failover,
-    ForwardingDescriptor,
-    IfDefined,
-    SumDescriptor,
-)
+from nnet3_descriptors.descriptors import ForwardingDescriptor, leaves_of
 
 SHORT = {
     "Affine": "affine",
@@ -146,21 +141,10 @@ def _reads(descriptor: Descriptor) -> Iterator[Read]:
     """What a descriptor reads, each thing once."""
     found = (
         _read(source, leaf, is_optional)
-        for part in descriptor.parts
-        for leaf, is_optional in _leaves(part, is_optional=False)
+        for leaf, is_optional in leaves_of(descriptor)
         for source in leaf.node_names
     )
     yield from dict.fromkeys(found)
-
-
-def _leaves(
-    part: SumDescriptor, *, is_optional: bool
-) -> Iterator[tuple[ForwardingDescriptor, bool]]:
-    if isinstance(part, ForwardingDescriptor):
-        yield part, is_optional
-    below = is_optional or isinstance(part, IfDefined | Failover)
-    for operand in part.operands:
-        yield from _leaves(operand, is_optional=below)
 
 
 def _read(source: str, leaf: ForwardingDescriptor, is_optional: bool) -> Read:
