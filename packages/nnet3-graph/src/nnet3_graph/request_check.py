@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from itertools import zip_longest
 
 from nnet3_descriptors import (
@@ -14,6 +13,7 @@ from nnet3_descriptors import (
     Node,
     OutputNode,
 )
+from nnet3_descriptors.similar_names import hint
 
 from nnet3_graph.errors import RequestError
 from nnet3_graph.graph import ComputationGraph
@@ -57,12 +57,10 @@ def _find(nnet: Nnet, name: str, role: str, kinds: tuple[type[Node], ...]) -> No
         return nnet.node(name)
     first_kind = [node.name for node in nnet.nodes if isinstance(node, kinds[0])]
     others = [node.name for node in nnet.nodes if isinstance(node, kinds)]
-    close = difflib.get_close_matches(name, others, n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else ""
     listed = ", ".join(f"'{known}'" for known in first_kind)
     raise RequestError(
         f"the network has no node '{name}' for the {role} of that name; "
-        f"its {role} nodes are {listed}{hint}"
+        f"its {role} nodes are {listed}{hint(name, others)}"
     )
 
 

@@ -1,0 +1,5 @@
+"""Hints for those who misspelt a name."""
+
+from nnet3_descriptors.similar_names.similarity import hint, most_similar
+
+__all__ = ["hint", "most_similar"]
