@@ -168,12 +168,10 @@ def optimize(
     options = options or OptimizeOptions()
     draft = Draft.of(nnet, computation)
     verification = _Verification(nnet, computation, options) if options.verify else None
-    for each in PIPELINE:
-        if each.wanted(options):
-            after = each.run(draft, options)
-            if verification is not None:
-                verification.step(each, after, changed=after is not draft)
-            draft = after
+    for each, before, after in _passed(draft, options):
+        if verification is not None:
+            verification.step(each, after, changed=after is not before)
+        draft = after
     if passes:
         verification = verification or _Verification(nnet, draft.computation(), options)
         for each in (*map(_outside, passes), PIPELINE[-1]):
@@ -224,13 +222,17 @@ def optimize_in_steps(
         ComputationError: The computation is of another network.
     """
     options = options or OptimizeOptions()
-    draft = Draft.of(nnet, computation)
+    for each, before, after in _passed(Draft.of(nnet, computation), options):
+        if after is not before:
+            yield each.name, after.computation()
+
+
+def _passed(draft: Draft, options: OptimizeOptions) -> Iterator[tuple[Pass, Draft, Draft]]:
+    """Runs the passes that are wanted, and yields each with the draft before it and after it."""
     for each in PIPELINE:
         if each.wanted(options):
-            after = each.run(draft, options)
-            if after is not draft:
-                yield each.name, after.computation()
-            draft = after
+            before, draft = draft, each.run(draft, options)
+            yield each, before, draft
 
 
 class _Verification:
