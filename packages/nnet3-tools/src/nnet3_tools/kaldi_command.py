@@ -86,6 +86,25 @@ def boolean_option(name: str, default: bool = False, **attributes: Any) -> Calla
     return click.option(name, type=click.BOOL, metavar="BOOL", default=default, **attributes)
 
 
+GPU_CHOICES = ("yes", "no", "optional", "wait")
+
+
+def gpu_option(*choices: str) -> Callable[[Any], Any]:
+    """The option `--use-gpu`, by default with Kaldi's choices; the command gets it as `use_gpu`."""
+    return click.option(
+        "--use-gpu",
+        default="no",
+        show_default=True,
+        type=click.Choice(choices or GPU_CHOICES),
+        help="Whether to run on a CUDA device.",
+    )
+
+
+def chosen_device(use_gpu: str) -> str:
+    """The device of a tool that does not look for one: with "optional" it does without."""
+    return "cuda" if use_gpu in ("yes", "wait") else "cpu"
+
+
 def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Accepts the options that all of Kaldi's tools have; they change nothing here."""
     function = click.option("--verbose", default=0, hidden=True, expose_value=False)(function)

@@ -17,7 +17,13 @@ from nnet3_runtime_cuda import BatchOptions, DeviceError, Model, Work, load
 from nnet3_runtime_cuda.device import MOST_THREADS, machine_for
 from nnet3_tables import FloatArray, Specifier, TableWriter, files_of
 
-from nnet3_tools.kaldi_command import PRINT_ARGS, VERBOSE, KaldiCommand, print_arguments
+from nnet3_tools.kaldi_command import (
+    PRINT_ARGS,
+    VERBOSE,
+    KaldiCommand,
+    gpu_option,
+    print_arguments,
+)
 from nnet3_tools.progress import Progress
 from nnet3_tools.streams import readable
 from nnet3_tools.utterances import compute_all, num_utterances
@@ -60,13 +66,6 @@ others are written. The exit status is 0 if all could be computed, else 1. Until
 complete its file is called FILE.incomplete (with f and ark,scp: it has its name at once); that is
 what an interruption leaves."""
 
-_GPU = click.option(
-    "--use-gpu",
-    default="no",
-    show_default=True,
-    type=click.Choice(["yes", "no", "optional", "wait"]),
-    help="Whether to run on a CUDA device.",
-)
 _THREADS = click.option(
     "--num-threads",
     default=1,
@@ -230,7 +229,7 @@ def utterance_tool(
             click.argument("features", metavar="FEATURES-RSPECIFIER"),
             click.argument("output", metavar=output),
             *options,
-            *(_THREADS, _GPU, PRINT_ARGS, VERBOSE),
+            *(_THREADS, gpu_option(), PRINT_ARGS, VERBOSE),
         )
         for parameter in reversed(parameters):
             command = parameter(command)

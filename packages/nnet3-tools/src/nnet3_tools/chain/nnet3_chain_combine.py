@@ -12,7 +12,14 @@ from nnet3_training.recipes import Combination, combine
 
 from nnet3_tools.chain.examples import read_entries
 from nnet3_tools.chain.options import ObjectiveCommand, chain_options, read_den_fst, taken
-from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
+from nnet3_tools.kaldi_command import (
+    boolean_option,
+    chosen_device,
+    common_options,
+    gpu_option,
+    log,
+    run_tool,
+)
 from nnet3_tools.streams import readable, writable
 
 NAME = "nnet3-chain-combine"
@@ -28,13 +35,7 @@ NAME = "nnet3-chain-combine"
 @boolean_option("--batchnorm-test-mode", help="Batch-norm in test mode.")
 @boolean_option("--dropout-test-mode", default=True, help="Dropout in test mode.")
 @boolean_option("--binary", default=True, help="Write the network in binary form.")
-@click.option(
-    "--use-gpu",
-    default="no",
-    show_default=True,
-    type=click.Choice(["yes", "no", "wait", "optional"]),
-    help="Whether to run on a CUDA device.",
-)
+@gpu_option()
 @common_options
 def command(
     den_fst: str,
@@ -67,7 +68,7 @@ def command(
         examples,
         settings,
         num_nnets=len(inputs),
-        device="cuda" if use_gpu in ("yes", "wait") else "cpu",
+        device=chosen_device(use_gpu),
         after_evaluation=_say,
     )
     objectives = combined.objectives

@@ -12,7 +12,14 @@ from nnet3_training import ChainTraining, Trainer, TrainerOptions
 from nnet3_tools.chain.examples import read_entries
 from nnet3_tools.chain.objective_log import ObjectiveLog, say_limits, say_totals
 from nnet3_tools.chain.options import ObjectiveCommand, chain_options, read_den_fst, taken
-from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
+from nnet3_tools.kaldi_command import (
+    boolean_option,
+    chosen_device,
+    common_options,
+    gpu_option,
+    log,
+    run_tool,
+)
 from nnet3_tools.streams import readable, writable
 
 NAME = "nnet3-chain-train"
@@ -46,13 +53,7 @@ def _warn(line: str) -> None:
 @boolean_option("--binary", default=True, help="Write the network in binary form.")
 @click.option("--backstitch-training-scale", type=float, default=0.0, hidden=True)
 @click.option("--backstitch-training-interval", type=int, default=1, hidden=True)
-@click.option(
-    "--use-gpu",
-    default="no",
-    show_default=True,
-    type=click.Choice(["yes", "no", "wait"]),
-    help="Whether to run on a CUDA device.",
-)
+@gpu_option("yes", "no", "wait")
 @common_options
 def command(
     nnet_in: str,
@@ -80,7 +81,7 @@ def command(
     with readable(nnet_in) as source:
         nnet = read_nnet(source)
     training = ChainTraining(nnet, read_den_fst(den_fst), objective)
-    device = "cpu" if use_gpu == "no" else "cuda"
+    device = chosen_device(use_gpu)
     trainer = Trainer(nnet, training_options, device, objective=training)
     progress = ObjectiveLog(print_interval, _say)
     for number, entry in enumerate(read_entries(egs_in)):

@@ -12,7 +12,14 @@ from nnet3_training.egs import CRandom
 from nnet3_tools.chain.objective_log import ObjectiveLog, say_change, say_limits, say_totals
 from nnet3_tools.chain.options import ObjectiveCommand
 from nnet3_tools.egs.forms import form_for
-from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
+from nnet3_tools.kaldi_command import (
+    boolean_option,
+    chosen_device,
+    common_options,
+    gpu_option,
+    log,
+    run_tool,
+)
 from nnet3_tools.streams import readable, writable
 
 NAME = "nnet3-train"
@@ -48,13 +55,7 @@ def _say(line: str) -> None:
 )
 @click.option("--srand", default=0, help="Seed of what is drawn.")
 @boolean_option("--binary", default=True, help="Write the network in binary form.")
-@click.option(
-    "--use-gpu",
-    default="no",
-    show_default=True,
-    type=click.Choice(["yes", "no", "optional", "wait"]),
-    help="Whether to run on a CUDA device.",
-)
+@gpu_option()
 @common_options
 def command(
     nnet_in: str,
@@ -79,7 +80,7 @@ def command(
     )
     with readable(nnet_in) as source:
         nnet = read_nnet(source)
-    trainer = Trainer(nnet, training_options, "cuda" if use_gpu in ("yes", "wait") else "cpu")
+    trainer = Trainer(nnet, training_options, chosen_device(use_gpu))
     progress = ObjectiveLog(print_interval, _say)
     for number, entry in enumerate(form_for(nnet).entries(egs_in)):
         progress.add(number, trainer.train_minibatch(entry.value))
