@@ -23,7 +23,6 @@ tiles              several frames computed with fewer products
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -41,7 +40,7 @@ from nnet3_runtime_cuda.lowering import lower
 from nnet3_runtime_cuda.lowering.bind.pending_zeros import PendingZeros
 from nnet3_runtime_cuda.lowering.plan import make
 from nnet3_runtime_cuda.switches import PANELS, TILES, Switch
-from workload import Call, Workload, flat
+from workload import Call, Workload, chosen, flat
 
 TURNS, SECONDS = 11, 3.0
 """At least so many turns, and so many seconds of turns."""
@@ -63,15 +62,11 @@ def replaced(owner: object, name: str, value: object) -> Iterator[None]:
 @contextmanager
 def switched_off(switch: Switch) -> Iterator[None]:
     """Programs that are made meanwhile have a switch at "0"."""
-    before = os.environ.get(switch.variable)
-    os.environ[switch.variable] = "0"
     panels.are_faster.cache_clear()
     try:
-        yield
+        with chosen(switch, "0"):
+            yield
     finally:
-        del os.environ[switch.variable]
-        if before is not None:
-            os.environ[switch.variable] = before
         panels.are_faster.cache_clear()
 
 

@@ -16,7 +16,8 @@ from networks import BENCHMARKS
 from nnet3_compiler import NnetComputation
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from workload import Workload, flat, tiles
+from nnet3_runtime_cuda.switches import TILES
+from workload import Workload, chosen, flat
 
 HEADS = "network", "sums", "output, inference", "output, training", "gradient"
 ROW = "| {:9s} | {:6s} | {:>17s} | {:>16s} | {:>8s} |"
@@ -45,7 +46,7 @@ class Values:
 
 def values(work: Workload, computation: NnetComputation, dtype: type, *, by_tiles: bool) -> Values:
     """What a run computes."""
-    with tiles(by_tiles):
+    with chosen(TILES, "1" if by_tiles else "0"):
         device = DeviceNnet(work.nnet, trainable=work.is_training, dtype=dtype, threads=1)
         computer = NnetComputer(device, computation)
     output = computer.forward(flat(work.inputs))["output"].astype(np.float64)

@@ -35,7 +35,8 @@ from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet
 from nnet3_runtime_cuda.cpu.numpy_settings import running
 from nnet3_runtime_cuda.lowering import Program, lower
-from workload import FIRST_STEPS, UPDATE_PERIOD, Call, Workload, flat, tiles
+from nnet3_runtime_cuda.switches import TILES
+from workload import FIRST_STEPS, UPDATE_PERIOD, Call, Workload, chosen, flat
 
 PRODUCTS, TRANSFORMS, NATURAL_GRADIENT, REST = "products", "transforms", "natural gradient", "rest"
 
@@ -162,7 +163,7 @@ def print_line(work: Workload, periods: int, *, natural_gradient: bool) -> None:
     times: Counter[str] = Counter()
     for each, time_taken in zip([*map(kind, calls), REST], milliseconds, strict=True):
         times[each] += time_taken
-    with tiles(False):
+    with chosen(TILES, "0"):
         direct = Bound.make(work, computation, natural_gradient=natural_gradient)
     computed, total = gflop(calls), milliseconds.sum()
     mode = "train" if natural_gradient else "plain" if work.is_training else "infer"

@@ -14,7 +14,7 @@ from networks import BENCHMARKS
 from nnet3_descriptors import Component, Nnet, parse_config, set_test_mode
 from nnet3_descriptors.components import BatchNormComponent
 from nnet3_graph import ComputationRequest
-from nnet3_runtime_cuda.switches import TILES
+from nnet3_runtime_cuda.switches import Switch
 
 FIRST_STEPS = 10
 """The natural gradient is updated in each of so many steps, which are not timed."""
@@ -97,14 +97,16 @@ def least(call: Call, count: int = 400, clock: Callable[[], float] = time.perf_c
 
 
 @contextmanager
-def tiles(are_used: bool) -> Iterator[None]:
-    """Programs that are bound meanwhile have tiles where they save products, or direct sums."""
-    before = os.environ.get(TILES.variable, "")
-    os.environ[TILES.variable] = "1" if are_used else "0"
+def chosen(switch: Switch, value: str) -> Iterator[None]:
+    """Programs that are made meanwhile are made as if the user had set a switch."""
+    before = os.environ.get(switch.variable)
+    os.environ[switch.variable] = value
     try:
         yield
     finally:
-        os.environ[TILES.variable] = before
+        del os.environ[switch.variable]
+        if before is not None:
+            os.environ[switch.variable] = before
 
 
 def with_values(nnet: Nnet, rng: np.random.Generator) -> Nnet:
