@@ -9,7 +9,7 @@ from nnet3_descriptors import parse_descriptor
 from nnet3_descriptors.descriptors import SumDescriptor
 from nnet3_descriptors.descriptors.grammar import Expression, parse_expression
 from nnet3_descriptors.descriptors.normalize import normalize
-from nnet3_descriptors.indexes import make_indexes
+from nnet3_descriptors.indexes import as_indexes, make_indexes
 
 NODES = ("a", "b", "c.d-1")
 NODE_INDEX = {name: number for number, name in enumerate(NODES)}
@@ -181,6 +181,61 @@ def test_the_normal_form_means_the_same(text: str, available: Availability, t: i
     expected = evaluate(expression, t, x, available)
 
     assert [evaluate_normal_form(part, t, x, available) for part in descriptor.parts] == expected
+
+
+@given(
+    descriptors(),
+    st.lists(st.booleans(), min_size=5, max_size=20).map(Availability),
+    st.lists(st.tuples(*[st.integers(-9, 9)] * 3), max_size=4),
+)
+def test_what_is_read_of_a_set(
+    text: str, available: Availability, rows: list[tuple[int, int, int]]
+) -> None:
+    """What a descriptor says of a set of cindexes is what follows from the meaning of each form."""
+    expression, descriptor = parse_expression(text), parse_descriptor(text)
+    numbers = {name: 10 + number for number, name in enumerate(descriptor.node_names)}
+    names = {number: name for name, number in numbers.items()}
+
+    def contains(cindexes: np.ndarray) -> np.ndarray:
+        found = [available(names[node], t, x) for node, _, t, x in cindexes.tolist()]
+        return np.array(found, dtype=bool)
+
+    indexes = as_indexes(rows)
+    dependencies = descriptor.dependencies(indexes, numbers)
+    computable, used = descriptor.is_computable(indexes, contains, numbers)
+
+    assert dependencies.shape == (len(descriptor.leaves), len(rows), 4)
+    assert used.shape == dependencies.shape[:2]
+    for row, (n, t, x) in enumerate(rows):
+        parts = evaluate(expression, t, x, available)
+        assert computable[row] == (None not in parts)
+        read = {key for part in parts if None not in parts for key in part[0]}
+        cindexes = dependencies[used[:, row], row]
+        assert {(names[node], t, x) for node, _, t, x in cindexes.tolist()} == read
+        assert set(dependencies[:, row, 1].tolist()) <= {n}
+        everything = evaluate(expression, t, x, Availability([True]))
+        possible = {(names[node], t, x) for node, _, t, x in dependencies[:, row].tolist()}
+        assert {key for part in everything for key in part[0]} <= possible
+
+
+@given(descriptors(parts=1), st.lists(st.booleans(), min_size=5, max_size=20).map(Availability))
+def test_a_part_answers_as_the_whole(text: str, available: Availability) -> None:
+    """A descriptor of one part and that part say the same; nodes are numbered as they come."""
+    descriptor = parse_descriptor(text)
+    (part,) = descriptor.parts
+    indexes = make_indexes(3, np.arange(-2, 3))
+
+    def contains(cindexes: np.ndarray) -> np.ndarray:
+        found = [available(part.node_names[node], t, x) for node, _, t, x in cindexes.tolist()]
+        return np.array(found, dtype=bool)
+
+    assert np.array_equal(part.dependencies(indexes), descriptor.dependencies(indexes))
+    answers = zip(
+        part.is_computable(indexes, contains),
+        descriptor.is_computable(indexes, contains),
+        strict=True,
+    )
+    assert all(np.array_equal(one, other) for one, other in answers)
 
 
 @given(descriptors(), st.integers(-20, 20))

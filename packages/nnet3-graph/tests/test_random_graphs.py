@@ -144,8 +144,18 @@ def test_look_ups(example):
         assert found.tolist() == graph.moved_ids(node, node, 1, 0).tolist()
         if isinstance(definition, ComponentInputNode | OutputNode):
             leaves = np.concatenate(graph.leaf_ids(node))
+            check_leaves(graph, definition.descriptor, rows, leaves)
             entering = [sorted(set(leaf[leaf >= 0].tolist())) for leaf in leaves.T]
             assert entering == all_reads[ids]
+
+
+def check_leaves(graph, descriptor, rows, leaves):
+    """What enters a descriptor is what it reads of the set of all cindexes of the graph."""
+    numbers = graph.nnet.node_indexes
+    ids = graph.find(descriptor.dependencies(rows, numbers).reshape(-1, 4)).reshape(leaves.shape)
+    computable, used = descriptor.is_computable(rows, lambda each: graph.find(each) >= 0, numbers)
+    assert computable.all()
+    assert np.where(used, ids, -1).tolist() == leaves.tolist()
 
 
 @random_networks

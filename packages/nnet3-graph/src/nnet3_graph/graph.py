@@ -22,7 +22,7 @@ from nnet3_descriptors import (
 )
 from nnet3_descriptors.descriptors import ForwardingDescriptor
 from nnet3_descriptors.files import read_file, write_atomically
-from nnet3_descriptors.indexes import AnyIndexes, IndexArray, moved_indexes
+from nnet3_descriptors.indexes import AnyIndexes, IndexArray, distinct, moved_indexes
 from nnet3_descriptors.structure import NetworkFingerprint
 
 from nnet3_graph.bit_layout import Bits
@@ -248,6 +248,21 @@ class ComputationGraph:
             ids[missing] = self.previous.cindex_ids(node, indexes[missing])
         return ids
 
+    def find(self, cindexes: AnyIndexes) -> IdArray:
+        """Returns the cindex ids of rows of any nodes.
+
+        Args:
+            cindexes: (K, 4) int32 or int64, columns node, n, t, x.
+
+        Returns:
+            (K,) int32; -1 where neither this graph nor an earlier segment has the cindex.
+        """
+        ids = np.empty(len(cindexes), dtype=np.int32)
+        for node in distinct(cindexes[:, 0]).tolist():
+            rows = cindexes[:, 0] == node
+            ids[rows] = self.cindex_ids(node, cindexes[rows, 1:])
+        return ids
+
     def moved_ids(self, source: int, reader: int, t: int, x: int) -> IdArray:
         """Returns the cindex ids of a node's rows at those of another node, moved by (t, x).
 
@@ -369,13 +384,8 @@ class ComputationGraph:
         if shift is not None:
             name, t, x = shift
             return self.moved_ids(self.nnet.node_index(name), node, t, x)
-        cindexes = leaf.map_unbounded(self.index_sets[node].indexes, self.nnet.node_indexes)
-        ids = np.empty(len(cindexes), dtype=np.int32)
-        for name in leaf.node_names:
-            source = self.nnet.node_index(name)
-            rows = cindexes[:, 0] == source
-            ids[rows] = self.cindex_ids(source, cindexes[rows, 1:])
-        return ids
+        rows = self.index_sets[node].indexes
+        return self.find(leaf.dependencies(rows, self.nnet.node_indexes)[0])
 
     def component_inputs(self, node: int) -> tuple[Splits, IdArray]:
         """Returns the rows of its component-input node that a component node reads.

@@ -4,7 +4,12 @@ The text follows the grammar of `grammar`, is brought to normal form by `normali
 form is Descriptor > SumDescriptor > ForwardingDescriptor.
 """
 
-from nnet3_descriptors.descriptors.base import Const, ForwardingDescriptor, SumDescriptor
+from nnet3_descriptors.descriptors.base import (
+    CindexSet,
+    Const,
+    ForwardingDescriptor,
+    SumDescriptor,
+)
 from nnet3_descriptors.descriptors.descriptor import Descriptor
 from nnet3_descriptors.descriptors.forwarding import (
     Node,
@@ -19,6 +24,7 @@ from nnet3_descriptors.descriptors.normalize import parse_descriptor
 from nnet3_descriptors.descriptors.sums import Failover, IfDefined, Sum
 
 __all__ = [
+    "CindexSet",
     "Const",
     "Descriptor",
     "Failover",

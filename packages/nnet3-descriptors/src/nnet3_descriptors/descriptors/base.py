@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import attrs
 import numpy as np
@@ -23,6 +23,11 @@ from nnet3_descriptors.text import format_float
 Scales = float | npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
 NodeDim = Callable[[str], int]
+CindexSet = Callable[[npt.NDArray[np.int64]], BoolArray]
+"""Tells for (K, 4) cindexes, columns node, n, t, x, which are in the set: (K,).
+
+It may be asked for a t or x beyond 32 bits: no such row is in any set.
+"""
 
 
 def to_single(value: float) -> float:
@@ -41,6 +46,26 @@ def finite_single(value: float, what: str) -> float:
     if not math.isfinite(single):
         raise NetworkError(f"{what} must be finite in single precision (got {value:g})")
     return single
+
+
+def numbered(names: Iterable[str]) -> dict[str, int]:
+    """Returns the place of each of some different names."""
+    return {name: number for number, name in enumerate(names)}
+
+
+def dependencies_of(
+    leaves: Sequence[ForwardingDescriptor], indexes: AnyIndexes, node_index: Mapping[str, int]
+) -> npt.NDArray[np.int64]:
+    """Returns where each leaf takes each row from: (L, N, 4) int64, columns node, n, t, x."""
+    cindexes = np.empty((len(leaves), len(indexes), 4), dtype=np.int64)
+    for number, leaf in enumerate(leaves):
+        cindexes[number] = leaf.map_unbounded(indexes, node_index)
+    return cindexes
+
+
+def are_available(cindexes: npt.NDArray[np.int64], available: CindexSet) -> BoolArray:
+    """Returns which of (L, N, 4) cindexes are in a set: (L, N)."""
+    return available(cindexes.reshape(-1, 4)).reshape(cindexes.shape[:2])
 
 
 @attrs.frozen(eq=False)
@@ -78,6 +103,41 @@ class SumDescriptor(ABC):
     def node_names(self) -> tuple[str, ...]:
         """Names of the nodes that this may take values from, each once, in order."""
         return tuple(dict.fromkeys(name for leaf in self.leaves for name in leaf.node_names))
+
+    def dependencies(
+        self, indexes: AnyIndexes, node_index: Mapping[str, int] | None = None
+    ) -> npt.NDArray[np.int64]:
+        """Returns all cindexes that might enter the sum.
+
+        Args:
+            indexes: (N, 3) int32, the requested indexes, columns n, t, x.
+            node_index: The number of each node, by name; by default its place in `node_names`.
+
+        Returns:
+            (L, N, 4) int64, columns node, n, t, x: where leaf l takes row n from. A t or x beyond
+            32 bits means that there is no such row.
+        """
+        return dependencies_of(self.leaves, indexes, node_index or numbered(self.node_names))
+
+    def is_computable(
+        self,
+        indexes: AnyIndexes,
+        available: CindexSet,
+        node_index: Mapping[str, int] | None = None,
+    ) -> tuple[BoolArray, BoolArray]:
+        """Tells which rows can be computed, and what enters them.
+
+        Args:
+            indexes: (N, 3) int32, the requested indexes, columns n, t, x.
+            available: The set of all cindexes that can be computed.
+            node_index: As for `dependencies`.
+
+        Returns:
+            computable (N,), and used (L, N): which of the `dependencies` enter the sum; none does
+            for rows that are not computable.
+        """
+        leaf_available = are_available(self.dependencies(indexes, node_index), available)
+        return self.computable(leaf_available), self.used(leaf_available)
 
     @property
     def modulus(self) -> int:

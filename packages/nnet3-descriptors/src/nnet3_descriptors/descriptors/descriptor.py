@@ -1,11 +1,23 @@
 """Descriptor: the whole input of a component node or output node."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import attrs
+import numpy as np
+import numpy.typing as npt
 
-from nnet3_descriptors.descriptors.base import ForwardingDescriptor, NodeDim, SumDescriptor
+from nnet3_descriptors.descriptors.base import (
+    BoolArray,
+    CindexSet,
+    ForwardingDescriptor,
+    NodeDim,
+    SumDescriptor,
+    are_available,
+    dependencies_of,
+    numbered,
+)
+from nnet3_descriptors.indexes.arrays import AnyIndexes
 
 
 @attrs.frozen
@@ -28,6 +40,54 @@ class Descriptor:
     def node_names(self) -> tuple[str, ...]:
         """Names of the nodes that this may take values from, each once, in order."""
         return tuple(dict.fromkeys(name for part in self.parts for name in part.node_names))
+
+    @property
+    def leaves(self) -> tuple[ForwardingDescriptor, ...]:
+        """The forwarding descriptors of all parts, from left to right."""
+        return tuple(leaf for part in self.parts for leaf in part.leaves)
+
+    def dependencies(
+        self, indexes: AnyIndexes, node_index: Mapping[str, int] | None = None
+    ) -> npt.NDArray[np.int64]:
+        """Returns all cindexes that might be read.
+
+        Args:
+            indexes: (N, 3) int32, the requested indexes, columns n, t, x.
+            node_index: The number of each node, by name; by default its place in `node_names`.
+
+        Returns:
+            (L, N, 4) int64, columns node, n, t, x: where leaf l of `leaves` takes row n from. A t
+            or x beyond 32 bits means that there is no such row.
+        """
+        return dependencies_of(self.leaves, indexes, node_index or numbered(self.node_names))
+
+    def is_computable(
+        self,
+        indexes: AnyIndexes,
+        available: CindexSet,
+        node_index: Mapping[str, int] | None = None,
+    ) -> tuple[BoolArray, BoolArray]:
+        """Tells which rows can be computed, which all parts must be, and what they read.
+
+        Args:
+            indexes: (N, 3) int32, the requested indexes, columns n, t, x.
+            available: The set of all cindexes that can be computed.
+            node_index: As for `dependencies`.
+
+        Returns:
+            computable (N,), and used (L, N): which of the `dependencies` are read; none is for rows
+            that are not computable.
+        """
+        leaf_available = are_available(self.dependencies(indexes, node_index), available)
+        computable = np.ones(len(indexes), dtype=np.bool_)
+        used = np.zeros_like(leaf_available)
+        first = 0
+        for part in self.parts:
+            own = slice(first, first + len(part.leaves))
+            computable &= part.computable(leaf_available[own])
+            used[own] = part.used(leaf_available[own])
+            first = own.stop
+        return computable, used & computable
 
     @property
     def modulus(self) -> int:
