@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from pathlib import Path
 
 import attrs
@@ -16,8 +17,12 @@ from nnet3_training.errors import HmmError
 from nnet3_training.hmm import (
     ContextDependency,
     Transitions,
+    TransitionTraining,
+    initial_transition_model,
+    read_hmm_topology,
     read_transitions,
     read_tree,
+    train_transitions,
     write_tree,
 )
 from nnet3_training.hmm.transitions import topology_of
@@ -187,3 +192,126 @@ def test_a_file_without_a_transition_model() -> None:
     """The error says what was expected."""
     with pytest.raises(ModelFileError, match="<TransitionModel>"):
         read_transitions(io.BytesIO(b"<Nnet3> "))
+
+
+# ---- transition models made and trained ----
+
+TREE = (
+    "ContextDependency 3 1 ToPdf SE -1 [ 0 ] { TE 0 4 ( CE 0 SE 1 [ 2 ] { CE 1 CE 2 } CE 3 CE 4 ) "
+    "SE 2 [ 0 1 ] { CE 5 SE 1 [ 1 ] { CE 6 CE 7 } } } EndContextDependency "
+)
+ONE_PDF = """
+<Topology>
+<TopologyEntry>
+<ForPhones> 1 2 3 </ForPhones>
+<State> 0 <PdfClass> 0 <Transition> 0 0.5 <Transition> 1 0.5 </State>
+<State> 1 <PdfClass> 1 <Transition> 1 0.75 <Transition> 2 0.25 </State>
+<State> 2 <PdfClass> 0 <Transition> 2 0.5 <Transition> 3 0.5 </State>
+<State> 3 </State>
+</TopologyEntry>
+</Topology>
+"""
+TWO_PDFS = """
+<Topology>
+<TopologyEntry>
+<ForPhones> 1 2 </ForPhones>
+<State> 0 <ForwardPdfClass> 0 <SelfLoopPdfClass> 1 <Transition> 0 0.5 <Transition> 1 0.5 </State>
+<State> 1 </State>
+</TopologyEntry>
+<TopologyEntry>
+<ForPhones> 3 </ForPhones>
+<State> 0 <ForwardPdfClass> 0 <SelfLoopPdfClass> 1 <Transition> 0 0.3 <Transition> 1 0.3 <Transition> 2 0.4 </State>
+<State> 1 <ForwardPdfClass> 1 <SelfLoopPdfClass> 0 <Transition> 1 0.5 <Transition> 2 0.5 </State>
+<State> 2 </State>
+</TopologyEntry>
+</Topology>
+"""  # noqa: E501
+
+
+def initial(topology: str) -> TransitionModel:
+    """The transition model of the tree and a topology."""
+    return initial_transition_model(
+        read_tree(io.BytesIO(TREE.encode())), read_hmm_topology(io.BytesIO(topology.encode()))
+    )
+
+
+def test_transition_model_of_a_tree() -> None:
+    """Kaldi's nnet3-am-init has these states, in this order."""
+    model = initial(ONE_PDF)
+
+    pdfs = {1: ([0, 2, 3, 4], [5, 6]), 2: ([0, 1, 3, 4], [5, 7]), 3: ([0, 2, 3, 4], [5, 7])}
+    assert model.tuples == tuple(
+        (phone, state, pdf, pdf)
+        for phone, (outer, inner) in pdfs.items()
+        for state, each in enumerate((outer, inner, outer))
+        for pdf in each
+    )
+    assert not model.chain
+    np.testing.assert_allclose(
+        model.log_probs[[0, 1, 2, 9, 10]], [0, *np.log([0.5, 0.5, 0.75, 0.25])], rtol=1e-6
+    )
+
+
+def test_transition_model_of_pairs_of_pdfs() -> None:
+    """Where a self-loop has its own pdf, the states are Kaldi's pairs."""
+    model = initial(TWO_PDFS)
+
+    pairs = {1: ([0, 2, 3, 4], [5, 6]), 2: ([0, 1, 3, 4], [5, 7]), 3: ([0, 2, 3, 4], [5, 7])}
+    wanted = [
+        (phone, 0, *pair) for phone, each in pairs.items() for pair in itertools.product(*each)
+    ]
+    assert model.tuples == (*wanted, *((3, 1, f, s) for f in (5, 7) for s in (0, 2, 3, 4)))
+    assert model.chain
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("<State> 3 </State>", "", "the last state must have no transitions and no pdf class"),
+        ("<Transition> 3 0.5", "<Transition> 9 0.5", "leads to state 9, which is none of 4 states"),
+        ("<Transition> 3 0.5", "<Transition> 2 0.5", "two transitions to the same state"),
+        ("<Transition> 3 0.5", "", "no transition leads to state 3"),
+        ("<Transition> 3 0.5", "<Transition> 3 0", "a probability above 0 and at most 1, found 0"),
+    ],
+)
+def test_topologies_that_make_no_sense(old: str, new: str, message: str) -> None:
+    """One error says what is wrong."""
+    assert old in ONE_PDF
+    with pytest.raises(ModelFileError) as raised:
+        read_hmm_topology(io.BytesIO(ONE_PDF.replace(old, new).encode()))
+
+    assert message in str(raised.value)
+
+
+def test_training_of_transitions() -> None:
+    """Shares of counts; states that were seen too little keep theirs; Kaldi's figures."""
+    transitions = Transitions.of(initial(ONE_PDF))
+    counts = np.bincount(6 * [1, 1, 1, 2, 3, 3, 4, 1, 2, 3, 3, 3, 4], minlength=61).astype(float)
+    trained = train_transitions(transitions, counts)
+
+    np.testing.assert_allclose(
+        trained.model.log_probs[1:6],
+        [-0.4054651, -1.098612, -0.3364722, -1.252763, -0.6931472],
+        rtol=1e-6,
+    )
+    assert trained.improvement / trained.count == pytest.approx(0.0772263, rel=1e-5)
+    assert (trained.count, trained.num_skipped, trained.num_groups) == (78, 28, 30)
+
+
+def test_shared_training_of_transitions() -> None:
+    """With the same pdf goes the same probability; the floor holds."""
+    transitions = Transitions.of(initial(ONE_PDF))
+    counts = np.zeros(61)
+    counts[1] = 1000.0
+    options = TransitionTraining(share_for_pdfs=True, transition_floor=0.02)
+    trained = train_transitions(transitions, counts, options)
+
+    with_pdf_0 = [n for n, state in enumerate(trained.model.tuples) if state[2] == 0]
+    for number in with_pdf_0:
+        first = transitions.first_ids[number]
+        np.testing.assert_allclose(
+            np.exp(trained.model.log_probs[first : first + 2]), [0.98, 0.02], rtol=1e-3
+        )
+    assert trained.num_floored == 1
+    with pytest.raises(HmmError, match=r"expected 61 counts of transitions, found \(3,\)"):
+        train_transitions(transitions, np.zeros(3))

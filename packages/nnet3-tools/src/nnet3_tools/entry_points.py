@@ -46,6 +46,8 @@ def entry_point(module: str) -> Callable[[], None]:
 chain_est_phone_lm = entry_point("nnet3_tools.chain.making.chain_est_phone_lm")
 chain_get_supervision = entry_point("nnet3_tools.chain.making.chain_get_supervision")
 chain_make_den_fst = entry_point("nnet3_tools.chain.making.chain_make_den_fst")
+nnet3_am_init = entry_point("nnet3_tools.training.nnet3_am_init")
+nnet3_am_train_transitions = entry_point("nnet3_tools.training.nnet3_am_train_transitions")
 nnet3_am_copy = entry_point("nnet3_tools.nnet3_am_copy")
 nnet3_am_info = entry_point("nnet3_tools.nnet3_am_info")
 nnet3_average = entry_point("nnet3_tools.nnet3_average")

@@ -41,6 +41,21 @@ class HmmState:
 
 
 @attrs.frozen(kw_only=True)
+class HmmTopology:
+    """The HMM of each phone, as the file `topo` beside a tree.
+
+    Attributes:
+        phones: The phones, ascending.
+        phone_entries: For each phone from 0 on, its entry in `entries`, or -1.
+        entries: The states of each HMM; the last one emits nothing.
+    """
+
+    phones: tuple[int, ...]
+    phone_entries: tuple[int, ...]
+    entries: tuple[tuple[HmmState, ...], ...]
+
+
+@attrs.frozen(kw_only=True)
 class TransitionModel:
     """An HMM topology for each phone, and the distributions and probabilities of its states.
 
@@ -77,9 +92,7 @@ def read_transition_model(reader: Reader) -> TransitionModel:
         ModelFileError: what stands there is none.
     """
     reader.expect("<TransitionModel>")
-    reader.expect("<Topology>")
-    topology = _read_binary_topology(reader) if reader.binary else _read_text_topology(reader)
-    phones, phone_entries, entries = topology
+    topology = read_topology(reader)
     reader.skip_blanks()
     start = reader.position
     opening = reader.token()
@@ -98,19 +111,26 @@ def read_transition_model(reader: Reader) -> TransitionModel:
     reader.expect("</LogProbs>")
     reader.expect("</TransitionModel>")
     return TransitionModel(
-        phones=tuple(phones),
-        phone_entries=tuple(phone_entries),
-        entries=tuple(entries),
+        phones=topology.phones,
+        phone_entries=topology.phone_entries,
+        entries=topology.entries,
         tuples=tuple(tuples),
         log_probs=log_probs,
         chain=chain,
     )
 
 
-Topology = tuple[list[int], list[int], list[tuple[HmmState, ...]]]
+def read_topology(reader: Reader) -> HmmTopology:
+    """Reads a topology, from its opening token on.
+
+    Raises:
+        ModelFileError: what stands there is none.
+    """
+    reader.expect("<Topology>")
+    return _read_binary_topology(reader) if reader.binary else _read_text_topology(reader)
 
 
-def _read_binary_topology(reader: Reader) -> Topology:
+def _read_binary_topology(reader: Reader) -> HmmTopology:
     phones, phone_entries = reader.integers(), reader.integers()
     position = reader.position
     # -1 before the number of entries says that self-loops have classes of their own.
@@ -134,10 +154,12 @@ def _read_binary_topology(reader: Reader) -> Topology:
             )
         entries.append(tuple(states))
     reader.expect("</Topology>")
-    return phones, phone_entries, entries
+    return HmmTopology(
+        phones=tuple(phones), phone_entries=tuple(phone_entries), entries=tuple(entries)
+    )
 
 
-def _read_text_topology(reader: Reader) -> Topology:
+def _read_text_topology(reader: Reader) -> HmmTopology:
     entry_of_phone: dict[int, int] = {}
     entries: list[tuple[HmmState, ...]] = []
     while _choose(reader, "<TopologyEntry>", "</Topology>") == "<TopologyEntry>":
@@ -151,7 +173,11 @@ def _read_text_topology(reader: Reader) -> Topology:
         entries.append(tuple(states))
     last = max(entry_of_phone, default=-1)
     phone_entries = [entry_of_phone.get(phone, -1) for phone in range(last + 1)]
-    return sorted(entry_of_phone), phone_entries, entries
+    return HmmTopology(
+        phones=tuple(sorted(entry_of_phone)),
+        phone_entries=tuple(phone_entries),
+        entries=tuple(entries),
+    )
 
 
 def _read_phone(reader: Reader) -> int:

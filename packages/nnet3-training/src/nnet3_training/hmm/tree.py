@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
@@ -94,6 +95,24 @@ def _answer(node: EventMap | None, event: Mapping[int, int]) -> int | None:
                 return None
 
 
+def _answers(node: EventMap | None, event: Mapping[int, int]) -> set[int]:
+    """The pdfs that events lead to of which only some values are known."""
+    match node:
+        case Leaf(pdf):
+            return {pdf}
+        case Table(key, branches) if key not in event:
+            return {pdf for branch in branches for pdf in _answers(branch, event)}
+        case Table(key, branches):
+            value = event[key]
+            return _answers(branches[value], event) if 0 <= value < len(branches) else set()
+        case Split(key=key) if key not in event:
+            return _answers(node.yes, event) | _answers(node.no, event)
+        case Split(key=key):
+            return _answers(node.branch(event[key]), event)
+        case None:
+            return set()
+
+
 @attrs.frozen(kw_only=True)
 class ContextDependency:
     """A tree, as `tree` beside a final.mdl.
@@ -150,3 +169,45 @@ class ContextDependency:
                 "fit the topology or the phones"
             )
         return pdf
+
+    def pdfs(self, phone: int, pdf_class: int) -> tuple[int, ...]:
+        """The pdfs, ascending, that a state of a phone has in one context or another.
+
+        Contexts are not looked at one by one: where questions about one place contradict each
+        other, a pdf that no context has is among them, as in Kaldi's transition models.
+        """
+        event = {PDF_CLASS: pdf_class, self.central_position: phone}
+        return tuple(sorted(_answers(self.to_pdf, event)))
+
+    def pdf_pairs(
+        self, phone: int, forward_class: int, self_loop_class: int, phones: Sequence[int]
+    ) -> tuple[tuple[int, int], ...]:
+        """The pairs of pdfs, ascending, that a state has which has two.
+
+        Args:
+            phone: The phone.
+            forward_class: The class of the pdf of the transitions that leave the state.
+            self_loop_class: The class of that of its self-loop; -1 for none.
+            phones: The phones that may be around it.
+
+        Returns:
+            Of each pair that some context has, the pdf of both kinds.
+        """
+        around = sorted(
+            set(range(self.context_width)) - {self.central_position},
+            key=lambda position: (abs(position - self.central_position), position),
+        )
+        pairs: set[tuple[int, int]] = set()
+        waiting: list[dict[int, int]] = [{self.central_position: phone}]
+        while waiting:
+            known = waiting.pop()
+            forward = _answers(self.to_pdf, {PDF_CLASS: forward_class, **known})
+            looping = {-1}
+            if self_loop_class >= 0:
+                looping = _answers(self.to_pdf, {PDF_CLASS: self_loop_class, **known})
+            if len(forward) == 1 or len(looping) == 1 or len(known) == self.context_width:
+                pairs.update(itertools.product(forward, looping))
+            else:  # which goes with which depends on one more phone, or on none being there
+                position = around[len(known) - 1]
+                waiting += [{**known, position: other} for other in (0, *phones)]
+        return tuple(sorted(pairs))

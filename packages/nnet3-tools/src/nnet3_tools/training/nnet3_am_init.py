@@ -1,0 +1,64 @@
+"""nnet3-am-init: an acoustic model of a network and a transition model."""
+
+from __future__ import annotations
+
+import click
+from nnet3_descriptors import AcousticModel, compute_context, read_nnet, write_acoustic_model
+from nnet3_descriptors.model_files import TransitionModel
+from nnet3_training.hmm import (
+    initial_transition_model,
+    read_hmm_topology,
+    read_transitions,
+    read_tree,
+)
+
+from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log, run_tool
+from nnet3_tools.streams import readable, writable
+
+NAME = "nnet3-am-init"
+
+
+@click.command(cls=KaldiCommand)
+@click.argument("names", metavar="TREE TOPOLOGY NNET-IN MODEL-OUT", nargs=-1)
+@boolean_option("--binary", default=True, help="Write the model in binary form.")
+@common_options
+def command(names: tuple[str, ...], binary: bool) -> None:
+    """Make the acoustic model MODEL-OUT, a .mdl file, of the network NNET-IN, a .raw file.
+
+    The transition model is made of TREE and TOPOLOGY. If only one file stands before NNET-IN, it is
+    one that begins with a transition model. There are no priors yet. A file may be "-", "command |"
+    or "| command".
+    """
+    if len(names) not in (3, 4):
+        raise click.UsageError(f"expected three or four files, got {len(names)}")
+    *origin, nnet_in, model_out = names
+    transition_model = _transition_model(origin)
+    with readable(nnet_in) as source:
+        nnet = read_nnet(source)
+    left_context, right_context = compute_context(nnet)
+    model = AcousticModel(
+        transition_model=transition_model,
+        nnet=nnet,
+        left_context=left_context,
+        right_context=right_context,
+        priors=(),
+    )
+    with writable(model_out) as target:
+        write_acoustic_model(model, target, binary=binary)
+    log(NAME, f"Initialized am-nnet (neural net acoustic model) and wrote to {model_out}")
+
+
+def _transition_model(origin: list[str]) -> TransitionModel:
+    if len(origin) == 1:
+        with readable(origin[0]) as source:
+            return read_transitions(source).model
+    with readable(origin[0]) as source:
+        tree = read_tree(source)
+    with readable(origin[1]) as source:
+        topology = read_hmm_topology(source)
+    return initial_transition_model(tree, topology)
+
+
+def main() -> None:
+    """The entry point of the tool."""
+    run_tool(command, NAME)

@@ -1,0 +1,84 @@
+"""The tools that make acoustic models of networks, trees and alignments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+from nnet3_descriptors import parse_config, read_acoustic_model, write_nnet
+from nnet3_tools.training import nnet3_am_init, nnet3_am_train_transitions
+
+CONFIG = """
+input-node name=input dim=2
+component name=affine type=AffineComponent input-dim=4 output-dim=3
+component-node name=affine component=affine input=Append(Offset(input, -2), input)
+output-node name=output input=affine
+"""
+TREE = """ContextDependency 1 0 ToPdf TE 0 3 ( NULL CE 0 SE -1 [ 0 ] { CE 1 CE 2 } )
+EndContextDependency """
+TOPOLOGY = """<Topology> <TopologyEntry> <ForPhones> 1 2 </ForPhones>
+<State> 0 <ForwardPdfClass> 0 <SelfLoopPdfClass> 1 <Transition> 0 0.5 <Transition> 1 0.5 </State>
+<State> 1 </State> </TopologyEntry> </Topology>
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An acoustic model that nnet3-am-init made, in the folder of now."""
+    monkeypatch.chdir(tmp_path)
+    write_nnet(parse_config(CONFIG), "0.raw")
+    Path("tree").write_text(TREE)
+    Path("topo").write_text(TOPOLOGY)
+    init(["tree", "topo", "0.raw", "0.mdl"])
+    return "0.mdl"
+
+
+def init(arguments: list[str]) -> None:
+    """Runs nnet3-am-init."""
+    nnet3_am_init.command.main(arguments, standalone_mode=False)
+
+
+def train(arguments: list[str]) -> None:
+    """Runs nnet3-am-train-transitions."""
+    nnet3_am_train_transitions.command.main(arguments, standalone_mode=False)
+
+
+def test_acoustic_model(model: str) -> None:
+    """States come from the tree, the context from the network, and there are no priors."""
+    found = read_acoustic_model(model)
+
+    assert found.transition_model.tuples == ((1, 0, 0, 0), (2, 0, 1, 2))
+    assert (found.left_context, found.right_context, found.priors.size) == (2, 0, 0)
+
+
+def test_transition_model_of_another_model(model: str) -> None:
+    """With three files the transition model is the one at the head of the first."""
+    init([model, "0.raw", "again.mdl"])
+
+    assert Path("again.mdl").read_bytes() == Path(model).read_bytes()
+
+
+def test_transitions_and_priors(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both come from the alignments; what was never seen has the floor as its prior."""
+    Path("ali.txt").write_text("a 1 1 1 2\nb 1 1 1 2\n")
+
+    train(["--prior-floor=0.01", model, "ark:ali.txt", "1.mdl"])
+
+    found = read_acoustic_model("1.mdl")
+    np.testing.assert_allclose(np.exp(found.transition_model.log_probs[1:3]), [0.75, 0.25])
+    np.testing.assert_allclose(found.priors, np.array([1.0, 0.01, 0.01]) / 1.02)
+    assert "Accumulated transition stats from 2 utterances." in capsys.readouterr().err
+
+
+def test_foreign_alignments(model: str) -> None:
+    """A transition-id that the model has not, and alignments without frames, are errors."""
+    Path("ali.txt").write_text("a 1 2 5\n")
+    Path("empty.txt").write_text("")
+    with pytest.raises(click.ClickException, match="ids of 1 to 4, found 5"):
+        train([model, "ark:ali.txt", "1.mdl"])
+    with pytest.raises(click.ClickException, match=r"'ark:empty.txt' has no frames"):
+        train([model, "ark:empty.txt", "1.mdl"])
+
+    assert not Path("1.mdl").exists()
