@@ -1,5 +1,7 @@
 """Requests: what they accept, what they refuse, equality, hashing and the serialized form."""
 
+import re
+
 import numpy as np
 import pytest
 from nnet3_graph import ComputationRequest, IoSpecification, RequestError
@@ -173,3 +175,18 @@ class TestComputationRequest:
         request().save(tmp_path / "request")
 
         assert request() == ComputationRequest.load(tmp_path / "request")
+
+
+def test_what_notebooks_show() -> None:
+    """A row says for each node how many rows, of which sequences and times."""
+    request = ComputationRequest(
+        inputs=[IoSpecification.from_range("input", -2, 5, n=3)],
+        outputs=[IoSpecification.from_range("output", 0, 1, has_deriv=True)],
+        need_model_derivative=True,
+    )
+
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", request._repr_html_())
+
+    assert cells[:6] == ["given", "input", "21", "0 to 2", "-2 to 4", ""]
+    assert cells[6:] == ["wanted", "output", "1", "0", "0", "yes"]
+    assert "derivative with respect to the model" in request._repr_html_()

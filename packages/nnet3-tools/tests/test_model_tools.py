@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 from nnet3_descriptors import (
@@ -17,7 +18,9 @@ from nnet3_descriptors import (
     write_acoustic_model,
     write_nnet,
 )
+from nnet3_descriptors.drawing import format_tree
 from nnet3_descriptors.model_files.transition_model import HmmState, TransitionModel
+from nnet3_tools.colours import is_coloured
 
 CONFIG = """
 input-node name=input dim=3
@@ -146,6 +149,49 @@ class TestInfo:
 
         _, _, errors = run("nnet3-info", "exit 3 |")
         assert errors == "nnet3-info: the command 'exit 3' failed with status 3\n"
+
+    def test_tree(self, run: Run) -> None:
+        """--tree prints layers and nodes, without colours where nobody looks."""
+        status, output, errors = run("nnet3-info", "--tree", "nnet.raw")
+
+        assert (status, errors) == (0, "")
+        assert output == format_tree(read_nnet("nnet.raw"))
+
+    @pytest.mark.parametrize(
+        ("environment", "is_terminal", "expected"),
+        [
+            ({"TERM": "xterm"}, True, True),
+            ({"TERM": "xterm", "NO_COLOR": ""}, True, True),
+            ({"TERM": "xterm", "NO_COLOR": "1"}, True, False),
+            ({"TERM": "dumb"}, True, False),
+            ({"TERM": "xterm"}, False, False),
+        ],
+    )
+    def test_when_there_are_colours(
+        self,
+        environment: dict[str, str],
+        is_terminal: bool,
+        expected: bool,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Colours are for terminals that have them and users who have not refused them."""
+        for name in ("TERM", "NO_COLOR"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(sys, "stdout", io.StringIO())
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+
+        assert is_coloured() == expected
+
+    def test_coloured_tree(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The tree with colours is the same without the codes of the terminal."""
+        monkeypatch.setattr("nnet3_tools.nnet3_info.is_coloured", lambda: True)
+
+        _, output, _ = run("nnet3-info", "--tree", "nnet.raw")
+
+        assert "\x1b[1m" in output
+        assert click.unstyle(output) == format_tree(read_nnet("nnet.raw"))
 
     @pytest.mark.usefixtures("model")
     @pytest.mark.parametrize("tool", ["nnet3-info", "nnet3-am-info"])

@@ -16,9 +16,6 @@ from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_tools.nnet3_report import command
 from nnet3_tools.report import report_page
 from nnet3_tools.report.component_facts import component_facts, rank_of
-from nnet3_tools.report.curve_drawing import with_unit
-from nnet3_tools.report.layers import layers_of
-from nnet3_tools.report.network_drawing import Arc, lanes, network_drawing
 from nnet3_tools.report.program_facts import program_facts
 
 SPLICE = "input=Append(Offset(input, -1), input, ReplaceIndex(ivector, t, 0))"
@@ -53,49 +50,6 @@ def request() -> ComputationRequest:
         ],
         outputs=[IoSpecification.from_range("output", 0, 4)],
     )
-
-
-def test_layers(nnet: Nnet) -> None:
-    """Nodes that follow one another under one name are a layer, and reads say where and how."""
-    layers = layers_of(nnet)
-
-    assert [layer.name for layer in layers] == [
-        "ivector", "input", "tdnn1", "rnn", "final", "output"
-    ]  # fmt: skip
-    tdnn1, rnn, final = layers[2:5]
-    assert tdnn1.nodes == ("tdnn1.affine", "tdnn1.relu")
-    assert tdnn1.parts == ("affine", "ReLU")
-    assert (tdnn1.input_dim, tdnn1.output_dim, tdnn1.num_parameters) == (19, 16, 320)
-    assert [(read.source, read.text) for read in tdnn1.reads] == [
-        ("input", "-1"), ("input", "0"), ("ivector", "at t = 0")
-    ]  # fmt: skip
-    assert [(read.source, read.text, read.is_optional) for read in rnn.reads] == [
-        ("tdnn1.relu", "times 0.5", False), ("rnn", "-3", True)
-    ]  # fmt: skip
-    assert [read.source for read in final.reads] == ["rnn", "tdnn1.relu"]
-
-
-def test_drawing(nnet: Nnet) -> None:
-    """The recurrence is a dashed arc of its own colour, the bypass an arc, the rest lines."""
-    drawing = network_drawing(layers_of(nnet))
-
-    assert drawing.count('<g class="box') == 6
-    assert drawing.count('class="edge optional recurrent"') == 1
-    assert drawing.count("<path") == 4 + 1 + 2  # lines; recurrence; bypass and i-vector
-
-
-@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=12))
-def test_arcs_in_a_lane_do_not_overlap(ends: list[tuple[int, int]]) -> None:
-    """Two arcs of a lane have at most an end in common."""
-    arcs = [Arc(source, target, "", is_dashed=False) for source, target in ends]
-
-    chosen = lanes(arcs)
-
-    for a, lane in zip(arcs, chosen, strict=True):
-        for b, other in zip(arcs, chosen, strict=True):
-            if a is not b and lane == other:
-                assert a.last <= b.first or b.last <= a.first
-                assert (a.first, a.last) != (b.first, b.last)
 
 
 @given(st.integers(1, 6), st.integers(8, 20), st.integers(8, 20), st.integers(0, 99))
@@ -171,14 +125,6 @@ def test_page_stands_alone(nnet: Nnet) -> None:
     assert elements.addresses == []
     assert "<script>alert" not in page
     assert all(name in page for name in nnet.component_names)
-
-
-@pytest.mark.parametrize(
-    ("number", "said"), [(0, "0 bytes"), (999, "999 bytes"), (1.5e6, "1.5 MB")]
-)
-def test_units(number: float, said: str) -> None:
-    """Bytes are said in the largest unit that is not larger than they are."""
-    assert with_unit(number) == said
 
 
 def test_tool(nnet: Nnet, tmp_path: Path) -> None:

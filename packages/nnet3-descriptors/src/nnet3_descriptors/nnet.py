@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from nnet3_descriptors.check import check_network
 from nnet3_descriptors.components.declaration.base import Component
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.graphviz import format_dot
 from nnet3_descriptors.info import format_info
 from nnet3_descriptors.network_structure import NetworkStructure
 from nnet3_descriptors.similar_names import hint
@@ -120,7 +119,21 @@ class Nnet(NetworkStructure, Serialized):
 
     def to_dot(self) -> str:
         """Returns the network as a graph in the language of Graphviz."""
+        from nnet3_descriptors.drawing import format_dot
+
         return format_dot(self)
+
+    def _repr_svg_(self) -> str:
+        """The layers as a drawing: what notebooks show that show no HTML."""
+        from nnet3_descriptors.drawing import layers_of, network_svg
+
+        return network_svg(layers_of(self))
+
+    def _repr_html_(self) -> str:
+        """Size, context and drawing: what notebooks show."""
+        from nnet3_descriptors.drawing import network_html
+
+        return network_html(self)
 
 
 def _check_mapping(arrays: object) -> None:

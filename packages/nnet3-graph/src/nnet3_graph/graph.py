@@ -22,7 +22,7 @@ from nnet3_descriptors import (
 )
 from nnet3_descriptors.descriptors import ForwardingDescriptor
 from nnet3_descriptors.files import read_file, write_atomically
-from nnet3_descriptors.indexes import AnyIndexes, IndexArray, distinct, moved_indexes
+from nnet3_descriptors.indexes import AnyIndexes, IndexArray, T, distinct, moved_indexes
 from nnet3_descriptors.structure import NetworkFingerprint
 
 from nnet3_graph.bit_layout import Bits
@@ -80,6 +80,19 @@ class ComputationGraph:
         """How many rows there are, of how many nodes."""
         nodes = sum(map(bool, map(len, self.index_sets)))
         return f"<ComputationGraph: {self.num_cindexes} cindexes of {nodes} nodes>"
+
+    def _repr_html_(self) -> str:
+        """The cindexes of each node: what notebooks show."""
+        from nnet3_descriptors.drawing import html_table
+
+        rows = [
+            (name, len(rows), len(given), f"{times.min()} to {times.max()}")
+            for name, rows, given in zip(
+                self.nnet.node_names, self.index_sets, self.given_sets, strict=True
+            )
+            if len(rows) and len(times := rows.indexes[:, T])
+        ]
+        return html_table(("node", "cindexes", "given", "t"), rows)
 
     # -- files ---------------------------------------------------------------------------------
 

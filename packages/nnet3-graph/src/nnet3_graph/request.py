@@ -159,10 +159,29 @@ class ComputationRequest(Serialized):
                 "derivatives are wanted (of the model or of an input), but no output has_deriv"
             )
 
+    def _repr_html_(self) -> str:
+        """What is given and wanted, a row for each node: what notebooks show."""
+        from nnet3_descriptors.drawing import html_table
+
+        asked = [("given", io) for io in self.inputs] + [("wanted", io) for io in self.outputs]
+        rows = [
+            (what, io.name, len(io.indexes), *_ranges(io), "yes" if io.has_deriv else "")
+            for what, io in asked
+        ]
+        also = "<p>The derivative with respect to the model is wanted, too.</p>"
+        headings = ("", "node", "rows", "n", "t", "derivative")
+        return html_table(headings, rows) + (also if self.need_model_derivative else "")
+
     @property
     def needs_derivatives(self) -> bool:
         """Whether the computation has a backward part."""
         return self.need_model_derivative or any(io.has_deriv for io in self.inputs)
+
+
+def _ranges(io: IoSpecification) -> list[str]:
+    """The least and the largest n, and the least and the largest t."""
+    ends = [(column.min(), column.max()) for column in (io.indexes[:, N], io.indexes[:, T])]
+    return [f"{least} to {most}" if least != most else str(least) for least, most in ends]
 
 
 def _check_integer(name: str, what: str, value: int, least: int, most: int) -> None:

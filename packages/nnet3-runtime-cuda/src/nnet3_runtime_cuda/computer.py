@@ -74,6 +74,13 @@ class NnetComputer:
         self.memory_bytes = self._program.memory_bytes
         self.num_calls = self._program.num_calls
 
+    def __repr__(self) -> str:
+        """What it runs, how many calls that is, and the memory."""
+        return (
+            f"<NnetComputer of {self._computation!r}: {self.num_calls} calls, "
+            f"{self.memory_bytes:,} bytes>"
+        )
+
     # ---- running ----
 
     def forward(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:

@@ -2,8 +2,10 @@
 
 import click
 from nnet3_descriptors import read_nnet
+from nnet3_descriptors.drawing import format_tree
 
-from nnet3_tools.kaldi_command import KaldiCommand, common_options, run_tool
+from nnet3_tools.colours import is_coloured, paint
+from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, run_tool
 from nnet3_tools.streams import print_text, readable
 
 NAME = "nnet3-info"
@@ -11,12 +13,21 @@ NAME = "nnet3-info"
 
 @click.command(cls=KaldiCommand)
 @click.argument("nnet_in", metavar="NNET-IN")
+@boolean_option("--tree", help="Print the layers and their nodes as a tree instead.")
 @common_options
-def command(nnet_in: str) -> None:
-    """Print the context, nodes and components of the network in NNET-IN, .raw or .mdl."""
+def command(nnet_in: str, tree: bool) -> None:
+    """Print the context, nodes and components of the network in NNET-IN, .raw or .mdl.
+
+    A tree has colours where standard output is a terminal and NO_COLOR is not set.
+    """
     with readable(nnet_in) as source:
         nnet = read_nnet(source)
-    print_text(nnet.info())
+    if not tree:
+        print_text(nnet.info())
+    elif is_coloured():
+        print_text(format_tree(nnet, paint))
+    else:
+        print_text(format_tree(nnet))
 
 
 def main() -> None:

@@ -104,6 +104,25 @@ class Trainer:
         )
         self._computers: OrderedDict[ComputationRequest, NnetComputer] = OrderedDict()
 
+    def __repr__(self) -> str:
+        """What is trained, on how many minibatches so far, and with which objectives."""
+        totals = "".join(
+            f", {total.per_frame:.6g} at '{name}'" for name, total in self.objectives.items()
+        )
+        return f"<Trainer of {self.nnet_as_given!r}: {self.num_minibatches} minibatches{totals}>"
+
+    def _repr_html_(self) -> str:
+        """The objectives, and how often changes were limited: what notebooks show."""
+        from nnet3_descriptors.drawing import html_table
+
+        rows = [
+            (name, f"{total.per_frame:.6g}", f"{total.weight:,.6g}", total.minibatches)
+            for name, total in self.objectives.items()
+        ]
+        limits = [line for line in self.summary().splitlines() if not line.startswith("objective")]
+        table = html_table(("output", "objective per frame", "frames", "minibatches"), rows)
+        return table + (html_table(("limits",), [[line] for line in limits]) if limits else "")
+
     @property
     def nnet(self) -> Nnet:
         """The network with the parameters and statistics of now."""

@@ -35,6 +35,9 @@ _NODE_COLUMN = np.argmax(SCHEMA.kind == OperandKind.NODE, axis=1)
 """The column of the node by opcode, (opcodes,); 0 if there is none."""
 
 
+_MOST_IN_REPR = 10
+"""So many commands are shown in the repr of a sequence."""
+
 _OWN_EQUALITY = frozenset({"matrix_debug_info", "memory_plan", "network", "requests"})
 """Fields whose classes say themselves when two are equal."""
 
@@ -68,7 +71,9 @@ class CommandSequence(Sequence[Command]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"CommandSequence({list(self)!r})"
+        if len(self) <= _MOST_IN_REPR:
+            return f"CommandSequence({list(self)!r})"
+        return f"<CommandSequence of {len(self):,} commands, {self[0]!r} to {self[-1]!r}>"
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -231,6 +236,18 @@ class NnetComputation(ComputationTables, Serialized):
             f"<NnetComputation: {len(self.command_table)} commands, {len(self.matrices) - 1} "
             f"matrices, {len(self.submatrices) - 1} submatrices>"
         )
+
+    def __str__(self) -> str:
+        """Matrices and commands, a line each; `format_computation` has the names, too."""
+        from nnet3_compiler.text import program_lines
+
+        return "\n".join([repr(self), *program_lines(self)])
+
+    def _repr_html_(self) -> str:
+        """What was asked for, memory over time, and the commands: what notebooks show."""
+        from nnet3_compiler.drawing import computation_html
+
+        return computation_html(self)
 
     def to_bytes(self) -> bytes:
         """Returns the computation as a safetensors container; equal ones give equal bytes."""

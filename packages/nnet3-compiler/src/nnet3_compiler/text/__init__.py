@@ -27,7 +27,12 @@ from typing import TYPE_CHECKING
 from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
-    from nnet3_compiler.text.listing import command_lines, describe_submatrix, list_commands
+    from nnet3_compiler.text.listing import (
+        command_lines,
+        describe_submatrix,
+        list_commands,
+        program_lines,
+    )
     from nnet3_compiler.text.operands import SUBMATRIX, submatrix_text
     from nnet3_compiler.text.parser import parse_computation
     from nnet3_compiler.text.printer import format_computation
@@ -39,6 +44,7 @@ __all__ = [
     "format_computation",
     "list_commands",
     "parse_computation",
+    "program_lines",
     "submatrix_text",
 ]
 
@@ -50,6 +56,7 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "command_lines",
                 "describe_submatrix",
                 "list_commands",
+                "program_lines",
             ),
             "nnet3_compiler.text.operands": (
                 "SUBMATRIX",

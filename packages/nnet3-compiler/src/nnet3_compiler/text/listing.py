@@ -1,4 +1,4 @@
-"""Commands as text, for messages."""
+"""Commands as text, for messages and for people who print a computation."""
 
 from __future__ import annotations
 
@@ -43,3 +43,18 @@ def list_commands(computation: NnetComputation, nnet: Nnet, command: int) -> str
         f"  {'>' if at == command else ' '} {line}"
         for at, line in zip(shown, command_lines(computation, nnet, shown), strict=True)
     )
+
+
+def program_lines(computation: NnetComputation) -> list[str]:
+    """Returns the sizes of the matrices and the commands, a line each, without a network's names.
+
+    `format_computation` gives the names of nodes and components, and whatever else there is.
+    """
+    from nnet3_compiler.text.printer import command_line, operand_text
+
+    names = operand_text(computation, None)
+    sizes = enumerate(computation.matrices.tolist())
+    return [
+        *(f"m{number} = {rows} x {cols}" for number, (rows, cols) in sizes if number),
+        *(command_line(at, command, names) for at, command in enumerate(computation.commands)),
+    ]

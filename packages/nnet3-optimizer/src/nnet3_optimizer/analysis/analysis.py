@@ -63,7 +63,7 @@ class Findings:
     needs_zeros: Bools | None = None
 
 
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Analysis(CommandAccesses):
     """What the commands of a computation read, write, allocate and free.
 
@@ -72,6 +72,9 @@ class Analysis(CommandAccesses):
     """
 
     findings: Findings = attrs.field(factory=Findings, init=False)
+
+    def __repr__(self) -> str:
+        return f"<Analysis of {len(self.table)} commands, {len(self.matrices) - 1} matrices>"
 
     @property
     def variables(self) -> Variables:

@@ -6,13 +6,12 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 import jinja2
+from nnet3_compiler.drawing import memory_svg, with_unit
 from nnet3_descriptors import ComponentNode, NetworkError, Nnet, compute_context
+from nnet3_descriptors.drawing import layers_of, network_svg
 from nnet3_graph import ComputationRequest
 
 from nnet3_tools.report.component_facts import component_facts
-from nnet3_tools.report.curve_drawing import curve_drawing, with_unit
-from nnet3_tools.report.layers import layers_of
-from nnet3_tools.report.network_drawing import network_drawing
 from nnet3_tools.report.program_facts import program_facts
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def report_page(name: str, nnet: Nnet, request: ComputationRequest | None = None
         nnet=nnet,
         context=_context(nnet),
         used=sum(isinstance(node, ComponentNode) for node in nnet.nodes),
-        drawing=network_drawing(layers_of(nnet)),
+        drawing=network_svg(layers_of(nnet)),
         facts=facts,
         most_parameters=max((each.num_parameters for each in facts), default=0) or 1,
         warnings=[each for each in facts if each.warning],
@@ -72,4 +71,4 @@ def _context(nnet: Nnet) -> tuple[int, int] | None:
 def _curves(program: ProgramFacts | None) -> str:
     if program is None:
         return ""
-    return curve_drawing({"compiled": program.compiled_bytes, "optimized": program.optimized_bytes})
+    return memory_svg({"compiled": program.compiled_bytes, "optimized": program.optimized_bytes})

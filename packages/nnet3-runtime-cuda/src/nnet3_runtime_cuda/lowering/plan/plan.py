@@ -217,7 +217,7 @@ class GatheredRows:
     maps: tuple[int, ...]
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class Plan:
     """All that lowering changes of a computation.
 
@@ -245,3 +245,20 @@ class Plan:
     derivatives: tuple[SplicedDerivative, ...] = ()
     gathered: tuple[GatheredRows, ...] = ()
     scattered: tuple[GatheredRows, ...] = ()
+
+    def __repr__(self) -> str:
+        fields = (field.name for field in attrs.fields(Plan) if field.name != "components")
+        counts = [f"{len(getattr(self, name))} {name}" for name in fields if getattr(self, name)]
+        return f"<Plan: {', '.join(counts) or 'every command as it is'}>"
+
+    def __str__(self) -> str:
+        """A line for each change, see `format_plan`."""
+        from nnet3_runtime_cuda.lowering.plan.text import format_plan
+
+        return format_plan(self).rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        """A row for each change, in the order of the commands: what notebooks show."""
+        from nnet3_descriptors.drawing import html_table
+
+        return html_table(("What lowering changes",), ([line] for line in str(self).splitlines()))

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from html import escape
 
 import numpy as np
 import numpy.typing as npt
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 240, 70, 36, 16, 110
 MOST_POINTS = 400
+
+STYLE = """
+.nnet3-memory { display: block; width: 100%; color-scheme: light dark;
+  font-family: system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; }
+.nnet3-memory text { fill: currentColor; font-size: 13px; }
+.nnet3-memory .tick, .nnet3-memory .axis { fill-opacity: .7; font-size: 11px; }
+.nnet3-memory .tick { text-anchor: end; }
+.nnet3-memory .axis { text-anchor: middle; }
+.nnet3-memory .grid { stroke: currentColor; stroke-opacity: .2; }
+.nnet3-memory .curve { fill: none; stroke-width: 2; }
+.nnet3-memory path.earlier { stroke: currentColor; stroke-opacity: .45; }
+.nnet3-memory path.last { stroke: var(--nnet3-accent, #2778c4); }
+.nnet3-memory text.earlier { fill-opacity: .6; }
+.nnet3-memory text.last { fill: var(--nnet3-accent, #2778c4); }
+"""
 
 UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
@@ -19,11 +35,15 @@ def with_unit(number: float) -> str:
     return f"{number / size:.3g} {unit}"
 
 
-def curve_drawing(curves: Mapping[str, npt.NDArray[np.int64]]) -> str:
+def memory_svg(curves: Mapping[str, npt.NDArray[np.int64]]) -> str:
     """Draws curves over the share of commands that are done, from 0 to the largest value.
 
     Args:
-        curves: (commands,) bytes after each command, by name; the first is drawn in grey.
+        curves: (commands,) bytes after each command, by name; of several the first is grey.
+
+    Returns:
+        An SVG element. It can be a file, or part of an HTML page, whose colour of text it takes; a
+        page may set `--nnet3-accent` for the colour of the last curve.
     """
     most = max(float(values.max(initial=1)) for values in curves.values())
     inner_width, inner_height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
@@ -36,17 +56,18 @@ def curve_drawing(curves: Mapping[str, npt.NDArray[np.int64]]) -> str:
         )
     label_y: list[float] = []
     for number, (name, values) in enumerate(curves.items()):
+        kind = "last" if number == len(curves) - 1 else "earlier"
         points = _thinned(values)
         xs = LEFT + inner_width * np.linspace(0, 1, len(points))
         ys = TOP + inner_height * (1 - points / most)
         path = " L ".join(f"{a:.1f} {b:.1f}" for a, b in zip(xs, ys, strict=True))
-        shapes.append(f'<path class="curve curve{number}" d="M {path}"/>')
+        shapes.append(f'<path class="curve {kind}" d="M {path}"/>')
         at = TOP + inner_height * (1 - float(values.max(initial=0)) / most) + 4
         while any(abs(at - other) < 16 for other in label_y):
             at += 16
         label_y.append(at)
         shapes.append(
-            f'<text class="legend curve{number}" x="{WIDTH - RIGHT + 10}" y="{at:g}">{name}</text>'
+            f'<text class="legend {kind}" x="{WIDTH - RIGHT + 10}" y="{at:g}">{escape(name)}</text>'
         )
     middle = LEFT + inner_width / 2
     shapes.append(
@@ -54,9 +75,10 @@ def curve_drawing(curves: Mapping[str, npt.NDArray[np.int64]]) -> str:
     )
     return "\n".join(
         [
-            '<svg xmlns="http://www.w3.org/2000/svg" class="curves" role="img" '
+            '<svg xmlns="http://www.w3.org/2000/svg" class="nnet3-memory" role="img" '
             f'viewBox="0 0 {WIDTH} {HEIGHT}">',
             "<title>Bytes of matrices over the course of the program</title>",
+            f"<style>{STYLE}</style>",
             *shapes,
             "</svg>",
         ]

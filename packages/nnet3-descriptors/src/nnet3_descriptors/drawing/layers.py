@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Iterator
 
 import attrs
-from nnet3_descriptors import (
+
+from nnet3_descriptors.descriptors import Descriptor, ForwardingDescriptor, leaves_of
+from nnet3_descriptors.network_structure import NetworkStructure
+from nnet3_descriptors.nodes import (
     ComponentNode,
-    Descriptor,
     DimRangeNode,
     InputNode,
-    Nnet,
     Node,
     OutputNode,
 )
-from nnet3_descriptors.descriptors import ForwardingDescriptor, leaves_of
 
 SHORT = {
     "Affine": "affine",
@@ -81,7 +81,7 @@ class Layer:
     reads: tuple[Read, ...]
 
 
-def layers_of(nnet: Nnet) -> tuple[Layer, ...]:
+def layers_of(nnet: NetworkStructure) -> tuple[Layer, ...]:
     """Groups the nodes of a network, in their order.
 
     A node joins the layer before it if it reads the last node of it and nothing else, nothing else
@@ -102,7 +102,7 @@ def _is_drawn(node: Node) -> bool:
     return isinstance(node, InputNode | ComponentNode | DimRangeNode | OutputNode)
 
 
-def _layer(nnet: Nnet, node: Node) -> Layer:
+def _layer(nnet: NetworkStructure, node: Node) -> Layer:
     """A layer of one node."""
     dim, kind, num_parameters = nnet.node_dim(node.name), "layer", 0
     input_dim = dim

@@ -12,12 +12,32 @@ from html import escape
 
 import attrs
 
-from nnet3_tools.report.layers import Layer, Read
+from nnet3_descriptors.drawing.layers import Layer, Read
 
 BOX_WIDTH, BOX_HEIGHT, GAP = 340, 44, 34
 LANE = 22
 """How far apart arcs lie beside each other."""
 MARGIN = 16
+
+STYLE = """
+.nnet3-network { display: block; color-scheme: light dark;
+  font-family: system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; }
+.nnet3-network text { fill: currentColor; font-size: 13px; }
+.nnet3-network rect { fill: currentColor; fill-opacity: .05; stroke: currentColor;
+  stroke-opacity: .25; }
+.nnet3-network .input rect, .nnet3-network .output rect {
+  fill: var(--nnet3-accent, #2778c4); fill-opacity: .15; stroke: var(--nnet3-accent, #2778c4);
+  stroke-opacity: 1; }
+.nnet3-network .name { font-weight: 600; }
+.nnet3-network .parts, .nnet3-network .parameters, .nnet3-network .dims { fill-opacity: .7;
+  font-size: 12px; }
+.nnet3-network .dims, .nnet3-network .parameters, .nnet3-network .before { text-anchor: end; }
+.nnet3-network .label { fill: var(--nnet3-accent, #2778c4); font-size: 12px; }
+.nnet3-network .edge { fill: none; stroke: currentColor; stroke-opacity: .55; stroke-width: 1.5; }
+.nnet3-network .recurrent { stroke: var(--nnet3-recurrent, #c2571a); stroke-opacity: 1; }
+.nnet3-network .optional { stroke-dasharray: 5 4; }
+"""
+"""The colour of text is that of the page around, light or dark; all names are the drawing's own."""
 
 
 @attrs.frozen
@@ -47,8 +67,12 @@ class Arc:
         return max(self.source, self.target)
 
 
-def network_drawing(layers: Sequence[Layer]) -> str:
-    """Draws layers; the result is an SVG element that takes its colours from the page."""
+def network_svg(layers: Sequence[Layer]) -> str:
+    """Draws layers as an SVG element.
+
+    It can be a file, or part of an HTML page, whose colour of text it takes; a page may set
+    `--nnet3-accent` and `--nnet3-recurrent` for the colours of labels and recurrences.
+    """
     number_of = {node: number for number, layer in enumerate(layers) for node in layer.nodes}
     below: list[Arc] = []
     right: list[Arc] = []
@@ -85,10 +109,11 @@ def network_drawing(layers: Sequence[Layer]) -> str:
         ),
     ]
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="network" width="{width}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="nnet3-network" width="{width}" '
         f'height="{height}" viewBox="0 0 {width} {height}" role="img">'
     )
-    return "\n".join([head, "<title>The layers of the network</title>", *shapes, "</svg>"])
+    title = "<title>The layers of the network</title>"
+    return "\n".join([head, title, f"<style>{STYLE}</style>", *shapes, "</svg>"])
 
 
 def lanes(arcs: Sequence[Arc]) -> list[int]:

@@ -1,0 +1,12 @@
+"""Computations for people to look at: memory as a curve, and what notebooks show.
+
+curves.py     bytes of matrices over the course of programs, as SVG
+summary.py    a computation in a notebook: inputs, outputs, commands, memory, listing
+
+Nothing here is imported before somebody looks.
+"""
+
+from nnet3_compiler.drawing.curves import memory_svg, with_unit
+from nnet3_compiler.drawing.summary import computation_html
+
+__all__ = ["computation_html", "memory_svg", "with_unit"]

@@ -1,0 +1,100 @@
+"""Computations for people to look at: what `print` and notebooks show."""
+
+from __future__ import annotations
+
+import html.parser
+
+import numpy as np
+import pytest
+from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_compiler.drawing import memory_svg, with_unit
+from nnet3_compiler.memory import peak_bytes, with_memory_plan
+from nnet3_descriptors import parse_config
+from nnet3_graph import ComputationRequest, IoSpecification
+
+
+@pytest.fixture(scope="module")
+def computation() -> NnetComputation:
+    """One affine map, 4 rows."""
+    nnet = parse_config(
+        "input-node name=input dim=3\n"
+        "component name=affine type=AffineComponent input-dim=3 output-dim=2\n"
+        "component-node name=affine component=affine input=input\n"
+        "output-node name=output input=affine\n"
+    )
+    request = ComputationRequest(
+        inputs=[IoSpecification.from_range("input", 0, 4)],
+        outputs=[IoSpecification.from_range("output", 0, 4)],
+    )
+    return compile_computation(nnet, request)
+
+
+def test_print(computation: NnetComputation) -> None:
+    """A printed computation is its matrices and commands, without the tables that programs read."""
+    lines = str(computation).splitlines()
+
+    assert lines[0] == repr(computation)
+    assert lines[1] == "m1 = 4 x 3"
+    assert "c0: m1 = accept node0" in lines
+    assert "c5: m3 = component0.propagate(m2)" in lines
+    assert len(lines) == 1 + (len(computation.matrices) - 1) + len(computation.commands)
+
+
+def test_repr_of_commands(computation: NnetComputation) -> None:
+    """A few commands are shown whole, many by the first and the last."""
+    assert repr(computation.commands[:1]) == "CommandSequence([AcceptInput(matrix=1, node=0)])"
+    assert repr(computation.commands) == (
+        f"<CommandSequence of {len(computation.commands)} commands, AcceptInput(matrix=1, node=0) "
+        f"to {computation.commands[-1]!r}>"
+    )
+
+
+def test_what_notebooks_show(computation: NnetComputation) -> None:
+    """The page is well formed, and says what was asked for and how much memory that takes."""
+    page = with_memory_plan(computation)._repr_html_()
+    parser = Elements()
+    parser.feed(page)
+
+    assert parser.open == []
+    assert f"matrices of at most {peak_bytes(computation)} bytes at a time, planned in" in page
+    assert ">given</td>" in page
+    assert ">wanted</td>" in page
+    assert "c0: m1 = accept node0" in page
+
+
+class Elements(html.parser.HTMLParser):
+    """Looks whether each element that begins also ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        """Notes a beginning."""
+        self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        """An element without content."""
+
+    def handle_endtag(self, tag: str) -> None:
+        """Takes the last beginning off."""
+        assert self.open.pop() == tag
+
+
+def test_long_curves_keep_their_peak() -> None:
+    """Of thousands of commands a few hundred points are drawn, the largest among them."""
+    values = np.ones(10_000, np.int64)
+    values[1234] = 4_000_000
+
+    picture = memory_svg({"matrices": values})
+
+    assert ">4 MB</text>" in picture
+    assert picture.count(" L ") <= 400
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(0, "0 bytes"), (999, "999 bytes"), (1.5e6, "1.5 MB")]
+)
+def test_units(number: float, said: str) -> None:
+    """Bytes are said in the largest unit that is not larger than they are."""
+    assert with_unit(number) == said

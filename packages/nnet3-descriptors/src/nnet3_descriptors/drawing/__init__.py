@@ -1,0 +1,31 @@
+"""Networks for people to look at: as layers, as an SVG, as HTML, as a tree in text, for Graphviz.
+
+layers.py     nodes grouped into layers, and what each layer reads
+svg.py        the drawing of them
+summary.py    the drawing with what the network is, for notebooks
+tree.py       layers and their nodes as a tree, for terminals
+tables.py     a table in HTML, for what notebooks show of any package
+graphviz.py   nodes and descriptors in the language of Graphviz
+
+Nothing here is imported before somebody looks.
+"""
+
+from nnet3_descriptors.drawing.graphviz import format_dot
+from nnet3_descriptors.drawing.layers import Layer, Read, layers_of
+from nnet3_descriptors.drawing.summary import network_html
+from nnet3_descriptors.drawing.svg import Arc, lanes, network_svg
+from nnet3_descriptors.drawing.tables import html_table
+from nnet3_descriptors.drawing.tree import format_tree
+
+__all__ = [
+    "Arc",
+    "Layer",
+    "Read",
+    "format_dot",
+    "format_tree",
+    "html_table",
+    "lanes",
+    "layers_of",
+    "network_html",
+    "network_svg",
+]

@@ -1,0 +1,150 @@
+"""Networks for people to look at: layers, drawing, tree, and what notebooks show."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nnet3_descriptors import Nnet, parse_config
+from nnet3_descriptors.drawing import (
+    Arc,
+    format_tree,
+    html_table,
+    lanes,
+    layers_of,
+    network_svg,
+)
+
+SPLICE = "input=Append(Offset(input, -1), input, ReplaceIndex(ivector, t, 0))"
+
+CONFIG = f"""
+input-node name=ivector dim=3
+input-node name=input dim=8
+component name=tdnn1.affine type=AffineComponent input-dim=19 output-dim=16
+component-node name=tdnn1.affine component=tdnn1.affine {SPLICE}
+component name=tdnn1.relu type=RectifiedLinearComponent dim=16
+component-node name=tdnn1.relu component=tdnn1.relu input=tdnn1.affine
+component name=rnn type=AffineComponent input-dim=16 output-dim=16
+component-node name=rnn component=rnn input=Sum(Scale(0.5, tdnn1.relu), IfDefined(Offset(rnn, -3)))
+component name=final type=AffineComponent input-dim=32 output-dim=2
+component-node name=final component=final input=Append(rnn, tdnn1.relu)
+output-node name=output input=final
+"""
+
+
+@pytest.fixture(scope="module")
+def nnet() -> Nnet:
+    """A network with a splice, a recurrence, a bypass and an i-vector."""
+    return parse_config(CONFIG)
+
+
+def test_layers(nnet: Nnet) -> None:
+    """Nodes that follow one another under one name are a layer, and reads say where and how."""
+    layers = layers_of(nnet)
+
+    assert [layer.name for layer in layers] == [
+        "ivector", "input", "tdnn1", "rnn", "final", "output"
+    ]  # fmt: skip
+    tdnn1, rnn, final = layers[2:5]
+    assert tdnn1.nodes == ("tdnn1.affine", "tdnn1.relu")
+    assert tdnn1.parts == ("affine", "ReLU")
+    assert (tdnn1.input_dim, tdnn1.output_dim, tdnn1.num_parameters) == (19, 16, 320)
+    assert [(read.source, read.text) for read in tdnn1.reads] == [
+        ("input", "-1"), ("input", "0"), ("ivector", "at t = 0")
+    ]  # fmt: skip
+    assert [(read.source, read.text, read.is_optional) for read in rnn.reads] == [
+        ("tdnn1.relu", "times 0.5", False), ("rnn", "-3", True)
+    ]  # fmt: skip
+    assert [read.source for read in final.reads] == ["rnn", "tdnn1.relu"]
+
+
+def test_drawing(nnet: Nnet) -> None:
+    """The recurrence is a dashed arc of its own colour, the bypass an arc, the rest lines."""
+    drawing = network_svg(layers_of(nnet))
+
+    assert drawing.count('<g class="box') == 6
+    assert drawing.count('class="edge optional recurrent"') == 1
+    assert drawing.count("<path") == 4 + 1 + 2  # lines; recurrence; bypass and i-vector
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=12))
+def test_arcs_in_a_lane_do_not_overlap(ends: list[tuple[int, int]]) -> None:
+    """Two arcs of a lane have at most an end in common."""
+    arcs = [Arc(source, target, "", is_dashed=False) for source, target in ends]
+
+    chosen = lanes(arcs)
+
+    for a, lane in zip(arcs, chosen, strict=True):
+        for b, other in zip(arcs, chosen, strict=True):
+            if a is not b and lane == other:
+                assert a.last <= b.first or b.last <= a.first
+                assert (a.first, a.last) != (b.first, b.last)
+
+
+def test_tree(nnet: Nnet) -> None:
+    """Each layer is a branch with what it reads, each of its nodes a branch of the layer."""
+    assert (
+        format_tree(nnet)
+        == """\
+11 nodes, 4 components, 658 parameters
+├─ ivector           3
+├─ input             8
+├─ tdnn1      19 -> 16  320  reads input (-1, 0), ivector (at t = 0)
+│  ├─ affine  19 -> 16  320  Affine
+│  └─ relu    16 -> 16       RectifiedLinear
+├─ rnn        16 -> 16  272  affine, reads tdnn1 (times 0.5), rnn (-3?)
+├─ final       32 -> 2   66  affine, reads rnn, tdnn1
+└─ output            2       reads final
+"""
+    )
+
+
+def test_painted_tree(nnet: Nnet) -> None:
+    """What is painted is the same tree, and every part says what it is."""
+    kinds: set[str] = set()
+
+    def paint(text: str, kind: str) -> str:
+        kinds.add(kind)
+        return f"<{text}>"
+
+    painted = format_tree(nnet, paint)
+
+    assert painted.replace("<", "").replace(">", "") == format_tree(nnet).replace(">", "")
+    assert kinds == {
+        "branch", "input", "output", "layer", "node", "dims", "parameters", "reads", "type"
+    }  # fmt: skip
+
+
+def test_dim_range_in_a_layer() -> None:
+    """Columns that are taken from a node of the same name belong to its layer."""
+    nnet = parse_config(
+        "input-node name=input dim=4\n"
+        "component name=a type=AffineComponent input-dim=4 output-dim=4\n"
+        "component-node name=lstm.all component=a input=input\n"
+        "dim-range-node name=lstm.c input-node=lstm.all dim-offset=1 dim=2\n"
+        "output-node name=output input=lstm.c\n"
+    )
+
+    assert "└─ c    2 -> 2      columns 1 to 2" in format_tree(nnet)
+
+
+def test_what_notebooks_show(nnet: Nnet) -> None:
+    """The picture is well-formed XML, and the page says what the network takes, gives and needs."""
+    picture = nnet._repr_svg_()
+    page = nnet._repr_html_()
+
+    assert ElementTree.fromstring(picture).tag == "{http://www.w3.org/2000/svg}svg"
+    assert picture in page
+    assert "input <b>input</b>: 8 columns" in page
+    assert "output <b>output</b>: 2 columns" in page
+    assert "context: 1 frames before, 0 behind" in page
+
+
+def test_tables_hold_text() -> None:
+    """What stands in a table is no markup; numbers have commas."""
+    table = html_table(["a"], [["<b>"], [1234]])
+
+    assert "&lt;b&gt;" in table
+    assert ">1,234</td>" in table

@@ -1,0 +1,134 @@
+"""What people see of a value: a short repr, and in a notebook a table or a picture."""
+
+from __future__ import annotations
+
+import html.parser
+
+import numpy as np
+import pytest
+from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_descriptors import Nnet, compute_context, read_nnet, set_test_mode
+from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
+from nnet3_optimizer import CachingCompiler, analyze, optimize
+from nnet3_runtime_cuda import NnetComputer, Plan, format_plan, load, make_plan
+from nnet3_training import (
+    DenseTargets,
+    ExampleInput,
+    ExampleOutput,
+    Trainer,
+    TrainingExample,
+)
+from reference_cases import ROOT
+
+FRAMES = 40
+MODEL = ROOT / "examples" / "digits" / "final.raw"
+
+
+@pytest.fixture(scope="module")
+def shown() -> dict[str, object]:
+    """A value of each kind that people meet."""
+    nnet = read_nnet(MODEL)
+    left, right = compute_context(nnet)
+    request = ComputationRequest(
+        inputs=[IoSpecification.from_range("input", -left, FRAMES + right)],
+        outputs=[IoSpecification.from_range("output", 0, FRAMES)],
+    )
+    tested = set_test_mode(nnet)
+    computation = optimize(tested, compile_computation(tested, request))
+    return {
+        "network": nnet,
+        "component": nnet.components[0],
+        "request": request,
+        "graph": build_computation_graph(nnet, request),
+        "computation": computation,
+        "commands": computation.commands,
+        "analysis": analyze(tested, computation),
+        "compiler": CachingCompiler(nnet),
+        "plan": make_plan(tested, computation),
+        "computer": NnetComputer(tested, computation),
+        "model": load(MODEL),
+        "trainer": trained(nnet, request),
+        "example": example(request, 11),
+    }
+
+
+def example(request: ComputationRequest, dim: int) -> TrainingExample:
+    """An example of noise."""
+    [given], [wanted] = request.inputs, request.outputs
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((len(given.indexes), 23), np.float32)
+    targets = np.eye(dim, dtype=np.float32)[rng.integers(0, dim, len(wanted.indexes))]
+    return TrainingExample(
+        inputs=[ExampleInput(name="input", indexes=given.indexes, values=values)],
+        outputs=[
+            ExampleOutput(
+                name="output", indexes=wanted.indexes, supervision=DenseTargets(values=targets)
+            )
+        ],
+    )
+
+
+def trained(nnet: Nnet, request: ComputationRequest) -> Trainer:
+    """A trainer after one minibatch."""
+    trainer = Trainer(nnet)
+    trainer.train_minibatch(example(request, 11))
+    return trainer
+
+
+def test_reprs_are_short(shown: dict[str, object]) -> None:
+    """The repr of a value is a line that says what it is, and no object address."""
+    for what, value in shown.items():
+        text = repr(value)
+        assert len(text) < 400, what
+        assert "\n" not in text, what
+        assert " at 0x" not in text, what
+
+
+class Elements(html.parser.HTMLParser):
+    """Looks whether each element that begins also ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        """Notes a beginning."""
+        self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        """An element without content."""
+
+    def handle_endtag(self, tag: str) -> None:
+        """Takes the last beginning off."""
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("network", "<svg"),
+        ("request", f">{FRAMES + 24}</td>"),
+        ("graph", ">tdnn1.affine</td>"),
+        ("computation", ">given</td>"),
+        ("plan", "<table>"),
+        ("trainer", ">output</td>"),
+    ],
+)
+def test_notebooks(shown: dict[str, object], what: str, said: str) -> None:
+    """A notebook gets a well-formed piece of a page."""
+    page = shown[what]._repr_html_()  # type: ignore[attr-defined]
+    elements = Elements()
+    elements.feed(page)
+
+    assert elements.open == []
+    assert said in page
+
+
+def test_print(shown: dict[str, object]) -> None:
+    """A computation is printed command by command, a plan change by change."""
+    computation, plan = shown["computation"], shown["plan"]
+    assert isinstance(computation, NnetComputation)
+    assert isinstance(plan, Plan)
+
+    assert str(computation).count("\nc") == len(computation.commands)
+    assert str(plan) + "\n" == format_plan(plan)
