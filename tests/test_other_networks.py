@@ -162,6 +162,37 @@ NETWORKS = {
         working=4,
         peak=464,
     ),
+    "rows shared by the sources of Failover": Network(
+        config=affine("a", (6, 5))
+        + nodes("a", a="Sum(input, Failover(Offset(input, 6), Switch(input, Offset(input, 1))))"),
+        inputs=(-4, 7),
+        outputs=range(4),
+        working=4,
+        peak=768,
+    ),
+    "Failover to a sum": Network(
+        config=affine("a", (6, 5))
+        + nodes("a", a="Failover(Offset(input, 4), Sum(input, Offset(input, -1)))"),
+        inputs=(-4, 5),
+        outputs=range(4),
+        is_training=True,
+        working=6,
+        peak=672,
+    ),
+    "sums of rows of two nodes": Network(
+        config=affine("a", (6, 8))
+        + affine("b", (6, 8))
+        + nodes(
+            "Sum(a, Sum(Switch(b, Offset(a, 1)), Round(b, 3)))",
+            a="input",
+            b="input",
+        ),
+        inputs=(-4, 7),
+        outputs=range(4),
+        is_training=True,
+        working=12,
+        peak=1408,
+    ),
     "input much of which is needed early only": Network(
         config="component name=extract type=StatisticsExtractionComponent input-dim=6 "
         "input-period=3 output-period=6 include-variance=false\n"

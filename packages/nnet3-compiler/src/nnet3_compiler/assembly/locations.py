@@ -21,6 +21,8 @@ from nnet3_compiler.steps.steps import Steps
 
 BoolArray = NDArray[np.bool_]
 
+_LAST = np.iinfo(np.int32).max
+
 
 @attrs.frozen(kw_only=True, eq=False)
 class InputLocations:
@@ -247,6 +249,8 @@ class _PartRows:
             terms = np.maximum.reduceat((columns >= 0).sum(axis=0), self.begin)
             if (terms <= 1).all():
                 columns = columns.max(axis=0, keepdims=True)
+            else:
+                columns = self._packed(columns)
         if len(columns) == 1:
             pieces.add(self.own, self.part, alpha, columns[0])
             return
@@ -265,12 +269,42 @@ class _PartRows:
             for column in arranged(columns[:, begin:end], self.step_of_cindex):
                 pieces.add(self.own[number : number + 1], self.part, alpha, column)
 
+    def _packed(self, columns: IntArray) -> IntArray:
+        """Returns columns with the same terms in each row, fewer of them if there can be fewer.
+
+        The forwarding descriptors in a Failover share the rows between them. A column with a term
+        in each row stays. Of the others, the first terms of all rows make one column, the second
+        terms the next; but each step whose terms come from one step must keep them in one.
+        """
+        is_partial = (columns < 0).any(axis=1)
+        partial = columns[is_partial]
+        count = int((partial >= 0).sum(axis=0).max(initial=0))
+        if count >= int((partial >= 0).any(axis=1).sum()):
+            return columns
+        packed = np.sort(_none_last(partial), axis=0)[:count]
+        packed[packed == _LAST] = NONE
+        before, after = (
+            np.array([self._is_scattered(column) for column in some]).any(axis=0)
+            for some in (partial, packed)
+        )
+        return columns if (after > before).any() else np.concatenate([columns[~is_partial], packed])
+
     def _is_scattered(self, column: IntArray) -> BoolArray:
         """Returns for which steps the rows of a column come from several steps."""
         source = self.step_of_cindex[column]  # NONE for NONE
         last = np.maximum.reduceat(source, self.begin)
         first = np.minimum.reduceat(np.where(column >= 0, source, len(self.steps)), self.begin)
         return first < last
+
+
+def _none_last(sources: IntArray) -> IntArray:
+    """Returns sources with numbers that are larger than all others in place of NONE.
+
+    Who takes the terms of each row in the order of their sources has terms at the same distance
+    from their rows in one column. That column then has no source twice, and its derivative is one
+    addition of rows.
+    """
+    return np.where(sources < 0, _LAST, sources)
 
 
 def arranged(columns: IntArray, step_of: IntArray) -> list[IntArray]:
@@ -299,7 +333,7 @@ def arranged(columns: IntArray, step_of: IntArray) -> list[IntArray]:
             break
         for source in large.tolist():
             matches = step == source
-            place = matches.argmax(axis=1)
+            place = np.where(matches, terms, _LAST).argmin(axis=1)
             rows = np.flatnonzero(matches.any(axis=1))
             column = np.full(len(terms), NONE, np.int32)
             column[rows] = terms[rows, place[rows]]
