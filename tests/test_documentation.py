@@ -1,27 +1,120 @@
 """The pages that people learn from: their code runs, and their pictures show what it computes."""
 
 import doctest
+import importlib
 import importlib.util
+import itertools
 import re
 import shutil
 import wave
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from reference_cases import ROOT
+from emulated_device import HostPlatform, compiler
+from nnet3_descriptors import ComponentProperties, component_class, read_nnet
+from nnet3_descriptors.components.declaration import registry
+from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_optimizer import CachingCompiler
+from nnet3_training import read_chain_examples, write_chain_examples
+from reference_cases import CHAIN_REFERENCE, ROOT
 
 DOCS = ROOT / "docs"
-PAGES = [
-    *(DOCS / f"{name}.md" for name in ("start", "stages", "coming-from")),
-    *sorted(DOCS.glob("how-to/*.md")),
-]
+DIGITS = ROOT / "examples" / "digits"
+ELSEWHERE = {"writing-a-runtime.md": "test_writing_a_runtime.py"}
+"""Pages whose code another test runs."""
+
+LARGE = """
+input-node name=input dim=4
+component name=affine type=AffineComponent input-dim=4 output-dim=3
+component-node name=affine component=affine input=input
+output-node name=output input=affine
+"""
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str]]:
     """The code of a page: its kind, "python" or "pycon", and its text."""
     yield from re.findall(r"^```(python|pycon)\n(.*?)^```", page.read_text(), re.DOTALL | re.M)
+
+
+PAGES = {
+    str(page.relative_to(DOCS)): page for page in sorted(DOCS.glob("**/*.md")) if [*blocks(page)]
+}
+"""All pages with code."""
+
+
+def for_limits() -> dict[str, object]:
+    """What the page on limits calls `text`."""
+    return {"text": LARGE}
+
+
+def for_streams() -> dict[str, object]:
+    """A microphone, and the frames of two calls."""
+    frames = np.random.default_rng(0).standard_normal((60, 23), np.float32)
+    return {
+        "microphone": lambda: np.array_split(frames, 7),
+        "frames_1": frames,
+        "frames_7": frames[:31],
+    }
+
+
+def for_fine_tuning() -> dict[str, object]:
+    """A 'chain' model of spoken digits, its denominator and a few examples, as files."""
+    folder = CHAIN_REFERENCE / "digits"
+    shutil.copy(folder / "initial.raw", "final.mdl")
+    shutil.copy(folder / "den.fst", "den.fst")
+    examples = itertools.islice(read_chain_examples(folder / "cegs.ark"), 2)
+    write_chain_examples(examples, "train.cegs")
+    return {}
+
+
+def for_cuda() -> dict[str, object]:
+    """A device that is emulated on the processor, and a computation with a gradient."""
+    if compiler() is None:
+        pytest.skip("there is no C++ compiler, which emulates a device")
+    shutil.copy("final.raw", "final.mdl")
+    nnet = read_nnet("final.raw")
+    request = ComputationRequest(
+        inputs=[IoSpecification.from_range("input", -12, 17)],
+        outputs=[IoSpecification.from_range("output", 0, 5, has_deriv=True)],
+        need_model_derivative=True,
+    )
+    return {
+        "nnet": nnet,
+        "computation": CachingCompiler(nnet).compile(request),
+        "device": HostPlatform(),
+        "tensor": np.ones((29, 23), np.float32),
+        "derivative": np.ones((5, 11), np.float32),
+    }
+
+
+def for_components() -> dict[str, object]:
+    """The names that a module of component types imports."""
+    modules = (
+        "nnet3_descriptors.components.declaration.base",
+        "nnet3_descriptors.components.declaration.fields",
+        "nnet3_descriptors.components.declaration.properties",
+        "nnet3_descriptors.components.declaration.registry",
+        "nnet3_descriptors.components.index_rules.precomputed",
+    )
+    names: dict[str, object] = {"Property": ComponentProperties}
+    for module in modules:
+        names |= vars(importlib.import_module(module))
+    return names
+
+
+GIVEN: dict[str, Callable[[], dict[str, object]]] = {
+    "adding-a-component.md": for_components,
+    "cuda.md": for_cuda,
+    "fine-tuning.md": for_fine_tuning,
+    "limits.md": for_limits,
+    "streams.md": for_streams,
+}
+"""What pages take for granted, made in the current folder."""
+
+CHANGED = {"cuda.md": {'device="cuda"': "device=device", ', precision="tf32"': ""}}
+"""What is changed where a page needs a device."""
 
 
 def speech(path: Path) -> None:
@@ -34,20 +127,21 @@ def speech(path: Path) -> None:
         file.writeframes(samples.astype(np.int16).tobytes())
 
 
-@pytest.mark.parametrize(
-    "page",
-    [page for page in PAGES if list(blocks(page))],
-    ids=lambda page: str(page.relative_to(DOCS)),
-)
-def test_code_of_pages(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", [name for name in PAGES if name not in ELSEWHERE])
+def test_code_of_pages(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The code of a page runs from top to bottom beside the digits model, as shown."""
-    for file in (ROOT / "examples" / "digits").iterdir():
+    for file in DIGITS.iterdir():
         shutil.copy(file, tmp_path)
     speech(tmp_path / "speech.wav")
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
+    shown_type = "SumBlockComponent"  # which a page defines once more
+    monkeypatch.setitem(registry._classes, shown_type, component_class(shown_type))
+    page = PAGES[name]
+    names = GIVEN.get(name, dict)()
 
     for kind, code in blocks(page):
+        for shown, instead in CHANGED.get(name, {}).items():
+            code = code.replace(shown, instead)
         if kind == "python":
             exec(code, names)  # noqa: S102  the project's own pages
         else:
@@ -56,6 +150,21 @@ def test_code_of_pages(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
             doctest.DocTestRunner().run(examples, out=said.append, clear_globs=False)
             assert not said, "".join(said)
             names |= examples.globs
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_code_that_runs_elsewhere(name: str) -> None:
+    """The test that is named for a page reads that page."""
+    assert f'"{name}"' in (ROOT / "tests" / ELSEWHERE[name]).read_text()
+
+
+@pytest.mark.parametrize("package", sorted(path.name for path in ROOT.glob("packages/*")))
+def test_readmes_are_run(package: str) -> None:
+    """A package whose README has code has a test that runs it, or has no code."""
+    readme = ROOT / "packages" / package / "README.md"
+    test = readme.parent / "tests" / "test_readme.py"
+
+    assert not [*blocks(readme)] or "README.md" in test.read_text()
 
 
 def test_pictures() -> None:
