@@ -180,6 +180,18 @@ def newest(session: nox.Session) -> None:
     session.run("pytest", "packages", *processes(session), *session.posargs)
 
 
+@nox.session(requires=["wheels"])
+def dask(session: nox.Session) -> None:
+    """Work by the processes of a Dask cluster on this machine: the newest Dask, and the oldest."""
+    session.install(FROM_WHEELS, "nnet3-training[dask]", "--group=test")
+    project = nox.project.load_toml("packages/nnet3-training/pyproject.toml")["project"]
+    (bound,) = project["optional-dependencies"]["dask"]
+    for version in (None, bound.replace(">=", "==") + ".*"):
+        if version is not None:
+            session.install(FROM_WHEELS, version)
+        session.run("pytest", "packages/nnet3-training/tests", "-k", "dask", *session.posargs)
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style, format, and which modules import which (contracts in pyproject.toml)."""

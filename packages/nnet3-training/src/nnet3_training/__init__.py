@@ -9,7 +9,8 @@ The modules::
     evaluation.py                      what has been reached
     chain/                             'chain' models: supervision, examples, LF-MMI
     hmm/                               trees and transition models
-    recipes/                           whole runs: fine-tuning
+    recipes/                           whole runs: from scratch, fine-tuning, combination
+    workers/                           who computes: processes, or a cluster
 """
 
 from typing import TYPE_CHECKING
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from nnet3_training.chain.training import ChainTraining, compute_chain_prob
     from nnet3_training.component_stats import zero_component_stats
     from nnet3_training.egs.files import read_examples, write_examples
-    from nnet3_training.errors import ExampleError, HmmError
+    from nnet3_training.errors import ExampleError, HmmError, RecipeError, WorkerError
     from nnet3_training.evaluation import Accuracy, Evaluation, Evaluator
     from nnet3_training.examples import (
         DenseTargets,
@@ -73,11 +74,13 @@ __all__ = [
     "Objective",
     "ObjectiveFunction",
     "ObjectiveSum",
+    "RecipeError",
     "SparsePosteriors",
     "Trainer",
     "TrainerOptions",
     "TrainingError",
     "TrainingExample",
+    "WorkerError",
     "compute_chain_prob",
     "fine_tune",
     "merge_examples",
@@ -131,6 +134,8 @@ if not TYPE_CHECKING:  # or any name would be one of this package
             "nnet3_training.errors": (
                 "ExampleError",
                 "HmmError",
+                "RecipeError",
+                "WorkerError",
             ),
             "nnet3_training.examples": (
                 "DenseTargets",

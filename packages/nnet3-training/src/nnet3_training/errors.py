@@ -11,3 +11,11 @@ class ExampleError(Nnet3Error):
 
 class HmmError(Nnet3Error):
     """A tree or a transition model does not make sense, or the two do not fit each other."""
+
+
+class WorkerError(Nnet3Error):
+    """A task could not be done, because the processes that worked on it died."""
+
+
+class RecipeError(Nnet3Error):
+    """A folder holds another training run, or no data to train on."""

@@ -1,0 +1,60 @@
+"""Tasks and those who do them.
+
+A result depends on its task alone: it is computed on one thread of the BLAS library, wherever that
+is, since sums on several threads differ in their last bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
+
+from threadpoolctl import threadpool_limits
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+MOST_ATTEMPTS = 3
+"""A task at which so many processes died is not tried again."""
+
+
+class Workers(Protocol):
+    """Does tasks."""
+
+    @property
+    def count(self) -> int:
+        """How many tasks are done at a time."""
+        ...
+
+    def map(self, function: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
+        """The results of tasks, in the order of the tasks.
+
+        Tasks are taken as they are needed, so that there may be any number of them.
+
+        Args:
+            function: What is to be done; one that can be imported.
+            tasks: What it is done with; values that can be sent to a process.
+
+        Raises:
+            WorkerError: processes died at a task three times.
+            Exception: what the function raised, when the turn of that task comes; no further task
+                is begun.
+        """
+        ...
+
+
+def on_one_thread(function: Callable[[T], R], task: T) -> R:
+    """Does a task as all workers do it."""
+    with threadpool_limits(limits=1, user_api="blas"):
+        return function(task)
+
+
+class InProcess:
+    """Does tasks one after the other, in this process."""
+
+    count = 1
+
+    def map(self, function: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
+        """See `Workers.map`."""
+        for task in tasks:
+            yield on_one_thread(function, task)

@@ -1,0 +1,101 @@
+"""Who does tasks: results are the same, in order, and none is missing."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # for processes, which import by name
+
+import worker_tasks
+from nnet3_training import WorkerError
+from nnet3_training.workers import DaskWorkers, InProcess, Processes, Workers
+
+
+@pytest.fixture(params=["this process", "1", "2", "4", "dask"])
+def workers(request: pytest.FixtureRequest) -> Iterator[Workers]:
+    """This process, processes, and a cluster of Dask where that is installed."""
+    if request.param == "this process":
+        yield InProcess()
+    elif request.param == "dask":
+        distributed = pytest.importorskip("distributed")
+        with (
+            distributed.LocalCluster(
+                n_workers=2, threads_per_worker=1, dashboard_address=None
+            ) as cluster,
+            distributed.Client(cluster) as client,
+        ):
+            yield DaskWorkers(client)
+    else:
+        with Processes(int(request.param)) as processes:
+            yield processes
+
+
+def test_results_are_the_same(workers: Workers) -> None:
+    """Whoever works, results come in the order of the tasks, with the same bytes."""
+    assert list(workers.map(worker_tasks.squared, range(20))) == [n * n for n in range(20)]
+    wanted = list(InProcess().map(worker_tasks.products, range(5)))
+    assert list(workers.map(worker_tasks.products, range(5))) == wanted
+    assert list(workers.map(worker_tasks.squared, [])) == []
+
+
+def test_tasks_without_end(workers: Workers) -> None:
+    """Tasks are taken as they are needed; whoever stops asking stops the work."""
+    found = workers.map(worker_tasks.squared, itertools.count())
+
+    assert list(itertools.islice(found, 3)) == [0, 1, 4]
+    found.close()
+    assert list(workers.map(worker_tasks.squared, [7])) == [49]
+
+
+def test_errors(workers: Workers) -> None:
+    """What a task raises comes in its turn, and the workers can be used afterwards."""
+    found = workers.map(worker_tasks.refused, range(9))
+
+    assert [next(found) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(ValueError, match="not 3"):
+        next(found)
+    assert list(workers.map(worker_tasks.refused, [1])) == [1]
+
+
+@pytest.mark.parametrize("workers", ["1", "2", "dask"], indirect=True)
+def test_a_worker_that_dies(workers: Workers, tmp_path: Path) -> None:
+    """It is replaced, and its task is done again."""
+    markers = [str(tmp_path / str(number)) for number in range(4)]
+
+    assert list(workers.map(worker_tasks.killed_once, markers)) == markers
+
+
+@pytest.mark.parametrize("workers", ["2", "dask"], indirect=True)
+def test_a_task_that_kills(workers: Workers) -> None:
+    """A task at which one process dies after the other is named."""
+    with pytest.raises(WorkerError, match=r"died at (the same|a) task"):
+        list(workers.map(worker_tasks.killed, ["this one"]))
+
+
+def test_idle_processes_that_die() -> None:
+    """One that died while nobody had asked for anything is replaced, too."""
+    with Processes(2) as processes:
+        list(processes.map(worker_tasks.squared, range(4)))
+        for process_id in processes.process_ids:
+            os.kill(process_id, signal.SIGKILL)
+        assert list(processes.map(worker_tasks.squared, range(4))) == [0, 1, 4, 9]
+
+
+def test_results_that_cannot_be_sent() -> None:
+    """The error says so."""
+    with Processes(1) as processes, pytest.raises(WorkerError, match="a result cannot be sent"):
+        list(processes.map(worker_tasks.not_to_be_sent, [0]))
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, "2"])
+def test_numbers_of_processes(count: object) -> None:
+    """There is one at least."""
+    with pytest.raises(WorkerError, match="an integer >= 1"):
+        Processes(count)

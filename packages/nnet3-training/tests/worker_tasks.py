@@ -1,0 +1,46 @@
+"""What processes are asked to do in tests: functions that they can import."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+
+
+def squared(number: int) -> int:
+    """The square."""
+    return number * number
+
+
+def products(seed: int) -> bytes:
+    """The bytes of a chain of products, which depend on how many threads sum."""
+    rng = np.random.default_rng(seed)
+    matrix = rng.standard_normal((200, 700), dtype=np.float32)
+    return (matrix @ matrix.T @ matrix).tobytes()
+
+
+def killed_once(marker: str) -> str:
+    """Dies at the first attempt, as if somebody had killed it."""
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return marker
+
+
+def killed(_: object) -> None:
+    """Dies whenever it is tried."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def refused(number: int) -> int:
+    """Raises for 3."""
+    if number == 3:
+        raise ValueError("not 3")
+    return number
+
+
+def not_to_be_sent(_: object) -> object:
+    """Gives what no process can send."""
+    return lambda: None
