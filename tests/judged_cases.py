@@ -29,6 +29,7 @@ from nnet3_graph import (
     UnboundedComputationError,
 )
 from nnet3_optimizer import OptimizeOptions, optimize
+from small_thresholds import gathering
 
 Arrays = dict[str, np.ndarray]
 
@@ -109,6 +110,10 @@ class Case:
         return self._compile(None)
 
     def _compile(self, options: OptimizeOptions | None) -> NnetComputation:
+        with gathering(self.seed):
+            return self._compile_as_set(options)
+
+    def _compile_as_set(self, options: OptimizeOptions | None) -> NnetComputation:
         compiler_options = CompilerOptions(shortcut=self.shortcut)
         if self.form != LOOP:
             return compile_segments(self.nnet, self.requests, compiler_options)

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 from unittest import mock
 
+from nnet3_compiler.assembly import backward
 from nnet3_runtime_cuda.cpu import bf16, recorder, tape
 from nnet3_runtime_cuda.kernels.affine import parameter_products
 from nnet3_runtime_cuda.kernels.convolution import time_height_convolution
@@ -22,6 +23,16 @@ from nnet3_runtime_cuda.lowering.plan import (
     step_panels,
 )
 from nnet3_runtime_cuda.switches import PANELS
+
+
+@contextmanager
+def gathering(seed: int) -> Iterator[None]:
+    """Has the compiler gather rows whose derivatives are added up, also few, for some seeds."""
+    if Random(seed).randrange(3):
+        yield
+        return
+    with mock.patch.object(backward, "is_worthwhile", lambda lists, _: lists > 0):
+        yield
 
 
 @contextmanager

@@ -116,6 +116,10 @@ class Machine:
                 assert len(np.unique(named, axis=0)) == len(named)
                 for place, row in self._multi_rows(number):
                     row += alpha * self._view(source)[place]
+            case commands.CopyRows(output=output, input=source, alpha=alpha):
+                rows = self.computation.indexes[command.indexes]
+                copied = alpha * self._view(source)[rows]
+                self._view(output)[:] = np.where((rows >= 0)[:, None], copied, 0)
             case commands.AddRowRanges(output=output, input=source, alpha=alpha):
                 ranges = self.computation.indexes_ranges[command.indexes_ranges]
                 assert len(ranges) == len(self._view(output))

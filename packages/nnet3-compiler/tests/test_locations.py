@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_compiler.assembly.backward import (
     contiguous_lists,
+    list_numbers,
     reversed_rows,
-    row_ranges,
     unique_lists,
 )
+from nnet3_compiler.assembly.gathered import most_runs, row_ranges
 from nnet3_compiler.assembly.locations import arranged
 
 rows = st.lists(st.integers(-1, 4), min_size=1, max_size=12).map(lambda x: np.array(x, np.int32))
@@ -64,6 +65,7 @@ class TestBackwardLists:
         lists = contiguous_lists(mapping)
 
         assert np.array_equal(np.max([mapping * 0 - 1, *lists], axis=0), mapping)
+        assert len(lists) == most_runs(mapping)
         assert sum(int((part >= 0).sum()) for part in lists) == int((mapping >= 0).sum())
         for part in lists:
             ranges = row_ranges(part, 5)
@@ -79,7 +81,7 @@ class TestBackwardLists:
     def test_unique_lists(self, pairs: list[tuple[int, int]]) -> None:
         """Each list has every row of a matrix once; together they have all in their places."""
         table, matrix_of = np.array(pairs, np.int32), np.array([0, 1, 2, 2], np.int32)
-        lists = unique_lists(table, matrix_of)
+        lists = unique_lists(table, list_numbers(table, matrix_of))
 
         assert np.array_equal(np.max([table * 0 - 1, *lists], axis=0), table)
         assert all((part >= 0).any() for part in lists)

@@ -1,6 +1,9 @@
 """Computations of random networks do what the networks mean, with and without the shortcut."""
 
+from unittest import mock
+
 import numpy as np
+import pytest
 from direct_evaluation import Evaluation
 from hypothesis import HealthCheck, event, given, settings
 from nnet3_compiler import (
@@ -10,6 +13,7 @@ from nnet3_compiler import (
     format_computation,
     parse_computation,
 )
+from nnet3_compiler.assembly import backward
 from nnet3_compiler.shortcut import reduce_request
 from nnet3_descriptors import Nnet, parse_config, unvectorize, vectorize
 from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
@@ -25,11 +29,16 @@ many = settings(
 
 
 def compiled_both_ways(example: Example) -> list[NnetComputation]:
-    """The computation compiled with and without the shortcut."""
-    return [
-        compile_computation(*example, CompilerOptions(shortcut=shortcut))
-        for shortcut in (True, False)
-    ]
+    """The computation compiled with and without the shortcut, and gathering or not."""
+    computations = []
+    for shortcut in (True, False):
+        for gathers in (True, False):
+            with mock.patch.object(
+                backward, "is_worthwhile", lambda lists, _, to=gathers: to and lists > 0
+            ):
+                options = CompilerOptions(shortcut=shortcut)
+                computations.append(compile_computation(*example, options))
+    return computations
 
 
 @many
@@ -170,3 +179,44 @@ def test_state_can_be_handed_over() -> None:
         expected = evaluation.output("output", second_half.outputs[0].indexes)
         np.testing.assert_allclose(machine.provided["output"], expected)
         assert computation.steps_by_node(nnet)[:2] == [("input", 8), ("a", 4)]
+
+
+@pytest.mark.parametrize("shortcut", [True, False])
+@pytest.mark.parametrize(
+    "descriptor",
+    [
+        "ReplaceIndex(ivector, t, 0)",
+        "Switch(ReplaceIndex(ivector, t, 0), Scale(2, ReplaceIndex(ivector, t, 0)))",
+        "Switch(ReplaceIndex(ivector, t, 0), ReplaceIndex(offsets, t, 0))",
+    ],
+)
+def test_as_many_commands_for_more_frames(descriptor: str, shortcut: bool) -> None:
+    """What all frames of several sequences read has its derivative in a few commands."""
+    nnet = parse_config(
+        f"""input-node name=input dim=3
+            input-node name=ivector dim=3
+            component name=offsets type=NoOpComponent dim=3
+            component-node name=offsets component=offsets input=ivector
+            component name=sum type=NoOpComponent dim=6
+            component-node name=sum component=sum input=Append(input, {descriptor})
+            output-node name=output input=sum"""
+    )
+
+    def request(frames: int) -> ComputationRequest:
+        io = IoSpecification.from_range
+        return ComputationRequest(
+            inputs=[io("input", 0, frames, 8), io("ivector", 0, 1, 8, has_deriv=True)],
+            outputs=[io("output", 0, frames, 8, has_deriv=True)],
+        )
+
+    options = CompilerOptions(shortcut=shortcut)
+    few, many = (compile_computation(nnet, request(frames), options) for frames in (60, 150))
+
+    assert len(many.commands) == len(few.commands) < 50
+    derivs = random_arrays(nnet, request(150).outputs)
+    machine = Machine(nnet, many)
+    machine.run(random_arrays(nnet, request(150).inputs), derivs)
+    by_frame = derivs["output"][:, 3:].reshape(8, 150, 3)
+    if "Scale" in descriptor:
+        by_frame[:, 1::2] *= 2
+    np.testing.assert_allclose(machine.derivatives["ivector"], by_frame.sum(axis=1))

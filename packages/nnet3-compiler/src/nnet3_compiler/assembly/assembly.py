@@ -16,6 +16,7 @@ from nnet3_compiler.arrays import IntArray, freeze
 from nnet3_compiler.assembly.backward import DescriptorBackward
 from nnet3_compiler.assembly.component_commands import ComponentCommands
 from nnet3_compiler.assembly.forward import PLACES_PER_STEP, DescriptorForward
+from nnet3_compiler.assembly.gathered import GatheredMatrices
 from nnet3_compiler.assembly.pieces import Pieces
 from nnet3_compiler.assembly.step_info import StepInfo
 from nnet3_compiler.commands import (
@@ -74,26 +75,31 @@ class Assembly:
         forward, backward = Emission(), Emission()
         DescriptorForward(pieces=self.pieces, info=self.info, lists=lists).emit(forward)
         components.emit_forward(forward)
-        DescriptorBackward(pieces=self.pieces, info=self.info, lists=lists).emit(backward)
+        gathered = GatheredMatrices(first=len(self.info.matrices))
+        DescriptorBackward(pieces=self.pieces, info=self.info, lists=lists, gathered=gathered).emit(
+            backward
+        )
         components.emit_backward(backward, updates_model=updates_model)
         rows = self.steps.count * self.minibatch.size
         step_rows = np.column_stack([self.steps.node, rows])[rows > 0]
         return NnetComputation(
-            matrices=self.info.matrices,
+            matrices=np.concatenate([self.info.matrices, gathered.table]),
             submatrices=self.info.submatrices.table,
-            command_table=self._command_table(forward, backward),
+            command_table=self._command_table(forward, backward, gathered),
             indexes=lists.indexes.items,
             indexes_multi=lists.multi.items,
             indexes_ranges=lists.ranges.items,
             precomputed_indexes=self.precomputed_indexes,
             need_model_derivative=updates_model,
-            matrix_debug_info=self._debug_info() if debug_info else (),
+            matrix_debug_info=self._debug_info(gathered) if debug_info else (),
             steps=step_rows,
             network=NetworkFingerprint.of(self.network.nnet),
             requests=made_for,
         )
 
-    def _command_table(self, forward: Emission, backward: Emission) -> Table:
+    def _command_table(
+        self, forward: Emission, backward: Emission, gathered: GatheredMatrices
+    ) -> Table:
         steps, info = self.steps, self.info
         is_output = self.network.kind[steps.node] == NodeKind.OUTPUT
         marker = command_rows(NoOperationMarker, 1)
@@ -105,6 +111,7 @@ class Assembly:
             parts.append(self._io(AcceptInput, info.value, own & steps.is_given))
             if segment == 0:
                 parts.append(self._allocations(is_output))
+                parts.append(gathered.commands(AllocMatrixZeroed))
             parts.append(table[segment_of_command == segment])
             parts.append(self._io(ProvideOutput, info.value, own & is_output))
             parts.append(marker)
@@ -112,6 +119,7 @@ class Assembly:
         parts.append(backward.ordered()[0])
         kept = self._matrices(info.value[is_output], info.deriv[steps.is_given])
         parts.append(self._whole(DeallocMatrix, ~kept))
+        parts.append(gathered.commands(DeallocMatrix))
         parts.append(self._io(ProvideOutput, info.deriv, steps.is_given))
         return np.concatenate(parts)
 
@@ -141,7 +149,7 @@ class Assembly:
         matrix = np.flatnonzero(chosen)
         return command_rows(command_type, len(matrix), matrix=matrix)
 
-    def _debug_info(self) -> tuple[MatrixDebugInfo, ...]:
+    def _debug_info(self, gathered: GatheredMatrices) -> tuple[MatrixDebugInfo, ...]:
         """Returns what the rows of each matrix stand for."""
         steps, minibatch = self.steps, self.minibatch
         node = np.repeat(steps.node[steps.by_node], steps.count[steps.by_node])
@@ -152,4 +160,5 @@ class Assembly:
         columns = steps.begin[step], steps.count[step], steps.block[step]
         is_deriv = self.info.matrix_is_deriv[1:]
         rows = zip(*(column.tolist() for column in (*columns, is_deriv)), strict=True)
-        return NO_DEBUG_INFO, *debug_info_of_rows(freeze(cindexes), rows, sequences)
+        infos = debug_info_of_rows(freeze(cindexes), rows, sequences)
+        return NO_DEBUG_INFO, *infos, *gathered.debug_info(self.pieces)

@@ -2,18 +2,27 @@
 
 They mirror the forward commands. One command may add to a row only once, unless it adds up a range
 of rows; so a list of source rows must name each row once, or in one run (then the command is
-AddRowRanges). Lists that have neither property are split into several that have one.
+AddRowRanges). Lists that have neither property are split into several that have one; if these would
+be many, the rows are gathered first (see `gathered`).
 """
 
 from __future__ import annotations
 
 import attrs
 import numpy as np
+from nnet3_descriptors.indexes import distinct
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import IntArray
 from nnet3_compiler.arrays.read_only import NONE, run_starts
 from nnet3_compiler.assembly.forward import PLACES_PER_STEP, ScatteredRows
+from nnet3_compiler.assembly.gathered import (
+    GatheredMatrices,
+    GatheredSum,
+    is_worthwhile,
+    most_runs,
+    row_ranges,
+)
 from nnet3_compiler.assembly.pieces import PieceKind, Pieces
 from nnet3_compiler.assembly.step_info import MATRIX, NUM_ROWS, StepInfo
 from nnet3_compiler.commands import AddRowRanges, AddRows, AddToRowsMulti, MatrixAdd
@@ -28,11 +37,13 @@ class DescriptorBackward:
         pieces: The classified input locations.
         info: Where derivatives live.
         lists: Where lists of rows go.
+        gathered: Where matrices of gathered rows go.
     """
 
     pieces: Pieces
     info: StepInfo
     lists: IndexLists
+    gathered: GatheredMatrices
 
     def emit(self, emission: Emission) -> None:
         """Adds the commands of all descriptors that have a derivative."""
@@ -83,7 +94,12 @@ class DescriptorBackward:
             full = minibatch.rows(reverse, block, source_block)
             self._emit_unique(emission, piece, output, full)
             return
-        for part in contiguous_lists(minibatch.rows(used, source_block, block)):
+        full = minibatch.rows(used, source_block, block)
+        if is_worthwhile(most_runs(full), 1):
+            targets = np.stack([np.where(full >= 0, output, NONE), full], axis=1).astype(np.int32)
+            self._emit_gathered(emission, piece, targets)
+            return
+        for part in contiguous_lists(full):
             reverse = reversed_rows(part, num_used * minibatch.size)
             if reverse is not None:
                 self._emit_unique(emission, piece, output, reverse)
@@ -131,11 +147,28 @@ class DescriptorBackward:
         )
         emission.add(int(self._place(piece)), rows)
 
+    def _emit_gathered(self, emission: Emission, piece: int, targets: IntArray) -> None:
+        """Emits a piece whose rows are added to few others; see `GatheredSum`."""
+        gathered = GatheredSum(
+            piece=piece,
+            deriv=int(self._deriv(piece)),
+            targets=targets,
+            alpha=float(self.pieces.locations.alpha[piece]),
+        )
+        table = gathered.commands(self.lists, self.info.submatrices, self.gathered)
+        emission.add(int(self._place(piece)), table)
+
     def _emit_scattered(self, emission: Emission, piece: int) -> None:
         """Emits a piece whose rows come from several steps."""
         rows_of_piece = ScatteredRows.of(self.pieces, piece, self.info.deriv)
         matrices = self.info.submatrices.table[:, MATRIX]
-        for pairs in unique_lists(rows_of_piece.pairs, matrices):
+        list_of_row = list_numbers(rows_of_piece.pairs, matrices)
+        sources = rows_of_piece.pairs[list_of_row >= 0, 0]
+        if is_worthwhile(int(list_of_row.max(initial=NONE)) + 1, len(distinct(sources))):
+            targets = rows_of_piece.repeated(self.pieces.minibatch)
+            self._emit_gathered(emission, piece, targets)
+            return
+        for pairs in unique_lists(rows_of_piece.pairs, list_of_row):
             part = attrs.evolve(rows_of_piece, pairs=pairs)
             number = self.lists.multi.add(part.repeated(self.pieces.minibatch))
             rows = command_rows(
@@ -187,37 +220,37 @@ def contiguous_lists(rows: IntArray) -> list[IntArray]:
     ]
 
 
-def row_ranges(rows: IntArray, size: int) -> IntArray:
-    """Returns for each of `size` rows the run of places that name it: (size, 2) begin, end."""
-    ranges = np.full((size, 2), NONE, np.int32)
-    present = np.flatnonzero(rows >= 0)
-    ranges[rows[present][::-1], 0] = present[::-1]
-    ranges[rows[present], 1] = present + 1
-    return ranges
-
-
-def unique_lists(pairs: IntArray, matrix_of_submatrix: IntArray) -> list[IntArray]:
+def unique_lists(pairs: IntArray, number: NDArray[np.int64]) -> list[IntArray]:
     """Splits a list of (submatrix, row) into lists that have each row of a matrix once.
-
-    The submatrices of one matrix are taken to overlap, as those of dim-range nodes may.
 
     Args:
         pairs: (K, 2) int32; (-1, -1) for none.
-        matrix_of_submatrix: (S,) int32.
+        number: (K,), the number of the list to which each goes; see `list_numbers`.
 
     Returns:
         Lists of (K, 2) int32; together they have in each place what `pairs` has there.
     """
-    present = pairs[:, 0] >= 0
-    if not present.any():
-        return []
-    matrix = matrix_of_submatrix[pairs[present, 0]].astype(np.int64)
-    number = np.full(len(pairs), NONE, np.int64)
-    number[present] = occurrence(matrix * (int(pairs[:, 1].max()) + 1) + pairs[present, 1])
-    last = int(number.max())
-    if last == 0:
-        return [pairs]
+    last = int(number.max(initial=NONE))
+    if last <= 0:
+        return [pairs] * (last + 1)
     return [np.where((number == part)[:, None], pairs, np.int32(NONE)) for part in range(last + 1)]
+
+
+def list_numbers(pairs: IntArray, matrix_of_submatrix: IntArray) -> NDArray[np.int64]:
+    """Returns for each place how often its row of a matrix stands before it; -1 for none.
+
+    The submatrices of one matrix are taken to overlap, as those of dim-range nodes may.
+
+    Args:
+        pairs: (K, 2) int32, submatrix and row; (-1, -1) for none.
+        matrix_of_submatrix: (S,) int32.
+    """
+    present = pairs[:, 0] >= 0
+    number = np.full(len(pairs), NONE, np.int64)
+    if present.any():
+        matrix = matrix_of_submatrix[pairs[present, 0]].astype(np.int64)
+        number[present] = occurrence(matrix * (int(pairs[:, 1].max()) + 1) + pairs[present, 1])
+    return number
 
 
 def occurrence(values: NDArray[np.int64] | IntArray) -> NDArray[np.int64]:
