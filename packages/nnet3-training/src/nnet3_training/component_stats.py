@@ -20,6 +20,14 @@ _STATISTICS = (
     "self_repair_total",
     "stats_mean",
     "stats_var",
+    "num_clipped",
+    "num_self_repaired",
+    "num_backpropped",
+    "num_zeroed",
+    "count_zeroing_boundaries",
+    "stats_count",
+    "entropy_stats",
+    "posterior_stats",
 )
 """The fields of components that are statistics."""
 
@@ -47,5 +55,6 @@ def _zeroed(component: Component) -> Component:
     for name in _STATISTICS:
         if name in names:
             value = getattr(component, name)
-            changes[name] = np.zeros_like(value) if isinstance(value, np.ndarray) else 0.0
+            is_array = isinstance(value, np.ndarray)
+            changes[name] = np.zeros_like(value) if is_array else type(value)(0)
     return component.replace(**changes) if changes else component

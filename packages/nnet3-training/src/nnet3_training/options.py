@@ -45,7 +45,10 @@ def _integer(default: int, *, least: int) -> Any:
         if not isinstance(value, Integral) or int(value) < least:
             raise TrainingError(f"{field.name} must be an integer >= {least} (got {value!r})")
 
-    return attrs.field(default=default, validator=check)
+    def convert(value: object) -> object:
+        return int(value) if isinstance(value, Integral) else value  # also those of NumPy
+
+    return attrs.field(default=default, validator=check, converter=convert)
 
 
 @attrs.frozen(kw_only=True)

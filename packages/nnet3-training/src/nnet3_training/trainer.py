@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from collections import Counter, OrderedDict
+from typing import Self
 
-from nnet3_descriptors import Nnet, set_test_mode
+from nnet3_descriptors import Nnet, SerializationError, set_test_mode
 from nnet3_descriptors.editing import set_dropout_proportion, set_learning_rate
 from nnet3_graph import ComputationRequest
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, TrainingError
 from nnet3_runtime_cuda.cuda.platform import Platform
 
+from nnet3_training.checkpoint import Checkpoint, Progress
 from nnet3_training.component_stats import zero_component_stats
 from nnet3_training.evaluation import Evaluation, Evaluator
 from nnet3_training.examples import TrainingExample
@@ -70,11 +73,22 @@ class Trainer:
             RunError: an environment variable that says how products are computed has no such value.
             TrainingError: the learning rate or l2 term of a component is infinite.
         """
-        self.options = options or TrainerOptions()
-        if self.options.learning_rate is not None:
-            nnet = set_learning_rate(nnet, self.options.learning_rate)
-        if self.options.zero_component_stats:
+        options = options or TrainerOptions()
+        if options.learning_rate is not None:
+            nnet = set_learning_rate(nnet, options.learning_rate)
+        if options.zero_component_stats:
             nnet = zero_component_stats(nnet)
+        self._begin(nnet, options, device, precision, objective)
+
+    def _begin(
+        self,
+        nnet: Nnet,
+        options: TrainerOptions,
+        device: str | Platform,
+        precision: str,
+        objective: ObjectiveFunction | None,
+    ) -> None:
+        self.options = options
         self._given_objective = objective
         self.objective = NodeObjectives(nnet) if objective is None else objective
         self.num_minibatches = 0
@@ -123,6 +137,91 @@ class Trainer:
         table = html_table(("output", "objective per frame", "frames", "minibatches"), rows)
         return table + (html_table(("limits",), [[line] for line in limits]) if limits else "")
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a checkpoint, from which `load` goes on as if training had never stopped.
+
+        It holds the network with the parameters, statistics and options of now, the options of the
+        trainer, momentum, the estimates of the natural gradient, the state of random numbers, and
+        what was counted. Not in it: `last_change`, and a given objective function.
+
+        Args:
+            path: The file, which is replaced at once or not at all.
+
+        Raises:
+            FileError: it cannot be written.
+        """
+        self._checkpoint().save(path)
+
+    def _checkpoint(self) -> Checkpoint:
+        return Checkpoint(
+            nnet=self.nnet,
+            options=self.options,
+            has_own_objective=self._given_objective is not None,
+            running_sum=self._update.running_sum,
+            state=self._device_nnet.training_state,
+            progress=Progress(
+                num_minibatches=self.num_minibatches,
+                num_updates=self.num_updates,
+                num_skipped=self.num_skipped,
+                num_globally_limited=self.num_globally_limited,
+                num_limited=dict(self.num_limited),
+                objectives=self.objectives,
+                phase=self._phase,
+            ),
+        )
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        device: str | Platform = "cpu",
+        *,
+        precision: str = "fp32",
+        objective: ObjectiveFunction | None = None,
+    ) -> Self:
+        """Goes on from a checkpoint.
+
+        With the same minibatches the parameters become those of a run that was not interrupted, bit
+        by bit, on the same kind of processor and with the same libraries and numbers of threads.
+
+        Args:
+            path: A file that `save` has written.
+            device: As for a new trainer; it may be another than before.
+            precision: As for a new trainer.
+            objective: The objective function, if the trainer had been given one.
+
+        Raises:
+            FileError: the file cannot be read; of one that is not there it is a FileNotFoundError.
+            SerializationError: it is no checkpoint, or damaged.
+            TrainingError: the run had an objective function of its own, and none is given; or there
+                is one, and it had none.
+            DeviceError: as for a new trainer.
+        """
+        try:
+            checkpoint = Checkpoint.load(path)
+            if checkpoint.has_own_objective != (objective is not None):
+                had, given = ("one", "none") if objective is None else ("none", "one")
+                raise TrainingError(
+                    f"'{os.fspath(path)}': the run had {had} of the objective functions that are "
+                    f"given to a Trainer, and {given} is given now"
+                )
+            trainer = cls.__new__(cls)
+            trainer._begin(checkpoint.nnet, checkpoint.options, device, precision, objective)
+            trainer._device_nnet.resume(checkpoint.state)
+        except SerializationError as error:
+            raise SerializationError(f"'{os.fspath(path)}' is no checkpoint: {error}") from error
+        trainer._update.running_sum = checkpoint.running_sum
+        trainer._take_over(checkpoint.progress)
+        return trainer
+
+    def _take_over(self, progress: Progress) -> None:
+        self.num_minibatches = progress.num_minibatches
+        self.num_updates = progress.num_updates
+        self.num_skipped = progress.num_skipped
+        self.num_globally_limited = progress.num_globally_limited
+        self.num_limited = Counter(progress.num_limited)
+        self.objectives, self._phase = progress.objectives, progress.phase
+
     @property
     def nnet(self) -> Nnet:
         """The network with the parameters and statistics of now."""
@@ -130,7 +229,10 @@ class Trainer:
 
     @property
     def nnet_as_given(self) -> Nnet:
-        """The network with the options of now, and the parameters that it began with."""
+        """The network with the options of now, and the parameters that it began with.
+
+        After `load` these are the parameters of the checkpoint.
+        """
         return self._device_nnet.nnet
 
     def set_learning_rate(self, learning_rate: float) -> None:

@@ -152,7 +152,7 @@ class ParameterUpdate:
         ]
         self._measuring = device_nnet.tape()
         self._squares = self._machine.zeros((len(self._pieces),), device_nnet.dtype)
-        self._direction = self._proposed = device_nnet.direction
+        self._direction = self._proposed = device_nnet.direction  # the same array if no momentum
         if momentum:
             self._proposed = self._machine.zeros(self._proposed.shape, device_nnet.dtype)
         self._record_measuring(device_nnet, momentum)
@@ -189,6 +189,20 @@ class ParameterUpdate:
     def set_rates(self, nnet: Nnet) -> None:
         """Takes over the learning rates of a network that differs in nothing else."""
         self._current = {group.start: group for group in parameter_groups(nnet)}
+
+    @property
+    def running_sum(self) -> Array:
+        """(num_parameters,), the running sum of directions; (0,) without momentum."""
+        if self._proposed is self._direction:
+            return self._direction[:0]
+        self._machine.pull([self._proposed])
+        return self._proposed
+
+    @running_sum.setter
+    def running_sum(self, values: Array) -> None:
+        if len(values):
+            self._proposed[...] = values
+            self._machine.push([self._proposed])
 
     def forget(self) -> None:
         """Forgets the running sum of directions."""

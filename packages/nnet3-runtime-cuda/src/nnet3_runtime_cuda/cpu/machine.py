@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
 
+from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import OnlineNaturalGradient
 from nnet3_runtime_cuda.cpu.numpy_settings import running
 from nnet3_runtime_cuda.cpu.scratch import Scratch
 from nnet3_runtime_cuda.cpu.tape import Array, Tape
@@ -59,6 +60,9 @@ class Machine:
                     call()
 
         return run
+
+    def pull_estimate(self, estimate: OnlineNaturalGradient) -> None:
+        """Makes an estimate of the natural gradient show what it stands for."""
 
     def pull(self, arrays: Iterable[Array]) -> None:
         """Makes whole contiguous arrays show what they stand for."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
 
 from nnet3_runtime_cuda.cpu.machine import Machine
+from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import OnlineNaturalGradient
 from nnet3_runtime_cuda.cpu.tape import Array, Call, Tape
 from nnet3_runtime_cuda.cuda.bind.binder import Binder, DeviceSegment
 from nnet3_runtime_cuda.cuda.bind.exchange import Exchange
@@ -100,6 +101,10 @@ class DeviceMachine(Machine):
             segment.plan, segment.bound = plan, bound
         # What was uploaded here must be there, whichever stream is the first to run.
         self.memory.platform.synchronize()
+
+    def pull_estimate(self, estimate: OnlineNaturalGradient) -> None:
+        """Downloads an estimate of the natural gradient."""
+        self._estimates.pull(estimate)
 
     def pull(self, arrays: Iterable[Array]) -> None:
         """Downloads arrays to where they show."""

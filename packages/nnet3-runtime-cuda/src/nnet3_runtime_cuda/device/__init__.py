@@ -7,5 +7,13 @@ from nnet3_runtime_cuda.device.device_nnet import (
     learning_rates,
     machine_for,
 )
+from nnet3_runtime_cuda.device.training_state import TrainingState
 
-__all__ = ["MOST_THREADS", "STEP_BLOCK", "DeviceNnet", "learning_rates", "machine_for"]
+__all__ = [
+    "MOST_THREADS",
+    "STEP_BLOCK",
+    "DeviceNnet",
+    "TrainingState",
+    "learning_rates",
+    "machine_for",
+]

@@ -8,14 +8,14 @@ import math
 import operator
 import threading
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from functools import cached_property, partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors import Nnet, Nnet3Error
+from nnet3_descriptors import Nnet, Nnet3Error, SerializationError
 from nnet3_descriptors.components import (
     BatchNormComponent,
     Component,
@@ -26,9 +26,10 @@ from nnet3_descriptors.components import (
 from nnet3_runtime_cuda.cpu.machine import Machine
 from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.cpu.threads import blas_threads
+from nnet3_runtime_cuda.device.random_state import Draws, GeneratorState, RandomState
+from nnet3_runtime_cuda.device.training_state import TrainingState, resume, state_of
 from nnet3_runtime_cuda.errors import DeviceError, RunError, TrainingError
 from nnet3_runtime_cuda.kernels import ComponentStore, Kernel, kernel_class
-from nnet3_runtime_cuda.kernels.base import draws
 from nnet3_runtime_cuda.kernels.normalization.normalize import BatchNormKernel
 from nnet3_runtime_cuda.switches import check_switches
 
@@ -147,7 +148,7 @@ class DeviceNnet:
         self.lowering = threading.Lock()
         self._natural_gradient = natural_gradient
         self._rng = np.random.default_rng(seed)
-        self._draws = draws(self._rng.spawn(1)[0])
+        self._draws = Draws(self._rng.spawn(1)[0])
         self._kernels: dict[int, Kernel] = {}
         self._clears: dict[frozenset[int], Callable[[], object]] = {}
         self._arrays = [component.parameter_arrays() for component in nnet.components]
@@ -320,13 +321,45 @@ class DeviceNnet:
                 kernel.record_forgetting(tape, factor)
 
     @property
-    def random_state(self) -> Mapping[str, Any]:
-        """The state of the generator of masks; set it, and the same numbers come again."""
-        return copy.deepcopy(self._rng.bit_generator.state)
+    def random_state(self) -> RandomState:
+        """Where the generators of masks and decisions are; set it, and the same numbers come."""
+        return RandomState(
+            masks=GeneratorState.of(self._rng),
+            drawn=self._draws.left,
+            decisions=GeneratorState.of(self._draws.rng),
+        )
 
     @random_state.setter
-    def random_state(self, state: Mapping[str, Any]) -> None:
-        self._rng.bit_generator.state = copy.deepcopy(state)
+    def random_state(self, state: RandomState) -> None:
+        state.masks.give_to(self._rng)
+        state.decisions.give_to(self._draws.rng)
+        self._draws.left = state.drawn
+
+    @property
+    def training_state(self) -> TrainingState:
+        """What training has changed beside the parameters, between two minibatches."""
+        return TrainingState(
+            random=self.random_state,
+            kernels=tuple(
+                state_of(kernel, number, self.machine)
+                for number, kernel in sorted(self._kernels.items())
+            ),
+        )
+
+    def resume(self, state: TrainingState) -> None:
+        """Goes on from a state of the same network; nothing is bound to it yet.
+
+        Raises:
+            SerializationError: it is the state of another network.
+        """
+        for each in state.kernels:
+            if not 0 <= each.component < len(self.nnet.components):
+                raise SerializationError(
+                    f"expected one of {len(self.nnet.components)} components, found number "
+                    f"{each.component}"
+                )
+            resume(self.kernel(each.component), each, self.machine)
+        self.random_state = state.random
 
     def freeze_natural_gradient(self, on: bool) -> None:
         """Says whether backward passes leave the estimates of Fisher matrices as they are.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
 import attrs
@@ -22,14 +21,6 @@ _T = TypeVar("_T")
 
 CACHE_LINE = 64
 """Bytes that processors read from memory at a time."""
-
-DRAWS = 64
-"""Numbers that are drawn at a time for decisions: a call of a generator costs as much as ten."""
-
-
-def draws(rng: np.random.Generator) -> Iterator[float]:
-    """Random numbers in [0, 1), from a generator that nothing else uses."""
-    return chain.from_iterable(iter(lambda: rng.random(DRAWS).tolist(), None))
 
 
 class Memo(dict[str, Array]):
@@ -306,12 +297,14 @@ class Kernel:
             their derivatives.
         sets_gradient: Whether Backprop can replace what the directions hold, instead of adding.
         takes_signs: Whether Backprop needs only the signs of y, and takes them packed.
+        counters: The attributes that count on the host, beside what `ComponentStore.state` gave.
     """
 
     component: Any
     can_split_input: ClassVar[bool] = False
     sets_gradient: ClassVar[bool] = False
     takes_signs: ClassVar[bool] = False
+    counters: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, component: Component, store: ComponentStore) -> None:
         self.component = component
@@ -328,6 +321,16 @@ class Kernel:
     def estimates(self) -> Iterator[OnlineNaturalGradient]:
         """The estimates of Fisher matrices that the kernel, or what it is made of, keeps."""
         return _estimates_in(vars(self), set())
+
+    def host_counts(self) -> list[float]:
+        """What the kernel, and then what it is made of, count on the host."""
+        return [float(getattr(self, name)) for name in self.counters]
+
+    def set_host_counts(self, values: Iterator[float]) -> None:
+        """Takes as many counts as `host_counts` gives, in that order."""
+        for name in self.counters:
+            kind = type(getattr(self, name))
+            setattr(self, name, kind(next(values)))
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""

@@ -18,6 +18,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from nnet3_runtime_cuda.cpu.natural_gradient.estimate_state import EstimateState
 from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import ColumnBlocks, RowMatrix
 from nnet3_runtime_cuda.cpu.products.blas import Array, gemm
 
@@ -127,6 +128,29 @@ class OnlineNaturalGradient:
         self._turn: _Turn | None = None  # how, once that is known
         self._renewed: _Doubles | None = None  # E^(1/2) if R may have lost its orthogonality
         self._has_begun = False  # has a minibatch changed the estimate, or can none change it?
+
+    @property
+    def state(self) -> EstimateState:
+        """The estimate as it is between two minibatches; set it, and it goes on from there."""
+        none = np.zeros((0, 0))
+        return EstimateState(
+            minibatches=self._minibatches,
+            has_begun=self._has_begun,
+            w=none if self._w is None else self._w.copy(),
+            ww=none if self._ww is None else self._ww.copy(),
+            d=self._d.copy(),
+            rho=self._rho,
+            renewed=np.zeros(0) if self._renewed is None else self._renewed.copy(),
+        )
+
+    @state.setter
+    def state(self, state: EstimateState) -> None:
+        self._minibatches, self._has_begun = state.minibatches, state.has_begun
+        self._w = state.w.copy() if state.w.shape[1] else None
+        self._ww = state.ww.astype(np.float64) if len(state.ww) else None
+        self._transposed = self._minibatch = self._turn = None
+        self._d, self._rho = state.d.copy(), state.rho
+        self._renewed = state.renewed.copy() if len(state.renewed) else None
 
     def rank(self, dim: int) -> int:
         """The rank of the estimate for rows of so many columns; 0 if they are left alone."""
@@ -377,4 +401,4 @@ def _orthogonalized(w: Array, root_e: _Doubles) -> Array:
     except np.linalg.LinAlgError:
         usable = False
     r = inverse @ r if usable else np.linalg.qr(r.T)[0].T
-    return np.asarray(root_e[:, None] * r).astype(w.dtype)
+    return np.asarray(root_e[:, None] * r).astype(w.dtype, order="C")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import attrs
 import numpy as np
 
+from nnet3_runtime_cuda.cpu.natural_gradient.estimate_state import EstimateState
 from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import (
     SMALLEST,
     OnlineNaturalGradient,
@@ -61,6 +62,32 @@ class Estimate:
         scale = 1.0 / math.sqrt(2.0 + (dim + rank) * options.alpha / dim)
         self.start = (scale * _spread_rows(rank, dim)).astype(np.float32)
 
+    def pull(self, memory: ShadowMemory, minibatches: int) -> None:
+        """Lets the estimate on the host be as it is here, after so many minibatches."""
+        kept = self.w, self.ww, self.d, self.rho
+        memory.pull(kept)
+        has_begun = minibatches > 0
+        self.natural.state = EstimateState(
+            minibatches=minibatches,
+            has_begun=has_begun,
+            w=self.w if has_begun else np.zeros((0, 0)),
+            ww=self.ww if has_begun else np.zeros((0, 0)),
+            d=self.d if has_begun else np.zeros(0),
+            rho=float(self.rho[0, 0]),
+            renewed=np.zeros(0),
+        )
+
+    def push(self, memory: ShadowMemory) -> int:
+        """Goes on from the estimate on the host; returns how many minibatches it has seen."""
+        state = self.natural.state
+        if not state.has_begun:
+            return 0
+        for array, values in ((self.w, state.w), (self.ww, state.ww), (self.d, state.d)):
+            array[...] = values
+        self.rho[...] = state.rho
+        memory.push([self.w, self.ww, self.d, self.rho])
+        return state.minibatches
+
     @property
     def operands(self) -> tuple[Array, ...]:
         """What the kernels in `source.fisher` work on, in their order."""
@@ -91,8 +118,16 @@ class Estimates:
     def of(self, natural: OnlineNaturalGradient, dim: int) -> Estimate:
         """What stands for an estimate on the host, for rows of so many columns."""
         if id(natural) not in self._known:
-            self._known[id(natural)] = Estimate(self._memory, natural, dim, self.clock.add())
+            estimate = Estimate(self._memory, natural, dim, self.clock.add())
+            self._known[id(natural)] = estimate
+            self.clock.minibatches[estimate.number] = estimate.push(self._memory)
         return self._known[id(natural)]
+
+    def pull(self, natural: OnlineNaturalGradient) -> None:
+        """Lets an estimate on the host be as it is here, if it has been asked for."""
+        estimate = self._known.get(id(natural))
+        if estimate is not None:
+            estimate.pull(self._memory, int(self.clock.minibatches[estimate.number]))
 
 
 class Rows:

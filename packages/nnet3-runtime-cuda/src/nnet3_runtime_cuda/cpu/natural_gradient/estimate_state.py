@@ -1,0 +1,48 @@
+"""An estimate of a Fisher matrix as a value, which can be written and taken up again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors import SerializationError
+
+Array = npt.NDArray[Any]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class EstimateState:
+    """An estimate of a Fisher matrix; see `OnlineNaturalGradient`.
+
+    Attributes:
+        minibatches: How many minibatches it served.
+        has_begun: Whether a minibatch has changed it, or none can.
+        w: (rank, dim); (0, 0) before there is one.
+        ww: (rank, rank), W W^T; (0, 0) if it was not needed since W changed.
+        d: (rank,).
+        rho: The multiple of the unit matrix.
+        renewed: (rank,), if R is to be made orthonormal before the next use; else (0,).
+    """
+
+    minibatches: int
+    has_begun: bool
+    w: Array
+    ww: Array
+    d: npt.NDArray[np.float64]
+    rho: float
+    renewed: npt.NDArray[np.float64]
+
+    def __attrs_post_init__(self) -> None:
+        rank = len(self.d)
+        if self.w.ndim != 2 or len(self.w) != rank or self.w.dtype.kind != "f":
+            raise SerializationError(f"w has the shape {self.w.shape}, but d {self.d.shape}")
+        if self.ww.shape not in ((rank, rank), (0, 0)) or self.ww.dtype.kind != "f":
+            raise SerializationError(f"ww has the shape {self.ww.shape}, but d {self.d.shape}")
+        if self.renewed.shape not in ((rank,), (0,)):
+            raise SerializationError(
+                f"renewed has the shape {self.renewed.shape}, but d {self.d.shape}"
+            )
+        if self.minibatches < 0:
+            raise SerializationError(f"minibatches must not be negative (got {self.minibatches})")

@@ -1,0 +1,97 @@
+"""The random numbers of training: where their generators are, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+from nnet3_descriptors import SerializationError
+
+DRAWS = 64
+"""Numbers that are drawn at a time for decisions: a call of a generator costs as much as ten."""
+
+_STATE_BITS = 128
+_GENERATOR = "PCG64"
+
+
+def _below(bits: int) -> Any:
+    """A field for an integer of so many bits, without a sign."""
+
+    def check(_: object, field: attrs.Attribute[Any], value: int) -> None:
+        if not 0 <= value < 1 << bits:
+            raise SerializationError(f"{field.name} must have {bits} bits (got {value})")
+
+    return attrs.field(validator=check)
+
+
+@attrs.frozen(kw_only=True)
+class GeneratorState:
+    """A generator of NumPy's `PCG64`; the fields are those of its `state`."""
+
+    state: int = _below(_STATE_BITS)
+    inc: int = _below(_STATE_BITS)
+    has_uint32: int = _below(1)
+    uinteger: int = _below(32)
+
+    @classmethod
+    def of(cls, rng: np.random.Generator) -> GeneratorState:
+        """The state of a generator."""
+        found = rng.bit_generator.state
+        assert found["bit_generator"] == _GENERATOR
+        rest = {name: found[name] for name in ("has_uint32", "uinteger")}
+        return cls(**found["state"], **rest)
+
+    def give_to(self, rng: np.random.Generator) -> None:
+        """Lets a generator go on from here."""
+        rng.bit_generator.state = {
+            "bit_generator": _GENERATOR,
+            "state": {"state": self.state, "inc": self.inc},
+            "has_uint32": self.has_uint32,
+            "uinteger": self.uinteger,
+        }
+
+
+@attrs.frozen(kw_only=True)
+class RandomState:
+    """What comes of all random numbers.
+
+    Attributes:
+        masks: The generator of masks.
+        decisions: The generator of decisions.
+        drawn: Numbers that it gave and that no decision has used yet.
+    """
+
+    masks: GeneratorState
+    decisions: GeneratorState
+    drawn: tuple[float, ...]
+
+
+class Draws:
+    """Random numbers in [0, 1) for decisions, from a generator that nothing else uses."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        """Draws nothing yet."""
+        self.rng = rng
+        self._left: Iterator[float] = iter(())
+
+    def __iter__(self) -> Iterator[float]:
+        return self
+
+    def __next__(self) -> float:
+        for number in self._left:
+            return number
+        self._left = iter(self.rng.random(DRAWS).tolist())
+        return next(self._left)
+
+    @property
+    def left(self) -> tuple[float, ...]:
+        """What was drawn and not used."""
+        numbers = tuple(self._left)
+        self._left = iter(numbers)
+        return numbers
+
+    @left.setter
+    def left(self, numbers: Sequence[float]) -> None:
+        self._left = iter(numbers)

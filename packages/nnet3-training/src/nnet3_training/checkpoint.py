@@ -1,0 +1,99 @@
+"""Checkpoints: all that a training run needs to go on, in one file.
+
+A checkpoint is a safetensors container as those of `Nnet`, with the format "nnet3.trainer": the
+network, options, running sums, estimates, the state of random numbers, and what was counted. It
+says its own digest, so that a file that was damaged anywhere is not taken for a good one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, ClassVar, Self
+
+import attrs
+import numpy.typing as npt
+from nnet3_descriptors import Nnet, SerializationError
+from nnet3_descriptors.values import Serialized
+from nnet3_runtime_cuda.device import TrainingState
+
+from nnet3_training.objectives import ObjectiveSum
+from nnet3_training.options import TrainerOptions
+
+_UNKNOWN = "0" * 64
+"""Stands for the digest while it is computed."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Progress:
+    """What a trainer has counted; see the attributes of `Trainer` with these names.
+
+    Attributes:
+        phase: The objectives since they were last logged.
+    """
+
+    num_minibatches: int = 0
+    num_updates: int = 0
+    num_skipped: int = 0
+    num_globally_limited: int = 0
+    num_limited: dict[str, int] = attrs.field(factory=dict)
+    objectives: dict[str, ObjectiveSum] = attrs.field(factory=dict)
+    phase: dict[str, ObjectiveSum] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Checkpoint(Serialized):
+    """A training run between two minibatches.
+
+    Attributes:
+        nnet: With the parameters, statistics and options of now.
+        options: How it is trained.
+        has_own_objective: Whether it is trained with an objective function that was given.
+        running_sum: (num_parameters,), of directions, for momentum; (0,) without.
+        state: What else has changed on the device.
+        progress: What was counted.
+        digest: Of the container, with zeros in its place: 64 hexadecimal digits of BLAKE2b.
+    """
+
+    FORMAT: ClassVar[str] = "nnet3.trainer"
+    VERSION: ClassVar[int] = 1
+
+    nnet: Nnet
+    options: TrainerOptions
+    has_own_objective: bool
+    running_sum: npt.NDArray[Any]
+    state: TrainingState
+    progress: Progress
+    digest: str = _UNKNOWN
+
+    def to_bytes(self) -> bytes:
+        """Returns the value as a safetensors container; equal values give equal bytes."""
+        data = super().to_bytes()
+        return _with_digest(data, _digest(data), instead_of=_UNKNOWN)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Reads what `to_bytes` has written.
+
+        Raises:
+            SerializationError: The bytes are no such container, or were changed.
+        """
+        checkpoint = super().from_bytes(data)
+        known = checkpoint.digest
+        if _digest(_with_digest(data, _UNKNOWN, instead_of=known)) != known:
+            raise SerializationError("the checkpoint is damaged: its digest is another")
+        size = checkpoint.nnet.num_parameters if checkpoint.options.momentum else 0
+        if checkpoint.running_sum.shape != (size,):
+            raise SerializationError(
+                f"expected a running sum of the shape ({size},), found "
+                f"{checkpoint.running_sum.shape}"
+            )
+        return checkpoint
+
+
+def _with_digest(data: bytes, digest: str, *, instead_of: str) -> bytes:
+    before, after = (f'\\"digest\\":\\"{each}\\"'.encode() for each in (instead_of, digest))
+    return data.replace(before, after, 1)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=len(_UNKNOWN) // 2).hexdigest()

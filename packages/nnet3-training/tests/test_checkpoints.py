@@ -1,0 +1,255 @@
+"""Training that goes on from a checkpoint, against training that was not interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pytest
+from emulated_device import HostPlatform, compiler
+from killed_training import train, train_with_kills
+from nnet3_descriptors import (
+    Component,
+    FileError,
+    Nnet,
+    SerializationError,
+    parse_config,
+    vectorize,
+)
+from nnet3_training import (
+    ExampleInput,
+    ExampleOutput,
+    Objective,
+    Trainer,
+    TrainerOptions,
+    TrainingError,
+    TrainingExample,
+)
+
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+
+COMPONENTS = {
+    "NoOpComponent dim=6": (6, 6),
+    "TanhComponent dim=6 self-repair-scale=0.1 self-repair-lower-threshold=0.9": (6, 6),
+    "RectifiedLinearComponent dim=6 self-repair-scale=0.1 self-repair-lower-threshold=0.4": (6, 6),
+    "LogSoftmaxComponent dim=6": (6, 6),
+    "BatchNormComponent dim=6": (6, 6),
+    "DropoutComponent dim=6 dropout-proportion=0.3": (6, 6),
+    "GeneralDropoutComponent dim=6 dropout-proportion=0.3": (6, 6),
+    "SpecAugmentTimeMaskComponent dim=6 zeroed-proportion=0.3": (6, 6),
+    "LinearComponent input-dim=6 output-dim=6 orthonormal-constraint=1.0": (6, 6),
+    "NaturalGradientPerElementScaleComponent dim=6": (6, 6),
+    "NaturalGradientRepeatedAffineComponent input-dim=6 output-dim=6 num-repeats=2": (6, 6),
+    "ScaleAndOffsetComponent dim=6": (6, 6),
+    "BackpropTruncationComponent dim=6 clipping-threshold=0.1": (6, 6),
+    "ClipGradientComponent dim=6 clipping-threshold=0.1 norm-based-clipping=true "
+    "self-repair-scale=0.1 self-repair-clipped-proportion-threshold=0.1": (6, 6),
+    "LstmNonlinearityComponent cell-dim=3": (15, 6),
+    "GruNonlinearityComponent cell-dim=3 recurrent-dim=2 self-repair-threshold=0.9": (13, 6),
+    "OutputGruNonlinearityComponent cell-dim=3 self-repair-threshold=0.9": (9, 6),
+    "RestrictedAttentionComponent num-heads=1 key-dim=2 value-dim=2 num-left-inputs=1 "
+    "num-right-inputs=0 time-stride=1 num-left-inputs-required=0": (8, 4),
+    "CompositeComponent num-components=3 component1='type=TanhComponent dim=6' "
+    "component2='type=NaturalGradientPerElementScaleComponent dim=6' "
+    "component3='type=RectifiedLinearComponent dim=6 self-repair-scale=0.1'": (6, 6),
+}
+"""Components that gather something, or draw, with their dimensions."""
+
+
+def network(component: str = "NoOpComponent dim=6", dims: tuple[int, int] = (6, 6)) -> Nnet:
+    """A network with a component between two affine ones."""
+    return parse_config(
+        "input-node name=input dim=4\n"
+        f"component name=a type=NaturalGradientAffineComponent input-dim=8 output-dim={dims[0]} "
+        "l2-regularize=0.01 max-change=0.2\n"
+        f"component name=m type={component}\n"
+        f"component name=b type=NaturalGradientAffineComponent input-dim={dims[1]} output-dim=3\n"
+        "component-node name=a component=a input=Append(Offset(input, -1), input)\n"
+        "component-node name=m component=m input=a\ncomponent-node name=b component=b input=m\n"
+        "output-node name=output input=b objective=quadratic\n",
+        rng=np.random.default_rng(3),
+    )
+
+
+def minibatch(number: int) -> TrainingExample:
+    """Frames of noise, of two lengths in turns."""
+    rng = np.random.default_rng(number)
+    frames = 8 + number % 2
+    inputs = [rng.standard_normal((frames + 1, 4), dtype=np.float32) for _ in range(2)]
+    targets = [rng.standard_normal((frames, 3), dtype=np.float32) for _ in range(2)]
+    return TrainingExample(
+        inputs=[ExampleInput.from_sequences("input", inputs, t_start=-1)],
+        outputs=[ExampleOutput.from_targets("output", targets)],
+    )
+
+
+def go_on(trainer: Trainer, count: int) -> Trainer:
+    """Trains until there were so many minibatches."""
+    while trainer.num_minibatches < count:
+        trainer.train_minibatch(minibatch(trainer.num_minibatches))
+    return trainer
+
+
+def saved(trainer: Trainer, path: Path) -> bytes:
+    """The bytes of a checkpoint."""
+    trainer.save(path)
+    return path.read_bytes()
+
+
+OPTIONS = TrainerOptions(learning_rate=0.02, momentum=0.5, seed=11, print_interval=3)
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_resumed_run(component: str, tmp_path: Path) -> None:
+    """A run that goes on from a checkpoint ends in the bytes of one that was not interrupted."""
+    nnet, path = network(component, COMPONENTS[component]), tmp_path / "checkpoint"
+    trainer = go_on(Trainer(nnet, OPTIONS), 15)
+    saved(trainer, path)
+
+    resumed = go_on(Trainer.load(path), 40)
+
+    assert saved(resumed, tmp_path / "a") == saved(go_on(trainer, 40), tmp_path / "b")
+    assert resumed.nnet.to_bytes() == trainer.nnet.to_bytes()
+    assert resumed.summary() == trainer.summary()
+
+
+def numbers(component: Component) -> Iterator[tuple[str, float]]:
+    """The fields of a component that are numbers, and the sums of those that are arrays."""
+    for part in getattr(component, "components", ()):
+        yield from numbers(part)
+    parameters = component.parameter_arrays()
+    for field in component.FIELDS:
+        value = getattr(component, field.name)
+        if field.name not in parameters and isinstance(value, int | float | np.ndarray):
+            yield field.name, float(np.abs(value).sum())
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_statistics_begin_at_zero(component: str) -> None:
+    """Without `zero_component_stats=False` a new run begins as if its network was new."""
+    trainer = Trainer(network(component, COMPONENTS[component]), OPTIONS)
+    new = [*numbers(trainer.nnet.component("m"))]
+
+    fresh = Trainer(go_on(trainer, 3).nnet, OPTIONS).nnet
+
+    assert [*numbers(fresh.component("m"))] == new
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"momentum": 0.0},
+        {"momentum": 0.0, "backstitch_training_scale": 0.3, "backstitch_training_interval": 2},
+        {"natural_gradient": False},
+        {"batchnorm_stats_scale": 0.0, "store_component_stats": False},
+    ],
+)
+def test_options(changes: dict[str, float], tmp_path: Path) -> None:
+    """So it is with other options."""
+    nnet, path = network("BatchNormComponent dim=6"), tmp_path / "checkpoint"
+    trainer = go_on(Trainer(nnet, attrs.evolve(OPTIONS, **changes)), 5)
+    saved(trainer, path)
+
+    resumed = go_on(Trainer.load(path), 20)
+
+    assert resumed.options == trainer.options
+    assert saved(resumed, tmp_path / "a") == saved(go_on(trainer, 20), tmp_path / "b")
+
+
+def test_changed_rates(tmp_path: Path) -> None:
+    """The rate and the dropout of now are kept, not those that training began with."""
+    nnet, path = network("DropoutComponent dim=6 dropout-proportion=0.3"), tmp_path / "checkpoint"
+    trainer = go_on(Trainer(nnet, OPTIONS), 4)
+    trainer.set_learning_rate(0.005)
+    trainer.set_dropout(0.1)
+    saved(trainer, path)
+
+    resumed = go_on(Trainer.load(path), 12)
+
+    assert resumed.nnet.component("a").learning_rate == pytest.approx(0.005)
+    assert saved(resumed, tmp_path / "a") == saved(go_on(trainer, 12), tmp_path / "b")
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "component", ["BatchNormComponent dim=6", "RectifiedLinearComponent dim=6"]
+)
+def test_resumed_run_on_a_device(component: str, tmp_path: Path) -> None:
+    """On a device it is so, too; and what began there goes on on the processor."""
+    nnet, path = network(component), tmp_path / "checkpoint"
+    trainer = go_on(Trainer(nnet, OPTIONS, HostPlatform()), 5)
+    saved(trainer, path)
+
+    resumed = go_on(Trainer.load(path, HostPlatform()), 15)
+    elsewhere = go_on(Trainer.load(path), 15)
+
+    assert saved(resumed, tmp_path / "a") == saved(go_on(trainer, 15), tmp_path / "b")
+    np.testing.assert_allclose(
+        vectorize(elsewhere.nnet), vectorize(trainer.nnet), rtol=1e-3, atol=1e-4
+    )
+
+
+def test_killed_process(tmp_path: Path) -> None:
+    """A process that is killed while it trains and writes loses at most its last minibatch."""
+    whole, interrupted = tmp_path / "whole", tmp_path / "interrupted"
+    train(whole, 150)
+
+    killed, _ = train_with_kills(interrupted, 150, kills=3, seed=1)
+
+    assert killed >= 1
+    assert interrupted.read_bytes() == whole.read_bytes()
+
+
+def test_damage_anywhere(tmp_path: Path) -> None:
+    """A file in which a byte was changed, or that was cut, is refused with one clear error."""
+    path = tmp_path / "checkpoint"
+    data = saved(go_on(Trainer(network(), OPTIONS), 2), path)
+    rng = np.random.default_rng(0)
+    places = rng.choice(len(data), 300, replace=False)
+
+    for place in places:
+        changed = bytearray(data)
+        changed[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(changed)
+        with pytest.raises(SerializationError, match=f"'{path}' is no checkpoint: "):
+            Trainer.load(path)
+        path.write_bytes(data[:place])
+        with pytest.raises(SerializationError, match=f"'{path}' is no checkpoint: "):
+            Trainer.load(path)
+
+
+def test_other_files(tmp_path: Path) -> None:
+    """What is no checkpoint is called so; of a missing file the error is that of a missing file."""
+    path = tmp_path / "network"
+    network().save(path)
+
+    with pytest.raises(
+        SerializationError, match=r"expected the format 'nnet3.trainer', got 'nnet3.nnet'"
+    ):
+        Trainer.load(path)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        Trainer.load(tmp_path / "nowhere")
+    with pytest.raises(FileError, match="write"):
+        Trainer(network(), OPTIONS).save(tmp_path / "no folder" / "checkpoint")
+
+
+def test_objective_of_the_user(tmp_path: Path) -> None:
+    """A run with an objective function of its own needs that again, and others take none."""
+    path = tmp_path / "checkpoint"
+
+    def objective(outputs: object, example: TrainingExample) -> dict[str, Objective]:
+        difference = example.outputs[0].supervision.values - outputs["output"]
+        return {"output": Objective(total=0.0, weight=1.0, derivative=difference)}
+
+    trainer = go_on(Trainer(network(), OPTIONS, objective=objective), 3)
+    saved(trainer, path)
+    with pytest.raises(TrainingError, match="given to a Trainer, and none is given now"):
+        Trainer.load(path)
+    resumed = go_on(Trainer.load(path, objective=objective), 9)
+    assert saved(resumed, tmp_path / "a") == saved(go_on(trainer, 9), tmp_path / "b")
+
+    saved(Trainer(network(), OPTIONS), path)
+    with pytest.raises(TrainingError, match="had none of the objective functions"):
+        Trainer.load(path, objective=objective)

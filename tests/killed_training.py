@@ -1,0 +1,132 @@
+"""Kills a process that trains, again and again, and lets it go on from its last checkpoint.
+
+    python tests/killed_training.py --kills 50
+
+The process writes a checkpoint after every minibatch, and is killed at random moments (SIGKILL).
+The last checkpoint must have the bytes of that of a run that nothing interrupted.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+import numpy as np
+from nnet3_descriptors import parse_config
+from nnet3_training import (
+    DenseTargets,
+    ExampleInput,
+    ExampleOutput,
+    Trainer,
+    TrainerOptions,
+    TrainingExample,
+)
+
+LONGEST_LIFE = 0.2
+"""Seconds that a process trains before it is killed, at most."""
+
+NETWORK = """
+input-node name=input dim=20
+component name=a type=NaturalGradientAffineComponent input-dim=40 output-dim=64
+component name=r type=RectifiedLinearComponent dim=64 self-repair-scale=0.01
+component name=n type=BatchNormComponent dim=64
+component name=d type=DropoutComponent dim=64 dropout-proportion=0.1
+component name=l type=LinearComponent input-dim=64 output-dim=16 orthonormal-constraint=-1.0
+component name=b type=NaturalGradientAffineComponent input-dim=16 output-dim=5
+component-node name=a component=a input=Append(Offset(input, -1), input)
+component-node name=r component=r input=a
+component-node name=n component=n input=r
+component-node name=d component=d input=n
+component-node name=l component=l input=d
+component-node name=b component=b input=l
+output-node name=output input=b objective=quadratic
+"""
+
+
+def minibatch(number: int) -> TrainingExample:
+    """The minibatch of that number: frames of noise, other ones for each."""
+    rng = np.random.default_rng(number)
+    inputs = [rng.standard_normal((17, 20), dtype=np.float32) for _ in range(4)]
+    targets = [rng.standard_normal((16, 5), dtype=np.float32) for _ in range(4)]
+    outputs = ExampleOutput.from_targets("output", targets)
+    assert isinstance(outputs.supervision, DenseTargets)
+    return TrainingExample(
+        inputs=[ExampleInput.from_sequences("input", inputs, t_start=-1)], outputs=[outputs]
+    )
+
+
+def train(path: Path, count: int) -> None:
+    """Trains to so many minibatches, from the checkpoint if there is one; writes one after each."""
+    if path.exists():
+        trainer = Trainer.load(path)
+    else:
+        nnet = parse_config(NETWORK, rng=np.random.default_rng(1))
+        trainer = Trainer(nnet, TrainerOptions(learning_rate=0.01, momentum=0.5, seed=7))
+    print("training", flush=True)
+    while trainer.num_minibatches < count:
+        trainer.train_minibatch(minibatch(trainer.num_minibatches))
+        trainer.save(path)
+
+
+def child(path: Path, count: int) -> subprocess.Popen[str]:
+    """A process that does so, as soon as it trains."""
+    command = [sys.executable, __file__, "--child", str(path), "--count", str(count)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def train_with_kills(path: Path, count: int, kills: int, seed: int) -> tuple[int, int]:
+    """Trains in processes of which so many are killed, and one more that ends the run.
+
+    Returns:
+        How many were killed before they had come to the end, and how many of them while they wrote
+        a checkpoint.
+    """
+    rng = random.Random(seed)
+    killed = writing = 0
+    for _ in range(kills):
+        process = child(path, count)
+        time.sleep(rng.uniform(0.0, LONGEST_LIFE))
+        process.kill()
+        process.communicate()
+        if process.returncode == 0:
+            break
+        killed += 1
+        writing += any(path.parent.glob("*tmp"))
+    process = child(path, count)
+    process.communicate()
+    assert process.returncode == 0
+    return killed, writing
+
+
+@click.command()
+@click.option("--kills", default=50, help="How often the process is killed.")
+@click.option("--count", default=2000, help="Minibatches of the whole run.")
+@click.option("--seed", default=0, help="Of the moments.")
+@click.option("--child", "path", type=click.Path(path_type=Path), help="Train, with this file.")
+def main(kills: int, count: int, seed: int, path: Path | None) -> None:
+    """Kills a training process, resumes it, and compares the bytes of its last checkpoint."""
+    if path is not None:
+        train(path, count)
+        return
+    with tempfile.TemporaryDirectory() as name:
+        whole, interrupted = Path(name, "whole"), Path(name, "interrupted")
+        train(whole, count)
+        killed, writing = train_with_kills(interrupted, count, kills, seed)
+        same = whole.read_bytes() == interrupted.read_bytes()
+    click.echo(
+        f"{killed} kills, {writing} of them within a checkpoint: "
+        f"the bytes after {count} minibatches are {'the same' if same else 'OTHERS'}"
+    )
+    sys.exit(not same)
+
+
+if __name__ == "__main__":
+    main()
