@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from nnet3_training.component_stats import zero_component_stats
     from nnet3_training.egs.files import read_examples, write_examples
     from nnet3_training.errors import ExampleError, HmmError, RecipeError, WorkerError
-    from nnet3_training.evaluation import Accuracy, Evaluation, Evaluator
+    from nnet3_training.evaluation import Accuracy, Evaluation, Evaluator, in_test_mode
     from nnet3_training.examples import (
         DenseTargets,
         ExampleInput,
@@ -83,6 +83,7 @@ __all__ = [
     "WorkerError",
     "compute_chain_prob",
     "fine_tune",
+    "in_test_mode",
     "merge_examples",
     "minibatches",
     "read_chain_examples",
@@ -126,7 +127,7 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "compute_chain_prob",
             ),
             "nnet3_training.component_stats": ("zero_component_stats",),
-            "nnet3_training.evaluation": ("Accuracy", "Evaluation", "Evaluator"),
+            "nnet3_training.evaluation": ("Accuracy", "Evaluation", "Evaluator", "in_test_mode"),
             "nnet3_training.egs.files": (
                 "read_examples",
                 "write_examples",

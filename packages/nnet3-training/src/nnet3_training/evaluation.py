@@ -8,6 +8,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import Nnet
+from nnet3_descriptors.components import BatchNormComponent
 from nnet3_graph import ComputationRequest
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
@@ -74,6 +75,17 @@ def accuracy(output: Array, supervision: DenseTargets | SparsePosteriors) -> Acc
     right = np.bincount(wanted, weights=weights * is_right, minlength=dim)
     weight = np.bincount(wanted, weights=weights, minlength=dim)
     return Accuracy(right=right.astype(np.float64), weight=weight.astype(np.float64))
+
+
+def in_test_mode(nnet: Nnet, *, batchnorm: bool, dropout: bool) -> Nnet:
+    """The network with batch-norm, or dropout, or both in test mode; else they stay as they are."""
+    return nnet.with_components(
+        {
+            name: component.with_test_mode(True)
+            for name, component in zip(nnet.component_names, nnet.components, strict=True)
+            if (batchnorm if isinstance(component, BatchNormComponent) else dropout)
+        }
+    )
 
 
 class Evaluator:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ from nnet3_training import ChainTraining
 from nnet3_training.recipes import Combination, combine
 
 from nnet3_tools.chain.examples import read_entries
+from nnet3_tools.chain.objective_log import say_combination, say_combined
 from nnet3_tools.chain.options import ObjectiveCommand, chain_options, read_den_fst, taken
 from nnet3_tools.kaldi_command import (
     boolean_option,
@@ -63,35 +63,22 @@ def command(
     log(NAME, f"Read {len(examples)} examples.")
     training = ChainTraining(_read(inputs[0]), read_den_fst(den_fst), taken(options))
     combined = combine(
-        _nnets(inputs),
-        training,
+        map(_read, inputs),
         examples,
         settings,
         num_nnets=len(inputs),
+        objective=training,
         device=chosen_device(use_gpu),
-        after_evaluation=_say,
+        after_evaluation=lambda count, value: say_combination(count, value, _say),
     )
-    objectives = combined.objectives
-    log(
-        NAME,
-        f"Combining {combined.num_models} nnets, objective function changed from "
-        f"{objectives[1]:.6g} to {objectives[combined.num_models]:.6g}",
-    )
+    say_combined(combined, _say)
     with writable(nnet_out) as target:
         write_nnet(combined.nnet, target, binary=binary)
     log(NAME, f"Finished combining neural nets, wrote model to {nnet_out}")
 
 
-def _say(count: int, objective: float) -> None:
-    if count == 1:
-        log(NAME, f"objective function using the last model is {objective:.6g}")
-    else:
-        log(NAME, f"Combining last {count} models, objective function is {objective:.6g}")
-
-
-def _nnets(names: list[str]) -> Iterator[Nnet]:
-    for name in names:
-        yield _read(name)
+def _say(line: str) -> None:
+    log(NAME, line)
 
 
 def _read(name: str) -> Nnet:

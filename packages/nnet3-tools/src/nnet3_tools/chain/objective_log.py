@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import attrs
 from nnet3_training import Objective, ObjectiveSum, Trainer
+from nnet3_training.recipes import Combined
 
 Say = Callable[[str], None]
 
@@ -108,3 +109,20 @@ def say_change(trainer: Trainer, say: Say) -> None:
             f"max-change={trainer.options.max_param_change:.6g}."
         )
     say("".join(parts))
+
+
+def say_combination(count: int, objective: float, say: Say) -> None:
+    """Says the objective of the average of so many models."""
+    if count == 1:
+        say(f"objective function using the last model is {objective:.6g}")
+    else:
+        say(f"Combining last {count} models, objective function is {objective:.6g}")
+
+
+def say_combined(combined: Combined, say: Say) -> None:
+    """Says how many models are best, and what they bring."""
+    first, best = combined.objectives[1], combined.objectives[combined.num_models]
+    say(
+        f"Combining {combined.num_models} nnets, objective function changed from {first:.6g} to "
+        f"{best:.6g}"
+    )

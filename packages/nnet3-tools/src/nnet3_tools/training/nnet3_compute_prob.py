@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 from nnet3_descriptors import read_nnet
-from nnet3_descriptors.components import BatchNormComponent
-from nnet3_training import Evaluator
+from nnet3_training import Evaluator, in_test_mode
 
 from nnet3_tools.chain.options import ObjectiveCommand
 from nnet3_tools.egs.forms import form_for
@@ -36,17 +35,7 @@ def command(
     """Say the objective per frame of the network NNET-IN on the examples of EGS-RSPECIFIER."""
     with readable(nnet_in) as source:
         nnet = read_nnet(source)
-    nnet = nnet.with_components(
-        {
-            name: component.with_test_mode(True)
-            for name, component in zip(nnet.component_names, nnet.components, strict=True)
-            if (
-                batchnorm_test_mode
-                if isinstance(component, BatchNormComponent)
-                else dropout_test_mode
-            )
-        }
-    )
+    nnet = in_test_mode(nnet, batchnorm=batchnorm_test_mode, dropout=dropout_test_mode)
     evaluator = Evaluator(nnet)
     for entry in form_for(nnet).entries(egs_in):
         evaluator.add(entry.value)

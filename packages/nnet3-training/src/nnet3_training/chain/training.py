@@ -10,16 +10,12 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import Nnet
-from nnet3_descriptors.components import BatchNormComponent
-from nnet3_graph import ComputationRequest, IoSpecification
-from nnet3_optimizer import CachingCompiler
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 
 from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.chain.objective import ChainObjective, ChainOptions
 from nnet3_training.chain.supervision import ChainSupervision
-from nnet3_training.component_stats import zero_component_stats
 from nnet3_training.errors import ExampleError
+from nnet3_training.evaluation import Evaluator, in_test_mode
 from nnet3_training.examples import ExampleOutput, TrainingExample
 from nnet3_training.objectives import Objective, ObjectiveSum
 
@@ -158,75 +154,8 @@ def compute_chain_prob(
         ExampleError: the supervision does not fit the network.
         RunError, RequestError, NotComputableError: the outputs cannot be computed.
     """
-    tested = _in_test_mode(nnet, batchnorm=batchnorm_test_mode, dropout=dropout_test_mode)
-    forward = _Forward(DeviceNnet(tested, device=device))
-    sums: dict[str, ObjectiveSum] = {}
-    for each in examples:
-        example = training.prepared(each)
-        for name, objective in training(forward.outputs(example), example).items():
-            sums.setdefault(name, ObjectiveSum()).add(objective)
-    return sums
-
-
-def with_component_stats(
-    nnet: Nnet, training: ChainTraining, examples: Iterable[TrainingExample], device: str = "cpu"
-) -> Nnet:
-    """The network with statistics of activations of these examples alone.
-
-    Batch-norm in test mode uses them. While they are taken, batch-norm uses those of each example,
-    unless the network is in test mode already, and dropout lets everything pass.
-
-    Args:
-        nnet: The network.
-        training: Says which outputs examples have.
-        examples: Examples of one or several sequences.
-        device: Where to compute.
-
-    Raises:
-        RunError, RequestError, NotComputableError: the outputs cannot be computed.
-    """
-    tested = _in_test_mode(zero_component_stats(nnet), batchnorm=False, dropout=True)
-    held = DeviceNnet(tested, device=device, trainable=True)
-    forward = _Forward(held, store_component_stats=True)
+    tested = in_test_mode(nnet, batchnorm=batchnorm_test_mode, dropout=dropout_test_mode)
+    evaluator = Evaluator(tested, device=device, objective=training)
     for example in examples:
-        forward.outputs(training.prepared(example))
-    counted = held.current()
-    return nnet.with_components(
-        {
-            name: component.replace(test_mode=original.test_mode)
-            if hasattr(original, "test_mode")
-            else component
-            for name, component, original in zip(
-                counted.component_names, counted.components, nnet.components, strict=True
-            )
-        }
-    )
-
-
-class _Forward:
-    """Computes the outputs of examples; those of one shape are compiled once."""
-
-    def __init__(self, held: DeviceNnet, *, store_component_stats: bool = False) -> None:
-        self._held, self._stores = held, store_component_stats
-        self._compiler = CachingCompiler(held.nnet)
-        self._computers: dict[ComputationRequest, NnetComputer] = {}
-
-    def outputs(self, example: TrainingExample) -> Mapping[str, Array]:
-        """The outputs of an example that is prepared."""
-        request = ComputationRequest(
-            inputs=[IoSpecification(name=io.name, indexes=io.indexes) for io in example.inputs],
-            outputs=[IoSpecification(name=io.name, indexes=io.indexes) for io in example.outputs],
-            store_component_stats=self._stores,
-        )
-        if request not in self._computers:
-            self._computers[request] = NnetComputer(self._held, self._compiler.compile(request))
-        return self._computers[request].forward({io.name: io.values for io in example.inputs})
-
-
-def _in_test_mode(nnet: Nnet, *, batchnorm: bool, dropout: bool) -> Nnet:
-    """The network with batch-norm, or dropout, or both in test mode; else they stay as they are."""
-    changed = {}
-    for name, component in zip(nnet.component_names, nnet.components, strict=True):
-        if batchnorm if isinstance(component, BatchNormComponent) else dropout:
-            changed[name] = component.with_test_mode(True)
-    return nnet.with_components(changed)
+        evaluator.add(example)
+    return evaluator.objectives

@@ -10,20 +10,23 @@ from nnet3_descriptors import Nnet
 from nnet3_descriptors.components import BatchNormComponent
 from nnet3_descriptors.editing import weighted_sum
 
-from nnet3_training.chain.training import ChainTraining, compute_chain_prob, with_component_stats
+from nnet3_training.component_stats import zero_component_stats
 from nnet3_training.errors import ExampleError
+from nnet3_training.evaluation import Evaluator, in_test_mode
 from nnet3_training.examples import TrainingExample
+from nnet3_training.objectives import ObjectiveFunction
 
 
 @attrs.frozen(kw_only=True)
 class Combination:
-    """How models are combined; names and defaults are those of nnet3-chain-combine.
+    """How models are combined; names and defaults are those of nnet3-combine.
 
     Attributes:
         max_objective_evaluations: About so often the objective is computed, for averages of more
             and more models.
-        batchnorm_test_mode: See `compute_chain_prob`.
-        dropout_test_mode: See `compute_chain_prob`.
+        batchnorm_test_mode: Whether batch-norm uses the statistics of the network; else those of
+            each example, unless the network is in test mode already.
+        dropout_test_mode: Whether dropout lets everything pass; else as the network says.
 
     Raises:
         ExampleError: the number is below 1.
@@ -49,20 +52,22 @@ class Combined:
         nnet: The average; if it has batch-norm, with statistics of the examples.
         num_models: Of how many models, the first ones given.
         objectives: For each number of models that was tried, the objective per frame.
+        recomputed: What was found while the statistics of batch-norm were taken; None without it.
     """
 
     nnet: Nnet
     num_models: int
     objectives: dict[int, float]
+    recomputed: Evaluator | None
 
 
 def combine(
     nnets: Iterable[Nnet],
-    training: ChainTraining,
     examples: Sequence[TrainingExample],
     options: Combination | None = None,
     *,
     num_nnets: int,
+    objective: ObjectiveFunction | None = None,
     device: str = "cpu",
     after_evaluation: Callable[[int, float], object] | None = None,
 ) -> Combined:
@@ -71,15 +76,17 @@ def combine(
     Args:
         nnets: Models of the same structure, the last of a training run first; one is held at a
             time.
-        training: The objective, which counts at all outputs that are not of cross-entropy.
-        examples: What it is computed on.
+        examples: What the objective is computed on; it counts at the outputs that they have.
         options: How.
         num_nnets: How many models there are.
+        objective: The objective function, such as a `ChainTraining`; by default what the output
+            nodes ask for.
         device: Where to compute.
         after_evaluation: Is given the number of models of an average, and its objective.
 
     Raises:
-        ExampleError: there are no models or no examples, or they do not fit each other.
+        ExampleError: there are no models, no examples or none with weight, or they do not fit each
+            other.
         NetworkError: the models have not the same structure.
     """
     options = options or Combination()
@@ -96,7 +103,10 @@ def combine(
             average = weighted_sum([average, nnet], [1.0 - share, share])
         if number % step and number != num_nnets - 1:
             continue
-        value = _objective(average, training, examples, options, device)
+        tested = in_test_mode(
+            average, batchnorm=options.batchnorm_test_mode, dropout=options.dropout_test_mode
+        )
+        value = _objective(Evaluator(tested, device=device, objective=objective), examples)
         objectives[number + 1] = value
         if after_evaluation is not None:
             after_evaluation(number + 1, value)
@@ -105,28 +115,36 @@ def combine(
     if best is None:
         raise ExampleError("there are no models to combine")
     count, nnet = best
+    recomputed = None
     if any(isinstance(component, BatchNormComponent) for component in nnet.components):
-        nnet = with_component_stats(nnet, training, examples, device)
-    return Combined(nnet=nnet, num_models=count, objectives=objectives)
+        tested = in_test_mode(zero_component_stats(nnet), batchnorm=False, dropout=True)
+        recomputed = Evaluator(tested, device=device, objective=objective, component_stats=True)
+        for example in examples:
+            recomputed.add(example)
+        nnet = _with_test_modes_of(nnet, recomputed.nnet)
+    return Combined(nnet=nnet, num_models=count, objectives=objectives, recomputed=recomputed)
 
 
-def _objective(
-    nnet: Nnet,
-    training: ChainTraining,
-    examples: Sequence[TrainingExample],
-    options: Combination,
-    device: str,
-) -> float:
-    """The objective per frame, of all outputs but those of cross-entropy."""
-    sums = compute_chain_prob(
-        nnet,
-        training,
-        examples,
-        device,
-        batchnorm_test_mode=options.batchnorm_test_mode,
-        dropout_test_mode=options.dropout_test_mode,
-    )
+def _objective(evaluator: Evaluator, examples: Sequence[TrainingExample]) -> float:
+    """The objective per frame, of all outputs that examples have; -inf if it is not finite."""
+    for example in examples:
+        evaluator.add(example)
     trained = {io.name for example in examples for io in example.outputs}
-    total = sum(sums[name].total for name in trained)
-    value = total / sum(sums[name].weight for name in trained)
+    weight = sum(evaluator.objectives[name].weight for name in trained)
+    if not weight:
+        raise ExampleError("the examples to choose a combination by have no weight")
+    value = sum(evaluator.objectives[name].total for name in trained) / weight
     return value if math.isfinite(value) else -math.inf
+
+
+def _with_test_modes_of(original: Nnet, nnet: Nnet) -> Nnet:
+    """A network with the test modes of another that it was made of."""
+    return nnet.with_components(
+        {
+            name: component.replace(test_mode=other.test_mode)
+            for name, component, other in zip(
+                nnet.component_names, nnet.components, original.components, strict=True
+            )
+            if hasattr(other, "test_mode")
+        }
+    )
