@@ -22,8 +22,8 @@ PUBLIC_NAMES = {
     "nnet3_optimizer": """
         CachingCompiler OptimizeOptions analyze check_computation optimize peak_bytes""",
     "nnet3_runtime_cuda": """
-        Capabilities Model NnetComputer Plan PlanError Stream StreamState check_plan format_plan
-        load make_plan""",
+        Capabilities Model NnetComputer Plan PlanError Stream StreamState Trace Tracer check_plan
+        format_plan format_trace load make_plan trace_events""",
     "nnet3_runtime_onnx": """
         ExportError OnnxComputer RunError to_onnx""",
     "nnet3_runtime_reference": """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import kaldi_native_io
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from nnet3_descriptors import Nnet3Error, parse_config, write_nnet
+from nnet3_descriptors import Nnet3Error, parse_config, read_nnet, write_nnet
 from nnet3_runtime_cuda import RunError, load
 from nnet3_runtime_cuda.inference.batches.runs import Minibatches
 from nnet3_runtime_cuda.inference.utterance_work import Run
@@ -370,6 +371,62 @@ def test_interrupted_reading(folder: Path, ivectors: str, features: str) -> None
     assert (keys, rest, process.returncode) == (["u0", "u1"], b"", 130)
     assert said.decode().splitlines()[-1] == "nnet3-compute: interrupted"
     assert b"Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    "command", [nnet3_compute.command, nnet3_compute_batch.command, nnet3_compute_looped.command]
+)
+def test_profile(folder: Path, command: click.Command) -> None:
+    """--profile writes a file for trace viewers and tables, and the output is the same."""
+    paths = [str(folder / "final.raw"), f"ark:{folder}/feats.ark"]
+    plain = invoke(command, *paths, f"ark:{folder}/plain.ark")
+    result = invoke(command, f"--profile={folder}/trace.json", *paths, f"ark:{folder}/profiled.ark")
+
+    assert plain.return_value == result.return_value == 0
+    assert (folder / "plain.ark").read_bytes() == (folder / "profiled.ark").read_bytes()
+    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+    assert {"affine"} <= {event["name"] for event in events if event["ph"] == "X"}
+    assert "all values are finite: yes" in result.stderr
+    assert "affine.propagate" in result.stderr
+    assert "affine.propagate" not in plain.stderr
+
+
+@pytest.mark.parametrize("file", ["final.raw", "feats.ark", "output.ark"])
+def test_profile_overwrites_none(folder: Path, file: str) -> None:
+    """A profile that would take the place of another file is refused, and the file is kept."""
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    result = invoke(
+        nnet3_compute.command,
+        f"--profile={folder}/{file}",
+        str(folder / "final.raw"),
+        f"ark:{folder}/feats.ark",
+        f"ark:{folder}/output.ark",
+    )
+
+    assert isinstance(result.exception, click.UsageError)
+    message = f"--profile={folder}/{file}: the tool reads or writes this file"
+    assert str(result.exception) == message
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_profile_names_the_first_overflow(folder: Path) -> None:
+    """Where an utterance fails because its output overflows, the profile says where it began."""
+    nnet = read_nnet(folder / "final.raw")
+    state = {name: np.sign(array) * np.float32(3e38) for name, array in nnet.state_dict().items()}
+    write_nnet(nnet.with_state_dict(state), folder / "large.raw")
+
+    result = invoke(
+        nnet3_compute.command,
+        f"--profile={folder}/trace.json",
+        str(folder / "large.raw"),
+        f"ark:{folder}/feats.ark",
+        f"ark:{folder}/output.ark",
+    )
+
+    assert result.return_value == 1
+    assert "all values are finite: no" in result.stderr
+    assert "in node 'affine' at n=" in result.stderr
 
 
 def test_help_names_every_option() -> None:

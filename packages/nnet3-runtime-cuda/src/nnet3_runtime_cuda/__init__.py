@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nnet3_runtime_cuda.inference.utterance_work import Work
     from nnet3_runtime_cuda.lowering import Capabilities, Plan, check_plan, format_plan, make_plan
     from nnet3_runtime_cuda.streams import Stream, StreamState
+    from nnet3_runtime_cuda.tracing import Trace, Tracer, format_trace, trace_events
 
 __version__ = "0.1.0"
 
@@ -45,14 +46,18 @@ __all__ = [
     "SegmentOptions",
     "Stream",
     "StreamState",
+    "Trace",
+    "Tracer",
     "TrainingError",
     "UnsupportedComponentError",
     "UtteranceQueue",
     "Work",
     "check_plan",
     "format_plan",
+    "format_trace",
     "load",
     "make_plan",
+    "trace_events",
 ]
 
 if not TYPE_CHECKING:  # or any name would be one of this package
@@ -90,6 +95,12 @@ if not TYPE_CHECKING:  # or any name would be one of this package
             "nnet3_runtime_cuda.streams": (
                 "Stream",
                 "StreamState",
+            ),
+            "nnet3_runtime_cuda.tracing": (
+                "Trace",
+                "Tracer",
+                "format_trace",
+                "trace_events",
             ),
         },
     )

@@ -19,6 +19,7 @@ from nnet3_runtime_cuda.lowering import Segment, lower
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.cuda.platform.platform import Platform
+    from nnet3_runtime_cuda.tracing import Tracer
 
 
 class NnetComputer:
@@ -39,7 +40,8 @@ class NnetComputer:
         UnsupportedComponentError: a component type has no arithmetic here.
         DeviceError: there is no such device or number of threads.
         DeviceMemoryError: it has not the memory; the message says what would fit.
-        RunError: an environment variable that says how products are computed has no such value.
+        RunError: an environment variable that says how products are computed has no such value; or
+            there is to be a trace on a device.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class NnetComputer:
         device: str | Platform = "cpu",
         *,
         threads: int | None = None,
+        trace: Tracer | None = None,
     ) -> None:
         """Binds a computation.
 
@@ -61,13 +64,19 @@ class NnetComputer:
                 gives the same results each time, others differ by rounding. With a network on a
                 device, 1 keeps all work on the thread that asks, so that other computers of the
                 network can run beside this one; any other number does not count.
+            trace: Hears what each command takes and writes, on the processor; see `Tracer`.
         """
         if not isinstance(nnet, DeviceNnet):
             nnet = DeviceNnet(nnet, device=device, threads=threads)
         self.device_nnet = nnet
         self._computation = computation
+        watch = None
+        if trace is not None:
+            if nnet.machine.is_device:
+                raise RunError("a trace needs a network on the processor, device='cpu'")
+            watch = trace.watch(nnet.nnet, computation)
         with GATE.unforked():
-            self._program = lower(self.device_nnet, computation, is_alone=threads == 1)
+            self._program = lower(self.device_nnet, computation, is_alone=threads == 1, watch=watch)
         self._next = 0
         self._ran_forward = False
         self._was_interrupted = False

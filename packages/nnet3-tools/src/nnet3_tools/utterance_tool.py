@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
@@ -24,9 +24,13 @@ from nnet3_tools.kaldi_command import (
     gpu_option,
     print_arguments,
 )
+from nnet3_tools.profiles import PROFILE, check_overwrites_none, profiled
 from nnet3_tools.progress import Progress
 from nnet3_tools.streams import readable
 from nnet3_tools.utterances import compute_all, num_utterances
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda import Tracer
 
 
 class UtteranceCommand(KaldiCommand):
@@ -101,6 +105,8 @@ class UtteranceRun:
         num_threads: How many threads compute.
         use_gpu: "yes", "no", "optional" (a GPU if there is one) or "wait" (as "yes").
         progress: Hears how it goes.
+        profile: The file for what each command takes; "" for none.
+        tracer: Hears what each command takes, if that is wanted.
     """
 
     model_in: str
@@ -109,6 +115,8 @@ class UtteranceRun:
     num_threads: int
     use_gpu: str
     progress: Progress
+    profile: str = ""
+    tracer: Tracer | None = None
 
     def load_model(self, *, capacity: int = 64) -> Model:
         """Loads the model on the device that is asked for.
@@ -120,10 +128,11 @@ class UtteranceRun:
             ModelFileError: the file cannot be read, or holds no nnet3 model.
             RunError, ContextError: the network cannot be run.
             DeviceError: there is no GPU that can be used, and it was asked for.
+            RunError: there is to be a profile of what runs on a GPU.
         """
         device = "cuda" if self._wants_gpu() else "cpu"
         with readable(self.model_in) as source:
-            model = load(source, device=device, capacity=capacity)
+            model = load(source, device=device, capacity=capacity, trace=self.tracer)
         if model.untrained:
             self.progress.warn(
                 f"{self.model_in} is not trained: batch-norm component '{model.untrained[0]}' has "
@@ -165,11 +174,13 @@ class UtteranceRun:
         Raises:
             TableError: the features cannot be opened, or the output cannot be written or is one of
                 the files that are read.
+            click.UsageError: the file of the profile is one of these files.
         """
-        read = itertools.chain.from_iterable(map(files_of, (self.features, *tables)))
-        Specifier.to_write(self.output).check_overwrites_none(
-            itertools.chain([self.model_in], read)
-        )
+        tables = [self.features, *tables]
+        output = Specifier.to_write(self.output)
+        read = [self.model_in, *itertools.chain.from_iterable(map(files_of, tables))]
+        output.check_overwrites_none(read)
+        check_overwrites_none(self.profile, [*read, *output.files])
         with self.progress.reporting(model, num_utterances(self.features)):
             compute_all(
                 self.features,
@@ -207,21 +218,25 @@ def utterance_tool(
             num_threads: int,
             use_gpu: str,
             print_args: bool,
+            profile: str,
             **own: Any,
         ) -> int:
             if print_args:
                 print_arguments(name)
-            return function(
-                UtteranceRun(
-                    model_in=model_in,
-                    features=features,
-                    output=output,
-                    num_threads=num_threads,
-                    use_gpu=use_gpu,
-                    progress=Progress(name),
-                ),
-                **own,
-            )
+            with profiled(profile) as tracer:
+                return function(
+                    UtteranceRun(
+                        model_in=model_in,
+                        features=features,
+                        output=output,
+                        num_threads=num_threads,
+                        use_gpu=use_gpu,
+                        progress=Progress(name),
+                        profile=profile,
+                        tracer=tracer,
+                    ),
+                    **own,
+                )
 
         command: Any = run
         parameters = (
@@ -229,7 +244,7 @@ def utterance_tool(
             click.argument("features", metavar="FEATURES-RSPECIFIER"),
             click.argument("output", metavar=output),
             *options,
-            *(_THREADS, gpu_option(), PRINT_ARGS, VERBOSE),
+            *(_THREADS, gpu_option(), PROFILE, PRINT_ARGS, VERBOSE),
         )
         for parameter in reversed(parameters):
             command = parameter(command)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from nnet3_compiler.computation import NnetComputation
 from nnet3_descriptors.forking import GATE
@@ -15,6 +16,9 @@ from nnet3_runtime_cuda.arrays import FloatArray
 from nnet3_runtime_cuda.computer import NnetComputer
 from nnet3_runtime_cuda.cpu.threads.blas_threads import LIMIT
 from nnet3_runtime_cuda.device import DeviceNnet
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda.tracing import Tracer
 
 MOST_IDLE_BYTES = 1 << 29
 """Computers that wait for another run of their request have at most so much memory in all.
@@ -39,6 +43,7 @@ class ComputerPool:
         compile: Callable[[ComputationRequest], NnetComputation],
         *,
         capacity: int,
+        trace: Tracer | None = None,
     ) -> None:
         """Begins without computers.
 
@@ -47,13 +52,14 @@ class ComputerPool:
             compile: Makes the computation for a request.
             capacity: The computers for so many requests are kept, if they have not more memory
                 than MOST_IDLE_BYTES; those that were not used for longest go first.
+            trace: Hears what each command takes.
         """
         self.compile_seconds = 0.0
         self._num_compiling = 0
         self._compiling_since = 0.0
         self._device_nnet = device_nnet
         self._compile = compile
-        self._capacity = capacity
+        self._capacity, self._trace = capacity, trace
         workers = device_nnet.machine.workers
         self._threads = 1 if workers is None else workers.threads
         self._lock = threading.Lock()
@@ -125,7 +131,8 @@ class ComputerPool:
             self._num_compiling += 1
         try:
             computation = self._compile(request)
-            return NnetComputer(self._device_nnet, computation, threads=1 if is_alone else None)
+            threads = 1 if is_alone else None
+            return NnetComputer(self._device_nnet, computation, threads=threads, trace=self._trace)
         finally:
             with self._lock:
                 self._num_compiling -= 1

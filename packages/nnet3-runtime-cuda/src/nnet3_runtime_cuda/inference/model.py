@@ -50,6 +50,7 @@ from nnet3_runtime_cuda.inference.utterance_work import Run, Work
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.cuda.platform.platform import Platform
     from nnet3_runtime_cuda.streams import Stream, StreamPrograms
+    from nnet3_runtime_cuda.tracing import Tracer
 
 
 def load(
@@ -59,6 +60,7 @@ def load(
     precision: str = "fp32",
     capacity: int = 64,
     threads: int | None = 1,
+    trace: Tracer | None = None,
 ) -> Model:
     """Reads a Kaldi model for inference.
 
@@ -70,6 +72,7 @@ def load(
         precision: Of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with MKL).
         capacity: How many compiled computations the model keeps ready to run.
         threads: How many threads compute; see `Model`.
+        trace: Hears what each command takes and writes, on the processor; see `Tracer`.
 
     Raises:
         ModelFileError: the file cannot be read, or holds no nnet3 model.
@@ -93,6 +96,7 @@ def load(
         precision=precision,
         capacity=capacity,
         threads=threads,
+        trace=trace,
     )
 
 
@@ -123,6 +127,7 @@ class Model:
         precision: str = "fp32",
         capacity: int = 64,
         threads: int | None = 1,
+        trace: Tracer | None = None,
     ) -> None:
         """Makes a network ready to run.
 
@@ -139,11 +144,13 @@ class Model:
                 thread, with the results of one thread; of fewer chunks, the products have all
                 threads. One thread is best on busy processors, and where the caller has several
                 that compute side by side; no more than 256 can be asked for.
+            trace: Hears what each command takes and writes, on the processor; see `Tracer`.
 
         Raises:
             RunError: the network has no node 'input' or 'output', or there is not one prior for
                 each output, or the number of threads is no integer from 1 to 256; or an
-                environment variable that says how products are computed has no such value.
+                environment variable that says how products are computed has no such value; or there
+                is to be a trace on a device.
             ContextError: the network has other inputs than 'input' and 'ivector', or no context.
             OptionError: the capacity is no positive integer.
             DeviceError: there is no such device or precision, or what drives it is missing.
@@ -165,8 +172,13 @@ class Model:
         self._device_nnet = DeviceNnet(
             collapsed, device=device, precision=precision, threads=threads
         )
+        if trace is not None and self._device_nnet.machine.is_device:
+            raise RunError("a trace needs a network on the processor, device='cpu'")
+        self._trace = trace
         compiler = CachingCompiler(collapsed, capacity=capacity)
-        self._pool = ComputerPool(self._device_nnet, compiler.compile, capacity=capacity)
+        self._pool = ComputerPool(
+            self._device_nnet, compiler.compile, capacity=capacity, trace=trace
+        )
         self._minibatches = Minibatches(self._pool, compiler.compile)
         self._larger_chunks = LargerChunks(collapsed)
         self._making_streams = threading.Lock()
@@ -550,7 +562,7 @@ class Model:
         scores.check(self.priors)
         with self._making_streams:
             if self._stream_programs is None:
-                self._stream_programs = StreamPrograms(self.nnet, self._device_nnet)
+                self._stream_programs = StreamPrograms(self.nnet, self._device_nnet, self._trace)
             programs = self._stream_programs
         return Stream(programs.of(options), self.priors, scores)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from nnet3_compiler import NnetComputation
 from nnet3_compiler.checks import check_runnable
 from nnet3_descriptors import Nnet
@@ -15,14 +17,24 @@ from nnet3_runtime_cuda.lowering.plan.make import plan_with
 from nnet3_runtime_cuda.lowering.plan.plan import Plan
 from nnet3_runtime_cuda.program import Program
 
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda.tracing.watch import Watch
 
-def lower(nnet: DeviceNnet, computation: NnetComputation, *, is_alone: bool = False) -> Program:
+
+def lower(
+    nnet: DeviceNnet,
+    computation: NnetComputation,
+    *,
+    is_alone: bool = False,
+    watch: Watch | None = None,
+) -> Program:
     """Binds a computation to memory and to the kernels of a network.
 
     Args:
         nnet: The network.
         computation: What is lowered.
         is_alone: Whether it is to run on one thread, though the network has more.
+        watch: Makes the calls of each command timed ones, on the processor.
 
     Raises:
         ComputationError: the computation cannot be run; as a CheckError where a command shows it,
@@ -34,7 +46,7 @@ def lower(nnet: DeviceNnet, computation: NnetComputation, *, is_alone: bool = Fa
     with nnet.lowering, uncollected():
         tape = nnet.machine.tape(nnet.dtype, is_alone=is_alone)
         plan = plan_with(nnet.nnet, computation, KernelCapabilities(nnet, tape))
-        program = Binding(nnet, computation, plan, tape).run()
+        program = Binding(nnet, computation, plan, tape, watch).run()
         return nnet.machine.bind(program, tape, computation)
 
 

@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import attrs
 import numpy as np
@@ -20,6 +21,9 @@ from nnet3_runtime_cuda.arrays import FloatArray
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.inference.computer_pool import ComputerPool
 from nnet3_runtime_cuda.streams.options import StreamOptions
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda.tracing import Tracer
 
 INPUT, IVECTOR, OUTPUT = "input", "ivector", "output"
 
@@ -60,13 +64,20 @@ class StreamProgram:
             is.
     """
 
-    def __init__(self, nnet: Nnet, device_nnet: DeviceNnet, options: StreamOptions) -> None:
+    def __init__(
+        self,
+        nnet: Nnet,
+        device_nnet: DeviceNnet,
+        options: StreamOptions,
+        trace: Tracer | None = None,
+    ) -> None:
         """Compiles the chunks, so that no stream has to wait for that.
 
         Args:
             nnet: The network, as `digest` tells it from others.
             device_nnet: The network as it is computed, not to be trained.
             options: How streams are cut.
+            trace: Hears what each command takes.
 
         Raises:
             NotComputableError, CompilationError: the network gives no output chunk by chunk, or
@@ -100,7 +111,7 @@ class StreamProgram:
             for number, count in kinds
         }
         device_nnet = device_nnet.with_network(self._chunks.nnet)
-        self._pool = ComputerPool(device_nnet, compiler.compile, capacity=len(kinds))
+        self._pool = ComputerPool(device_nnet, compiler.compile, capacity=len(kinds), trace=trace)
         self.inputs = tuple(map(self._inputs_of, self._chunks.chunks))
         for request in self._requests.values():
             self._pool.prepare(request)
@@ -186,9 +197,9 @@ class StreamPrograms:
     that are being made.
     """
 
-    def __init__(self, nnet: Nnet, device_nnet: DeviceNnet) -> None:
+    def __init__(self, nnet: Nnet, device_nnet: DeviceNnet, trace: Tracer | None = None) -> None:
         """Begins without programs; see `StreamProgram`."""
-        self._nnet, self._device_nnet = nnet, device_nnet
+        self._nnet, self._device_nnet, self._trace = nnet, device_nnet, trace
         self._lock = threading.Lock()
         self._programs: OrderedDict[StreamOptions, StreamProgram] = OrderedDict()
         self._compile_seconds = 0.0
@@ -208,7 +219,7 @@ class StreamPrograms:
             program = self._programs.get(options)
             if program is None:
                 start = time.perf_counter()
-                program = StreamProgram(self._nnet, self._device_nnet, options)
+                program = StreamProgram(self._nnet, self._device_nnet, options, self._trace)
                 self._compile_seconds += time.perf_counter() - start
                 self._programs[options] = program
             self._programs.move_to_end(options)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 import numpy as np
@@ -33,6 +33,10 @@ from nnet3_runtime_cuda.lowering.bind.step_products import StepProducts
 from nnet3_runtime_cuda.lowering.plan.plan import Plan, SplicedDerivative
 from nnet3_runtime_cuda.lowering.plan.taps import input_of
 from nnet3_runtime_cuda.program import Port, Program, Segment
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda.cpu.tape import Call
+    from nnet3_runtime_cuda.tracing.watch import Watch
 
 Flags = npt.NDArray[np.bool_]
 _C = TypeVar("_C", bound=Command)
@@ -69,7 +73,12 @@ class Binding:
     """
 
     def __init__(
-        self, nnet: DeviceNnet, computation: NnetComputation, plan: Plan, tape: Tape
+        self,
+        nnet: DeviceNnet,
+        computation: NnetComputation,
+        plan: Plan,
+        tape: Tape,
+        watch: Watch | None = None,
     ) -> None:
         """Begins the pass.
 
@@ -78,6 +87,7 @@ class Binding:
             computation: What is lowered.
             plan: What is changed of it.
             tape: An empty tape of the device.
+            watch: Makes the calls of each command timed ones; None as nearly always.
         """
         self.nnet = nnet
         self.computation = computation
@@ -94,6 +104,8 @@ class Binding:
         self.position = 0
         self.changes = ByPosition(plan)
         self.steps = StepProducts(plan)
+        self._watch = watch
+        self._watched: list[Call] = []
         self._inputs: list[Port] = []
         self._outputs: list[Port] = []
         self._segments: list[Segment] = []
@@ -115,8 +127,8 @@ class Binding:
             if position not in self.changes.left_out:
                 self.tape.begin_command()
                 _BINDERS[type(command)](self, command)
-        if not self.tape.is_empty or self._inputs or self._outputs:
-            self.end_segment()
+                self._watch_command()
+        self.end_segment()
         if num_forward == 0 or self._loop_to is not None:
             num_forward = len(self._segments)
         backward = self._segments[num_forward:]
@@ -133,20 +145,35 @@ class Binding:
 
     def end_segment(self) -> None:
         """Ends the current segment, if anything is in it."""
-        if self.tape.is_empty and not (self._inputs or self._outputs):
+        self._watch_command()
+        if not (self._has_calls or self._inputs or self._outputs):
             return
+        calls = () if self.tape.is_empty else self.tape.take()
         self._segments.append(
             Segment(
                 inputs=tuple(self._inputs),
-                calls=() if self.tape.is_empty else self.tape.take(),
+                calls=(*self._watched, *calls),
                 outputs=tuple(self._outputs),
             )
         )
-        self._inputs, self._outputs = [], []
+        self._watched, self._inputs, self._outputs = [], [], []
+
+    @property
+    def _has_calls(self) -> bool:
+        """Whether anything runs in the current segment so far."""
+        return bool(self._watched) or not self.tape.is_empty
+
+    def _watch_command(self) -> None:
+        """Has the calls of the current command watched, if there is someone to do so."""
+        if self._watch is not None:
+            calls = () if self.tape.is_empty else self.tape.take()
+            # The first columns of what the command writes may be left to a later one.
+            is_complete = not self.steps.late_columns(self)
+            self._watched += self._watch.command(self.position, calls, is_complete=is_complete)
 
     def accept(self, submatrix: int, node: int) -> None:
         """Adds an input to the current segment; inputs after work begin a new one."""
-        if not self.tape.is_empty or self._outputs:
+        if self._has_calls or self._outputs:
             self.end_segment()
         self._inputs.append(self._port(submatrix, node))
 
@@ -191,6 +218,12 @@ class Binding:
         # only where it reaches beyond the area.
         if not self.zeros.take(*place):
             self._flush(place)
+        self.note_written(place)
+
+    def note_written(self, place: Place) -> None:
+        """Tells who watches that the current command sets or changes an area of a matrix."""
+        if self._watch is not None:
+            self._watch.writes(place.matrix, place.area.row, self.strided(place))
 
     def add_to(self, submatrix: int) -> tuple[Array, bool]:
         """A view to add to, and whether there is anything to add to: else it must be set."""
@@ -199,6 +232,7 @@ class Binding:
 
     def _add_to_place(self, place: Place) -> tuple[Array, bool]:
         """The same for an area of a matrix."""
+        self.note_written(place)
         if self.zeros.take(*place):
             return self.strided(place), False
         return self.read_place(place), True

@@ -10,6 +10,13 @@ from nnet3_runtime_cuda.kernels import Backpropagation, Propagation, StatsStorag
 from nnet3_runtime_cuda.lowering.bind.binding import Binding, binds
 
 
+def _in_place(binding: Binding, submatrix: int) -> Array:
+    """A view to read and to set."""
+    view = binding.read(submatrix)
+    binding.note_written(binding.areas.of(submatrix))
+    return view
+
+
 @binds(c.Propagate)
 def _propagate(binding: Binding, command: c.Propagate) -> None:
     properties = binding.properties(command.component)
@@ -19,7 +26,8 @@ def _propagate(binding: Binding, command: c.Propagate) -> None:
     if properties & ComponentProperties.PROPAGATE_ADDS and not in_place:
         y, add = binding.add_to(command.output)
     else:
-        y, add = (x if in_place else binding.set(command.output)), False
+        set_or_change = _in_place if in_place else Binding.set
+        y, add = set_or_change(binding, command.output), False
     binding.nnet.kernel(command.component).propagate(
         Propagation(
             tape=binding.tape,
@@ -64,7 +72,8 @@ def _bind_backprop(
         if properties & ComponentProperties.BACKPROP_ADDS and not in_place:
             dx, add = binding.add_to(command.input_deriv)
         else:
-            dx = dy if in_place else binding.set(command.input_deriv)
+            set_or_change = _in_place if in_place else Binding.set
+            dx = set_or_change(binding, command.input_deriv)
     signs, binding.signs = binding.signs, None
     kernel, first = binding.nnet.kernel(command.component), False
     if properties & ComponentProperties.UPDATABLE:
