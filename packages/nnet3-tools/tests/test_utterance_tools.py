@@ -126,6 +126,22 @@ def test_manners_of_options(folder: Path) -> None:
     np.testing.assert_allclose(matrices(folder / "output.ark")["u03"], expected, rtol=1e-5)
 
 
+def test_values_of_a_config_file(folder: Path) -> None:
+    """A value ends with its line, blanks and quotes are part of it; other lines are refused."""
+    (folder / "ivectors.conf").write_text(
+        f"# of speakers\n\n--ivectors=ark:cat '{folder / 'feats.ark'}' |  # matrices\n"
+    )
+    (folder / "bad.conf").write_text("--apply-exp\napply-exp=true\n")
+
+    done = compute(folder, f"--config={folder / 'ivectors.conf'}")
+    refused = compute(folder, f"--config={folder / 'bad.conf'}")
+
+    assert f"archive 'cat '{folder / 'feats.ark'}' |', byte 6: expected a vector" in done.stderr
+    assert str(refused.exception) == (
+        f"{folder / 'bad.conf'}, line 2: expected an option, --name=value, found 'apply-exp=true'"
+    )
+
+
 def test_options_about_how_kaldi_computes(folder: Path) -> None:
     """They are taken, on the command line and in a config file, and change nothing."""
     (folder / "kaldi.conf").write_text("--computation.debug\n--optimization.optimize=false\n")

@@ -65,8 +65,8 @@ class ScriptEntry:
     def _read_file(self, kind: Kind, file: str) -> FloatArray:
         if file.endswith("|"):
             raise TableError(
-                f"{self.place}: '{self.key}' is a command, and data does not run commands; write "
-                "the command in the table's own name instead (ark:command |)"
+                f"{self.place}: '{self.key}' is to come from a command ({file[:60]!r}), and data "
+                "does not run commands; write it in the table's own name instead (ark:command |)"
             )
         place = f"{self.place}: '{self.key}' at {file}"
         with opened_at(file, place) as stream:

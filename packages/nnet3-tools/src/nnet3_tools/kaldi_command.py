@@ -72,13 +72,19 @@ class KaldiCommand(click.Command):
 
 
 def _read_config(path: str) -> list[str]:
+    """The options of a file: one on each line, whose value ends with the line or at a "#"."""
     try:
         with open(path, encoding="utf-8") as file:
-            lines = [shlex.split(line, comments=True) for line in file]
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+            lines = [line.partition("#")[0].strip() for line in file]
+    except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise click.UsageError(f"cannot read config file '{path}': {reason}") from error
-    return [word for line in lines for word in line]
+    for number, line in enumerate(lines, 1):
+        if line and not (line.startswith("--") and line.strip("-")):
+            raise click.UsageError(
+                f"{path}, line {number}: expected an option, --name=value, found {line[:60]!r}"
+            )
+    return [line for line in lines if line]
 
 
 def boolean_option(name: str, default: bool = False, **attributes: Any) -> Callable[[Any], Any]:
