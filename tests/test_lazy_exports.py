@@ -92,11 +92,24 @@ NOT_NEEDED = {
     "nnet3_runtime_cuda.inference.parallel_computer",
     "nnet3_runtime_cuda.lowering.check",
     "nnet3_runtime_cuda.streams",
+    "nnet3_runtime_cuda.tracing",
     "safetensors",
     "scipy",
     "tqdm",
 }
-"""What it does not: provers, other devices, streams, serialized forms, a bar that nobody sees."""
+"""What it does not: provers, other devices, streams, traces, serialized forms, an unseen bar."""
+
+HELPFUL = {
+    "nnet3_descriptors",
+    "nnet3_descriptors.errors",
+    "nnet3_descriptors.lazy_exports",
+    "nnet3_descriptors.lazy_exports.first_use",
+    "nnet3_runtime_cuda",
+    "nnet3_runtime_cuda.device",
+    "nnet3_runtime_cuda.device.number_of_threads",
+    "nnet3_tables",
+}
+"""What of other packages a tool that scores loads to say its options."""
 
 DIGITS = ROOT / "examples/digits"
 
@@ -124,6 +137,23 @@ def test_what_nnet3_compute_loads(tmp_path: Path) -> None:
 
     assert {name.partition(".")[0] for name in loaded if name.startswith("nnet3_")} == NEEDED
     assert loaded & NOT_NEEDED == set()
+
+
+@pytest.mark.parametrize(
+    "tool",
+    ["nnet3_compute", "nnet3_compute_batch", "nnet3_compute_looped", "nnet3_xvector_compute"],
+)
+def test_what_help_loads(tool: str) -> None:
+    """The help of a tool that scores loads no compiler, no runtime and no table."""
+    loaded = modules_of(
+        "sys.argv = ['tool', '--help']\n"
+        f"from nnet3_tools.entry_points import {tool}\n"
+        f"try:\n    {tool}()\nexcept SystemExit as end:\n    assert not end.code"
+    )
+
+    others = {name for name in loaded if name.startswith("nnet3_")}
+    assert {name for name in others if name.partition(".")[0] != "nnet3_tools"} <= HELPFUL
+    assert not {name.partition(".")[0] for name in loaded} & {"kaldi_native_io", "scipy", "tqdm"}
 
 
 @pytest.mark.parametrize("package", sorted({package_of(file).partition(".")[0] for file in LAZY}))

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
-from nnet3_runtime_cuda import BatchOptions, ChunkOptions, RunError, ScoreOptions, Work
-from nnet3_tables import FloatArray, MatrixLookup, MatrixWriter, VectorLookup, read_tokens
+import nnet3_runtime_cuda
+import nnet3_tables
 
 from nnet3_tools.kaldi_command import boolean_option, run_tool
 from nnet3_tools.utterance_tool import MEMORY, UtteranceRun, utterance_tool
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda import BatchOptions, ChunkOptions, ScoreOptions, Work
+    from nnet3_tables import FloatArray, MatrixLookup, VectorLookup
 
 NAME = "nnet3-compute"
 
@@ -41,11 +45,15 @@ class IvectorSource:
         """
         with contextlib.ExitStack() as tables:
             yield cls(
-                vectors=tables.enter_context(VectorLookup(ivectors)) if ivectors else None,
+                vectors=tables.enter_context(nnet3_tables.VectorLookup(ivectors))
+                if ivectors
+                else None,
                 matrices=(
-                    tables.enter_context(MatrixLookup(online_ivectors)) if online_ivectors else None
+                    tables.enter_context(nnet3_tables.MatrixLookup(online_ivectors))
+                    if online_ivectors
+                    else None
                 ),
-                speakers=read_tokens(utt2spk) if utt2spk else None,
+                speakers=nnet3_tables.read_tokens(utt2spk) if utt2spk else None,
             )
 
     def of(self, utterance: str) -> tuple[FloatArray | None, FloatArray | None]:
@@ -59,7 +67,7 @@ class IvectorSource:
             key = utterance
             if self.speakers is not None:
                 if utterance not in self.speakers:
-                    raise RunError("--utt2spk names no speaker for it")
+                    raise nnet3_runtime_cuda.RunError("--utt2spk names no speaker for it")
                 key = self.speakers[utterance]
             return _present(self.vectors.get(key), f"no i-vector for '{key}'"), None
         if self.matrices is not None:
@@ -70,7 +78,7 @@ class IvectorSource:
 
 def _present(array: FloatArray | None, message: str) -> FloatArray:
     if array is None:
-        raise RunError(message)
+        raise nnet3_runtime_cuda.RunError(message)
     return array
 
 
@@ -152,9 +160,11 @@ def command(
         ivectors,
         utt2spk,
         online_ivectors,
-        ScoreOptions(use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp),
-        ChunkOptions(**chunk),
-        BatchOptions(memory=memory),
+        nnet3_runtime_cuda.ScoreOptions(
+            use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp
+        ),
+        nnet3_runtime_cuda.ChunkOptions(**chunk),
+        nnet3_runtime_cuda.BatchOptions(memory=memory),
     )
 
 
@@ -189,7 +199,7 @@ def compute_chunks(
     check_ivector_options(ivectors, online_ivectors, chunk_options.online_ivector_period)
     model = run.load_model()
     if score_options.use_priors and model.priors is None:
-        raise RunError(
+        raise nnet3_runtime_cuda.RunError(
             f"{run.model_in} has no priors; --use-priors needs a .mdl file that has them"
         )
     score_options.check(model.priors)
@@ -203,7 +213,9 @@ def compute_chunks(
 
         tables = filter(None, (ivectors, utt2spk, online_ivectors))
         step = chunk_options.frame_subsampling_factor
-        return run.write(model, MatrixWriter, prepare, tables=tables, batches=batches, step=step)
+        return run.write(
+            model, nnet3_tables.MatrixWriter, prepare, tables=tables, batches=batches, step=step
+        )
 
 
 def main() -> None:

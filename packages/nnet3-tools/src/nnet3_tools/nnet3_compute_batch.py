@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import click
-from nnet3_runtime_cuda import BatchOptions, ChunkOptions, ScoreOptions
+import nnet3_runtime_cuda
 
 from nnet3_tools.kaldi_command import boolean_option, run_tool
 from nnet3_tools.nnet3_compute import CHUNK_OPTIONS, compute_chunks
@@ -85,9 +85,11 @@ def command(
         ivectors,
         utt2spk,
         online_ivectors,
-        ScoreOptions(use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp),
-        ChunkOptions(**chunk),
-        BatchOptions(
+        nnet3_runtime_cuda.ScoreOptions(
+            use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp
+        ),
+        nnet3_runtime_cuda.ChunkOptions(**chunk),
+        nnet3_runtime_cuda.BatchOptions(
             minibatch_size=minibatch_size,
             edge_minibatch_size=edge_minibatch_size,
             partial_minibatch_factor=partial_minibatch_factor,

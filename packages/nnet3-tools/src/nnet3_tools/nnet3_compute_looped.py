@@ -5,11 +5,11 @@ Kaldi has no tool of this name: its outputs are what `nnet3-latgen-faster-looped
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import nnet3_runtime_cuda
+import nnet3_tables
 import numpy as np
-from nnet3_runtime_cuda import Model, RunError, Work
-from nnet3_tables import FloatArray, MatrixWriter
 
 from nnet3_tools.kaldi_command import run_tool
 from nnet3_tools.nnet3_compute import (
@@ -20,6 +20,10 @@ from nnet3_tools.nnet3_compute import (
     frames_option,
 )
 from nnet3_tools.utterance_tool import UtteranceRun, utterance_tool
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda import Model, Work
+    from nnet3_tables import FloatArray
 
 NAME = "nnet3-compute-looped"
 
@@ -61,7 +65,7 @@ def command(
     check_ivector_options(ivectors, online_ivectors, online_ivector_period)
     model = run.load_model()
     if options["use_priors"] and model.priors is None:
-        raise RunError(
+        raise nnet3_runtime_cuda.RunError(
             f"{run.model_in} has no priors; --use-priors needs a .mdl file that has them"
         )
     model.stream(**options)  # what can't be computed is said before a table is opened
@@ -72,7 +76,7 @@ def command(
             return _work(model, frames, ivector, online, online_ivector_period, options)
 
         tables = filter(None, (ivectors, utt2spk, online_ivectors))
-        return run.write(model, MatrixWriter, prepare, tables=tables)
+        return run.write(model, nnet3_tables.MatrixWriter, prepare, tables=tables)
 
 
 def _work(
@@ -88,13 +92,13 @@ def _work(
 
     def compute() -> None:
         if not len(frames):
-            raise RunError("expected at least 1 frame, found 0")
+            raise nnet3_runtime_cuda.RunError("expected at least 1 frame, found 0")
         stream = model.stream(**options)
         if online is None:
             outputs.extend([stream.push(frames, ivector), stream.finish()])
             return
         if not len(online):
-            raise RunError("expected at least 1 online i-vector, found 0")
+            raise nnet3_runtime_cuda.RunError("expected at least 1 online i-vector, found 0")
         missing = -(-len(frames) // options["frame_subsampling_factor"])
         begin = 0
         while missing:
@@ -106,7 +110,7 @@ def _work(
             missing -= len(outputs[-1])
             begin = end
 
-    return Work(tasks=[compute], finish=lambda: np.concatenate(outputs))
+    return nnet3_runtime_cuda.Work(tasks=[compute], finish=lambda: np.concatenate(outputs))
 
 
 def main() -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
-from nnet3_runtime_cuda import BatchOptions, SegmentOptions, Work
-from nnet3_tables import FloatArray, VectorWriter
+import nnet3_runtime_cuda
+import nnet3_tables
 
 from nnet3_tools.kaldi_command import boolean_option, run_tool
 from nnet3_tools.utterance_tool import MEMORY, UtteranceRun, utterance_tool
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda import Work
+    from nnet3_tables import FloatArray
 
 NAME = "nnet3-xvector-compute"
 
@@ -67,7 +73,7 @@ def command(
     layer; the output at time 0 is the vector. With --chunk-size an utterance is cut into chunks,
     and the mean of their vectors is written, weighted by their numbers of frames.
     """
-    options = SegmentOptions(
+    options = nnet3_runtime_cuda.SegmentOptions(
         chunk_size=chunk_size, min_chunk_size=min_chunk_size, pad_input=pad_input
     )
     model = run.load_model(capacity=cache_capacity)
@@ -75,7 +81,12 @@ def command(
     def prepare(_: str, frames: FloatArray) -> Work:
         return model.xvector_work(frames, options)
 
-    return run.write(model, VectorWriter, prepare, batches=BatchOptions(memory=memory))
+    return run.write(
+        model,
+        nnet3_tables.VectorWriter,
+        prepare,
+        batches=nnet3_runtime_cuda.BatchOptions(memory=memory),
+    )
 
 
 def main() -> None:

@@ -6,12 +6,14 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from nnet3_runtime_cuda import Model
 
 from nnet3_tools.kaldi_command import log
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda import Model
 
 
 class Progress:

@@ -3,16 +3,20 @@
 Only arguments of a tool are names of this kind. What stands in a file is never run.
 """
 
+from __future__ import annotations
+
 import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import IO, TextIO
+from typing import IO, TYPE_CHECKING, TextIO
 
 import click
-from nnet3_descriptors import ModelFileError
-from nnet3_descriptors.files import PathOrFile
-from nnet3_tables import is_cut_off, shell
+import nnet3_descriptors
+import nnet3_tables
+
+if TYPE_CHECKING:
+    from nnet3_descriptors.files import PathOrFile
 
 _STANDARD = ("", "-")
 
@@ -29,12 +33,12 @@ def readable(name: str) -> Iterator[PathOrFile]:
         yield _open(sys.stdin, "input").buffer
     elif name.rstrip().endswith("|"):
         command = name.rstrip().removesuffix("|")
-        with subprocess.Popen(shell(command), stdout=subprocess.PIPE) as process:
+        with subprocess.Popen(nnet3_tables.shell(command), stdout=subprocess.PIPE) as process:
             try:
                 yield _pipe(process.stdout)
-            except ModelFileError as error:
+            except nnet3_descriptors.ModelFileError as error:
                 _pipe(process.stdout).close()
-                if not is_cut_off(process.wait()):
+                if not nnet3_tables.is_cut_off(process.wait()):
                     _check(process, command)  # which may be why there is no model
                 error.path = name
                 raise
@@ -60,7 +64,7 @@ def writable(name: str) -> Iterator[PathOrFile]:
     elif name.lstrip().startswith("|"):
         command = name.lstrip().removeprefix("|")
         try:
-            with subprocess.Popen(shell(command), stdin=subprocess.PIPE) as process:
+            with subprocess.Popen(nnet3_tables.shell(command), stdin=subprocess.PIPE) as process:
                 yield _pipe(process.stdin)
         except BrokenPipeError as error:
             _check(process, command)  # which may be why it did not read on
@@ -122,7 +126,7 @@ def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
     return stream
 
 
-def _check(process: "subprocess.Popen[bytes]", command: str) -> None:
+def _check(process: subprocess.Popen[bytes], command: str) -> None:
     if process.returncode != 0:
         status = process.returncode
         raise click.ClickException(f"the command '{command.strip()}' failed with status {status}")

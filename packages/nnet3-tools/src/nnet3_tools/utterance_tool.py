@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
-from nnet3_runtime_cuda import BatchOptions, DeviceError, Model, Work, load
-from nnet3_runtime_cuda.device import MOST_THREADS, machine_for
-from nnet3_tables import FloatArray, Specifier, TableWriter, files_of
+import nnet3_runtime_cuda
+import nnet3_runtime_cuda.device
+import nnet3_tables
+from nnet3_runtime_cuda.device import MOST_THREADS
 
 from nnet3_tools.kaldi_command import (
     PRINT_ARGS,
@@ -30,7 +31,11 @@ from nnet3_tools.streams import readable
 from nnet3_tools.utterances import compute_all, num_utterances
 
 if TYPE_CHECKING:
-    from nnet3_runtime_cuda import Tracer
+    from nnet3_runtime_cuda import BatchOptions, Model, Tracer, Work
+    from nnet3_tables import FloatArray, TableWriter
+
+    Prepare = Callable[[str, FloatArray], Work]
+    """From an utterance and its features, what is to be done for what is to be written."""
 
 
 class UtteranceCommand(KaldiCommand):
@@ -49,9 +54,6 @@ class UtteranceCommand(KaldiCommand):
 
 
 Option = Callable[[Any], Any]
-Prepare = Callable[[str, FloatArray], Work]
-"""From an utterance and its features, what is to be done for what is to be written."""
-
 EPILOG = """\b
 Examples:
 {examples}
@@ -132,7 +134,9 @@ class UtteranceRun:
         """
         device = "cuda" if self._wants_gpu() else "cpu"
         with readable(self.model_in) as source:
-            model = load(source, device=device, capacity=capacity, trace=self.tracer)
+            model = nnet3_runtime_cuda.load(
+                source, device=device, capacity=capacity, trace=self.tracer
+            )
         if model.untrained:
             self.progress.warn(
                 f"{self.model_in} is not trained: batch-norm component '{model.untrained[0]}' has "
@@ -143,8 +147,8 @@ class UtteranceRun:
     def _wants_gpu(self) -> bool:
         if self.use_gpu == "optional":
             try:
-                machine_for("cuda")
-            except DeviceError:
+                nnet3_runtime_cuda.device.machine_for("cuda")
+            except nnet3_runtime_cuda.DeviceError:
                 return False
         return self.use_gpu != "no"
 
@@ -177,8 +181,8 @@ class UtteranceRun:
             click.UsageError: the file of the profile is one of these files.
         """
         tables = [self.features, *tables]
-        output = Specifier.to_write(self.output)
-        read = [self.model_in, *itertools.chain.from_iterable(map(files_of, tables))]
+        output = nnet3_tables.Specifier.to_write(self.output)
+        read = [self.model_in, *itertools.chain.from_iterable(map(nnet3_tables.files_of, tables))]
         output.check_overwrites_none(read)
         check_overwrites_none(self.profile, [*read, *output.files])
         with self.progress.reporting(model, num_utterances(self.features)):

@@ -10,15 +10,20 @@ import contextlib
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from nnet3_descriptors import Nnet3Error
-from nnet3_runtime_cuda import UtteranceQueue, Work
-from nnet3_tables import FloatArray, Specifier, TableError, TableWriter, read_matrices
+import nnet3_descriptors
+import nnet3_runtime_cuda
+import nnet3_tables
 
 from nnet3_tools.kaldi_command import one_line
 from nnet3_tools.progress import Progress
 
-_Entry = tuple[str, Callable[[], FloatArray]]
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda import UtteranceQueue, Work
+    from nnet3_tables import FloatArray, TableWriter
+
+    _Entry = tuple[str, Callable[[], FloatArray]]
 
 
 def compute_all(
@@ -48,18 +53,18 @@ def compute_all(
     Raises:
         TableError: the features cannot be opened or the output cannot be written.
     """
-    table = read_matrices(features)
+    table = nnet3_tables.read_matrices(features)
     # Reads before it writes: without features no output is created.
     first = list(itertools.islice(table, 1))
     with (
         _reported(open_output(), progress) as writer,
-        UtteranceQueue(num_threads) if waiting is None else waiting as queue,
+        nnet3_runtime_cuda.UtteranceQueue(num_threads) if waiting is None else waiting as queue,
     ):
         for key, read in itertools.chain(first, _until_damaged(table, progress)):
             try:
                 frames = read()
                 queue.add(key, len(frames), prepare(key, frames))
-            except Nnet3Error as error:
+            except nnet3_descriptors.Nnet3Error as error:
                 progress.fail(key, one_line(error))
                 continue
             while queue.is_full or queue.has_result or (queue and writer.is_prompt):
@@ -86,7 +91,7 @@ def _finish(queue: UtteranceQueue, writer: TableWriter, progress: Progress) -> N
     utterance = queue.oldest
     try:
         array = queue.next_result()
-    except Nnet3Error as error:
+    except nnet3_descriptors.Nnet3Error as error:
         progress.fail(utterance.key, one_line(error))
     else:
         writer.write(utterance.key, array)
@@ -96,7 +101,7 @@ def _finish(queue: UtteranceQueue, writer: TableWriter, progress: Progress) -> N
 
 def num_utterances(features: str) -> int | None:
     """How many entries a table has, where a script file says so; None where nothing does."""
-    specifier = Specifier.to_read(features)
+    specifier = nnet3_tables.Specifier.to_read(features)
     files = specifier.files
     if not specifier.is_script or not files or not os.path.isfile(files[0]):
         return None
@@ -108,6 +113,6 @@ def _until_damaged(table: Iterator[_Entry], progress: Progress) -> Iterator[_Ent
     """The entries of a table; damage ends it and counts as one failure."""
     try:
         yield from table
-    except TableError as error:
+    except nnet3_tables.TableError as error:
         progress.failed += 1
         progress.warn(one_line(error))

@@ -1,13 +1,18 @@
 """Networks on devices: their parameters in one block, and the machine that computes."""
 
-from nnet3_runtime_cuda.device.device_nnet import (
-    MOST_THREADS,
-    STEP_BLOCK,
-    DeviceNnet,
-    learning_rates,
-    machine_for,
-)
-from nnet3_runtime_cuda.device.training_state import TrainingState
+from typing import TYPE_CHECKING
+
+from nnet3_descriptors.lazy_exports import on_first_use
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda.device.device_nnet import (
+        STEP_BLOCK,
+        DeviceNnet,
+        learning_rates,
+        machine_for,
+    )
+    from nnet3_runtime_cuda.device.number_of_threads import MOST_THREADS
+    from nnet3_runtime_cuda.device.training_state import TrainingState
 
 __all__ = [
     "MOST_THREADS",
@@ -17,3 +22,18 @@ __all__ = [
     "learning_rates",
     "machine_for",
 ]
+
+if not TYPE_CHECKING:  # or any name would be one of this package
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "nnet3_runtime_cuda.device.device_nnet": (
+                "STEP_BLOCK",
+                "DeviceNnet",
+                "learning_rates",
+                "machine_for",
+            ),
+            "nnet3_runtime_cuda.device.number_of_threads": ("MOST_THREADS",),
+            "nnet3_runtime_cuda.device.training_state": ("TrainingState",),
+        },
+    )

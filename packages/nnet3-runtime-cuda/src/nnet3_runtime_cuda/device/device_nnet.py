@@ -26,6 +26,7 @@ from nnet3_descriptors.components import (
 from nnet3_runtime_cuda.cpu.machine import Machine
 from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.cpu.threads import blas_threads
+from nnet3_runtime_cuda.device.number_of_threads import MOST_THREADS
 from nnet3_runtime_cuda.device.random_state import Draws, GeneratorState, RandomState
 from nnet3_runtime_cuda.device.training_state import TrainingState, resume, state_of
 from nnet3_runtime_cuda.errors import DeviceError, RunError, TrainingError
@@ -41,9 +42,6 @@ STEP_BLOCK = 1 << 18
 
 MOST_THREADS_UNASKED = 4
 """Element-wise work runs on no more threads unless asked to: they wait for the interpreter."""
-
-MOST_THREADS = 256
-"""So many can be asked for: with many more, what is kept for each pair of them fills the memory."""
 
 
 def machine_for(
