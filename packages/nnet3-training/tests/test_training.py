@@ -611,6 +611,40 @@ def test_backstitch() -> None:
         plain(backstitch_training_scale=0.5, momentum=0.5)
 
 
+@needs_compiler
+def test_backstitch_on_a_device() -> None:
+    """On a device the natural gradient is held during the step back, too."""
+    nnet = parse_config(NETWORK_WITH_ALL, rng=np.random.default_rng(1))
+    options = TrainerOptions(
+        learning_rate=0.01, backstitch_training_scale=0.5, backstitch_training_interval=2
+    )
+    trainers = [Trainer(nnet, options, device) for device in ("cpu", HostPlatform())]
+
+    for seed in range(6):
+        expected, found = (trainer.train_minibatch(example(seed=seed)) for trainer in trainers)
+        assert {name: each.total for name, each in found.items()} == pytest.approx(
+            {name: each.total for name, each in expected.items()}, rel=1e-3
+        )
+
+    expected, found = (vectorize(trainer.nnet) for trainer in trainers)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_random_numbers_that_come_again() -> None:
+    """Both steps of backstitch have the same decisions, of which many are drawn at a time."""
+    nnet = DeviceNnet(network())
+    kernel = nnet.kernel(0)
+    for _ in range(3):
+        kernel.chance(0.5)
+    state = nnet.random_state
+
+    first = [kernel.chance(0.5) for _ in range(100)]
+    nnet.random_state = state
+
+    assert [kernel.chance(0.5) for _ in range(100)] == first
+    assert 20 < sum(first) < 80
+
+
 def test_precision_that_the_device_lacks() -> None:
     """The processor has no TF32, and the error says so."""
     with pytest.raises(DeviceError, match="'cpu' computes in 'fp32', not in 'tf32'"):

@@ -61,6 +61,9 @@ class Machine:
 
         return run
 
+    def freeze_estimates(self, on: bool) -> None:
+        """Says whether estimates on a device stay as they are; those on the host know it."""
+
     def pull_estimate(self, estimate: OnlineNaturalGradient) -> None:
         """Makes an estimate of the natural gradient show what it stands for."""
 

@@ -102,6 +102,10 @@ class DeviceMachine(Machine):
         # What was uploaded here must be there, whichever stream is the first to run.
         self.memory.platform.synchronize()
 
+    def freeze_estimates(self, on: bool) -> None:
+        """Says whether estimates of the natural gradient stay as they are, once they began."""
+        self._estimates.clock.is_frozen = on
+
     def pull_estimate(self, estimate: OnlineNaturalGradient) -> None:
         """Downloads an estimate of the natural gradient."""
         self._estimates.pull(estimate)

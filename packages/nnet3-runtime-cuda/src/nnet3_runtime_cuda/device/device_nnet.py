@@ -360,13 +360,8 @@ class DeviceNnet:
         self.random_state = state.random
 
     def freeze_natural_gradient(self, on: bool) -> None:
-        """Says whether backward passes leave the estimates of Fisher matrices as they are.
-
-        Raises:
-            TrainingError: the network is on a CUDA device, where estimates cannot be held.
-        """
-        if self.machine.is_device and self._natural_gradient:
-            raise TrainingError("the estimates of the natural gradient cannot be held on a device")
+        """Says whether backward passes leave the estimates of Fisher matrices as they are."""
+        self.machine.freeze_estimates(on)
         for kernel in self._kernels.values():
             for estimate in kernel.estimates():
                 estimate.is_frozen = on

@@ -26,11 +26,13 @@ class Clock:
 
     Attributes:
         minibatches: (estimates,).
+        is_frozen: Whether no estimate moves, but for those that begin.
     """
 
     def __init__(self) -> None:
         """Starts without estimates."""
         self.minibatches = np.zeros(0, dtype=np.int64)
+        self.is_frozen = False
 
     def add(self) -> int:
         """A new estimate; returns its number."""
@@ -140,7 +142,8 @@ class Decisions:
         seen = self._clock.minibatches[self._estimates] + self._before
         flags[self._begins] = seen == 0
         since = seen - INITIAL_UPDATES
-        flags[self._moves] = (since <= 0) | (since % self._periods == 0)
+        is_time = (since <= 0) | (since % self._periods == 0)
+        flags[self._moves] = is_time & (not self._clock.is_frozen)
         for number, members in self._unions:
             flags[number] = flags[members].any()
         self._clock.minibatches[: len(self._steps)] += self._steps
