@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from nnet3_training.objectives import NodeObjectives, Objective, ObjectiveFunction, ObjectiveSum
     from nnet3_training.options import TrainerOptions
     from nnet3_training.recipes.fine_tuning import FineTuning, fine_tune
+    from nnet3_training.saturation import saturated_units
     from nnet3_training.trainer import Trainer
 
 __version__ = "0.1.0"
@@ -90,6 +91,7 @@ __all__ = [
     "read_chain_supervision",
     "read_examples",
     "read_fst",
+    "saturated_units",
     "write_chain_examples",
     "write_chain_supervision",
     "write_examples",
@@ -164,6 +166,7 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "FineTuning",
                 "fine_tune",
             ),
+            "nnet3_training.saturation": ("saturated_units",),
             "nnet3_training.trainer": ("Trainer",),
         },
     )

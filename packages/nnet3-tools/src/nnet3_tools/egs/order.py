@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import numpy as np
 from nnet3_tables import ObjectWriter
-from nnet3_training.egs import CRandom
+from nnet3_training.egs import CRandom, shuffled
 
 from nnet3_tools.egs.forms import Entry, ExampleForm, check_files
 from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log
@@ -29,16 +29,11 @@ def shuffle_command(tool: str, form: ExampleForm) -> click.Command:
         """Write the examples of EGS-RSPECIFIER to EGS-WSPECIFIER in random order."""
         check_files(egs_in, egs_out)
         rng = np.random.default_rng(abs(srand))
-        waiting: list[Entry] = []
         count = 0
         with ObjectWriter(egs_out) as writer:
-            for entry in form.entries(egs_in):
+            for entry in shuffled(form.entries(egs_in), rng, buffer_size):
                 count += 1
-                waiting.append(entry)
-                if buffer_size and len(waiting) > buffer_size:
-                    form.write_entry(writer, waiting.pop(int(rng.integers(len(waiting)))))
-            for number in rng.permutation(len(waiting)):
-                form.write_entry(writer, waiting[number])
+                form.write_entry(writer, entry)
         partly = "using a buffer (partial randomization)" if buffer_size else ""
         log(tool, f"Shuffled order of {count} neural-network training examples {partly}")
         if not count:

@@ -14,6 +14,7 @@ from nnet3_descriptors.components import (
     SigmoidComponent,
     TanhComponent,
 )
+from nnet3_training import saturated_units
 
 Array = npt.NDArray[np.float32]
 
@@ -22,12 +23,6 @@ SMALLEST_RANK, LARGEST_RANK = 8, 2048
 
 ENERGY = 0.9
 """The rank that is shown: so much of the sum of squares is in so many singular values."""
-
-DEAD = 0.001
-"""A rectifier is dead if it is positive in fewer frames than this part of all."""
-
-SATURATED = {"Sigmoid": 0.05, "Tanh": 0.2}
-"""The average derivative below which a unit is saturated: Kaldi's thresholds of self-repair."""
 
 
 @attrs.frozen
@@ -107,24 +102,16 @@ def _with_statistics(facts: ComponentFacts, component: Component) -> ComponentFa
     match component:
         case BatchNormComponent(count=count) if count > 0:
             return attrs.evolve(facts, activity=f"{count:,.0f} frames")
-        case RectifiedLinearComponent(count=count) if count > 0 and component.deriv_avg.size:
-            share = float(component.deriv_avg.mean())
-            dead = int((component.deriv_avg < DEAD).sum())
-            return attrs.evolve(
-                facts,
-                activity=f"positive in {share:.0%} of frames",
-                warning=_of_units(dead, component.deriv_avg.size, "dead"),
-            )
-        case SigmoidComponent(count=count) | TanhComponent(count=count) if (
-            count > 0 and component.deriv_avg.size
-        ):
-            low = SATURATED[facts.type]
-            saturated = int((component.deriv_avg < low).sum())
-            return attrs.evolve(
-                facts,
-                activity=f"average derivative {float(component.deriv_avg.mean()):.2f}",
-                warning=_of_units(saturated, component.deriv_avg.size, "saturated"),
-            )
+        case RectifiedLinearComponent() | SigmoidComponent() | TanhComponent():
+            units = saturated_units(component)
+            if units is None:
+                return facts
+            average = float(component.deriv_avg.mean())
+            if isinstance(component, RectifiedLinearComponent):
+                activity, what = f"positive in {average:.0%} of frames", "dead"
+            else:
+                activity, what = f"average derivative {average:.2f}", "saturated"
+            return attrs.evolve(facts, activity=activity, warning=_of_units(*units, what))
     return facts
 
 

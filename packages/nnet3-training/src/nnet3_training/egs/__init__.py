@@ -4,6 +4,7 @@ elements.py, files.py, archive.py    read and written
 changes.py                           moved, cut, renamed, weighted, compressed
 chunks.py, making.py, labels.py,
 c_random.py                          made of features, and of what is known of their frames
+shuffling.py                         in random order
 """
 
 from nnet3_training.egs.c_random import CRandom
@@ -27,6 +28,7 @@ from nnet3_training.egs.making import (
     parse_ranges,
     posteriors,
 )
+from nnet3_training.egs.shuffling import shuffled
 
 __all__ = [
     "CRandom",
@@ -47,6 +49,7 @@ __all__ = [
     "read_posterior",
     "read_stored_matrix",
     "shifted",
+    "shuffled",
     "with_compression",
     "with_context",
     "with_frame",

@@ -1,0 +1,160 @@
+"""The archives of examples that the jobs of a run are trained on, made once of utterances."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import numpy as np
+from nnet3_descriptors import Nnet, compute_context
+
+from nnet3_training.egs.archive import entries_of
+from nnet3_training.egs.chunks import SplitOptions, UtteranceSplitter
+from nnet3_training.egs.files import example_bytes, read_example
+from nnet3_training.egs.making import Utterance, make_examples
+from nnet3_training.errors import RecipeError
+from nnet3_training.examples import TrainingExample
+from nnet3_training.recipes.records import ArchivesRecord, write_record
+from nnet3_training.recipes.schedule import RecipeOptions
+
+T = TypeVar("T")
+
+_OPEN_FILES = 200
+"""So many archives are written at a time; with more, the examples are read several times."""
+
+
+def archive_path(folder: Path, number: int) -> Path:
+    """Where archive `number`, from 0, is."""
+    return folder / f"train.{number}.ark"
+
+
+class _Sample(Generic[T]):
+    """A random choice of so many of the items that were added, each as likely as any other.
+
+    Source: Vitter, "Random sampling with a reservoir", 1985, algorithm R.
+    """
+
+    def __init__(self, size: int, rng: np.random.Generator) -> None:
+        self.items: list[T] = []
+        self._size, self._rng, self._seen = size, rng, 0
+
+    def add(self, item: T) -> None:
+        self._seen += 1
+        if len(self.items) < self._size:
+            self.items.append(item)
+        elif (place := int(self._rng.integers(self._seen))) < self._size:
+            self.items[place] = item
+
+
+def make_archives(
+    utterances: Iterable[Utterance], nnet: Nnet, options: RecipeOptions, folder: Path
+) -> None:
+    """Makes examples of utterances and deals them out to archives, in memory that does not grow.
+
+    Args:
+        utterances: Taken one at a time.
+        nnet: Says how much context an example needs.
+        options: Of the run.
+        folder: Where to; it is there when everything is in it, and not before.
+
+    Raises:
+        RecipeError: there are too few utterances, or none is long enough.
+        ExampleError: an utterance does not make sense.
+        FileError: what utterances are read from cannot be read.
+        OSError: the examples cannot be written.
+    """
+    unfinished = folder.with_name(f"{folder.name}.incomplete")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    left, right = compute_context(nnet)
+    split = SplitOptions(
+        num_frames=options.frames_per_example, left_context=left, right_context=right
+    )
+    rng = np.random.default_rng(options.seed)
+    splitter = UtteranceSplitter(split, rng)
+    train = _Sample[bytes](options.diagnostic_examples, rng)
+    held_out = _Sample[bytes](options.diagnostic_examples, rng)
+    frames = utterance_count = too_short = 0
+    everything = unfinished / "all.ark"
+    with everything.open("wb") as file:
+        for number, utterance in enumerate(utterances, 1):
+            utterance_count = number
+            made = make_examples(utterance, splitter, rng, compress=options.compress)
+            too_short += not made
+            for example in made:
+                entry = f"{example.key} ".encode() + example_bytes(example)
+                if number % options.held_out_every == 0:
+                    held_out.add(entry)
+                    continue
+                file.write(entry)
+                train.add(entry)
+                frames += _frames(example)
+    if not held_out.items or not train.items:
+        raise RecipeError(
+            f"expected {options.held_out_every} utterances at least, of which each "
+            f"{options.held_out_every}th is held out, found {utterance_count}, of which "
+            f"{too_short} are too short for an example"
+        )
+    count = max(
+        options.num_jobs_initial,
+        options.num_jobs_final,
+        round(frames / options.frames_per_archive),
+    )
+    sizes = _deal(everything, unfinished, count, rng)
+    everything.unlink()
+    (unfinished / "diagnostic.train.ark").write_bytes(b"".join(train.items))
+    (unfinished / "diagnostic.held_out.ark").write_bytes(b"".join(held_out.items))
+    record = ArchivesRecord(
+        frames=tuple(int(n) for n in sizes[:, 0]),
+        examples=tuple(int(n) for n in sizes[:, 1]),
+        train_examples=len(train.items),
+        held_out_examples=len(held_out.items),
+        utterances=utterance_count,
+        too_short=too_short,
+    )
+    write_record(record, unfinished / "archives.json")
+    unfinished.rename(folder)
+
+
+def _frames(example: TrainingExample) -> int:
+    return max(len(io.indexes) for io in example.outputs)
+
+
+def _deal(
+    source: Path, folder: Path, count: int, rng: np.random.Generator
+) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """Deals examples out, in rounds of which each gives every archive one, in random order.
+
+    Returns:
+        (archives, 2), the frames and the examples of each.
+    """
+    sizes = np.zeros((count, 2), dtype=np.int64)
+    state = rng.bit_generator.state
+    for first in range(0, count, _OPEN_FILES):
+        numbers = range(first, min(first + _OPEN_FILES, count))
+        rng.bit_generator.state = state  # each pass deals in the same way
+        with ExitStack() as stack:
+            files = {
+                number: stack.enter_context(archive_path(folder, number).open("wb"))
+                for number in numbers
+            }
+            entries = entries_of(source, read_example)
+            for number, entry in zip(_turns(count, rng), entries, strict=False):
+                if number in files:
+                    files[number].write(f"{entry.key} ".encode() + entry.data)
+                    sizes[number] += _frames(entry.value), 1
+    if not sizes[:, 1].all():
+        raise RecipeError(
+            f"expected an example at least for each of {count} archives, as there are so many "
+            f"jobs, found {sizes[:, 1].sum()}"
+        )
+    return sizes
+
+
+def _turns(count: int, rng: np.random.Generator) -> Iterator[int]:
+    """The archives of one example after the other."""
+    while True:
+        yield from rng.permutation(count).tolist()

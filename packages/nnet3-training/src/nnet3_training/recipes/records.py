@@ -1,0 +1,192 @@
+"""What a run of training leaves on disk beside networks: small JSON files, each a value."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TypeVar
+
+import attrs
+import cattrs
+from nnet3_descriptors.files import write_atomically
+
+from nnet3_training.errors import RecipeError
+from nnet3_training.recipes.schedule import RecipeOptions
+
+T = TypeVar("T")
+
+_FORMAT = "nnet3.recipe"
+_VERSION = 1
+
+
+@attrs.frozen(kw_only=True)
+class Figure:
+    """What was reached at an output.
+
+    Attributes:
+        per_frame: The objective per frame.
+        frames: The weight of the frames.
+        accuracy: The share of frames whose best column is right; None where there are no classes.
+    """
+
+    per_frame: float
+    frames: float
+    accuracy: float | None = None
+
+
+@attrs.frozen(kw_only=True)
+class JobRecord:
+    """What a job of an iteration did.
+
+    Attributes:
+        archive: The number of its archive, from 0.
+        frames: Frames of the output that it trained on.
+        minibatches: Minibatches that they were in.
+        seconds: How long it took.
+        figures: By output, the objective while it was trained.
+        clipped: By component, on what share of minibatches its max-change was enforced; "" stands
+            for the bound of all.
+        skipped: How many changes were left out, since they were not finite.
+    """
+
+    archive: int
+    frames: float
+    minibatches: int
+    seconds: float
+    figures: dict[str, Figure]
+    clipped: dict[str, float]
+    skipped: int
+
+
+@attrs.frozen(kw_only=True)
+class IterationRecord:
+    """What an iteration did.
+
+    Attributes:
+        number: From 0; it made network `number` + 1.
+        learning_rate: The effective rate.
+        jobs: Its jobs.
+        changes: By component with parameters, how far they moved, relative to their norm before.
+        saturation: By nonlinearity, the share of saturated units.
+        seconds: How long it took.
+    """
+
+    number: int
+    learning_rate: float
+    jobs: tuple[JobRecord, ...]
+    changes: dict[str, float]
+    saturation: dict[str, float]
+    seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class Diagnostics:
+    """What a network reaches, with nothing dropped and batch-norm with its statistics.
+
+    Attributes:
+        train: By output, on examples that are trained on.
+        held_out: By output, on examples that are not.
+    """
+
+    train: dict[str, Figure]
+    held_out: dict[str, Figure]
+
+
+@attrs.frozen(kw_only=True)
+class FinalRecord:
+    """How a run ended.
+
+    Attributes:
+        num_models: How many of the last models are averaged.
+        objectives: By number of models, the objective that chose it.
+        diagnostics: What the final network reaches.
+    """
+
+    num_models: int
+    objectives: dict[int, float]
+    diagnostics: Diagnostics
+
+
+@attrs.frozen(kw_only=True)
+class ArchivesRecord:
+    """The examples of a run.
+
+    Attributes:
+        frames: Frames of the output in each archive.
+        examples: Examples in each archive.
+        train_examples: Examples to measure on of those that are trained on.
+        held_out_examples: Examples to measure on that are held out.
+        utterances: Utterances that examples were made of.
+        too_short: Utterances that are shorter than an example.
+    """
+
+    frames: tuple[int, ...]
+    examples: tuple[int, ...]
+    train_examples: int
+    held_out_examples: int
+    utterances: int
+    too_short: int
+
+
+@attrs.frozen(kw_only=True)
+class RunRecord:
+    """What a run is of, as it stands in recipe.json.
+
+    Attributes:
+        options: Its options.
+        format: Tells the file from others.
+        version: Of the files of a run.
+    """
+
+    options: RecipeOptions
+    format: str = _FORMAT
+    version: int = _VERSION
+
+
+def write_record(record: attrs.AttrsInstance, path: str | os.PathLike[str]) -> None:
+    """Writes a record, or leaves what was there.
+
+    Raises:
+        FileError: it cannot be written.
+    """
+    text = json.dumps(cattrs.unstructure(record), indent=1)
+    write_atomically(path, [f"{text}\n".encode()])
+
+
+def read_record(kind: type[T], path: Path) -> T:
+    """Reads a record.
+
+    Raises:
+        RecipeError: the file cannot be read, or is no such record.
+    """
+    try:
+        return cattrs.structure(json.loads(path.read_text(encoding="utf-8")), kind)
+    except OSError as error:
+        raise RecipeError(f"{path}: cannot read the file: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, cattrs.BaseValidationError) as error:
+        raise RecipeError(
+            f"{path}: this is no {kind.__name__} of a training run: {_first_line(error)}"
+        ) from error
+
+
+def read_run_record(path: Path) -> RunRecord:
+    """Reads recipe.json.
+
+    Raises:
+        RecipeError: the file cannot be read, is something else, or is of a later version.
+    """
+    record = read_record(RunRecord, path)
+    if (record.format, record.version) != (_FORMAT, _VERSION):
+        raise RecipeError(
+            f"{path}: expected format {_FORMAT} of version {_VERSION}, found {record.format!r} of "
+            f"version {record.version}"
+        )
+    return record
+
+
+def _first_line(error: BaseException) -> str:
+    """The message of an error, or of the first one within a group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,0 +1,205 @@
+"""What workers do in a run of training: train a network, evaluate one, combine several.
+
+A task names the files that it reads and writes, so all workers need the folder under its path. A
+file is written whole or not at all, and what is in it follows from the task: whoever does a task,
+and however often, the same network comes of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import attrs
+import numpy as np
+from nnet3_descriptors import Nnet, read_nnet, write_nnet
+
+from nnet3_training.egs.files import read_examples
+from nnet3_training.egs.shuffling import shuffled
+from nnet3_training.evaluation import Evaluator, in_test_mode
+from nnet3_training.examples import TrainingExample
+from nnet3_training.minibatch_rules import ExampleMerger, MinibatchRules
+from nnet3_training.objectives import ObjectiveSum
+from nnet3_training.options import TrainerOptions
+from nnet3_training.recipes.combination import Combination, combine
+from nnet3_training.recipes.example_archives import archive_path
+from nnet3_training.recipes.records import (
+    Diagnostics,
+    Figure,
+    FinalRecord,
+    JobRecord,
+    read_record,
+    write_record,
+)
+from nnet3_training.recipes.schedule import Iteration, RecipeOptions
+from nnet3_training.trainer import Trainer
+
+_EVALUATED = MinibatchRules.parse("1:64")
+"""Sizes of minibatches where nothing is trained."""
+
+
+@attrs.frozen(kw_only=True)
+class TrainingTask:
+    """A job of an iteration.
+
+    Attributes:
+        folder: That of the archives.
+        network: The network that the iteration begins with.
+        result: Where the trained network goes; the record goes beside it.
+        iteration: The iteration.
+        job: Which of its jobs.
+        options: Of the run.
+    """
+
+    folder: Path
+    network: Path
+    result: Path
+    iteration: Iteration
+    job: int
+    options: RecipeOptions
+
+    @property
+    def record(self) -> Path:
+        """Where the record is when the task is done."""
+        return self.result.with_suffix(".json")
+
+
+def train_job(task: TrainingTask) -> JobRecord:
+    """Trains a network on an archive, unless that has been done.
+
+    Raises:
+        ModelFileError, ExampleError, TrainingError: see `Trainer.train_minibatch`.
+    """
+    if task.record.exists():
+        return read_record(JobRecord, task.record)
+    start = time.perf_counter()
+    options, iteration = task.options, task.iteration
+    num_jobs, archive = len(iteration.archives), iteration.archives[task.job]
+    # Jobs of a seed and an iteration have numbers of their own.
+    rng = np.random.default_rng([options.seed, iteration.number, task.job])
+    nnet = read_nnet(task.network)
+    trainer = Trainer(
+        nnet,
+        TrainerOptions(
+            learning_rate=iteration.learning_rate * num_jobs,
+            momentum=options.momentum,
+            max_param_change=options.max_param_change,
+            l2_regularize_factor=1.0 / num_jobs,  # averaging leaves a part of the l2 of each job
+            seed=int(rng.integers(1 << 31)),
+        ),
+    )
+    examples = read_examples(archive_path(task.folder, archive), nnet)
+    merger = ExampleMerger(MinibatchRules.parse(options.minibatch_size))
+    for minibatch in merger.merged(shuffled(examples, rng, options.shuffle_buffer_size)):
+        trainer.train_minibatch(minibatch)
+    write_nnet(trainer.nnet, task.result)
+    updates = max(trainer.num_updates, 1)
+    clipped = {name: count / updates for name, count in sorted(trainer.num_limited.items())}
+    record = JobRecord(
+        archive=archive,
+        frames=max((total.weight for total in trainer.objectives.values()), default=0.0),
+        minibatches=trainer.num_minibatches,
+        seconds=time.perf_counter() - start,
+        figures={name: _figure(total) for name, total in trainer.objectives.items()},
+        clipped={"": trainer.num_globally_limited / updates} | clipped,
+        skipped=trainer.num_skipped,
+    )
+    write_record(record, task.record)
+    return record
+
+
+def _figure(total: ObjectiveSum, accuracy: float | None = None) -> Figure:
+    return Figure(per_frame=total.per_frame, frames=total.weight, accuracy=accuracy)
+
+
+@attrs.frozen(kw_only=True)
+class EvaluationTask:
+    """A network to be evaluated.
+
+    Attributes:
+        folder: That of the archives.
+        network: The network.
+    """
+
+    folder: Path
+    network: Path
+
+
+def evaluate(task: EvaluationTask) -> Diagnostics:
+    """Evaluates a network on examples of those trained on, and of those held out.
+
+    Raises:
+        ModelFileError, ExampleError, RunError: see `Evaluator.add`.
+    """
+    nnet = in_test_mode(read_nnet(task.network), batchnorm=True, dropout=True)
+    return Diagnostics(
+        **{name: _figures(nnet, path) for name, path in _diagnostic(task.folder).items()}
+    )
+
+
+def _diagnostic(folder: Path) -> Mapping[str, Path]:
+    """The archives that networks are evaluated on."""
+    return {name: folder / f"diagnostic.{name}.ark" for name in ("train", "held_out")}
+
+
+def _minibatches(nnet: Nnet, path: Path) -> Iterator[TrainingExample]:
+    return ExampleMerger(_EVALUATED).merged(read_examples(path, nnet))
+
+
+def _figures(nnet: Nnet, path: Path) -> dict[str, Figure]:
+    evaluator = Evaluator(nnet)
+    for minibatch in _minibatches(nnet, path):
+        evaluator.add(minibatch)
+    shares = {name: found.per_frame for name, found in evaluator.accuracies.items()}
+    return {name: _figure(total, shares.get(name)) for name, total in evaluator.objectives.items()}
+
+
+@attrs.frozen(kw_only=True)
+class CombinationTask:
+    """The last networks of a run, of which as many are averaged as is best.
+
+    Attributes:
+        folder: That of the archives.
+        networks: The networks, the last one first.
+        result: Where the average goes.
+    """
+
+    folder: Path
+    networks: tuple[Path, ...]
+    result: Path
+
+
+def combine_networks(task: CombinationTask) -> FinalRecord:
+    """Combines networks.
+
+    Raises:
+        ModelFileError, ExampleError, NetworkError: see `combine`.
+    """
+    nnet = read_nnet(task.networks[0])
+    paths = _diagnostic(task.folder).values()
+    examples = list(itertools.chain.from_iterable(_minibatches(nnet, path) for path in paths))
+    combined = combine(
+        map(read_nnet, task.networks), examples, Combination(), num_nnets=len(task.networks)
+    )
+    write_nnet(combined.nnet, task.result)
+    return FinalRecord(
+        num_models=combined.num_models,
+        objectives=combined.objectives,
+        diagnostics=evaluate(EvaluationTask(folder=task.folder, network=task.result)),
+    )
+
+
+Task = TrainingTask | EvaluationTask | CombinationTask
+
+
+def do(task: Task) -> JobRecord | Diagnostics | FinalRecord:
+    """Does a task of any kind."""
+    match task:
+        case TrainingTask():
+            return train_job(task)
+        case EvaluationTask():
+            return evaluate(task)
+        case CombinationTask():
+            return combine_networks(task)

@@ -1,0 +1,298 @@
+"""A run of training from scratch, in a folder that knows at any moment how far it is.
+
+recipe.json                what the run is of
+archives/                  examples: train.NUMBER.ark, diagnostic.train.ark, ...
+models/NUMBER.raw          networks; 0 is the one to begin with. Old ones are removed
+jobs/NUMBER.JOB.raw        networks of the jobs of an iteration that is not done yet
+iterations/NUMBER.json     what an iteration did: it is done when this is there
+diagnostics/NUMBER.json    what network NUMBER reaches
+final.raw, final.json      the result: the run is done when final.json is there
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import cast
+
+import attrs
+import numpy as np
+from nnet3_descriptors import Nnet, read_nnet, write_nnet
+from nnet3_descriptors.editing import weighted_sum
+
+from nnet3_training.egs.making import Utterance
+from nnet3_training.errors import RecipeError
+from nnet3_training.recipes.example_archives import make_archives
+from nnet3_training.recipes.records import (
+    ArchivesRecord,
+    Diagnostics,
+    FinalRecord,
+    IterationRecord,
+    JobRecord,
+    RunRecord,
+    read_record,
+    read_run_record,
+    write_record,
+)
+from nnet3_training.recipes.run_tasks import (
+    CombinationTask,
+    EvaluationTask,
+    Task,
+    TrainingTask,
+    do,
+)
+from nnet3_training.recipes.schedule import Iteration, RecipeOptions, first_combined, schedule
+from nnet3_training.saturation import saturation
+from nnet3_training.workers import InProcess, Workers
+
+Event = ArchivesRecord | JobRecord | IterationRecord | FinalRecord
+"""What a run says of itself while it goes on."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class TrainingRun:
+    """A run as it stands in a folder.
+
+    Attributes:
+        folder: The folder.
+        options: Its options.
+        archives: Its examples; None before they are made.
+        iterations: The iterations that are done.
+        diagnostics: By number of network, what it reaches.
+        final: How the run ended; None before that.
+    """
+
+    folder: Path
+    options: RecipeOptions
+    archives: ArchivesRecord | None
+    iterations: tuple[IterationRecord, ...]
+    diagnostics: dict[int, Diagnostics]
+    final: FinalRecord | None
+
+    @classmethod
+    def read(cls, folder: str | os.PathLike[str]) -> TrainingRun:
+        """Reads how far a run is.
+
+        Raises:
+            RecipeError: the folder holds no run, or a file of it is damaged.
+        """
+        path = Path(folder)
+        record = read_run_record(path / "recipe.json")
+        archives = final = None
+        if (path / "archives").exists():
+            archives = read_record(ArchivesRecord, path / "archives" / "archives.json")
+        if (path / "final.json").exists():
+            final = read_record(FinalRecord, path / "final.json")
+        iterations: list[IterationRecord] = []
+        while (done := path / "iterations" / f"{len(iterations)}.json").exists():
+            iterations.append(read_record(IterationRecord, done))
+        numbers = (int(found.stem) for found in (path / "diagnostics").glob("*.json"))
+        return cls(
+            folder=path,
+            options=record.options,
+            archives=archives,
+            iterations=tuple(iterations),
+            diagnostics={
+                number: read_record(Diagnostics, path / "diagnostics" / f"{number}.json")
+                for number in sorted(numbers)
+            },
+            final=final,
+        )
+
+    @property
+    def schedule(self) -> tuple[Iteration, ...]:
+        """All iterations, done or not; none before the archives are made."""
+        return () if self.archives is None else schedule(self.options, len(self.archives.frames))
+
+    @property
+    def num_frames(self) -> int:
+        """Frames of the output that all jobs of the run train on."""
+        if self.archives is None:
+            return 0
+        used = (archive for iteration in self.schedule for archive in iteration.archives)
+        return sum(self.archives.frames[archive] for archive in used)
+
+    @property
+    def nnet(self) -> Nnet:
+        """The final network.
+
+        Raises:
+            RecipeError: the run has not ended.
+        """
+        if self.final is None:
+            raise RecipeError(f"{self.folder}: the run has not ended")
+        return read_nnet(self.folder / "final.raw")
+
+    def network(self, number: int) -> Path:
+        """Where network `number` is, as long as it is needed."""
+        return self.folder / "models" / f"{number}.raw"
+
+
+def train_recipe(
+    folder: str | os.PathLike[str],
+    nnet: Nnet | None = None,
+    utterances: Iterable[Utterance] | None = None,
+    options: RecipeOptions | None = None,
+    *,
+    workers: Workers | None = None,
+    on_event: Callable[[Event], object] | None = None,
+) -> TrainingRun:
+    """Trains a network on utterances, or goes on where a run in that folder was broken off.
+
+    The same network comes of it, to the last bit, whoever works and however often the run is broken
+    off. A run that has ended is left as it is.
+
+    Args:
+        folder: Where the run is kept.
+        nnet: The network to begin with; None where a run is to go on.
+        utterances: What it is trained on; taken once, and not at all when the examples are there.
+        options: How; None where a run is to go on, or for the defaults.
+        workers: Who does the jobs of an iteration; by default this process, one after the other.
+        on_event: Is told what was done.
+
+    Raises:
+        RecipeError: the folder holds a run of another network or with other options; or none, and
+            there is no network or no utterance to begin with.
+        WorkerError: workers died at the same job three times.
+        TrainingError: training has diverged.
+        Nnet3Error: what utterances are read from, or a file of the run, cannot be read.
+    """
+    path = Path(folder)
+    say = on_event or (lambda event: None)
+    workers = workers or InProcess()
+    _begin(path, nnet, options)
+    run = TrainingRun.read(path)
+    if run.final is not None:
+        return run
+    if run.archives is None:
+        if utterances is None:
+            raise RecipeError(f"{path}: expected utterances to train on, found none")
+        network = read_nnet(run.network(0))
+        make_archives(utterances, network, run.options, path / "archives")
+        run = TrainingRun.read(path)
+    assert run.archives is not None
+    say(run.archives)
+    for iteration in run.schedule[len(run.iterations) :]:
+        _iterate(run, iteration, workers, say)
+    final = _finish(TrainingRun.read(path), workers)
+    say(final)
+    return TrainingRun.read(path)
+
+
+def _begin(folder: Path, nnet: Nnet | None, options: RecipeOptions | None) -> None:
+    """Makes the folder, or checks that it holds the run that is asked for."""
+    record, network = folder / "recipe.json", folder / "models" / "0.raw"
+    if not record.exists():
+        if nnet is None:
+            raise RecipeError(f"{folder}: there is no run to go on with, and no network to train")
+        for name in ("models", "jobs", "iterations", "diagnostics"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        write_nnet(nnet, network)
+        write_record(RunRecord(options=options or RecipeOptions()), record)
+        return
+    found = read_run_record(record).options
+    if options is not None and options != found:
+        theirs, ours = attrs.asdict(found), attrs.asdict(options)
+        name = next(name for name in theirs if theirs[name] != ours[name])
+        raise RecipeError(
+            f"{folder}: the run there has {name} = {theirs[name]}, expected {ours[name]}; give "
+            "another folder, or the same options"
+        )
+    if nnet is not None and nnet != read_nnet(network):
+        raise RecipeError(f"{folder}: the run there is of another network")
+
+
+def _iterate(
+    run: TrainingRun, iteration: Iteration, workers: Workers, say: Callable[[Event], object]
+) -> None:
+    """Makes the next network, and evaluates the one before."""
+    start = time.perf_counter()
+    number, network = iteration.number, run.network(iteration.number)
+    archives = run.folder / "archives"
+    tasks = [
+        TrainingTask(
+            folder=archives,
+            network=network,
+            result=run.folder / "jobs" / f"{number}.{job}.raw",
+            iteration=iteration,
+            job=job,
+            options=run.options,
+        )
+        for job in range(len(iteration.archives))
+    ]
+    evaluated = run.folder / "diagnostics" / f"{number}.json"
+    every_task: list[Task] = [*tasks]
+    if not evaluated.exists():
+        every_task.append(EvaluationTask(folder=archives, network=network))
+    jobs = []
+    for result in workers.map(do, every_task):
+        if isinstance(result, JobRecord):
+            jobs.append(result)
+            say(result)
+        else:
+            write_record(result, evaluated)
+    nnets = [read_nnet(task.result) for task in tasks]
+    average = weighted_sum(nnets, np.full(len(nnets), 1.0 / len(nnets)))
+    write_nnet(average, run.network(number + 1))
+    record = IterationRecord(
+        number=number,
+        learning_rate=iteration.learning_rate,
+        jobs=tuple(jobs),
+        changes=_relative_changes(read_nnet(network), average),
+        saturation=saturation(average),
+        seconds=time.perf_counter() - start,
+    )
+    write_record(record, run.folder / "iterations" / f"{number}.json")
+    say(record)
+    _tidy(run, number + 1)
+
+
+def _tidy(run: TrainingRun, newest: int) -> None:
+    """Removes networks that nobody needs any more."""
+    for path in (run.folder / "jobs").glob("*.*.*"):
+        path.unlink()
+    needed = min(newest, first_combined(run.options, len(run.schedule)))
+    for path in (run.folder / "models").glob("*.raw"):
+        if 0 < int(path.stem) < needed:
+            path.unlink()
+
+
+def _relative_changes(old: Nnet, new: Nnet) -> dict[str, float]:
+    """By component with parameters, the norm of their change, relative to their norm before.
+
+    Those that were all zero have moved by 0 or by infinity, which is written as 0, too.
+    """
+    changes = {}
+    for name, before, after in zip(
+        old.component_names, old.components, new.components, strict=True
+    ):
+        arrays, others = before.parameter_arrays(), after.parameter_arrays()
+        if arrays:
+            size = sum(float(np.square(a, dtype=np.float64).sum()) for a in arrays.values())
+            moved = sum(
+                float(np.square(others[key] - array.astype(np.float64)).sum())
+                for key, array in arrays.items()
+            )
+            changes[name] = float(np.sqrt(moved / size)) if size else 0.0
+    return changes
+
+
+def _finish(run: TrainingRun, workers: Workers) -> FinalRecord:
+    """Evaluates the last network, and averages the last ones."""
+    last, archives = len(run.schedule), run.folder / "archives"
+    evaluated = run.folder / "diagnostics" / f"{last}.json"
+    first = first_combined(run.options, last)
+    tasks: list[Task] = [
+        EvaluationTask(folder=archives, network=run.network(last)),
+        CombinationTask(
+            folder=archives,
+            networks=tuple(run.network(number) for number in range(last, first - 1, -1)),
+            result=run.folder / "final.raw",
+        ),
+    ]
+    diagnostics, final = workers.map(do, tasks)
+    write_record(cast(Diagnostics, diagnostics), evaluated)
+    write_record(final, run.folder / "final.json")
+    return cast(FinalRecord, final)

@@ -1,0 +1,416 @@
+"""Runs of training from scratch: schedule, archives, resumption, and the same bytes for all."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nnet3_descriptors import Nnet, parse_config, read_nnet, vectorize
+from nnet3_descriptors.editing import weighted_sum
+from nnet3_training import Evaluator, RecipeError, minibatches, read_examples
+from nnet3_training.egs import Utterance, posteriors
+from nnet3_training.recipes import (
+    ArchivesRecord,
+    FinalRecord,
+    IterationRecord,
+    JobRecord,
+    RecipeOptions,
+    TrainingRun,
+    schedule,
+    train_recipe,
+)
+from nnet3_training.workers import DaskWorkers, InProcess, Processes
+
+CONFIG = """
+input-node name=input dim=4
+component name=hidden type=NaturalGradientAffineComponent input-dim=8 output-dim=12 max-change=0.3
+component name=relu type=RectifiedLinearComponent dim=12
+component name=norm type=BatchNormComponent dim=12
+component name=classes type=NaturalGradientAffineComponent input-dim=12 output-dim=3
+component name=log-softmax type=LogSoftmaxComponent dim=3
+component-node name=hidden component=hidden input=Append(Offset(input, -1), input)
+component-node name=relu component=relu input=hidden
+component-node name=norm component=norm input=relu
+component-node name=classes component=classes input=norm
+component-node name=log-softmax component=log-softmax input=classes
+output-node name=output input=log-softmax
+"""
+OPTIONS = RecipeOptions(
+    num_epochs=3,
+    num_jobs_initial=1,
+    num_jobs_final=3,
+    initial_learning_rate=0.02,
+    final_learning_rate=0.005,
+    minibatch_size="1:8",
+    frames_per_example=(10,),
+    frames_per_archive=150,
+    shuffle_buffer_size=6,
+    held_out_every=5,
+    diagnostic_examples=12,
+)
+
+
+def network() -> Nnet:
+    """A network that can learn the classes of the utterances."""
+    return parse_config(CONFIG, rng=np.random.default_rng(1))
+
+
+def utterances(count: int = 20) -> Iterator[Utterance]:
+    """Noise, of which the largest of three columns is the class."""
+    rng = np.random.default_rng(2)
+    for number in range(count):
+        features = rng.standard_normal((int(rng.integers(20, 60)), 4), dtype=np.float32)
+        labels = features[:, :3].argmax(axis=1)
+        yield Utterance(
+            key=f"u{number}",
+            features=features,
+            supervision=posteriors([[(int(label), 1.0)] for label in labels], 3),
+        )
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> TrainingRun:
+    """A run that was not interrupted, in this process."""
+    return train_recipe(tmp_path_factory.mktemp("run"), network(), utterances(), OPTIONS)
+
+
+def final_bytes(run: TrainingRun) -> bytes:
+    """The network that came of a run."""
+    return (run.folder / "final.raw").read_bytes()
+
+
+# ---- the schedule ----
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    epochs=st.floats(0.1, 20),
+    first=st.integers(1, 6),
+    last=st.integers(1, 6),
+    more=st.integers(0, 20),
+)
+def test_schedules(epochs: float, first: int, last: int, more: int) -> None:
+    """Archives are used in turn, as often as asked; jobs grow evenly, and rates fall."""
+    options = RecipeOptions(num_epochs=epochs, num_jobs_initial=first, num_jobs_final=last)
+    archives = max(first, last) + more
+
+    iterations = schedule(options, archives)
+
+    used = [archive for iteration in iterations for archive in iteration.archives]
+    assert used == [n % archives for n in range(math.ceil(epochs * archives))]
+    counts = [len(iteration.archives) for iteration in iterations[:-1]]
+    assert counts == sorted(counts, reverse=first > last)
+    assert all(min(first, last) <= count <= max(first, last) for count in counts)
+    rates = [iteration.learning_rate for iteration in iterations]
+    assert rates[0] == options.initial_learning_rate
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] > options.final_learning_rate
+
+
+def test_too_few_archives() -> None:
+    """Each job of an iteration needs an archive of its own."""
+    with pytest.raises(RecipeError, match="an archive for each of 4 jobs, found 3"):
+        schedule(RecipeOptions(num_jobs_final=4), 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_epochs": 0}, "num_epochs must be above 0 and finite"),
+        ({"num_jobs_final": 0}, "num_jobs_final must be an integer >= 1 (got 0)"),
+        ({"final_learning_rate": math.inf}, "final_learning_rate must be above 0 and finite"),
+        ({"frames_per_example": (8, 0)}, "frames_per_example must be an integer >= 1 (got 0)"),
+        ({"seed": -1}, "seed must be an integer >= 0"),
+    ],
+)
+def test_numbers_out_of_range(changes: dict[str, object], message: str) -> None:
+    """The error names the option."""
+    with pytest.raises(RecipeError) as raised:
+        RecipeOptions(**changes)
+
+    assert message in str(raised.value)
+
+
+# ---- what a run does ----
+
+
+def test_run(done: TrainingRun) -> None:
+    """It learns, on examples that it does not see, too, and says what it did."""
+    before, after = (
+        done.diagnostics[0].held_out["output"],
+        done.final.diagnostics.held_out["output"],
+    )
+
+    assert after.per_frame > before.per_frame + 0.2
+    assert after.accuracy > 0.7 > before.accuracy
+    assert [len(record.jobs) for record in done.iterations] == [
+        len(iteration.archives) for iteration in done.schedule
+    ]
+    assert sorted(done.diagnostics) == list(range(len(done.schedule) + 1))
+    # Frames that are in two chunks weigh one half in each.
+    assert 0.9 * done.num_frames < sum(job.frames for each in done.iterations for job in each.jobs)
+    last = done.iterations[-1]
+    assert last.changes.keys() == {"hidden", "classes"}
+    assert all(0.0 < change < 1.0 for change in last.changes.values())
+    assert last.saturation.keys() == {"relu"}
+    assert last.jobs[0].clipped.keys() >= {""}
+
+
+def test_examples_are_dealt_out(done: TrainingRun) -> None:
+    """Each example is in one archive, those of each fifth utterance in none."""
+    archives = done.archives
+    folder = done.folder / "archives"
+    keys = [
+        [example.key for example in read_examples(folder / f"train.{number}.ark")]
+        for number in range(len(archives.frames))
+    ]
+
+    assert [len(each) for each in keys] == list(archives.examples)
+    assert [10 * len(each) for each in keys] == list(archives.frames)
+    assert max(map(len, keys)) - min(map(len, keys)) <= 1
+    together = [key for each in keys for key in each]
+    assert len(set(together)) == len(together)
+    held_out = {f"u{number}" for number in range(20) if number % 5 == 4}
+    assert {key.partition("-")[0] for key in together} == {f"u{n}" for n in range(20)} - held_out
+    for name, wanted in (("train", set(together)), ("held_out", None)):
+        found = [example.key for example in read_examples(folder / f"diagnostic.{name}.ark")]
+        assert len(found) == 12
+        if wanted is None:
+            assert {key.partition("-")[0] for key in found} <= held_out
+        else:
+            assert set(found) <= wanted
+
+
+def test_networks_are_averaged(done: TrainingRun, tmp_path: Path) -> None:
+    """The next network is the mean of those of the jobs, which began with the one before."""
+    shutil.copytree(done.folder, tmp_path / "run")
+    last = len(done.schedule) - 1
+    for name in (f"iterations/{last}.json", f"models/{last + 1}.raw", "final.json", "final.raw"):
+        (tmp_path / "run" / name).unlink()
+    kept = []
+
+    def keep(event: object) -> None:
+        if isinstance(event, JobRecord):
+            kept.append(read_nnet(tmp_path / "run" / "jobs" / f"{last}.{len(kept)}.raw"))
+
+    again = train_recipe(tmp_path / "run", on_event=keep)
+
+    assert len(kept) == len(done.schedule[-1].archives) > 1
+    average = weighted_sum(kept, [1 / len(kept)] * len(kept))
+    np.testing.assert_array_equal(vectorize(read_nnet(again.network(last + 1))), vectorize(average))
+    assert final_bytes(again) == final_bytes(done)
+
+
+def test_combination(done: TrainingRun) -> None:
+    """The number of models that are averaged is the best one of those tried."""
+    objectives = done.final.objectives
+
+    assert list(objectives) == list(range(1, len(done.schedule) // 2 + 1))
+    assert objectives[done.final.num_models] == max(objectives.values())
+
+
+def test_diagnostics_are_those_of_the_network(done: TrainingRun) -> None:
+    """What is said of the final network is what an evaluation of it finds."""
+    evaluator = Evaluator(
+        done.nnet.with_components(
+            {
+                name: component.with_test_mode(True)
+                for name, component in zip(
+                    done.nnet.component_names, done.nnet.components, strict=True
+                )
+            }
+        )
+    )
+    path = done.folder / "archives" / "diagnostic.held_out.ark"
+    for minibatch in minibatches(read_examples(path), 5):
+        evaluator.add(minibatch)
+
+    found = done.final.diagnostics.held_out["output"]
+    assert evaluator.objectives["output"].per_frame == pytest.approx(found.per_frame, rel=1e-4)
+    assert evaluator.accuracies["output"].per_frame == pytest.approx(found.accuracy)
+
+
+def test_events(tmp_path: Path) -> None:
+    """What was done is told in its order: archives, the jobs of each iteration, the end."""
+    events: list[object] = []
+    run = train_recipe(tmp_path, network(), utterances(), OPTIONS, on_event=events.append)
+
+    expected = [ArchivesRecord]
+    for record in run.iterations:
+        expected += [JobRecord] * len(record.jobs) + [IterationRecord]
+    assert [type(event) for event in events] == [*expected, FinalRecord]
+
+
+# ---- the same bytes ----
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_processes(count: int, done: TrainingRun, tmp_path: Path) -> None:
+    """However many processes work, the network is the same, to the last bit."""
+    with Processes(count) as workers:
+        run = train_recipe(tmp_path, network(), utterances(), OPTIONS, workers=workers)
+
+    assert final_bytes(run) == final_bytes(done)
+
+
+def test_a_process_that_is_killed(done: TrainingRun, tmp_path: Path) -> None:
+    """Its job is done again by another one."""
+    killed = []
+
+    with Processes(2) as workers:
+
+        def kill(event: object) -> None:
+            if isinstance(event, IterationRecord) and event.number in (1, 3):
+                killed.append(workers.process_ids[0])
+                os.kill(killed[-1], signal.SIGKILL)
+
+        run = train_recipe(
+            tmp_path, network(), utterances(), OPTIONS, workers=workers, on_event=kill
+        )
+
+    assert len(set(killed)) == 2
+    assert final_bytes(run) == final_bytes(done)
+
+
+def test_dask(done: TrainingRun, tmp_path: Path) -> None:
+    """On a cluster of which workers are killed it is the same network, too."""
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+
+        def kill(event: object) -> None:
+            if isinstance(event, IterationRecord) and event.number in (1, 3):
+                os.kill(min(client.run(os.getpid).values()), signal.SIGKILL)
+
+        run = train_recipe(
+            tmp_path, network(), utterances(), OPTIONS, workers=DaskWorkers(client), on_event=kill
+        )
+
+    assert final_bytes(run) == final_bytes(done)
+
+
+RUN = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from test_recipe import OPTIONS, network, utterances
+from nnet3_training.recipes import train_recipe
+train_recipe(sys.argv[1], network(), utterances(), OPTIONS)
+"""
+
+
+def test_resumption(done: TrainingRun, tmp_path: Path) -> None:
+    """Killed at random moments and started again, a run ends in the same bytes.
+
+    RECIPE_KILLS in the environment asks for another number of kills than 3.
+    """
+    command = [sys.executable, "-c", RUN, str(tmp_path / "run"), str(Path(__file__).parent)]
+    rng = random.Random(5)
+    kills, wanted = 0, int(os.environ.get("RECIPE_KILLS", "3"))
+    while kills < wanted:
+        with subprocess.Popen(command) as process:
+            time.sleep(rng.uniform(0.6, 2.0))
+            process.kill()
+            if process.wait() == 0:  # it had ended
+                assert final_bytes(TrainingRun.read(tmp_path / "run")) == final_bytes(done)
+                shutil.rmtree(tmp_path / "run")
+        kills += 1
+    subprocess.run(command, check=True)
+
+    assert final_bytes(TrainingRun.read(tmp_path / "run")) == final_bytes(done)
+
+
+@pytest.mark.parametrize("event", [ArchivesRecord, JobRecord, IterationRecord])
+def test_interruptions(event: type, done: TrainingRun, tmp_path: Path) -> None:
+    """Broken off after each kind of step in turn, a run ends in the same bytes; jobs are kept."""
+    jobs: list[JobRecord] = []
+    for nth in (2, 1):
+        seen = []
+
+        def stop(found: object, nth: int = nth, seen: list[object] = seen) -> None:
+            if isinstance(found, JobRecord):
+                jobs.append(found)
+            seen += [found] if isinstance(found, event) else []
+            if len(seen) == nth:
+                raise KeyboardInterrupt
+
+        try:
+            train_recipe(tmp_path, network(), utterances(), OPTIONS, on_event=stop)
+        except KeyboardInterrupt:
+            continue
+    run = train_recipe(tmp_path, on_event=lambda found: jobs.append(found))
+
+    assert final_bytes(run) == final_bytes(done)
+
+
+def test_a_run_that_has_ended(done: TrainingRun) -> None:
+    """Nothing is done again, and utterances are not read."""
+    before = final_bytes(done)
+
+    run = train_recipe(done.folder, network(), iter(()), OPTIONS, on_event=pytest.fail)
+
+    assert final_bytes(run) == before
+
+
+# ---- errors ----
+
+
+def test_folders_of_other_runs(done: TrainingRun, tmp_path: Path) -> None:
+    """What differs is named, and nothing is lost."""
+    with pytest.raises(RecipeError, match=r"num_epochs = 3.0, expected 4; give another folder"):
+        train_recipe(done.folder, options=attrs.evolve(OPTIONS, num_epochs=4))
+    other = parse_config(CONFIG, rng=np.random.default_rng(9))
+    with pytest.raises(RecipeError, match="the run there is of another network"):
+        train_recipe(done.folder, other)
+    with pytest.raises(RecipeError, match="no run to go on with, and no network to train"):
+        train_recipe(tmp_path)
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_too_few_utterances(tmp_path: Path) -> None:
+    """The error says how many are needed; with more, the same folder serves."""
+    with pytest.raises(RecipeError, match=r"expected 5 utterances at least.*found 4"):
+        train_recipe(tmp_path, network(), utterances(4), OPTIONS)
+    with pytest.raises(RecipeError, match="expected utterances to train on, found none"):
+        train_recipe(tmp_path)
+
+    assert train_recipe(tmp_path, network(), utterances(), OPTIONS).final is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("recipe.json", "{", "this is no RunRecord of a training run"),
+        ("recipe.json", '{"format": "x", "version": 1, "options": {}}', "found 'x' of version 1"),
+        ("iterations/0.json", '{"number": 0}', "this is no IterationRecord of a training run"),
+        ("final.json", "[]", "this is no FinalRecord"),
+    ],
+)
+def test_damaged_records(
+    name: str, text: str, message: str, done: TrainingRun, tmp_path: Path
+) -> None:
+    """The file is named."""
+    shutil.copytree(done.folder, tmp_path / "run")
+    (tmp_path / "run" / name).write_text(text)
+    with pytest.raises(RecipeError) as raised:
+        train_recipe(tmp_path / "run", workers=InProcess())
+
+    assert f"{tmp_path}/run/{name}: " in str(raised.value)
+    assert message in str(raised.value)
