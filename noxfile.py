@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -30,6 +31,7 @@ OLDEST_PYTHON = nox.project.load_toml()["project"]["requires-python"].removepref
 NEWEST_PYTHON = "3.13"
 CUDA_PACKAGE = "nnet3-runtime-cuda"
 WHEELS = Path(".nox/wheels").absolute()
+RELEASED = Path(".nox/released").absolute()
 GPU_TESTS = "tests/test_gpu.py"
 TWO_PROCESSES = ("--numprocesses=2", "--dist=worksteal")
 """Each process begins with a half that lies together, for which fixtures are made once."""
@@ -166,6 +168,41 @@ def operations(session: nox.Session, numpy: str) -> None:
     trials = counts(OPERATION_TRIALS=5000, OPERATION_SEED=int(time.time()))
     tests = f"packages/{CUDA_PACKAGE}/tests/test_operations.py"
     session.run("pytest", tests, *TWO_PROCESSES, *session.posargs, env=trials)
+
+
+@nox.session(requires=["wheels"], default=False)
+def mixed(session: nox.Session) -> None:
+    """Run the stages in processes, one package at its last release and the others as of today.
+
+    A release is a commit with a tag such as nnet3-graph-0.1.0. `-- COMMIT` takes all packages of
+    that commit for released.
+    """
+    session.install(FROM_WHEELS, *PACKAGES, "--group=integration")
+    shutil.rmtree(RELEASED, ignore_errors=True)
+    for name in PACKAGES:
+        tags = ["git", "tag", "--list", "--sort=-version:refname", f"{name}-[0-9]*"]
+        found = session.run(*tags, external=True, silent=True).split()
+        for commit in session.posargs[:1] or found[:1]:
+            with tempfile.TemporaryDirectory() as folder:
+                archive = Path(folder, "sources.tar")
+                session.run("git", "archive", f"--output={archive}", commit, external=True)
+                shutil.unpack_archive(archive, folder, filter="data")
+                build = "uv", "build", "--quiet", f"--package={name}", "--wheel"
+                session.run(*build, f"--out-dir={RELEASED}", folder, external=True)
+    if not RELEASED.exists():
+        session.skip("no package was released: there is no tag such as nnet3-graph-0.1.0")
+    built = {"NNET3_WHEELS": str(WHEELS), "NNET3_RELEASED": str(RELEASED)}
+    session.run("pytest", "tests/test_mixed_versions.py", env=built)
+
+
+@nox.session(default=False)
+def release(session: nox.Session) -> None:
+    """Check a package before its release, and build what would be uploaded: `-- nnet3-graph`.
+
+    `-- nnet3-graph --draft` builds although a date, an address or the tag is missing.
+    """
+    session.install("attrs", "packaging", "twine>=5.1")
+    session.run("python", "release.py", *session.posargs)
 
 
 @nox.session(python=NEWEST_PYTHON, requires=["wheels"], default=False)

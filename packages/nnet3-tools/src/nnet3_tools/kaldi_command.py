@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NoReturn
 import click
 from nnet3_descriptors import Nnet3Error
 
+from nnet3_tools import __version__
 from nnet3_tools.entry_points import INTERRUPTED
 from nnet3_tools.interruptions import heard
 
@@ -23,13 +24,17 @@ class KaldiCommand(click.Command):
     """A command whose options are `--name=value`, with `_` for `-` wherever one likes.
 
     A boolean option without a value is true; `--config=FILE` reads options from a file, one on each
-    line, and options on the command line go before them.
+    line, and options on the command line go before them. `--version` is that of nnet3-tools.
 
     Attributes:
         ignored: How options begin that are taken and change nothing.
     """
 
     ignored: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        click.version_option(__version__, message="%(prog)s (nnet3-tools) %(version)s")(self)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Puts the arguments into the form that click expects, and parses them."""

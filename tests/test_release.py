@@ -1,0 +1,235 @@
+"""What `nox -s release` finds wrong with a package, and what is found right."""
+
+import importlib.util
+import io
+import subprocess
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from reference_cases import ROOT
+
+_SPEC = importlib.util.spec_from_file_location("release", ROOT / "release.py")
+assert _SPEC is not None
+assert _SPEC.loader is not None
+release = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(release)
+
+PROJECT = """
+[project]
+name = "nnet3-sample"
+description = "A sample."
+readme = "README.md"
+license = "Apache-2.0"
+authors = [{ name = "Somebody" }]
+requires-python = ">=3.11"
+keywords = ["nnet3"]
+classifiers = ["Programming Language :: Python :: 3", "Typing :: Typed"]
+dependencies = ["numpy>=2.0", "nnet3-below>=0.1,<0.2"]
+urls = { Source = "https://example.org/nnet3" }
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> "release.Package":
+    """A package that may be released, and one below it, in a repository of their own."""
+    for name, version in (("nnet3-below", "0.1.3"), ("nnet3-sample", "1.2.0")):
+        module = tmp_path / name / "src" / name.replace("-", "_")
+        module.mkdir(parents=True)
+        (module / "__init__.py").write_text(f'"""A package."""\n\n__version__ = "{version}"\n')
+    folder = tmp_path / "nnet3-sample"
+    (folder / "pyproject.toml").write_text(PROJECT)
+    (folder / "CHANGELOG.md").write_text("# Changelog\n\n## 1.2.0 (2026-11-23)\n\n- News.\n")
+    for command in (
+        ("init", "--quiet"),
+        ("config", "user.name", "Somebody"),
+        ("config", "user.email", "somebody@example.org"),
+        ("add", "."),
+        ("commit", "--quiet", "--message=All"),
+        ("tag", "nnet3-sample-1.2.0"),
+    ):
+        subprocess.run(["git", "-C", tmp_path, *command], check=True)
+    return release.Package(folder)
+
+
+def test_nothing_is_missing(package: "release.Package") -> None:
+    """Of a package that may be released, nothing is reported."""
+    assert list(release.missing_in_sources(package)) == []
+    assert list(release.missing_in_history(package)) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "line"),
+    [
+        pytest.param(*row, id=row[3][:40])
+        for row in [
+            (
+                "CHANGELOG.md",
+                "(2026-11-23)",
+                "(unreleased)",
+                "CHANGELOG.md: section 1.2.0 is 'unreleased', expected the date",
+            ),
+            (
+                "CHANGELOG.md",
+                "1.2.0",
+                "1.1.0",
+                "CHANGELOG.md: expected a first section '## 1.2.0 (DATE)', "
+                "found ## 1.1.0 (2026-11-23)",
+            ),
+            (
+                "src/nnet3_sample/__init__.py",
+                '"1.2.0"',
+                '"new"',
+                "src/nnet3_sample/__init__.py: 'new' is no version",
+            ),
+            (
+                "src/nnet3_sample/__init__.py",
+                '"1.2.0"',
+                '"1.2.0-rc1"',
+                "version 1.2.0-rc1 is not in its normal form 1.2.0rc1",
+            ),
+            (
+                "pyproject.toml",
+                "urls =",
+                "unknown =",
+                "pyproject.toml: project.urls has no Source, where the repository is published",
+            ),
+            ("pyproject.toml", "authors", "writers", "pyproject.toml: project.authors is missing"),
+            (
+                "pyproject.toml",
+                ', "Typing :: Typed"',
+                "",
+                "pyproject.toml: the classifier 'Typing :: Typed' is missing",
+            ),
+            (
+                "pyproject.toml",
+                "nnet3-below>=0.1,<0.2",
+                "nnet3-below>=0.2",
+                "pyproject.toml: nnet3-below>=0.2 leaves out version 0.1.3 of today",
+            ),
+            (
+                "pyproject.toml",
+                "nnet3-below>=0.1,<0.2",
+                "nnet3-below<0.2",
+                "pyproject.toml: nnet3-below<0.2 has no lower bound",
+            ),
+        ]
+    ],
+)
+def test_what_is_missing_in_sources(
+    package: "release.Package", file: str, old: str, new: str, line: str
+) -> None:
+    """Each thing that is missing or wrong is named."""
+    path = package.folder / file
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+    assert line in list(release.missing_in_sources(release.Package(package.folder)))
+
+
+def test_what_git_has_against_a_release(package: "release.Package") -> None:
+    """Files that are not committed, a version without its tag, a tag at another commit."""
+    git = ["git", "-C", package.folder]
+    (package.folder / "README.md").write_text("A sample.\n")
+    changed = list(release.missing_in_history(package))
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "--quiet", "--message=More"], check=True)
+    moved = list(release.missing_in_history(package))
+    subprocess.run([*git, "tag", "--delete", package.tag], check=True, stdout=subprocess.DEVNULL)
+    untagged = list(release.missing_in_history(package))
+
+    assert changed == ["git: 1 files of the package are not committed"]
+    ((line,), (other,)) = moved, untagged
+    assert line.startswith("git: the tag nnet3-sample-1.2.0 is at another commit, ")
+    assert other == "git: the tag nnet3-sample-1.2.0 is missing (git tag nnet3-sample-1.2.0)"
+
+
+def archives(folder: Path, in_wheel: dict[str, str], in_source: list[str]) -> tuple[Path, Path]:
+    """A wheel and a source archive with some files."""
+    wheel, source = folder / "sample.whl", folder / "sample.tar.gz"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in in_wheel.items():
+            archive.writestr(name, text)
+    with tarfile.open(source, "w:gz") as tar:
+        for name in in_source:
+            tar.addfile(tarfile.TarInfo(f"nnet3_sample-1.2.0/{name}"), io.BytesIO())
+    return wheel, source
+
+
+IN_WHEEL = {
+    "nnet3_sample/__init__.py": "",
+    "nnet3_sample/py.typed": "",
+    "nnet3_sample-1.2.0.dist-info/METADATA": "Name: nnet3-sample\nVersion: 1.2.0\n",
+    "nnet3_sample-1.2.0.dist-info/licenses/LICENSE": "",
+}
+IN_SOURCE = ["pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "PKG-INFO"]
+
+
+def test_archives(package: "release.Package", tmp_path: Path) -> None:
+    """Archives with all that belongs into them are right."""
+    built = archives(tmp_path, IN_WHEEL, IN_SOURCE)
+
+    assert list(release.missing_in_archives(package, *built)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "lines"),
+    [
+        (
+            lambda wheel, source: wheel.pop("nnet3_sample/py.typed"),
+            ["sample.whl: nnet3_sample/py.typed is missing"],
+        ),
+        (
+            lambda wheel, source: wheel.pop("nnet3_sample-1.2.0.dist-info/licenses/LICENSE"),
+            ["sample.whl: the text of the licence is missing"],
+        ),
+        (
+            lambda wheel, source: wheel.update({"tests/test_sample.py": ""}),
+            ["sample.whl: tests/test_sample.py is not of the package"],
+        ),
+        (
+            lambda wheel, source: source.remove("CHANGELOG.md"),
+            ["sample.tar.gz: CHANGELOG.md is missing"],
+        ),
+    ],
+    ids=["py.typed", "licence", "tests", "changelog"],
+)
+def test_what_is_wrong_with_archives(
+    package: "release.Package",
+    tmp_path: Path,
+    change: Callable[[dict[str, str], list[str]], object],
+    lines: list[str],
+) -> None:
+    """What is missing in an archive, or does not belong there, is named."""
+    wheel, source = dict(IN_WHEEL), list(IN_SOURCE)
+    change(wheel, source)
+
+    assert list(release.missing_in_archives(package, *archives(tmp_path, wheel, source))) == lines
+
+
+def test_every_package_lacks_only_what_comes_with_its_release() -> None:
+    """All packages may be released once there are a date, a tag and an address."""
+    waiting = ("CHANGELOG.md: section", "pyproject.toml: project.urls has no Source")
+    for path in sorted(ROOT.glob("packages/*/pyproject.toml")):
+        package = release.Package(path.parent)
+        assert not [
+            line for line in release.missing_in_sources(package) if not line.startswith(waiting)
+        ], package.name
+
+
+def test_each_package_has_the_licence() -> None:
+    """A copy, no link: an archive with a link out of its folder can't be unpacked."""
+    text = (ROOT / "LICENSE").read_bytes()
+    for path in sorted(ROOT.glob("packages/*/LICENSE")):
+        assert not path.is_symlink(), path
+        assert path.read_bytes() == text, path
+
+
+def test_an_unknown_package(capsys: pytest.CaptureFixture[str]) -> None:
+    """The packages that there are come with the error."""
+    with pytest.raises(SystemExit):
+        release.main(["nnet3-grahp"])
+
+    assert "no package 'nnet3-grahp'; there are nnet3-compiler, " in capsys.readouterr().err
