@@ -186,7 +186,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{package.name}: {line}", file=sys.stderr)
     if missing and not options.draft:
         return 1
-    wheel, source = build(package, ROOT / ".nox" / "release" / package.name)
+    wheel, source = build(package, ROOT / ".nox" / "to_upload" / package.name)
     subprocess.run([sys.executable, "-m", "twine", "check", "--strict", wheel, source], check=True)
     wrong = list(missing_in_archives(package, wheel, source))
     for line in wrong:

@@ -220,6 +220,11 @@ class TestFaults:
             ("m1 = 6 x 2", "m1 = 5 x 2", r"line 9.*matrix 1 is of 6 rows, the matrix has 5"),
             ("input = 0", "input = 4294967296", r"line 4.*number 4294967296 does not fit in 32"),
             ("m2(:, 0:1), ", "m2(:, 1:0), ", r"line 13.*range 1:0 of 'm2\(:, 1:0\)' is empty"),
+            (
+                "m2(:, 0:1), ",
+                "m2(:, 0:2147483647), ",
+                r"line 13.*range 0:2147483647 of .* goes beyond the \d+ of m2",
+            ),
             ("m3, m4, ", "m3, m4#5, ", r"line 13.*'m4#5' is number 4 of the submatrices, not 5"),
             ("affine 4, ", "affine, ", r"line 17.*a node and a number of rows, got 'affine'"),
             ("i0 = 0, 3", "i0 = 0x99999999999", r"line 14.*run of 99999999999 items is longer"),

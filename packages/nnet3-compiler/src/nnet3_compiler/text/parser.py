@@ -245,6 +245,10 @@ class _Reader:
             first, last = map(parse_number, written.split(":"))
             if last < first:
                 raise ValueError(f"the range {written} of '{text}' is empty")
+            if last >= size:
+                raise ValueError(
+                    f"the range {written} of '{text}' goes beyond the {size} of m{matrix}"
+                )
             row += [first, last - first + 1]
         return row
 
