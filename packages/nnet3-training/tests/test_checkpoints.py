@@ -253,3 +253,14 @@ def test_objective_of_the_user(tmp_path: Path) -> None:
     saved(Trainer(network(), OPTIONS), path)
     with pytest.raises(TrainingError, match="had none of the objective functions"):
         Trainer.load(path, objective=objective)
+
+
+def test_objective_by_name(tmp_path: Path) -> None:
+    """The name of an objective is in the checkpoint."""
+    path = tmp_path / "checkpoint"
+    trainer = go_on(Trainer(network(), OPTIONS, objective="cross-entropy"), 3)
+    saved(trainer, path)
+
+    resumed = go_on(Trainer.load(path), 9)
+
+    assert saved(resumed, tmp_path / "a") == saved(go_on(trainer, 9), tmp_path / "b")

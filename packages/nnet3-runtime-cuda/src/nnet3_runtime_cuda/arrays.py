@@ -122,6 +122,21 @@ def check_not_masked(values: Any, what: str) -> None:
         )
 
 
+def on_host(value: Any) -> npt.NDArray[Any]:
+    """What a caller gives to a network on the processor, as a NumPy array.
+
+    Raises:
+        RunError: it is on a device, or cannot be read as an array.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    if is_on_cuda(value):
+        raise RunError("an array is on a CUDA device, the network is on the processor")
+    if hasattr(value, "__array__"):
+        return np.asarray(value)
+    return as_array(value, "an array")
+
+
 def as_array(values: Any, what: str) -> npt.NDArray[Any]:
     """What a caller gives as a NumPy array, not copied if it need not be.
 

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+from nnet3_runtime_cuda.arrays import on_host
 from nnet3_runtime_cuda.cpu.tape import Array, Call
 
 
@@ -43,8 +44,12 @@ class Transfer:
     """For programs on the processor: arrays are copied. Programs on a device have their own."""
 
     def taken(self, value: Any) -> Any:
-        """What a caller gives, as an array with shape and dtype: NumPy, or on the device."""
-        return np.asarray(value)
+        """What a caller gives, as an array with shape and dtype: NumPy, or on the device.
+
+        Raises:
+            RunError: it is on a device that the program is not on, or is no array.
+        """
+        return on_host(value)
 
     def put(self, array: Any, view: Array) -> None:
         """Sets a matrix of the program to what `taken` gave."""

@@ -5,7 +5,8 @@ The modules::
     examples.py, egs/                  what is trained on, and Kaldi's files of it
     objectives.py                      what is maximised
     update.py                          how far parameters move
-    trainer.py                         one after the other
+    trainer.py, callbacks.py           one after the other, and what is done between
+    checkpoint.py                      a run that stops, and goes on
     evaluation.py                      what has been reached
     chain/                             'chain' models: supervision, examples, LF-MMI
     hmm/                               trees and transition models
@@ -20,6 +21,12 @@ from nnet3_descriptors.lazy_exports import on_first_use
 if TYPE_CHECKING:
     from nnet3_runtime_cuda import TrainingError
 
+    from nnet3_training.callbacks import (
+        Checkpoints,
+        DropoutFunction,
+        DropoutSchedule,
+        LearningRateSchedule,
+    )
     from nnet3_training.chain.denominator import DenominatorGraph
     from nnet3_training.chain.example_files import read_chain_examples, write_chain_examples
     from nnet3_training.chain.fsts.files import read_fst, write_fst
@@ -44,23 +51,33 @@ if TYPE_CHECKING:
     )
     from nnet3_training.merging import merge_examples, minibatches
     from nnet3_training.minibatch_rules import ExampleMerger, MinibatchRules
-    from nnet3_training.objectives import NodeObjectives, Objective, ObjectiveFunction, ObjectiveSum
+    from nnet3_training.objectives import (
+        NodeObjectives,
+        Objective,
+        ObjectiveFunction,
+        ObjectiveSum,
+        OutputObjectives,
+    )
     from nnet3_training.options import TrainerOptions
     from nnet3_training.recipes.fine_tuning import FineTuning, fine_tune
     from nnet3_training.saturation import saturated_units
-    from nnet3_training.trainer import Trainer
+    from nnet3_training.trainer import Callback, Trainer
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Accuracy",
+    "Callback",
     "ChainObjective",
     "ChainOptions",
     "ChainResult",
     "ChainSupervision",
     "ChainTraining",
+    "Checkpoints",
     "DenominatorGraph",
     "DenseTargets",
+    "DropoutFunction",
+    "DropoutSchedule",
     "Evaluation",
     "Evaluator",
     "ExampleError",
@@ -70,11 +87,13 @@ __all__ = [
     "FineTuning",
     "Fst",
     "HmmError",
+    "LearningRateSchedule",
     "MinibatchRules",
     "NodeObjectives",
     "Objective",
     "ObjectiveFunction",
     "ObjectiveSum",
+    "OutputObjectives",
     "RecipeError",
     "SparsePosteriors",
     "Trainer",
@@ -104,6 +123,12 @@ if not TYPE_CHECKING:  # or any name would be one of this package
         __name__,
         {
             "nnet3_runtime_cuda": ("TrainingError",),
+            "nnet3_training.callbacks": (
+                "Checkpoints",
+                "DropoutFunction",
+                "DropoutSchedule",
+                "LearningRateSchedule",
+            ),
             "nnet3_training.chain.denominator": ("DenominatorGraph",),
             "nnet3_training.chain.example_files": (
                 "read_chain_examples",
@@ -160,6 +185,7 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "Objective",
                 "ObjectiveFunction",
                 "ObjectiveSum",
+                "OutputObjectives",
             ),
             "nnet3_training.options": ("TrainerOptions",),
             "nnet3_training.recipes.fine_tuning": (
@@ -167,6 +193,6 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "fine_tune",
             ),
             "nnet3_training.saturation": ("saturated_units",),
-            "nnet3_training.trainer": ("Trainer",),
+            "nnet3_training.trainer": ("Callback", "Trainer"),
         },
     )

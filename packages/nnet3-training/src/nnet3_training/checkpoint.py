@@ -47,8 +47,10 @@ class Checkpoint(Serialized):
     Attributes:
         nnet: With the parameters, statistics and options of now.
         options: How it is trained.
-        has_own_objective: Whether it is trained with an objective function that was given.
+        has_own_objective: Whether it was given an objective.
+        objective_name: Its name, if it has one.
         running_sum: (num_parameters,), of directions, for momentum; (0,) without.
+        sum_rates: Of each group of parameters, the rate by which the sum is to be multiplied.
         state: What else has changed on the device.
         progress: What was counted.
         digest: Of the container, with zeros in its place: 64 hexadecimal digits of BLAKE2b.
@@ -60,7 +62,9 @@ class Checkpoint(Serialized):
     nnet: Nnet
     options: TrainerOptions
     has_own_objective: bool
+    objective_name: str | None
     running_sum: npt.NDArray[Any]
+    sum_rates: tuple[float, ...]
     state: TrainingState
     progress: Progress
     digest: str = _UNKNOWN
@@ -81,12 +85,6 @@ class Checkpoint(Serialized):
         known = checkpoint.digest
         if _digest(_with_digest(data, _UNKNOWN, instead_of=known)) != known:
             raise SerializationError("the checkpoint is damaged: its digest is another")
-        size = checkpoint.nnet.num_parameters if checkpoint.options.momentum else 0
-        if checkpoint.running_sum.shape != (size,):
-            raise SerializationError(
-                f"expected a running sum of the shape ({size},), found "
-                f"{checkpoint.running_sum.shape}"
-            )
         return checkpoint
 
 

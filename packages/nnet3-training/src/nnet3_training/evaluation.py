@@ -16,11 +16,11 @@ from nnet3_runtime_cuda.cuda.platform import Platform
 
 from nnet3_training.examples import DenseTargets, SparsePosteriors, TrainingExample
 from nnet3_training.objectives import (
-    NodeObjectives,
+    GivenObjective,
     Objective,
-    ObjectiveFunction,
     ObjectiveSum,
     PreparesExamples,
+    as_objective_function,
 )
 
 Array = npt.NDArray[Any]
@@ -102,7 +102,7 @@ class Evaluator:
         nnet: Nnet,
         *,
         device: str | Platform = "cpu",
-        objective: ObjectiveFunction | None = None,
+        objective: GivenObjective | None = None,
         gradient: bool = False,
         component_stats: bool = False,
     ) -> None:
@@ -111,19 +111,21 @@ class Evaluator:
         Args:
             nnet: The network, in test mode or not.
             device: "cpu", "cuda", "cuda:<number>", or a platform that is open.
-            objective: The objective function; by default what the output nodes ask for.
+            objective: The objective function, or names; by default what the output nodes ask for.
+                See `as_objective_function`.
             gradient: Whether to sum up the gradient.
             component_stats: Whether components record statistics.
 
         Raises:
             DeviceError: there is no such device, or what drives it is missing.
+            ExampleError: there is no objective of that name.
         """
         self.objectives: dict[str, ObjectiveSum] = {}
         self.accuracies: dict[str, Accuracy] = {}
         self.gradient = np.zeros(nnet.num_parameters if gradient else 0)
         self._wants_gradient = gradient
         self._component_stats = component_stats
-        self._objective = NodeObjectives(nnet) if objective is None else objective
+        self._objective = as_objective_function(objective, nnet)
         self._device_nnet = DeviceNnet(nnet, device=device, trainable=gradient)
         self._compiler = CachingCompiler(nnet)
         self._computers: dict[ComputationRequest, NnetComputer] = {}

@@ -11,7 +11,12 @@ import numpy.typing as npt
 from nnet3_descriptors import Nnet
 
 from nnet3_training.errors import ExampleError
-from nnet3_training.examples import DenseTargets, SparsePosteriors, TrainingExample
+from nnet3_training.examples import (
+    DenseTargets,
+    ExampleOutput,
+    SparsePosteriors,
+    TrainingExample,
+)
 
 Array = npt.NDArray[Any]
 
@@ -23,13 +28,14 @@ class Objective:
     Attributes:
         total: Its value, summed over frames.
         weight: The weight of the frames: `total / weight` is the objective per frame.
-        derivative: (rows, dim), the derivative of the total with respect to the output.
+        derivative: (rows, dim), the derivative of the total with respect to the output: of NumPy,
+            or of what has `__dlpack__`, such as a tensor of PyTorch.
         auxiliary: A part that is shown apart, such as a regularisation; not in `total`.
     """
 
     total: float
     weight: float
-    derivative: Array
+    derivative: Any
     auxiliary: float = 0.0
 
 
@@ -69,20 +75,139 @@ class NodeObjectives:
         kinds = {node.name: node.objective for node in self.nnet.output_nodes}
         result = {}
         for io in example.outputs:
-            output, supervision = outputs[io.name], io.supervision
-            if not isinstance(supervision, DenseTargets | SparsePosteriors):
-                raise ExampleError(
-                    f"output '{io.name}': expected DenseTargets or SparsePosteriors, or an "
-                    f"objective function for {type(supervision).__name__}"
-                )
-            if supervision.shape != output.shape:
-                raise ExampleError(
-                    f"output '{io.name}': expected supervision of the shape {output.shape}, found "
-                    f"{supervision.shape}"
-                )
-            function = linear if kinds[io.name] == "linear" else quadratic
-            result[io.name] = function(output, supervision)
+            output = outputs[io.name]
+            result[io.name] = NAMED[kinds[io.name]](output, _fitting(io, output))
         return result
+
+
+ArrayFunction = Callable[[Any, Any], tuple[Any, Any]]
+"""From an output and its targets, both (rows, dim), the value of the objective, summed over rows,
+and its derivative by the output, (rows, dim): arrays of NumPy, or of what reads DLPack."""
+
+
+GivenObjective = ObjectiveFunction | str | Mapping[str, str | ArrayFunction]
+"""What a caller may give as an objective; see `as_objective_function`."""
+
+
+@attrs.frozen
+class OutputObjectives:
+    """The objective of each output by its name, or as a function of arrays.
+
+    Attributes:
+        chosen: By output: "linear" (the sum of output times target), "quadratic" (-1/2 the sum of
+            squared differences), "cross-entropy" (of the softmax of the output), or a function of
+            arrays. The key "*" stands for all outputs that are not there.
+        convert: Makes the arrays that functions are given of NumPy's: `torch.from_dlpack`,
+            `cupy.asarray`. By default they are NumPy's.
+
+    Raises:
+        ExampleError: there is no objective of a name.
+    """
+
+    chosen: Mapping[str, str | ArrayFunction] = attrs.field()
+    convert: Callable[[Array], Any] | None = None
+
+    @chosen.validator
+    def _check(self, _: object, chosen: Mapping[str, object]) -> None:
+        for output, objective in chosen.items():
+            if not callable(objective) and objective not in NAMED:
+                known = ", ".join(f"'{name}'" for name in NAMED)
+                raise ExampleError(
+                    f"output '{output}': expected a function or one of {known} as objective, "
+                    f"found {objective!r}"
+                )
+
+    def __call__(
+        self, outputs: Mapping[str, Array], example: TrainingExample
+    ) -> dict[str, Objective]:
+        """The objective at each output of the example.
+
+        Raises:
+            ExampleError: an output has no objective, the supervision is of another kind or shape
+                than the output, or a function gives something else than a value and a derivative.
+        """
+        result = {}
+        for io in example.outputs:
+            supervision = _fitting(io, outputs[io.name])
+            chosen = self.chosen.get(io.name, self.chosen.get("*"))
+            if chosen is None:
+                raise ExampleError(f"output '{io.name}' has no objective")
+            if isinstance(chosen, str):
+                result[io.name] = NAMED[chosen](outputs[io.name], supervision)
+            else:
+                result[io.name] = self._of_function(chosen, io.name, outputs[io.name], supervision)
+        return result
+
+    def _of_function(
+        self,
+        function: ArrayFunction,
+        name: str,
+        output: Array,
+        supervision: DenseTargets | SparsePosteriors,
+    ) -> Objective:
+        targets = np.array(_dense(supervision))
+        convert = self.convert or (lambda array: array)
+        found = function(convert(output), convert(targets))
+        try:
+            value, derivative = found
+            total = float(value)
+        except (TypeError, ValueError) as error:
+            raise ExampleError(
+                f"output '{name}': expected a value and a derivative of the objective function, "
+                f"found {type(found).__name__} ({error})"
+            ) from error
+        return Objective(total=total, weight=float(len(output)), derivative=derivative)
+
+
+def as_objective_function(objective: GivenObjective | None, nnet: Nnet) -> ObjectiveFunction:
+    """The objective function that is meant.
+
+    Args:
+        objective: Such a function; or the name of that of all outputs, or by output a name or a
+            function of arrays (see `OutputObjectives`); or None for what the output nodes ask for.
+        nnet: The network.
+
+    Raises:
+        ExampleError: there is no objective of a name.
+    """
+    if objective is None:
+        return NodeObjectives(nnet)
+    if isinstance(objective, str):
+        return OutputObjectives({"*": objective})
+    if isinstance(objective, Mapping):
+        of_nodes = {node.name: node.objective for node in nnet.output_nodes}
+        for name in objective:
+            if name not in of_nodes and name != "*":
+                known = ", ".join(f"'{node}'" for node in of_nodes)
+                raise ExampleError(f"the network has no output '{name}'; it has {known}")
+        others = {} if "*" in objective else of_nodes
+        return OutputObjectives({**others, **objective})
+    return objective
+
+
+def _fitting(io: ExampleOutput, output: Array) -> DenseTargets | SparsePosteriors:
+    """The supervision of an output, if it is of a kind that fits.
+
+    Raises:
+        ExampleError: it does not.
+    """
+    supervision = io.supervision
+    if not isinstance(supervision, DenseTargets | SparsePosteriors):
+        raise ExampleError(
+            f"output '{io.name}': expected DenseTargets or SparsePosteriors, or an "
+            f"objective function for {type(supervision).__name__}"
+        )
+    if supervision.shape != output.shape:
+        raise ExampleError(
+            f"output '{io.name}': expected supervision of the shape {output.shape}, found "
+            f"{supervision.shape}"
+        )
+    return supervision
+
+
+def _dense(supervision: DenseTargets | SparsePosteriors) -> Array:
+    """Supervision as (rows, dim)."""
+    return supervision.values if isinstance(supervision, DenseTargets) else supervision.dense()
 
 
 def linear(output: Array, supervision: DenseTargets | SparsePosteriors) -> Objective:
@@ -114,6 +239,28 @@ def quadratic(output: Array, supervision: DenseTargets | SparsePosteriors) -> Ob
         np.add.at(difference, (supervision.rows, supervision.classes), supervision.weights)
     total = -0.5 * np.vecdot(difference, difference).sum(dtype=np.float64)
     return Objective(total=float(total), weight=float(len(output)), derivative=difference)
+
+
+def cross_entropy(output: Array, supervision: DenseTargets | SparsePosteriors) -> Objective:
+    """The sum of supervision * log softmax(output); the weight is the sum of the supervision."""
+    targets = _dense(supervision)
+    shifted = output - output.max(axis=1, keepdims=True)
+    logs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    total = np.vecdot(logs, targets).sum(dtype=np.float64)
+    weights = targets.sum(axis=1, keepdims=True)
+    return Objective(
+        total=float(total),
+        weight=float(weights.sum(dtype=np.float64)),
+        derivative=targets - weights * np.exp(logs),
+    )
+
+
+NAMED: Mapping[str, Callable[[Array, DenseTargets | SparsePosteriors], Objective]] = {
+    "linear": linear,
+    "quadratic": quadratic,
+    "cross-entropy": cross_entropy,
+}
+"""The objectives that have a name."""
 
 
 @attrs.define

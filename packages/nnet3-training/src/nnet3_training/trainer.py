@@ -6,6 +6,7 @@ import logging
 import math
 import os
 from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping
 from typing import Self
 
 from nnet3_descriptors import Nnet, SerializationError, set_test_mode
@@ -20,11 +21,11 @@ from nnet3_training.component_stats import zero_component_stats
 from nnet3_training.evaluation import Evaluation, Evaluator
 from nnet3_training.examples import TrainingExample
 from nnet3_training.objectives import (
-    NodeObjectives,
+    GivenObjective,
     Objective,
-    ObjectiveFunction,
     ObjectiveSum,
     PreparesExamples,
+    as_objective_function,
 )
 from nnet3_training.options import TrainerOptions
 from nnet3_training.orthonormal import OrthonormalConstraints
@@ -33,12 +34,23 @@ from nnet3_training.update import LimitedChange, ParameterUpdate, limit_change
 _LOGGER = logging.getLogger(__name__)
 
 
+class Callback:
+    """What a `Trainer` tells about its minibatches. Derive from it, and do what you want."""
+
+    def before_minibatch(self, trainer: Trainer) -> None:
+        """Is called before each minibatch; `trainer.num_minibatches` is its number, from 0."""
+
+    def after_minibatch(self, trainer: Trainer, objectives: Mapping[str, Objective]) -> None:
+        """Is called after each minibatch, with the objective at each output before the step."""
+
+
 class Trainer:
     """Trains a network along the (natural) gradient, as Kaldi's nnet3-train.
 
     Attributes:
         options: How.
         objective: The objective function.
+        callbacks: What is done before and after each minibatch.
         num_minibatches: How many minibatches it was trained on.
         objectives: By output, the sum of the objective over all minibatches.
         num_limited: By component name, on how many minibatches its max-change was enforced.
@@ -56,7 +68,8 @@ class Trainer:
         device: str | Platform = "cpu",
         *,
         precision: str = "fp32",
-        objective: ObjectiveFunction | None = None,
+        objective: GivenObjective | None = None,
+        callbacks: Iterable[Callback] = (),
     ) -> None:
         """Puts a network on a device, to be trained.
 
@@ -65,20 +78,23 @@ class Trainer:
             options: How to train it.
             device: "cpu", "cuda", "cuda:<number>", or a platform that is open.
             precision: Of matrix products on a CUDA device: "fp32", "tf32" or "bf16".
-            objective: The objective function; by default what the output nodes ask for, see
-                `NodeObjectives`.
+            objective: What is maximised: a function of all outputs and the example; or a name,
+                "linear", "quadratic" or "cross-entropy"; or by output a name or a function of
+                arrays, see `OutputObjectives`. By default what the output nodes ask for.
+            callbacks: What is done before and after each minibatch, in this order.
 
         Raises:
             DeviceError: there is no such device or precision, or what drives the device is missing.
             RunError: an environment variable that says how products are computed has no such value.
             TrainingError: the learning rate or l2 term of a component is infinite.
+            ExampleError: there is no objective of that name, or no output.
         """
         options = options or TrainerOptions()
         if options.learning_rate is not None:
             nnet = set_learning_rate(nnet, options.learning_rate)
         if options.zero_component_stats:
             nnet = zero_component_stats(nnet)
-        self._begin(nnet, options, device, precision, objective)
+        self._begin(nnet, options, device, precision, objective, callbacks)
 
     def _begin(
         self,
@@ -86,11 +102,13 @@ class Trainer:
         options: TrainerOptions,
         device: str | Platform,
         precision: str,
-        objective: ObjectiveFunction | None,
+        objective: GivenObjective | None,
+        callbacks: Iterable[Callback],
     ) -> None:
         self.options = options
         self._given_objective = objective
-        self.objective = NodeObjectives(nnet) if objective is None else objective
+        self.objective = as_objective_function(objective, nnet)
+        self.callbacks = tuple(callbacks)
         self.num_minibatches = 0
         self.objectives: dict[str, ObjectiveSum] = {}
         self.num_limited: Counter[str] = Counter()
@@ -142,7 +160,7 @@ class Trainer:
 
         It holds the network with the parameters, statistics and options of now, the options of the
         trainer, momentum, the estimates of the natural gradient, the state of random numbers, and
-        what was counted. Not in it: `last_change`, and a given objective function.
+        what was counted. Not in it: `last_change`, callbacks, and objective functions.
 
         Args:
             path: The file, which is replaced at once or not at all.
@@ -153,11 +171,14 @@ class Trainer:
         self._checkpoint().save(path)
 
     def _checkpoint(self) -> Checkpoint:
+        given = self._given_objective
         return Checkpoint(
             nnet=self.nnet,
             options=self.options,
-            has_own_objective=self._given_objective is not None,
+            has_own_objective=given is not None,
+            objective_name=given if isinstance(given, str) else None,
             running_sum=self._update.running_sum,
+            sum_rates=self._update.sum_rates,
             state=self._device_nnet.training_state,
             progress=Progress(
                 num_minibatches=self.num_minibatches,
@@ -177,7 +198,8 @@ class Trainer:
         device: str | Platform = "cpu",
         *,
         precision: str = "fp32",
-        objective: ObjectiveFunction | None = None,
+        objective: GivenObjective | None = None,
+        callbacks: Iterable[Callback] = (),
     ) -> Self:
         """Goes on from a checkpoint.
 
@@ -188,7 +210,9 @@ class Trainer:
             path: A file that `save` has written.
             device: As for a new trainer; it may be another than before.
             precision: As for a new trainer.
-            objective: The objective function, if the trainer had been given one.
+            objective: What the trainer had been given as objective; a single name is in the
+                checkpoint.
+            callbacks: As for a new trainer; they are not in the checkpoint.
 
         Raises:
             FileError: the file cannot be read; of one that is not there it is a FileNotFoundError.
@@ -199,6 +223,8 @@ class Trainer:
         """
         try:
             checkpoint = Checkpoint.load(path)
+            if objective is None:
+                objective = checkpoint.objective_name
             if checkpoint.has_own_objective != (objective is not None):
                 had, given = ("one", "none") if objective is None else ("none", "one")
                 raise TrainingError(
@@ -206,11 +232,12 @@ class Trainer:
                     f"given to a Trainer, and {given} is given now"
                 )
             trainer = cls.__new__(cls)
-            trainer._begin(checkpoint.nnet, checkpoint.options, device, precision, objective)
+            nnet, options = checkpoint.nnet, checkpoint.options
+            trainer._begin(nnet, options, device, precision, objective, callbacks)
             trainer._device_nnet.resume(checkpoint.state)
+            trainer._update.resume(checkpoint.running_sum, checkpoint.sum_rates)
         except SerializationError as error:
             raise SerializationError(f"'{os.fspath(path)}' is no checkpoint: {error}") from error
-        trainer._update.running_sum = checkpoint.running_sum
         trainer._take_over(checkpoint.progress)
         return trainer
 
@@ -238,7 +265,9 @@ class Trainer:
     def set_learning_rate(self, learning_rate: float) -> None:
         """Sets the rates of all components; each is multiplied by its learning_rate_factor.
 
-        Nothing else changes: momentum, estimates and random numbers go on.
+        Nothing else changes: estimates and random numbers go on, and so does momentum. As in Kaldi
+        what was gathered there are changes of parameters: those that were made of old gradients
+        have the old rate. (A component whose rate becomes 0 forgets them: it stays as it is.)
 
         Raises:
             NetworkError: the rate is negative or not finite.
@@ -298,6 +327,8 @@ class Trainer:
             UnsupportedComponentError: the network holds a type that cannot be computed.
             DeviceMemoryError: the device has not the memory.
         """
+        for callback in self.callbacks:
+            callback.before_minibatch(self)
         objective: object = self.objective
         if isinstance(objective, PreparesExamples):
             example = objective.prepared(example)
@@ -311,6 +342,8 @@ class Trainer:
             self._constrain()
         self.num_minibatches += 1
         self._log_phase()
+        for callback in self.callbacks:
+            callback.after_minibatch(self, objectives)
         return objectives
 
     def _is_backstitch(self) -> bool:
@@ -381,17 +414,30 @@ class Trainer:
         objectives = dict(self.objective(outputs, example))
         for name, objective in objectives.items():
             if not math.isfinite(objective.total):
-                raise TrainingError(
-                    f"minibatch {self.num_minibatches}: the objective of '{name}' is "
-                    f"{objective.total}; training has diverged, or the example has such numbers (a "
-                    "lower learning rate or max-change may help)"
-                )
+                raise TrainingError(self._diverged(name, objective))
         computer.backward({name: objective.derivative for name, objective in objectives.items()})
         renamed = {f"{name}{suffix}": objective for name, objective in objectives.items()}
         for name, objective in renamed.items():
             for sums in (self.objectives, self._phase):
                 sums.setdefault(name, ObjectiveSum()).add(objective)
         return renamed
+
+    def _diverged(self, name: str, objective: Objective) -> str:
+        """What is said of an objective that is not finite."""
+        before = self.objectives.get(name)
+        if before is None:
+            return (
+                f"minibatch {self.num_minibatches}: the objective of '{name}' is {objective.total} "
+                "before any step: the network, the example or the objective has such numbers"
+            )
+        rates = [group.rate for group in self._update.current_groups]
+        limited = f"{self.num_globally_limited} of {self.num_updates} changes were limited"
+        return (
+            f"minibatch {self.num_minibatches}: the objective of '{name}' is {objective.total}, "
+            f"after {before.per_frame:.6g} per frame on average: training has diverged, or the "
+            f"example has such numbers. The learning rate is {max(rates, default=0.0):g}, and "
+            f"{limited} by max_param_change {self.options.max_param_change:g}; lower ones may help"
+        )
 
     def _change(
         self, l2_weight: float, *, scale: float | None = None, limit_scale: float = 1.0

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 import attrs
-from nnet3_descriptors import Nnet
+from nnet3_descriptors import Nnet, SerializationError
 from nnet3_descriptors.components import UpdatableComponent
 from nnet3_runtime_cuda import TrainingError
 from nnet3_runtime_cuda.cpu import Array
@@ -142,6 +143,8 @@ class ParameterUpdate:
             assert isinstance(component, UpdatableComponent)
             self.max_changes[group.component] = component.max_change
         self._weight = 0.0
+        self._momentum = momentum
+        self._sum_rates = {group.start: group.rate for group in self.groups}
         self._factors: dict[int, float] = {}
         self._machine = device_nnet.machine
         # A device has no such cache, and few large kernels are better there.
@@ -152,16 +155,16 @@ class ParameterUpdate:
         ]
         self._measuring = device_nnet.tape()
         self._squares = self._machine.zeros((len(self._pieces),), device_nnet.dtype)
-        self._direction = self._proposed = device_nnet.direction  # the same array if no momentum
+        self._direction = self._proposed = device_nnet.direction
         if momentum:
             self._proposed = self._machine.zeros(self._proposed.shape, device_nnet.dtype)
-        self._record_measuring(device_nnet, momentum)
+        self._record_measuring(device_nnet)
         self._applying = device_nnet.tape()
         self._record_applying(device_nnet)
         self._forgetting = device_nnet.tape()
         self._forgetting.fill(0.0, self._proposed)
 
-    def _record_measuring(self, device_nnet: DeviceNnet, momentum: float) -> None:
+    def _record_measuring(self, device_nnet: DeviceNnet) -> None:
         """Records l2 terms, the running sum, and the squared norms of all pieces."""
         tape, parameters = self._measuring, device_nnet.parameters
         tape.begin_command()
@@ -170,14 +173,16 @@ class ParameterUpdate:
             for group in self.groups
             if getattr(device_nnet.nnet.components[group.component], "l2_regularize", 0.0)
         }
+        groups = self.groups if self._momentum else ()
+        kept = {group.start: tape.host(partial(self._fill_kept, group), 1) for group in groups}
         for number, (group, piece) in enumerate(tape.independent(self._pieces)):
             direction, proposed = self._direction[piece], self._proposed[piece]
             if group.start in factors:
                 part = tape.scratch(len(direction))
                 tape.multiply(parameters[piece], factors[group.start], part)
                 tape.add(direction, part, direction)
-            if momentum:
-                tape.multiply(proposed, momentum, proposed)
+            if self._momentum:
+                tape.multiply(proposed, kept[group.start], proposed)
                 tape.add(proposed, direction, proposed)
             row = proposed[None]
             tape.row_dot(row, row, self._squares[number : number + 1])
@@ -186,22 +191,49 @@ class ParameterUpdate:
         now = self._current[group.start]
         factor[0] = -now.decay / now.rate * self._weight if now.rate else 0.0
 
+    def _fill_kept(self, group: ParameterGroup, factor: Array) -> None:
+        now, before = self._current[group.start].rate, self._sum_rates[group.start]
+        factor[0] = self._momentum * (before / now) if now else 0.0
+
     def set_rates(self, nnet: Nnet) -> None:
-        """Takes over the learning rates of a network that differs in nothing else."""
+        """Takes over the learning rates of a network that differs in nothing else.
+
+        The running sum then stands for the same change as before.
+        """
         self._current = {group.start: group for group in parameter_groups(nnet)}
+
+    @property
+    def current_groups(self) -> tuple[ParameterGroup, ...]:
+        """The groups with the rates of now."""
+        return tuple(self._current.values())
 
     @property
     def running_sum(self) -> Array:
         """(num_parameters,), the running sum of directions; (0,) without momentum."""
-        if self._proposed is self._direction:
+        if not self._momentum:
             return self._direction[:0]
         self._machine.pull([self._proposed])
         return self._proposed
 
-    @running_sum.setter
-    def running_sum(self, values: Array) -> None:
-        if len(values):
-            self._proposed[...] = values
+    @property
+    def sum_rates(self) -> tuple[float, ...]:
+        """The rate of each group by which the running sum is to be multiplied."""
+        return tuple(self._sum_rates.values())
+
+    def resume(self, running_sum: Array, sum_rates: Sequence[float]) -> None:
+        """Goes on from `running_sum` and `sum_rates`.
+
+        Raises:
+            SerializationError: they are those of other parameters, or of another momentum.
+        """
+        if len(sum_rates) != len(self._sum_rates) or running_sum.shape != self.running_sum.shape:
+            raise SerializationError(
+                f"expected {len(self._sum_rates)} rates and a running sum of the shape "
+                f"{self.running_sum.shape}, found {len(sum_rates)} and {running_sum.shape}"
+            )
+        self._sum_rates = dict(zip(self._sum_rates, sum_rates, strict=True))
+        if self._momentum:
+            self._proposed[...] = running_sum
             self._machine.push([self._proposed])
 
     def forget(self) -> None:
@@ -236,6 +268,7 @@ class ParameterUpdate:
         """
         self._weight = l2_weight
         self._measuring.run()
+        self._sum_rates = {start: group.rate for start, group in self._current.items()}
         self._machine.pull([self._squares])
         sums = dict.fromkeys(self.max_changes, 0.0)
         for (group, _), square in zip(self._pieces, self._squares.tolist(), strict=True):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.arrays import is_on_cuda
+from nnet3_runtime_cuda.arrays import is_on_cuda, on_host
 from nnet3_runtime_cuda.cpu.tape import Array
 from nnet3_runtime_cuda.cuda.bind.shadow_memory import ShadowMemory
 from nnet3_runtime_cuda.cuda.platform.cupy_platform import CupyPlatform
@@ -39,7 +39,7 @@ class Exchange(Transfer):
                 gradients).
         """
         if self._cuda is None or isinstance(value, np.ndarray) or not is_on_cuda(value):
-            return np.asarray(value)
+            return on_host(value)
         try:
             array = self._cuda.adopt(value)
         except BufferError as error:

@@ -1,0 +1,174 @@
+"""What is done between the minibatches of a training run: schedules, checkpoints, and one's own.
+
+Schedules follow from how many minibatches there were, and so go on rightly from a checkpoint.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any, Self
+
+import attrs
+import numpy as np
+from nnet3_runtime_cuda import TrainingError
+
+from nnet3_training.objectives import Objective
+from nnet3_training.trainer import Callback, Trainer
+
+
+def _at_least_one(_: object, field: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, int) or value < 1:
+        raise TrainingError(f"{field.name} must be an integer >= 1 (got {value!r})")
+
+
+@attrs.frozen(kw_only=True)
+class DropoutFunction:
+    """The part of values that components drop, as a piecewise linear function of the data seen.
+
+    Attributes:
+        pattern: The names of the components; "*" stands for any characters.
+        fractions: Of all data, from 0 to 1 in rising order.
+        proportions: At each of these; after a fraction that is there twice, the second counts.
+    """
+
+    pattern: str
+    fractions: tuple[float, ...]
+    proportions: tuple[float, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Reads "0,0@0.2,0.5@0.5,0" or "lstm*=0,0.3,0", as Kaldi's --trainer.dropout-schedule.
+
+        The first and the last proportion are those of the start and the end; those between say at
+        which fraction of the data they hold, or hold at half of it.
+
+        Raises:
+            TrainingError: it is no such function.
+        """
+        before, equals, function = text.partition("=")
+        pattern, points = (before, function.split(",")) if equals else ("*", text.split(","))
+        if len(points) < 2:
+            raise _no_schedule(text, "expected proportions for the start and for the end")
+        fractions, proportions = [], []
+        for number, point in enumerate(points):
+            is_inner = 0 < number < len(points) - 1
+            proportion, at, fraction = point.partition("@")
+            if at and not is_inner:
+                raise _no_schedule(text, f"the first and the last have no '@' (found '{point}')")
+            proportions.append(_share(proportion, text))
+            if is_inner:
+                fractions.append(_share(fraction, text) if at else 0.5)
+            else:
+                fractions.append(1.0 if number else 0.0)
+        if fractions != sorted(fractions):
+            raise _no_schedule(text, "fractions of the data must rise")
+        return cls(pattern=pattern, fractions=tuple(fractions), proportions=tuple(proportions))
+
+    def __call__(self, fraction: float) -> float:
+        """The proportion after that fraction of the data."""
+        return float(np.interp(fraction, self.fractions, self.proportions))
+
+
+def _share(word: str, text: str) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = math.nan
+    if not 0.0 <= value <= 1.0:
+        raise _no_schedule(text, f"expected a number from 0 to 1, found '{word}'")
+    return value
+
+
+def _no_schedule(text: str, reason: str) -> TrainingError:
+    return TrainingError(f"'{text}' is no schedule of dropout: {reason}")
+
+
+class DropoutSchedule(Callback):
+    """Changes the part of values that dropout drops while training goes on.
+
+    Attributes:
+        functions: Of components by pattern; where several patterns fit a name, the last counts.
+    """
+
+    def __init__(self, text: str, num_minibatches: int, *, num_changes: int = 50) -> None:
+        """Reads a schedule.
+
+        Args:
+            text: One function or several with patterns, separated by spaces; see
+                `DropoutFunction.parse`: "*=0,0.2@0.25,0 lstm*=0,0.3,0".
+            num_minibatches: Of the whole run.
+            num_changes: So often the proportions are set; then programs are made anew.
+
+        Raises:
+            TrainingError: the schedule, or a number, makes no sense.
+        """
+        if not (isinstance(num_minibatches, int) and isinstance(num_changes, int)):
+            raise TrainingError("num_minibatches and num_changes must be integers")
+        if min(num_minibatches, num_changes) < 1:
+            raise TrainingError("num_minibatches and num_changes must be at least 1")
+        self.functions = tuple(map(DropoutFunction.parse, text.split()))
+        if not self.functions:
+            raise _no_schedule(text, "it is empty")
+        self._num_minibatches = num_minibatches
+        self._num_changes = min(num_changes, num_minibatches)
+        self._step: int | None = None
+
+    def before_minibatch(self, trainer: Trainer) -> None:
+        """Sets the proportions if it is time."""
+        seen = min(trainer.num_minibatches, self._num_minibatches)
+        step = seen * self._num_changes // self._num_minibatches
+        if step == self._step:
+            return
+        self._step = step
+        for function in self.functions:
+            trainer.set_dropout(function(step / self._num_changes), function.pattern)
+
+
+@attrs.frozen(kw_only=True)
+class LearningRateSchedule(Callback):
+    """Lets the learning rate fall by equal factors, as Kaldi's recipes do.
+
+    Attributes:
+        initial: The rate of the first minibatch.
+        final: The rate after the last.
+        num_minibatches: Of the whole run.
+    """
+
+    initial: float = attrs.field()
+    final: float = attrs.field()
+    num_minibatches: int = attrs.field(validator=_at_least_one)
+
+    @initial.validator
+    @final.validator
+    def _check_rate(self, field: attrs.Attribute[Any], value: float) -> None:
+        if not 0.0 < value < math.inf:
+            raise TrainingError(f"{field.name} must be a number above 0 (got {value!r})")
+
+    def rate(self, minibatch: int) -> float:
+        """The rate of the minibatch of that number, from 0."""
+        seen = min(minibatch / self.num_minibatches, 1.0)
+        return float(self.initial * (self.final / self.initial) ** seen)
+
+    def before_minibatch(self, trainer: Trainer) -> None:
+        """Sets the rate."""
+        trainer.set_learning_rate(self.rate(trainer.num_minibatches))
+
+
+@attrs.frozen
+class Checkpoints(Callback):
+    """Writes a checkpoint every so many minibatches.
+
+    Attributes:
+        path: The file.
+        period: How many.
+    """
+
+    path: str | os.PathLike[str]
+    period: int = attrs.field(default=100, validator=_at_least_one, kw_only=True)
+
+    def after_minibatch(self, trainer: Trainer, objectives: Mapping[str, Objective]) -> None:
+        """Writes one if it is time."""
+        if trainer.num_minibatches % self.period == 0:
+            trainer.save(self.path)

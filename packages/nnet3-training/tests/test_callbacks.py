@@ -1,0 +1,215 @@
+"""Schedules, checkpoints, and what users do between minibatches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emulated_device import HostPlatform, compiler
+from nnet3_descriptors import Nnet, parse_config, vectorize
+from nnet3_training import (
+    Callback,
+    Checkpoints,
+    DropoutFunction,
+    DropoutSchedule,
+    ExampleInput,
+    ExampleOutput,
+    LearningRateSchedule,
+    Objective,
+    Trainer,
+    TrainerOptions,
+    TrainingError,
+    TrainingExample,
+)
+
+
+def network() -> Nnet:
+    """Two components with dropout between affine maps."""
+    return parse_config(
+        "input-node name=input dim=3\n"
+        "component name=a type=AffineComponent input-dim=3 output-dim=4\n"
+        "component name=lstm1.dropout type=DropoutComponent dim=4 dropout-proportion=0.3\n"
+        "component name=relu1.dropout type=GeneralDropoutComponent dim=4 dropout-proportion=0.3\n"
+        "component name=b type=AffineComponent input-dim=4 output-dim=2\n"
+        "component-node name=a component=a input=input\n"
+        "component-node name=d component=lstm1.dropout input=a\n"
+        "component-node name=e component=relu1.dropout input=d\n"
+        "component-node name=b component=b input=e\n"
+        "output-node name=output input=b objective=quadratic\n",
+        rng=np.random.default_rng(0),
+    )
+
+
+def minibatch(number: int = 0) -> TrainingExample:
+    """Frames of noise."""
+    rng = np.random.default_rng(number)
+    return TrainingExample(
+        inputs=[ExampleInput.from_sequences("input", [rng.standard_normal((10, 3))])],
+        outputs=[ExampleOutput.from_targets("output", [rng.standard_normal((10, 2))])],
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "points"),
+    [
+        ("0,0@0.20,0.5@0.5,0", {0.0: 0.0, 0.1: 0.0, 0.2: 0.0, 0.35: 0.25, 0.5: 0.5, 0.75: 0.25}),
+        ("0.0,0.3,0.0", {0.0: 0.0, 0.25: 0.15, 0.5: 0.3, 1.0: 0.0}),
+        ("0.1,0.5", {0.0: 0.1, 0.5: 0.3, 1.0: 0.5}),
+        ("0,0.5@0.25,0.0,0.6@0.75,0", {0.1: 0.2, 0.25: 0.5, 0.5: 0.0, 0.75: 0.6}),
+        ("0,0@0.5,0.4@0.5,0.4", {0.49: 0.0, 0.5: 0.4, 1.0: 0.4}),
+    ],
+)
+def test_functions(text: str, points: Mapping[float, float]) -> None:
+    """Piecewise linear functions, as Kaldi's --trainer.dropout-schedule describes them."""
+    function = DropoutFunction.parse(text)
+
+    assert function.pattern == "*"
+    assert {at: function(at) for at in points} == pytest.approx(dict(points))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0.3", "expected proportions for the start and for the end"),
+        ("0,1.5,0", "expected a number from 0 to 1, found '1.5'"),
+        ("0,x,0", "expected a number from 0 to 1, found 'x'"),
+        ("0,nan,0", "found 'nan'"),
+        ("0,0.1@0.5,0.2@0.4,0", "fractions of the data must rise"),
+        ("0@0,0.2", "the first and the last have no '@'"),
+        ("", "it is empty"),
+    ],
+)
+def test_texts_that_are_no_schedule(text: str, message: str) -> None:
+    """The error says what was expected."""
+    with pytest.raises(TrainingError, match="is no schedule of dropout") as raised:
+        DropoutSchedule(text, 10)
+    assert message in str(raised.value)
+
+
+class Proportions(Callback):
+    """Remembers the proportions of each minibatch."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[float, float]] = []
+
+    def after_minibatch(self, trainer: Trainer, objectives: Mapping[str, Objective]) -> None:
+        """Takes them from the network."""
+        names = "lstm1.dropout", "relu1.dropout"
+        one, other = (trainer.nnet.component(name).dropout_proportion for name in names)
+        self.found.append((round(float(one), 4), round(float(other), 4)))
+
+
+def test_dropout_schedule(tmp_path: Path) -> None:
+    """Proportions follow the minibatches, each pattern its function, also from a checkpoint on."""
+    path, seen = tmp_path / "checkpoint", Proportions()
+
+    def callbacks() -> list[Callback]:
+        return [
+            DropoutSchedule("*=0,0.4,0 lstm*=0,0@0.5,0.8", 8),
+            Checkpoints(path, period=3),
+            seen,
+        ]
+
+    trainer = Trainer(network(), TrainerOptions(), callbacks=callbacks())
+    for number in range(4):
+        trainer.train_minibatch(minibatch(number))
+    resumed = Trainer.load(path, callbacks=callbacks())
+    assert resumed.num_minibatches == 3
+    for number in range(3, 9):
+        resumed.train_minibatch(minibatch(number))
+
+    lstm = [0.0, 0.0, 0.0, 0.0, 0.0, 0.2, 0.4, 0.6, 0.8]
+    rest = [0.0, 0.1, 0.2, 0.3, 0.4, 0.3, 0.2, 0.1, 0.0]
+    wanted = [*zip(lstm, rest, strict=True)]
+    assert seen.found == [*wanted[:4], *wanted[3:]]
+
+
+def test_few_changes() -> None:
+    """Proportions are set as often as is said."""
+    seen = Proportions()
+    schedule = DropoutSchedule("0,1", 8, num_changes=2)
+    trainer = Trainer(network(), TrainerOptions(), callbacks=[schedule, seen])
+    for number in range(8):
+        trainer.train_minibatch(minibatch(number))
+
+    assert [one for one, _ in seen.found] == [0.0] * 4 + [0.5] * 4
+    with pytest.raises(TrainingError, match="num_changes must be at least 1"):
+        DropoutSchedule("0,1", 8, num_changes=0)
+
+
+def test_learning_rate_schedule() -> None:
+    """Rates fall by equal factors from the initial to the final one, which then stays."""
+    schedule = LearningRateSchedule(initial=0.1, final=0.001, num_minibatches=4)
+
+    assert [schedule.rate(number) for number in (0, 2, 4, 9)] == pytest.approx(
+        [0.1, 0.01, 0.001, 0.001]
+    )
+    trainer = Trainer(network(), TrainerOptions(), callbacks=[schedule])
+    for number in range(3):
+        trainer.train_minibatch(minibatch(number))
+    assert trainer.nnet.component("a").learning_rate == pytest.approx(0.01)
+    with pytest.raises(TrainingError, match="final must be a number above 0"):
+        LearningRateSchedule(initial=0.1, final=0.0, num_minibatches=4)
+    with pytest.raises(TrainingError, match="num_minibatches must be an integer >= 1"):
+        LearningRateSchedule(initial=0.1, final=0.1, num_minibatches=0)
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        pytest.param(
+            "emulated",
+            marks=pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler"),
+        ),
+    ],
+)
+def test_momentum_under_another_rate(device: str) -> None:
+    """What momentum gathered are changes of parameters: a new rate does not rescale them.
+
+    With a rate of almost 0 the parameters go on as momentum carries them, and no further.
+    """
+    momentum, rate = 0.5, 0.01
+    options = TrainerOptions(
+        learning_rate=rate, momentum=momentum, max_param_change=0.0, natural_gradient=False
+    )
+    nnet = network()
+    trainer = Trainer(nnet, options, "cpu" if device == "cpu" else HostPlatform())
+    trainer.set_dropout(0.0)
+    trainer.train_minibatch(minibatch())
+    first = vectorize(trainer.nnet) - vectorize(nnet)
+    assert np.abs(first).max() > 1e-3
+
+    trainer.set_learning_rate(1e-12)
+    for power in (1, 2):
+        before = vectorize(trainer.nnet)
+        trainer.train_minibatch(minibatch())
+        change = vectorize(trainer.nnet) - before
+        np.testing.assert_allclose(change, first * momentum**power, rtol=1e-3, atol=1e-6)
+
+    trainer.set_learning_rate(0.0)
+    before = vectorize(trainer.nnet)
+    trainer.train_minibatch(minibatch())
+    np.testing.assert_array_equal(vectorize(trainer.nnet), before)
+
+
+def test_divergence() -> None:
+    """The error names minibatch, output, objectives before, the learning rate and the limit."""
+
+    def objective(outputs: Mapping[str, np.ndarray], _: TrainingExample) -> dict[str, Objective]:
+        total = np.nan if trainer.num_minibatches == 2 else -20.0
+        return {"output": Objective(total=total, weight=10.0, derivative=outputs["output"])}
+
+    trainer = Trainer(network(), TrainerOptions(learning_rate=0.25), objective=objective)
+    trainer.train_minibatch(minibatch())
+    trainer.train_minibatch(minibatch())
+
+    with pytest.raises(TrainingError) as raised:
+        trainer.train_minibatch(minibatch())
+    assert str(raised.value) == (
+        "minibatch 2: the objective of 'output' is nan, after -2 per frame on average: training "
+        "has diverged, or the example has such numbers. The learning rate is 0.25, and 2 of 2 "
+        "changes were limited by max_param_change 2; lower ones may help"
+    )

@@ -1,0 +1,175 @@
+"""Objectives by name, and as functions of arrays of any library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from nnet3_descriptors import Nnet, parse_config, vectorize
+from nnet3_runtime_cuda import RunError
+from nnet3_training import (
+    Evaluator,
+    ExampleError,
+    ExampleInput,
+    ExampleOutput,
+    OutputObjectives,
+    Trainer,
+    TrainerOptions,
+    TrainingExample,
+)
+from nnet3_training.objectives import cross_entropy, linear
+
+
+def network(objective: str = "quadratic") -> Nnet:
+    """An affine map."""
+    return parse_config(
+        "input-node name=input dim=3\n"
+        "component name=a type=AffineComponent input-dim=3 output-dim=4\n"
+        "component-node name=a component=a input=input\n"
+        f"output-node name=output input=a objective={objective}\n"
+        f"output-node name=other input=a objective={objective}\n",
+        rng=np.random.default_rng(0),
+    )
+
+
+def example(*outputs: str) -> TrainingExample:
+    """Frames of noise, with targets at some outputs."""
+    rng = np.random.default_rng(0)
+    targets = [rng.random((10, 4))]
+    return TrainingExample(
+        inputs=[ExampleInput.from_sequences("input", [rng.standard_normal((10, 3))])],
+        outputs=[ExampleOutput.from_targets(name, targets) for name in outputs or ("output",)],
+    )
+
+
+class Tensor:
+    """An array of another library: all that it lets others see is DLPack."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """The array as DLPack."""
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Where it is."""
+        return self.array.__dlpack_device__()
+
+
+class Scalar:
+    """A number of another library."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __float__(self) -> float:
+        return self.value
+
+
+def squared_error(output: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
+    """The quadratic objective."""
+    difference = targets - output
+    return -0.5 * float((difference**2).sum()), difference
+
+
+def squared_error_of_tensors(output: Tensor, targets: Tensor) -> tuple[Scalar, Tensor]:
+    """The same with another library."""
+    value, derivative = squared_error(np.from_dlpack(output), np.from_dlpack(targets))
+    return Scalar(value), Tensor(derivative)
+
+
+def trained(nnet: Nnet, objective: Any, **options: Any) -> np.ndarray:
+    """The parameters after three steps."""
+    trainer = Trainer(nnet, TrainerOptions(learning_rate=0.01), objective=objective, **options)
+    for _ in range(3):
+        trainer.train_minibatch(example())
+    assert trainer.objectives["output"].weight == 30.0
+    return vectorize(trainer.nnet)
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        "quadratic",
+        {"output": "quadratic"},
+        {"*": "quadratic"},
+        {"output": squared_error},
+        OutputObjectives({"output": squared_error_of_tensors}, convert=Tensor),
+    ],
+)
+def test_same_objective_in_several_ways(objective: object) -> None:
+    """The name, a function of NumPy arrays and one of another library's train the same."""
+    np.testing.assert_allclose(
+        trained(network("linear"), objective), trained(network(), None), rtol=1e-6
+    )
+
+
+def test_outputs_that_are_not_named() -> None:
+    """They keep the objective of their node."""
+    evaluator = Evaluator(network(), objective={"output": "linear"})
+    found = evaluator.add(example("output", "other"))
+    of_nodes = Evaluator(network()).add(example("output", "other"))
+
+    assert found["other"].objective.total == of_nodes["other"].objective.total
+    assert found["output"].objective.total != of_nodes["output"].objective.total
+
+
+def test_cross_entropy() -> None:
+    """It is the linear objective of the log-softmax, with the derivative of that."""
+    rng = np.random.default_rng(1)
+    output = (5 * rng.standard_normal((6, 4))).astype(np.float32)
+    rows = ExampleOutput.from_labels("output", [[0, 1, 2, 3, 0, 1]], 4).supervision
+    found = cross_entropy(output, rows)
+
+    logs = output - np.log(np.exp(output.astype(float)).sum(axis=1, keepdims=True))
+    expected = linear(logs, rows)
+    assert found.total == pytest.approx(expected.total, rel=1e-5)
+    assert found.weight == expected.weight == 6.0
+    for row, column in np.ndindex(output.shape):
+        moved = output.astype(float)
+        moved[row, column] += 1e-3
+        difference = (
+            cross_entropy(moved, rows).total - cross_entropy(2 * output - moved, rows).total
+        )
+        assert found.derivative[row, column] == pytest.approx(difference / 2e-3, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [
+        ("squared", "one of 'linear', 'quadratic', 'cross-entropy' as objective, found 'squared'"),
+        ({"outptu": "linear"}, "the network has no output 'outptu'; it has 'output', 'other'"),
+        ({"output": 3}, "output 'output': expected a function or one of"),
+    ],
+)
+def test_objectives_that_do_not_exist(objective: Any, message: str) -> None:
+    """The error names those that do."""
+    with pytest.raises(ExampleError) as raised:
+        Trainer(network(), objective=objective)
+    assert message in str(raised.value)
+
+
+def test_array_that_cannot_be_read() -> None:
+    """A derivative on a device that the network is not on is refused."""
+
+    class OnDevice(Tensor):
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 2, 0
+
+    def function(output: np.ndarray, targets: np.ndarray) -> tuple[float, OnDevice]:
+        return 0.0, OnDevice(targets - output)
+
+    with pytest.raises(RunError, match="an array is on a CUDA device, the network is on the proc"):
+        trained(network(), {"output": function})
+
+
+@pytest.mark.parametrize("function", [lambda output, _: output, lambda *_: 1.0, lambda *_: None])
+def test_functions_that_give_something_else(function: Callable[..., Any]) -> None:
+    """The error says what was expected."""
+    trainer = Trainer(network(), objective={"output": function})
+
+    with pytest.raises(ExampleError, match="expected a value and a derivative"):
+        trainer.train_minibatch(example())
