@@ -6,9 +6,9 @@
 Random features of 733 frames on average, i-vectors where the network takes one, networks with
 random parameters; `--frames-per-chunk=150`, and one row of output for three frames (x-vectors:
 nnet3-xvector-compute over whole utterances of four lengths). For each: seconds and processor
-seconds of the process, and its largest memory; with `--other` the same of that program, and
-how far the outputs differ. Another program runs without `--num-threads`, and is given so many
-threads by OPENBLAS_NUM_THREADS.
+seconds of the process, and its largest memory; with `--other` the same of that program, the ratio
+of processor seconds, and how far the outputs differ. Another program runs without
+`--num-threads`, and is given so many threads by OPENBLAS_NUM_THREADS.
 """
 
 from __future__ import annotations
@@ -127,7 +127,14 @@ def main() -> None:
                         print(line(name, count, threads, program, runs), flush=True)
                     if other:
                         apart = difference(f"ark:{folder}/other.ark", f"ark:{folder}/ours.ark")
-                        print(f"outputs differ by {apart:.1e} of the largest value", flush=True)
+                        mine, theirs = (
+                            min(run.processor for run in runs) for runs in spent.values()
+                        )
+                        print(
+                            f"{mine / theirs:.2f} of the processor time; outputs differ by "
+                            f"{apart:.1e} of the largest value",
+                            flush=True,
+                        )
 
 
 if __name__ == "__main__":
