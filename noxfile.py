@@ -59,6 +59,9 @@ CORES = {
 }
 """Processors that OpenBLAS has products of their own for, and what a processor needs for those."""
 
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+"""Any of these takes pictures of pages."""
+
 FROM_WHEELS = f"--constraint={WHEELS / 'constraints.txt'}"
 
 
@@ -255,11 +258,34 @@ def docs(session: nox.Session) -> None:
     session.log(f"the site begins at {site / 'index.html'}")
 
 
-@nox.session(python=["3.12", NEWEST_PYTHON], requires=["wheels"], default=False)
+@nox.session(requires=["wheels"], default=False)
+def screenshots(session: nox.Session) -> None:
+    """Take pictures of nnet3-report at three widths and in dark colours, for people to judge."""
+    if not any(map(shutil.which, BROWSERS)):
+        session.skip(f"there is no browser here ({', '.join(BROWSERS)})")
+    session.install(FROM_WHEELS, *PACKAGES)
+    pictures = Path(".nox/screenshots").absolute()
+    session.run("python", "docs/pictures/screenshots.py", str(pictures), *session.posargs)
+    session.log(f"the pictures are in {pictures}")
+
+
+@nox.session(python=["3.12", NEWEST_PYTHON, "3.14"], requires=["wheels"], default=False)
 def newer(session: nox.Session) -> None:
     """Run the packages' tests with newer versions of Python than the oldest one."""
     session.install(FROM_WHEELS, *PACKAGES, "--group=test")
     session.run("pytest", "packages", *session.posargs)
+
+
+@nox.session(python="3.14t", requires=["wheels"], default=False)
+@nox.parametrize("package", [nox.param(name, id=name) for name in PACKAGES])
+def free_threaded(session: nox.Session, package: str) -> None:
+    """Run the tests of one package without the interpreter lock, where there are wheels for it."""
+    try:
+        session.install(FROM_WHEELS, "--only-binary=:all:", package, "--group=test")
+    except nox.command.CommandFailed:
+        session.skip(f"a dependency of {package} has no wheel for Python {session.python}")
+    tests = f"packages/{package}/tests"
+    session.run("pytest", tests, *session.posargs, env={"PYTHON_GIL": "0"})
 
 
 @nox.session(requires=["wheels"], default=False)

@@ -66,7 +66,8 @@ def test_drawing(nnet: Nnet) -> None:
 
     assert drawing.count('<g class="box') == 6
     assert drawing.count('class="edge optional recurrent"') == 1
-    assert drawing.count("<path") == 4 + 1 + 2  # lines; recurrence; bypass and i-vector
+    assert drawing.count('class="edge') == 4 + 1 + 2  # lines; recurrence; bypass and i-vector
+    assert drawing.count('class="tip') == 4 + 1 + 2
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=12))

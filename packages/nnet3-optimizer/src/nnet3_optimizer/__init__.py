@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         PassError,
     )
     from nnet3_optimizer.options import OptimizeOptions
-    from nnet3_optimizer.pipeline import optimize, optimize_in_steps
+    from nnet3_optimizer.pipeline import optimize, optimize_in_steps, pass_summaries
 
 __version__ = "0.1.0"
 
@@ -43,6 +43,7 @@ __all__ = [
     "live_bytes",
     "optimize",
     "optimize_in_steps",
+    "pass_summaries",
     "peak_bytes",
     "plan_memory",
     "verify_equivalent",
@@ -78,6 +79,6 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "PassError",
             ),
             "nnet3_optimizer.options": ("OptimizeOptions",),
-            "nnet3_optimizer.pipeline": ("optimize", "optimize_in_steps"),
+            "nnet3_optimizer.pipeline": ("optimize", "optimize_in_steps", "pass_summaries"),
         },
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,12 @@ class Pass:
     def name(self) -> str:
         """Its name, as in messages and errors."""
         return self.function.__name__
+
+    @property
+    def summary(self) -> str:
+        """A sentence on what it does: the first line of its module; "" without docstrings."""
+        first = (sys.modules[self.function.__module__].__doc__ or "").partition("\n")[0]
+        return first.removeprefix("Pass: ")
 
     def wanted(self, options: OptimizeOptions) -> bool:
         """Returns whether it runs with these options."""
@@ -179,6 +186,11 @@ def optimize(
             verification.step(each, after, changed=after is not draft)
             draft = after
     return draft.computation()
+
+
+def pass_summaries() -> dict[str, str]:
+    """Returns a sentence on what each pass does, by name, in the order in which they run."""
+    return {each.name: each.summary for each in PIPELINE}
 
 
 def _outside(function: OutsidePass) -> Pass:

@@ -7,6 +7,7 @@ that are long lie further out than the shorter ones that they span, so none cros
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from html import escape
 
@@ -34,7 +35,9 @@ STYLE = """
 .nnet3-network .dims, .nnet3-network .parameters, .nnet3-network .before { text-anchor: end; }
 .nnet3-network .label { fill: var(--nnet3-accent, #2778c4); font-size: 12px; }
 .nnet3-network .edge { fill: none; stroke: currentColor; stroke-opacity: .55; stroke-width: 1.5; }
-.nnet3-network .recurrent { stroke: var(--nnet3-recurrent, #c2571a); stroke-opacity: 1; }
+.nnet3-network .tip { fill: currentColor; fill-opacity: .6; }
+.nnet3-network .tip.recurrent { fill: var(--nnet3-recurrent, #c2571a); fill-opacity: 1; }
+.nnet3-network .edge.recurrent { stroke: var(--nnet3-recurrent, #c2571a); stroke-opacity: 1; }
 .nnet3-network .optional { stroke-dasharray: 5 4; }
 """
 """The colour of text is that of the page around, light or dark; all names are the drawing's own."""
@@ -85,22 +88,21 @@ def network_svg(layers: Sequence[Layer]) -> str:
             label = ", ".join(read.text for read in reads)
             arc = Arc(source, target, label, all(read.is_optional for read in reads))
             (below if source == target - 1 else right if source < target else left).append(arc)
-    right_lanes, left_lanes = lanes(right), lanes(left)
-    left_width = MARGIN + LANE * (1 + max(left_lanes, default=-1)) + _label_width(left)
-    right_width = MARGIN + LANE * (1 + max(right_lanes, default=-1)) + _label_width(right)
+    right_places, right_width = _places(right)
+    left_places, left_width = _places(left)
     width = left_width + BOX_WIDTH + right_width
     height = 2 * MARGIN + len(layers) * (BOX_HEIGHT + GAP) - GAP
     shapes = [
         *(shape for arc in below for shape in _line(arc, left_width + BOX_WIDTH / 2)),
         *(
             shape
-            for arc, lane in zip(right, right_lanes, strict=True)
-            for shape in _arc(arc, left_width + BOX_WIDTH, LANE * (lane + 1))
+            for arc, out in zip(right, right_places, strict=True)
+            for shape in _arc(arc, left_width + BOX_WIDTH, out)
         ),
         *(
             shape
-            for arc, lane in zip(left, left_lanes, strict=True)
-            for shape in _arc(arc, left_width, -LANE * (lane + 1))
+            for arc, out in zip(left, left_places, strict=True)
+            for shape in _arc(arc, left_width, -out)
         ),
         *(
             shape
@@ -129,8 +131,14 @@ def lanes(arcs: Sequence[Arc]) -> list[int]:
     return chosen
 
 
-def _label_width(arcs: Sequence[Arc]) -> int:
-    return max((8 + 7 * len(arc.label) for arc in arcs), default=0)
+def _places(arcs: Sequence[Arc]) -> tuple[list[int], int]:
+    """How far out each arc lies, and how wide all are; labels stand between the lanes."""
+    chosen = lanes(arcs)
+    widths = [0] * (1 + max(chosen, default=-1))
+    for arc, lane in zip(arcs, chosen, strict=True):
+        widths[lane] = max(widths[lane], 8 + 7 * len(arc.label) if arc.label != "0" else 0)
+    ends = list(itertools.accumulate((LANE + width for width in widths), initial=LANE))
+    return [ends[lane] for lane in chosen], MARGIN + ends[-1]
 
 
 def _top(number: int) -> float:
@@ -168,6 +176,7 @@ def _text(x: float, y: float, words: str, kind: str) -> str:
 def _line(arc: Arc, x: float) -> Iterator[str]:
     top, bottom = _top(arc.source) + BOX_HEIGHT, _top(arc.target)
     yield f'<path class="{_kind(arc)}" d="M {x:g} {top:g} V {bottom:g}"/>'
+    yield f'<path class="tip" d="M {x:g} {bottom:g} l -4 -8 h 8 z"/>'
     if arc.label != "0":
         yield _text(x + 8, (top + bottom) / 2 + 4, arc.label, "label")
 
@@ -182,6 +191,9 @@ def _arc(arc: Arc, x: float, out: float) -> Iterator[str]:
         f'd="M {x:g} {start:g} C {bend:g} {start:g} {bend:g} {start:g} {bend:g} '
         f'{(start + end) / 2:g} S {bend:g} {end:g} {x:g} {end:g}"/>'
     )
+    side = 8 if out > 0 else -8
+    recurrent = "" if out > 0 else " recurrent"
+    yield f'<path class="tip{recurrent}" d="M {x:g} {end:g} l {side} -4 v 8 z"/>'
     if arc.label != "0":
         kind = "label" if out > 0 else "label before"
         yield _text(bend + (5 if out > 0 else -5), (start + end) / 2 + 4, arc.label, kind)

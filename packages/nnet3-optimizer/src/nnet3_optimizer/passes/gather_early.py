@@ -1,4 +1,4 @@
-"""Pass: what the backward part gathers from many matrices is gathered in the forward part."""
+"""Pass: the forward part gathers the rows that the backward part reads from many matrices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pass: matrices that are written before they are read need not be set to zero."""
+"""Pass: matrices that are written before they are read are not set to zero first."""
 
 from __future__ import annotations
 

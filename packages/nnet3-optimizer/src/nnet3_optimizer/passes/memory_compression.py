@@ -1,4 +1,4 @@
-"""Pass: what the backward part needs of the forward part is kept in fewer bits meanwhile."""
+"""Pass: values of the forward part wait for the backward part in fewer bits."""
 
 from __future__ import annotations
 

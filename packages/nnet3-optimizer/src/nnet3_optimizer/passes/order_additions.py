@@ -1,4 +1,4 @@
-"""Pass: a sum begins with the term that it can be added up in."""
+"""Pass: a sum begins with the term whose matrix can hold the sum."""
 
 from __future__ import annotations
 

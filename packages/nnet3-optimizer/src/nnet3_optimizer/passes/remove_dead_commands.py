@@ -1,4 +1,4 @@
-"""Pass: commands whose results nobody looks at go away."""
+"""Pass: commands whose results nothing reads are removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pass: what nothing refers to is dropped, what occurs twice is kept once."""
+"""Pass: unused matrices and lists are removed, and equal ones become one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pass: lists of rows begin and end where something is done."""
+"""Pass: lists of rows lose the rows at both ends with which nothing is done."""
 
 from __future__ import annotations
 

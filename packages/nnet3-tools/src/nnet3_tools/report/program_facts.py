@@ -8,7 +8,7 @@ import numpy.typing as npt
 from nnet3_compiler import NnetComputation, compile_computation, format_computation
 from nnet3_descriptors import Nnet
 from nnet3_graph import ComputationRequest
-from nnet3_optimizer import live_bytes, optimize_in_steps, peak_bytes
+from nnet3_optimizer import live_bytes, optimize_in_steps, pass_summaries, peak_bytes
 
 
 @attrs.frozen
@@ -19,11 +19,13 @@ class Stage:
         name: Of the pass that made it; "compiled" for the first.
         commands: How many it has.
         peak_bytes: The most that its matrices need at a time.
+        summary: A sentence on what the pass does.
     """
 
     name: str
     commands: int
     peak_bytes: int
+    summary: str
 
 
 @attrs.frozen(eq=False)
@@ -53,9 +55,10 @@ def program_facts(nnet: Nnet, request: ComputationRequest) -> ProgramFacts:
         RequestError: The request does not fit the network.
     """
     compiled = compile_computation(nnet, request)
-    stages, last = [_stage("compiled", compiled)], compiled
+    summaries = pass_summaries()
+    stages, last = [_stage("compiled", compiled, "the program as the compiler made it.")], compiled
     for name, last in optimize_in_steps(nnet, compiled):
-        stages.append(_stage(name, last))
+        stages.append(_stage(name, last, summaries[name]))
     return ProgramFacts(
         steps=tuple(compiled.steps_by_node(nnet)),
         stages=tuple(stages),
@@ -65,5 +68,5 @@ def program_facts(nnet: Nnet, request: ComputationRequest) -> ProgramFacts:
     )
 
 
-def _stage(name: str, computation: NnetComputation) -> Stage:
-    return Stage(name, len(computation.command_table), peak_bytes(computation))
+def _stage(name: str, computation: NnetComputation, summary: str) -> Stage:
+    return Stage(name, len(computation.command_table), peak_bytes(computation), summary)

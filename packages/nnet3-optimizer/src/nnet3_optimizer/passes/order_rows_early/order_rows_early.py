@@ -1,4 +1,4 @@
-"""Pass: rows are brought into the order of an output where they have the fewest columns."""
+"""Pass: rows get the order of an output at the place where they have the fewest columns."""
 
 from __future__ import annotations
 

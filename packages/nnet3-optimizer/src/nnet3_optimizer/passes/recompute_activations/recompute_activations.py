@@ -1,4 +1,4 @@
-"""Pass: what is cheap to make again is not kept from the forward to the backward part."""
+"""Pass: splices and sums are freed after the forward part and made again for the backward part."""
 
 from __future__ import annotations
 

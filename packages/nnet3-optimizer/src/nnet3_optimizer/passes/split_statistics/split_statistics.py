@@ -1,4 +1,4 @@
-"""Pass: statistics over time are extracted and pooled for some sequences at a time."""
+"""Pass: statistics over time are extracted and pooled for a few sequences at a time."""
 
 from __future__ import annotations
 

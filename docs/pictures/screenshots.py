@@ -1,0 +1,110 @@
+"""Take pictures of the pages that nnet3-report makes, in a browser without a window.
+
+uv run python docs/pictures/screenshots.py screenshots
+
+The networks are the digits, an LSTM and those of the benchmarks with a quarter of their units.
+Each page is shown in a window for a phone, a tablet and a desk, and in dark colours. A page must
+not be wider than its window. To judge more than that, look at the pictures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from nnet3_descriptors import Nnet, parse_config, read_nnet
+from nnet3_tools.nnet3_report import usual_request
+from nnet3_tools.report import report_page
+
+ROOT = Path(__file__).parents[2]
+BENCHMARKS = {"tdnnf": 3, "tdnn-lstm": 3, "xvector": 1, "cnn-tdnnf": 3}
+"""The networks of benchmarks/networks.py, and the frames for one row of output."""
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+WIDTHS = {"phone": 500, "tablet": 820, "desk": 1280}
+"""Pixels; Chromium has no narrower window than 500."""
+
+HEIGHT = 4200
+MEASURE = """<script>
+document.documentElement.dataset.excess = document.documentElement.scrollWidth - innerWidth;
+</script>"""
+
+
+def browser() -> str | None:
+    """The browser, or None if there is none."""
+    return next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
+def networks() -> Iterator[tuple[str, Nnet, int]]:
+    """The name of each network, the network, and the frames for one row of its output."""
+    yield "digits", read_nnet(ROOT / "examples" / "digits" / "final.raw"), 1
+    lstm = ROOT / "tests" / "reference" / "network" / "lstmp"
+    yield "lstm", read_nnet(next(lstm.glob("*.raw"))), 1
+    for name, every in BENCHMARKS.items():
+        written = [sys.executable, str(ROOT / "benchmarks" / "networks.py"), name, "--scale=0.25"]
+        config = subprocess.run(written, capture_output=True, text=True, check=True).stdout
+        yield name, parse_config(config, rng=np.random.default_rng(0)), every
+
+
+def shown(program: str, page: Path, width: int, *options: str) -> str:
+    """Opens a page, and returns what the browser prints.
+
+    Raises:
+        subprocess.CalledProcessError: The browser fails.
+    """
+    command = [program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    size = f"--window-size={width},{HEIGHT}"
+    with tempfile.TemporaryDirectory() as profile:
+        return subprocess.run(
+            [*command, f"--user-data-dir={profile}", size, *options, page.resolve().as_uri()],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+
+def take_pictures(program: str, name: str, page: str, folder: Path) -> None:
+    """Writes a page and its pictures.
+
+    Raises:
+        AssertionError: It is wider than a window.
+    """
+    path = folder / f"{name}.html"
+    path.write_text(page.replace("</body>", f"{MEASURE}</body>"), encoding="utf-8")
+    for window, width in WIDTHS.items():
+        shown(program, path, width, f"--screenshot={folder / f'{name}-{window}.png'}")
+        found = re.search(r'data-excess="(-?\d+)"', shown(program, path, width, "--dump-dom"))
+        assert found, f"{path}: the browser did not run the page"
+        assert int(found[1]) <= 0, f"{path}: {found[1]} pixels wider than a window of {width}"
+    dark = "--blink-settings=preferredColorScheme=0"
+    shown(program, path, WIDTHS["desk"], dark, f"--screenshot={folder / f'{name}-dark.png'}")
+    path.write_text(page, encoding="utf-8")
+
+
+def main() -> None:
+    """Write pages and pictures of all networks."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--network", action="append", help="only this one")
+    arguments = parser.parse_args()
+    program = browser()
+    if program is None:
+        parser.exit(2, f"there is no browser here ({', '.join(BROWSERS)})\n")
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    for name, nnet, every in networks():
+        if arguments.network and name not in arguments.network:
+            continue
+        request = usual_request(nnet, 51, 2, every, train=True)
+        take_pictures(program, name, report_page(name, nnet, request), arguments.folder)
+        print(f"{arguments.folder / name}.html, {len(WIDTHS) + 1} pictures")
+
+
+if __name__ == "__main__":
+    main()
