@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from pathlib import Path
 
 import attrs
@@ -286,3 +287,30 @@ def test_compressed_minibatches() -> None:
     assert merged.inputs[0].matrix.shape == (16, 3)
     assert isinstance(merged.inputs[0].matrix, compressed.CompressedMatrix)
     assert isinstance(merged.outputs[0].supervision, SparsePosteriors | DenseTargets)
+
+
+@pytest.mark.parametrize("rows", [30, 29, 10, 11])
+def test_posteriors_with_subsampling(rows: int) -> None:
+    """A row of each input frame is taken at the times of the output; one of output frames always.
+
+    Rows that are missing at the end have no classes.
+    """
+    step = 3 if rows > 20 else 1
+    frames = [[(number // step % 50, 1.0)] if number % 2 == 0 else [] for number in range(rows)]
+    utterance = Utterance(
+        key="a",
+        features=np.zeros((30, 2), dtype=np.float32),
+        supervision=posteriors(frames, 50),
+    )
+    splitter = UtteranceSplitter(
+        SplitOptions(num_frames=(15,), frame_subsampling_factor=3), CRandom(1)
+    )
+
+    first, second = make_examples(utterance, splitter, CRandom(1))
+
+    for example, start in ((first, 0), (second, 5)):
+        [output] = example.outputs
+        assert output.indexes[:, 1].tolist() == [0, 3, 6, 9, 12]
+        known = output.supervision
+        found = [known.classes[a:b].tolist() for a, b in itertools.pairwise(known.splits)]
+        assert found == [[frame] if frame % 2 == 0 else [] for frame in range(start, start + 5)]

@@ -33,7 +33,8 @@ class Utterance:
     Attributes:
         key: Its name; those of examples are this, "-" and the first frame.
         features: (frames, dim), full or compressed.
-        supervision: A row for each frame of the output: every frame, or every so many.
+        supervision: A row for each frame of the output. Of posteriors there may be a row for each
+            frame of the input instead, as in Kaldi; which of the two, the number of rows tells.
         ivectors: (number, dim), or None; each example is given one of its time.
         ivector_period: Frames for each i-vector.
     """
@@ -85,7 +86,7 @@ def make_examples(
         if utterance.ivectors is not None:
             inputs.append(_ivector(utterance, chunk, rng))
         step = splitter.options.frame_subsampling_factor
-        known = _supervision(utterance.supervision, chunk, step)
+        known = _supervision(utterance, chunk, step)
         output = ExampleOutput(
             name=OUTPUT, indexes=_times(0, len(chunk.weights), step), supervision=known
         )
@@ -130,23 +131,37 @@ def _ivector(utterance: Utterance, chunk: UtteranceChunk, rng: Random) -> Exampl
 
 
 def _supervision(
-    known: SparsePosteriors | DenseTargets, chunk: UtteranceChunk, step: int
+    utterance: Utterance, chunk: UtteranceChunk, step: int
 ) -> SparsePosteriors | DenseTargets:
     """What is known of the frames of a chunk."""
-    first, count = chunk.first_frame // step, len(chunk.weights)
+    known = utterance.supervision
+    frames = chunk.first_frame // step + np.arange(len(chunk.weights))
     if isinstance(known, DenseTargets):
-        rows = np.clip(np.arange(first, first + count), 0, known.shape[0] - 1)
-        return DenseTargets(values=known.values[rows])
+        return DenseTargets(values=known.values[np.clip(frames, 0, known.shape[0] - 1)])
+    rows = frames * step if has_input_rows(known, utterance.features.shape[0], step) else frames
     # Rows that are missing at the end have no posteriors.
-    splits = known.splits[np.minimum(np.arange(first, first + count + 1), known.shape[0])]
-    entries = slice(int(splits[0]), int(splits[-1]))
-    sizes = np.diff(splits)
+    starts, ends = (known.splits[np.minimum(each, known.shape[0])] for each in (rows, rows + 1))
+    sizes = ends - starts
+    splits = np.concatenate(([0], np.cumsum(sizes)))
+    entries = np.repeat(starts - splits[:-1], sizes) + np.arange(splits[-1])
     return SparsePosteriors(
         dim=known.dim,
-        splits=splits - splits[0],
+        splits=splits,
         classes=known.classes[entries],
         weights=known.weights[entries] * np.repeat(chunk.weights, sizes),
     )
+
+
+def has_input_rows(known: SparsePosteriors, num_frames: int, step: int) -> bool:
+    """Whether posteriors have a row for each frame of the input rather than of the output.
+
+    Args:
+        known: The posteriors.
+        num_frames: Frames of the input.
+        step: Frames of the input for one of the output.
+    """
+    rows, num_outputs = known.shape[0], -(-num_frames // step)
+    return abs(rows - num_frames) < abs(rows - num_outputs)
 
 
 def posteriors(frames: Sequence[Sequence[tuple[int, float]]], dim: int) -> SparsePosteriors:
