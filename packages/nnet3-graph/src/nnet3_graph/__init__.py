@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         StoredGraphError,
         UnboundedComputationError,
     )
-    from nnet3_graph.examined import ComputableInfo, Examined
+    from nnet3_graph.examination import BreadthFirstExamination, ComputableInfo, Examined
     from nnet3_graph.graph import ComputationGraph
     from nnet3_graph.index_set import IndexSet
     from nnet3_graph.request import ComputationRequest, IoSpecification
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BreadthFirstExamination",
     "ComputableInfo",
     "ComputationGraph",
     "ComputationGraphBuilder",
@@ -57,7 +58,8 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "StoredGraphError",
                 "UnboundedComputationError",
             ),
-            "nnet3_graph.examined": (
+            "nnet3_graph.examination": (
+                "BreadthFirstExamination",
                 "ComputableInfo",
                 "Examined",
             ),

@@ -9,7 +9,7 @@ from nnet3_descriptors.indexes import IndexArray
 
 from nnet3_graph.bit_layout import BitLayout, Bits
 from nnet3_graph.errors import UnboundedComputationError
-from nnet3_graph.examined import Examined, examine
+from nnet3_graph.examination import Examined, examine
 from nnet3_graph.explain import EXPLAINED_STEPS, explain
 from nnet3_graph.graph import ComputationGraph, make_graph
 from nnet3_graph.index_set import Grid

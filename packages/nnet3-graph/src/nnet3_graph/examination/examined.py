@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 
 import attrs
@@ -12,6 +11,7 @@ from nnet3_descriptors import Nnet
 from nnet3_descriptors.indexes import IndexArray
 
 from nnet3_graph.bit_layout import BitLayout, Bits, change_layout
+from nnet3_graph.examination.states import ComputableInfo
 from nnet3_graph.graph import ComputationGraph, make_graph
 from nnet3_graph.hull import Hull, join
 from nnet3_graph.index_set import Grid, IndexSet
@@ -19,19 +19,6 @@ from nnet3_graph.indexes import BoolArray, IdArray
 from nnet3_graph.nodes.rules import NodeRules, node_rules
 from nnet3_graph.patterns import Patterns
 from nnet3_graph.reach import Reach, make_layout
-
-
-class ComputableInfo(enum.IntEnum):
-    """What is known of a cindex."""
-
-    UNKNOWN = 0
-    """It did not come up."""
-    COMPUTABLE = 1
-    """It is given, or can be computed from what is."""
-    NOT_COMPUTABLE = 2
-    """It cannot be computed from what is given."""
-    WILL_NOT_COMPUTE = 3
-    """Nothing that can be computed would make use of it, so nobody asked whether it can be."""
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -1,0 +1,446 @@
+"""Which rows can be computed, found as Kaldi's documents tell it: hop by hop from the outputs.
+
+Every cindex has a state (`ComputableInfo`) and a usable count: 1 for a requested row; for others
+the number of cindexes that might read it, are not NOT_COMPUTABLE, and have a count above 0
+themselves. A hop takes the cindexes that the last one came upon. What has a count of 0 becomes
+WILL_NOT_COMPUTE and leads no further; of all others the dependencies are added. Then states are
+evaluated until none changes any more: a cindex is COMPUTABLE if those are enough that are so, and
+NOT_COMPUTABLE if even those would not be enough of which nothing is known yet. This is what ends a
+recurrence: once the input before the first frame turns out to be missing, nothing makes use of the
+earlier states, and they lead no further.
+
+Two things the documents leave open. A cindex that WILL_NOT_COMPUTE and gets a reader after all is
+taken up again. What is UNKNOWN when no hop is left depends on nothing but itself, so it can't be
+computed.
+
+The graph is not built so: see `nnet3_graph.builder`. This is to look at how a request unfolds, and
+to judge the builder with.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors import (
+    ComponentInputNode,
+    ComponentNode,
+    DimRangeNode,
+    InputNode,
+    NetworkError,
+    Nnet,
+    OutputNode,
+)
+from nnet3_descriptors.indexes import INT32_MAX, LEAST_TIME, AnyIndexes, IndexArray
+
+from nnet3_graph.errors import RequestError, Row
+from nnet3_graph.examination.states import ComputableInfo
+from nnet3_graph.indexes import BoolArray
+from nnet3_graph.request import ComputationRequest
+from nnet3_graph.request_check import check_request
+
+Cindex = tuple[int, int, int, int]
+"""Node, n, t, x."""
+
+Available = Callable[[npt.NDArray[np.int64]], BoolArray]
+"""Tells which of (K, 4) cindexes are in a set."""
+
+MAX_HOPS = 10_000
+"""The hops after which `run` gives up, as many as in Kaldi."""
+
+
+@attrs.frozen(kw_only=True)
+class Hop:
+    """What one hop has done.
+
+    Attributes:
+        number: the number of hops from the outputs, from 1 on.
+        looked_at: the rows whose dependencies were added.
+        left_alone: the rows that were not followed, as nothing would make use of them.
+        found: the rows that came up for the first time.
+        settled: the rows of which became clear whether they can be computed.
+        counts: how many cindexes have each state afterwards, in the order of `ComputableInfo`.
+    """
+
+    number: int
+    looked_at: tuple[Row, ...]
+    left_alone: tuple[Row, ...]
+    found: tuple[Row, ...]
+    settled: tuple[Row, ...]
+    counts: tuple[int, int, int, int]
+
+    def __str__(self) -> str:
+        """One line of numbers."""
+        unknown, computable, not_computable, will_not = self.counts
+        return (
+            f"hop {self.number}: {len(self.found)} found, {len(self.settled)} settled; now "
+            f"{computable} computable, {not_computable} not computable, {unknown} unknown, "
+            f"{will_not} will not be computed"
+        )
+
+
+@attrs.define(eq=False)
+class _Record:
+    """What is known of one cindex; `dependencies` is None until they are added."""
+
+    cindex: Cindex
+    info: ComputableInfo
+    usable_count: int = 0
+    dependencies: tuple[int, ...] | None = None
+    readers: list[int] = attrs.Factory(list)
+
+
+class BreadthFirstExamination:
+    """Every cindex that comes up for a request, with its state and usable count.
+
+    `advance` goes one hop, `run` goes on to the end. Each cindex has an object of its own, so this
+    is for requests of some thousand rows.
+
+    Attributes:
+        nnet: the network.
+        request: what is given and wanted.
+        hops: what each hop so far has done.
+    """
+
+    def __init__(self, nnet: Nnet, request: ComputationRequest) -> None:
+        """Begins with the rows of the request.
+
+        Raises:
+            RequestError: the request does not fit the network.
+        """
+        check_request(nnet, request)
+        self.nnet = nnet
+        self.request = request
+        self.hops: list[Hop] = []
+        self._records: list[_Record] = []
+        self._ids: dict[Cindex, int] = {}
+        self._queue: list[int] = []
+        self._outputs: list[int] = []
+        for io in request.inputs:
+            for cindex in _cindexes(nnet.node_index(io.name), io.indexes):
+                self._records[self._add(cindex)].info = ComputableInfo.COMPUTABLE
+        for io in request.outputs:
+            for cindex in _cindexes(nnet.node_index(io.name), io.indexes):
+                self._outputs.append(self._add(cindex))
+                self._records[self._outputs[-1]].usable_count = 1
+        self._queue = list(self._outputs)
+
+    # -- going on ------------------------------------------------------------------------------
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether no hop is left; all states are final then."""
+        return not self._queue
+
+    def run(self, max_hops: int = MAX_HOPS) -> BreadthFirstExamination:
+        """Goes on until nothing is left to be looked at, but so many hops at most; returns this.
+
+        A recurrence that never has a first value goes on without end, and stays UNKNOWN.
+
+        Raises:
+            RequestError: the rules of a component refuse a row.
+        """
+        while not self.is_finished and len(self.hops) < max_hops:
+            self.advance()
+        return self
+
+    def advance(self) -> Hop:
+        """Goes one hop further.
+
+        Raises:
+            RequestError: nothing is left, or the rules of a component refuse a row.
+        """
+        if self.is_finished:
+            raise RequestError("nothing is left to be examined")
+        current, self._queue = self._queue, []
+        first_new = len(self._records)
+        looked_at: list[int] = []
+        left_alone: list[int] = []
+        for each in current:
+            record = self._records[each]
+            if record.info == ComputableInfo.UNKNOWN and record.dependencies is None:
+                (looked_at if record.usable_count else left_alone).append(each)
+        for each in left_alone:
+            self._records[each].info = ComputableInfo.WILL_NOT_COMPUTE
+        for node, ids in self._by_node(looked_at):
+            for each, found in zip(ids, self._dependencies(node, ids), strict=True):
+                self._add_dependencies(each, found)
+        settled = self._settle(looked_at)
+        if not self._queue:
+            settled += self._finish()
+        counts = Counter(record.info for record in self._records)
+        unknown, computable, not_computable, will_not = (counts[info] for info in ComputableInfo)
+        self.hops.append(
+            Hop(
+                number=len(self.hops) + 1,
+                looked_at=tuple(map(self._row, looked_at)),
+                left_alone=tuple(map(self._row, left_alone)),
+                found=tuple(map(self._row, range(first_new, len(self._records)))),
+                settled=tuple(map(self._row, settled)),
+                counts=(unknown, computable, not_computable, will_not),
+            )
+        )
+        return self.hops[-1]
+
+    def _add(self, cindex: Cindex) -> int:
+        """Returns the id of a cindex, which may be new."""
+        known = self._ids.get(cindex)
+        if known is not None:
+            return known
+        missing = isinstance(self.nnet.nodes[cindex[0]], InputNode)
+        info = ComputableInfo.NOT_COMPUTABLE if missing else ComputableInfo.UNKNOWN
+        number = self._ids[cindex] = len(self._records)
+        self._records.append(_Record(cindex, info))
+        if not missing:
+            self._queue.append(number)
+        return number
+
+    def _add_dependencies(self, reader: int, cindexes: Iterable[Cindex]) -> None:
+        record = self._records[reader]
+        record.dependencies = tuple(dict.fromkeys(map(self._add, cindexes)))
+        for each in record.dependencies:
+            self._records[each].readers.append(reader)
+        if record.usable_count:
+            self._count(record.dependencies, 1)
+
+    def _count(self, ids: Iterable[int], change: int) -> None:
+        """Adds 1 to usable counts, or takes it away, and to those that depend on it."""
+        pending = list(ids)
+        while pending:
+            number = pending.pop()
+            record = self._records[number]
+            record.usable_count += change
+            if record.usable_count != (1 if change > 0 else 0):
+                continue  # it was usable before, and is
+            if change > 0 and record.info == ComputableInfo.WILL_NOT_COMPUTE:
+                record.info = ComputableInfo.UNKNOWN
+                self._queue.append(number)
+            if record.info != ComputableInfo.NOT_COMPUTABLE:
+                pending.extend(record.dependencies or ())
+
+    def _settle(self, ids: Iterable[int]) -> list[int]:
+        """Evaluates states until none changes; returns the cindexes that have become clear."""
+        settled = []
+        pending = list(ids)
+        while pending:
+            changed = []
+            for node, each in self._by_node(pending):
+                for state, available in (
+                    (ComputableInfo.COMPUTABLE, self._is_computable),
+                    (ComputableInfo.NOT_COMPUTABLE, self._may_be_computable),
+                ):
+                    fits = self._evaluate(node, each, available)
+                    fits = fits if state == ComputableInfo.COMPUTABLE else ~fits
+                    clear = [number for number, fit in zip(each, fits.tolist(), strict=True) if fit]
+                    for number in clear:
+                        self._set(number, state)
+                    changed += clear
+                    each = [number for number in each if number not in set(clear)]
+            settled += changed
+            readers = dict.fromkeys(r for number in changed for r in self._records[number].readers)
+            pending = [r for r in readers if self._records[r].info == ComputableInfo.UNKNOWN]
+        return settled
+
+    def _set(self, number: int, info: ComputableInfo) -> None:
+        record = self._records[number]
+        record.info = info
+        if info == ComputableInfo.NOT_COMPUTABLE and record.usable_count:
+            self._count(record.dependencies or (), -1)
+
+    def _finish(self) -> list[int]:
+        """Settles what is still unknown when no hop is left: it depends on itself alone."""
+        left = [
+            number
+            for number, record in enumerate(self._records)
+            if record.info == ComputableInfo.UNKNOWN
+        ]
+        for number in left:
+            is_usable = self._records[number].usable_count > 0
+            self._set(
+                number,
+                ComputableInfo.NOT_COMPUTABLE if is_usable else ComputableInfo.WILL_NOT_COMPUTE,
+            )
+        return left
+
+    # -- what a row reads ----------------------------------------------------------------------
+
+    def _by_node(self, ids: Iterable[int]) -> Iterator[tuple[int, list[int]]]:
+        """Yields nodes, and those of some cindexes that are rows of each."""
+        by_node: dict[int, list[int]] = {}
+        for each in ids:
+            by_node.setdefault(self._records[each].cindex[0], []).append(each)
+        yield from by_node.items()
+
+    def _rows(self, ids: Iterable[int]) -> IndexArray:
+        rows = [self._records[each].cindex[1:] for each in ids]
+        return np.array(rows, dtype=np.int32).reshape(-1, 3)
+
+    def _dependencies(self, node: int, ids: list[int]) -> Iterator[list[Cindex]]:
+        """Yields all that each row of a node might read; what lies beyond 32 bits is left out."""
+        definition, rows = self.nnet.nodes[node], self._rows(ids)
+        match definition:
+            case InputNode():
+                yield from ([] for _ in ids)
+            case DimRangeNode():
+                source = self.nnet.node_index(definition.source)
+                yield from ([cindex] for cindex in _cindexes(source, rows))
+            case ComponentInputNode() | OutputNode():
+                found = definition.descriptor.dependencies(rows, self.nnet.node_indexes)
+                for cindexes in found.transpose(1, 0, 2).tolist():
+                    yield [_cindex(each) for each in cindexes if _exists(each)]
+            case ComponentNode():
+                splits, inputs = self._component_inputs(definition, rows)
+                for begin, end in zip(splits[:-1].tolist(), splits[1:].tolist(), strict=True):
+                    yield _cindexes(node - 1, inputs[begin:end])
+
+    def _component_inputs(
+        self, node: ComponentNode, rows: IndexArray
+    ) -> tuple[npt.NDArray[np.int64], IndexArray]:
+        try:
+            return self.nnet.component_of(node).input_dependencies(rows)
+        except NetworkError as error:
+            raise RequestError(f"node '{node.name}': {error}") from error
+
+    def _evaluate(self, node: int, ids: list[int], available: Available) -> BoolArray:
+        """Returns which rows of a node can be computed if these cindexes can be: (len(ids),)."""
+        definition, rows = self.nnet.nodes[node], self._rows(ids)
+        if not len(rows):
+            return np.zeros(0, dtype=np.bool_)
+        match definition:
+            case InputNode():
+                return np.zeros(len(rows), dtype=np.bool_)
+            case DimRangeNode():
+                return available(_with_node(self.nnet.node_index(definition.source), rows))
+            case ComponentInputNode() | OutputNode():
+                descriptor = definition.descriptor
+                return descriptor.is_computable(rows, available, self.nnet.node_indexes)[0]
+            case ComponentNode():
+                splits, inputs = self._component_inputs(definition, rows)
+                found = available(_with_node(node - 1, inputs))
+                component = self.nnet.component_of(definition)
+                return component.is_computable(rows, splits, inputs, found)[0]
+
+    def _are(self, cindexes: npt.NDArray[np.int64], states: Iterable[ComputableInfo]) -> BoolArray:
+        """Returns which of (K, 4) cindexes have come up and have one of some states."""
+        wanted = frozenset(states)
+        found = (self._ids.get(_cindex(each)) for each in cindexes.tolist())
+        fits = [each is not None and self._records[each].info in wanted for each in found]
+        return np.array(fits, dtype=np.bool_)
+
+    def _is_computable(self, cindexes: npt.NDArray[np.int64]) -> BoolArray:
+        return self._are(cindexes, [ComputableInfo.COMPUTABLE])
+
+    def _may_be_computable(self, cindexes: npt.NDArray[np.int64]) -> BoolArray:
+        # One that will not be computed might still be taken up again.
+        others = set(ComputableInfo) - {ComputableInfo.NOT_COMPUTABLE}
+        return self._are(cindexes, others)
+
+    # -- what was found ------------------------------------------------------------------------
+
+    def _row(self, number: int) -> Row:
+        node, n, t, x = self._records[number].cindex
+        return self.nnet.nodes[node].name, (n, t, x)
+
+    def rows(self, *states: ComputableInfo) -> list[Row]:
+        """Returns the rows that have come up and have one of some states, in the order of arrival.
+
+        Args:
+            states: the states; all if there is none.
+        """
+        wanted = states or tuple(ComputableInfo)
+        chosen = (i for i, record in enumerate(self._records) if record.info in wanted)
+        return [self._row(number) for number in chosen]
+
+    def info(self, name: str, index: tuple[int, int, int]) -> ComputableInfo:
+        """Returns the state of a row of the node of a name; UNKNOWN if it has not come up."""
+        number = self._ids.get((self.nnet.node_index(name), *index))
+        return ComputableInfo.UNKNOWN if number is None else self._records[number].info
+
+    def usable_count(self, name: str, index: tuple[int, int, int]) -> int:
+        """Returns the usable count of a row of the node of a name; 0 if it has not come up."""
+        number = self._ids.get((self.nnet.node_index(name), *index))
+        return 0 if number is None else self._records[number].usable_count
+
+    def dependencies(self, name: str, index: tuple[int, int, int]) -> list[Row]:
+        """Returns what a row might read; nothing if it has not been looked at."""
+        number = self._ids.get((self.nnet.node_index(name), *index))
+        found = None if number is None else self._records[number].dependencies
+        return [self._row(each) for each in found or ()]
+
+    @property
+    def missing_outputs(self) -> list[Row]:
+        """The requested rows that are not known to be computable; at the end, that are not."""
+        return [self._row(each) for each in self._outputs if not self._has(each)]
+
+    def reasons(self, name: str, index: tuple[int, int, int]) -> list[Row]:
+        """Returns what a row lacks: those of its dependencies that keep it from being computed.
+
+        These are the ones without which it could not be computed even if all others could, or with
+        which alone it could; or all that are missing, if there is no such one. Nothing for a row
+        that is not NOT_COMPUTABLE, and for one that reads nothing.
+        """
+        number = self._ids.get((self.nnet.node_index(name), *index))
+        if number is None or self._records[number].info != ComputableInfo.NOT_COMPUTABLE:
+            return []
+        node = self._records[number].cindex[0]
+        found = self._records[number].dependencies or ()
+        lacking = [each for each in found if not self._has(each)]
+        everything = {self._records[each].cindex for each in found}
+
+        def would_do(extra: set[Cindex]) -> bool:
+            def available(cindexes: npt.NDArray[np.int64]) -> BoolArray:
+                rows = map(_cindex, cindexes.tolist())
+                had = self._is_computable(cindexes)
+                return had | np.array([row in extra for row in rows], dtype=np.bool_)
+
+            return bool(self._evaluate(node, [number], available)[0])
+
+        decisive = []
+        for each in lacking:
+            cindex = self._records[each].cindex
+            if would_do({cindex}) or not would_do(everything - {cindex}):
+                decisive.append(each)
+        return [self._row(each) for each in decisive or lacking]
+
+    def _has(self, number: int) -> bool:
+        return self._records[number].info == ComputableInfo.COMPUTABLE
+
+    def chain(self, name: str, index: tuple[int, int, int]) -> list[Row]:
+        """Returns the row and what it lacks, what that lacks, and so on.
+
+        The chain ends with a row that reads nothing and is not given, mostly one of an input; or
+        before it would come round to a row that it has already. It is empty for a row that can be
+        computed.
+        """
+        row: Row = name, index
+        if self.info(*row) != ComputableInfo.NOT_COMPUTABLE:
+            return []
+        chain = [row]
+        while True:
+            lacking = [each for each in self.reasons(*chain[-1]) if each not in chain]
+            known = [each for each in lacking if self.info(*each) == ComputableInfo.NOT_COMPUTABLE]
+            if not known:
+                return chain
+            chain.append(known[0])
+
+
+def _cindex(values: Iterable[int]) -> Cindex:
+    node, n, t, x = values
+    return node, n, t, x
+
+
+def _cindexes(node: int, rows: IndexArray) -> list[Cindex]:
+    return [(node, n, t, x) for n, t, x in rows.tolist()]
+
+
+def _with_node(node: int, rows: AnyIndexes) -> npt.NDArray[np.int64]:
+    """Returns (K, 4) cindexes of rows of one node."""
+    return np.insert(rows.astype(np.int64), 0, node, axis=1)
+
+
+def _exists(cindex: list[int]) -> bool:
+    """Returns whether t and x are such that there can be a row."""
+    return all(LEAST_TIME <= value <= INT32_MAX for value in cindex[2:])

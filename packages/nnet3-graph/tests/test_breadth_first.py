@@ -1,0 +1,218 @@
+"""The examination hop by hop, and the graph builder judged by it."""
+
+import itertools
+
+import pytest
+from example_generator import example_of_seed
+from graph_one_by_one import build_one_by_one
+from graph_strategies import MARGIN, STEP, networks_and_requests
+from hypothesis import assume, event, given, settings
+from nnet3_descriptors import InputNode, parse_config
+from nnet3_graph import (
+    BreadthFirstExamination,
+    ComputableInfo,
+    ComputationGraphBuilder,
+    ComputationRequest,
+    IoSpecification,
+    NotComputableError,
+    RequestError,
+)
+
+UNKNOWN, COMPUTABLE, NOT_COMPUTABLE, WILL_NOT_COMPUTE = ComputableInfo
+
+random_networks = settings(max_examples=settings.default.max_examples // 2)
+
+RECURRENT = """
+    input-node name=input dim=1
+    component name=sum type=NoOpComponent dim=1
+    component-node name=state component=sum input=Sum(input, IfDefined(Offset(state, -1)))
+    output-node name=output input=state
+"""
+
+
+def request_of(given, wanted):
+    """A request for one sequence: ranges of t for each input, and for the output."""
+    io = IoSpecification.from_range
+    return ComputationRequest(
+        inputs=[io(name, *times) for name, times in given.items()], outputs=[io("output", *wanted)]
+    )
+
+
+def named(nnet, graph):
+    """The rows of a graph."""
+    names = nnet.node_names
+    return [(names[node], (n, t, x)) for node, n, t, x in graph.cindexes.tolist()]
+
+
+def missing_frames(error):
+    """The rows of input nodes that an error says are missing."""
+    return {
+        (missing.node, (n, t, missing.x))
+        for missing in error.missing_inputs
+        for n in missing.sequences
+        for first, last in missing.ranges
+        for t in range(first, last + 1)
+    }
+
+
+@random_networks
+@given(networks_and_requests())
+def test_same_as_the_builder(example):
+    """States, counts, and why an output cannot be computed are those of the sets of rows."""
+    nnet, request = example
+    expected = build_one_by_one(nnet, request, MARGIN, STEP)
+    assume(not expected.goes_on)
+    event("not computable" if expected.missing_outputs else "computable")
+    found = check_against_builder(nnet, request)
+    computable = {(name, tuple(index)) for name, *index in expected.computable}
+    assert set(found.rows(COMPUTABLE)) <= computable
+    assert not set(found.rows(NOT_COMPUTABLE)) & computable
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_networks_of_all_kinds(seed):
+    """So it is for networks with convolutions, attention, pooling, LSTMs and clockwork."""
+    example = example_of_seed(seed)
+    check_against_builder(example.nnet, example.request)
+
+
+def check_against_builder(nnet, request):
+    """Compares the final states and counts with what the builder has found; returns them."""
+    found = BreadthFirstExamination(nnet, request).run(max_hops=300)
+    builder = ComputationGraphBuilder(nnet, request)
+    builder.compute()
+    examined = builder.examined
+
+    assert builder.all_outputs_are_computable() == (not found.missing_outputs)
+    if not found.is_finished:  # round a recurrence that has no first value
+        assert found.rows(UNKNOWN)
+        return found
+    assert not found.rows(UNKNOWN)
+    rows = named(nnet, examined.graph)
+    states, counts = examined.computable_info.tolist(), examined.usable_counts.tolist()
+    usable = {
+        row: (state, count) for row, state, count in zip(rows, states, counts, strict=True) if count
+    }
+    assert usable == {
+        row: (found.info(*row), found.usable_count(*row))
+        for row in found.rows()
+        if found.usable_count(*row)
+    }
+    if not found.missing_outputs:
+        builder.prune()
+        assert set(named(nnet, builder.graph)) <= set(found.rows(COMPUTABLE))
+        return found
+    with pytest.raises(NotComputableError) as caught:
+        builder.prune()
+    check_reasons(nnet, found, caught.value)
+    return found
+
+
+def check_reasons(nnet, found, error):
+    """The error and the examination give the same outputs, and chains that bear each other out."""
+    assert set(found.missing_outputs) == {
+        (name, index)
+        for name, indexes in error.missing_outputs.items()
+        for index in map(tuple, indexes.tolist())
+    }
+    for row, needed in itertools.pairwise(error.chain):
+        if found.dependencies(*row):
+            assert needed in found.dependencies(*row)
+            assert found.info(*needed) != COMPUTABLE
+    for output in found.missing_outputs:
+        chain = found.chain(*output)
+        assert chain[0] == output
+        for row, needed in itertools.pairwise(chain):
+            assert needed in found.reasons(*row)
+        inputs = {row for row in blamed(found, output) if isinstance(nnet.node(row[0]), InputNode)}
+        # Of a row that lacks something else too, the error leaves out what its recurrence lacks.
+        assert not inputs or inputs & missing_frames(error)
+
+
+def blamed(found, output):
+    """The rows that an output lacks, and that those lack, and so on."""
+    rows, pending = set(), [output]
+    while pending:
+        row = pending.pop()
+        if row not in rows:
+            rows.add(row)
+            pending += found.reasons(*row)
+    return rows
+
+
+def test_a_recurrence_ends_before_the_first_frame():
+    """The input before the first frame is missing, so nothing makes use of the state before it."""
+    found = BreadthFirstExamination(parse_config(RECURRENT), request_of({"input": (0, 1)}, (0, 1)))
+
+    states = []
+    while not found.is_finished:
+        hop = found.advance()
+        states.append([found.info("state", (0, t, 0)).name for t in (0, -1, -2)])
+    assert states == [
+        ["UNKNOWN", "UNKNOWN", "UNKNOWN"],
+        ["UNKNOWN", "UNKNOWN", "UNKNOWN"],
+        ["COMPUTABLE", "UNKNOWN", "UNKNOWN"],
+        ["COMPUTABLE", "UNKNOWN", "UNKNOWN"],
+        ["COMPUTABLE", "NOT_COMPUTABLE", "UNKNOWN"],
+        ["COMPUTABLE", "NOT_COMPUTABLE", "WILL_NOT_COMPUTE"],
+    ]
+    assert hop.left_alone == (("state", (0, -2, 0)),)
+    assert found.hops[4].found == (("input", (0, -1, 0)), ("state", (0, -2, 0)))
+    assert str(hop) == (
+        "hop 6: 0 found, 0 settled; now 4 computable, 3 not computable, 0 unknown, 1 will not be "
+        "computed"
+    )
+    assert found.usable_count("input", (0, 0, 0)) == 1
+    assert found.usable_count("state", (0, -2, 0)) == 0
+    assert not found.missing_outputs
+    assert found.chain("output", (0, 0, 0)) == []
+    with pytest.raises(RequestError, match=r"^nothing is left to be examined$"):
+        found.advance()
+
+
+def test_reasons():
+    """The chain leads to the input that is missing; what is optional is no reason."""
+    nnet = parse_config(RECURRENT.replace("Sum(input, I", "Sum(Offset(input, 1), I"))
+    found = BreadthFirstExamination(nnet, request_of({"input": (0, 1)}, (0, 1))).run()
+
+    assert found.missing_outputs == [("output", (0, 0, 0))]
+    assert found.chain("output", (0, 0, 0)) == [
+        ("output", (0, 0, 0)),
+        ("state", (0, 0, 0)),
+        ("state_input", (0, 0, 0)),
+        ("input", (0, 1, 0)),
+    ]
+    assert found.reasons("state_input", (0, 0, 0)) == [("input", (0, 1, 0))]
+    assert found.reasons("input", (0, 0, 0)) == []
+
+
+def test_a_circle_cannot_be_computed():
+    """What depends on itself alone is unknown until no hop is left."""
+    nnet = parse_config(
+        """input-node name=input dim=1
+           component name=sum type=NoOpComponent dim=1
+           component-node name=a component=sum input=Sum(input, ReplaceIndex(a, t, 0))
+           output-node name=output input=Failover(a, input)"""
+    )
+    found = BreadthFirstExamination(nnet, request_of({"input": (0, 1)}, (0, 1))).run()
+
+    assert found.info("a", (0, 0, 0)) == NOT_COMPUTABLE
+    assert found.info("output", (0, 0, 0)) == COMPUTABLE
+
+
+def test_what_never_ends_stays_unknown():
+    """A recurrence without a first value is given up after so many hops."""
+    nnet = parse_config(RECURRENT.replace("IfDefined(Offset(state, -1))", "Offset(state, -1)"))
+    request = request_of({"input": (0, 1)}, (0, 1))
+    assert BreadthFirstExamination(nnet, request).run().is_finished
+
+    endless = parse_config(RECURRENT.replace("Sum(input, IfDefined(Offset(state, -1)))", "state"))
+    assert BreadthFirstExamination(endless, request).run().is_finished
+
+    endless = parse_config(
+        RECURRENT.replace("Sum(input, IfDefined(Offset(state, -1)))", "Offset(state, -1)")
+    )
+    found = BreadthFirstExamination(endless, request).run(max_hops=20)
+    assert not found.is_finished
+    assert found.missing_outputs == [("output", (0, 0, 0))]
+    assert found.info("output", (0, 0, 0)) == UNKNOWN
