@@ -1,0 +1,106 @@
+"""What systems without POSIX lack is not needed to import the packages and to use models.
+
+A process of its own takes away the modules, signals and functions that Windows does not have.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from reference_cases import ROOT
+
+BEGINNING = """
+import importlib, multiprocessing, pkgutil, signal, os, subprocess, sys, threading
+import attrs, cattrs, click, jinja2, kaldi_native_io, numpy, safetensors.numpy, scipy.sparse, tqdm
+import threadpoolctl, types
+import asyncio, concurrent.futures.process, ctypes, logging.handlers, mmap, tempfile, unittest
+
+MODULES = "fcntl", "grp", "pwd", "resource", "syslog", "termios", "tty"
+for name in MODULES:
+    sys.modules[name] = None
+for name in dir(signal):
+    is_signal = name.startswith("SIG") and name not in (
+        "SIGABRT", "SIGFPE", "SIGILL", "SIGINT", "SIGSEGV", "SIGTERM", "SIG_DFL", "SIG_IGN"
+    )
+    if is_signal or name in ("alarm", "pthread_kill", "pthread_sigmask", "setitimer", "sigwait"):
+        delattr(signal, name)
+for name in (
+    "fork", "forkpty", "getpgid", "getuid", "geteuid", "getloadavg", "killpg", "mkfifo",
+    "pread", "pwrite", "register_at_fork", "sched_getaffinity", "setsid", "statvfs", "uname",
+):
+    if hasattr(os, name):
+        delattr(os, name)
+threadpoolctl.sys = types.SimpleNamespace(**vars(sys))  # it asks the system for its libraries
+sys.platform = "win32"
+"""
+"""The system as it would be elsewhere; other libraries have been imported before."""
+
+PACKAGES = sorted(path.name for path in ROOT.glob("packages/*/src/nnet3_*"))
+
+IMPORTS = """
+for package in map(importlib.import_module, sys.argv[1:]):
+    names = [each.name for each in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
+    for name in names:
+        if not name.endswith("__main__"):
+            importlib.import_module(name)
+    print(package.__name__, len(names))
+"""
+
+USE = """
+from pathlib import Path
+import numpy as np
+from nnet3_descriptors import read_nnet, write_nnet
+from nnet3_runtime_cuda import load
+from nnet3_tables import read_table, write_table
+from nnet3_training import Trainer
+from nnet3_tools import nnet3_compute, nnet3_info
+
+model, features, folder = sys.argv[1:]
+os.chdir(folder)
+write_nnet(read_nnet(model), "copy.raw")
+with write_table("ark,t:one.ark") as table:
+    key, frames = next(iter(read_table(f"ark:{features}")))
+    table.write(key, frames)
+assert load("copy.raw", threads=2).compute(frames).shape == (len(frames), 11)
+Trainer(read_nnet("copy.raw")).save("trainer")
+for tool, arguments in (
+    (nnet3_info, ["--tree", "copy.raw"]),
+    (nnet3_compute, ["copy.raw", "ark:one.ark", "ark:out.ark"]),
+):
+    sys.argv = [tool.NAME, *arguments]
+    try:
+        tool.main()
+    except SystemExit as end:
+        assert end.code == 0, (tool.NAME, end.code)
+assert sorted(path.name for path in Path().iterdir()) == [
+    "copy.raw", "one.ark", "out.ark", "trainer"
+]
+"""
+
+
+def run(program: str, *arguments: str) -> str:
+    """Runs a program on such a system, and returns what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", BEGINNING + program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_imports() -> None:
+    """Every module of every package can be imported."""
+    imported = [line.split()[0] for line in run(IMPORTS, *PACKAGES).splitlines()]
+
+    assert imported == PACKAGES
+
+
+def test_use(tmp_path: Path) -> None:
+    """A model is read, written, computed with and trained; tools read and write archives."""
+    digits = ROOT / "examples" / "digits"
+
+    run(USE, str(digits / "final.raw"), str(digits / "test.feats.ark"), str(tmp_path))
