@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from nnet3_descriptors import Nnet, read_nnet, write_nnet
-from nnet3_training import ChainTraining
-from nnet3_training.recipes import Combination, combine
+import nnet3_descriptors
+import nnet3_training
 
 from nnet3_tools.chain.examples import read_entries
 from nnet3_tools.chain.objective_log import say_combination, say_combined
@@ -21,6 +20,9 @@ from nnet3_tools.kaldi_command import (
     run_tool,
 )
 from nnet3_tools.streams import readable, writable
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
 
 NAME = "nnet3-chain-combine"
 
@@ -51,6 +53,8 @@ def command(
 
     Give the last network of a run first. DEN-FST is the denominator.
     """
+    from nnet3_training.recipes import Combination, combine  # with all that trains
+
     if len(names) < 3:
         raise click.UsageError(f"expected four arguments at least, got {len(names) + 1}")
     *inputs, egs_in, nnet_out = names
@@ -61,7 +65,7 @@ def command(
     )
     examples = [entry.value for entry in read_entries(egs_in)]
     log(NAME, f"Read {len(examples)} examples.")
-    training = ChainTraining(_read(inputs[0]), read_den_fst(den_fst), taken(options))
+    training = nnet3_training.ChainTraining(_read(inputs[0]), read_den_fst(den_fst), taken(options))
     combined = combine(
         map(_read, inputs),
         examples,
@@ -73,7 +77,7 @@ def command(
     )
     say_combined(combined, _say)
     with writable(nnet_out) as target:
-        write_nnet(combined.nnet, target, binary=binary)
+        nnet3_descriptors.write_nnet(combined.nnet, target, binary=binary)
     log(NAME, f"Finished combining neural nets, wrote model to {nnet_out}")
 
 
@@ -83,7 +87,7 @@ def _say(line: str) -> None:
 
 def _read(name: str) -> Nnet:
     with readable(name) as source:
-        return read_nnet(source)
+        return nnet3_descriptors.read_nnet(source)
 
 
 def main() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from nnet3_descriptors import read_nnet
-from nnet3_training import ChainTraining, compute_chain_prob
+import nnet3_descriptors
+import nnet3_training
 
 from nnet3_tools.chain.examples import read_entries
 from nnet3_tools.chain.objective_log import value
@@ -35,9 +35,9 @@ def command(
 ) -> None:
     """Say the objective per frame of the network NNET-IN on the examples of EGS-RSPECIFIER."""
     with readable(nnet_in) as source:
-        nnet = read_nnet(source)
-    training = ChainTraining(nnet, read_den_fst(den_fst), taken(options))
-    totals = compute_chain_prob(
+        nnet = nnet3_descriptors.read_nnet(source)
+    training = nnet3_training.ChainTraining(nnet, read_den_fst(den_fst), taken(options))
+    totals = nnet3_training.compute_chain_prob(
         nnet,
         training,
         (entry.value for entry in read_entries(egs_in)),

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
-from nnet3_descriptors import AcousticModel, Nnet, read_model, write_acoustic_model, write_nnet
-from nnet3_training import (
-    ChainTraining,
-    FineTuning,
-    ObjectiveSum,
-    TrainingExample,
-    compute_chain_prob,
-    fine_tune,
-)
+import nnet3_descriptors
+import nnet3_training
+from nnet3_training import FineTuning
 
 from nnet3_tools.chain.examples import read_entries
 from nnet3_tools.chain.objective_log import value
 from nnet3_tools.chain.options import ObjectiveCommand, chain_options, read_den_fst, taken
 from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
 from nnet3_tools.streams import readable, writable
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+    from nnet3_training import ChainTraining, ObjectiveSum, TrainingExample
 
 NAME = "nnet3-chain-fine-tune"
 
@@ -76,9 +74,9 @@ def command(
     are those of nnet3-chain-get-egs, of one sequence each; they are held in memory.
     """
     with readable(model_in) as source:
-        model = read_model(source)
-    nnet = model.nnet if isinstance(model, AcousticModel) else model
-    training = ChainTraining(nnet, read_den_fst(den_fst), taken(options))
+        model = nnet3_descriptors.read_model(source)
+    nnet = model.nnet if isinstance(model, nnet3_descriptors.AcousticModel) else model
+    training = nnet3_training.ChainTraining(nnet, read_den_fst(den_fst), taken(options))
     examples = [entry.value for entry in read_entries(egs_in)]
     held = [entry.value for entry in read_entries(held_out)] if held_out else []
     _say_held_out("before", nnet, training, held)
@@ -88,17 +86,19 @@ def command(
             log(NAME, f"Average objective function for '{name}' in epoch {number} {value(total)}")
         _say_held_out(f"after epoch {number}", nnet, training, held)
 
-    tuned = fine_tune(
+    tuned = nnet3_training.fine_tune(
         nnet, training, examples, FineTuning(seed=abs(srand), **options), after_epoch=after_epoch
     )
     if training.objective.num_failed:
         failed = training.objective.num_failed
         click.echo(f"WARNING ({NAME}) {failed} minibatches had no objective.", err=True)
     with writable(model_out) as target:
-        if isinstance(model, AcousticModel):
-            write_acoustic_model(attrs.evolve(model, nnet=tuned), target, binary=binary)
+        if isinstance(model, nnet3_descriptors.AcousticModel):
+            nnet3_descriptors.write_acoustic_model(
+                attrs.evolve(model, nnet=tuned), target, binary=binary
+            )
         else:
-            write_nnet(tuned, target, binary=binary)
+            nnet3_descriptors.write_nnet(tuned, target, binary=binary)
     log(NAME, f"Wrote model to {model_out}")
 
 
@@ -106,7 +106,7 @@ def _say_held_out(
     when: str, nnet: Nnet, training: ChainTraining, examples: list[TrainingExample]
 ) -> None:
     """Says the objective of examples that are not trained on."""
-    for name, total in compute_chain_prob(nnet, training, examples).items():
+    for name, total in nnet3_training.compute_chain_prob(nnet, training, examples).items():
         line = value(total).replace(" over ", " per frame, over ")
         log(NAME, f"Held out, {when}: log-probability for '{name}' {line}")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
-from nnet3_descriptors import Nnet, read_nnet, write_nnet
-from nnet3_training import ChainTraining, Trainer, TrainerOptions
+import nnet3_descriptors
+import nnet3_training
 
 from nnet3_tools.chain.examples import read_entries
 from nnet3_tools.chain.objective_log import ObjectiveLog, say_limits, say_totals
@@ -21,6 +21,10 @@ from nnet3_tools.kaldi_command import (
     run_tool,
 )
 from nnet3_tools.streams import readable, writable
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+    from nnet3_training import ChainTraining, Trainer
 
 NAME = "nnet3-chain-train"
 
@@ -77,12 +81,12 @@ def command(
     if backstitch_training_scale:
         raise click.ClickException("--backstitch-training-scale: there is no backstitch here")
     objective = attrs.evolve(taken(options), apply_deriv_weights=apply_deriv_weights)
-    training_options = TrainerOptions(seed=abs(srand), **options)
+    training_options = nnet3_training.TrainerOptions(seed=abs(srand), **options)
     with readable(nnet_in) as source:
-        nnet = read_nnet(source)
-    training = ChainTraining(nnet, read_den_fst(den_fst), objective)
+        nnet = nnet3_descriptors.read_nnet(source)
+    training = nnet3_training.ChainTraining(nnet, read_den_fst(den_fst), objective)
     device = chosen_device(use_gpu)
-    trainer = Trainer(nnet, training_options, device, objective=training)
+    trainer = nnet3_training.Trainer(nnet, training_options, device, objective=training)
     progress = ObjectiveLog(print_interval, _say)
     for number, entry in enumerate(read_entries(egs_in)):
         progress.add(number, trainer.train_minibatch(entry.value))
@@ -107,7 +111,7 @@ def _say_all(trainer: Trainer, training: ChainTraining) -> None:
 
 def _write(nnet: Nnet, nnet_out: str, *, binary: bool) -> None:
     with writable(nnet_out) as target:
-        write_nnet(nnet, target, binary=binary)
+        nnet3_descriptors.write_nnet(nnet, target, binary=binary)
     _say(f"Wrote raw model to {nnet_out}")
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import attrs
-from nnet3_training import Objective, ObjectiveSum, Trainer
-from nnet3_training.recipes import Combined
+from nnet3_training import ObjectiveSum
+
+if TYPE_CHECKING:
+    from nnet3_training import Objective, Trainer
+    from nnet3_training.recipes import Combined
 
 Say = Callable[[str], None]
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 import click
-from nnet3_training import ChainOptions, Fst, read_fst
+import nnet3_training
 
 from nnet3_tools.kaldi_command import KaldiCommand
 from nnet3_tools.streams import readable
+
+if TYPE_CHECKING:
+    from nnet3_training import ChainOptions, Fst
 
 _NUMBERS = {
     "l2_regularize": "l2 term of the output of the network.",
@@ -40,7 +43,7 @@ class ObjectiveCommand(KaldiCommand):
 
 def chain_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options of the objective."""
-    for field in attrs.fields(ChainOptions):
+    for field in attrs.fields(nnet3_training.ChainOptions):
         if field.name in _NUMBERS:
             name = f"--{field.name.replace('_', '-')}"
             function = click.option(
@@ -59,7 +62,7 @@ def taken(options: dict[str, Any]) -> ChainOptions:
     Raises:
         TrainingError: A number is out of range.
     """
-    return ChainOptions(**{name: options.pop(name) for name in _NUMBERS})
+    return nnet3_training.ChainOptions(**{name: options.pop(name) for name in _NUMBERS})
 
 
 def read_den_fst(name: str) -> Fst:
@@ -70,4 +73,4 @@ def read_den_fst(name: str) -> Fst:
         click.ClickException: the command failed.
     """
     with readable(name) as source:
-        return read_fst(source)
+        return nnet3_training.read_fst(source)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors import Nnet
-from nnet3_training import Evaluator
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+    from nnet3_training import Evaluator
 
 Say = Callable[[str], None]
 

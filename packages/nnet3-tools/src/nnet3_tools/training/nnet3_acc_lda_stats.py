@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
+import nnet3_descriptors
+import nnet3_training
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors import read_nnet
 from nnet3_descriptors.files import BinaryWriter, TextWriter, Writer, write_atomically
-from nnet3_training import DenseTargets, Evaluator, SparsePosteriors
 
 from nnet3_tools.chain.options import ObjectiveCommand
 from nnet3_tools.egs.forms import form_for
 from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
 from nnet3_tools.streams import readable, writable
+
+if TYPE_CHECKING:
+    from nnet3_training import DenseTargets, SparsePosteriors
 
 NAME = "nnet3-acc-lda-stats"
 
@@ -94,16 +99,16 @@ def _write_symmetric(writer: Writer, matrix: Doubles) -> None:
 def command(nnet_in: str, egs_in: str, stats_out: str, binary: bool, rand_prune: float) -> None:
     """Sum up what the network NNET-IN gives for examples, by the classes of their output."""
     with readable(nnet_in) as source:
-        nnet = read_nnet(source)
-    evaluator, stats = Evaluator(nnet), None
+        nnet = nnet3_descriptors.read_nnet(source)
+    evaluator, stats = nnet3_training.Evaluator(nnet), None
     rng = np.random.default_rng(0)
     count = 0
     for entry in form_for(nnet).entries(egs_in):
         count += 1
         supervision = {io.name: io.supervision for io in entry.value.outputs}.get("output")
-        if isinstance(supervision, DenseTargets):
+        if isinstance(supervision, nnet3_training.DenseTargets):
             supervision = _sparse(supervision)
-        if not isinstance(supervision, SparsePosteriors):
+        if not isinstance(supervision, nnet3_training.SparsePosteriors):
             raise click.ClickException(f"example '{entry.key}' has no output 'output'")
         frames = evaluator.outputs(entry.value)["output"]
         stats = stats or LdaStats(supervision.dim, frames.shape[1])
@@ -130,7 +135,7 @@ def _sparse(targets: DenseTargets) -> SparsePosteriors:
     values = targets.values
     rows, columns = np.nonzero(values)
     sizes = np.bincount(rows, minlength=len(values))
-    return SparsePosteriors(
+    return nnet3_training.SparsePosteriors(
         dim=values.shape[1],
         splits=np.concatenate(([0], np.cumsum(sizes))),
         classes=columns,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 from nnet3_descriptors import Nnet, read_nnet, write_nnet
-from nnet3_training.recipes import Combination, combine
 
 from nnet3_tools.chain.objective_log import say_combination, say_combined
 from nnet3_tools.chain.options import ObjectiveCommand
@@ -48,6 +47,8 @@ def command(
 
     Give the last network of the training run first. Examples are those of EGS-RSPECIFIER.
     """
+    from nnet3_training.recipes import Combination, combine  # with all that trains
+
     examples = [entry.value for entry in form_for(_read(nnets_in[0])).entries(egs_in)]
     _say(f"Read {len(examples)} examples.")
     if not examples:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import click
+import nnet3_descriptors
+import nnet3_tables
+import nnet3_training
 import numpy as np
-from nnet3_descriptors import read_nnet
-from nnet3_tables import MatrixWriter
-from nnet3_training import Evaluator
 
 from nnet3_tools.chain.options import ObjectiveCommand
 from nnet3_tools.egs.forms import check_files, form_for
@@ -31,10 +31,10 @@ def command(
     """Write the output of the network NNET-IN for each example of EGS-RSPECIFIER."""
     check_files(egs_in, matrices_out)
     with readable(nnet_in) as source:
-        nnet = read_nnet(source)
-    evaluator = Evaluator(nnet)
+        nnet = nnet3_descriptors.read_nnet(source)
+    evaluator = nnet3_training.Evaluator(nnet)
     count = 0
-    with MatrixWriter(matrices_out) as writer:
+    with nnet3_tables.MatrixWriter(matrices_out) as writer:
         for entry in form_for(nnet).entries(egs_in):
             outputs = evaluator.outputs(entry.value)
             if output_name not in outputs:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import click
-from nnet3_descriptors import read_nnet
-from nnet3_training import Evaluator, in_test_mode
+import nnet3_descriptors
+import nnet3_training
 
 from nnet3_tools.chain.options import ObjectiveCommand
 from nnet3_tools.egs.forms import form_for
@@ -34,9 +34,11 @@ def command(
 ) -> None:
     """Say the objective per frame of the network NNET-IN on the examples of EGS-RSPECIFIER."""
     with readable(nnet_in) as source:
-        nnet = read_nnet(source)
-    nnet = in_test_mode(nnet, batchnorm=batchnorm_test_mode, dropout=dropout_test_mode)
-    evaluator = Evaluator(nnet)
+        nnet = nnet3_descriptors.read_nnet(source)
+    nnet = nnet3_training.in_test_mode(
+        nnet, batchnorm=batchnorm_test_mode, dropout=dropout_test_mode
+    )
+    evaluator = nnet3_training.Evaluator(nnet)
     for entry in form_for(nnet).entries(egs_in):
         evaluator.add(entry.value)
     if not compute_accuracy:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
+import nnet3_descriptors
+import nnet3_training
 import numpy as np
-from nnet3_descriptors import Nnet, read_nnet, vectorize
 from nnet3_descriptors.editing import weighted_sum
-from nnet3_training import Evaluator
 
 from nnet3_tools.chain.options import ObjectiveCommand
 from nnet3_tools.egs.forms import form_for
 from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
 from nnet3_tools.streams import readable
 from nnet3_tools.training.diagnostics import by_component, dot_products, say_evaluation
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
 
 NAME = "nnet3-show-progress"
 
@@ -42,9 +46,9 @@ def command(
     change.
     """
     with readable(old_in) as source:
-        old = read_nnet(source)
+        old = nnet3_descriptors.read_nnet(source)
     with readable(new_in) as source:
-        new = read_nnet(source)
+        new = nnet3_descriptors.read_nnet(source)
     if old.num_parameters != new.num_parameters:
         click.echo(f"WARNING ({NAME}) Parameter-dim mismatch, cannot show progress.", err=True)
         return
@@ -59,11 +63,15 @@ def _say_objectives(
     examples = [entry.value for entry in form_for(new).entries(egs_in)]
     if not examples:
         raise click.ClickException(f"'{egs_in}' has no examples")
-    difference = vectorize(new).astype(np.float64) - vectorize(old)
+    difference = nnet3_descriptors.vectorize(new).astype(np.float64) - nnet3_descriptors.vectorize(
+        old
+    )
     changes = np.zeros(0)
     for segment in range(num_segments):
         middle = (segment + 0.5) / num_segments
-        evaluator = Evaluator(weighted_sum([new, old], [middle, 1.0 - middle]), gradient=True)
+        evaluator = nnet3_training.Evaluator(
+            weighted_sum([new, old], [middle, 1.0 - middle]), gradient=True
+        )
         for example in examples:
             evaluator.add(example)
         if "output" not in evaluator.objectives:
@@ -79,7 +87,7 @@ def _say_objectives(
 
 
 def _say_parameters(old: Nnet, new: Nnet) -> None:
-    before, after = (vectorize(nnet).astype(np.float64) for nnet in (old, new))
+    before, after = (nnet3_descriptors.vectorize(nnet).astype(np.float64) for nnet in (old, new))
     norms = partial(_norms, old)
     changed, size = norms(after - before), norms(before)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from nnet3_descriptors import read_nnet, write_nnet
-from nnet3_training import Trainer, TrainerOptions
+import nnet3_descriptors
+import nnet3_training
 from nnet3_training.egs import CRandom
 
 from nnet3_tools.chain.objective_log import ObjectiveLog, say_change, say_limits, say_totals
@@ -72,15 +72,15 @@ def command(
     nnet3-merge-egs makes minibatches, for example in
     'ark:nnet3-merge-egs --minibatch-size=64 ark:1.egs ark:- |'.
     """
-    training_options = TrainerOptions(
+    training_options = nnet3_training.TrainerOptions(
         seed=abs(srand),
         # The number that Kaldi draws first says on which minibatches it steps back.
         backstitch_phase=CRandom(srand).integers(0, _LARGEST_PHASE + 1),
         **options,
     )
     with readable(nnet_in) as source:
-        nnet = read_nnet(source)
-    trainer = Trainer(nnet, training_options, chosen_device(use_gpu))
+        nnet = nnet3_descriptors.read_nnet(source)
+    trainer = nnet3_training.Trainer(nnet, training_options, chosen_device(use_gpu))
     progress = ObjectiveLog(print_interval, _say)
     for number, entry in enumerate(form_for(nnet).entries(egs_in)):
         progress.add(number, trainer.train_minibatch(entry.value))
@@ -90,7 +90,7 @@ def command(
     if trainer.num_skipped:
         click.echo(f"WARNING ({NAME}) {trainer.num_skipped} changes were not finite.", err=True)
     with writable(nnet_out) as target:
-        write_nnet(trainer.nnet, target, binary=binary)
+        nnet3_descriptors.write_nnet(trainer.nnet, target, binary=binary)
     _say(f"Wrote model to {nnet_out}")
     if not any(total.weight for total in trainer.objectives.values()):
         raise click.ClickException(f"'{egs_in}' has no examples with weight")
