@@ -102,7 +102,7 @@ def main() -> None:
         if arguments.network and name not in arguments.network:
             continue
         request = usual_request(nnet, 51, 2, every, train=True)
-        take_pictures(program, name, report_page(name, nnet, request), arguments.folder)
+        take_pictures(program, name, report_page(name, nnet, request, timed=True), arguments.folder)
         print(f"{arguments.folder / name}.html, {len(WIDTHS) + 1} pictures")
 
 

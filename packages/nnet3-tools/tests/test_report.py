@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_descriptors import Nnet, parse_config, write_nnet
 from nnet3_graph import ComputationRequest, IoSpecification
-from nnet3_tools.nnet3_report import command
+from nnet3_tools.nnet3_report import command, usual_request
 from nnet3_tools.report import report_page
 from nnet3_tools.report.component_facts import component_facts, rank_of
 from nnet3_tools.report.program_facts import program_facts
+from nnet3_tools.report.time_facts import time_facts
 
 SPLICE = "input=Append(Offset(input, -1), input, ReplaceIndex(ivector, t, 0))"
 
@@ -90,6 +91,20 @@ def test_program(nnet: Nnet) -> None:
     assert facts.stages[-1].peak_bytes == facts.optimized_bytes.max()
 
 
+def test_times(nnet: Nnet) -> None:
+    """Each node that computes has a time, the slowest first, and the shares are all of the time."""
+    training = usual_request(nnet, 4, 1, 1, train=True)
+    program = program_facts(nnet, training)
+
+    facts = time_facts(nnet, training, program.optimized)
+
+    seconds = [each.seconds for each in facts.nodes]
+    assert seconds == sorted(seconds, reverse=True)
+    assert {"tdnn1.affine", "rnn", "final"} <= {each.node for each in facts.nodes}
+    assert sum(each.share for each in facts.nodes) + facts.others == pytest.approx(1)
+    assert sum(seconds) <= facts.seconds * 1.000001
+
+
 class Elements(html.parser.HTMLParser):
     """Looks whether each element that begins also ends, and what addresses a page has."""
 
@@ -138,6 +153,7 @@ def test_tool(nnet: Nnet, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     page = (tmp_path / "page.html").read_text()
     assert "and the gradient" in page
+    assert "Where the time goes" in page
     assert "<title>final.raw</title>" in page
 
 

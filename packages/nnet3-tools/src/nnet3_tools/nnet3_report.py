@@ -43,6 +43,9 @@ USUAL_FRAMES = 50
     help="One row of output for so many frames.",
 )
 @boolean_option("--train", help="Ask for the gradient, too.")
+@boolean_option(
+    "--time", default=True, show_default=True, help="Run the request, and show where time goes."
+)
 @common_options
 def command(
     model_in: str,
@@ -52,23 +55,24 @@ def command(
     sequences: int,
     every: int,
     train: bool,
+    time: bool,
 ) -> None:
     """Describe the network in MODEL-IN, .raw or .mdl, as the HTML page PAGE-OUT.
 
     The page has a drawing of the network, a table of its components with statistics of parameters
-    and activations, and what a request is compiled to. It needs no other file.
+    and activations, what a request is compiled to, and where its time goes. It needs no other file.
     """
     with readable(model_in) as source:
         nnet = read_nnet(source)
     name = Path(model_in).name or model_in
     if path is not None:
-        page = report_page(name, nnet, ComputationRequest.load(path))
+        page = report_page(name, nnet, ComputationRequest.load(path), timed=time)
     elif frames == 0:
         page = report_page(name, nnet)
     else:
         try:
             request = usual_request(nnet, frames or USUAL_FRAMES, sequences, every, train=train)
-            page = report_page(name, nnet, request)
+            page = report_page(name, nnet, request, timed=time)
         except (NotComputableError, ContextError) as error:
             if frames is not None:
                 raise

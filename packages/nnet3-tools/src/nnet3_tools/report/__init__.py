@@ -2,6 +2,7 @@
 
 component_facts.py   numbers about each component: dimensions, parameters, statistics
 program_facts.py     what a request is compiled to, pass by pass
+time_facts.py        how long the commands of each node take on this machine
 page.py, page.html   all of it as one page that needs nothing else
 
 The drawings are those that notebooks show: `nnet3_descriptors.drawing`, `nnet3_compiler.drawing`.

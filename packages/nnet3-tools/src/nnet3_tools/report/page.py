@@ -21,13 +21,16 @@ MOST_LINES = 3000
 """So many lines of a program are shown."""
 
 
-def report_page(name: str, nnet: Nnet, request: ComputationRequest | None = None) -> str:
+def report_page(
+    name: str, nnet: Nnet, request: ComputationRequest | None = None, *, timed: bool = False
+) -> str:
     """Describes a network, and what a request for it is compiled to.
 
     Args:
         name: What the page calls the network.
         nnet: The network.
         request: What is asked of it; None leaves that part out.
+        timed: Whether to run what the request is compiled to, and show where the time goes.
 
     Returns:
         An HTML document; it needs no network and no other file.
@@ -35,8 +38,14 @@ def report_page(name: str, nnet: Nnet, request: ComputationRequest | None = None
     Raises:
         NotComputableError: An output of the request cannot be computed.
         RequestError: The request does not fit the network.
+        UnsupportedComponentError, DeviceMemoryError: What is to be timed cannot be run.
     """
     program = None if request is None else program_facts(nnet, request)
+    times = None
+    if request is not None and program is not None and timed:
+        from nnet3_tools.report.time_facts import time_facts  # the runtime takes long to import
+
+        times = time_facts(nnet, request, program.optimized)
     facts = list(component_facts(nnet))
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
@@ -54,6 +63,7 @@ def report_page(name: str, nnet: Nnet, request: ComputationRequest | None = None
         warnings=[each for each in facts if each.warning],
         request=request,
         program=program,
+        times=times,
         curves=_curves(program),
         lines=[] if program is None else program.listing.splitlines()[:MOST_LINES],
         most_lines=MOST_LINES,

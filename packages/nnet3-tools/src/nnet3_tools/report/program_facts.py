@@ -37,13 +37,15 @@ class ProgramFacts:
         stages: The computation as compiled, and after each pass that changed it.
         compiled_bytes: Bytes of matrices after each command, as compiled.
         optimized_bytes: The same after all passes.
-        listing: The optimized program in text.
+        optimized: The computation after all passes.
+        listing: The same in text.
     """
 
     steps: tuple[tuple[str, int], ...]
     stages: tuple[Stage, ...]
     compiled_bytes: npt.NDArray[np.int64]
     optimized_bytes: npt.NDArray[np.int64]
+    optimized: NnetComputation
     listing: str
 
 
@@ -64,6 +66,7 @@ def program_facts(nnet: Nnet, request: ComputationRequest) -> ProgramFacts:
         stages=tuple(stages),
         compiled_bytes=live_bytes(compiled),
         optimized_bytes=live_bytes(last),
+        optimized=last,
         listing=format_computation(last, nnet),
     )
 

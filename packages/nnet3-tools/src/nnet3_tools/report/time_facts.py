@@ -1,0 +1,96 @@
+"""Where the time of a request goes on this machine."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import attrs
+import numpy as np
+from nnet3_compiler import NnetComputation
+from nnet3_descriptors import Nnet
+from nnet3_graph import ComputationRequest
+from nnet3_runtime_cuda import NnetComputer, Tracer
+
+RUNS = 5
+"""The program runs so often; the least time of each command counts."""
+
+MOST_NODES = 20
+"""So many nodes are shown, the slowest first."""
+
+
+@attrs.frozen
+class NodeTime:
+    """What the commands of a node take together.
+
+    Attributes:
+        node: The node; "" for commands of which no node is known.
+        commands: How many commands it has.
+        seconds: All of them together.
+        share: The part of the time of all commands, from 0 to 1.
+    """
+
+    node: str
+    commands: int
+    seconds: float
+    share: float
+
+
+@attrs.frozen
+class TimeFacts:
+    """Where the time of a request goes.
+
+    Attributes:
+        seconds: All commands together.
+        nodes: The slowest nodes, the slowest first.
+        others: The share of all other nodes.
+    """
+
+    seconds: float
+    nodes: tuple[NodeTime, ...]
+    others: float
+
+
+def time_facts(nnet: Nnet, request: ComputationRequest, computation: NnetComputation) -> TimeFacts:
+    """Runs a program a few times on the processor, on one thread, and times its commands.
+
+    What it is given is noise: the time of matrix commands does not depend on values.
+
+    Args:
+        nnet: The network.
+        request: What the computation was compiled for.
+        computation: The program, optimized.
+
+    Raises:
+        UnsupportedComponentError: The runtime has no arithmetic for a component.
+        DeviceMemoryError: There is not enough memory.
+    """
+    tracer = Tracer()
+    computer = NnetComputer(nnet, computation, threads=1, trace=tracer)
+    rng = np.random.default_rng(0)
+    inputs = {
+        io.name: rng.standard_normal((len(io.indexes), nnet.node_dim(io.name)), np.float32)
+        for io in request.inputs
+    }
+    for _ in range(RUNS):
+        outputs = computer.forward(inputs)
+        if request.needs_derivatives:
+            wanted = [io.name for io in request.outputs if io.has_deriv]
+            computer.backward({name: np.ones_like(outputs[name]) for name in wanted})
+    trace = tracer.trace()
+    [program] = trace.programs
+    least = np.full(len(program.commands), np.inf)
+    for run in trace.runs:
+        least[run.command] = min(least[run.command], run.seconds)
+    by_node: dict[str, list[float]] = defaultdict(list)
+    for command, seconds in zip(program.commands, least.tolist(), strict=True):
+        by_node[command.node].append(seconds)
+    total = float(least.sum())
+    nodes = sorted(
+        (
+            NodeTime(node, len(seconds), sum(seconds), sum(seconds) / total)
+            for node, seconds in by_node.items()
+        ),
+        key=lambda each: -each.seconds,
+    )
+    shown = tuple(nodes[:MOST_NODES])
+    return TimeFacts(total, shown, sum(each.share for each in nodes[MOST_NODES:]))
