@@ -1,4 +1,4 @@
-"""Ways to damage a model file: its tokens, sizes, counts, nesting, descriptors and bytes."""
+"""Ways to damage a file: its tokens, sizes, counts, nesting, descriptors and bytes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from damaged.good_files import Element, GoodFile, good_files
+from damaged.good_files import ACOUSTIC_MODEL, Element, GoodFile, good_files
 
 Damage = Callable[[GoodFile, random.Random], bytes]
 DAMAGES: list[Damage] = []
 _INT32 = 2**31 - 1
+_OPENING = re.compile(rb"<(\w+Component|NnetIo|NnetChainSup|Supervision|Nnet3(Chain)?Eg)>")
 _ARRAYS = ("integers", "integer_pairs", "vector", "matrix", "double_vector", "double_matrix")
 _ODD_TOKENS = (
     b"<", b">", b"<>", b"</>", b"<Dim", b"x" * 5000, b"\xff\xfe", b"-1", b"nan", b"[", b"]", b"FM",
@@ -34,13 +35,13 @@ def damage(function: Damage) -> Damage:
 
 
 @functools.cache
-def _tokens() -> tuple[bytes, ...]:
-    """Returns all tokens of all good files."""
+def _tokens(group: str) -> tuple[bytes, ...]:
+    """Returns all tokens of all good files of a group."""
     return tuple(
         sorted(
             {
                 good.bytes_of(element).strip()
-                for good in good_files()
+                for good in good_files(group)
                 for element in good.elements
                 if element.kind == "token"
             }
@@ -51,7 +52,7 @@ def _tokens() -> tuple[bytes, ...]:
 @damage
 def other_token(good: GoodFile, rng: random.Random) -> bytes:
     """A token is another token, or something that is none."""
-    token = rng.choice(_tokens() if rng.random() < 0.7 else _ODD_TOKENS)
+    token = rng.choice(_tokens(good.group) if rng.random() < 0.7 else _ODD_TOKENS)
     return good.with_bytes(good.pick(rng, "token"), token + b" ")
 
 
@@ -77,7 +78,7 @@ def moved_element(good: GoodFile, rng: random.Random) -> bytes:
 @damage
 def element_of_another_file(good: GoodFile, rng: random.Random) -> bytes:
     """An element of some other file stands in the place of one."""
-    other = rng.choice(good_files())
+    other = rng.choice(good_files(good.group))
     return good.with_bytes(good.pick(rng), other.bytes_of(other.pick(rng)))
 
 
@@ -158,14 +159,14 @@ def deep_descriptor(good: GoodFile, rng: random.Random) -> bytes:
 
 
 def _components(good: GoodFile) -> list[Element]:
-    """Returns where the components of a file are."""
+    """Returns where the components of a file are, or in examples, inputs, outputs and the like."""
     starts: list[tuple[bytes, int]] = []
     found = []
     for element in good.elements:
         if element.kind != "token":
             continue
         token = good.bytes_of(element).strip()
-        if re.fullmatch(rb"<\w+Component>", token):
+        if _OPENING.fullmatch(token):
             starts.append((token, element.start))
         elif starts and token == starts[-1][0].replace(b"<", b"</"):
             found.append(Element("component", starts.pop()[1], element.end))
@@ -186,7 +187,7 @@ def nested_component(good: GoodFile, rng: random.Random) -> bytes:
 @damage
 def misplaced_component(good: GoodFile, rng: random.Random) -> bytes:
     """A component stands before any element."""
-    other = rng.choice(good_files())
+    other = rng.choice(good_files(good.group))
     at = good.pick(rng).start
     component = other.bytes_of(rng.choice(_components(other)))
     return good.data[:at] + component + good.data[at:]
@@ -195,7 +196,7 @@ def misplaced_component(good: GoodFile, rng: random.Random) -> bytes:
 @damage
 def other_component(good: GoodFile, rng: random.Random) -> bytes:
     """A component has another type than it should."""
-    other = rng.choice(good_files())
+    other = rng.choice(good_files(good.group))
     component = other.bytes_of(rng.choice(_components(other)))
     return good.with_bytes(rng.choice(_components(good)), component)
 
@@ -229,14 +230,19 @@ class DamagedFile(NamedTuple):
 
     name: str
     data: bytes
-    is_acoustic_model: bool
+    kind: str
+
+    @property
+    def is_acoustic_model(self) -> bool:
+        """Whether it was a model with a transition model."""
+        return self.kind == ACOUSTIC_MODEL
 
 
-def damaged_file(seed: int, number: int) -> DamagedFile:
-    """Returns file `number` of a seed."""
+def damaged_file(seed: int, number: int, group: str = "models") -> DamagedFile:
+    """Returns file `number` of a seed, made of one of a group of good files."""
     rng = random.Random(f"{seed}:{number}")
-    good = rng.choice(good_files())
+    good = rng.choice(good_files(group))
     chosen = rng.choice(DAMAGES)
-    kind = "binary" if good.binary else "text"
-    name = f"seed {seed}, file {number}: {good.name}, {kind}, {chosen.__name__}"
-    return DamagedFile(name, chosen(good, rng), good.is_acoustic_model)
+    form = "binary" if good.binary else "text"
+    name = f"seed {seed}, file {number}: {good.name}, {form}, {chosen.__name__}"
+    return DamagedFile(name, chosen(good, rng), good.kind)

@@ -1,4 +1,4 @@
-"""Good model files, binary and text, and what they are made of.
+"""Good files, binary and text, and what they are made of: models; for examples see `good_examples`.
 
 A file is read while every element that is read (token, number, array, line) is noted.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import io
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -28,6 +30,11 @@ from nnet3_descriptors import (
 from nnet3_descriptors.files import BinaryReader, TextReader
 from nnet3_descriptors.model_files.transition_model import HmmState, TransitionModel
 
+NETWORK, ACOUSTIC_MODEL = "network", "acoustic model"
+"""The kinds of model files."""
+
+_LONGEST_KEY = 32
+
 
 class Element(NamedTuple):
     """What one call of a reader's method has read."""
@@ -43,13 +50,19 @@ class GoodFile:
 
     name: str
     data: bytes
-    is_acoustic_model: bool
+    kind: str
     elements: tuple[Element, ...] = attrs.field(repr=False)
+    group: str = "models"
+
+    @property
+    def is_acoustic_model(self) -> bool:
+        """Whether it is a model with a transition model."""
+        return self.kind == ACOUSTIC_MODEL
 
     @property
     def binary(self) -> bool:
-        """Whether the file is binary."""
-        return self.data.startswith(b"\0B")
+        """Whether the file is binary; in archives that stands behind the first key."""
+        return b"\0B" in self.data[:_LONGEST_KEY]
 
     def pick(self, rng: random.Random, *kinds: str) -> Element:
         """Returns an element of one of the kinds, or of any kind."""
@@ -74,22 +87,30 @@ class GoodFile:
 
 
 @functools.cache
-def good_files() -> tuple[GoodFile, ...]:
-    """Returns small files, binary and text: a network for each type, and acoustic models."""
+def good_files(group: str = "models") -> tuple[GoodFile, ...]:
+    """Returns small files, binary and text, of a group.
+
+    Args:
+        group: "models", a network for each type and acoustic models; or "examples".
+    """
+    if group == "examples":
+        from damaged.good_examples import example_files
+
+        return example_files()
     files = []
     for type_name, config in CONFIGS.items():
         nnet = _network_of(type_name, config)
         for binary in (True, False):
             stream = io.BytesIO()
             write_nnet(nnet, stream, binary=binary)
-            files.append(_good_file(type_name, stream.getvalue(), is_acoustic_model=False))
+            files.append(good_file(type_name, stream.getvalue(), NETWORK, read_model))
     nnet = _network_of("NoOpComponent", "dim=2")
     for chain in (True, False):
         for binary in (True, False):
             stream = io.BytesIO()
             write_acoustic_model(_acoustic_model(nnet, chain=chain), stream, binary=binary)
             name = "chain.mdl" if chain else "final.mdl"
-            files.append(_good_file(name, stream.getvalue(), is_acoustic_model=True))
+            files.append(good_file(name, stream.getvalue(), ACOUSTIC_MODEL, read_model))
     return tuple(files)
 
 
@@ -139,8 +160,31 @@ _METHODS = ("token", "line", "integer", "real", "boolean", "integers", "integer_
             "matrix", "double_vector", "double_matrix")  # fmt: skip
 
 
-def _good_file(name: str, data: bytes, *, is_acoustic_model: bool) -> GoodFile:
-    """Returns a file with the elements that reading it asks for, outer ones behind inner ones."""
+def read_model(data: bytes, kind: str) -> Nnet | AcousticModel:
+    """Reads a file of either kind."""
+    return read(data, is_acoustic_model=kind == ACOUSTIC_MODEL)
+
+
+def good_file(
+    name: str,
+    data: bytes,
+    kind: str,
+    read: Callable[[bytes, str], object],
+    *,
+    group: str = "models",
+    functions: Mapping[str, str] = MappingProxyType({}),
+) -> GoodFile:
+    """Returns a file with the elements that reading it asks for, outer ones behind inner ones.
+
+    Args:
+        name: What it is called.
+        data: The file.
+        kind: As `read` is told.
+        read: Reads it.
+        group: The group that it belongs to.
+        functions: Further functions that take an element from a reader, by their full name, with
+            the kind of the element.
+    """
     elements: list[Element] = []
 
     def noting(method: Callable[..., Any], kind: str) -> Callable[..., Any]:
@@ -154,11 +198,15 @@ def _good_file(name: str, data: bytes, *, is_acoustic_model: bool) -> GoodFile:
 
     with contextlib.ExitStack() as stack:
         for cls in (BinaryReader, TextReader):
-            for kind in _METHODS:
-                method = noting(getattr(cls, kind), kind)
-                stack.enter_context(mock.patch.object(cls, kind, method))
-        read(data, is_acoustic_model=is_acoustic_model)
-    return GoodFile(name, data, is_acoustic_model, tuple(elements))
+            for name_of_method in _METHODS:
+                method = noting(getattr(cls, name_of_method), name_of_method)
+                stack.enter_context(mock.patch.object(cls, name_of_method, method))
+        for place, element in functions.items():
+            module, _, function = place.rpartition(".")
+            original = getattr(importlib.import_module(module), function)
+            stack.enter_context(mock.patch(place, noting(original, element)))
+        read(data, kind)
+    return GoodFile(name, data, kind, tuple(elements), group)
 
 
 def read(data: bytes, *, is_acoustic_model: bool) -> Nnet | AcousticModel:

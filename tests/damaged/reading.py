@@ -1,7 +1,8 @@
 """Reads damaged files and reports what must not happen.
 
 Run with a seed and numbers to repeat some files, with `tests` as PYTHONPATH, as in
-`python -m damaged.reading 1 300:310`; the report is a line of JSON.
+`python -m damaged.reading 1 300:310`, or `python -m damaged.reading 1 300:310 examples`; the report
+is a line of JSON.
 """
 
 from __future__ import annotations
@@ -63,21 +64,25 @@ class Report:
     faults: list[str] = attrs.field(factory=list)
 
 
-def read_damaged(seed: int, numbers: range) -> Report:
+def read_damaged(seed: int, numbers: range, group: str = "models") -> Report:
     """Reads damaged files in this process, which must not have been used for anything else."""
     watch, report = Watch(), Report()
-    for good in good_files():
-        read(good.data, is_acoustic_model=good.is_acoustic_model)
+    for good in good_files(group):
+        if group == "models":
+            read(good.data, is_acoustic_model=good.is_acoustic_model)
+        else:
+            _is_accepted_example(DamagedFile(good.name, good.data, good.kind))
     start = _memory("VmHWM")
     # Memory that is asked for counts, even if it is not used.
     limit = _memory("VmSize") + 4 * MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     for number in numbers:
-        file = damaged_file(seed, number)
+        file = damaged_file(seed, number, group)
         before = time.process_time()
         watch.on = True
         try:
-            report.accepted += _is_accepted(file)
+            is_accepted = _is_accepted if group == "models" else _is_accepted_example
+            report.accepted += is_accepted(file)
         except Exception:
             report.faults.append(f"{file.name}: {traceback.format_exc(limit=-4)}")
         watch.on = False
@@ -110,6 +115,22 @@ def _is_accepted(file: DamagedFile) -> bool:
     return True
 
 
+def _is_accepted_example(file: DamagedFile) -> bool:
+    """Reads a file; what is read has to be written so that it is read back."""
+    from damaged.good_examples import bytes_of, read_examples_of
+
+    try:
+        examples = read_examples_of(file.data, file.kind)
+    except ModelFileError as error:
+        _check_place(error, file)
+        return False
+    first = bytes_of(examples, file.kind)
+    assert bytes_of(read_examples_of(first, file.kind), file.kind) == first, (
+        "what is written is not what was read"
+    )
+    return True
+
+
 def _check_place(error: ModelFileError, file: DamagedFile) -> None:
     """Raises AssertionError unless the error says where in the file the fault is."""
     assert error.offset is not None, f"no offset: {error}"
@@ -123,9 +144,10 @@ def _memory(name: str) -> int:
 
 
 def main() -> None:
-    """Takes `seed first:last` from the command line and prints the report."""
+    """Takes `seed first:last [group]` from the command line and prints the report."""
     first, last = map(int, sys.argv[2].split(":"))
-    print(json.dumps(attrs.asdict(read_damaged(int(sys.argv[1]), range(first, last)))))
+    report = read_damaged(int(sys.argv[1]), range(first, last), *sys.argv[3:])
+    print(json.dumps(attrs.asdict(report)))
 
 
 if __name__ == "__main__":
