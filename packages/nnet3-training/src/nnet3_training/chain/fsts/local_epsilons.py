@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from nnet3_training.chain.fsts.fst import EPSILON
 from nnet3_training.chain.fsts.graph import Arc, Graph
 
@@ -33,8 +35,8 @@ class _Joining:
     """A graph in which arcs are joined, with the numbers of arcs that enter and leave states."""
 
     def __init__(self, graph: Graph) -> None:
-        self.arcs = [list(each) for each in graph.arcs]
-        self.finals = list(graph.finals)
+        self.arcs = [[arc._replace(cost=_rounded(arc.cost)) for arc in each] for each in graph.arcs]
+        self.finals = [_rounded(each) for each in graph.finals]
         self.leaving = [
             len(each) + math.isfinite(final)
             for each, final in zip(self.arcs, self.finals, strict=True)
@@ -92,14 +94,14 @@ class _Joining:
         if math.isfinite(final):
             if arc.label == EPSILON:
                 removed = min(removed, final)
-                self._end(state, arc.cost + final)
+                self._end(state, _sum(arc.cost, final))
                 self.finals[following] = math.inf
                 self.leaving[following] -= 1
             else:
                 kept = min(kept, final)
         if math.isfinite(removed):
             if math.isfinite(kept):
-                self._reweight(state, position, kept - min(removed, kept))
+                self._reweight(state, position, _sum(kept, -min(removed, kept)))
             else:
                 self._remove(state, position)
         for each in moved:
@@ -109,11 +111,11 @@ class _Joining:
         """Moves a cost from behind an arc, which alone enters the state there, onto the arc."""
         arc = self.arcs[state][position]
         following = arc.destination
-        self.arcs[state][position] = arc._replace(cost=arc.cost + cost)
+        self.arcs[state][position] = arc._replace(cost=_sum(arc.cost, cost))
         self.arcs[following] = [
-            each._replace(cost=each.cost - cost) for each in self.arcs[following]
+            each._replace(cost=_sum(each.cost, -cost)) for each in self.arcs[following]
         ]
-        self.finals[following] -= cost
+        self.finals[following] = _sum(self.finals[following], -cost)
 
     def _skip(self, state: int, position: int) -> None:
         """Joins an arc with the only one that follows it."""
@@ -124,7 +126,7 @@ class _Joining:
         if math.isfinite(final):
             if arc.label != EPSILON:
                 return
-            self._end(state, arc.cost + final)
+            self._end(state, _sum(arc.cost, final))
             if is_only:
                 self.finals[following] = math.inf
                 self.leaving[following] -= 1
@@ -144,4 +146,16 @@ class _Joining:
 
 
 def _joined(first: Arc, second: Arc) -> Arc:
-    return Arc(first.label or second.label, first.cost + second.cost, second.destination)
+    return Arc(first.label or second.label, _sum(first.cost, second.cost), second.destination)
+
+
+def _sum(first: float, second: float) -> float:
+    """The sum of two costs of arcs as float32, which their files hold.
+
+    Where states are joined later, costs are rounded, and the last bit decides in which direction.
+    """
+    return _rounded(first + second)
+
+
+def _rounded(cost: float) -> float:
+    return float(np.float32(cost))

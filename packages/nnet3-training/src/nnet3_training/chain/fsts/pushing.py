@@ -26,6 +26,14 @@ _CHECKED = 5
 """So many iterations lie between two looks at the sums."""
 
 
+def _probabilities(costs: npt.NDArray[np.float32]) -> Vector:
+    """The probabilities of costs, rounded to float32 as the costs are.
+
+    Where states are joined later, costs are rounded, and the last bit may decide; it is Kaldi's.
+    """
+    return np.exp(-costs.astype(np.float64)).astype(np.float32).astype(np.float64)
+
+
 def pushed(fst: Fst, delta: float) -> Fst:
     """The FST with its weights pushed.
 
@@ -37,8 +45,7 @@ def pushed(fst: Fst, delta: float) -> Fst:
     if not fst.num_states:
         return fst
     sources, destinations = fst.sources, fst.destinations
-    probs = np.exp(-fst.costs.astype(np.float64))
-    ends = np.exp(-fst.final_costs.astype(np.float64))
+    probs, ends = _probabilities(fst.costs), _probabilities(fst.final_costs)
     vector = np.full(fst.num_states, 1.0 / np.sqrt(fst.num_states))
 
     def product(vector: Vector) -> Vector:
