@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_training import ChainSupervision, ExampleError, Fst
 from nnet3_training.chain.fsts.graph import Arc, Graph
+from nnet3_training.chain.fsts.joining import joined
 from nnet3_training.chain.fsts.local_epsilons import without_local_epsilons
 from nnet3_training.chain.fsts.machines import Machine
 from nnet3_training.chain.fsts.pushing import pushed
@@ -144,6 +145,53 @@ def cheapest(graph: Graph, labels: tuple[int, ...]) -> float:
                 costs[after] = min(costs.get(after, math.inf), cost + arc.cost)
     ends = [cost + graph.finals[s] for (s, at), cost in costs.items() if at == len(labels)]
     return min(ends, default=math.inf)
+
+
+def rows(graph: Graph) -> set[object]:
+    """For each state its final cost and arcs, one state of those with the same; sets of them."""
+    return {
+        (state == 0, final, tuple(sorted(set(arcs))))
+        for state, (final, arcs) in enumerate(zip(graph.finals, graph.arcs, strict=True))
+    }
+
+
+@FEW
+@given(graphs(), st.integers(2, 3))
+def test_joined_states(graph: Graph, copies: int) -> None:
+    """Copies of states are joined again; sequences keep their costs."""
+    graph = graph.trimmed()
+    count = graph.num_states
+    several = Graph()  # state s + count * c is copy c of state s
+    for copy in range(copies):
+        for state in range(count):
+            several.add_state(graph.finals[state])
+            several.arcs[-1] = [
+                arc._replace(destination=arc.destination + count * ((copy + arc.label) % copies))
+                for arc in graph.arcs[state]
+            ]
+
+    found = Graph.of(joined(several.fst(), 0.125))
+
+    assert found.num_states <= count
+    assert_same(accepted(found), accepted(graph))
+    assert rows(Graph.of(joined(graph.fst(), 0.125))) == rows(found)
+    assert rows(Graph.of(joined(found.fst(), 0.125))) == rows(found)
+
+
+def test_order_keeps_states_apart() -> None:
+    """States whose arcs are in another order are not joined, nor are their costs when rounded."""
+    one, two = Arc(1, 0.0, 3), Arc(2, 0.25, 3)
+    first = [Arc(5, 0.0, 1), Arc(6, 0.0, 2)]
+    finals = [math.inf] * 3 + [0.0]
+
+    same = joined(Graph([first, [one, two], [one, two], []], finals).fst(), 0.25)
+    turned = joined(Graph([first, [one, two], [two, one], []], finals).fst(), 0.25)
+    near = joined(Graph([first, [one], [one._replace(cost=0.11)], []], finals).fst(), 0.25)
+    far = joined(Graph([first, [one], [one._replace(cost=0.13)], []], finals).fst(), 0.25)
+
+    assert [same.num_states, turned.num_states] == [3, 4]
+    assert [near.num_states, far.num_states] == [3, 4]
+    assert far.costs.tolist()[2:] == [0.0, 0.25]
 
 
 @FEW

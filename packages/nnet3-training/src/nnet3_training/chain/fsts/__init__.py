@@ -6,5 +6,6 @@ operations.py          concatenation, order of states
 graph.py               an acceptor that is being built
 machines.py            operations of OpenFst
 local_epsilons.py      removal of epsilons that adds no arcs
+joining.py             equal states joined
 pushing.py             weights of all states with the same sum
 """

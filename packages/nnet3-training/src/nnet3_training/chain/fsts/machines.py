@@ -71,11 +71,6 @@ class Machine:
         _library().arcsort(self._held, "ilabel")
         return self
 
-    def merged(self, delta: float) -> Self:
-        """Joins states that the same arcs leave, costs being rounded to multiples of `delta`."""
-        _library().minimize_encoded(self._held, delta)
-        return self
-
     def determinized(self, max_states: int) -> Self:
         """Leaves one path for each sequence of labels, the cheapest; stops at so many states."""
         self._held = _library().determinize(self._held, nstate=max_states)

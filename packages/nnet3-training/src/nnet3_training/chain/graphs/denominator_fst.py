@@ -11,6 +11,7 @@ import numpy as np
 from nnet3_training.chain.denominator import DenominatorGraph
 from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.chain.fsts.graph import Graph
+from nnet3_training.chain.fsts.joining import joined
 from nnet3_training.chain.fsts.local_epsilons import without_local_epsilons
 from nnet3_training.chain.fsts.machines import Machine
 from nnet3_training.chain.fsts.operations import renumbered
@@ -49,12 +50,10 @@ def make_denominator_fst(phone_lm: Fst, tree: ContextDependency, transitions: Tr
     graph = without_local_epsilons(_with_pdfs(graph, transitions))
     if not graph.num_states:
         raise ExampleError("the phone language model has no path")
-    machine = Machine.of(graph.fst()).without_epsilons()
-    for _ in range(_PASSES):
-        machine = _pushed_and_merged(machine.reversed())
-        machine = _pushed_and_merged(machine.reversed())
-    fst = pushed(machine.without_epsilons().fst(), _PUSHED)
-    return _busiest_first(fst)
+    fst = Machine.of(graph.fst()).without_epsilons().fst()
+    for _ in range(2 * _PASSES):
+        fst = joined(pushed(_reversed(fst), _PUSHED), _ROUNDED)
+    return _busiest_first(pushed(Machine.of(fst).without_epsilons().fst(), _PUSHED))
 
 
 def _with_pdfs(graph: Graph, transitions: Transitions) -> Graph:
@@ -65,8 +64,8 @@ def _with_pdfs(graph: Graph, transitions: Transitions) -> Graph:
     )
 
 
-def _pushed_and_merged(machine: Machine) -> Machine:
-    return Machine.of(pushed(machine.fst(), _PUSHED)).merged(_ROUNDED)
+def _reversed(fst: Fst) -> Fst:
+    return Machine.of(fst).reversed().fst()
 
 
 def _busiest_first(fst: Fst) -> Fst:
