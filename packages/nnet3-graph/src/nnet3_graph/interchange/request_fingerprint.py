@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import zip_longest
-from typing import Self
+from typing import Any, Self
 
 import attrs
+import numpy as np
+from nnet3_descriptors.indexes import IndexArray
 
 from nnet3_graph.request import ComputationRequest, IoSpecification
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, slots=False)
 class IoFingerprint:
     """What was given or wanted of one node.
+
+    The digest of what `of` returns is worked out when it is first asked for. Most are only compared
+    with those of the request that they were made from, which can be told from the indexes.
 
     Attributes:
         name: The name of the node.
@@ -31,15 +36,29 @@ class IoFingerprint:
     @classmethod
     def of(cls, io: IoSpecification) -> Self:
         """Returns the fingerprint of an input or output."""
+        fingerprint = cls.__new__(cls)
+        vars(fingerprint).update(
+            name=io.name, rows=len(io.indexes), has_deriv=io.has_deriv, _rows_of=io.indexes
+        )
+        return fingerprint
+
+    def __getattr__(self, name: str) -> Any:
+        """Works out the digest, the one field that may be missing."""
+        rows: IndexArray | None = vars(self).get("_rows_of")
+        if name != "indexes" or rows is None:
+            raise AttributeError(f"'{type(self).__name__}' has no attribute '{name}'")
         import hashlib  # takes a while to import
 
-        data = io.indexes.astype("<i4", copy=False).tobytes()
-        return cls(
-            name=io.name,
-            rows=len(io.indexes),
-            has_deriv=io.has_deriv,
-            indexes=hashlib.sha256(data).hexdigest()[:16],
-        )
+        data = rows.astype("<i4", copy=False).tobytes()
+        digest = vars(self)["indexes"] = hashlib.sha256(data).hexdigest()[:16]
+        return digest
+
+    def _has_rows_of(self, other: Self) -> bool:
+        """Tells whether the indexes are the same, from themselves if both are at hand."""
+        mine, theirs = vars(self).get("_rows_of"), vars(other).get("_rows_of")
+        if mine is None or theirs is None:
+            return self.indexes == other.indexes
+        return mine is theirs or np.array_equal(mine, theirs)
 
     def difference(self, other: Self) -> str | None:
         """Returns what of another one differs from this, or None."""
@@ -50,7 +69,7 @@ class IoFingerprint:
         ):
             if expected != found:
                 return f"it was made with {what} {expected}, this request has {found}"
-        return None if self.indexes == other.indexes else "its rows have other indexes (n, t, x)"
+        return None if self._has_rows_of(other) else "its rows have other indexes (n, t, x)"
 
 
 @attrs.frozen(kw_only=True)
