@@ -494,7 +494,7 @@ def _rectangle(ids: IdArray) -> tuple[Splits, IdArray]:
 def _present(ids: IdArray) -> tuple[Splits, IdArray]:
     """Returns the CSR form of (rows, D) ids, where -1 stands for none."""
     there = ids >= 0
-    if there.all():
+    if np.count_nonzero(there) == there.size:
         return _rectangle(ids)
     splits = np.zeros(len(ids) + 1, dtype=np.int64)
     np.cumsum(there.sum(axis=1), out=splits[1:])

@@ -57,9 +57,9 @@ class Grid:
             return self._sparse_cells(self.layout.indexes(bits))
         table = self.layout.table(bits).transpose(2, 1, 0)
         if self.layout.num_patterns == 1:
-            rows = np.flatnonzero(table)
+            rows = table.reshape(-1).nonzero()[0]
             return rows if count == 1 else (rows[:, None] * count + np.arange(count)).reshape(-1)
-        return np.flatnonzero(table[:, :, self.patterns.pattern_of])
+        return table[:, :, self.patterns.pattern_of].reshape(-1).nonzero()[0]
 
     def _sparse_cells(self, indexes: IndexArray) -> Cells:
         """Returns the cells, ascending, of (K, 3) indexes with patterns instead of sequences."""

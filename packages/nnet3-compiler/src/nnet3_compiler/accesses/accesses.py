@@ -17,7 +17,7 @@ from nnet3_compiler.accesses.kinds import CommandKinds, columns_of_kind
 from nnet3_compiler.accesses.layout import Layout
 from nnet3_compiler.accesses.pair_lists import PairLists
 from nnet3_compiler.accesses.variables import MATRIX, Variables
-from nnet3_compiler.arrays import expand_ranges
+from nnet3_compiler.arrays import every, expand_ranges
 from nnet3_compiler.arrays.csr import Bools, Ids, ordering, splits_of, where
 from nnet3_compiler.commands import (
     FIRST_OPERAND_COLUMN,
@@ -218,7 +218,7 @@ class AccessLists:
 
     def _at(self, places: Ids, absent: int) -> Ids:
         """Returns the commands at these places, (things,), where there is one."""
-        if self.is_accessed.all():
+        if every(self.is_accessed):
             return self.command[places]
         result = np.full(len(places), absent, dtype=np.int64)
         result[self.is_accessed] = self.command[places[self.is_accessed]]

@@ -32,6 +32,14 @@ def where(mask: Bools) -> Ids:
     return mask.nonzero()[0]
 
 
+def every(mask: Bools) -> bool:
+    """Tells whether a mask of any shape is True everywhere.
+
+    The same as `mask.all()`; for masks of up to some hundred elements in a tenth of the time.
+    """
+    return int(np.count_nonzero(mask)) == mask.size
+
+
 def splits_of(counts: npt.NDArray[np.integer | np.bool_]) -> Ids:
     """Returns the splits of lists of these lengths."""
     splits = np.zeros(len(counts) + 1, dtype=np.int64)

@@ -12,7 +12,7 @@ from nnet3_graph import ComputationRequest
 from nnet3_graph.interchange import RequestFingerprint
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray, freeze
+from nnet3_compiler.arrays import IntArray, where
 from nnet3_compiler.assembly.backward import DescriptorBackward
 from nnet3_compiler.assembly.component_commands import ComponentCommands
 from nnet3_compiler.assembly.forward import PLACES_PER_STEP, DescriptorForward
@@ -127,7 +127,7 @@ class Assembly:
         self, command_type: type[Command], submatrix: IntArray, chosen: NDArray[np.bool_]
     ) -> Table:
         """Returns the commands that take or give the matrices of some steps."""
-        step = np.flatnonzero(chosen & (submatrix > 0))
+        step = where(chosen & (submatrix > 0))
         return command_rows(
             command_type, len(step), matrix=submatrix[step], node=self.steps.node[step]
         )
@@ -146,19 +146,16 @@ class Assembly:
         return chosen
 
     def _whole(self, command_type: type[Command], chosen: NDArray[np.bool_]) -> Table:
-        matrix = np.flatnonzero(chosen)
+        matrix = where(chosen)
         return command_rows(command_type, len(matrix), matrix=matrix)
 
     def _debug_info(self, gathered: GatheredMatrices) -> tuple[MatrixDebugInfo, ...]:
         """Returns what the rows of each matrix stand for."""
         steps, minibatch = self.steps, self.minibatch
-        node = np.repeat(steps.node[steps.by_node], steps.count[steps.by_node])
-        cindexes = np.empty((len(node), 4), np.int32)
-        cindexes[:, 0], cindexes[:, 1:] = node, steps.indexes
         sequences = minibatch.sequences if minibatch.size > 1 else NO_DEBUG_INFO.sequences
         step = self.info.matrix_step[1:]
         columns = steps.begin[step], steps.count[step], steps.block[step]
         is_deriv = self.info.matrix_is_deriv[1:]
         rows = zip(*(column.tolist() for column in (*columns, is_deriv)), strict=True)
-        infos = debug_info_of_rows(freeze(cindexes), rows, sequences)
+        infos = debug_info_of_rows(steps.cindexes, rows, sequences)
         return NO_DEBUG_INFO, *infos, *gathered.debug_info(self.pieces)

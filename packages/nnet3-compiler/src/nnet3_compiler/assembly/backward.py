@@ -13,7 +13,7 @@ import numpy as np
 from nnet3_descriptors.indexes import distinct
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.arrays import IntArray, where
 from nnet3_compiler.arrays.read_only import NONE, run_starts
 from nnet3_compiler.assembly.forward import PLACES_PER_STEP, ScatteredRows
 from nnet3_compiler.assembly.gathered import (
@@ -52,11 +52,11 @@ class DescriptorBackward:
         source_has_deriv = info.deriv[pieces.source_step] > 0
         scattered = pieces.kind == PieceKind.SCATTERED
         chosen = has_deriv & (pieces.kind != PieceKind.EMPTY) & (source_has_deriv | scattered)
-        ranges = np.flatnonzero(chosen & (pieces.kind == PieceKind.RANGE)).astype(np.int32)
+        ranges = where(chosen & (pieces.kind == PieceKind.RANGE)).astype(np.int32)
         self._emit_ranges(emission, ranges)
-        for piece in np.flatnonzero(chosen & (pieces.kind == PieceKind.ROWS)).tolist():
+        for piece in where(chosen & (pieces.kind == PieceKind.ROWS)).tolist():
             self._emit_rows(emission, piece)
-        for piece in np.flatnonzero(chosen & scattered).tolist():
+        for piece in where(chosen & scattered).tolist():
             self._emit_scattered(emission, piece)
 
     def _deriv(self, pieces: IntArray | int) -> IntArray:
@@ -191,7 +191,7 @@ def reversed_rows(rows: IntArray, size: int) -> IntArray | None:
     Returns:
         (size,) int32, for each of the others the row that maps to it, or -1; None if several do.
     """
-    present = np.flatnonzero(rows >= 0)
+    present = where(rows >= 0)
     reverse = np.full(size, NONE, np.int32)
     reverse[rows[present]] = present
     if int(np.count_nonzero(reverse >= 0)) < len(present):

@@ -10,7 +10,7 @@ from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
 from nnet3_graph import ComputationRequest
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.arrays import IntArray, where
 from nnet3_compiler.assembly.forward import PLACES_PER_STEP
 from nnet3_compiler.assembly.step_info import StepInfo
 from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Propagate, StoreStats
@@ -58,7 +58,7 @@ class ComponentCommands:
         A memo is kept if the backward computation, or StoreStats, will want it.
         """
         is_computed = (network.kind[steps.node] == NodeKind.COMPONENT) & ~steps.is_given
-        step = np.flatnonzero(is_computed).astype(np.int32)
+        step = where(is_computed).astype(np.int32)
         node = steps.node[step]
         wants_stats = np.array([request.store_component_stats for request in requests])
         stores_stats = network.has(ComponentProperties.STORES_STATS)[node]
@@ -90,7 +90,7 @@ class ComponentCommands:
             memo=self.memo,
         )
         emission.add(place, rows)
-        chosen = np.flatnonzero(self.stores_stats)
+        chosen = where(self.stores_stats)
         rows = command_rows(
             StoreStats,
             len(chosen),
@@ -103,7 +103,7 @@ class ComponentCommands:
     def emit_backward(self, emission: Emission, *, updates_model: bool) -> None:
         """Adds the backward commands of steps that have a derivative."""
         info = self.info
-        chosen = np.flatnonzero(info.deriv[self.step] > 0)
+        chosen = where(info.deriv[self.step] > 0)
         step, properties = self.step[chosen], self.properties[chosen]
         needs_input = properties & int(ComponentProperties.BACKPROP_NEEDS_INPUT) != 0
         needs_output = properties & int(ComponentProperties.BACKPROP_NEEDS_OUTPUT) != 0
@@ -137,7 +137,7 @@ def precompute_indexes(
     found: list[PrecomputedIndexes | None] = [None]
     special = ~network.has(ComponentProperties.SIMPLE) & (network.kind == NodeKind.COMPONENT)
     rows = _AllRows(steps, minibatch)
-    for step in np.flatnonzero(special[steps.node] & ~steps.is_given).tolist():
+    for step in where(special[steps.node] & ~steps.is_given).tolist():
         component = network.nnet.components[int(network.component[steps.node[step]])]
         need_backprop = requests[int(steps.segment[step])].needs_derivatives
         precomputed = component.precompute_repeated_indexes(

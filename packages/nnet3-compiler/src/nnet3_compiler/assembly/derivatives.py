@@ -8,6 +8,7 @@ import numpy as np
 from nnet3_graph import ComputationRequest
 from numpy.typing import NDArray
 
+from nnet3_compiler.arrays import where
 from nnet3_compiler.arrays.read_only import run_starts
 from nnet3_compiler.assembly.locations import InputLocations
 from nnet3_compiler.steps.network import Network, NodeKind
@@ -73,14 +74,14 @@ def step_dependencies(
     """Returns on which steps each step depends directly, as pairs (user, used), sorted by user."""
     size = len(steps)
     # a descriptor takes rows from other steps
-    present = np.flatnonzero(locations.source >= 0)
+    present = where(locations.source >= 0)
     user = np.repeat(locations.step.astype(np.int64), steps.count[locations.step])[present]
     pair = user * size + steps.step_of_row[locations.source[present]]
     pairs = [pair[run_starts(pair)]]
     # a component uses the step before it, a range of columns uses its source
-    component = np.flatnonzero((network.kind[steps.node] == NodeKind.COMPONENT) & ~steps.is_given)
+    component = where((network.kind[steps.node] == NodeKind.COMPONENT) & ~steps.is_given)
     pairs.append(component * size + component - 1)
-    column_range = np.flatnonzero(steps.source >= 0)
+    column_range = where(steps.source >= 0)
     pairs.append(column_range * size + steps.source[column_range])
     pair = np.sort(np.concatenate(pairs))
     return np.divmod(pair[run_starts(pair)], size)

@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.arrays import IntArray, where
 from nnet3_compiler.arrays.read_only import NONE
 from nnet3_compiler.assembly.pieces import PieceKind, Pieces
 from nnet3_compiler.assembly.step_info import StepInfo
@@ -75,7 +75,7 @@ class DescriptorForward:
             return [(first * minibatch.size, (first + count) * minibatch.size)]
         pattern = np.arange(first, first + count, dtype=np.int32)
         rows = np.sort(minibatch.rows(pattern, block, len(pattern)))
-        ends = np.flatnonzero(np.diff(rows) != 1)
+        ends = where(np.diff(rows) != 1)
         begins = np.concatenate([[0], ends + 1])
         ends = np.append(ends, len(rows) - 1)
         return list(zip(rows[begins].tolist(), (rows[ends] + 1).tolist(), strict=True))

@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 from nnet3_descriptors.indexes import distinct
 
-from nnet3_compiler.arrays import IntArray, freeze
+from nnet3_compiler.arrays import IntArray, freeze, where
 from nnet3_compiler.arrays.read_only import NONE, run_starts
 from nnet3_compiler.assembly.pieces import Pieces
 from nnet3_compiler.assembly.step_info import NUM_COLS, NUM_ROWS, SubmatrixTable
@@ -138,7 +138,7 @@ def most_runs(rows: IntArray) -> int:
 def row_ranges(rows: IntArray, size: int) -> IntArray:
     """Returns for each of `size` rows the run of places that name it: (size, 2) begin, end."""
     ranges = np.full((size, 2), NONE, np.int32)
-    present = np.flatnonzero(rows >= 0)
+    present = where(rows >= 0)
     ranges[rows[present][::-1], 0] = present[::-1]
     ranges[rows[present], 1] = present + 1
     return ranges

@@ -13,7 +13,7 @@ import numpy as np
 from nnet3_descriptors.descriptors import ForwardingDescriptor, Node, SumDescriptor
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.arrays import IntArray, where
 from nnet3_compiler.arrays.read_only import NONE, run_starts
 from nnet3_compiler.steps.graphs import Graphs
 from nnet3_compiler.steps.network import Network
@@ -140,7 +140,7 @@ def _whole_nodes(graphs: Graphs, steps: Steps) -> BoolArray:
     node = steps.node[steps.by_node]
     count = steps.count[steps.by_node]
     first_row = steps.begin[steps.by_node]
-    used = np.flatnonzero(count > 0)
+    used = where(count > 0)
     used = used[run_starts(node[used])]
     ranges = [graphs.segments[0].node_range(number) for number in node[used].tolist()]
     rows = np.diff(np.append(first_row[used], len(steps.cindex_ids)))
@@ -218,7 +218,7 @@ class _PartRows:
         value[self.steps.cindex_ids[_rows(self.steps, self.own)] < 0] = 0.0
         is_first = run_starts(value)
         is_first[self.begin] = True
-        runs = np.flatnonzero(is_first)
+        runs = where(is_first)
         step = np.searchsorted(self.begin, runs, side="right") - 1
         counts = np.diff(np.append(runs, len(value)))
         for run, owner, count in zip(runs.tolist(), step.tolist(), counts.tolist(), strict=True):
@@ -263,7 +263,7 @@ class _PartRows:
                 continue
             kept = np.repeat(~scattered, np.diff(np.append(self.begin, columns.shape[1])))
             pieces.add(self.own[~scattered], self.part, alpha, column[kept])
-        for number in np.flatnonzero(scattered).tolist():
+        for number in where(scattered).tolist():
             begin = int(self.begin[number])
             end = begin + int(self.steps.count[self.own[number]])
             for column in arranged(columns[:, begin:end], self.step_of_cindex):
@@ -334,7 +334,7 @@ def arranged(columns: IntArray, step_of: IntArray) -> list[IntArray]:
         for source in large.tolist():
             matches = step == source
             place = np.where(matches, terms, _LAST).argmin(axis=1)
-            rows = np.flatnonzero(matches.any(axis=1))
+            rows = where(matches.any(axis=1))
             column = np.full(len(terms), NONE, np.int32)
             column[rows] = terms[rows, place[rows]]
             terms[rows, place[rows]] = NONE

@@ -7,7 +7,7 @@ import enum
 import attrs
 import numpy as np
 
-from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.arrays import IntArray, where
 from nnet3_compiler.arrays.read_only import NONE
 from nnet3_compiler.assembly.locations import InputLocations
 from nnet3_compiler.shortcut import Minibatch
@@ -54,7 +54,7 @@ class Pieces:
 
     def of_kind(self, kind: PieceKind) -> IntArray:
         """Returns the numbers of the pieces of a kind."""
-        return np.flatnonzero(self.kind == kind).astype(np.int32)
+        return where(self.kind == kind).astype(np.int32)
 
     def source_rows(self, piece: int) -> IntArray:
         """Returns the source rows of a piece, numbered through all steps; -1 for none."""

@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray, expand_ranges
+from nnet3_compiler.arrays import IntArray, expand_ranges, where
 from nnet3_compiler.shortcut import Minibatch
 from nnet3_compiler.steps.network import Network
 from nnet3_compiler.steps.steps import Steps
@@ -42,7 +42,7 @@ class SubmatrixTable:
         A range that takes all rows is the submatrix itself.
         """
         of_base = self.table[base]
-        partial = np.flatnonzero((row_offset > 0) | (num_rows < of_base[:, NUM_ROWS]))
+        partial = where((row_offset > 0) | (num_rows < of_base[:, NUM_ROWS]))
         rows = of_base[partial]
         rows[:, ROW_OFFSET] += row_offset[partial]
         rows[:, NUM_ROWS] = num_rows[partial]
@@ -122,13 +122,13 @@ def _add_dim_ranges(
     needs_deriv: NDArray[np.bool_],
 ) -> None:
     """Fills in the value and derivative of the steps of dim-range nodes."""
-    ranges = np.flatnonzero(steps.source >= 0)
+    ranges = where(steps.source >= 0)
     node, source = steps.node[ranges], steps.source[ranges]
     for whole, wanted in ((value, True), (deriv, needs_deriv[ranges])):
         rows = submatrices.table[whole[source]]
         rows[:, COL_OFFSET] += network.dim_offset[node]
         rows[:, NUM_COLS] = network.dim[node]
-        present = np.flatnonzero((whole[source] > 0) & wanted)
+        present = where((whole[source] > 0) & wanted)
         whole[ranges[present]] = submatrices.add(rows[present])
 
 
@@ -137,7 +137,7 @@ def _add_parts(
 ) -> IntArray:
     """Returns the submatrix of the first part of each step; new ones if there are several parts."""
     num_parts = network.num_parts[steps.node]
-    divided = np.flatnonzero((num_parts > 1) & (whole > 0))
+    divided = where((num_parts > 1) & (whole > 0))
     count = num_parts[divided].astype(np.int64)
     rows = np.repeat(submatrices.table[whole[divided]], count, axis=0)
     part = expand_ranges(network.part_begin[steps.node[divided]].astype(np.int64), count)

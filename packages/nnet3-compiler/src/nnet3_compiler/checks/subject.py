@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnet3_compiler.accesses.command_accesses import CommandAccesses
-from nnet3_compiler.arrays.csr import Bools, Ids
+from nnet3_compiler.arrays.csr import Bools, Ids, every
 from nnet3_compiler.commands import SCHEMA, Command, GotoLabel, NoOperationMarker
 from nnet3_compiler.commands.declaration import Table
 from nnet3_compiler.commands.operands import operand
@@ -135,7 +135,7 @@ class Subject:
 
     def require(self, valid: Bools, at: Ids, message: Message) -> None:
         """Fails for the first command of `at` for which `valid`, an array as long, is False."""
-        if valid.all():
+        if every(valid):
             return
         first = int(np.flatnonzero(~valid)[0])
         command = int(at[first])

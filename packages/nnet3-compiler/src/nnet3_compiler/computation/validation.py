@@ -11,7 +11,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.arrays import IntArray, every
 from nnet3_compiler.arrays.read_only import run_starts
 from nnet3_compiler.commands import COMMAND_TYPES, SCHEMA, NoOperationLabel
 from nnet3_compiler.commands.declaration import (
@@ -85,10 +85,10 @@ def _check_submatrices(submatrices: IntArray, matrices: IntArray) -> None:
         raise ComputationError("submatrices[0] must be the empty one, (0, 0, 0, 0, 0)")
     matrix, *ranges = np.ascontiguousarray(submatrices[1:].T)
     valid = (matrix > 0) & (matrix < len(matrices))
-    size = matrices.take(matrix if valid.all() else np.where(valid, matrix, 0), axis=0)
+    size = matrices.take(matrix if every(valid) else np.where(valid, matrix, 0), axis=0)
     for axis, (offset, count) in enumerate((ranges[:2], ranges[2:])):
         valid &= (offset >= 0) & (count > 0) & (count <= size[:, axis] - offset)
-    if not valid.all():
+    if not every(valid):
         bad = 1 + int(np.flatnonzero(~valid)[0])
         raise ComputationError(
             f"submatrices[{bad}] = {submatrices[bad].tolist()} (matrix, row_offset, num_rows, "
@@ -110,7 +110,7 @@ def _check_commands(computation: ComputationTables) -> None:
         raise ComputationError(f"commands[{bad}] has the unknown opcode {opcodes[bad]}")
     alpha = table[:, ALPHA_COLUMN]
     finite = (alpha & _EXPONENT) != _EXPONENT
-    if not finite.all():
+    if not every(finite):
         bad = int(np.argmin(finite))
         raise ComputationError(
             f"commands[{bad}] has the scale {alpha_value(int(alpha[bad]))}, expected a finite one"
@@ -124,7 +124,7 @@ def _check_commands(computation: ComputationTables) -> None:
     valid &= np.maximum.reduceat(rows, begins) < limits[_KIND[types]]
     is_whole = whole_submatrices(computation.submatrices, computation.matrices)
     groups = [*itertools.pairwise([*begins.tolist(), len(rows)])]
-    if not valid.all():
+    if not every(valid):
         group, column = np.argwhere(~valid)[0].tolist()
         begin, end = groups[group]
         raise _out_of_range(rows[begin:end], order[begin:end], column, limits)
@@ -136,7 +136,7 @@ def _check_commands(computation: ComputationTables) -> None:
             else:
                 fits = opcodes.take(values) == NoOperationLabel.OPCODE
                 fault = "is not the position of a NoOperationLabel"
-            if not fits.all():
+            if not every(fits):
                 bad = int(np.argmin(fits))
                 raise _fault(rows[begin + bad], int(order[begin + bad]), operand, fault)
 
@@ -246,8 +246,8 @@ def _check_index_tables(computation: ComputationTables) -> None:
         submatrix, row = np.ascontiguousarray(pairs.T)
         valid = (submatrix >= -1) & (submatrix < len(limits) - 1)
         valid &= (row >= -1) & ((row < 0) == (submatrix < 0))
-        valid &= row < limits.take(submatrix if valid.all() else np.where(valid, submatrix, 0))
-        if not valid.all():
+        valid &= row < limits.take(submatrix if every(valid) else np.where(valid, submatrix, 0))
+        if not every(valid):
             bad = int(np.flatnonzero(~valid)[0])
             raise ComputationError(
                 f"indexes_multi[{number}][{bad}] = {pairs[bad].tolist()} is no row of a submatrix, "
@@ -258,7 +258,7 @@ def _check_index_tables(computation: ComputationTables) -> None:
             raise ComputationError(f"indexes_ranges[{number}] must have the shape (rows, 2)")
         begin, end = ranges[:, 0], ranges[:, 1]
         valid = ((begin >= 0) & (begin <= end)) | ((begin == -1) & (end == -1))
-        if not valid.all():
+        if not every(valid):
             bad = int(np.flatnonzero(~valid)[0])
             raise ComputationError(
                 f"indexes_ranges[{number}][{bad}] = {ranges[bad].tolist()} is no range, "

@@ -7,6 +7,8 @@ earlier one.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import attrs
 import numpy as np
 from nnet3_descriptors import Nnet
@@ -30,7 +32,7 @@ class Epochs:
     of_node: IntArray = attrs.field(converter=frozen_array)
     is_recurrent: NDArray[np.bool_]
 
-    @property
+    @cached_property
     def count(self) -> int:
         """Number of epochs."""
         return int(self.of_node.max()) + 1

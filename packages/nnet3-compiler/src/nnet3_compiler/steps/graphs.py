@@ -11,7 +11,7 @@ from nnet3_descriptors import Nnet
 from nnet3_descriptors.structure import NetworkFingerprint
 from nnet3_graph import ComputationGraph, ComputationRequest
 
-from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.arrays import IntArray, where
 from nnet3_compiler.errors import CompilationError
 
 
@@ -47,7 +47,7 @@ class Graphs:
         ids = graph.node_range(node)
         if not graph.given_sets[node].bits:
             return ids
-        computed: IntArray = np.flatnonzero(~graph.is_given(node)).astype(np.int32) + ids.start
+        computed: IntArray = where(~graph.is_given(node)).astype(np.int32) + ids.start
         return computed
 
 

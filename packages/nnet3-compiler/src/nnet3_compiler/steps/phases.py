@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray
+from nnet3_compiler.arrays import IntArray, where
 from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.steps.epochs import Epochs
 from nnet3_compiler.steps.graphs import Graphs
@@ -51,7 +51,7 @@ def compute_phases(network: Network, epochs: Epochs, graphs: Graphs) -> Phases:
         CompilationError: Cindexes depend on each other in a circle.
     """
     level = np.zeros(graphs.size, np.int64)
-    nodes = np.flatnonzero(epochs.is_recurrent).tolist()
+    nodes = where(epochs.is_recurrent).tolist()
     for segment in range(len(graphs.segments)) if nodes else ():
         _find_levels(network, epochs, graphs, segment, nodes, level)
     return Phases(epochs=epochs, level=level, num_levels=int(level.max(initial=0)) + 1)
@@ -70,7 +70,7 @@ def _find_levels(
     epoch = np.full(graphs.size, GIVEN, np.int64)
     for node in nodes:
         epoch[graphs.computed(segment, node)] = epochs.of_node[node]
-    members = np.flatnonzero(epoch != GIVEN)
+    members = where(epoch != GIVEN)
     users, used = [], []
     for node in nodes:
         splits, ids = graph.dependencies_of(node)

@@ -26,7 +26,7 @@ from nnet3_descriptors.indexes import distinct
 from nnet3_graph import ComputationRequest, IoSpecification
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray, expand_ranges
+from nnet3_compiler.arrays import IntArray, expand_ranges, freeze, where
 from nnet3_compiler.arrays.read_only import NONE, run_starts
 from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.shortcut import Minibatch
@@ -51,7 +51,7 @@ class Steps:
         block: (S,) int32, the order of rows of several sequences; see `shortcut`.
         source: (S,) int32, the step of which it is a range of columns, or -1.
         is_given: (S,) bool, whether the user gives its value.
-        indexes: (rows, 3) int32, columns n, t, x; padding has t = NO_TIME.
+        cindexes: (rows, 4) int32, columns node, n, t, x; padding has t = NO_TIME.
         cindex_ids: (rows,) int32; -1 for rows that the graph does not have.
         row_of_cindex: (cindexes + 1,) int32, the row of each cindex id; -1 for the last, so that
             looking up the id -1 (absent) gives -1.
@@ -66,7 +66,7 @@ class Steps:
     block: IntArray
     source: IntArray
     is_given: NDArray[np.bool_]
-    indexes: IntArray
+    cindexes: IntArray
     cindex_ids: IntArray
     row_of_cindex: IntArray
     by_node: IntArray
@@ -74,6 +74,11 @@ class Steps:
 
     def __len__(self) -> int:
         return len(self.node)
+
+    @property
+    def indexes(self) -> IntArray:
+        """The index of each row: (rows, 3) int32, columns n, t, x."""
+        return self.cindexes[:, 1:]
 
     @cached_property
     def step_of_row(self) -> IntArray:
@@ -114,7 +119,7 @@ class StepsBuilder:
     def build(self) -> Steps:
         """Returns the steps, in order."""
         unordered = UnorderedSteps(cindexes=self.graphs.cindexes)
-        components = np.flatnonzero(self.network.kind == NodeKind.COMPONENT)
+        components = where(self.network.kind == NodeKind.COMPONENT)
         for segment, request in enumerate(self.requests):
             for io in request.inputs:
                 self._add_io(unordered, io, segment, is_given=True)
@@ -257,7 +262,7 @@ class StepsBuilder:
         order = np.argsort(self.phases.level[ids], kind="stable")
         ids = ids[order].astype(np.int32)
         level = self.phases.level[ids]
-        begins = np.flatnonzero(run_starts(level))
+        begins = where(run_starts(level))
         phases = self._first_phase(segment, node) + level[begins]
         rows = ids - graph.node_range(node).start
         if not self._is_rowwise(node, used, outputs):
@@ -298,7 +303,7 @@ class StepsBuilder:
         pieces = [
             self._dim_range_rows(segment, node)
             for segment in range(len(self.requests))
-            for node in np.flatnonzero(self.network.kind == NodeKind.DIM_RANGE).tolist()
+            for node in where(self.network.kind == NodeKind.DIM_RANGE).tolist()
         ]
         if not pieces:
             return
@@ -347,6 +352,9 @@ class StepsBuilder:
         begin = np.empty(len(node), np.int64)
         begin[by_node] = np.cumsum(count[by_node]) - count[by_node]
         cindex_ids = unordered.ids_at(places)
+        cindexes = unordered.cindexes_at(cindex_ids, places)
+        if unordered.padding:
+            cindexes[:, 0] = np.repeat(node[by_node], count[by_node])
         row_of_cindex = np.full(self.graphs.size + 1, NONE, np.int32)
         row_of_cindex[cindex_ids] = np.arange(len(cindex_ids))
         row_of_cindex[NONE] = NONE
@@ -359,7 +367,7 @@ class StepsBuilder:
             block=table["block"].astype(np.int32),
             source=table["source"].astype(np.int32),
             is_given=table["is_given"] > 0,
-            indexes=unordered.indexes_at(places),
+            cindexes=freeze(cindexes),
             cindex_ids=cindex_ids,
             row_of_cindex=row_of_cindex,
             by_node=by_node.astype(np.int32),

@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray, expand_ranges
+from nnet3_compiler.arrays import IntArray, expand_ranges, where
 from nnet3_compiler.arrays.read_only import NONE
 from nnet3_compiler.steps.network import Network, NodeKind
 
@@ -49,7 +49,7 @@ class UnorderedSteps:
         begin = self.pool_size
         self.pool.append(ids)
         self.pool_size += len(ids)
-        if indexes is not None and len(absent := np.flatnonzero(ids < 0)):
+        if indexes is not None and len(absent := where(ids < 0)):
             self.padding.append((absent + begin, indexes[absent]))
         return begin
 
@@ -96,15 +96,27 @@ class UnorderedSteps:
 
     def indexes_at(self, places: NDArray[np.int64]) -> IntArray:
         """Returns the indexes of rows of the pool: (rows, 3) int32."""
-        indexes = self.cindexes[self.ids_at(places), 1:]
+        return self.cindexes_at(self.ids_at(places), places)[:, 1:]
+
+    def cindexes_at(self, ids: IntArray, places: NDArray[np.int64]) -> IntArray:
+        """Returns the cindexes of rows of the pool.
+
+        Args:
+            ids: (rows,) their cindex ids.
+            places: (rows,) where they are in the pool.
+
+        Returns:
+            (rows, 4) int32; the node of rows that the graphs lack is some other one.
+        """
+        cindexes = self.cindexes.take(ids, axis=0)
         if self.padding:
             stored = np.full(self.pool_size, NONE, np.int64)
             padded = np.concatenate([piece[0] for piece in self.padding])
             stored[padded] = np.arange(len(padded))
-            absent = np.flatnonzero(stored[places] >= 0)
+            absent = where(stored[places] >= 0)
             padding = np.concatenate([piece[1] for piece in self.padding])
-            indexes[absent] = padding[stored[places[absent]]]
-        return indexes
+            cindexes[absent, 1:] = padding[stored[places[absent]]]
+        return cindexes
 
     def ordered(self, network: Network) -> dict[str, NDArray[np.int64]]:
         """Returns the steps in the order of phase, node and place; `source` is renumbered."""

@@ -46,6 +46,12 @@ class TdnnComponent(TimeOffsetRules, UpdatableComponent):
         bias_params: (output_dim,), or empty for none.
     """
 
+    PROPERTIES = (
+        Property.UPDATABLE
+        | Property.REORDERS_INDEXES
+        | Property.BACKPROP_ADDS
+        | Property.BACKPROP_NEEDS_INPUT
+    )
     INFO = (
         *UpdatableComponent.COMMON_INFO,
         "orthonormal_constraint",
@@ -84,13 +90,7 @@ class TdnnComponent(TimeOffsetRules, UpdatableComponent):
     @property
     def properties(self) -> Property:
         """The promises of this component."""
-        properties = (
-            Property.UPDATABLE
-            | Property.REORDERS_INDEXES
-            | Property.BACKPROP_ADDS
-            | Property.BACKPROP_NEEDS_INPUT
-        )
-        return properties if self.bias_params.size else properties | Property.PROPAGATE_ADDS
+        return self.PROPERTIES if self.bias_params.size else _WITHOUT_BIAS
 
     @property
     def input_dim(self) -> int:
@@ -125,3 +125,6 @@ class TdnnComponent(TimeOffsetRules, UpdatableComponent):
             "linear_params": linear,
             "bias_params": normal(rng, output_dim if use_bias else 0, bias_stddev, bias_mean),
         }
+
+
+_WITHOUT_BIAS = TdnnComponent.PROPERTIES | Property.PROPAGATE_ADDS

@@ -37,13 +37,20 @@ class TimeGrid:
     def of(cls, indexes: IndexArray) -> TimeGrid:
         """Returns the smallest grid that holds the times of indexes (N, 3), padding left out."""
         times = indexes[:, T].astype(np.int64)
+        steps = times[1:] - times[:-1]
+        first = int(times[0])
+        step = int(steps[0]) if len(steps) else 0
+        # The rows of one sequence mostly are a grid. (To count is faster than to ask for all.)
+        if step > 0 and first != NO_TIME and np.count_nonzero(steps == step) == len(steps):
+            return cls(first, step, len(times))
         first = int(times.min())
         if first == NO_TIME:
             times = times[times != NO_TIME]
             first = int(times.min())
+            steps = times[1:] - times[:-1]
         last = int(times.max())
         # What divides the differences of neighbours, in whatever order, divides all differences.
-        step = int(np.gcd.reduce(times[1:] - times[:-1])) if len(times) > 1 else 0
+        step = int(np.gcd.reduce(steps)) if len(steps) else 0
         return cls(first, step, (last - first) // step + 1 if step else 1)
 
     def refined(self, step: int) -> TimeGrid:
@@ -53,10 +60,11 @@ class TimeGrid:
 
 def sequences(indexes: IndexArray) -> NDArray[np.int64]:
     """Returns the distinct (n, x) of indexes (N, 3), ascending, each packed into one number."""
-    packed = _pack(indexes)
-    if (packed == packed[0]).all():
-        return packed[:1]
-    found: NDArray[np.int64] = distinct(packed)
+    n, x = indexes[:, N], indexes[:, X]
+    size = len(indexes)
+    if np.count_nonzero(n == n[0]) == np.count_nonzero(x == x[0]) == size:
+        return _pack(indexes[:1])
+    found: NDArray[np.int64] = distinct(_pack(indexes))
     return found
 
 

@@ -114,13 +114,14 @@ class TanhComponent(NonlinearComponent):
 class RectifiedLinearComponent(NonlinearComponent):
     """y = max(0, x)."""
 
+    PROPERTIES = _ELEMENTWISE
     BACKPROP_NEEDS_EXACT_VALUES = True  # is the output 0, or not
 
     @property
     def properties(self) -> Property:
         """The promises of this component."""
         blocks = self.block_dim != self.dim
-        return _ELEMENTWISE | (Property.INPUT_CONTIGUOUS if blocks else Property(0))
+        return self.PROPERTIES | Property.INPUT_CONTIGUOUS if blocks else self.PROPERTIES
 
 
 @component

@@ -19,6 +19,7 @@ from nnet3_descriptors.components.declaration.fields import (
 )
 from nnet3_descriptors.components.declaration.info import summarize_vector
 from nnet3_descriptors.components.declaration.initial import filled
+from nnet3_descriptors.components.declaration.properties import IN_PLACE
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
 
@@ -32,6 +33,9 @@ def _statistics_items(component: Any) -> str:
         f", data-mean={summarize_vector(component.stats_mean)}"
         f", data-stddev={summarize_vector(stddev)}"
     )
+
+
+_CONTIGUOUS = Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS
 
 
 @component
@@ -49,6 +53,7 @@ class BatchNormComponent(Component):
         stats_var: Variance of the input, (block_dim,).
     """
 
+    PROPERTIES = IN_PLACE | Property.BACKPROP_NEEDS_OUTPUT
     INFO = ("dim", "block_dim", "epsilon", "target_rms", "count", "test_mode", _statistics_items)
 
     dim: int = integer(minimum=1)
@@ -75,17 +80,11 @@ class BatchNormComponent(Component):
     @property
     def properties(self) -> Property:
         """The promises of this component."""
-        properties = (
-            Property.SIMPLE
-            | Property.BACKPROP_NEEDS_OUTPUT
-            | Property.PROPAGATE_IN_PLACE
-            | Property.BACKPROP_IN_PLACE
-        )
-        if self.block_dim < self.dim:
-            properties |= Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS
-        if not self.test_mode:
-            properties |= Property.USES_MEMO | Property.STORES_STATS
-        return properties
+        properties = self.PROPERTIES if self.test_mode else _WITH_STATISTICS
+        return properties | _CONTIGUOUS if self.block_dim < self.dim else properties
+
+
+_WITH_STATISTICS = BatchNormComponent.PROPERTIES | Property.USES_MEMO | Property.STORES_STATS
 
 
 @component
@@ -130,7 +129,7 @@ class NormalizeComponent(Component):
         if not self.add_log_stddev:
             properties |= Property.PROPAGATE_IN_PLACE | Property.BACKPROP_IN_PLACE
         if self.block_dim != self.input_dim:
-            properties |= Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS
+            properties |= _CONTIGUOUS
         return properties
 
     @property
