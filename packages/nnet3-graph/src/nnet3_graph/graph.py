@@ -20,7 +20,7 @@ from nnet3_descriptors import (
     Nnet,
     OutputNode,
 )
-from nnet3_descriptors.descriptors import ForwardingDescriptor
+from nnet3_descriptors.descriptors import ForwardingDescriptor, IfDefined, Sum, SumDescriptor
 from nnet3_descriptors.files import read_file, write_atomically
 from nnet3_descriptors.indexes import AnyIndexes, IndexArray, T, distinct, moved_indexes
 from nnet3_descriptors.structure import NetworkFingerprint
@@ -386,7 +386,7 @@ class ComputationGraph:
             ids = np.empty((len(leaves), len(self.index_sets[node])), dtype=np.int32)
             for number, leaf in enumerate(leaves):
                 ids[number] = self._ids_of_leaf(node, leaf)
-            if self.is_pruned:
+            if self.is_pruned and not _takes_what_is_there(part):
                 ids[~part.used(ids >= 0)] = -1
             parts.append(ids)
         return tuple(parts)
@@ -483,6 +483,24 @@ def make_graph(
         previous=previous,
         is_pruned=is_pruned,
     )
+
+
+def _takes_what_is_there(part: SumDescriptor) -> bool:
+    """Tells whether each leaf enters where it can be had, in rows where the part can be computed.
+
+    So it is with sums of terms of which some are optional, one by one.
+    """
+    pending = [part]
+    while pending:
+        term = pending.pop()
+        if type(term) is Sum:
+            pending += term.operands
+        elif type(term) is IfDefined:
+            if term.source.operands:
+                return False
+        elif term.operands:
+            return False
+    return True
 
 
 def _rectangle(ids: IdArray) -> tuple[Splits, IdArray]:

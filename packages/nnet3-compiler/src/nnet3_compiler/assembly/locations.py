@@ -104,7 +104,7 @@ def input_locations(network: Network, graphs: Graphs, steps: Steps) -> InputLoca
             pieces.add(own, 0, 1.0, graphs.segments[0].moved_ids(copied[node], node, 0, 0))
             continue
         if is_whole[node]:
-            parts = list(graphs.segments[0].leaf_ids(node))
+            parts = list(graphs.leaf_ids(0, node))
         else:
             own = own[steps.count[own] > 0]
             if not len(own):
@@ -163,7 +163,7 @@ def _leaf_ids(graphs: Graphs, node: int, cindex_ids: IntArray) -> list[IntArray]
         For each part (leaves, rows) int32; -1 for none.
     """
     ranges = [graph.node_range(node) for graph in graphs.segments]
-    tables = [graph.leaf_ids(node) for graph in graphs.segments]
+    tables = [graphs.leaf_ids(segment, node) for segment in range(len(graphs.segments))]
     if len(ranges) == 1:
         columns = cindex_ids - ranges[0].start
         parts = list(tables[0])
@@ -255,7 +255,7 @@ class _PartRows:
             pieces.add(self.own, self.part, alpha, columns[0])
             return
         scattered = np.zeros(len(self.own), np.bool_)
-        for column in columns:
+        for column in columns if columns.shape[1] > len(self.own) else ():
             scattered |= self._is_scattered(column)
         for column in columns:
             if not scattered.any():

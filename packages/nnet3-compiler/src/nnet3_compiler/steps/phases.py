@@ -13,11 +13,11 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray, where
+from nnet3_compiler.arrays import IntArray, expand_ranges, where
 from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.steps.epochs import Epochs
 from nnet3_compiler.steps.graphs import Graphs
-from nnet3_compiler.steps.network import Network
+from nnet3_compiler.steps.network import Network, NodeKind
 
 _Number = TypeVar("_Number", int, IntArray)
 
@@ -66,21 +66,15 @@ def _find_levels(
     level: NDArray[np.int64],
 ) -> None:
     """Fills in the levels of the cindexes of recurrent nodes in a segment."""
-    graph = graphs.segments[segment]
     epoch = np.full(graphs.size, GIVEN, np.int64)
     for node in nodes:
         epoch[graphs.computed(segment, node)] = epochs.of_node[node]
     members = where(epoch != GIVEN)
-    users, used = [], []
-    for node in nodes:
-        splits, ids = graph.dependencies_of(node)
-        user = np.repeat(np.arange(len(splits) - 1) + graph.node_range(node).start, np.diff(splits))
-        inside = epoch[ids] == epoch[user]
-        users.append(user[inside])
-        used.append(ids[inside])
+    user, used = _dependencies(network, graphs, segment, nodes)
+    inside = epoch[user] == np.where(used >= 0, epoch[used], GIVEN)
     local = np.full(graphs.size, -1, np.int64)
     local[members] = np.arange(len(members))
-    found = _longest_chains(len(members), local[np.concatenate(users)], local[np.concatenate(used)])
+    found = _longest_chains(len(members), local[user[inside]], local[used[inside]])
     if (found < 0).any():
         node, n, t, x = graphs.cindexes[members[np.argmin(found)]].tolist()
         raise CompilationError(
@@ -88,6 +82,41 @@ def _find_levels(
             "itself: no order of computation works for this recurrence"
         )
     level[members] = found
+
+
+def _dependencies(
+    network: Network, graphs: Graphs, segment: int, nodes: list[int]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns on which cindexes those of some nodes depend directly, maybe more than once.
+
+    Returns:
+        (arcs,) the cindex that depends on another, and (arcs,) that other one; -1 for none.
+    """
+    graph = graphs.segments[segment]
+    kind, source = network.kind.tolist(), network.source.tolist()
+    users: list[IntArray] = []
+    used: list[IntArray] = []
+    begins: list[int] = []  # of the ranges of ids that depend on what is in `used`, ...
+    counts: list[int] = []  # ... and how many each has
+    listed: list[IntArray] = []
+    for node in nodes:
+        ids = graph.node_range(node)
+        rows = ids.stop - ids.start
+        if kind[node] == NodeKind.COMPONENT:
+            splits, inputs = graphs.component_inputs(segment, node)
+            users.append(np.repeat(np.arange(ids.start, ids.stop), splits[1:] - splits[:-1]))
+            listed.append(inputs)
+            continue
+        if kind[node] == NodeKind.DIM_RANGE:
+            tables: tuple[IntArray, ...] = (graph.moved_ids(source[node], node, 0, 0)[None],)
+        else:
+            tables = graphs.leaf_ids(segment, node)
+        for table in tables:
+            used.append(table.reshape(-1))
+            begins += [ids.start] * len(table)
+            counts += [rows] * len(table)
+    ranges = expand_ranges(np.array(begins, np.int64), np.array(counts, np.int64))
+    return np.concatenate([ranges, *users]), np.concatenate([*used, *listed])
 
 
 def _longest_chains(

@@ -127,7 +127,9 @@ class StepsBuilder:
                 self._add_io(unordered, io, segment, is_given=False)
             is_plain = self._is_plain(components, segment)
             self._add_plain_components(unordered, components[is_plain], segment)
-            for node in components[~is_plain].tolist():
+            is_rowwise = self._is_rowwise_recurrence(components, segment)
+            self._add_rowwise_recurrences(unordered, components[is_rowwise], segment)
+            for node in components[~is_plain & ~is_rowwise].tolist():
                 self._add_component(unordered, node, segment)
         self._add_dim_ranges(unordered)
         return self._numbered(unordered)
@@ -187,6 +189,50 @@ class StepsBuilder:
                 is_given=0,
             )
 
+    def _is_rowwise_recurrence(self, nodes: NDArray[np.int64], segment: int) -> NDArray[np.bool_]:
+        """Tells which component nodes of recurrences need just the same rows: (nodes,) bool."""
+        graph, network = self.graphs.segments[segment], self.network
+        if graph.previous is not None:
+            return np.zeros(len(nodes), np.bool_)
+        is_simple = network.properties[nodes] & int(ComponentProperties.SIMPLE) > 0
+        is_rowwise: NDArray[np.bool_] = is_simple & self.phases.epochs.is_recurrent[nodes]
+        for place in where(is_rowwise).tolist():
+            node = int(nodes[place])
+            # Of what is given nothing is computed, and the input has fewer rows.
+            is_rowwise[place] = (
+                graph.index_set(node) is graph.index_set(node - 1)
+                and not graph.given_sets[node].bits
+            )
+        return is_rowwise
+
+    def _add_rowwise_recurrences(
+        self, unordered: UnorderedSteps, nodes: NDArray[np.int64], segment: int
+    ) -> None:
+        """Adds the steps of components in recurrences, two for each phase, all at once."""
+        starts = self.graphs.segments[segment].node_starts
+        counts = starts[nodes + 1] - starts[nodes]
+        ids = expand_ranges(starts[nodes], counts)
+        if not len(ids):
+            return
+        node = np.repeat(nodes, counts)
+        ids = ids[np.lexsort((self.phases.level[ids], node))]  # both leave each node its place
+        level = self.phases.level[ids]
+        begins = where(run_starts(node) | run_starts(level))
+        counts = np.diff(np.append(begins, len(ids)))
+        for place, step_ids in enumerate((ids - (starts[node] - starts[node - 1]), ids)):
+            of = node[begins]
+            unordered.add_steps(
+                phase=self.phases.number(segment, self.phases.epochs.of_node[of]) + level[begins],
+                place=place,
+                node=of - 1 + place,
+                segment=segment,
+                begin=begins + unordered.add_rows(step_ids.astype(np.int32)),
+                count=counts,
+                block=1,
+                source=NONE,
+                is_given=0,
+            )
+
     def _add_component(self, unordered: UnorderedSteps, node: int, segment: int) -> None:
         outputs = self.graphs.computed(segment, node)
         if not (outputs.stop - outputs.start if isinstance(outputs, slice) else len(outputs)):
@@ -197,7 +243,7 @@ class StepsBuilder:
         graph = self.graphs.segments[segment]
         inputs: Ids = graph.node_range(node - 1)
         if graph.previous is not None:  # some of the input may have been there in that segment
-            inputs = distinct(graph.component_inputs(node)[1])
+            inputs = distinct(self.graphs.component_inputs(segment, node)[1])
         self._add_pair(unordered, node, segment, self._first_phase(segment, node), inputs, outputs)
 
     def _add_pair(
@@ -257,7 +303,7 @@ class StepsBuilder:
     ) -> None:
         """Adds the steps of a component in a recurrence, two for each phase."""
         graph = self.graphs.segments[segment]
-        splits, used = graph.component_inputs(node)
+        splits, used = self.graphs.component_inputs(segment, node)
         ids = np.arange(outputs.start, outputs.stop) if isinstance(outputs, slice) else outputs
         order = np.argsort(self.phases.level[ids], kind="stable")
         ids = ids[order].astype(np.int32)
