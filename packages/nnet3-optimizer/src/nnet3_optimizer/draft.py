@@ -78,7 +78,7 @@ class Draft:
             pair_lists=PairLists(computation.indexes_multi),
             indexes_ranges=computation.indexes_ranges,
             precomputed_indexes=computation.precomputed_indexes,
-            debug_info=computation.matrix_debug_info,
+            debug_info=tuple(computation.matrix_debug_info),
         )
 
     @cached_property

@@ -29,7 +29,11 @@ from nnet3_compiler.commands import (
 from nnet3_compiler.commands.declaration import Command, Table
 from nnet3_compiler.commands.emission import Emission, IndexLists, command_rows
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.computation.debug_info import NO_DEBUG_INFO, MatrixDebugInfo, debug_info_of_rows
+from nnet3_compiler.computation.debug_info import (
+    NO_DEBUG_INFO,
+    DebugInfoOfRows,
+    MatrixDebugInfo,
+)
 from nnet3_compiler.shortcut import Minibatch
 from nnet3_compiler.steps.network import Network, NodeKind
 from nnet3_compiler.steps.steps import Steps
@@ -149,13 +153,18 @@ class Assembly:
         matrix = where(chosen)
         return command_rows(command_type, len(matrix), matrix=matrix)
 
-    def _debug_info(self, gathered: GatheredMatrices) -> tuple[MatrixDebugInfo, ...]:
+    def _debug_info(self, gathered: GatheredMatrices) -> Sequence[MatrixDebugInfo]:
         """Returns what the rows of each matrix stand for."""
         steps, minibatch = self.steps, self.minibatch
         sequences = minibatch.sequences if minibatch.size > 1 else NO_DEBUG_INFO.sequences
         step = self.info.matrix_step[1:]
-        columns = steps.begin[step], steps.count[step], steps.block[step]
-        is_deriv = self.info.matrix_is_deriv[1:]
-        rows = zip(*(column.tolist() for column in (*columns, is_deriv)), strict=True)
-        infos = debug_info_of_rows(steps.cindexes, rows, sequences)
-        return NO_DEBUG_INFO, *infos, *gathered.debug_info(self.pieces)
+        infos = DebugInfoOfRows(
+            cindexes=steps.cindexes,
+            begin=steps.begin[step],
+            rows=steps.count[step],
+            block=steps.block[step],
+            is_deriv=self.info.matrix_is_deriv[1:],
+            sequences=sequences,
+        )
+        further = gathered.debug_info(self.pieces)
+        return (*infos, *further) if further else infos

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import repeat
+from typing import Any, overload
 
 import attrs
 import numpy as np
+from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import IntArray, freeze
 from nnet3_compiler.arrays.read_only import as_table, frozen_array, same
@@ -117,32 +121,64 @@ class MatrixDebugInfo:
         return hash((self.is_deriv, self.num_rows, self.node))
 
 
-def debug_info_of_rows(
-    cindexes: IntArray,
-    rows: Iterable[tuple[int, int, int, bool]],
-    sequences: IntArray,
-) -> Iterator[MatrixDebugInfo]:
-    """Yields debug info of matrices that hold ranges of rows.
-
-    There is one for each of thousands of matrices, so what is right by construction is not
-    converted and checked again.
-
-    Args:
-        cindexes: (rows, 4) int32, read-only: all rows.
-        rows: For each matrix its first row, its number of rows, its block and whether it holds
-            derivatives.
-        sequences: (S,) int32, read-only: see `MatrixDebugInfo`.
-    """
-    new = MatrixDebugInfo.__new__
-    put = object.__setattr__  # the class is frozen
-    for begin, count, block, is_deriv in rows:
-        info = new(MatrixDebugInfo)
-        put(info, "is_deriv", is_deriv)
-        put(info, "pattern", cindexes[begin : begin + count])
-        put(info, "sequences", sequences)
-        put(info, "block", block)
-        yield info
-
-
 NO_DEBUG_INFO = MatrixDebugInfo(pattern=())
 """Stands for a matrix of which nothing is known, such as the empty one."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class DebugInfoOfRows(Sequence[MatrixDebugInfo]):
+    """The debug info of matrices that hold ranges of rows; of the first one nothing is known.
+
+    There are thousands of matrices, and often nobody asks. So all entries are made when the first
+    is asked for, and what is right by construction is not converted and checked again.
+
+    Attributes:
+        cindexes: (rows, 4) int32, read-only: all rows.
+        begin: (M - 1,) the first row of each matrix but the first.
+        rows: (M - 1,) how many rows it has.
+        block: (M - 1,) its block; see `MatrixDebugInfo`.
+        is_deriv: (M - 1,) whether it holds derivatives.
+        sequences: (S,) int32, read-only; see `MatrixDebugInfo`.
+    """
+
+    cindexes: IntArray
+    begin: IntArray
+    rows: IntArray
+    block: IntArray
+    is_deriv: NDArray[np.bool_]
+    sequences: IntArray
+
+    @cached_property
+    def _entries(self) -> tuple[MatrixDebugInfo, ...]:
+        cls: Any = MatrixDebugInfo
+        infos = [*map(cls.__new__, repeat(cls, len(self.begin)))]
+        ranges = map(slice, self.begin.tolist(), (self.begin + self.rows).tolist())
+        columns: tuple[tuple[Any, Iterable[Any]], ...] = (
+            (cls.is_deriv, self.is_deriv.tolist()),
+            (cls.pattern, map(self.cindexes.__getitem__, ranges)),
+            (cls.sequences, repeat(self.sequences)),
+            (cls.block, self.block.tolist()),
+        )
+        for slot, values in columns:  # filled by themselves, as the class is frozen
+            deque(map(slot.__set__, infos, values), maxlen=0)
+        return NO_DEBUG_INFO, *infos
+
+    def __len__(self) -> int:
+        return 1 + len(self.begin)
+
+    @overload
+    def __getitem__(self, index: int) -> MatrixDebugInfo: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[MatrixDebugInfo, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> MatrixDebugInfo | tuple[MatrixDebugInfo, ...]:
+        return self._entries[index]
+
+    def __iter__(self) -> Iterator[MatrixDebugInfo]:
+        return iter(self._entries)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, tuple | DebugInfoOfRows) and self._entries == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]

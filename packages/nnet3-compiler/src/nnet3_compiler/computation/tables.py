@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ from nnet3_compiler.arrays.read_only import (
     pair_table,
 )
 from nnet3_compiler.commands import TABLE_WIDTH
-from nnet3_compiler.computation.debug_info import MatrixDebugInfo
+from nnet3_compiler.computation.debug_info import DebugInfoOfRows, MatrixDebugInfo
 from nnet3_compiler.computation.memory_plan import MemoryPlan
 from nnet3_compiler.errors import ComputationError
 
@@ -79,8 +79,10 @@ def precomputed_tuple(value: Any) -> tuple[PrecomputedIndexes | None, ...]:
         return tuple(value)
 
 
-def info_tuple(value: Any) -> tuple[MatrixDebugInfo, ...]:
-    """Returns the debug info as a tuple."""
+def info_sequence(value: Any) -> Sequence[MatrixDebugInfo]:
+    """Returns the debug info as a tuple, or as what makes one when it is asked."""
+    if isinstance(value, DebugInfoOfRows):
+        return value
     with _naming("matrix_debug_info"):
         return tuple(value)
 
@@ -133,7 +135,7 @@ class ComputationTables:
         default=(None,), converter=precomputed_tuple
     )
     need_model_derivative: bool = False
-    matrix_debug_info: tuple[MatrixDebugInfo, ...] = attrs.field(default=(), converter=info_tuple)
+    matrix_debug_info: Sequence[MatrixDebugInfo] = attrs.field(default=(), converter=info_sequence)
     steps: IntArray = attrs.field(default=(), converter=step_table)
     network: NetworkFingerprint | None = None
     requests: tuple[RequestFingerprint, ...] = attrs.field(default=(), converter=request_tuple)
