@@ -9,7 +9,7 @@ from nnet3_compiler import commands
 from nnet3_compiler.commands import command_table
 from nnet3_compiler.commands.declaration import ALPHA_COLUMN, alpha_bits
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.computation.debug_info import MatrixDebugInfo
+from nnet3_compiler.computation.debug_info import DebugInfoOfRows, MatrixDebugInfo
 from nnet3_compiler.computation.storage import StoredComputation
 from nnet3_compiler.errors import ComputationError
 from nnet3_descriptors import parse_config
@@ -273,3 +273,33 @@ class TestDebugInfo:
         """A pattern that is no whole number of blocks is refused."""
         with pytest.raises(ComputationError, match="3 rows are no multiple of a block of 2"):
             MatrixDebugInfo(pattern=[[5, 0, t, 0] for t in range(3)], block=2)
+
+    def test_made_when_asked_for(self) -> None:
+        """What the compiler gives is what a tuple of the same entries is."""
+        cindexes = np.array([[5, 0, t, 0] for t in range(6)], np.int32)
+        cindexes.flags.writeable = False
+        infos = DebugInfoOfRows(
+            cindexes=cindexes,
+            begin=np.array([0, 2], np.int32),
+            rows=np.array([2, 4], np.int32),
+            block=np.array([1, 2], np.int32),
+            is_deriv=np.array([False, True]),
+            sequences=np.array([0, 3], np.int32),
+        )
+        expected = (
+            MatrixDebugInfo(pattern=()),
+            MatrixDebugInfo(pattern=cindexes[:2], sequences=[0, 3]),
+            MatrixDebugInfo(pattern=cindexes[2:], sequences=[0, 3], block=2, is_deriv=True),
+        )
+
+        assert len(infos) == 3
+        assert infos == expected
+        assert expected == infos
+        assert infos[1:] == expected[1:]
+        assert infos != expected[:2]
+        assert infos[2].cindexes.tolist() == expected[2].cindexes.tolist()
+        computation = small_computation(matrix_debug_info=[*infos, MatrixDebugInfo(pattern=())])
+        assert NnetComputation(matrices=[[0, 0], [4, 3], [8, 3]], matrix_debug_info=infos) == (
+            NnetComputation(matrices=[[0, 0], [4, 3], [8, 3]], matrix_debug_info=expected)
+        )
+        assert computation.matrix_debug_info[:3] == infos

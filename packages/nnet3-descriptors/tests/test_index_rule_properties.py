@@ -1,5 +1,6 @@
 """Index rules over whole arrays give what a plain loop over single indexes gives."""
 
+import math
 from collections.abc import Callable
 
 import attrs
@@ -26,8 +27,17 @@ from nnet3_descriptors.components import (
     TimeHeightConvolutionComponent,
     TimeOffsetPrecomputedIndexes,
 )
+from nnet3_descriptors.components.index_rules.time_grid import TimeGrid, sequences
 from nnet3_descriptors.errors import NetworkError, Nnet3Error
-from nnet3_descriptors.indexes import NO_TIME, as_indexes, index_keys, index_order, make_indexes
+from nnet3_descriptors.indexes import (
+    INT32_MAX,
+    LEAST_TIME,
+    NO_TIME,
+    as_indexes,
+    index_keys,
+    index_order,
+    make_indexes,
+)
 from nnet3_descriptors.serialization import from_container, to_container
 
 Index = tuple[int, int, int]
@@ -453,3 +463,40 @@ def test_precomputed_indexes_are_serialized() -> None:
     )
 
     assert holder == restored
+
+
+TIMES = st.one_of(
+    st.lists(st.integers(-6, 6), min_size=1, max_size=8),
+    st.lists(st.sampled_from((LEAST_TIME, -1, 0, INT32_MAX)), min_size=1, max_size=4),
+    st.tuples(st.integers(-9, 9), st.integers(1, 3), st.integers(1, 6)).map(
+        lambda grid: list(range(grid[0], grid[0] + grid[1] * grid[2], grid[1]))
+    ),
+)
+
+
+class TestTimeGrid:
+    """The smallest grid of times that rows lie on, and the sequences that they belong to."""
+
+    @given(TIMES, st.data())
+    def test_smallest(self, times: list[int], data: st.DataObject) -> None:
+        """It has the first, the last, and as step what divides all distances."""
+        present = sorted(set(times))
+        step = math.gcd(*(time - present[0] for time in present))
+        places = data.draw(st.lists(st.integers(0, len(times)), max_size=2))
+        padded = list(times)
+        for place in places:
+            padded.insert(place, NO_TIME)
+
+        grid = TimeGrid.of(make_indexes(0, padded))
+
+        assert (grid.start, grid.last, grid.step) == (present[0], present[-1], step)
+        assert grid.count == (1 if step == 0 else (present[-1] - present[0]) // step + 1)
+
+    @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 1)), min_size=1, max_size=6))
+    def test_sequences(self, pairs: list[tuple[int, int]]) -> None:
+        """Each (n, x) is there once, in ascending order."""
+        indexes = make_indexes([n for n, _ in pairs], 0, [x for _, x in pairs])
+
+        found = sequences(indexes).tolist()
+
+        assert found == sorted({(n << 32) + x for n, x in pairs})

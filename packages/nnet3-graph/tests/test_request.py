@@ -1,10 +1,14 @@
 """Requests: what they accept, what they refuse, equality, hashing and the serialized form."""
 
+import copy
+import hashlib
 import re
 
+import attrs
 import numpy as np
 import pytest
 from nnet3_graph import ComputationRequest, IoSpecification, RequestError
+from nnet3_graph.interchange import RequestFingerprint
 
 
 def specification(**changes):
@@ -190,3 +194,41 @@ def test_what_notebooks_show() -> None:
     assert cells[:6] == ["given", "input", "21", "0 to 2", "-2 to 4", ""]
     assert cells[6:] == ["wanted", "output", "1", "0", "0", "yes"]
     assert "derivative with respect to the model" in request._repr_html_()
+
+
+class TestRequestFingerprint:
+    """What tells requests apart; digests are worked out when they are asked for."""
+
+    def test_digest(self):
+        """It is the beginning of the SHA-256 of the indexes, row by row."""
+        (found,) = RequestFingerprint.of(request()).inputs
+        data = np.array([[0, 0, 0], [0, 1, 0]], dtype="<i4").tobytes()
+
+        assert found.indexes == hashlib.sha256(data).hexdigest()[:16]
+        with pytest.raises(AttributeError, match="'IoFingerprint' has no attribute 'index'"):
+            _ = found.index
+
+    @pytest.mark.parametrize("is_digested", [False, True])
+    def test_difference(self, is_digested):
+        """It is found from the indexes as from their digests, of which one side may have none."""
+        mine = RequestFingerprint.of(request())
+        same = RequestFingerprint.of(ComputationRequest.from_bytes(request().to_bytes()))
+        other = RequestFingerprint.of(request(inputs=[specification(indexes=[[0, 1, 0]] * 1)]))
+        moved = RequestFingerprint.of(
+            request(inputs=[specification(indexes=[[0, 1, 0], [0, 2, 0]])])
+        )
+        if is_digested:  # as one that was read
+            (io,) = mine.inputs
+            mine = attrs.evolve(mine, inputs=[attrs.evolve(io, indexes=io.indexes)])
+
+        assert mine.difference(same) is None
+        assert mine.difference(moved) == "input 'input': its rows have other indexes (n, t, x)"
+        assert "number of rows 2, this request has 1" in mine.difference(other)
+
+    def test_equal(self):
+        """Those of equal requests are equal, hash alike and print the digest; copies, too."""
+        mine, same = RequestFingerprint.of(request()), RequestFingerprint.of(request())
+
+        assert mine == same == copy.deepcopy(same)
+        assert hash(mine) == hash(same)
+        assert repr(mine.inputs[0].indexes) in repr(mine)
