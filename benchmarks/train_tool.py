@@ -1,0 +1,147 @@
+"""Whole processes of nnet3-train on the benchmark networks, and of any other nnet3-train beside.
+
+    python benchmarks/train_tool.py [--network tdnnf ...] [--minibatches 8] [--runs 2]
+        [--other PATH]
+
+Networks with random parameters; minibatches of eight sequences of noise with a class for each frame
+of each output, merged already; one thread. The programs run in turns. For each network: processor
+seconds and largest memory of the process, and for another program the ratio, and how far the
+objectives of the logs are apart. What a further minibatch takes, without start, reading, compiling
+and writing, is told by runs over one minibatch and over all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from nnet3_descriptors import write_nnet
+from nnet3_training import (
+    ExampleInput,
+    ExampleOutput,
+    SparsePosteriors,
+    TrainingExample,
+    write_examples,
+)
+from workload import Workload
+
+NETWORKS = ["tdnnf", "tdnn-lstm", "cnn-tdnnf", "xvector"]
+SEQUENCES = 8
+
+
+class Spent(NamedTuple):
+    """What a process took: processor seconds and largest memory in MB."""
+
+    processor: float
+    megabytes: float
+
+
+def write_inputs(folder: Path, network: str, count: int) -> None:
+    """Writes a network, and an archive of minibatches of all sizes that are asked for."""
+    work = Workload.make(network, "train", SEQUENCES)
+    write_nnet(work.nnet, str(folder / "0.raw"))
+    rng = np.random.default_rng(0)
+
+    def example(number: int) -> TrainingExample:
+        inputs = []
+        for io in work.request.inputs:
+            shape = len(io.indexes), work.nnet.node_dim(io.name)
+            values = rng.standard_normal(shape, dtype=np.float32)
+            inputs.append(ExampleInput(name=io.name, indexes=io.indexes, values=values))
+        outputs = []
+        for io in work.request.outputs:
+            rows, dim = len(io.indexes), work.nnet.node_dim(io.name)
+            known = SparsePosteriors(
+                dim=dim,
+                splits=np.arange(rows + 1),
+                classes=rng.integers(dim, size=rows),
+                weights=np.ones(rows, dtype=np.float32),
+            )
+            outputs.append(ExampleOutput(name=io.name, indexes=io.indexes, supervision=known))
+        return TrainingExample(key=f"m{number}", inputs=inputs, outputs=outputs)
+
+    examples = [example(number) for number in range(count)]
+    write_examples(examples[:1], folder / "1.egs")
+    write_examples(examples, folder / f"{count}.egs")
+
+
+def run(program: str, folder: Path, count: int) -> tuple[Spent, str]:
+    """Trains on so many minibatches; returns what that took, and the log.
+
+    Raises:
+        SystemExit: the program failed.
+    """
+    log = folder / "log"
+    arguments = [program, "--max-param-change=1.0", "--print-interval=1", "--use-gpu=no"]
+    arguments += [f"{folder}/0.raw", f"ark:{folder}/{count}.egs", f"{folder}/out.raw"]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    opened = (os.POSIX_SPAWN_OPEN, 2, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    process = os.posix_spawnp(program, arguments, environment, file_actions=[opened])
+    _, status, usage = os.wait4(process, 0)
+    if status:
+        raise SystemExit(f"failed: {arguments}\n{log.read_text()[-1000:]}")
+    return Spent(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024), log.read_text()
+
+
+def objectives(log: str) -> list[float]:
+    """The objectives of single minibatches in a log."""
+    return [float(number) for number in re.findall(r"minibatches \d+-\d+ is (\S+) over", log)]
+
+
+def measured(name: str, programs: dict[str, str], count: int, runs: int) -> list[str]:
+    """The rows of the table for a network."""
+    spent: dict[tuple[str, int], list[Spent]] = {}
+    logs = {}
+    with tempfile.TemporaryDirectory() as folder:
+        write_inputs(Path(folder), name, count)
+        for _ in range(runs):
+            for size in (1, count):
+                for label, program in programs.items():
+                    found, logs[label] = run(program, Path(folder), size)
+                    spent.setdefault((label, size), []).append(found)
+    rows, first = [], {}
+    for label in programs:
+        one, whole = (min(each.processor for each in spent[label, size]) for size in (1, count))
+        memory = min(each.megabytes for each in spent[label, count])
+        row = f"| {name} | {label} | {whole:.2f} s | {one:.2f} s | {memory:.0f} MB |"
+        further = (whole - one) / max(count - 1, 1)
+        if first:
+            ratios = first["whole"] / whole, first["one"] / one, first["further"] / further
+            pairs = zip(objectives(logs["ours"]), objectives(logs[label]), strict=True)
+            apart = max(abs(a - b) / max(abs(b), 1.0) for a, b in pairs)
+            row += " ".join(f" {ratio:.2f} |" for ratio in ratios) + f" {apart:.1e} |"
+        else:
+            first = {"whole": whole, "one": one, "further": further}
+            row += " | | | |"
+        rows.append(row)
+    return rows
+
+
+def main() -> None:
+    """Prints a line for each network and program."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--network", nargs="*", default=NETWORKS, choices=NETWORKS)
+    parser.add_argument("--minibatches", type=int, default=8)
+    parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("--other", help="another nnet3-train")
+    arguments = parser.parse_args()
+    programs = {"ours": str(Path(sys.executable).with_name("nnet3-train"))}
+    if arguments.other:
+        programs["other"] = arguments.other
+    print(f"Processor time of one thread; {arguments.minibatches} minibatches of 8 sequences.")
+    print("| network | program | all minibatches | one | memory | ours / other: all | one "
+          "| each further one | objectives apart |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|---|")
+    for name in arguments.network:
+        for row in measured(name, programs, arguments.minibatches, arguments.runs):
+            print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()
