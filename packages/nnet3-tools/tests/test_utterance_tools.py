@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,8 +29,9 @@ from nnet3_tools import (
     nnet3_compute_looped,
     nnet3_xvector_compute,
 )
+from nnet3_tools.progress import BYTES, UTTERANCES, Progress
 from nnet3_tools.utterance_tool import UtteranceCommand
-from nnet3_tools.utterances import num_utterances
+from nnet3_tools.utterances import num_utterances, total_of
 
 CONFIG = """
 input-node name=input dim=4
@@ -500,6 +502,22 @@ def test_command_line_is_echoed(folder: Path) -> None:
     assert silent.stderr.startswith("LOG (nnet3-compute) Time taken ")
 
 
+@pytest.mark.parametrize(
+    "command", [nnet3_compute.command, nnet3_compute_batch.command, nnet3_compute_looped.command]
+)
+def test_compiling_is_part_of_the_whole(folder: Path, command: click.Command) -> None:
+    """The seconds of compiling are at most those of the summary, and Kaldi's lines are there."""
+    paths = [folder / "final.raw", f"ark:{folder}/feats.ark", f"ark:{folder}/output.ark"]
+
+    done = invoke(command, "--print-args=false", "--num-threads=2", *paths)
+
+    taken, counted, last = done.stderr.splitlines()
+    assert re.search(r"^LOG \(.*\) Time taken .*s: real-time factor assuming 100 frames", taken)
+    assert counted.endswith(" Done 12 utterances, failed for 0")
+    whole, compiling = map(float, re.findall(r"([0-9.]+) s\b", last))
+    assert compiling <= whole
+
+
 @pytest.mark.parametrize("missing", ["features", "ivectors"], ids=["no features", "no i-vectors"])
 def test_a_missing_table_is_no_summary(folder: Path, missing: str) -> None:
     """A table that cannot be opened is an error, without a word about utterances before it."""
@@ -515,13 +533,40 @@ def test_a_missing_table_is_no_summary(folder: Path, missing: str) -> None:
 
 
 def test_total_of_the_bar(folder: Path) -> None:
-    """A script file says how many utterances there are; an archive does not."""
+    """A script file says how many utterances there are, a regular archive how many bytes."""
     (folder / "feats.scp").write_text(f"a {folder}/feats.ark:3\n\nb {folder}/feats.ark:9\n")
 
     assert num_utterances(f"scp:{folder / 'feats.scp'}") == 2
     assert num_utterances(f"ark:{folder / 'feats.ark'}") is None
+    assert total_of(f"scp:{folder / 'feats.scp'}") == (2, UTTERANCES)
+    assert total_of(f"ark:{folder / 'feats.ark'}") == ((folder / "feats.ark").stat().st_size, BYTES)
+    assert total_of(f"ark:cat {folder / 'feats.ark'} |") == (None, UTTERANCES)
     assert num_utterances(f"scp:cat {folder / 'feats.scp'} |") is None
     assert num_utterances(f"scp:{folder / 'nowhere.scp'}") is None
+
+
+@pytest.mark.parametrize("table", ["ark:feats.ark", "scp:feats.scp", "ark:cat feats.ark |"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_bar_ends_at_its_total(
+    folder: Path, table: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bar goes on with each utterance, also one that fails, up to its total, and not beyond."""
+    with kaldi_native_io.FloatMatrixWriter(f"ark,scp:{folder}/feats.ark,{folder}/feats.scp") as out:
+        for key, matrix in features().items():
+            out.write(key, matrix[:, :3] if key == "u03" else matrix)
+    monkeypatch.chdir(folder)
+    total, unit = total_of(table)
+    advances: list[int] = []
+    monkeypatch.setattr(Progress, "_go_on", lambda self, size: advances.append(size))
+
+    done = invoke(
+        nnet3_compute.command, f"--num-threads={threads}", "final.raw", table, "ark:output.ark"
+    )
+
+    assert done.return_value == 1  # u03 has 3 columns where there should be 4
+    assert len(advances) == len(features())
+    assert sum(advances) == (total or len(features()))
+    assert unit == (BYTES if table == "ark:feats.ark" else UTTERANCES)
 
 
 @pytest.mark.parametrize(
@@ -562,6 +607,9 @@ def test_xvector_compute(folder: Path) -> None:
     )
 
     assert done.return_value == 0
+    short = [line for line in done.stderr.splitlines() if "Chunk size of 30 is greater" in line]
+    assert len(short) == sum(len(frames) < 30 for frames in features().values()) > 0
+    assert short[0].endswith("number of rows in utterance: u00, using chunk size of 5")
     model = load(folder / "final.raw")
     actual = vectors(folder / "vectors.ark")
     assert list(actual) == list(features())

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nnet3_tables.objects import ObjectEntry, ObjectWriter, read_objects
     from nnet3_tables.reading import read_matrices, read_table, read_tokens
     from nnet3_tables.script import files_of
+    from nnet3_tables.sources import archive_size
     from nnet3_tables.specifier import Specifier
     from nnet3_tables.writing import MatrixWriter, TableWriter, VectorWriter, write_table
 
@@ -36,6 +37,7 @@ __all__ = [
     "TableWriter",
     "VectorLookup",
     "VectorWriter",
+    "archive_size",
     "files_of",
     "is_cut_off",
     "read_matrices",
@@ -71,6 +73,7 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "read_tokens",
             ),
             "nnet3_tables.script": ("files_of",),
+            "nnet3_tables.sources": ("archive_size",),
             "nnet3_tables.specifier": ("Specifier",),
             "nnet3_tables.writing": (
                 "MatrixWriter",

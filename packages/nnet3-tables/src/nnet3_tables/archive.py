@@ -96,7 +96,10 @@ MATRIX_OR_VECTOR = Kind(
 
 
 def read_archive(
-    stream: IO[bytes], path: str, kind: Kind = MATRIX
+    stream: IO[bytes],
+    path: str,
+    kind: Kind = MATRIX,
+    passed: Callable[[int], object] | None = None,
 ) -> Iterator[tuple[str, Callable[[], FloatArray]]]:
     """The values of an archive, in order: for each its key and a function that decodes it.
 
@@ -104,6 +107,7 @@ def read_archive(
         stream: The archive.
         path: Its name, for messages.
         kind: What the values are.
+        passed: Called before each value is given, with the bytes up to its end.
 
     Raises:
         TableError: it is no archive of such values, is damaged or breaks off; a key is not UTF-8.
@@ -128,6 +132,8 @@ def read_archive(
                 )
             raise TableError(message) from error
         previous = key
+        if passed is not None:
+            passed(archive.offset)
         yield key, partial(_decoded, reader, f"archive '{path}', byte {start}, key '{key}'", kind)
 
 

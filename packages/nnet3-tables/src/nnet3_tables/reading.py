@@ -38,23 +38,26 @@ def read_table(rspecifier: str) -> Iterator[tuple[str, FloatArray]]:
     return ((key, np.array(read())) for key, read in entries)
 
 
-def read_matrices(rspecifier: str) -> Entries:
+def read_matrices(rspecifier: str, passed: Callable[[int], object] | None = None) -> Entries:
     """The matrices of a table, in order: for each its key and a function that gives it.
 
     Args:
         rspecifier: `ark:FILE`, `scp:FILE`, `ark:COMMAND |`, `scp,p:FILE`, ...
+        passed: Called before each matrix of an archive is given, with the bytes up to its end;
+            `archive_size` has those of all. Not called for script files.
 
     Raises:
         TableError: the table cannot be opened, or its archive is damaged or breaks off. (A single
             matrix that cannot be read otherwise raises from its function instead.) With the option
             `p`, what cannot be read is left out.
     """
-    return _entries(rspecifier, MATRIX)
+    return _entries(rspecifier, MATRIX, passed)
 
 
-def _entries(rspecifier: str, kind: Kind) -> Entries:
+def _entries(rspecifier: str, kind: Kind, passed: Callable[[int], object] | None = None) -> Entries:
     specifier = Specifier.to_read(rspecifier)
-    entries = _script(specifier, kind) if specifier.is_script else _archive(specifier, kind)
+    is_script = specifier.is_script
+    entries = _script(specifier, kind) if is_script else _archive(specifier, kind, passed)
     return _readable(entries) if specifier.is_permissive else entries
 
 
@@ -63,9 +66,9 @@ def _script(specifier: Specifier, kind: Kind) -> Entries:
         yield entry.key, partial(entry.read, kind)
 
 
-def _archive(specifier: Specifier, kind: Kind) -> Entries:
+def _archive(specifier: Specifier, kind: Kind, passed: Callable[[int], object] | None) -> Entries:
     with opened(specifier) as stream:
-        yield from read_archive(stream, specifier.target, kind)
+        yield from read_archive(stream, specifier.target, kind, passed)
 
 
 def _readable(entries: Entries) -> Entries:

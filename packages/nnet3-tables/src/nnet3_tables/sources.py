@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import os
 import re
 import subprocess
 import sys
@@ -59,6 +60,28 @@ def _unpacked(stream: IO[bytes]) -> Iterator[IO[bytes]]:
             yield cast(IO[bytes], contents)
     except (EOFError, zlib.error) as error:
         raise OSError(f"the packed data is damaged: {error}") from error
+
+
+def archive_size(rspecifier: str) -> int | None:
+    """The bytes of an archive that is read from a regular file, as they lie there.
+
+    None where that is not known: of standard input, of what a command writes, of what gzip has
+    packed, of script files, and of files that cannot be read.
+
+    Raises:
+        TableError: this names no table to read.
+    """
+    specifier = Specifier.to_read(rspecifier)
+    if specifier.is_script or not all(map(os.path.isfile, specifier.files)):
+        return None
+    try:
+        for name in specifier.files:
+            with open(name, "rb") as stream:
+                is_packed = stream.read(len(_GZIP)) == _GZIP
+                return None if is_packed else os.fstat(stream.fileno()).st_size
+    except OSError:
+        pass  # whoever reads it says why
+    return None
 
 
 def file_and_offset(location: str) -> tuple[str, int]:

@@ -8,7 +8,7 @@ import click
 import nnet3_runtime_cuda
 import nnet3_tables
 
-from nnet3_tools.kaldi_command import boolean_option, run_tool
+from nnet3_tools.kaldi_command import boolean_option, log, run_tool
 from nnet3_tools.utterance_tool import MEMORY, UtteranceRun, utterance_tool
 
 if TYPE_CHECKING:
@@ -78,7 +78,13 @@ def command(
     )
     model = run.load_model(capacity=cache_capacity)
 
-    def prepare(_: str, frames: FloatArray) -> Work:
+    def prepare(utterance: str, frames: FloatArray) -> Work:
+        if 0 < len(frames) < chunk_size:
+            log(
+                NAME,
+                f"Chunk size of {chunk_size} is greater than the number of rows in utterance: "
+                f"{utterance}, using chunk size of {len(frames)}",
+            )
         return model.xvector_work(frames, options)
 
     return run.write(

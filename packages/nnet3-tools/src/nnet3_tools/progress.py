@@ -15,6 +15,9 @@ from nnet3_tools.kaldi_command import log
 if TYPE_CHECKING:
     from nnet3_runtime_cuda import Model
 
+UTTERANCES, BYTES = " utterances", "B"
+"""What a bar counts."""
+
 
 class Progress:
     """Counts utterances; shows a bar on a terminal and nothing in a pipe.
@@ -31,20 +34,38 @@ class Progress:
         self.frames = 0
         self._tool = tool
         self._bar: Any = None
+        self._begin = time.perf_counter()
 
-    def succeed(self, frames: int) -> None:
-        """Counts an utterance of so many frames."""
+    def succeed(self, frames: int, size: int = 1) -> None:
+        """Counts an utterance of so many frames.
+
+        Args:
+            frames: Its length.
+            size: How far the bar goes on, in its unit.
+        """
         self.done += 1
         self.frames += frames
-        if self._bar is not None:
-            self._bar.update()
+        self._go_on(size)
 
-    def fail(self, utterance: str, reason: str) -> None:
-        """Counts an utterance that could not be computed, and says why."""
+    def fail(self, utterance: str, reason: str, size: int = 1) -> None:
+        """Counts an utterance that could not be computed, and says why.
+
+        Args:
+            utterance: Its key.
+            reason: What is wrong with it.
+            size: How far the bar goes on, in its unit.
+        """
         self.failed += 1
-        if self._bar is not None:
-            self._bar.update()
+        self._go_on(size)
         self.warn(f"utterance '{utterance}': {reason}")
+
+    def _go_on(self, size: int) -> None:
+        if self._bar is not None:
+            if self._bar.unit == BYTES:
+                self._bar.set_postfix_str(
+                    _count(self.done + self.failed, "utterance"), refresh=False
+                )
+            self._bar.update(size)
 
     def warn(self, message: str) -> None:
         """Writes a line to standard error, above the bar."""
@@ -56,20 +77,26 @@ class Progress:
         self._bar.refresh()
 
     @contextlib.contextmanager
-    def reporting(self, model: Model, total: int | None = None) -> Iterator[None]:
+    def reporting(
+        self, model: Model, total: int | None = None, unit: str = UTTERANCES
+    ) -> Iterator[None]:
         """Shows the bar within, and writes the summary behind, whatever happens.
 
         There is no summary of what ended before the first utterance, as where a table is missing.
+        The time of the summary is that since the tool began, as Kaldi's: to load the model is part
+        of it, and so is all compiling.
 
         Args:
             model: Knows how long it was compiled.
-            total: How many utterances there are, if that is known.
+            total: How much there is to be done, if that is known.
+            unit: What that counts: UTTERANCES, or BYTES of features.
         """
         if sys.stderr is not None and sys.stderr.isatty():
             from tqdm import tqdm  # takes a while to import
 
-            self._bar = tqdm(total=total, unit=" utterances", file=sys.stderr, leave=False)
-        start = time.perf_counter()
+            self._bar = tqdm(
+                total=total, unit=unit, unit_scale=unit == BYTES, file=sys.stderr, leave=False
+            )
         is_complete = False
         try:
             yield
@@ -78,7 +105,7 @@ class Progress:
             if self._bar is not None:
                 self._bar.close()
             if is_complete or self.done or self.failed:
-                self._summarise(time.perf_counter() - start, model.compile_seconds)
+                self._summarise(time.perf_counter() - self._begin, model.compile_seconds)
 
     @property
     def status(self) -> int:

@@ -28,7 +28,7 @@ from nnet3_tools.kaldi_command import (
 from nnet3_tools.profiles import PROFILE, check_overwrites_none, profiled
 from nnet3_tools.progress import Progress
 from nnet3_tools.streams import readable
-from nnet3_tools.utterances import compute_all, num_utterances
+from nnet3_tools.utterances import compute_all, total_of
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda import BatchOptions, Model, Tracer, Work
@@ -185,7 +185,7 @@ class UtteranceRun:
         read = [self.model_in, *itertools.chain.from_iterable(map(nnet3_tables.files_of, tables))]
         output.check_overwrites_none(read)
         check_overwrites_none(self.profile, [*read, *output.files])
-        with self.progress.reporting(model, num_utterances(self.features)):
+        with self.progress.reporting(model, *total_of(self.features)):
             compute_all(
                 self.features,
                 lambda: writer(self.output),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ import nnet3_runtime_cuda
 import nnet3_tables
 
 from nnet3_tools.kaldi_command import one_line
-from nnet3_tools.progress import Progress
+from nnet3_tools.progress import BYTES, UTTERANCES, Progress
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda import UtteranceQueue, Work
@@ -53,7 +54,8 @@ def compute_all(
     Raises:
         TableError: the features cannot be opened or the output cannot be written.
     """
-    table = nnet3_tables.read_matrices(features)
+    sizes = _Sizes(features)
+    table = nnet3_tables.read_matrices(features, sizes.passed)
     # Reads before it writes: without features no output is created.
     first = list(itertools.islice(table, 1))
     with (
@@ -61,17 +63,41 @@ def compute_all(
         nnet3_runtime_cuda.UtteranceQueue(num_threads) if waiting is None else waiting as queue,
     ):
         for key, read in itertools.chain(first, _until_damaged(table, progress)):
+            size = sizes.of_last()
             try:
                 frames = read()
                 queue.add(key, len(frames), prepare(key, frames))
             except nnet3_descriptors.Nnet3Error as error:
-                progress.fail(key, one_line(error))
+                progress.fail(key, one_line(error), size)
                 continue
+            sizes.waiting.append(size)
             while queue.is_full or queue.has_result or (queue and writer.is_prompt):
-                _finish(queue, writer, progress)
+                _finish(queue, writer, progress, sizes.waiting.popleft())
         queue.flush()
         while queue:
-            _finish(queue, writer, progress)
+            _finish(queue, writer, progress, sizes.waiting.popleft())
+
+
+class _Sizes:
+    """How far a bar goes on for each utterance: one of them, or its bytes in an archive.
+
+    Attributes:
+        waiting: The sizes of the utterances in the queue.
+    """
+
+    def __init__(self, features: str) -> None:
+        self.waiting: deque[int] = deque()
+        self._is_in_bytes = nnet3_tables.archive_size(features) is not None
+        self._position = self._before = 0
+
+    def passed(self, position: int) -> None:
+        """The archive has been read up to there."""
+        self._position = position
+
+    def of_last(self) -> int:
+        """The size of the utterance that was read last."""
+        size, self._before = self._position - self._before, self._position
+        return size if self._is_in_bytes else 1
 
 
 @contextlib.contextmanager
@@ -86,17 +112,26 @@ def _reported(writer: TableWriter, progress: Progress) -> Iterator[TableWriter]:
         raise
 
 
-def _finish(queue: UtteranceQueue, writer: TableWriter, progress: Progress) -> None:
-    """Waits for the oldest utterance, and writes what was computed for it."""
+def _finish(queue: UtteranceQueue, writer: TableWriter, progress: Progress, size: int) -> None:
+    """Waits for the oldest utterance, of this size for the bar, and writes what was computed."""
     utterance = queue.oldest
     try:
         array = queue.next_result()
     except nnet3_descriptors.Nnet3Error as error:
-        progress.fail(utterance.key, one_line(error))
+        progress.fail(utterance.key, one_line(error), size)
     else:
         writer.write(utterance.key, array)
-        progress.succeed(utterance.num_frames)
+        progress.succeed(utterance.num_frames, size)
     queue.remove_oldest()
+
+
+def total_of(features: str) -> tuple[int | None, str]:
+    """How much a bar has to count: bytes of a regular archive, lines of a script file; and which.
+
+    None where nothing says how much there is.
+    """
+    size = nnet3_tables.archive_size(features)
+    return (num_utterances(features), UTTERANCES) if size is None else (size, BYTES)
 
 
 def num_utterances(features: str) -> int | None:
