@@ -167,9 +167,10 @@ def test_readmes_are_run(package: str) -> None:
     assert not [*blocks(readme)] or "README.md" in test.read_text()
 
 
-def test_pictures() -> None:
+@pytest.mark.parametrize("program", ["draw", "draw_onnx"])
+def test_pictures(program: str) -> None:
     """The pictures are those that their program draws now."""
-    place = importlib.util.spec_from_file_location("draw", DOCS / "pictures" / "draw.py")
+    place = importlib.util.spec_from_file_location(program, DOCS / "pictures" / f"{program}.py")
     assert place is not None
     assert place.loader is not None
     draw = importlib.util.module_from_spec(place)

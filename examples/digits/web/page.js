@@ -1,0 +1,88 @@
+// Recognises the utterances of utterances.json with digits.onnx, and draws what the network says.
+//
+// ?utterance=KEY shows that utterance first. When one is shown, the text of the element #word is
+// the word, and document.body.dataset.posteriors holds the log-posteriors as JSON, frame by frame.
+
+const CLASSES = ["silence", "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
+const element = (id) => document.getElementById(id);
+
+// A model for chunks of a fixed number of frames: the chunks of an utterance are its sequences.
+// Frames at the edges are repeated, as nnet3-compute does.
+function chunks(features, about) {
+  const { left, right, frames, dim } = about;
+  const count = Math.ceil(features.length / frames);
+  const size = left + frames + right;
+  const values = new Float32Array(count * size * dim);
+  for (let chunk = 0; chunk < count; chunk++) {
+    for (let row = 0; row < size; row++) {
+      const time = chunk * frames - left + row;
+      const frame = features[Math.min(Math.max(time, 0), features.length - 1)];
+      values.set(frame, (chunk * size + row) * dim);
+    }
+  }
+  return new ort.Tensor("float32", values, [count, size, dim]);
+}
+
+async function compute(session, features, about) {
+  const { output } = await session.run({ input: chunks(features, about) });
+  const classes = output.dims[output.dims.length - 1];
+  return features.map((_, t) => Array.from(output.data.slice(t * classes, (t + 1) * classes)));
+}
+
+function recognised(logPosteriors) {
+  const sums = CLASSES.map((_, c) => logPosteriors.reduce((sum, frame) => sum + frame[c], 0));
+  return CLASSES[sums.indexOf(Math.max(...sums.slice(1)), 1)];
+}
+
+// Draws a matrix, (columns of the picture, rows from the top), with shades from 0 to 1.
+function draw(canvas, shades) {
+  canvas.width = shades.length;
+  canvas.height = shades[0].length;
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(canvas.width, canvas.height);
+  const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const [from, to] = isDark ? [[13, 17, 23], [121, 192, 255]] : [[255, 255, 255], [9, 58, 130]];
+  shades.forEach((column, x) => column.forEach((shade, y) => {
+    const place = 4 * (y * canvas.width + x);
+    for (let c = 0; c < 3; c++) image.data[place + c] = from[c] + shade * (to[c] - from[c]);
+    image.data[place + 3] = 255;
+  }));
+  context.putImageData(image, 0, 0);
+}
+
+async function show(session, utterance, about) {
+  const start = performance.now();
+  const logPosteriors = await compute(session, utterance.features, about);
+  const milliseconds = performance.now() - start;
+  const values = utterance.features.flat();
+  const low = values.reduce((a, b) => Math.min(a, b)), high = values.reduce((a, b) => Math.max(a, b));
+  draw(element("features"), utterance.features.map((frame) =>
+    frame.map((value) => (value - low) / (high - low)).reverse()));
+  draw(element("posteriors"), logPosteriors.map((frame) => frame.map(Math.exp)));
+  const word = recognised(logPosteriors);
+  element("word").className = word === utterance.word ? "right" : "wrong";
+  element("time").textContent =
+    `${utterance.features.length} frames took ${milliseconds.toFixed(1)} ms here.`;
+  document.body.dataset.posteriors = JSON.stringify(logPosteriors);
+  element("word").textContent = word;
+}
+
+async function main() {
+  ort.env.wasm.numThreads = 1; // several need headers that a plain file server does not send
+  const { about, utterances } = await (await fetch("utterances.json")).json();
+  const session = await ort.InferenceSession.create("digits.onnx", { executionProviders: ["wasm"] });
+  element("labels").innerHTML = CLASSES.join("<br>");
+  const select = element("utterance");
+  select.append(...utterances.map(({ key }) => new Option(key)));
+  const wanted = new URLSearchParams(location.search).get("utterance") ?? utterances[0].key;
+  select.value = wanted;
+  if (select.selectedIndex < 0) throw new Error(`there is no utterance ${wanted}`);
+  select.onchange = () => show(session, utterances[select.selectedIndex], about);
+  select.disabled = false;
+  await select.onchange();
+}
+
+main().catch((error) => {
+  element("word").className = "wrong";
+  element("word").textContent = `error: ${error.message ?? error}`;
+});
