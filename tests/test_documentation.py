@@ -130,8 +130,7 @@ def speech(path: Path) -> None:
 @pytest.mark.parametrize("name", [name for name in PAGES if name not in ELSEWHERE])
 def test_code_of_pages(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The code of a page runs from top to bottom beside the digits model, as shown."""
-    for file in DIGITS.iterdir():
-        shutil.copy(file, tmp_path)
+    shutil.copytree(DIGITS, tmp_path, dirs_exist_ok=True)
     speech(tmp_path / "speech.wav")
     monkeypatch.chdir(tmp_path)
     shown_type = "SumBlockComponent"  # which a page defines once more
