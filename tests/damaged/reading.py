@@ -18,6 +18,7 @@ from typing import Any
 
 import attrs
 from nnet3_descriptors import AcousticModel, ModelFileError, read_nnet, write_nnet
+from nnet3_descriptors.components.declaration import is_component_type
 
 from damaged.damages import DamagedFile, damaged_file
 from damaged.good_files import good_files, read
@@ -72,6 +73,7 @@ def read_damaged(seed: int, numbers: range, group: str = "models") -> Report:
             read(good.data, is_acoustic_model=good.is_acoustic_model)
         else:
             _is_accepted_example(DamagedFile(good.name, good.data, good.kind))
+    is_component_type("NoSuchComponent")  # the one time that installed packages are looked for
     start = _memory("VmHWM")
     # Memory that is asked for counts, even if it is not used.
     limit = _memory("VmSize") + 4 * MEMORY

@@ -19,7 +19,11 @@ import numpy as np
 
 from nnet3_descriptors.components.declaration.base import Component
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
-from nnet3_descriptors.components.declaration.registry import component_class, component_types
+from nnet3_descriptors.components.declaration.registry import (
+    component_class,
+    component_types,
+    is_component_type,
+)
 from nnet3_descriptors.descriptors import Descriptor
 from nnet3_descriptors.descriptors.grammar import parse_expression
 from nnet3_descriptors.descriptors.normalize import normalize
@@ -179,7 +183,7 @@ def _sort_lines(text: str) -> tuple[dict[str, ConfigLine], dict[str, ConfigLine]
 
 def _parse_component(line: ConfigLine, rng: np.random.Generator) -> Component:
     type_name = line.text("type")
-    if type_name not in component_types():
+    if not is_component_type(type_name):
         known = component_types()
         raise line.error(f"unknown component type '{type_name}'" + hint(type_name, known), "type")
     try:

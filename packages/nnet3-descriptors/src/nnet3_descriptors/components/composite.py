@@ -16,7 +16,7 @@ from nnet3_descriptors.components.declaration.properties import ComponentPropert
 from nnet3_descriptors.components.declaration.registry import (
     component,
     component_class,
-    component_types,
+    is_component_type,
 )
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _part(config: ConfigLine, key: str, rng: np.random.Generator) -> Component:
     config.text(key)
     line = ConfigLine.parse(config.source, config.values[key].span)
     type_name = line.text("type")
-    if line.first_word or type_name not in component_types():
+    if line.first_word or not is_component_type(type_name):
         raise line.error(f"'{key}' must begin with type= and a component type", "type")
     cls = component_class(type_name)
     part = None if cls is CompositeComponent else cls.from_config(line, rng)

@@ -12,7 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
 
-from nnet3_descriptors.components.declaration.registry import make_all_classes
+from nnet3_descriptors.components.declaration.registry import (
+    make_all_classes,
+    make_outside_classes,
+)
 from nnet3_descriptors.descriptors import Descriptor, parse_descriptor
 from nnet3_descriptors.errors import Nnet3Error, SerializationError
 
@@ -197,15 +200,19 @@ def _is_tagged(type_: Any) -> bool:
     """Tells whether a field of this type holds instances of one of several attrs classes."""
     members = [member for member in _members(type_) if member is not types.NoneType]
     return all(isinstance(member, type) and attrs.has(member) for member in members) and (
-        len(members) > 1 or any(member.__subclasses__() for member in members)
+        len(members) > 1 or any(_is_abstract(each) or each.__subclasses__() for each in members)
     )
+
+
+def _is_abstract(cls: type) -> bool:
+    """Returns whether a class is marked as what several have in common."""
+    return bool(vars(cls).get("IS_ABSTRACT", False))
 
 
 def _concrete_classes(members: Iterable[Any]) -> Iterator[type[Any]]:
     """Returns attrs classes and those derived from them, without those marked as abstract."""
     for member in members:
-        attributes = vars(member)
-        if "__attrs_attrs__" in attributes and not attributes.get("IS_ABSTRACT", False):
+        if "__attrs_attrs__" in vars(member) and not _is_abstract(member):
             yield member
         yield from _concrete_classes(member.__subclasses__())
 
@@ -228,7 +235,14 @@ def _tagged_structure_hook(type_: Any) -> Callable[[Any, Any], Any]:
     make_all_classes()
     members = set(_members(type_))
     is_optional = types.NoneType in members
-    classes = {cls.__name__: cls for cls in _concrete_classes(members - {types.NoneType})}
+    classes: dict[str, type[Any]] = {}
+
+    def class_of(name: str) -> type[Any] | None:
+        """Returns the class of a name; one that others have made since, too."""
+        if name not in classes:
+            found = _concrete_classes(members - {types.NoneType})
+            classes.update((cls.__name__, cls) for cls in found)
+        return classes.get(name)
 
     hooks: dict[str, Callable[[Any, Any], Any]] = {}
 
@@ -239,9 +253,12 @@ def _tagged_structure_hook(type_: Any) -> Callable[[Any, Any], Any]:
             raise TypeError(f"expected an object, got {value!r:.80}")
         fields = dict(value)
         name = fields.pop(TYPE_KEY, None)
-        if not isinstance(name, str) or name not in classes:
+        cls = class_of(name) if isinstance(name, str) else None
+        if cls is None and isinstance(name, str):
+            make_outside_classes()
+            cls = class_of(name)
+        if cls is None:
             raise TypeError(f"unknown type {name!r:.80}")
-        cls = classes[name]
         if name not in hooks:
             hooks[name] = make_dict_structure_fn(cls, _converter(), _cattrs_forbid_extra_keys=True)
         return hooks[name](fields, cls)

@@ -27,6 +27,7 @@ from nnet3_runtime_cuda.kernels.base import (
     Propagation,
     StatsStorage,
     kernel_class,
+    kernel_for,
 )
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "convolution",
     "elementwise",
     "kernel_class",
+    "kernel_for",
     "normalization",
     "over_time",
     "recurrent",

@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.components import Component, PrecomputedIndexes
+from nnet3_descriptors.extensions import load_extensions
 
 from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import OnlineNaturalGradient
 from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import TimeSplice
@@ -372,6 +373,9 @@ class Kernel:
         return next(self.store.draws) < probability
 
 
+ENTRY_POINTS = "nnet3_runtime_cuda.kernels"
+"""The group in which other packages offer kernels, each under the name of its component type."""
+
 _KERNELS: dict[type[Component], type[Kernel]] = {}
 
 
@@ -387,11 +391,14 @@ def kernel_for(*component_types: type[Component]) -> Callable[[type[Kernel]], ty
 
 
 def kernel_class(component: Component, name: str = "") -> type[Kernel]:
-    """The kernel class for a component.
+    """The kernel class for a component, here or in an installed package.
 
     Raises:
         UnsupportedComponentError: there is none; the message names component and type.
+        Nnet3Error: an installed package offers it, but it cannot be imported.
     """
+    if type(component) not in _KERNELS:
+        load_extensions(ENTRY_POINTS, component.type)
     try:
         return _KERNELS[type(component)]
     except KeyError:

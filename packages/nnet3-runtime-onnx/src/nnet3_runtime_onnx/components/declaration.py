@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import numpy as np
 from nnet3_descriptors import Component
+from nnet3_descriptors.extensions import load_extensions
 from numpy.typing import NDArray
 
 from nnet3_runtime_onnx.graph import GraphBuilder, Tensor, repeated
@@ -107,6 +108,10 @@ Translation = Callable[[Call], Tensor]
 Refusal = Callable[[Any], str]
 """Why a component cannot be expressed, as it is; "" if it can."""
 
+ENTRY_POINTS = "nnet3_runtime_onnx.translations"
+"""The group in which other packages offer translations, each under the name of its component type.
+"""
+
 _TRANSLATIONS: dict[type[Component], tuple[Translation, Refusal]] = {}
 
 
@@ -128,7 +133,13 @@ def translated_types() -> frozenset[type[Component]]:
 
 
 def why_not(component: Component) -> str:
-    """Returns why a component cannot be expressed; "" if it can."""
+    """Returns why a component cannot be expressed; "" if it can.
+
+    Raises:
+        Nnet3Error: an installed package offers how, but it cannot be imported.
+    """
+    if type(component) not in _TRANSLATIONS:
+        load_extensions(ENTRY_POINTS, component.type)
     if type(component) not in _TRANSLATIONS:
         return "has no translation here"
     return _TRANSLATIONS[type(component)][1](component)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import attrs
 import numpy as np
 from nnet3_descriptors import Component, ComponentProperties
+from nnet3_descriptors.extensions import load_extensions
 
 from nnet3_runtime_reference.draws import Array, Draws, MakeMask
 from nnet3_runtime_reference.errors import UnsupportedComponentError
@@ -118,6 +119,9 @@ class Formula:
 
 _F = TypeVar("_F", bound=type[Formula])
 
+ENTRY_POINTS = "nnet3_runtime_reference.formulas"
+"""The group in which other packages offer formulas, each under the name of its component type."""
+
 _FORMULAS: dict[type[Component], Formula] = {}
 
 
@@ -133,11 +137,14 @@ def formula(*component_types: type[Component]) -> Callable[[_F], _F]:
 
 
 def registered_formula(component_type: type[Component]) -> Formula:
-    """Returns the formula of a component type.
+    """Returns the formula of a component type, here or in an installed package.
 
     Raises:
         UnsupportedComponentError: it has none.
+        Nnet3Error: an installed package offers it, but it cannot be imported.
     """
+    if component_type not in _FORMULAS:
+        load_extensions(ENTRY_POINTS, component_type.type)
     try:
         return _FORMULAS[component_type]
     except KeyError:

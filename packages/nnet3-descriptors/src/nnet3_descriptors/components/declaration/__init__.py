@@ -7,17 +7,34 @@ from nnet3_descriptors.components.declaration.base import (
     UpdatableComponent,
 )
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
+from nnet3_descriptors.components.declaration.fields import (
+    boolean,
+    declare,
+    double,
+    double_matrix,
+    double_vector,
+    flag,
+    integer,
+    integer_pairs,
+    integers,
+    matrix,
+    real,
+    vector,
+)
 from nnet3_descriptors.components.declaration.kinds import (
     Boolean,
     Integer,
     IntegerPairs,
     Integers,
+    Kind,
 )
 from nnet3_descriptors.components.declaration.properties import ComponentProperties
 from nnet3_descriptors.components.declaration.registry import (
     class_named,
+    component,
     component_class,
     component_types,
+    is_component_type,
 )
 
 __all__ = [
@@ -29,9 +46,24 @@ __all__ = [
     "Integer",
     "IntegerPairs",
     "Integers",
+    "Kind",
     "PrecomputedIndexes",
     "UpdatableComponent",
+    "boolean",
     "class_named",
+    "component",
     "component_class",
     "component_types",
+    "declare",
+    "double",
+    "double_matrix",
+    "double_vector",
+    "flag",
+    "integer",
+    "integer_pairs",
+    "integers",
+    "is_component_type",
+    "matrix",
+    "real",
+    "vector",
 ]

@@ -4,7 +4,7 @@ from typing import Any
 
 from nnet3_descriptors.components.declaration.base import Component
 from nnet3_descriptors.components.declaration.fields import FieldSpec
-from nnet3_descriptors.components.declaration.registry import component_class, component_types
+from nnet3_descriptors.components.declaration.registry import component_class, is_component_type
 from nnet3_descriptors.files.reader import Reader
 from nnet3_descriptors.files.writer import Writer
 
@@ -23,7 +23,7 @@ def read_component(reader: Reader) -> Component:
     start = reader.position
     opening = reader.token()
     type_name = opening.removeprefix("<").removesuffix(">")
-    if opening != f"<{type_name}>" or type_name not in component_types():
+    if opening != f"<{type_name}>" or not is_component_type(type_name):
         reader.fail(
             "unknown component type",
             at=start,

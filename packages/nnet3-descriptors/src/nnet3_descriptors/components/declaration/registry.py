@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar, dataclass_transform
 
 from nnet3_descriptors.components.declaration.base import Component, component_family
 from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.extensions import load_extensions
 
 _C = TypeVar("_C", bound="type[Component]")
 
@@ -98,18 +99,48 @@ _TYPES: Final = tuple(name for name in _MODULE_OF if name.endswith("Component"))
 _classes: Final[dict[str, type[Component]]] = {}
 
 
+ENTRY_POINTS: Final = "nnet3_descriptors.components"
+"""The group in which other packages offer component types, each under its name."""
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def component(cls: _C) -> _C:
-    """Makes a frozen value class of a component type and registers it under its name."""
+    """Makes a frozen value class of a component type and registers it under its name.
+
+    Raises:
+        NetworkError: the name does not end with "Component", or another class has it.
+    """
+    name, module = cls.__name__, cls.__module__
+    if not name.endswith("Component"):
+        raise NetworkError(f"the name of a component type must end with 'Component' (got '{name}')")
+    owner = _classes[name].__module__ if name in _classes else _module_of(name)
+    if owner is not None and owner != module:
+        raise NetworkError(f"{module} defines the component type '{name}', which {owner} has")
     built = component_family(cls)
     built.IS_ABSTRACT = False
     _classes[built.type] = built
     return built
 
 
+def _module_of(name: str) -> str | None:
+    """Returns the module of a type of this package, or None."""
+    return f"nnet3_descriptors.components.{_MODULE_OF[name]}" if name in _TYPES else None
+
+
 def component_types() -> tuple[str, ...]:
-    """Returns the names of all component types, sorted."""
+    """Returns the names of all component types that have been imported, or are Kaldi's, sorted."""
     return tuple(sorted({*_TYPES, *_classes}))
+
+
+def is_component_type(name: str) -> bool:
+    """Returns whether there is a component type of this name, here or in an installed package.
+
+    Raises:
+        Nnet3Error: an installed package offers it, but it cannot be imported.
+    """
+    if name not in _TYPES and name not in _classes:
+        load_extensions(ENTRY_POINTS, name)
+    return name in _TYPES or name in _classes
 
 
 def component_class(type_name: str) -> type[Component]:
@@ -117,13 +148,13 @@ def component_class(type_name: str) -> type[Component]:
 
     Raises:
         NetworkError: there is no such type.
+        Nnet3Error: an installed package offers it, but it cannot be imported.
     """
+    if not is_component_type(type_name):
+        raise NetworkError(f"unknown component type '{type_name}'")
     if type_name in _TYPES:
         class_named(type_name)
-    try:
-        return _classes[type_name]
-    except KeyError:
-        raise NetworkError(f"unknown component type '{type_name}'") from None
+    return _classes[type_name]
 
 
 def class_named(name: str) -> Any:
@@ -136,3 +167,12 @@ def make_all_classes() -> None:
     """Makes the classes of all types, for code that looks for all derived classes."""
     for name in _MODULE_OF:
         class_named(name)
+
+
+def make_outside_classes() -> None:
+    """Imports the types that other installed packages offer.
+
+    Raises:
+        Nnet3Error: one of them cannot be imported.
+    """
+    load_extensions(ENTRY_POINTS)

@@ -1,6 +1,29 @@
 """Which rows of the input a row of the output depends on: rules that component types share."""
 
 from nnet3_descriptors.components.index_rules.no_input import NoInputRules
+from nnet3_descriptors.components.index_rules.precomputed import (
+    RowArray,
+    find_rows,
+    no_such_range,
+    no_such_row,
+    precomputed,
+    row_array,
+    sequence_order,
+    time_ranges,
+    wrong_count,
+)
 from nnet3_descriptors.components.index_rules.time_offsets import TimeOffsetRules
 
-__all__ = ["NoInputRules", "TimeOffsetRules"]
+__all__ = [
+    "NoInputRules",
+    "RowArray",
+    "TimeOffsetRules",
+    "find_rows",
+    "no_such_range",
+    "no_such_row",
+    "precomputed",
+    "row_array",
+    "sequence_order",
+    "time_ranges",
+    "wrong_count",
+]

@@ -1,0 +1,1 @@
+"""DeltaComponent for nnet3: y(t) = scale (x(t + offset) - x(t - offset))."""

@@ -1,0 +1,39 @@
+"""The same for nnet3-runtime-cuda, recorded on a tape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from nnet3_runtime_cuda.kernels import Backpropagation, Kernel, Propagation, kernel_for
+
+from nnet3_delta.component import DeltaComponent
+
+
+@kernel_for(DeltaComponent)
+class DeltaKernel(Kernel):
+    """y(t) = scale (x(t + offset) - x(t - offset)); dx has what is read added up."""
+
+    def _rows(self, rows: Any) -> Any:
+        return self.store.xp.asarray(rows, dtype=np.int64)
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        later, earlier = p.tape.scratch(*p.y.shape), p.tape.scratch(*p.y.shape)
+        x = p.tape.scratch(*p.x.shape)
+        p.tape.copy(p.x, x)  # its rows may be parts of longer ones
+        p.tape.take_rows(x, self._rows(p.indexes.later), later)
+        p.tape.take_rows(x, self._rows(p.indexes.earlier), earlier)
+        p.tape.subtract(later, earlier, later)
+        p.tape.multiply(later, self.component.scale, p.y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass; rows that nothing read get 0."""
+        if b.dx is None:
+            return
+        later, earlier = b.tape.scratch(*b.dx.shape), b.tape.scratch(*b.dx.shape)
+        for rows, target in ((b.indexes.later, later), (b.indexes.earlier, earlier)):
+            b.tape.fill(0.0, target)
+            b.tape.put_rows(b.dy, self._rows(rows), target)
+        b.tape.subtract(later, earlier, later)
+        b.tape.multiply(later, self.component.scale, b.dx)
