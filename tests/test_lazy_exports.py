@@ -81,6 +81,7 @@ NEEDED = {
 NOT_NEEDED = {
     "cattrs",
     "cupy",
+    "importlib.metadata",
     "nnet3_compiler.looped",
     "nnet3_compiler.text.parser",
     "nnet3_compiler.text.printer",

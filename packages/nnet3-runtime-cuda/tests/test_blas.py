@@ -1,6 +1,8 @@
 """Tests of matrix products through a BLAS library."""
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -94,6 +96,21 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         pytest.skip(f"{request.param} is not installed")
     yield request.param
     forget_choices()
+
+
+def test_installed_libraries_of_mkl_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files of an installed MKL are found by its metadata; what is no library is left out."""
+    lib = tmp_path / "lib"
+    (lib / "mkl-2025.0.dist-info").mkdir(parents=True)
+    (lib / "mkl-2025.0.dist-info/METADATA").write_text("Name: mkl\nVersion: 2025.0\n")
+    (lib / "mkl-2025.0.dist-info/RECORD").write_text("libmkl_rt.so.2,,\nmkl/notes.txt,,\n")
+
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert list(blas._mkl_paths()) == []
+    monkeypatch.setattr(sys, "path", [str(lib)])
+    assert list(blas._mkl_paths()) == [(lib / "libmkl_rt.so.2").resolve()]
 
 
 @pytest.mark.parametrize("beta", [0.0, 1.0, 0.5])
