@@ -15,8 +15,8 @@ from functools import partial
 
 import numpy as np
 from nnet3_runtime_cuda.cpu.numpy_settings import running
-from nnet3_runtime_cuda.cpu.products.panels import Panels
-from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.cpu.tape import NumpyTape
+from nnet3_runtime_cuda.operations.panels import Panels
 
 ROWS = (2, 8, 16, 48, 66, 128, 213, 286, 384, 512)
 SHAPES = ((256, 4096), (1024, 512), (1536, 320), (320, 1536), (3072, 1024))
@@ -36,7 +36,7 @@ def products(rows: int, inner: int, columns: int) -> dict[str, list[Callable[[],
     for _ in range(max(2, PARAMETERS // (inner * columns))):
         parameters = rng.standard_normal((inner, columns), dtype=np.float32)
         calls["transposed"].append(partial(np.matmul, x, parameters, out))
-        tape = Tape()
+        tape = NumpyTape()
         Panels.of(parameters).record(tape, x, out)
         calls["panels"].append(partial(run, tape.take()))
     return calls

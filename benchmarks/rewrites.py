@@ -35,11 +35,11 @@ from networks import BENCHMARKS
 from nnet3_compiler import NnetComputation
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.cpu.products import panels
+from nnet3_runtime_cuda.cpu.products import panel_trial
+from nnet3_runtime_cuda.cpu.switches import PANELS, TILES, Switch
 from nnet3_runtime_cuda.lowering import lower
 from nnet3_runtime_cuda.lowering.bind.pending_zeros import PendingZeros
 from nnet3_runtime_cuda.lowering.plan import make
-from nnet3_runtime_cuda.switches import PANELS, TILES, Switch
 from workload import Call, Workload, chosen, flat
 
 TURNS, SECONDS = 11, 3.0
@@ -62,12 +62,12 @@ def replaced(owner: object, name: str, value: object) -> Iterator[None]:
 @contextmanager
 def switched_off(switch: Switch) -> Iterator[None]:
     """Programs that are made meanwhile have a switch at "0"."""
-    panels.are_faster.cache_clear()
+    panel_trial.are_faster.cache_clear()
     try:
         with chosen(switch, "0"):
             yield
     finally:
-        panels.are_faster.cache_clear()
+        panel_trial.are_faster.cache_clear()
 
 
 @contextmanager

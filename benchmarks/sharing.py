@@ -27,10 +27,10 @@ from nnet3_compiler import NnetComputation
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, ParallelComputer
 from nnet3_runtime_cuda.cpu.numpy_settings import running
-from nnet3_runtime_cuda.cpu.scratch import Scratch
-from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads.blas_threads import LIMIT
 from nnet3_runtime_cuda.cpu.threads.workers import Workers
+from nnet3_runtime_cuda.operations.scratch import Scratch
 from workload import FIRST_STEPS, Call, Workload, flat, least
 
 ROWS, COLUMNS = 1600, 1536
@@ -88,7 +88,7 @@ def chain(rows: int, workers: Workers | None) -> float:
     rng = np.random.default_rng(0)
     a, b = (rng.random((ROWS, COLUMNS), dtype=np.float32) for _ in range(2))
     m = np.ones(COLUMNS, dtype=np.float32)
-    tape = Tape(scratch=Scratch(np), workers=workers)
+    tape = NumpyTape(scratch=Scratch(), workers=workers)
     for x, y in tape.row_blocks(a, b, rows=rows):
         term = tape.scratch(*x.shape)
         tape.multiply(x, m, term)

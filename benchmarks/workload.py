@@ -14,7 +14,7 @@ from networks import BENCHMARKS
 from nnet3_descriptors import Component, Nnet, parse_config, set_test_mode
 from nnet3_descriptors.components import BatchNormComponent
 from nnet3_graph import ComputationRequest
-from nnet3_runtime_cuda.switches import Switch
+from nnet3_runtime_cuda.cpu.switches import Switch
 
 FIRST_STEPS = 10
 """The natural gradient is updated in each of so many steps, which are not timed."""

@@ -10,7 +10,7 @@ from unittest import mock
 
 from nnet3_compiler.assembly import backward
 from nnet3_runtime_cuda.cpu import bf16, recorder, tape
-from nnet3_runtime_cuda.kernels.affine import parameter_products
+from nnet3_runtime_cuda.cpu.switches import PANELS
 from nnet3_runtime_cuda.kernels.convolution import time_height_convolution
 from nnet3_runtime_cuda.kernels.tiles import tile_blocking, tiled_convolution, tiled_product
 from nnet3_runtime_cuda.lowering import kernel_capabilities
@@ -22,7 +22,6 @@ from nnet3_runtime_cuda.lowering.plan import (
     splices,
     step_panels,
 )
-from nnet3_runtime_cuda.switches import PANELS
 
 
 @contextmanager
@@ -45,7 +44,7 @@ def thresholds(seed: int) -> Iterator[None]:
     ]
     in_panels = bool(rng.randrange(2))
     if PANELS.chosen() is None:
-        settings.append((parameter_products, "are_faster", lambda: in_panels))
+        settings.append((tape, "are_faster", lambda: in_panels))
     if rng.randrange(4):
         most = rng.choice([1, 4, 48])
         settings += [

@@ -23,7 +23,6 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_runtime_cuda import DeviceError, DeviceMemoryError
-from nnet3_runtime_cuda.cpu import Array
 from nnet3_runtime_cuda.cuda.platform.platform import (
     ALIGNMENT,
     Call,
@@ -32,6 +31,7 @@ from nnet3_runtime_cuda.cuda.platform.platform import (
     Properties,
     check_launch,
 )
+from nnet3_runtime_cuda.operations import Array
 
 Stretches = tuple[tuple[int, ...], tuple[int, ...]]
 """Where stretches of memory begin, and where they end."""

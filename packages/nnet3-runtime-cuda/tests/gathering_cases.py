@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from operation_cases import (
     INT64,
     SINGLE,
@@ -92,7 +92,7 @@ def _when(draw: Draw) -> Trial:
     conditions = [draw.random.choice((0.0, 1.0, -2.0)) for _ in range(2)]
     before, after = out.values, a.values
 
-    def record(tape: Tape) -> None:
+    def record(tape: NumpyTape) -> None:
         outer, inner = (tape.value(lambda value=value: value) for value in conditions)
         with tape.when(outer), tape.when(inner):
             tape.copy(a.array, out.array)
@@ -108,7 +108,7 @@ def _host(draw: Draw) -> Trial:
     def fill(array: np.ndarray) -> None:
         array[...] = number
 
-    def record(tape: Tape) -> None:
+    def record(tape: NumpyTape) -> None:
         filled = tape.host(fill, *out.shape, dtype=out.dtype)
         tape.multiply(filled, tape.value(lambda: 0.5), out.array)
 
@@ -120,7 +120,7 @@ def _host(draw: Draw) -> Trial:
 def _ones(draw: Draw) -> Trial:
     out, number = draw.place((1, draw.length), draw.tape_dtype, kind="none"), draw.number()
 
-    def record(tape: Tape) -> None:
+    def record(tape: NumpyTape) -> None:
         row = tape.row(number, draw.length)
         tape.add(row, tape.ones(draw.length), out.array)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import NaturalGradientOptions
+from nnet3_runtime_cuda.operations.natural_gradient import NaturalGradientOptions
 
 SMALLEST = 1.0e-10
 """epsilon, the least eigenvalue that F may have."""

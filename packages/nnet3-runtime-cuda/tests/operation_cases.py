@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 import numpy as np
-from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from operation_places import FLOATS, Draw, Place, rounded
 
 SINGLE, DOUBLE = FLOATS
@@ -56,7 +56,7 @@ class Trial:
         results: What it is to give.
     """
 
-    record: Callable[[Tape], object]
+    record: Callable[[NumpyTape], object]
     results: tuple[Result, ...]
 
 

@@ -7,10 +7,10 @@ import math
 
 import numpy as np
 from elementwise_cases import largest_of
-from nnet3_runtime_cuda.cpu.products.panels import MOST_INNER, WIDTH, Panels
 from nnet3_runtime_cuda.cpu.products.thin_products import ThinProduct
-from nnet3_runtime_cuda.cpu.tape import FEW_ROWS, Tape
+from nnet3_runtime_cuda.cpu.tape import FEW_ROWS, NumpyTape
 from nnet3_runtime_cuda.kernels.row_range_sums import record_row_range_sums
+from nnet3_runtime_cuda.operations.panels import MOST_INNER, WIDTH, Panels
 from operation_cases import (
     BOOL,
     DOUBLE,
@@ -61,7 +61,7 @@ def _matmul(draw: Draw) -> Trial:
         for each, term in zip(terms, broadcast(added, out.shape), strict=True):
             each.append(term)
 
-    def record(tape: Tape) -> None:
+    def record(tape: NumpyTape) -> None:
         if plus is None:
             tape.matmul(a.array, b.array, out.array, add=way == "add")
         else:
@@ -233,7 +233,7 @@ def _panels(draw: Draw) -> Trial:
             each.append(term)
     is_copied = draw.chance(0.5)
 
-    def record(tape: Tape) -> None:
+    def record(tape: NumpyTape) -> None:
         panels = Panels.of(b.array)
         if is_copied:
             memory = np.full(inner * columns, np.nan, b.dtype)
@@ -257,7 +257,7 @@ def _thin_product(draw: Draw) -> Trial:
     out = draw.place((rows, b.shape[1]), kind="none")
     total = draw.place((1,), kind="none")
 
-    def record(tape: Tape) -> None:
+    def record(tape: NumpyTape) -> None:
         product = ThinProduct(a.array, b.shape[1])
 
         def call() -> None:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_runtime_cuda import RunError
-from nnet3_runtime_cuda.cpu.products import blas, panels
+from nnet3_runtime_cuda.cpu.products import blas, panel_trial
 from nnet3_runtime_cuda.cpu.products.blas import Library, bound_gemm, gemm
-from nnet3_runtime_cuda.cpu.tape import Tape
-from nnet3_runtime_cuda.switches import BLAS
+from nnet3_runtime_cuda.cpu.switches import BLAS
+from nnet3_runtime_cuda.cpu.tape import NumpyTape
 
 SIZES = st.integers(1, 9)
 LAYOUTS = st.sampled_from(["rows", "columns", "part of rows", "part of columns"])
@@ -47,7 +47,7 @@ def test_every_layout(
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_scaled_sum(layout: str, dtype: type[np.floating]) -> None:
     """out += factor a, whether the library has it or not."""
-    rng, tape = np.random.default_rng(0), Tape(dtype=dtype)
+    rng, tape = np.random.default_rng(0), NumpyTape(dtype=dtype)
     a, out = (matrix(rng, 70, 3000, layout).astype(dtype, order="K") for _ in range(2))
     expected = out - 0.5 * a
 
@@ -82,7 +82,7 @@ def test_other_operands_are_not_for_blas(operand: np.ndarray) -> None:
 
 def forget_choices() -> None:
     """Has the next product choose its library anew."""
-    for choice in (blas.library, blas._bf16, panels.are_faster):
+    for choice in (blas.library, blas._bf16, panel_trial.are_faster):
         choice.cache_clear()
 
 
@@ -168,7 +168,7 @@ def test_recorded_products(rows: int, form: str, layout: str) -> None:
     b = matrix(rng, 17, 12, layout)
     out, other = (matrix(rng, rows, 12, "part of rows") for _ in range(2))
     before = {"replace": 0.0, "add": out.copy(), "plus": other}[form]
-    tape = Tape()
+    tape = NumpyTape()
 
     tape.matmul(a, b, out, add=form == "add", plus=other if form == "plus" else None)
     tape.run()

@@ -8,7 +8,7 @@ from nnet3_compiler.commands import command_table
 from nnet3_descriptors import parse_config
 from nnet3_optimizer import CachingCompiler, OptimizeOptions
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.cpu.tape import NumpyTape
 
 INT8, UINT8, INT16, UINT16, ONE_BIT = 1, 2, 3, 4, 5
 
@@ -103,7 +103,7 @@ def test_bits_of_any_number_of_columns(shape: tuple[int, int], dtype: type[np.fl
     array = np.random.default_rng(1).standard_normal(shape).astype(dtype)
     packed = np.full((shape[0], -(-shape[1] // 8)), 0xAA, np.uint8)
     unpacked = np.full(shape, np.nan, dtype)
-    tape = Tape(dtype=dtype)
+    tape = NumpyTape(dtype=dtype)
 
     tape.pack_signs(array, packed)
     tape.unpack_signs(packed, unpacked)

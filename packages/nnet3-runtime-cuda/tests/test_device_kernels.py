@@ -10,12 +10,14 @@ from computations import request, single
 from emulated_device import DryRun, HostPlatform, compiler
 from nnet3_compiler import compile_computation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.cpu import tape as cpu_tape
 from nnet3_runtime_cuda.cuda.bind import shadow_memory
 from nnet3_runtime_cuda.cuda.fuse.fusion import MOST_PLACES
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
+from nnet3_runtime_cuda.cuda.record.device_tape import DeviceTape
 from nnet3_runtime_cuda.cuda.record.device_views import View
 from nnet3_runtime_cuda.errors import DeviceError
-from nnet3_runtime_cuda.kernels.affine import parameter_products
+from nnet3_runtime_cuda.operations import Operations
 
 TIMES = range(4)
 
@@ -66,16 +68,38 @@ def test_uniform_numbers() -> None:
 
 def test_panels_are_not_for_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products are the device's, also where the processor gains by small ones in their place."""
-    monkeypatch.setattr(parameter_products, "are_faster", lambda: True)
+    monkeypatch.setattr(cpu_tape, "are_faster", lambda: True)
     tape = DeviceMachine(DryRun()).tape()
-    assert not any(parameter_products.gains_by_panels(tape, rows) for rows in (1, 8, 64, 256))
+    assert not any(tape.gains_by_panels(rows) for rows in (1, 8, 64, 256))
 
 
-def test_calls_of_the_processor_are_refused() -> None:
-    """What a tape for devices can't record is not lost in silence."""
-    tape = DeviceMachine(DryRun()).tape()
-    with pytest.raises(DeviceError, match="cannot run on a device"):
-        tape.small_products(*(np.zeros((1, 2, 2), np.float32) for _ in range(3)))
+def test_the_tapes_are_siblings() -> None:
+    """A tape for devices has the operations of the protocol, and no calls of the processor."""
+    kinds = type(DeviceMachine(DryRun()).tape()).__mro__
+
+    assert Operations in kinds
+    assert not any(kind.__module__.startswith("nnet3_runtime_cuda.cpu") for kind in kinds)
+    assert not hasattr(DeviceTape, "record")
+
+
+@needs_compiler
+def test_small_products() -> None:
+    """Each matrix of a stack is multiplied with its own, or with the one for all."""
+    rng = np.random.default_rng(0)
+    a, b, same = (
+        rng.normal(size=shape).astype("f4") for shape in ((2, 3, 4, 5), (3, 5, 6), (5, 6))
+    )
+    out, with_same = np.zeros((2, 2, 3, 4, 6), np.float32)
+    machine = DeviceMachine(HostPlatform())
+    tape = machine.tape()
+    tape.small_products(a, b, out)
+    tape.small_products(a, same, with_same)
+
+    tape.run()
+
+    machine.pull([out, with_same])
+    np.testing.assert_allclose(out, a @ b, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(with_same, a @ same, rtol=1e-5, atol=1e-5)
 
 
 def view(shape: tuple[int, ...], strides: tuple[int, ...], address: int = 1 << 20) -> View:

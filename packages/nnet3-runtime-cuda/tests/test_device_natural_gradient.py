@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emulated_device import DryRun, HostPlatform, compiler
-from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import (
-    NaturalGradientOptions,
-    OnlineNaturalGradient,
-)
+from nnet3_runtime_cuda.cpu.natural_gradient.estimate import OnlineNaturalGradient
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
-from nnet3_runtime_cuda.kernels.gradient.affine_gradient import AffineGradient
-from nnet3_runtime_cuda.kernels.gradient.natural_affine import AffinePreconditioner
+from nnet3_runtime_cuda.operations.gradients import AffineGradient
+from nnet3_runtime_cuda.operations.natural_gradient import (
+    AffinePreconditioner,
+    FisherEstimate,
+    NaturalGradientOptions,
+)
 
 RANKS = 4, 3
 
@@ -31,7 +32,7 @@ def record(tape: object, x: np.ndarray, dy: np.ndarray, out: tuple, *, first: bo
     blocks = [np.ascontiguousarray(part) for part in (x[:, :5], x[:, 5:])]
     linear, bias = out
     gradient = AffineGradient(xs=blocks, dy=dy, linear=linear, bias=bias, first=first)
-    AffinePreconditioner(*options).record(tape, gradient)
+    tape.precondition_affine(AffinePreconditioner(*map(FisherEstimate, options)), gradient)
 
 
 @needs_compiler
@@ -52,7 +53,9 @@ def test_affine_equals_explicit_product(has_bias: bool, count: int, first: bool)
     derivative = dy.copy()
     scale = 1.0
     for rank, side in zip(RANKS, (spliced, derivative), strict=True):
-        scale *= OnlineNaturalGradient(NaturalGradientOptions(rank=rank)).precondition(side)
+        scale *= OnlineNaturalGradient(
+            FisherEstimate(NaturalGradientOptions(rank=rank))
+        ).precondition(side)
     expected = (0.0 if first else 1.0) + scale * derivative.T @ spliced
 
     tape.run()

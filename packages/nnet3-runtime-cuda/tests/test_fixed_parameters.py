@@ -5,9 +5,9 @@ import pytest
 from computations import request, single
 from nnet3_compiler import compile_computation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.cpu.products import panels
-from nnet3_runtime_cuda.kernels.affine.parameter_products import TRANSPOSED_ROWS
-from nnet3_runtime_cuda.switches import PANELS
+from nnet3_runtime_cuda.cpu.products import panel_trial
+from nnet3_runtime_cuda.cpu.switches import PANELS
+from nnet3_runtime_cuda.cpu.tape import TRANSPOSED_ROWS
 
 CONVOLUTION = (
     "type=TimeHeightConvolutionComponent num-filters-in=2 num-filters-out=3 height-in=4 "
@@ -31,7 +31,7 @@ def test_values_are_the_same(
 ) -> None:
     """A network that is only used gives the outputs of one that could be trained."""
     monkeypatch.setenv(PANELS.variable, in_panels)
-    panels.are_faster.cache_clear()
+    panel_trial.are_faster.cache_clear()
     nnet = single(component, dim=8)
     computation = compile_computation(
         nnet, request(range(frames + 1), range(frames), sequences=1, training=False)
@@ -44,4 +44,4 @@ def test_values_are_the_same(
     )
 
     np.testing.assert_allclose(fixed, trainable, rtol=0, atol=1e-5)
-    panels.are_faster.cache_clear()
+    panel_trial.are_faster.cache_clear()

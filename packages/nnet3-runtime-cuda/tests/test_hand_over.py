@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_compiler import commands
-from nnet3_runtime_cuda.cpu.scratch import Scratch
-from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.lowering.bind.hand_over import Memory, Move, origins, record_moves
 
 SIZE = 12
@@ -45,7 +44,7 @@ def test_moves_happen_at_once(places: list[tuple[int, int]]) -> None:
     """Destinations get what the sources held before any move."""
     memory = np.arange(float(SIZE))
     before = memory.copy()
-    tape = Tape(np, np.float64, Scratch(np))
+    tape = NumpyTape(np.float64)
 
     def place(begin: int) -> Memory:
         return Memory(begin, memory[begin : begin + WIDTH].reshape(1, WIDTH))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_runtime_cuda.cpu import recorder
-from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads import lanes
 from nnet3_runtime_cuda.cpu.threads.lanes import Lanes, Op, Round
 from nnet3_runtime_cuda.cpu.threads.workers import Workers
@@ -123,7 +123,7 @@ def test_lanes_wait_for_what_they_need(program: tuple[int, list[Round]]) -> None
 def test_own_rows_need_no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that have the same rows and columns in one operation after another do not wait."""
     monkeypatch.setattr(lanes, "MOST_REMEMBERED", 16)
-    tape = Tape(dtype=np.float64, workers=Workers(2))
+    tape = NumpyTape(dtype=np.float64, workers=Workers(2))
     x, y, z = np.ones((3, 8, 6))
     tape.add(x, y, z)
     tape.multiply(z, 2.0, z)
@@ -147,7 +147,7 @@ def test_results_are_those_of_one_thread(threads: int, seed: int) -> None:
     for workers in (None, Workers(threads) if threads > 1 else None):
         rng = np.random.default_rng(seed)
         memory = rng.integers(-2, 3, (4, 8, 8)).astype(np.float64)
-        tape = Tape(dtype=np.float64, workers=workers)
+        tape = NumpyTape(dtype=np.float64, workers=workers)
         for _ in range(rng.integers(1, 12)):
             tape.begin_command()
             record_any(tape, memory, rng)
@@ -157,7 +157,7 @@ def test_results_are_those_of_one_thread(threads: int, seed: int) -> None:
     np.testing.assert_array_equal(*results)
 
 
-def record_any(tape: Tape, memory: np.ndarray, rng: np.random.Generator) -> None:
+def record_any(tape: NumpyTape, memory: np.ndarray, rng: np.random.Generator) -> None:
     """Records one operation on views of (4, 8, 8)."""
     a, b, out = (memory[k] for k in rng.permutation(4)[:3])
     rows, shift = int(rng.integers(1, 8)), int(rng.integers(0, 2))

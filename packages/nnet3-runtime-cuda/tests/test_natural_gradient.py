@@ -3,18 +3,16 @@
 import attrs
 import numpy as np
 import pytest
-from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import (
-    NaturalGradientOptions,
-    OnlineNaturalGradient,
-    _spread_rows,
-)
-from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import TimeSplice
-from nnet3_runtime_cuda.cpu.tape import Tape
-from nnet3_runtime_cuda.kernels.gradient import natural_affine
-from nnet3_runtime_cuda.kernels.gradient.affine_gradient import AffineGradient
-from nnet3_runtime_cuda.kernels.gradient.natural_affine import (
+from nnet3_runtime_cuda.cpu.natural_gradient import affine
+from nnet3_runtime_cuda.cpu.natural_gradient.affine import precondition_rows_of
+from nnet3_runtime_cuda.cpu.natural_gradient.estimate import OnlineNaturalGradient
+from nnet3_runtime_cuda.cpu.tape import NumpyTape
+from nnet3_runtime_cuda.operations.gradients import AffineGradient, TimeSplice
+from nnet3_runtime_cuda.operations.natural_gradient import (
     AffinePreconditioner,
-    precondition_rows_of,
+    FisherEstimate,
+    NaturalGradientOptions,
+    _spread_rows,
 )
 
 
@@ -30,14 +28,16 @@ def test_norm_is_kept_by_the_scale() -> None:
     x = rows(50, 12)
     before = np.linalg.norm(x)
 
-    scale = OnlineNaturalGradient(NaturalGradientOptions(rank=4)).precondition(x)
+    scale = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=4))).precondition(x)
 
     np.testing.assert_allclose(scale * np.linalg.norm(x), before, rtol=1e-5)
 
 
 def test_strong_directions_are_weakened() -> None:
     """The directions with most variance shrink relative to the others, as F^-1 would have it."""
-    natural = OnlineNaturalGradient(NaturalGradientOptions(rank=4, num_samples_history=200.0))
+    natural = OnlineNaturalGradient(
+        FisherEstimate(NaturalGradientOptions(rank=4, num_samples_history=200.0))
+    )
     for seed in range(20):
         x = rows(100, 12, seed)
         natural.precondition(x)
@@ -52,13 +52,13 @@ def test_one_column_is_left_alone() -> None:
     """In one dimension there is only one direction."""
     x = rows(5, 1)
 
-    assert OnlineNaturalGradient(NaturalGradientOptions()).precondition(x) == 1.0
+    assert OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions())).precondition(x) == 1.0
     np.testing.assert_array_equal(x, rows(5, 1))
 
 
 def test_empty_estimate_is_made_once() -> None:
     """Where there is nothing to estimate, later minibatches keep what the first one made."""
-    natural = OnlineNaturalGradient(NaturalGradientOptions())
+    natural = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions()))
     natural.precondition(rows(5, 1))
     first = natural.w
     x = rows(5, 1, 1)
@@ -72,7 +72,9 @@ def test_empty_estimate_is_made_once() -> None:
 @pytest.mark.parametrize("first", [True, False])
 def test_no_rows_change_nothing(first: bool) -> None:
     """Of no rows there is nothing to learn, as the first minibatch or later."""
-    one, other = (OnlineNaturalGradient(NaturalGradientOptions(rank=4)) for _ in range(2))
+    one, other = (
+        OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=4))) for _ in range(2)
+    )
     if not first:
         assert one.precondition(rows(9, 12)) == other.precondition(rows(9, 12))
 
@@ -87,7 +89,7 @@ def test_rank_is_reduced_to_fit() -> None:
     """A rank that is not below the dimension is reduced; nothing fails."""
     x = rows(30, 6)
 
-    scale = OnlineNaturalGradient(NaturalGradientOptions(rank=40)).precondition(x)
+    scale = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=40))).precondition(x)
 
     assert np.isfinite(x).all()
     assert np.isfinite(scale)
@@ -95,7 +97,7 @@ def test_rank_is_reduced_to_fit() -> None:
 
 def test_zeros_stay_zeros() -> None:
     """A minibatch of zeros neither fails nor spoils the estimate."""
-    natural = OnlineNaturalGradient(NaturalGradientOptions(rank=4))
+    natural = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=4)))
     natural.precondition(rows(50, 12))
     zeros = np.zeros((50, 12), np.float32)
 
@@ -110,7 +112,10 @@ def test_zeros_stay_zeros() -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
 def test_rows_that_are_not_finite_are_forgotten(spoilt: int, value: float) -> None:
     """Where squares of rows overflow, the estimate stays as it was before this minibatch."""
-    one, other = (OnlineNaturalGradient(NaturalGradientOptions(update_period=4)) for _ in range(2))
+    one, other = (
+        OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(update_period=4)))
+        for _ in range(2)
+    )
     for number in range(16):
         if number == spoilt:
             bad = rows(50, 12)
@@ -125,13 +130,13 @@ def test_rows_that_are_not_finite_are_forgotten(spoilt: int, value: float) -> No
 def test_rows_whose_squares_vanish() -> None:
     """Of rows so small that all but a few squares underflow, the scale is a number."""
     for size in (1e-21, 1e-22, 3e-23, 1e-23, 1e-30):
-        natural = OnlineNaturalGradient(NaturalGradientOptions(rank=4))
+        natural = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=4)))
         assert np.isfinite(natural.precondition(rows(1, 6) * np.float32(size)))
 
 
 def test_estimate_rests_between_updates() -> None:
     """After the first minibatches the estimate changes only once in a period."""
-    natural = OnlineNaturalGradient(NaturalGradientOptions(rank=4, update_period=4))
+    natural = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=4, update_period=4)))
     changes = []
     for minibatch in range(20):
         old = None if not minibatch else natural.w.copy()
@@ -173,7 +178,7 @@ def choose(monkeypatch: pytest.MonkeyPatch, dims: tuple[int, ...]) -> None:
     def is_chosen(rows: int, dim: int, rank: int, *, other: int) -> bool:
         return dim in dims
 
-    monkeypatch.setattr(natural_affine, "precondition_rows_of", is_chosen)
+    monkeypatch.setattr(affine, "precondition_rows_of", is_chosen)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -195,7 +200,7 @@ def test_affine_equals_explicit_product(
     x, dy = rows(count, 12), rows(count, 7, 1)
     options = NaturalGradientOptions(rank=4), NaturalGradientOptions(rank=3)
     linear, bias = np.ones((7, 12), np.float32), np.ones(7, np.float32)
-    tape = Tape()
+    tape = NumpyTape()
     gradient = AffineGradient(
         xs=[x[:, :5], x[:, 5:]],
         dy=dy,
@@ -203,11 +208,11 @@ def test_affine_equals_explicit_product(
         bias=bias if has_bias else None,
         first=first,
     )
-    AffinePreconditioner(*options).record(tape, gradient)
+    tape.precondition_affine(AffinePreconditioner(*map(FisherEstimate, options)), gradient)
     spliced = np.hstack([x, np.ones((count, 1), np.float32)]) if has_bias else x.copy()
     derivative = dy.copy()
-    scale = OnlineNaturalGradient(options[0]).precondition(spliced)
-    scale *= OnlineNaturalGradient(options[1]).precondition(derivative)
+    scale = OnlineNaturalGradient(FisherEstimate(options[0])).precondition(spliced)
+    scale *= OnlineNaturalGradient(FisherEstimate(options[1])).precondition(derivative)
     expected = (0.0 if first else 1.0) + scale * derivative.T @ spliced
 
     tape.run()
@@ -232,9 +237,9 @@ def test_time_splice_equals_its_parts(
     of_parts = AffineGradient(xs=splice.parts, dy=dy, linear=expected, first=True)
     of_splice = attrs.evolve(of_parts, linear=actual, splice=splice, wide=wide)
     for gradient in (of_parts, of_splice):
-        sides = AffinePreconditioner(NaturalGradientOptions(rank=3), NaturalGradientOptions(rank=2))
-        tape = Tape()
-        sides.record(tape, gradient)
+        options = NaturalGradientOptions(rank=3), NaturalGradientOptions(rank=2)
+        tape = NumpyTape()
+        tape.precondition_affine(AffinePreconditioner(*map(FisherEstimate, options)), gradient)
         tape.run()
 
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
@@ -250,7 +255,7 @@ def test_narrow_sides_are_preconditioned_by_rows() -> None:
 def test_norm_of_rows_in_few_directions() -> None:
     """Where preconditioning takes nearly everything away, the scale is still exact."""
     x = np.outer(np.arange(1.0, 51.0), np.ones(2000)).astype(np.float32)
-    natural = OnlineNaturalGradient(NaturalGradientOptions(rank=1, alpha=0.01))
+    natural = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=1, alpha=0.01)))
     for _ in range(20):
         natural.precondition(x.copy())
     preconditioned = x.copy()

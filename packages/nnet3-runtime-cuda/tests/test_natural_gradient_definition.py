@@ -7,11 +7,9 @@ from random import Random
 import numpy as np
 import pytest
 from natural_gradient_by_definition import NaturalGradientByDefinition
-from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import (
-    NaturalGradientOptions,
-    OnlineNaturalGradient,
-)
+from nnet3_runtime_cuda.cpu.natural_gradient.estimate import OnlineNaturalGradient
 from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import ColumnBlocks
+from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate, NaturalGradientOptions
 
 MINIBATCHES = 25
 TOLERANCE = {np.float64: 1e-7, np.float32: 2e-3}
@@ -70,7 +68,7 @@ def estimated(
     """R, d and rho of the fast form, whose W = E^(1/2) R, as the next minibatch finds them."""
     natural.begin(ColumnBlocks([x]), np.empty((len(x), len(natural.w)), x.dtype))
     w, d, rho = natural.w.astype(np.float64), natural._d, natural._rho
-    beta = rho + natural.options.alpha / w.shape[1] * (w.shape[1] * rho + d.sum())
+    beta = rho + natural.estimate.options.alpha / w.shape[1] * (w.shape[1] * rho + d.sum())
     return w * np.sqrt(beta / d + 1.0)[:, None], d, rho
 
 
@@ -82,7 +80,7 @@ SEEDS = range(40)
 def test_fast_form_is_the_definition(seed: int, dtype: type[np.floating]) -> None:
     """Rows, scale and the estimate itself, after each of many minibatches."""
     slow, minibatches = draw_case(seed)
-    fast, tolerance = OnlineNaturalGradient(slow.options), TOLERANCE[dtype]
+    fast, tolerance = OnlineNaturalGradient(FisherEstimate(slow.options)), TOLERANCE[dtype]
     for number, minibatch in enumerate(minibatches):
         x = minibatch.astype(dtype)
         found = x.copy()
@@ -124,7 +122,7 @@ def test_most_minibatches_are_compared(dtype: type[np.floating]) -> None:
 def test_what_must_hold_of_any_estimate(seed: int) -> None:
     """R R^T = I, W W^T = E; the norm of all rows stays, and no row is turned by 90 degrees."""
     slow, minibatches = draw_case(seed)
-    natural = OnlineNaturalGradient(slow.options)
+    natural = OnlineNaturalGradient(FisherEstimate(slow.options))
     for x in minibatches:
         rows = x.astype(np.float32)
         scale = natural.precondition(rows)

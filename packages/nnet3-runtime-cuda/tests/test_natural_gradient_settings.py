@@ -5,10 +5,6 @@ from __future__ import annotations
 import pytest
 from computations import single
 from nnet3_runtime_cuda import DeviceNnet
-from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import (
-    NaturalGradientOptions,
-    OnlineNaturalGradient,
-)
 
 Settings = tuple[int, int, float, float, float]
 """Rank, update period, history in samples, in minibatches (0 for none), alpha."""
@@ -71,25 +67,14 @@ CASES: dict[str, tuple[str, int, list[Settings]]] = {
 }
 
 
-def options_within(value: object) -> list[NaturalGradientOptions]:
-    """The options of all estimates that an object holds, in the order of its attributes."""
-    if isinstance(value, OnlineNaturalGradient):
-        return [value.options]
-    if isinstance(value, (tuple, list)):
-        return [each for part in value for each in options_within(part)]
-    if not type(value).__module__.startswith("nnet3_runtime_cuda.kernels"):
-        return []
-    names = list(getattr(value, "__dict__", {})) or list(getattr(type(value), "__slots__", ()))
-    return [each for name in names for each in options_within(getattr(value, name, None))]
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_settings(name: str) -> None:
     """Rank, period, history and alpha are those of the config line, else those of Kaldi."""
     options, dim, expected = CASES[name]
     nnet = single(f"type={name.split()[0]}Component {options}", dim=dim)
 
-    found = options_within(DeviceNnet(nnet, natural_gradient=True).kernel(0))
+    kernel = DeviceNnet(nnet, natural_gradient=True).kernel(0)
+    found = [estimate.options for estimate in kernel.store.estimates]
 
     assert sorted(expected) == sorted(
         (

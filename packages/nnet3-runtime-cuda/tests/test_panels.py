@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_runtime_cuda.cpu.products import panels
-from nnet3_runtime_cuda.cpu.products.panels import MOST_INNER, WIDTH, Panels
-from nnet3_runtime_cuda.cpu.tape import Tape
-from nnet3_runtime_cuda.switches import PANELS
+from nnet3_runtime_cuda.cpu.products import panel_trial
+from nnet3_runtime_cuda.cpu.switches import PANELS
+from nnet3_runtime_cuda.cpu.tape import NumpyTape
+from nnet3_runtime_cuda.operations import panels
+from nnet3_runtime_cuda.operations.panels import MOST_INNER, WIDTH, Panels
 
 
 @settings(max_examples=2 * settings.default.max_examples // 5)
@@ -27,7 +28,7 @@ def test_products(rows: int, inner: int, columns: int, form: str, at_once: int, 
     out = rng.standard_normal((rows, columns + 2), dtype=np.float32)[:, :-2]
     other = rng.standard_normal((rows, columns), dtype=np.float32)
     before = {"replace": 0.0, "add": out.copy(), "plus": other}[form]
-    tape = Tape()
+    tape = NumpyTape()
 
     plus = other if form == "plus" else None
     with pytest.MonkeyPatch.context() as patch:
@@ -48,7 +49,7 @@ def test_copies(inner: int, columns: int, step: int) -> None:
     matrix = np.arange(inner * columns, dtype=np.float32).reshape(inner, columns)
     memory = np.zeros((2, matrix.size), np.float32)
     whole, pieces = (Panels.within(row, matrix.shape) for row in memory)
-    tape = Tape()
+    tape = NumpyTape()
 
     whole.record_copy(tape, matrix)
     for start in range(0, columns, step * WIDTH):
@@ -73,7 +74,7 @@ def test_places(inner: int, first: int, count: int, more: int) -> None:
     end = min(start + count * WIDTH, columns)
     memory = np.zeros(inner * columns, np.float32)
     panels = Panels.within(memory, (inner, columns))
-    tape = Tape()
+    tape = NumpyTape()
 
     panels.record_copy(tape, np.ones((inner, end - start), np.float32), start)
     tape.run()
@@ -92,7 +93,7 @@ def test_products_are_small() -> None:
         (a.shape[-2], b.shape[-2], b.shape[-1])
         for _, parts in Panels.of(matrix).groups
         for terms, part in parts
-        for a, b, _ in panels._stacks(
+        for a, b, _ in panels.stacks(
             np.ones((100, 3 * MOST_INNER), np.float32)[:, terms],
             part,
             np.ones((100, part.shape[0] * part.shape[2]), np.float32),
@@ -116,19 +117,19 @@ def test_heights(rows: int, most: int) -> None:
 def test_the_environment_decides(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is timed if the variable says whether to use panels."""
     monkeypatch.setenv(PANELS.variable, value)
-    monkeypatch.delattr(panels, "fastest")
-    panels.are_faster.cache_clear()
+    monkeypatch.delattr(panel_trial, "fastest")
+    panel_trial.are_faster.cache_clear()
 
-    decided = panels.are_faster()
+    decided = panel_trial.are_faster()
 
-    panels.are_faster.cache_clear()
+    panel_trial.are_faster.cache_clear()
     assert decided == (value == "1")
 
 
 def test_one_of_two_ways_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the variable it is the faster one, whichever that is."""
     monkeypatch.delenv(PANELS.variable, raising=False)
-    panels.are_faster.cache_clear()
+    panel_trial.are_faster.cache_clear()
 
-    assert panels.are_faster() in (False, True)
-    panels.are_faster.cache_clear()
+    assert panel_trial.are_faster() in (False, True)
+    panel_trial.are_faster.cache_clear()

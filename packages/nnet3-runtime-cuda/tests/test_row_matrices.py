@@ -6,9 +6,10 @@ from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import (
     ColumnBlocks,
     RowMatrix,
     SplicedRows,
-    TimeSplice,
+    spread_times_rows,
 )
 from nnet3_runtime_cuda.cpu.products import thin_products
+from nnet3_runtime_cuda.operations.gradients import TimeSplice
 
 ROWS, OFFSETS, WIDTH, HEIGHT = 20, (1, 0, 3), 5, 4
 
@@ -111,6 +112,6 @@ def test_products_with_what_is_spread(part: slice) -> None:
     out = random(HEIGHT, 3 * WIDTH, seed=5)[part]
     expected = 2.0 * h[:, part].T @ np.hstack(splice.parts) + 0.5 * out
 
-    splice.transposed_times(wide, part, out, alpha=2.0, beta=0.5)
+    spread_times_rows(splice, wide, part, out, alpha=2.0, beta=0.5)
 
     np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)

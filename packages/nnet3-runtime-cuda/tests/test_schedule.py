@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import (
-    NaturalGradientOptions,
-    OnlineNaturalGradient,
-)
+from nnet3_runtime_cuda.cpu.natural_gradient.estimate import OnlineNaturalGradient
 from nnet3_runtime_cuda.cuda.record.estimate_schedule import ALWAYS, Clock, Schedule
+from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate, NaturalGradientOptions
 
 PERIODS = (1, 4, 3)
 
@@ -28,7 +26,10 @@ def test_decisions_are_those_of_the_processor(segments: list[list[int]], runs: l
         uses = [schedule.use(estimate, PERIODS[estimate]) for estimate in estimates]
         union = schedule.any_of([use.moves for use in uses])
         bound.append((schedule.decisions(), estimates, uses, union))
-    slow = [OnlineNaturalGradient(NaturalGradientOptions(update_period=n)) for n in PERIODS]
+    slow = [
+        OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(update_period=n)))
+        for n in PERIODS
+    ]
     for run in runs:
         decisions, estimates, uses, union = bound[run % len(bound)]
         flags = decisions.next()

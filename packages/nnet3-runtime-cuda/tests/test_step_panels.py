@@ -9,7 +9,8 @@ from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.lowering import kernel_capabilities, make_plan
+from nnet3_runtime_cuda.cpu.tape import NumpyTape
+from nnet3_runtime_cuda.lowering import make_plan
 from nnet3_runtime_cuda.lowering.plan import step_panels
 from nnet3_runtime_cuda.lowering.plan.step_panels import Factor, placed
 
@@ -65,7 +66,7 @@ def training_results(nnet: Nnet) -> list[np.ndarray]:
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even a few parameters are copied, whatever is faster on this machine."""
     monkeypatch.setattr(step_panels, "FEWEST_PARAMETERS", 1)
-    monkeypatch.setattr(kernel_capabilities, "gains_by_panels", lambda tape, rows: rows > 1)
+    monkeypatch.setattr(NumpyTape, "gains_by_panels", lambda _, rows: rows > 1)
 
 
 @pytest.mark.parametrize("is_backward", [False, True])

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 from computations import single
-from nnet3_runtime_cuda import DeviceNnet, Model, RunError, switches
-from nnet3_runtime_cuda.cpu.tape import Tape
-from nnet3_runtime_cuda.kernels.tiles import time_tiles
-from nnet3_runtime_cuda.switches import BLAS, PANELS, TILES, Switch
+from nnet3_runtime_cuda import DeviceNnet, Model, RunError
+from nnet3_runtime_cuda.cpu import switches
+from nnet3_runtime_cuda.cpu.switches import BLAS, PANELS, TILES, Switch
+from nnet3_runtime_cuda.cpu.tape import NumpyTape
 
 SWITCHES = (BLAS, PANELS, TILES)
 each_switch = pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.variable)
@@ -43,7 +43,7 @@ def test_tiles(value: str, wanted: bool, monkeypatch: pytest.MonkeyPatch) -> Non
     """There are tiles unless the variable is 0."""
     monkeypatch.setenv(TILES.variable, value)
 
-    assert time_tiles.are_wanted(Tape()) is wanted
+    assert NumpyTape().uses_tiles() is wanted
 
 
 def test_all_are_described() -> None:

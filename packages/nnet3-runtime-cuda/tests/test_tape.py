@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_runtime_cuda.cpu.scratch import Scratch
-from nnet3_runtime_cuda.cpu.tape import FEWEST_COLUMNS, MOST_COUNTED, Tape
+from nnet3_runtime_cuda.cpu.tape import FEWEST_COLUMNS, MOST_COUNTED, NumpyTape
 from nnet3_runtime_cuda.cuda.record.device_views import View
 from nnet3_runtime_cuda.cuda.record.unbound_segments import RING, SMALL, DeviceScratch
+from nnet3_runtime_cuda.operations.scratch import Scratch
 
 VALUES = np.array([-np.inf, -1.0, -0.0, 0.0, 1e-30, 0.5, 1.0, 3.0, np.inf, np.nan], np.float32)
 
@@ -22,7 +22,7 @@ def test_limits(rows: int, columns: int, limit: float, is_part: bool) -> None:
     """The maximum and the minimum with a number are NumPy's, also of parts of rows."""
     values = np.random.default_rng(rows).choice(VALUES, (rows, columns + 8))
     a = values[:, :columns] if is_part else values[:, :columns].copy()
-    tape, above, below = Tape(), np.empty_like(a), np.empty_like(a)
+    tape, above, below = NumpyTape(), np.empty_like(a), np.empty_like(a)
     tape.maximum(a, limit, above)
     tape.minimum(a, limit, below)
     tape.run()
@@ -36,7 +36,7 @@ def test_is_positive(columns: int) -> None:
     """Where a value is positive there is a 1, also for the smallest and the largest."""
     values = VALUES[(VALUES >= 0.0)]
     a = np.random.default_rng(0).choice(values, (4, columns))
-    tape, out = Tape(), np.empty_like(a)
+    tape, out = NumpyTape(), np.empty_like(a)
     tape.is_positive(a, out)
     tape.run()
 
@@ -49,7 +49,7 @@ def test_negative(columns: int, dtype: type) -> None:
     """One column of a matrix is negated in place, whatever the distance of its elements is."""
     values = np.arange(1.0, 11.0 * columns + 1.0, dtype=dtype).reshape(-1, columns)
     expected = [-values[row, -1].item() for row in range(len(values))]
-    tape = Tape(dtype=dtype)
+    tape = NumpyTape(dtype=dtype)
     tape.negative(values[:, -1:], values[:, -1:])
     tape.run()
 
@@ -61,7 +61,7 @@ def test_count_positive(rows: int) -> None:
     """Positive values are counted, also where there are more than a byte can count."""
     a = np.random.default_rng(rows).choice(VALUES, (rows, 5))
     a[:, 0] = 1.0
-    tape, out = Tape(), np.full((1, 5), np.nan, np.float32)
+    tape, out = NumpyTape(), np.full((1, 5), np.nan, np.float32)
     tape.count_positive(a, out)
     tape.run()
 
@@ -71,7 +71,7 @@ def test_count_positive(rows: int) -> None:
 @given(st.lists(st.lists(st.integers(0, 5000), max_size=6), max_size=6))
 def test_scratch(commands: list[list[int]]) -> None:
     """Arrays of a command do not overlap; a command that ran before needs no more memory."""
-    scratch = Scratch(np)
+    scratch = Scratch()
     for sizes in commands:
         scratch.begin()
         arrays = [scratch.take((size,), np.float32) for size in sizes]
@@ -90,7 +90,7 @@ def test_scratch(commands: list[list[int]]) -> None:
 
 def test_lent_memory() -> None:
     """A command takes what is lent to it first; the next one has it no more."""
-    scratch, lent = Scratch(np), np.zeros(300, np.float32)
+    scratch, lent = Scratch(), np.zeros(300, np.float32)
     scratch.begin()
     scratch.lend(lent)
     first, second, third = (scratch.take((size,), np.float32) for size in (100, 150, 100))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_runtime_cuda.cpu.products.panels import MOST_WORK
 from nnet3_runtime_cuda.cpu.products.thin_products import FEWEST_TERMS, MOST_COLUMNS, ThinProduct
+from nnet3_runtime_cuda.operations.panels import MOST_WORK
 
 
 @given(

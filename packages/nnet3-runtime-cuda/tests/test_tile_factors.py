@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from computations import single
 from nnet3_runtime_cuda import DeviceNnet
-from nnet3_runtime_cuda.cpu.products.panels import MOST_INNER, WIDTH, Panels
-from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads.workers import Workers
 from nnet3_runtime_cuda.kernels.tiles.tile_blocking import Columns, Part
 from nnet3_runtime_cuda.kernels.tiles.tile_factors import TileFactors
+from nnet3_runtime_cuda.operations.panels import MOST_INNER, WIDTH, Panels
 
 TAPS = np.array([[1, 0], [1, 1], [1, -1], [0, 1]], np.float32)
 
@@ -27,7 +27,7 @@ def test_sums_of_panels(inputs: int, outputs: int, threads: int) -> None:
         inputs=Columns(span=slice(0, inputs)),
         outputs=Columns(span=slice(0, outputs)),
     )
-    tape = Tape(workers=Workers(threads) if threads > 1 else None)
+    tape = NumpyTape(workers=Workers(threads) if threads > 1 else None)
     factors = TileFactors(store, linear, TAPS, [part], in_panels=True)
 
     forward, backward = factors.forward(tape, part), factors.backward(tape, part)

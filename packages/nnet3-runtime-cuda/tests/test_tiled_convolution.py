@@ -8,11 +8,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from nnet3_descriptors.components import TimeOffsetPrecomputedIndexes
 from nnet3_runtime_cuda import DeviceNnet
-from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads.workers import Workers
 from nnet3_runtime_cuda.kernels import Backpropagation, Propagation
 from nnet3_runtime_cuda.kernels.convolution import time_height_convolution
-from nnet3_runtime_cuda.kernels.tiles import tiled_convolution
 from nnet3_runtime_cuda.kernels.tiles.height_tiles import HeightTiles
 from nnet3_runtime_cuda.kernels.tiles.time_tiles import TimeTiles
 
@@ -21,7 +20,7 @@ FILTERS_IN, FILTERS_OUT = 16, 17
 DOUBLE = np.dtype(np.float64)
 
 
-class PatchTape(Tape):
+class PatchTape(NumpyTape):
     """A tape that wants no tiles."""
 
     gains_by_tiles = False
@@ -65,7 +64,7 @@ class Convolution:
         return has_height_tiles or TimeTiles.around(self.indexes, self.rows, DOUBLE) is not None
 
     def run(
-        self, tape: Tape, *, add: bool = False, trainable: bool = True, natural: bool = False
+        self, tape: NumpyTape, *, add: bool = False, trainable: bool = True, natural: bool = False
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Output, derivative of the input, and gradient."""
         height_in = self.height_out * self.subsampling
@@ -130,7 +129,7 @@ def test_values_are_those_by_patches(convolution: Convolution, add: bool, traina
     assume(convolution.by_tiles)
     by_tiles, by_patches = (
         convolution.run(tape(dtype=DOUBLE), add=add, trainable=trainable)
-        for tape in (Tape, PatchTape)
+        for tape in (NumpyTape, PatchTape)
     )
 
     for ours, theirs in zip(by_tiles, by_patches, strict=True):
@@ -145,14 +144,15 @@ def test_values_in_single_precision(
     row_stride: int, height_out: int, in_panels: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rounding costs less than a tenth of what outputs and gradients may be off."""
-    monkeypatch.setattr(tiled_convolution, "gains_by_panels", lambda *_: in_panels)
+    monkeypatch.setattr(NumpyTape, "gains_by_panels", lambda *_: in_panels)
     convolution = Convolution(
         taps=3, distance=2, first=1, rows=203, row_stride=row_stride, height_out=height_out
     )
 
-    exact = convolution.run(Tape(dtype=DOUBLE))
+    exact = convolution.run(NumpyTape(dtype=DOUBLE))
     trained, fixed = (
-        convolution.run(Tape(dtype=np.float32), trainable=trainable) for trainable in (True, False)
+        convolution.run(NumpyTape(dtype=np.float32), trainable=trainable)
+        for trainable in (True, False)
     )
 
     for values, limit in zip(
@@ -172,7 +172,7 @@ def test_values_do_not_depend_on_threads(
     assume(convolution.by_tiles)
 
     values, *all_shared = (
-        convolution.run(Tape(dtype=DOUBLE, workers=workers), add=add, trainable=trainable)
+        convolution.run(NumpyTape(dtype=DOUBLE, workers=workers), add=add, trainable=trainable)
         for workers in (None, Workers(2), Workers(3))
     )
 
@@ -185,10 +185,10 @@ def test_values_do_not_depend_on_threads(
 def test_tiles_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """With NNET3_TILES=0 all values are those by patches, to the last bit."""
     convolution = Convolution(taps=3, distance=5, first=1, rows=203)
-    by_tiles, by_patches = convolution.run(Tape()), convolution.run(PatchTape())
+    by_tiles, by_patches = convolution.run(NumpyTape()), convolution.run(PatchTape())
     monkeypatch.setenv("NNET3_TILES", "0")
 
-    values = convolution.run(Tape())
+    values = convolution.run(NumpyTape())
 
     for ours, direct, tiled in zip(values, by_patches, by_tiles, strict=True):
         np.testing.assert_array_equal(ours, direct)
@@ -200,7 +200,7 @@ def test_natural_gradient_is_that_by_patches() -> None:
     convolution = Convolution(taps=3, distance=2, first=1, rows=50)
 
     by_tiles, by_patches = (
-        convolution.run(tape(dtype=DOUBLE), natural=True) for tape in (Tape, PatchTape)
+        convolution.run(tape(dtype=DOUBLE), natural=True) for tape in (NumpyTape, PatchTape)
     )
 
     np.testing.assert_allclose(by_tiles[2], by_patches[2], rtol=1e-6)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nnet3_compiler import compile_computation
 from nnet3_descriptors.components import TimeOffsetPrecomputedIndexes
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads.workers import Workers
 from nnet3_runtime_cuda.kernels import Backpropagation, Propagation
 from nnet3_runtime_cuda.kernels.tiles import tile_blocking, tiled_product
@@ -19,7 +19,7 @@ from nnet3_runtime_cuda.kernels.tiles.tiled_product import TiledProduct
 DOUBLE = np.dtype(np.float64)
 
 
-class DirectTape(Tape):
+class DirectTape(NumpyTape):
     """A tape that wants no tiles."""
 
     gains_by_tiles = False
@@ -49,7 +49,7 @@ class Layer:
 
     def run(
         self,
-        tape: Tape,
+        tape: NumpyTape,
         *,
         add: bool = False,
         first: bool = False,
@@ -124,7 +124,7 @@ def test_values_are_those_of_direct_sums(
     """Output, input derivative and gradient are the same, whether or not tiles overlap."""
     tiled, direct = (
         layer.run(tape(dtype=DOUBLE), add=add, first=first, trainable=trainable)
-        for tape in (Tape, DirectTape)
+        for tape in (NumpyTape, DirectTape)
     )
 
     for name, values in direct.items():
@@ -139,12 +139,12 @@ def test_values_in_single_precision(
 ) -> None:
     """Rounding costs a fifth of what outputs may be off, and a tenth for gradients."""
     monkeypatch.undo()
-    monkeypatch.setattr(tiled_product, "gains_by_panels", lambda *_: in_panels)
+    monkeypatch.setattr(NumpyTape, "gains_by_panels", lambda *_: in_panels)
     layer = Layer(distance=8, rows=300, input_dim=input_dim, output_dim=output_dim)
     exact = layer.run(DirectTape(dtype=DOUBLE), first=True)
 
-    trained = layer.run(Tape(), first=True)
-    fixed = layer.run(Tape(), trainable=False)
+    trained = layer.run(NumpyTape(), first=True)
+    fixed = layer.run(NumpyTape(), trainable=False)
 
     for name, values in exact.items():
         for ours in (trained, fixed):
@@ -160,12 +160,12 @@ def test_values_do_not_depend_on_threads(
 ) -> None:
     """Two and three threads give what one gives, with blocks of their own or in common."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiled_product, "gains_by_panels", lambda *_: in_panels)
+        patch.setattr(NumpyTape, "gains_by_panels", lambda *_: in_panels)
         patch.setattr(tiled_product, "MOST_CHANGING_TAPS", layer.taps)
 
         values, *all_shared = (
             layer.run(
-                Tape(dtype=DOUBLE, workers=workers), add=add, first=first, trainable=trainable
+                NumpyTape(dtype=DOUBLE, workers=workers), add=add, first=first, trainable=trainable
             )
             for workers in (None, Workers(2), Workers(3))
         )
@@ -184,7 +184,7 @@ def test_natural_gradient_is_that_of_direct_sums(has_bias: bool, first: bool) ->
 
     tiled, direct = (
         layer.run(tape(dtype=DOUBLE), natural=True, first=first)["gradient"]
-        for tape in (Tape, DirectTape)
+        for tape in (NumpyTape, DirectTape)
     )
 
     np.testing.assert_allclose(tiled, direct, rtol=0, atol=1e-11 * abs(direct).max())
@@ -193,10 +193,10 @@ def test_natural_gradient_is_that_of_direct_sums(has_bias: bool, first: bool) ->
 def test_tiles_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """With NNET3_TILES=0 all values are those of direct sums, to the last bit."""
     layer = Layer(distance=5, rows=203)
-    tiled, direct = layer.run(Tape()), layer.run(DirectTape())
+    tiled, direct = layer.run(NumpyTape()), layer.run(DirectTape())
     monkeypatch.setenv("NNET3_TILES", "0")
 
-    values = layer.run(Tape())
+    values = layer.run(NumpyTape())
 
     for name, ours in values.items():
         np.testing.assert_array_equal(ours, direct[name], err_msg=name)
@@ -212,7 +212,7 @@ def test_no_tiles_where_they_do_not_pay(offsets: tuple[int, ...], rows: int) -> 
     store = device.kernel(0).store
     linear = np.ones((2, 2 * len(offsets)), np.float32)
 
-    assert TiledProduct.around(Tape(), store, linear, offsets, rows) is None
+    assert TiledProduct.around(NumpyTape(), store, linear, offsets, rows) is None
 
 
 def test_training_forward_is_precise() -> None:

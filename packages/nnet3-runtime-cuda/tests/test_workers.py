@@ -16,11 +16,11 @@ from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.cpu.scratch import Scratch
-from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads import workers as workers_module
 from nnet3_runtime_cuda.cpu.threads.workers import Workers
 from nnet3_runtime_cuda.errors import DeviceError
+from nnet3_runtime_cuda.operations.scratch import Scratch
 from nnet3_runtime_cuda.slices import even_parts, parts_of_at_most
 
 FRAMES = 900
@@ -224,7 +224,7 @@ def test_parts_of_at_most(length: int, most: int, multiple_of: int) -> None:
 
 def test_scratch_of_rounds_is_apart() -> None:
     """What rounds on different threads take does not overlap; one thread takes it again."""
-    tape, taken = Tape(scratch=Scratch(np), workers=Workers(2)), []
+    tape, taken = NumpyTape(scratch=Scratch(), workers=Workers(2)), []
     for _ in tape.independent(range(4)):
         taken.append(tape.scratch(100))
 
@@ -235,7 +235,7 @@ def test_scratch_of_rounds_is_apart() -> None:
 
 def test_scratch_of_loops_within_rounds_is_apart() -> None:
     """What a loop within a round took, and gave back, is not for rounds on other threads."""
-    tape, taken = Tape(scratch=Scratch(np), workers=Workers(2)), []
+    tape, taken = NumpyTape(scratch=Scratch(), workers=Workers(2)), []
     for _ in tape.independent(range(2)):
         for _ in tape.independent(range(2)):
             taken.append(tape.scratch(100))
@@ -253,7 +253,7 @@ def test_large_operations(threads: int, shape: tuple[int, ...]) -> None:
     row = rng.standard_normal(shape[-1], dtype=np.float32)
     rows = rng.permutation(len(a))
     workers = Workers(threads) if threads > 1 else None
-    tape = Tape(scratch=Scratch(np), workers=workers)
+    tape = NumpyTape(scratch=Scratch(), workers=workers)
     total, copy, taken = np.empty_like(a), np.empty_like(a), np.empty_like(a)
     tape.multiply(a, row, total)
     tape.add(total, 2.0, total)

@@ -11,7 +11,7 @@ import pytest
 from emulated_device import HostPlatform, compiler
 from nnet3_descriptors import Nnet, parse_config, set_test_mode, vectorize
 from nnet3_runtime_cuda import DeviceError, DeviceNnet, TrainingError
-from nnet3_runtime_cuda.cpu import Tape
+from nnet3_runtime_cuda.cpu import NumpyTape
 from nnet3_training import (
     DenseTargets,
     ExampleError,
@@ -146,7 +146,7 @@ def test_orthonormal_steps_converge(shape: tuple[int, int], scale: float) -> Non
     """Repeated steps make the shorter side orthogonal with equal norms, those that were asked."""
     matrix = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     matrix *= (0.7 if scale > 0 else 3.0) / np.sqrt(max(shape))
-    tape = Tape()
+    tape = NumpyTape()
     record_orthonormal_step(tape, matrix, scale)
 
     for _ in range(400):
@@ -162,7 +162,7 @@ def test_first_orthonormal_step_does_not_scale() -> None:
     """With a scale that is not fixed the step is orthogonal to the matrix."""
     matrix = np.random.default_rng(0).standard_normal((5, 9)).astype(np.float32)
     before = matrix.copy()
-    tape = Tape()
+    tape = NumpyTape()
     record_orthonormal_step(tape, matrix, -1.0)
     tape.run()
 
@@ -174,7 +174,7 @@ def test_first_orthonormal_step_does_not_scale() -> None:
 def test_orthonormal_step_leaves_zeros_alone() -> None:
     """The matrix of a component that is not used stays zero, without warnings."""
     matrix = np.zeros((3, 5), np.float32)
-    tape = Tape()
+    tape = NumpyTape()
     record_orthonormal_step(tape, matrix, -1.0)
     tape.run()
 

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from nnet3_runtime_cuda.arrays import on_host
-from nnet3_runtime_cuda.cpu.tape import Array, Call
+from nnet3_runtime_cuda.operations import Array, Call
 
 
 @attrs.frozen(kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 from nnet3_runtime_cuda import DeviceNnet
-from nnet3_runtime_cuda.cpu import Array, Tape
+from nnet3_runtime_cuda.operations import Array, Tape
 
 FASTEST_SPEED = 0.125
 """The speed nu at which the step converges quadratically near its goal."""

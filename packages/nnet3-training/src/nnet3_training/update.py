@@ -10,8 +10,8 @@ import attrs
 from nnet3_descriptors import Nnet, SerializationError
 from nnet3_descriptors.components import UpdatableComponent
 from nnet3_runtime_cuda import TrainingError
-from nnet3_runtime_cuda.cpu import Array
 from nnet3_runtime_cuda.device import STEP_BLOCK, DeviceNnet, learning_rates
+from nnet3_runtime_cuda.operations import Array
 
 
 @attrs.frozen(kw_only=True)

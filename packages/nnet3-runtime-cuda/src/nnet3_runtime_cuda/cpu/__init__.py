@@ -1,5 +1,5 @@
 """The processor as a machine: operations become calls of NumPy and of a BLAS library."""
 
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.cpu.tape import NumpyTape
 
-__all__ = ["Array", "Tape"]
+__all__ = ["NumpyTape"]

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cpu.machine import Machine
+from nnet3_runtime_cuda.cpu.machine import CpuMachine
 from nnet3_runtime_cuda.cpu.products.blas import bound_bf16_gemm, has_bf16
-from nnet3_runtime_cuda.cpu.scratch import Scratch
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads.workers import Workers
 from nnet3_runtime_cuda.errors import DeviceError
+from nnet3_runtime_cuda.operations import Array
 
 FEWEST_ROWS = 16
 """Products with fewer rows gain nothing."""
@@ -38,7 +38,7 @@ def missing() -> str:
     return ""
 
 
-class Bf16Machine(Machine):
+class Bf16Machine(CpuMachine):
     """The processor, with fixed parameters in bfloat16."""
 
     def __init__(self, threads: int = 1) -> None:
@@ -48,7 +48,7 @@ class Bf16Machine(Machine):
             raise DeviceError(f"device 'cpu' computes in 'bf16' only with {lacking}")
         self._rounded: dict[tuple[int, tuple[int, ...], tuple[int, ...]], tuple[Array, Array]] = {}
 
-    def tape(self, dtype: npt.DTypeLike = np.float32, *, is_alone: bool = False) -> Tape:
+    def tape(self, dtype: npt.DTypeLike = np.float32, *, is_alone: bool = False) -> NumpyTape:
         """A tape with scratch memory of its own; see `Machine.tape`."""
         return Bf16Tape(self, dtype, None if is_alone else self.workers)
 
@@ -68,16 +68,19 @@ class Bf16Machine(Machine):
         return self._rounded[key][0]
 
 
-class Bf16Tape(Tape):
+class Bf16Tape(NumpyTape):
     """Records products with fixed parameters as products of bfloat16 matrices."""
 
-    takes_panels = False
     # Rounding what tiles put together would lose more than rounding the input.
     gains_by_tiles = False
 
     def __init__(self, machine: Bf16Machine, dtype: npt.DTypeLike, workers: Workers | None) -> None:
-        super().__init__(np, dtype, Scratch(np), workers)
+        super().__init__(dtype, None, workers, machine.estimates)
         self._machine = machine
+
+    def gains_by_panels(self, rows: int) -> bool:
+        """No: panels are factors of products in float32."""
+        return False
 
     def _product(self, a: Array, b: Array, out: Array, plus: Array | None) -> None:
         """Records out = a b, or out = plus + a b; fixed parameters are known by being read-only."""

@@ -1,4 +1,4 @@
-"""Where programs run: what lowering, computers and networks need of it."""
+"""The processor as a machine."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
 
-from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import OnlineNaturalGradient
+from nnet3_runtime_cuda.cpu.natural_gradient.estimate import Estimates
 from nnet3_runtime_cuda.cpu.numpy_settings import running
-from nnet3_runtime_cuda.cpu.scratch import Scratch
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads.workers import Workers
+from nnet3_runtime_cuda.machine import Machine
+from nnet3_runtime_cuda.operations import Array, Tape
+from nnet3_runtime_cuda.operations.estimate_state import EstimateState
+from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate
 from nnet3_runtime_cuda.program import Program
 
 
-class Machine:
+class CpuMachine(Machine):
     """The processor: arrays are NumPy's, and a program is what was recorded.
 
-    On a device arrays are shadows (see `ShadowMemory`): `pull` and `push` move what they stand for.
-
     Attributes:
-        is_device: Whether it is another machine than the processor.
-        workers: The threads that its programs share, if there are any.
+        estimates: Those of the natural gradient, which all its programs move.
     """
 
     is_device: ClassVar[bool] = False
@@ -32,15 +32,12 @@ class Machine:
     def __init__(self, threads: int = 1) -> None:
         """Runs programs on so many threads."""
         self.workers = Workers(threads) if threads > 1 else None
+        self.estimates = Estimates()
 
-    def tape(self, dtype: npt.DTypeLike = np.float32, *, is_alone: bool = False) -> Tape:
-        """A tape with scratch memory of its own.
-
-        Args:
-            dtype: Of the values.
-            is_alone: Whether what it records is to run on one thread, beside other programs.
-        """
-        return Tape(np, dtype, Scratch(np), None if is_alone else self.workers)
+    def tape(self, dtype: npt.DTypeLike = np.float32, *, is_alone: bool = False) -> NumpyTape:
+        """A tape with scratch memory of its own."""
+        workers = None if is_alone else self.workers
+        return NumpyTape(dtype, workers=workers, estimates=self.estimates)
 
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An array of zeros."""
@@ -62,13 +59,19 @@ class Machine:
         return run
 
     def freeze_estimates(self, on: bool) -> None:
-        """Says whether estimates on a device stay as they are; those on the host know it."""
+        """Says whether minibatches leave the estimates of Fisher matrices as they are."""
+        self.estimates.freeze(on)
 
-    def pull_estimate(self, estimate: OnlineNaturalGradient) -> None:
-        """Makes an estimate of the natural gradient show what it stands for."""
+    def estimate_state(self, estimate: FisherEstimate) -> EstimateState:
+        """An estimate as it is between two minibatches."""
+        return self.estimates.of(estimate).state
+
+    def resume_estimate(self, estimate: FisherEstimate, state: EstimateState) -> None:
+        """Lets an estimate go on from a state."""
+        self.estimates.of(estimate).state = state
 
     def pull(self, arrays: Iterable[Array]) -> None:
-        """Makes whole contiguous arrays show what they stand for."""
+        """Nothing: arrays stand for themselves."""
 
     def push(self, arrays: Iterable[Array]) -> None:
-        """Makes what contiguous arrays stand for the same as what they show."""
+        """Nothing, likewise."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnet3_runtime_cuda.cpu.scratch import Array
+from nnet3_runtime_cuda.operations import Array
 
 Operand = Array | float
 

@@ -1,26 +1,23 @@
-"""What all tapes have: recorded calls, memory, decisions of the host, and what threads share."""
+"""The part of a tape of NumPy calls that knows no arithmetic: calls, memory, threads, the host."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from types import ModuleType
 from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from nnet3_runtime_cuda.cpu.numpy_settings import running
-from nnet3_runtime_cuda.cpu.scratch import Array as Array
-from nnet3_runtime_cuda.cpu.scratch import Scratch
 from nnet3_runtime_cuda.cpu.threads.lanes import Lanes, Op, Round
 from nnet3_runtime_cuda.cpu.threads.workers import Workers
+from nnet3_runtime_cuda.operations import Array, Call, Operand, Tape
+from nnet3_runtime_cuda.operations.scratch import Scratch
 from nnet3_runtime_cuda.slices import even_parts, part_of
 
-Call = Callable[[], object]
-Operand = Array | float
 Recorded = Call | Op | Round
 _T = TypeVar("_T")
 
@@ -34,28 +31,19 @@ FEWEST_SHARED = 1 << 12
 """Threads share what computes so many elements or more."""
 
 
-class Recorder:
+class Recorder(Tape):
     """Records calls, in order, and gives out the memory that they work in.
 
     Attributes:
-        xp: The array module (NumPy).
         dtype: Of the values that pass through the network.
-        calls: The recorded operations, in order.
+        calls: What was recorded, in order.
         persistent_bytes: Memory given out by `persistent`.
     """
 
     cache_scale: ClassVar[int] = 1
-    """How much larger than that of a processor core the cache is that work is cut up for."""
-
-    takes_panels: ClassVar[bool] = True
-    """Whether products with fixed parameters are fast with those in panels (`panels`)."""
-
-    gains_by_tiles: ClassVar[bool] = True
-    """Whether convolutions are faster by tiles, with fewer products and more passes over memory."""
 
     def __init__(
         self,
-        xp: ModuleType = np,
         dtype: npt.DTypeLike = np.float32,
         scratch: Scratch | None = None,
         workers: Workers | None = None,
@@ -63,16 +51,14 @@ class Recorder:
         """Starts with nothing recorded.
 
         Args:
-            xp: The array module.
             dtype: Of the values.
             scratch: The working memory; None for memory of its own.
             workers: The threads that share what is recorded; None if one thread runs it.
         """
-        self.xp = xp
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.calls: list[Recorded] = []
         self.persistent_bytes = 0
-        self._scratch = Scratch(xp) if scratch is None else scratch
+        self._scratch = Scratch() if scratch is None else scratch
         self._rows: dict[float, Array] = {}
         self._workers = workers
         # The conditions of `when` within which calls are being recorded.
@@ -100,7 +86,7 @@ class Recorder:
     def record(
         self, call: Call, *, reads: Sequence[Operand] = (), writes: Sequence[Array] = ()
     ) -> None:
-        """Records a call; a tape for a device refuses it.
+        """Records a call.
 
         Args:
             call: Takes no arguments.
@@ -141,7 +127,7 @@ class Recorder:
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """Uninitialised memory of the program."""
-        array: Array = self.xp.empty(shape, dtype=dtype)
+        array: Array = np.empty(shape, dtype=dtype)
         return array
 
     def scratch(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
@@ -149,16 +135,12 @@ class Recorder:
         return self._scratch.take(shape, self.dtype if dtype is None else dtype)
 
     def lend(self, memory: Array) -> None:
-        """Lets the current command use memory of the program that nothing else needs as scratch.
-
-        Args:
-            memory: One-dimensional and contiguous; what it holds is lost.
-        """
+        """Lets the current command use memory of the program that nothing else needs as scratch."""
         self._scratch.lend(memory)
 
     def persistent(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
         """A zeroed array of its own, for what must last from one command to a later one."""
-        array: Array = self.xp.zeros(shape, dtype=self.dtype if dtype is None else dtype)
+        array: Array = np.zeros(shape, dtype=self.dtype if dtype is None else dtype)
         self.persistent_bytes += array.nbytes
         return array
 
@@ -169,55 +151,33 @@ class Recorder:
     def row(self, value: float, length: int) -> Array:
         """(length,) of the same number; not to be written to."""
         if value not in self._rows or len(self._rows[value]) < length:
-            self._rows[value] = self.xp.full(length, value, dtype=self.dtype)
+            self._rows[value] = np.full(length, value, dtype=self.dtype)
         return self._rows[value][:length]
 
     def begin_command(self) -> None:
         """Frees the scratch memory of the command before."""
         self._scratch.begin()
 
-    @contextmanager
-    def passing(self) -> Iterator[None]:
+    def passing(self) -> AbstractContextManager[None]:
         """Scratch arrays that are taken within hold their contents to the end of it only."""
-        mark = self._scratch.mark
-        yield
-        self._scratch.mark = mark
+        return self._scratch.passing()
 
     # ---- what several threads may do ----
 
     def independent(self, items: Sequence[_T]) -> Iterator[_T]:
-        """The items, for a loop whose rounds may run on several threads at the same time.
-
-        What is recorded in a round must neither read nor write what another one writes. Scratch
-        arrays taken in a round are for that round. Each thread runs rounds that follow one another,
-        in order.
-        """
+        """The items, for a loop whose rounds may run on several threads at the same time."""
         if self._is_for_one_thread or len(items) < 2:
-            yield from self._in_turn(items)
+            yield from self._scratch.in_turn(items)
             return
         parts = even_parts(len(items), self.threads)
         yield from self._in_lanes([items[part] for part in parts])
 
     def shared(self, length: int, work: int) -> Iterator[slice]:
-        """Slices that cover a range, for a loop whose rounds may run at the same time.
-
-        See `independent`. There is one slice if there is one thread, or if there is little work.
-
-        Args:
-            length: Of the range.
-            work: Number of elements that are computed.
-        """
+        """Slices that cover a range, for a loop whose rounds may run at the same time."""
         if self._is_for_one_thread or work < FEWEST_SHARED:
-            yield from self._in_turn([slice(0, length)])
+            yield from self._scratch.in_turn([slice(0, length)])
             return
         yield from self._in_lanes([[part] for part in even_parts(length, self.threads)])
-
-    def _in_turn(self, items: Sequence[_T]) -> Iterator[_T]:
-        mark = self._scratch.mark
-        for item in items:
-            self._scratch.mark = mark
-            yield item
-        self._scratch.mark = mark
 
     def _in_lanes(self, groups: Sequence[Sequence[_T]]) -> Iterator[_T]:
         """The items of all groups; what is recorded meanwhile becomes a round."""
@@ -238,23 +198,11 @@ class Recorder:
         self.calls.append(Round(tuple(shares)))
 
     def rows_per_sum(self, array: Array, *, arrays: int = 1) -> int:
-        """Of how many rows sums are to be taken at a time, if blocks of rows are summed up.
-
-        Args:
-            array: What is summed up.
-            arrays: How many arrays as large as that are in use meanwhile.
-        """
+        """Of how many rows sums are to be taken at a time, if blocks of rows are summed up."""
         return _block_rows(array, SUM_ELEMENTS // arrays)
 
     def row_blocks(self, *arrays: Array, rows: int | None = None) -> Iterator[tuple[Array, ...]]:
-        """The same rows of several arrays at a time, so few that they stay in the cache.
-
-        The rounds of the loop are `independent`.
-
-        Args:
-            *arrays: With as many rows each.
-            rows: How many rows at a time.
-        """
+        """The same rows of several arrays at a time, so few that they stay in the cache."""
         if rows is not None:
             for start in self.independent(range(0, len(arrays[0]), rows)):
                 yield tuple(array[start : start + rows] for array in arrays)
@@ -287,20 +235,13 @@ class Recorder:
     def host(
         self, fill: Callable[[Array], object], *shape: int, dtype: npt.DTypeLike | None = None
     ) -> Array:
-        """An array that the host fills in each run, before anything reads it.
-
-        Args:
-            fill: Called with the array; must not look at other arrays of the program, since it may
-                be called before what was recorded earlier has run. Calls keep their order.
-            *shape: Of the array.
-            dtype: Of the array; that of the values if None.
-        """
-        array: Array = self.xp.zeros(shape, dtype=self.dtype if dtype is None else dtype)
+        """An array that the host fills in each run, before anything reads it."""
+        array: Array = np.zeros(shape, dtype=self.dtype if dtype is None else dtype)
         self.record(partial(fill, array), writes=(array,))
         return array
 
     def note(self, function: Callable[[], object]) -> None:
-        """Has the host call a function in each run; like that of `host` it sees no arrays."""
+        """Has the host call a function in each run."""
         self.record(function)
 
     def value(self, function: Callable[[], float]) -> Array:
@@ -313,10 +254,7 @@ class Recorder:
 
     @contextmanager
     def when(self, condition: Array) -> Iterator[None]:
-        """What is recorded within runs only if the one element of an array is not 0.
-
-        Only element-wise operations, sums and gathers may be recorded within.
-        """
+        """What is recorded within runs only if the one element of an array is not 0."""
         # Each call looks for itself, as threads share them.
         before, self._looked_at = self._looked_at, (*self._looked_at, condition)
         try:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import functools
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from nnet3_runtime_cuda.cpu.scratch import Array
-
-if TYPE_CHECKING:
-    from nnet3_runtime_cuda.cpu.tape import Tape
+from nnet3_runtime_cuda.cpu.recorder import Recorder
+from nnet3_runtime_cuda.operations import Array
 
 GATHER_BITS = np.uint64(sum(1 << (56 - 7 * bit) for bit in range(8)))
 """Times a number whose eight bytes are 0 or 1: its highest byte has them as bits."""
 
 
-def record_pack_signs(tape: Tape, a: Array, out: Array) -> None:
-    """Records `Tape.pack_signs` with NumPy's operations."""
+def record_pack_signs(tape: Recorder, a: Array, out: Array) -> None:
+    """Records `Operations.pack_signs` with NumPy's operations."""
     columns, width = a.shape[1], out.shape[1]
     apart = tape.scratch(*out.shape, dtype=np.uint8)
     for values, packed in tape.row_blocks(a, apart):
@@ -34,8 +32,8 @@ def record_pack_signs(tape: Tape, a: Array, out: Array) -> None:
     tape.copy(apart, out)
 
 
-def record_unpack_signs(tape: Tape, packed: Array, out: Array) -> None:
-    """Records `Tape.unpack_signs` with NumPy's operations."""
+def record_unpack_signs(tape: Recorder, packed: Array, out: Array) -> None:
+    """Records `Operations.unpack_signs` with NumPy's operations."""
     columns, width = out.shape[1], packed.shape[1]
     apart = packed
     if np.may_share_memory(packed, out):

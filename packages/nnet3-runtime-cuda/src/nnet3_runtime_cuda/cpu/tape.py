@@ -1,14 +1,8 @@
-"""A tape of array operations: each bound to its operands once, run any number of times.
+"""The tape of the processor: operations become calls of NumPy and of a BLAS library.
 
-Kernels are written as plain array code. What they call is a `Tape`, which does not compute but
-keeps `functools.partial(numpy.add, a, b, out)` and the like: slicing, reshaping and every decision
-happen once, when a computation is lowered, and a run is a loop over ready calls that allocates
-nothing.
-
-The methods are the operations that a kernel may use. Another tape keeps them as data instead, from
-which code for a device is made (`cuda.record`); what runs there has no step on the host, so nothing
-that a kernel records may look at values except through these operations. What does not depend on
-values (which minibatches record statistics) is decided on the host, by `host` and `value`.
+Each is bound to its operands once and run any number of times: what is kept is
+`functools.partial(numpy.add, a, b, out)` and the like, and a run is a loop over ready calls that
+allocates nothing.
 
 With `Workers`, all but the smallest operations and chains of them (`row_blocks`, `independent`) are
 shared by several threads: what is recorded becomes `Lanes`. For that it is kept of each call what
@@ -19,26 +13,38 @@ products and sums of columns may be rounded otherwise.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
+from nnet3_runtime_cuda.cpu.natural_gradient.affine import record_affine
+from nnet3_runtime_cuda.cpu.natural_gradient.estimate import Estimates
 from nnet3_runtime_cuda.cpu.numpy_faults import avoided
 from nnet3_runtime_cuda.cpu.products.blas import bound_axpy, bound_gemm, is_mkl
-from nnet3_runtime_cuda.cpu.recorder import Array as Array
-from nnet3_runtime_cuda.cpu.recorder import Call as Call
-from nnet3_runtime_cuda.cpu.recorder import Operand as Operand
+from nnet3_runtime_cuda.cpu.products.panel_trial import are_faster
 from nnet3_runtime_cuda.cpu.recorder import Recorder
 from nnet3_runtime_cuda.cpu.sign_bits import record_pack_signs, record_unpack_signs
+from nnet3_runtime_cuda.cpu.switches import TILES
+from nnet3_runtime_cuda.cpu.threads.workers import Workers
+from nnet3_runtime_cuda.operations import Array, Operand
+from nnet3_runtime_cuda.operations.gradients import AffineGradient
+from nnet3_runtime_cuda.operations.natural_gradient import AffinePreconditioner, FisherEstimate
+from nnet3_runtime_cuda.operations.panels import ROWS
+from nnet3_runtime_cuda.operations.scratch import Scratch
 from nnet3_runtime_cuda.slices import PRODUCT_WORK, part_of
-
-if TYPE_CHECKING:
-    from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import OnlineNaturalGradient
-    from nnet3_runtime_cuda.kernels.gradient.affine_gradient import AffineGradient
-    from nnet3_runtime_cuda.kernels.gradient.natural_affine import AffinePreconditioner
 
 FEW_ROWS = 48
 """Products with at most so many rows are computed transposed."""
+
+TRANSPOSED_ROWS = range(FEW_ROWS + 1, 1025)
+"""Products with so many rows are up to a third faster with parameters transposed beforehand."""
+
+TRANSPOSED_ROWS_MKL = range(4, 257)
+"""The same for MKL, which gains up to three times where rows are few."""
+
+WIDE = 4
+"""A product of one row is faster with transposed parameters if it is so many times as wide."""
 
 FEWEST_ROWS = 8
 """Products of MKL with fewer rows are not."""
@@ -60,12 +66,45 @@ FEWEST_COLUMNS = 64
 """Rows with fewer columns cost as much as they save."""
 
 
-class Tape(Recorder):
-    """Records operations on arrays of one array module.
+class NumpyTape(Recorder):
+    """Records operations as calls that work on NumPy's arrays."""
 
-    Every operation names its output array; none returns a value. Operands may be the output array
-    itself, but not another array that overlaps it.
-    """
+    gains_by_tiles: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        dtype: npt.DTypeLike = np.float32,
+        scratch: Scratch | None = None,
+        workers: Workers | None = None,
+        estimates: Estimates | None = None,
+    ) -> None:
+        """Starts with nothing recorded.
+
+        Args:
+            dtype: Of the values.
+            scratch: The working memory; None for memory of its own.
+            workers: The threads that share what is recorded; None if one thread runs it.
+            estimates: Those of the natural gradient; None for estimates of its own.
+        """
+        super().__init__(dtype, scratch, workers)
+        self._estimates = Estimates() if estimates is None else estimates
+
+    # ---- what pays ----
+
+    def uses_tiles(self) -> bool:
+        """Whether convolutions are to be computed by tiles."""
+        return self.gains_by_tiles and TILES.chosen() != "0"
+
+    def gains_by_panels(self, rows: int) -> bool:
+        """Whether a product with so many rows is faster with its factor in panels."""
+        return not is_mkl() and self.dtype == np.float32 and rows in ROWS and are_faster()
+
+    def gains_by_transposing(self, rows: int, parameters: Array) -> bool:
+        """Whether products with so many rows gain by a transposed copy of (out, in) parameters."""
+        if is_mkl():
+            return rows in TRANSPOSED_ROWS_MKL
+        output_dim, input_dim = parameters.shape
+        return rows in TRANSPOSED_ROWS or (rows == 1 and output_dim >= WIDE * input_dim)
 
     # ---- element by element ----
 
@@ -75,12 +114,12 @@ class Tape(Recorder):
         if function in SLOW_WITH_NUMBERS:
             operands = tuple(self._as_row(operand, out) for operand in operands)
             for target, *parts in self._broadcast_shares(out, *operands):
-                call = partial(getattr(self.xp, function), *parts, out=target)
+                call = partial(getattr(np, function), *parts, out=target)
                 self.record(call, reads=parts, writes=(target,))
             return
         for target, *parts in self._broadcast_shares(out, *self._as_arrays(operands)):
             # By position: a call with a keyword takes 0.2 microseconds more.
-            call = partial(getattr(self.xp, function), *parts, target)
+            call = partial(getattr(np, function), *parts, target)
             self.record(call, reads=parts, writes=(target,))
 
     def _as_row(self, operand: Operand, out: Array) -> Operand:
@@ -105,7 +144,7 @@ class Tape(Recorder):
     def convert(self, source: Array, out: Array) -> None:
         """out = source as another type; fractions are cut off."""
         for target, part in self._broadcast_shares(out, source):
-            call = partial(self.xp.copyto, target, part, casting="unsafe")
+            call = partial(np.copyto, target, part, casting="unsafe")
             self.record(call, reads=(part,), writes=(target,))
 
     def copy(self, source: Operand, out: Array) -> None:
@@ -122,24 +161,12 @@ class Tape(Recorder):
             # has vector instructions, "positive" has none.
             self.multiply(source, 1.0, out)
         else:
-            self.record(partial(self.xp.copyto, out, source), reads=(source,), writes=(out,))
+            self.record(partial(np.copyto, out, source), reads=(source,), writes=(out,))
 
     def fill(self, value: float, out: Array) -> None:
         """out = value."""
         for (target,) in self._broadcast_shares(out):
             self.record(partial(target.fill, value), writes=(target,))
-
-    def add(self, a: Operand, b: Operand, out: Array) -> None:
-        """out = a + b."""
-        self.apply("add", a, b, out=out)
-
-    def subtract(self, a: Operand, b: Operand, out: Array) -> None:
-        """out = a - b."""
-        self.apply("subtract", a, b, out=out)
-
-    def multiply(self, a: Operand, b: Operand, out: Array) -> None:
-        """out = a * b."""
-        self.apply("multiply", a, b, out=out)
 
     def add_scaled(self, a: Array, factor: float, out: Array) -> None:
         """out += factor a, in one pass over both where they are contiguous."""
@@ -152,50 +179,6 @@ class Tape(Recorder):
             self.multiply(values, factor, term)
             self.add(target, term, target)
 
-    def divide(self, a: Operand, b: Operand, out: Array) -> None:
-        """out = a / b."""
-        self.apply("divide", a, b, out=out)
-
-    def maximum(self, a: Operand, b: Operand, out: Array) -> None:
-        """out = max(a, b)."""
-        self.apply("maximum", a, b, out=out)
-
-    def minimum(self, a: Operand, b: Operand, out: Array) -> None:
-        """out = min(a, b)."""
-        self.apply("minimum", a, b, out=out)
-
-    def greater(self, a: Operand, b: Operand, out: Array) -> None:
-        """out = a > b; out is boolean."""
-        self.apply("greater", a, b, out=out)
-
-    def equal(self, a: Operand, b: Operand, out: Array) -> None:
-        """out = a == b; out is boolean."""
-        self.apply("equal", a, b, out=out)
-
-    def exp(self, a: Array, out: Array) -> None:
-        """out = e^a."""
-        self.apply("exp", a, out=out)
-
-    def log(self, a: Array, out: Array) -> None:
-        """out = ln a."""
-        self.apply("log", a, out=out)
-
-    def tanh(self, a: Array, out: Array) -> None:
-        """out = tanh a."""
-        self.apply("tanh", a, out=out)
-
-    def sqrt(self, a: Array, out: Array) -> None:
-        """out = a^(1/2)."""
-        self.apply("sqrt", a, out=out)
-
-    def square(self, a: Array, out: Array) -> None:
-        """out = a^2."""
-        self.apply("square", a, out=out)
-
-    def ceil(self, a: Array, out: Array) -> None:
-        """out = the smallest whole number that is at least a."""
-        self.apply("ceil", a, out=out)
-
     def is_positive(self, a: Array, out: Array) -> None:
         """out = 1 where a > 0, else 0; a must not be negative."""
         # Both are vector instructions, unlike a comparison that is converted to numbers.
@@ -203,26 +186,12 @@ class Tape(Recorder):
         self.ceil(out, out)
 
     def pack_signs(self, a: Array, out: Array) -> None:
-        """Bit k of out[r, j] = whether a[r, 8 j + k] > 0; out: uint8, (rows, columns / 8 up).
-
-        The output may lie in the memory of `a`.
-        """
+        """Bit k of out[r, j] = whether a[r, 8 j + k] > 0."""
         record_pack_signs(self, a, out)
 
     def unpack_signs(self, packed: Array, out: Array) -> None:
-        """out[r, c] = 1 or 0, bit c % 8 of packed[r, c // 8]: the inverse of `pack_signs`.
-
-        `packed` may lie in the memory of the output.
-        """
+        """out[r, c] = 1 or 0, bit c % 8 of packed[r, c // 8]."""
         record_unpack_signs(self, packed, out)
-
-    def round(self, a: Array, out: Array) -> None:
-        """out = the whole number nearest to a; halves go to the even one."""
-        self.apply("rint", a, out=out)
-
-    def negative(self, a: Array, out: Array) -> None:
-        """out = -a."""
-        self.apply("negative", a, out=out)
 
     # ---- products and sums ----
 
@@ -259,7 +228,7 @@ class Tape(Recorder):
         if out.ndim == 2 and self._is_faster_transposed(len(out), b):
             product = self.scratch(out.shape[1], len(out))
             call = bound_gemm(b.T, a.T, product) if is_mkl() else None
-            call = call or partial(self.xp.matmul, b.T, a.T, product)
+            call = call or partial(np.matmul, b.T, a.T, product)
             self.record(call, reads=(a, b), writes=(product,))
             if plus is not None:
                 self.add(plus, product.T, out)
@@ -275,10 +244,10 @@ class Tape(Recorder):
             self.record(call, reads=(a, b), writes=(out,))
             return
         if plus is None:
-            self.record(partial(self.xp.matmul, a, b, out), reads=(a, b), writes=(out,))
+            self.record(partial(np.matmul, a, b, out), reads=(a, b), writes=(out,))
             return
         product = self.scratch(*out.shape)
-        self.record(partial(self.xp.matmul, a, b, product), reads=(a, b), writes=(product,))
+        self.record(partial(np.matmul, a, b, product), reads=(a, b), writes=(product,))
         self.add(plus, product, out)
 
     @staticmethod
@@ -297,19 +266,19 @@ class Tape(Recorder):
         for part in self.shared(out.shape[axis], out.size):
             left, right, target = _part_of_product(a, b, out, part, axis)
             # In the order of the axes: NumPy's own order reads all of b for each piece of a.
-            call = partial(self.xp.matmul, left, right, target, order="C")
+            call = partial(np.matmul, left, right, target, order="C")
             self.record(call, reads=(left, right), writes=(target,))
 
     def row_dot(self, a: Array, b: Array, out: Array) -> None:
         """out[r] = sum over c of a[r, c] b[r, c]; out: (rows,)."""
         for x, y, target in self._shares(a, b, out):
-            self.record(partial(self.xp.vecdot, x, y, target), reads=(x, y), writes=(target,))
+            self.record(partial(np.vecdot, x, y, target), reads=(x, y), writes=(target,))
 
     def column_sum(self, a: Array, out: Array) -> None:
         """out[0, c] = sum over r of a[r, c]; out: (1, cols)."""
         for columns in self.shared(a.shape[1], a.size):
             part, target = a[:, columns], out[:, columns]
-            call = partial(self.xp.matmul, self.ones(len(a)), part, target)
+            call = partial(np.matmul, self.ones(len(a)), part, target)
             self.record(call, reads=(part,), writes=(target,))
 
     def count_positive(self, a: Array, out: Array) -> None:
@@ -321,7 +290,7 @@ class Tape(Recorder):
             positive = flags[: len(part)]
             self.greater(part, 0.0, positive)
             # The sum of bytes as bytes has vector instructions.
-            sum_up = partial(self.xp.add.reduce, positive.view(np.uint8), axis=0, dtype=np.uint8)
+            sum_up = partial(np.add.reduce, positive.view(np.uint8), axis=0, dtype=np.uint8)
             self.record(partial(sum_up, out=counts), reads=(positive,), writes=(counts,))
             if start:
                 self.add(out[0], counts, out[0])
@@ -338,7 +307,7 @@ class Tape(Recorder):
         sums = out if count == 1 else self.scratch(count, a.shape[1])
         for number, (x, y) in enumerate(self.row_blocks(a, b, rows=rows)):
             # One pass over x and y, which does not write the products.
-            call = partial(self.xp.einsum, "rc,rc->c", x, y, out=sums[number])
+            call = partial(np.einsum, "rc,rc->c", x, y, out=sums[number])
             self.record(call, reads=(x, y), writes=(sums[number],))
         if count > 1:
             self.column_sum(sums, out)
@@ -346,27 +315,28 @@ class Tape(Recorder):
     def row_sum(self, a: Array, out: Array) -> None:
         """out[r, 0] = sum over c of a[r, c]; out: (rows, 1)."""
         for part, target in self._shares(a, out):
-            call = partial(self.xp.add.reduce, part, axis=1, out=target, keepdims=True)
+            call = partial(np.add.reduce, part, axis=1, out=target, keepdims=True)
             self.record(call, reads=(part,), writes=(target,))
 
     def sum(self, a: Array, axis: int, out: Array) -> None:
         """out = sum of a along an axis."""
         shares = self._shares(a, out) if axis else [(a, out)]
         for part, target in shares:
-            call = partial(self.xp.add.reduce, part, axis=axis, out=target)
+            call = partial(np.add.reduce, part, axis=axis, out=target)
             self.record(call, reads=(part,), writes=(target,))
 
     def row_maximum(self, a: Array, out: Array) -> None:
         """out[r, 0] = max over c of a[r, c]; out: (rows, 1)."""
         for part, target in self._shares(a, out):
-            call = partial(self.xp.maximum.reduce, part, axis=1, out=target, keepdims=True)
+            call = partial(np.maximum.reduce, part, axis=1, out=target, keepdims=True)
             self.record(call, reads=(part,), writes=(target,))
 
     # ---- natural gradient ----
 
-    def precondition(self, natural: OnlineNaturalGradient, x: Array) -> Array:
+    def precondition(self, estimate: FisherEstimate, x: Array) -> Array:
         """Preconditions the rows of x in place, but for a factor, which it returns: (1,)."""
-        factor: Array = self.xp.zeros(1, dtype=self.dtype)
+        natural = self._estimates.of(estimate)
+        factor: Array = np.zeros(1, dtype=self.dtype)
 
         def precondition() -> None:
             factor[0] = natural.precondition(x)
@@ -375,8 +345,9 @@ class Tape(Recorder):
         return factor
 
     def precondition_affine(self, sides: AffinePreconditioner, gradient: AffineGradient) -> None:
-        """Adds the natural gradient of an affine map; see `AffinePreconditioner.record`."""
-        sides.record_calls(self, gradient)
+        """Adds the natural gradient of an affine map."""
+        given, wanted = self._estimates.of(sides.input_side), self._estimates.of(sides.output_side)
+        record_affine(self, given, wanted, gradient)
 
     # ---- random numbers ----
 
@@ -394,11 +365,7 @@ class Tape(Recorder):
             self.record(call, reads=(source, part), writes=(target,))
 
     def range_sum(self, source: Array, ranges: Array, out: Array) -> bool:
-        """Records out[i] = sum of source[r], begin <= r < end, with (begin, end) = ranges[i].
-
-        Returns:
-            Whether it did: if not, the ranges are to be summed up one by one.
-        """
+        """Records nothing: ranges are summed up one by one."""
         return False
 
     def take_columns(self, source: Array, columns: Array, out: Array) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from typing import ClassVar
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
 
-from nnet3_runtime_cuda.cpu.machine import Machine
-from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import OnlineNaturalGradient
-from nnet3_runtime_cuda.cpu.tape import Array, Call, Tape
 from nnet3_runtime_cuda.cuda.bind.binder import Binder, DeviceSegment
 from nnet3_runtime_cuda.cuda.bind.exchange import Exchange
 from nnet3_runtime_cuda.cuda.bind.program_memory import ProgramMemory
@@ -23,6 +21,10 @@ from nnet3_runtime_cuda.cuda.record.device_tape import DeviceTape
 from nnet3_runtime_cuda.cuda.record.estimates import Estimates
 from nnet3_runtime_cuda.cuda.record.unbound_segments import PendingSegment
 from nnet3_runtime_cuda.errors import DeviceError
+from nnet3_runtime_cuda.machine import Machine
+from nnet3_runtime_cuda.operations import Array, Call, Tape
+from nnet3_runtime_cuda.operations.estimate_state import EstimateState
+from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate
 from nnet3_runtime_cuda.program import Program
 
 
@@ -33,11 +35,11 @@ class DeviceMachine(Machine):
         memory: That of the network.
     """
 
-    is_device = True
+    is_device: ClassVar[bool] = True
 
     def __init__(self, platform: Platform) -> None:
         """Uses a platform; nothing is allocated yet."""
-        super().__init__()
+        self.workers = None
         self.memory = ShadowMemory(platform)
         self._estimates = Estimates(self.memory)
         weakref.finalize(self, self.memory.close).atexit = False
@@ -103,12 +105,16 @@ class DeviceMachine(Machine):
         self.memory.platform.synchronize()
 
     def freeze_estimates(self, on: bool) -> None:
-        """Says whether estimates of the natural gradient stay as they are, once they began."""
+        """Says whether minibatches leave the estimates of Fisher matrices as they are."""
         self._estimates.clock.is_frozen = on
 
-    def pull_estimate(self, estimate: OnlineNaturalGradient) -> None:
-        """Downloads an estimate of the natural gradient."""
-        self._estimates.pull(estimate)
+    def estimate_state(self, estimate: FisherEstimate) -> EstimateState:
+        """Downloads an estimate as it is between two minibatches."""
+        return self._estimates.state(estimate)
+
+    def resume_estimate(self, estimate: FisherEstimate, state: EstimateState) -> None:
+        """Lets an estimate that no program uses yet go on from a state."""
+        self._estimates.resume(estimate, state)
 
     def pull(self, arrays: Iterable[Array]) -> None:
         """Downloads arrays to where they show."""

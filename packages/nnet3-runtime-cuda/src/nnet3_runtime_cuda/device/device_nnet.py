@@ -23,8 +23,8 @@ from nnet3_descriptors.components import (
     UpdatableComponent,
 )
 
-from nnet3_runtime_cuda.cpu.machine import Machine
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.cpu.machine import CpuMachine
+from nnet3_runtime_cuda.cpu.switches import check_switches
 from nnet3_runtime_cuda.cpu.threads import blas_threads
 from nnet3_runtime_cuda.device.number_of_threads import MOST_THREADS
 from nnet3_runtime_cuda.device.random_state import Draws, GeneratorState, RandomState
@@ -32,7 +32,8 @@ from nnet3_runtime_cuda.device.training_state import TrainingState, resume, stat
 from nnet3_runtime_cuda.errors import DeviceError, RunError, TrainingError
 from nnet3_runtime_cuda.kernels import ComponentStore, Kernel, kernel_class
 from nnet3_runtime_cuda.kernels.normalization.normalize import BatchNormKernel
-from nnet3_runtime_cuda.switches import check_switches
+from nnet3_runtime_cuda.machine import Machine
+from nnet3_runtime_cuda.operations import Array, Tape
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.cuda.platform.platform import Platform
@@ -63,7 +64,7 @@ def machine_for(
     """
     check_switches()
     if isinstance(device, str) and (device, precision) == ("cpu", "fp32"):
-        return Machine(_threads(threads))
+        return CpuMachine(_threads(threads))
     # Imported here: most programs need no device.
     from nnet3_runtime_cuda.cuda.machine import DeviceMachine
     from nnet3_runtime_cuda.cuda.platform.devices import as_precision, cuda_ordinal, open_platform
@@ -256,7 +257,7 @@ class DeviceNnet:
             rng=self._rng,
             draws=self._draws,
             dtype=self.dtype,
-            xp=np,
+            new_tape=partial(self.machine.tape, self.dtype, is_alone=True),
             # On a device products take transposed factors as they are.
             is_fixed=self._parameters is None and not self.machine.is_device,
         )
@@ -362,9 +363,6 @@ class DeviceNnet:
     def freeze_natural_gradient(self, on: bool) -> None:
         """Says whether backward passes leave the estimates of Fisher matrices as they are."""
         self.machine.freeze_estimates(on)
-        for kernel in self._kernels.values():
-            for estimate in kernel.estimates():
-                estimate.is_frozen = on
 
     def change_options(self, nnet: Nnet) -> None:
         """Takes over options of components; what is lowered from now on follows them.

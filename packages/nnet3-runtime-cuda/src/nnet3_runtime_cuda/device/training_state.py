@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import SerializationError
 
-from nnet3_runtime_cuda.cpu.machine import Machine
-from nnet3_runtime_cuda.cpu.natural_gradient.estimate_state import EstimateState
 from nnet3_runtime_cuda.device.random_state import RandomState
 from nnet3_runtime_cuda.kernels import Kernel
+from nnet3_runtime_cuda.machine import Machine
+from nnet3_runtime_cuda.operations.estimate_state import EstimateState
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -57,15 +57,11 @@ class TrainingState:
 def state_of(kernel: Kernel, component: int, machine: Machine) -> KernelState:
     """What the kernel of a component has gathered."""
     machine.pull(kernel.store.states)
-    estimates = []
-    for estimate in kernel.estimates():
-        machine.pull_estimate(estimate)
-        estimates.append(estimate.state)
     return KernelState(
         component=component,
         counts=tuple(kernel.host_counts()),
         sums=tuple(array.copy() for array in kernel.store.states),
-        estimates=tuple(estimates),
+        estimates=tuple(machine.estimate_state(each) for each in kernel.store.estimates),
     )
 
 
@@ -75,7 +71,7 @@ def resume(kernel: Kernel, state: KernelState, machine: Machine) -> None:
     Raises:
         SerializationError: it is the state of another kernel.
     """
-    estimates, arrays = list(kernel.estimates()), kernel.store.states
+    estimates, arrays = kernel.store.estimates, kernel.store.states
     place = f"component {state.component}, {kernel.component.type}"
     for what, found, expected in (
         ("counts", len(state.counts), len(kernel.host_counts())),
@@ -93,4 +89,4 @@ def resume(kernel: Kernel, state: KernelState, machine: Machine) -> None:
     machine.push(arrays)
     kernel.set_host_counts(iter(state.counts))
     for estimate, each in zip(estimates, state.estimates, strict=True):
-        estimate.state = each
+        machine.resume_estimate(estimate, each)

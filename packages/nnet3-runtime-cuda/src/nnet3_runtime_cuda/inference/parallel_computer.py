@@ -17,7 +17,6 @@ from nnet3_graph import ComputationRequest, IoSpecification
 
 from nnet3_runtime_cuda.arrays import FloatArray, checked_arrays
 from nnet3_runtime_cuda.computer import NnetComputer
-from nnet3_runtime_cuda.cpu.tape import Array
 from nnet3_runtime_cuda.cpu.threads.blas_threads import LIMIT
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.inference.sequence_groups import (
@@ -25,6 +24,7 @@ from nnet3_runtime_cuda.inference.sequence_groups import (
     num_sequences,
     sequence_groups,
 )
+from nnet3_runtime_cuda.operations import Array
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.cuda.platform.platform import Platform

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
@@ -12,11 +12,15 @@ import numpy.typing as npt
 from nnet3_descriptors.components import Component, PrecomputedIndexes
 from nnet3_descriptors.extensions import load_extensions
 
-from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import OnlineNaturalGradient
-from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import TimeSplice
-from nnet3_runtime_cuda.cpu.products.panels import Panels
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.errors import UnsupportedComponentError
+from nnet3_runtime_cuda.operations import Array, Operations, Tape
+from nnet3_runtime_cuda.operations.gradients import TimeSplice
+from nnet3_runtime_cuda.operations.natural_gradient import (
+    AffinePreconditioner,
+    FisherEstimate,
+    NaturalGradientOptions,
+)
+from nnet3_runtime_cuda.operations.panels import Panels
 
 _T = TypeVar("_T")
 
@@ -64,7 +68,7 @@ class Propagation:
             x may hold anything.
     """
 
-    tape: Tape
+    tape: Operations
     x: Array
     y: Array
     add: bool = False
@@ -89,8 +93,8 @@ class Backpropagation:
         add: dx holds values that the result is to be added to (only for components that add).
         indexes: What the component precomputed from the rows' indexes.
         memo: What the forward pass kept.
-        signs: The signs of y, as `Tape.pack_signs` gives them, in place of y, which is not set
-            (only for kernels that take them). Their memory may be that of dx.
+        signs: The signs of y, as `Operations.pack_signs` gives them, in place of y, which is not
+            set (only for kernels that take them). Their memory may be that of dx.
         update: Whether parameters and statistics are to be updated.
         first: The gradient is the first of this pass, and no other follows: it replaces what the
             directions hold (only for kernels that set their gradient).
@@ -102,7 +106,7 @@ class Backpropagation:
             made of, to be set.
     """
 
-    tape: Tape
+    tape: Operations
     x: Array
     y: Array
     dy: Array
@@ -123,7 +127,7 @@ class Backpropagation:
 class StatsStorage:
     """The operands of a StoreStats command: tape, output y of the forward pass, and memo."""
 
-    tape: Tape
+    tape: Operations
     y: Array
     memo: Memo | None = None
 
@@ -137,9 +141,9 @@ class ComponentStore:
         rng: Source of masks.
         draws: Source of the decisions on which minibatches to record statistics.
         dtype: Of values and parameters.
-        xp: The array module.
         is_fixed: The parameters will not change.
         states: The arrays that `state` gave.
+        estimates: What `estimate` gave.
     """
 
     def __init__(
@@ -151,11 +155,12 @@ class ComponentStore:
         rng: np.random.Generator,
         draws: Iterator[float],
         dtype: np.dtype[Any],
-        xp: Any,
+        new_tape: Callable[[], Tape],
         is_fixed: bool = False,
     ) -> None:
         self.parameters = parameters
         self.states: list[Array] = []
+        self.estimates: list[FisherEstimate] = []
         self.is_fixed = is_fixed
         self._kept: dict[tuple[object, ...], Any] = {}
         self._directions = directions
@@ -163,7 +168,7 @@ class ComponentStore:
         self.rng = rng
         self.draws = draws
         self.dtype = dtype
-        self.xp = xp
+        self._new_tape = new_tape
 
     @property
     def forward_is_precise(self) -> bool:
@@ -184,13 +189,24 @@ class ComponentStore:
 
     def constant(self, values: Array) -> Array:
         """Puts a fixed array of the component on the device."""
-        return self.xp.asarray(values, dtype=self.dtype)  # type: ignore[no-any-return]
+        return np.asarray(values, dtype=self.dtype)
 
     def state(self, values: npt.ArrayLike) -> Array:
         """A float64 array that starts from values, for what is summed up over minibatches."""
-        array: Array = self.xp.array(values, dtype=np.float64)
+        array: Array = np.array(values, dtype=np.float64)
         self.states.append(array)
         return array
+
+    def estimate(self, options: NaturalGradientOptions) -> FisherEstimate:
+        """What stands for an estimate of a Fisher matrix."""
+        self.estimates.append(FisherEstimate(options))
+        return self.estimates[-1]
+
+    def affine_preconditioner(
+        self, input_options: NaturalGradientOptions, output_options: NaturalGradientOptions
+    ) -> AffinePreconditioner:
+        """The natural gradient of an affine map, with estimates for both sides."""
+        return AffinePreconditioner(self.estimate(input_options), self.estimate(output_options))
 
     def transposed(self, matrix: Array, *, pays: bool) -> Array:
         """The transpose of parameters, or of some columns of them.
@@ -232,6 +248,33 @@ class ComponentStore:
         kept: _T = self._kept[key]
         return kept
 
+    def fixed_factors(
+        self,
+        matrix: Array,
+        key: tuple[object, ...],
+        record: Callable[[Operations], Iterable[Iterable[Array]]],
+        *,
+        in_panels: bool,
+    ) -> list[list[Array | Panels]]:
+        """Groups of factors that are made of fixed parameters, transposed: computed once.
+
+        Args:
+            matrix: The parameters.
+            key: What the factors depend on beside them.
+            record: Records what makes the factors.
+            in_panels: Whether they are laid out in panels.
+        """
+        form = Panels.of if in_panels else np.ascontiguousarray
+
+        def make() -> list[list[Array | Panels]]:
+            tape = self._new_tape()
+            groups = record(tape)
+            tape.run()
+            return [[form(factor.T) for factor in group] for group in groups]
+
+        kept: list[list[Array | Panels]] = self.kept(matrix, (*key, form), make)
+        return kept
+
     def _rows_apart(self, rows: int, columns: int) -> Array:
         """An uninitialised (rows, columns) matrix whose rows are an odd number of lines apart.
 
@@ -241,7 +284,7 @@ class ComponentStore:
         line = CACHE_LINE // self.dtype.itemsize
         distance = -(-columns // line)
         distance += 1 - distance % 2
-        memory: Array = self.xp.empty((rows, distance * line), dtype=self.dtype)
+        memory: Array = np.empty((rows, distance * line), dtype=self.dtype)
         return memory[:, :columns]
 
     def part(self, prefix: str) -> ComponentStore:
@@ -261,30 +304,11 @@ class ComponentStore:
             rng=self.rng,
             draws=self.draws,
             dtype=self.dtype,
-            xp=self.xp,
+            new_tape=self._new_tape,
             is_fixed=self.is_fixed,
         )
-        store.states = self.states
+        store.states, store.estimates = self.states, self.estimates
         return store
-
-
-def _estimates_in(value: object, seen: set[int]) -> Iterator[OnlineNaturalGradient]:
-    """The estimates that an object refers to, through objects of this package and collections."""
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    if isinstance(value, OnlineNaturalGradient):
-        yield value
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from _estimates_in(each, seen)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _estimates_in(each, seen)
-    elif type(value).__module__.startswith("nnet3_runtime_cuda.kernels") and hasattr(
-        value, "__dict__"
-    ):
-        yield from _estimates_in(vars(value), seen)
 
 
 class Kernel:
@@ -319,10 +343,6 @@ class Kernel:
         """Takes over the options of a component, for what is recorded from now on."""
         self.component = component
 
-    def estimates(self) -> Iterator[OnlineNaturalGradient]:
-        """The estimates of Fisher matrices that the kernel, or what it is made of, keeps."""
-        return _estimates_in(vars(self), set())
-
     def host_counts(self) -> list[float]:
         """What the kernel, and then what it is made of, count on the host."""
         return [float(getattr(self, name)) for name in self.counters]
@@ -337,7 +357,7 @@ class Kernel:
         """Records the forward pass."""
         raise NotImplementedError
 
-    def gains_by_splice(self, tape: Tape, num_rows: int, offsets: Sequence[int]) -> bool:
+    def gains_by_splice(self, tape: Operations, num_rows: int, offsets: Sequence[int]) -> bool:
         """Whether `splice` and `dx_splice` are wanted for so many rows at these offsets."""
         return False
 
@@ -348,11 +368,11 @@ class Kernel:
         """
         raise NotImplementedError
 
-    def propagate_known(self, tape: Tape, x: Array, out: Array) -> None:
+    def propagate_known(self, tape: Operations, x: Array, out: Array) -> None:
         """Records what the first columns of the input, x, give; see `can_split_input`."""
         raise NotImplementedError
 
-    def backprop_known(self, tape: Tape, dy: Array, out: Array) -> None:
+    def backprop_known(self, tape: Operations, dy: Array, out: Array) -> None:
         """Records the derivative of the first columns of the input; see `can_split_input`."""
         raise NotImplementedError
 

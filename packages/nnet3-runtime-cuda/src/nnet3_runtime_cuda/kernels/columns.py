@@ -10,11 +10,11 @@ from nnet3_descriptors.components import (
     SumGroupComponent,
 )
 
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, kernel_for
+from nnet3_runtime_cuda.operations import Array, Operations
 
 
-def record_gather_columns(tape: Tape, source: Array, columns: Array, out: Array) -> None:
+def record_gather_columns(tape: Operations, source: Array, columns: Array, out: Array) -> None:
     """Records out[:, i] = source[:, columns[i]], for any strides of source and out."""
     if not source.flags.c_contiguous:
         copy = tape.scratch(*source.shape)
@@ -65,7 +65,7 @@ class SumGroupKernel(Kernel):
         sizes = np.asarray(self.component.sizes)
         group = np.repeat(np.arange(len(sizes)), sizes)
         self.members = self.store.constant(group[:, None] == np.arange(len(sizes)))
-        self.group = self.store.xp.asarray(group, dtype=np.int64)
+        self.group = np.asarray(group, dtype=np.int64)
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass, as a product with ones."""
@@ -89,7 +89,7 @@ class SumBlockKernel(Kernel):
         """Records the forward pass."""
         self._record(p.tape, self._blocks(p.x), p.y, add=p.add)
 
-    def _record(self, tape: Tape, sources: list[Array], out: Array, *, add: bool) -> None:
+    def _record(self, tape: Operations, sources: list[Array], out: Array, *, add: bool) -> None:
         """Records out (+)= scale * sum of the sources."""
         first, *others = sources
         if not others and not add:
@@ -121,8 +121,8 @@ class PermuteKernel(Kernel):
     def prepare(self) -> None:
         """Makes the column map and its inverse."""
         columns = np.asarray(self.component.column_map, dtype=np.int64)
-        self.columns = self.store.xp.asarray(columns)
-        self.inverse = self.store.xp.asarray(np.argsort(columns))
+        self.columns = np.asarray(columns)
+        self.inverse = np.asarray(np.argsort(columns))
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""

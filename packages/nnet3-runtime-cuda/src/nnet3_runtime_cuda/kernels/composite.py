@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from nnet3_descriptors.components import Component, ComponentProperties, CompositeComponent
 
-from nnet3_runtime_cuda.cpu.tape import Array
 from nnet3_runtime_cuda.kernels.base import (
     Backpropagation,
     Kernel,
@@ -16,6 +15,7 @@ from nnet3_runtime_cuda.kernels.base import (
     kernel_class,
     kernel_for,
 )
+from nnet3_runtime_cuda.operations import Array
 
 
 @kernel_for(CompositeComponent)

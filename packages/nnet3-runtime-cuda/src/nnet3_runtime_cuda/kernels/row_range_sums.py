@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.operations import Array, Operations
 
 
 def record_row_range_sums(
-    tape: Tape, source: Array, ranges: npt.NDArray[np.int32], out: Array, *, add: bool
+    tape: Operations, source: Array, ranges: npt.NDArray[np.int32], out: Array, *, add: bool
 ) -> None:
     """Records out[i] (+)= sum over begin <= r < end of source[r], with (begin, end) = ranges[i].
 
@@ -46,7 +46,7 @@ def _is_progression(values: npt.NDArray[np.int64]) -> bool:
 
 
 def _record_regular(
-    tape: Tape, source: Array, begin: npt.NDArray[np.int64], length: int, out: Array
+    tape: Operations, source: Array, begin: npt.NDArray[np.int64], length: int, out: Array
 ) -> None:
     """Ranges of equal length whose starts are in progression: one sum over a strided view."""
     step = int(begin[1] - begin[0]) if len(begin) > 1 else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nnet3_descriptors.components import PrecomputedIndexes, TimeOffsetPrecomputedIndexes
 
-from nnet3_runtime_cuda.cpu.tape import Array
+from nnet3_runtime_cuda.operations import Array
 
 
 def rows_at_offsets(x: Array, indexes: PrecomputedIndexes | None, num_rows: int) -> list[Array]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from nnet3_runtime_cuda.cpu.tape import Tape
 from nnet3_runtime_cuda.device import DeviceNnet
-from nnet3_runtime_cuda.kernels.affine.parameter_products import gains_by_panels
+from nnet3_runtime_cuda.operations import Operations
 
 ROWS_AT_ONCE = 256
 """Products for steps are made of about so many rows: enough for them to be fast."""
@@ -25,7 +24,7 @@ class KernelCapabilities:
     """
 
     nnet: DeviceNnet
-    tape: Tape
+    tape: Operations
 
     def can_split(self, component: int) -> bool:
         """See `Capabilities`."""
@@ -43,4 +42,4 @@ class KernelCapabilities:
     def gains_by_panels(self, component: int, rows: int) -> bool:
         """See `Capabilities`; fixed parameters are in panels anyhow."""
         store = self.nnet.kernel(component).store
-        return not store.is_fixed and gains_by_panels(self.tape, rows)
+        return not store.is_fixed and self.tape.gains_by_panels(rows)

@@ -12,11 +12,12 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-import attrs
 import numpy as np
 
-from nnet3_runtime_cuda.cpu.products.blas import Array, gemm
+from nnet3_runtime_cuda.cpu.products.blas import gemm
 from nnet3_runtime_cuda.cpu.products.thin_products import ThinProduct
+from nnet3_runtime_cuda.operations import Array
+from nnet3_runtime_cuda.operations.gradients import TimeSplice
 
 SUM_LENGTH = 1 << 16
 """So many squares are added up in single precision."""
@@ -143,76 +144,22 @@ def sum_of_squares(matrix: Array) -> float:
     return math.fsum(float(np.dot(part, part)) for part in parts)
 
 
-@attrs.frozen(eq=False)
-class TimeSplice:
-    """Rows that hold several rows of a matrix side by side, at constant distances.
+def spread_times_rows(
+    splice: TimeSplice, wide: Array, part: slice, out: Array, *, alpha: float, beta: float
+) -> None:
+    """Computes out = alpha h^T X + beta out, with some columns of an h that is spread as S.
 
-    Row i is [x[i + offsets[0]], x[i + offsets[1]], ...]. For a parameter matrix A of as many
-    columns, A[i, k d : (k + 1) d] belongs to offset k; so A, (height, K d), has the same elements
-    in the same order as (height K, d), and products with A become products with x, in which each
-    row of x takes part once instead of K times:
-
-        X A^T    = sum over k of (x A'^T)[i + offsets[k], :, k]     A': (height K, d)
-        (h^T X)' = S^T x     S[i + offsets[k], :, k] = h[i], else 0
-
-    Attributes:
-        x: (rows in, d); every row belongs to some row of the splice.
-        offsets: For each k, the row of x that belongs to row 0.
-        num_rows: Number of rows of the splice.
+    Args:
+        splice: X, the rows of a time splice.
+        wide: (rows in, height K), S; see `TimeSplice`.
+        part: The columns of h.
+        out: (columns of h in the part, K d), contiguous.
+        alpha: Factor of the product.
+        beta: Factor of what is in `out`.
     """
-
-    x: Array
-    offsets: tuple[int, ...]
-    num_rows: int
-
-    @property
-    def parts(self) -> list[Array]:
-        """The blocks of columns: views of x."""
-        return [self.x[first : first + self.num_rows] for first in self.offsets]
-
-    @property
-    def left_out(self) -> list[Array]:
-        """The rows of x that an offset does not reach, for each."""
-        x, count = self.x, self.num_rows
-        return [rest for k in self.offsets for rest in (x[:k], x[k + count :]) if len(rest)]
-
-    def rows(self, part: slice) -> TimeSplice:
-        """Some of the rows."""
-        end = part.stop + max(self.offsets)
-        return TimeSplice(self.x[part.start : end], self.offsets, part.stop - part.start)
-
-    def transposed_times(
-        self, wide: Array, part: slice, out: Array, *, alpha: float = 1.0, beta: float = 0.0
-    ) -> None:
-        """Computes out = alpha h^T X + beta out, with some columns of an h that is spread as S.
-
-        Args:
-            wide: (rows in, height K), S.
-            part: The columns of h.
-            out: (columns of h in the part, K d), contiguous.
-            alpha: Factor of the product.
-            beta: Factor of what is in `out`.
-        """
-        count = len(self.offsets)
-        columns = wide[:, part.start * count : part.stop * count]
-        gemm(columns.T, self.x, self.by_row(out), alpha=alpha, beta=beta)
-
-    def by_row(self, matrix: Array) -> Array:
-        """(height, K d) as (height K, d): a view."""
-        return matrix.reshape(-1, self.x.shape[1])
-
-    def products(self, wide: Array) -> list[Array]:
-        """Of x A'^T, (rows in, height K), what is to be added up: K views (rows, height)."""
-        split = wide.reshape(len(wide), -1, len(self.offsets))
-        return [split[first : first + self.num_rows, :, k] for k, first in enumerate(self.offsets)]
-
-    def gaps(self, wide: Array) -> list[Array]:
-        """Of S, (rows in, height K), the views that hold zeros."""
-        split = wide.reshape(len(wide), -1, len(self.offsets))
-        gaps = []
-        for k, first in enumerate(self.offsets):
-            gaps += [split[:first, :, k], split[first + self.num_rows :, :, k]]
-        return [gap for gap in gaps if gap.size]
+    count = len(splice.offsets)
+    columns = wide[:, part.start * count : part.stop * count]
+    gemm(columns.T, splice.x, splice.by_row(out), alpha=alpha, beta=beta)
 
 
 class SplicedRows(ColumnBlocks):

@@ -23,9 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cpu.products import panels
+from nnet3_runtime_cuda.cpu.products import panel_trial
 from nnet3_runtime_cuda.cpu.products.timing import fastest
-from nnet3_runtime_cuda.switches import BLAS
+from nnet3_runtime_cuda.cpu.switches import BLAS
+from nnet3_runtime_cuda.operations.panels import ROWS
 
 Array = npt.NDArray[Any]
 
@@ -84,11 +85,11 @@ def library() -> Library | None:
 
 
 def _trial_by_openblas(rows: int) -> Callable[[], object]:
-    return panels.trial(rows, in_panels=rows in panels.ROWS and panels.are_faster())
+    return panel_trial.trial(rows, in_panels=rows in ROWS and panel_trial.are_faster())
 
 
 def _trial_by_mkl(library: Library, rows: int) -> Callable[[], object]:
-    call = _bound(library.sgemm, *panels.trial_operands(rows), 1.0, 0.0)
+    call = _bound(library.sgemm, *panel_trial.trial_operands(rows), 1.0, 0.0)
     assert call is not None, "rows are contiguous"
     return call
 

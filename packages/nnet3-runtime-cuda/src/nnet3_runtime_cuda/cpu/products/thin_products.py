@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnet3_runtime_cuda.cpu.products.blas import Array
-from nnet3_runtime_cuda.cpu.products.panels import MOST_WORK, piece_height
+from nnet3_runtime_cuda.operations import Array
+from nnet3_runtime_cuda.operations.panels import MOST_WORK, piece_height
 
 MOST_COLUMNS = 80
 """With more columns the library's own product is as fast."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from nnet3_compiler.computation import NnetComputation
 
-from nnet3_runtime_cuda.cpu.tape import Array
 from nnet3_runtime_cuda.cuda.bind.budget import check_fits
 from nnet3_runtime_cuda.cuda.bind.shadow_memory import Region, ShadowMemory
 from nnet3_runtime_cuda.cuda.platform.platform import ALIGNMENT
+from nnet3_runtime_cuda.operations import Array
 
 
 class ProgramMemory(ShadowMemory):

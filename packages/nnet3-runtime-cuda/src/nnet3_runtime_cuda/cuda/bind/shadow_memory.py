@@ -21,8 +21,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cpu.tape import Array
 from nnet3_runtime_cuda.cuda.platform.platform import Platform
+from nnet3_runtime_cuda.operations import Array
 
 
 @attrs.define(eq=False)

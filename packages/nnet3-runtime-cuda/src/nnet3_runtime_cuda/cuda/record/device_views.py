@@ -8,7 +8,7 @@ import math
 import attrs
 import numpy as np
 
-from nnet3_runtime_cuda.cpu.tape import Array
+from nnet3_runtime_cuda.operations import Array
 
 C_TYPES = {
     "f4": "float",

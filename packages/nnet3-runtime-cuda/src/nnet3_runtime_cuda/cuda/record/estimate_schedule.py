@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import INITIAL_UPDATES
+from nnet3_runtime_cuda.operations.natural_gradient import INITIAL_UPDATES
 
 ALWAYS = -1
 """The number that stands for no decision: what depends on it always runs."""

@@ -10,9 +10,9 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cpu.tape import Array
 from nnet3_runtime_cuda.cuda.bind.shadow_memory import ShadowMemory
 from nnet3_runtime_cuda.cuda.record.estimate_schedule import Clock, Decisions, Flags, Schedule
+from nnet3_runtime_cuda.operations import Array
 
 BLOCK = 1 << 16
 """Arrays are packed into blocks of so many bytes, each one upload."""

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from nnet3_runtime_cuda.cpu.tape import Array
-from nnet3_runtime_cuda.cuda.record.estimates import (
+from nnet3_runtime_cuda.cuda.record.preconditioning import (
     Rows,
     Side,
     record_factor,
     record_update,
     side_of,
 )
+from nnet3_runtime_cuda.cuda.record.recording_tape import RecordingTape
+from nnet3_runtime_cuda.operations import Array
+from nnet3_runtime_cuda.operations.gradients import AffineGradient
+from nnet3_runtime_cuda.operations.natural_gradient import AffinePreconditioner
 
-if TYPE_CHECKING:
-    from nnet3_runtime_cuda.cuda.record.device_tape import DeviceTape
-    from nnet3_runtime_cuda.kernels.gradient.affine_gradient import AffineGradient
-    from nnet3_runtime_cuda.kernels.gradient.natural_affine import AffinePreconditioner
 
-
-def record_affine(tape: DeviceTape, sides: AffinePreconditioner, gradient: AffineGradient) -> None:
-    """Records the natural gradient of an affine map; see `AffinePreconditioner.record`.
+def record_affine(
+    tape: RecordingTape, sides: AffinePreconditioner, gradient: AffineGradient
+) -> None:
+    """Records the natural gradient of an affine map; see `AffinePreconditioner`.
 
     It is made of the blocks of columns: what saves work on a processor is left alone.
     """
@@ -39,7 +37,7 @@ def record_affine(tape: DeviceTape, sides: AffinePreconditioner, gradient: Affin
 
 
 def _precondition_gradient(
-    tape: DeviceTape, given: Side, wanted: Side, factor: Array, total: AffineGradient
+    tape: RecordingTape, given: Side, wanted: Side, factor: Array, total: AffineGradient
 ) -> None:
     """Records linear and bias (+)= (I - W'^T W') G (I - W^T W), from G: for many rows."""
     x, dy = given.x, wanted.x.blocks[0][0]
@@ -63,13 +61,13 @@ def _precondition_gradient(
         record(gradient[:, x.columns], bias)
 
 
-def _aligned(tape: DeviceTape, rows: int, columns: int) -> Array:
+def _aligned(tape: RecordingTape, rows: int, columns: int) -> Array:
     """Working memory for a matrix whose rows begin at multiples of 16 bytes."""
     return tape.scratch(rows, -(-columns // 4) * 4)[:, :columns]
 
 
 def _precondition_products(
-    tape: DeviceTape, given: Side, wanted: Side, factor: Array, total: AffineGradient
+    tape: RecordingTape, given: Side, wanted: Side, factor: Array, total: AffineGradient
 ) -> None:
     """Records linear and bias (+)= G - W'^T (T - (T W^T) W) - S W, T = H'^T X, S = D^T H."""
     x, dy = given.x, wanted.x.blocks[0][0]

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cpu.tape import Array, Operand, Tape
 from nnet3_runtime_cuda.cuda.bind.program_memory import ProgramMemory
 from nnet3_runtime_cuda.cuda.record import recorded_operations as ops
 from nnet3_runtime_cuda.cuda.record.device_views import View
-from nnet3_runtime_cuda.cuda.record.estimate_schedule import ALWAYS
+from nnet3_runtime_cuda.cuda.record.estimate_schedule import ALWAYS, Use
+from nnet3_runtime_cuda.cuda.record.estimates import Estimate, Estimates
+from nnet3_runtime_cuda.cuda.record.host_values import HostValues
 from nnet3_runtime_cuda.cuda.record.unbound_segments import DeviceScratch
 from nnet3_runtime_cuda.cuda.source import library
+from nnet3_runtime_cuda.operations import Array, Operand, Tape
+from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate
+
+_T = TypeVar("_T")
 
 FEW_BLOCKS = 4
 """So many blocks of columns at most are worked on one by one."""
@@ -26,24 +33,47 @@ class RecordingTape(Tape):
     Attributes:
         memory: Where the arrays are.
         device_scratch: Working memory of commands.
+        host_values: What the host does before each run.
         operations: What was recorded since `take_operations`.
     """
 
-    cache_scale = 64
-    gains_by_tiles = False
-    takes_panels = False
+    cache_scale: ClassVar[int] = 64
+    gains_by_tiles: ClassVar[bool] = False
 
-    def __init__(self, memory: ProgramMemory) -> None:
-        """Starts a tape for arrays in that memory."""
-        scratch = DeviceScratch()
-        super().__init__(np, np.float32, scratch)
+    def __init__(self, memory: ProgramMemory, estimates: Estimates) -> None:
+        """Starts a tape for arrays in that memory; `estimates` are those of the device."""
+        self.dtype = np.dtype(np.float32)
+        self.persistent_bytes = 0
         self.memory = memory
-        self.device_scratch = scratch
+        self.device_scratch = DeviceScratch()
         self.operations: list[ops.Operation] = []
+        self.host_values = HostValues(memory, estimates.clock)
+        self._estimates = estimates
+        self._pending: list[tuple[Estimate, int]] = []
+        self._ones = np.zeros(0, np.float32)
         self._guards: ops.Guards = ()
         self._command = 0
         self._phase = ALWAYS
         self._places_of_signs: dict[int, tuple[Array, Array]] = {}
+
+    @property
+    def threads(self) -> int:
+        """One: threads of the processor do not matter."""
+        return 1
+
+    # ---- what pays: what a processor gains by is left alone ----
+
+    def uses_tiles(self) -> bool:
+        """No."""
+        return False
+
+    def gains_by_panels(self, rows: int) -> bool:
+        """No."""
+        return False
+
+    def gains_by_transposing(self, rows: int, parameters: Array) -> bool:
+        """No: products take transposed factors as they are."""
+        return False
 
     # ---- memory ----
 
@@ -57,10 +87,43 @@ class RecordingTape(Tape):
         self.persistent_bytes += array.nbytes
         return array
 
+    @property
+    def scratch_bytes(self) -> int:
+        """Size of the scratch memory."""
+        return self.device_scratch.nbytes
+
+    def scratch(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
+        """An uninitialised array for use within the current command only."""
+        return self.device_scratch.take(shape, self.dtype if dtype is None else dtype)
+
+    def lend(self, memory: Array) -> None:
+        """Lets the current command use memory of the program that nothing else needs as scratch."""
+        self.device_scratch.lend(memory)
+
+    def ones(self, length: int) -> Array:
+        """(1, length) of ones; not to be written to."""
+        if len(self._ones) < length:
+            self._ones = np.ones(length, self.dtype)
+        return self._ones[None, :length]
+
     def begin_command(self) -> None:
         """Frees the scratch memory of the command before."""
-        super().begin_command()
+        self.device_scratch.begin()
         self._command += 1
+
+    def passing(self) -> AbstractContextManager[None]:
+        """Scratch arrays that are taken within hold their contents to the end of it only."""
+        return self.device_scratch.passing()
+
+    # ---- how work is cut up: not at all ----
+
+    def independent(self, items: Sequence[_T]) -> Iterator[_T]:
+        """The items in turn."""
+        return self.device_scratch.in_turn(items)
+
+    def shared(self, length: int, work: int) -> Iterator[slice]:
+        """One slice."""
+        return self.device_scratch.in_turn([slice(0, length)])
 
     def rows_per_sum(self, array: Array, *, arrays: int = 1) -> int:
         """All rows: there is no cache to be kept to."""
@@ -70,7 +133,33 @@ class RecordingTape(Tape):
         """All rows at once."""
         yield arrays
 
-    # ---- on what it depends ----
+    # ---- what the host does, and what depends on it ----
+
+    def host(
+        self, fill: Callable[[Array], object], *shape: int, dtype: npt.DTypeLike | None = None
+    ) -> Array:
+        """An array that the host fills before the segment runs."""
+        return self.host_values.array(fill, shape, self.dtype if dtype is None else dtype)
+
+    def value(self, function: Callable[[], float]) -> Array:
+        """(1,) float64: what the function returns before the segment runs."""
+        return self.host_values.value(function)
+
+    def note(self, function: Callable[[], object]) -> None:
+        """Has the host call a function before the segment runs."""
+        self.host_values.note(function)
+
+    def random_uniform(self, rng: np.random.Generator, out: Array) -> None:
+        """out = numbers in [0, 1): element i of the stream of this operation and this run.
+
+        The generator only gives the key, once.
+        """
+        key = float(rng.integers(1 << 32))
+        runs = iter(range(1 << 53))
+        run = self.value(lambda: float(next(runs)))
+        stream = len(self.operations)
+        operands = (key, float(stream), self._operand(run, out.shape))
+        self._map_onto("uniform", operands, out)
 
     @contextmanager
     def when(self, condition: Array) -> Iterator[None]:
@@ -98,6 +187,29 @@ class RecordingTape(Tape):
 
     def _conditions(self) -> ops.Conditions:
         return {"guards": self._guards, "command": self._command, "phase": self._phase}
+
+    # ---- natural gradient ----
+
+    def estimate(self, natural: FisherEstimate, dim: int) -> tuple[Estimate, Use]:
+        """The estimate in device memory that stands for one on the host, and this use of it."""
+        estimate = self._estimates.of(natural, dim)
+        if any(pending is estimate for pending, _ in self._pending):
+            self.flush_updates()
+        period = natural.options.update_period
+        return estimate, self.host_values.schedule.use(estimate.number, period)
+
+    def update_at_end(self, estimate: Estimate, moves: int) -> None:
+        """Has an estimate updated when the segment ends, or before it is used again.
+
+        Args:
+            estimate: Which.
+            moves: Number of the decision whether it is to be.
+        """
+        self._pending.append((estimate, moves))
+
+    @abstractmethod
+    def flush_updates(self) -> None:
+        """Records the updates that are to be made at the end."""
 
     # ---- recording ----
 
@@ -269,6 +381,14 @@ class RecordingTape(Tape):
                 **self._conditions(),
             )
         )
+
+    def small_products(self, a: Array, b: Array, out: Array) -> None:
+        """out[i] = a[i] b[i] for stacks of matrices (broadcast)."""
+        stack = out.shape[:-2]
+        left = np.broadcast_to(a, (*stack, *a.shape[-2:]))
+        right = np.broadcast_to(b, (*stack, *b.shape[-2:]))
+        for place in np.ndindex(stack):
+            self.matmul(left[place], right[place], out[place])
 
     def row_dot(self, a: Array, b: Array, out: Array) -> None:
         """out[r] = sum over c of a[r, c] b[r, c]."""

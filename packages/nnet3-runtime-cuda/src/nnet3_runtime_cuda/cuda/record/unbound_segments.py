@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cpu.scratch import Array, Scratch
 from nnet3_runtime_cuda.cuda.bind.binder import DeviceSegment
 from nnet3_runtime_cuda.cuda.bind.shadow_memory import ShadowMemory, reserved
 from nnet3_runtime_cuda.cuda.fuse.launch_list import Plan
 from nnet3_runtime_cuda.cuda.record import recorded_operations as ops
 from nnet3_runtime_cuda.cuda.record.device_views import View
 from nnet3_runtime_cuda.cuda.record.host_values import HostSteps
+from nnet3_runtime_cuda.operations import Array
+from nnet3_runtime_cuda.operations.scratch import Scratch
 
 LARGEST_SCRATCH = 1 << 36
 """Bytes of host addresses that stand for working memory; how many are used is known at the end."""
@@ -28,7 +29,7 @@ class DeviceScratch(Scratch):
     """
 
     def __init__(self) -> None:
-        super().__init__(np)
+        super().__init__()
         # The ring, and behind it what all other arrays are taken from.
         self._memory = reserved(LARGEST_SCRATCH)
         self._blocks = [self._memory[RING:]]

@@ -2,7 +2,7 @@
 
 Each block serves one estimate. It finds its operands in a table of addresses, since there are many
 of them, and its numbers (rank, dimension, ...) in another. The formulas are those of
-`nnet3_runtime_cuda.cpu.natural_gradient.online_estimate`.
+`nnet3_runtime_cuda.cpu.natural_gradient.estimate`.
 """
 
 from __future__ import annotations

@@ -19,12 +19,6 @@ from nnet3_descriptors.components import (
     RepeatedAffineComponent,
 )
 
-from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import (
-    NaturalGradientOptions,
-    OnlineNaturalGradient,
-)
-from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import TimeSplice
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.kernels.affine.parameter_products import (
     record_factor_product,
     record_product,
@@ -37,14 +31,14 @@ from nnet3_runtime_cuda.kernels.base import (
     kernel_for,
 )
 from nnet3_runtime_cuda.kernels.gradient.affine_gradient import (
-    AffineGradient,
-    Product,
     add_affine_gradient,
     add_column_sum,
     record_affine_gradient,
 )
-from nnet3_runtime_cuda.kernels.gradient.natural_affine import AffinePreconditioner, in_out_options
 from nnet3_runtime_cuda.kernels.tiles.tiled_product import TiledProduct
+from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations.gradients import AffineGradient, Product, TimeSplice
+from nnet3_runtime_cuda.operations.natural_gradient import NaturalGradientOptions, options_of_sides
 
 
 @kernel_for(FixedAffineComponent)
@@ -74,12 +68,12 @@ class FixedAffineKernel(Kernel):
         """A without its first columns."""
         return self.linear[:, skipped:]
 
-    def propagate_known(self, tape: Tape, x: Array, out: Array) -> None:
+    def propagate_known(self, tape: Operations, x: Array, out: Array) -> None:
         """Records out = x A_1^T + b with the first columns A_1 of A."""
         record_product(self.store, tape, x, self.linear[:, : x.shape[1]], out)
         tape.add(out, self.bias, out)
 
-    def backprop_known(self, tape: Tape, dy: Array, out: Array) -> None:
+    def backprop_known(self, tape: Operations, dy: Array, out: Array) -> None:
         """Records out = dy A_1 with the first columns A_1 of A."""
         tape.matmul(dy, self.linear[:, : out.shape[1]], out)
 
@@ -106,13 +100,15 @@ class AffineKernel(FixedAffineKernel):
         self.linear = self.store.parameters["linear_params"]
         self.bias = self.store.parameters["bias_params"]
 
-    def gains_by_splice(self, tape: Tape, num_rows: int, offsets: Sequence[int]) -> bool:
+    def gains_by_splice(self, tape: Operations, num_rows: int, offsets: Sequence[int]) -> bool:
         """Whether products with such a splice are computed by tiles."""
         if not self.can_split_input:
             return False
         return TiledProduct.around(tape, self.store, self.linear, offsets, num_rows) is not None
 
-    def _tiled(self, tape: Tape, splice: TimeSplice, *, is_precise: bool = False) -> TiledProduct:
+    def _tiled(
+        self, tape: Operations, splice: TimeSplice, *, is_precise: bool = False
+    ) -> TiledProduct:
         """The product with a splice that it gains by."""
         offsets, rows = splice.offsets, splice.num_rows
         tiled = TiledProduct.around(
@@ -136,14 +132,14 @@ class AffineKernel(FixedAffineKernel):
             tiled = self._tiled(b.tape, b.dx_splice)
             tiled.record_input_derivative(b.tape, b.dy, b.dx_splice.x, add=False)
         if b.update and b.splice is not None:
-            maker = partial(self._tiled(b.tape, b.splice).record_gradient, b.splice.x)
+            maker = partial(self._tiled(b.tape, b.splice).record_gradient, b.tape, b.splice.x)
             self.update(b.tape, b.splice.parts, b.dy, first=b.first, product=maker)
         elif b.update:
             self.update(b.tape, [b.x], b.dy, first=b.first)
 
     def update(
         self,
-        tape: Tape,
+        tape: Operations,
         xs: Sequence[Array],
         dy: Array,
         *,
@@ -165,7 +161,7 @@ class AffineKernel(FixedAffineKernel):
         )
         self.record_gradient(tape, gradient)
 
-    def record_gradient(self, tape: Tape, gradient: AffineGradient) -> None:
+    def record_gradient(self, tape: Operations, gradient: AffineGradient) -> None:
         """Records the plain gradient."""
         record_affine_gradient(tape, gradient)
 
@@ -177,12 +173,12 @@ class NaturalGradientAffineKernel(AffineKernel):
     def prepare(self) -> None:
         """Sets up the preconditioner."""
         super().prepare()
-        self.preconditioner = AffinePreconditioner(*in_out_options(self.component))
+        self.preconditioner = self.store.affine_preconditioner(*options_of_sides(self.component))
 
-    def record_gradient(self, tape: Tape, gradient: AffineGradient) -> None:
+    def record_gradient(self, tape: Operations, gradient: AffineGradient) -> None:
         """Records the natural or the plain gradient."""
         if self.store.natural_gradient:
-            self.preconditioner.record(tape, gradient)
+            tape.precondition_affine(self.preconditioner, gradient)
         else:
             super().record_gradient(tape, gradient)
 
@@ -199,7 +195,7 @@ class LinearKernel(Kernel):
     def prepare(self) -> None:
         """Finds the parameters and sets up the preconditioner."""
         self.linear = self.store.parameters["params"]
-        self.preconditioner = AffinePreconditioner(*in_out_options(self.component))
+        self.preconditioner = self.store.affine_preconditioner(*options_of_sides(self.component))
 
     def propagate(self, p: Propagation) -> None:
         """Records y (+)= x A^T."""
@@ -214,7 +210,7 @@ class LinearKernel(Kernel):
         direction = self.store.directions["params"]
         gradient = AffineGradient(xs=[b.x], dy=b.dy, linear=direction, first=b.first)
         if self.store.natural_gradient:
-            self.preconditioner.record(b.tape, gradient)
+            b.tape.precondition_affine(self.preconditioner, gradient)
         else:
             record_affine_gradient(b.tape, gradient)
 
@@ -243,7 +239,7 @@ class RepeatedAffineKernel(AffineKernel):
             self.update(b.tape, [x], dy, first=b.first)
 
 
-def flat_blocks(tape: Tape, a: Array, dim: int) -> Array:
+def flat_blocks(tape: Operations, a: Array, dim: int) -> Array:
     """(rows, k dim) as (rows k, dim), copied to scratch memory where no view can be."""
     blocks = as_blocks(a, dim)
     if blocks.ndim == 2:
@@ -263,11 +259,11 @@ class NaturalGradientRepeatedAffineKernel(RepeatedAffineKernel):
         """Sets up the preconditioner of the input side."""
         super().prepare()
         rank = min(40, max(1, self.linear.shape[1] // 2))
-        self.preconditioner = OnlineNaturalGradient(
+        self.preconditioner = self.store.estimate(
             NaturalGradientOptions(rank=rank, update_period=4)
         )
 
-    def record_gradient(self, tape: Tape, gradient: AffineGradient) -> None:
+    def record_gradient(self, tape: Operations, gradient: AffineGradient) -> None:
         """Records the addition of the natural or the plain gradient."""
         if not self.store.natural_gradient:
             super().record_gradient(tape, gradient)

@@ -10,18 +10,14 @@ from nnet3_descriptors.components import (
     TimeOffsetPrecomputedIndexes,
 )
 
-from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import TimeSplice
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.kernels.affine.parameter_products import record_product
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, kernel_for
-from nnet3_runtime_cuda.kernels.gradient.affine_gradient import (
-    AffineGradient,
-    Product,
-    record_affine_gradient,
-)
-from nnet3_runtime_cuda.kernels.gradient.natural_affine import AffinePreconditioner, in_out_options
+from nnet3_runtime_cuda.kernels.gradient.affine_gradient import record_affine_gradient
 from nnet3_runtime_cuda.kernels.tiles.tiled_product import TiledProduct
 from nnet3_runtime_cuda.kernels.time_offsets import rows_at_offsets
+from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations.gradients import AffineGradient, Product, TimeSplice
+from nnet3_runtime_cuda.operations.natural_gradient import options_of_sides
 
 MOST_EXTRA_ROWS = 1.25
 """A splice has at least so many rows less than the rows that it is made of, relatively."""
@@ -48,7 +44,7 @@ class TdnnKernel(Kernel):
         self.linear = self.store.parameters["linear_params"]
         self.has_bias = self.component.bias_params.size > 0
         self.bias = self.store.parameters.get("bias_params")
-        self.preconditioner = AffinePreconditioner(*in_out_options(self.component))
+        self.preconditioner = self.store.affine_preconditioner(*options_of_sides(self.component))
 
     def _columns(self, matrix: Array) -> list[Array]:
         """The columns of a parameter matrix that belong to each time offset, as views."""
@@ -71,7 +67,7 @@ class TdnnKernel(Kernel):
 
     def _tiled(
         self,
-        tape: Tape,
+        tape: Operations,
         indexes: PrecomputedIndexes | None,
         rows: int,
         *,
@@ -86,7 +82,7 @@ class TdnnKernel(Kernel):
             tape, self.store, self.linear, offsets, rows, is_precise=is_precise
         )
 
-    def _side_by_side(self, tape: Tape, parts: list[Array]) -> Array:
+    def _side_by_side(self, tape: Operations, parts: list[Array]) -> Array:
         """The parts as one matrix, copied to scratch memory if there are several."""
         if len(parts) == 1:
             return parts[0]
@@ -131,7 +127,7 @@ class TdnnKernel(Kernel):
             if b.update:
                 parts = rows_at_offsets(b.x, b.indexes, num_rows)
                 splice = self._splice(b.x, b.indexes, num_rows)
-                product = partial(tiled.record_gradient, b.x)
+                product = partial(tiled.record_gradient, b.tape, b.x)
                 self._update(b, parts, splice=splice, product=product)
             return
         splice = self._splice(b.x, b.indexes, num_rows)
@@ -201,6 +197,6 @@ class TdnnKernel(Kernel):
             product=product,
         )
         if self.store.natural_gradient and self.component.use_natural_gradient:
-            self.preconditioner.record(b.tape, gradient)
+            b.tape.precondition_affine(self.preconditioner, gradient)
         else:
             record_affine_gradient(b.tape, gradient)

@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 from nnet3_descriptors.components import TimeHeightConvolutionComponent
 
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.operations import Array, Operations
 
 
 @attrs.frozen
@@ -71,7 +71,7 @@ class HeightPatches:
         heights = {height for time, height in component.offsets if time in times}
         self._whole = _heights_within(component, min(heights), max(heights))
 
-    def memory(self, tape: Tape, rows: int, *, is_zeroed: bool) -> Array:
+    def memory(self, tape: Operations, rows: int, *, is_zeroed: bool) -> Array:
         """Scratch memory for patches of so many rows.
 
         Args:
@@ -86,7 +86,7 @@ class HeightPatches:
                     tape.fill(0.0, gap)
         return patches
 
-    def record(self, tape: Tape, parts: list[Array], patches: Array) -> None:
+    def record(self, tape: Operations, parts: list[Array], patches: Array) -> None:
         """Records that patches are copied together.
 
         Args:
@@ -97,7 +97,7 @@ class HeightPatches:
         for copy in self._copies:
             tape.copy(copy.windows(parts[copy.time]), copy.target(patches))
 
-    def record_scatter(self, tape: Tape, patches: Array, parts: list[Array]) -> None:
+    def record_scatter(self, tape: Operations, patches: Array, parts: list[Array]) -> None:
         """Records that patches are added to the input where they would come from.
 
         Windows that overlap are added one offset in height after another.

@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 from nnet3_descriptors.components import ConvolutionComponent, MaxpoolingComponent
 
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, kernel_for
 from nnet3_runtime_cuda.kernels.columns import record_gather_columns
 from nnet3_runtime_cuda.kernels.gradient.affine_gradient import add_affine_gradient, add_column_sum
+from nnet3_runtime_cuda.operations import Array, Operations
 
 
 def _steps(size: int, window: int, step: int) -> range:
@@ -36,19 +36,19 @@ class PatchMap:
         self.layers = np.full((int(counts.max()), row_dim), len(columns), dtype=np.int64)
         self.layers[rank, columns[order]] = order
 
-    def record_gather(self, tape: Tape, x: Array) -> Array:
+    def record_gather(self, tape: Operations, x: Array) -> Array:
         """Records the copy of the patches of x to scratch memory: (rows, patch columns)."""
         patches = tape.scratch(len(x), len(self.columns))
         record_gather_columns(tape, x, self.columns, patches)
         return patches
 
-    def scratch_for_scatter(self, tape: Tape, rows: int) -> Array:
+    def scratch_for_scatter(self, tape: Operations, rows: int) -> Array:
         """Scratch memory for derivatives of patches, with the column of zeros at the end."""
         patches = tape.scratch(rows, len(self.columns) + 1)
         tape.fill(0.0, patches[:, -1])
         return patches
 
-    def record_scatter(self, tape: Tape, patches: Array, dx: Array, *, add: bool) -> None:
+    def record_scatter(self, tape: Operations, patches: Array, dx: Array, *, add: bool) -> None:
         """Records dx (+)= for each column the sum of the patch columns that copy it."""
         layer = tape.scratch(len(dx), self.row_dim)
         for columns in self.layers:
@@ -97,7 +97,7 @@ class ConvolutionKernel(Kernel):
         """Patches or outputs as a row for each patch of each row: a view of contiguous a."""
         return a.reshape(-1, width)
 
-    def _contiguous(self, tape: Tape, a: Array) -> Array:
+    def _contiguous(self, tape: Operations, a: Array) -> Array:
         if a.flags.c_contiguous:
             return a
         copy = tape.scratch(*a.shape)

@@ -6,20 +6,17 @@ import itertools
 
 from nnet3_descriptors.components import TimeHeightConvolutionComponent
 
-from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import (
-    NaturalGradientOptions,
-    OnlineNaturalGradient,
-)
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, kernel_for
 from nnet3_runtime_cuda.kernels.convolution.height_patches import HeightPatches
 from nnet3_runtime_cuda.kernels.gradient.affine_gradient import add_affine_gradient, add_column_sum
 from nnet3_runtime_cuda.kernels.tiles.height_tiles import HeightTiles
 from nnet3_runtime_cuda.kernels.tiles.tiled_convolution import TiledConvolution
-from nnet3_runtime_cuda.kernels.tiles.time_tiles import TimeTiles, are_wanted
+from nnet3_runtime_cuda.kernels.tiles.time_tiles import TimeTiles
 from nnet3_runtime_cuda.kernels.tiles.untiled_heights import UntiledHeights
 from nnet3_runtime_cuda.kernels.tiles.untiled_rows import UntiledRows
 from nnet3_runtime_cuda.kernels.time_offsets import rows_at_offsets
+from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations.natural_gradient import NaturalGradientOptions
 
 PATCH_BYTES = 1 << 20
 """Patches are made for so many rows at a time that they stay in the cache."""
@@ -54,7 +51,7 @@ class TimeHeightConvolutionKernel(Kernel):
         self.bias = self.store.parameters["bias_params"]
         self.patches = HeightPatches(c, num_times=len(c.time_offsets))
         self.input_side, self.output_side = (
-            OnlineNaturalGradient(
+            self.store.estimate(
                 NaturalGradientOptions(
                     rank=rank, num_minibatches_history=c.num_minibatches_history, alpha=alpha
                 )
@@ -69,7 +66,7 @@ class TimeHeightConvolutionKernel(Kernel):
         is_grid = c.offsets == tuple(itertools.product(c.time_offsets, heights))
         filters = min(c.num_filters_in, c.num_filters_out)
         is_large = filters >= FEWEST_FILTERS and rows * c.height_out >= FEWEST_ROWS
-        if not (are_wanted(operands.tape) and is_grid and is_large):
+        if not (operands.tape.uses_tiles() and is_grid and is_large):
             return None
         is_precise = isinstance(operands, Propagation) and self.store.forward_is_precise
         time_tiles = TimeTiles.around(operands.indexes, rows, dtype, is_precise=is_precise)
@@ -88,7 +85,7 @@ class TimeHeightConvolutionKernel(Kernel):
         size = max(1, group_bytes // row_bytes)
         return [slice(k, min(k + size, num_rows)) for k in range(0, num_rows, size)]
 
-    def _group_memory(self, tape: Tape, groups: list[slice], *, is_zeroed: bool) -> Array:
+    def _group_memory(self, tape: Operations, groups: list[slice], *, is_zeroed: bool) -> Array:
         """Scratch memory for the patches of any of the groups."""
         most_rows = max(group.stop - group.start for group in groups)
         return self.patches.memory(tape, most_rows, is_zeroed=is_zeroed)
@@ -114,7 +111,9 @@ class TimeHeightConvolutionKernel(Kernel):
             tape.matmul(self._record_patches(tape, rows, parts, memory), weights, y)
             tape.add(y, self.bias, y)
 
-    def _record_patches(self, tape: Tape, rows: slice, parts: list[Array], memory: Array) -> Array:
+    def _record_patches(
+        self, tape: Operations, rows: slice, parts: list[Array], memory: Array
+    ) -> Array:
         """Records the patches of some output rows; gives them by height."""
         patches = memory[: rows.stop - rows.start]
         self.patches.record(tape, [part[rows] for part in parts], patches)
@@ -167,7 +166,9 @@ class TimeHeightConvolutionKernel(Kernel):
             tape.matmul(dy, self.linear, patches.reshape(len(dy), -1))
             self.patches.record_scatter(tape, patches, [part[rows] for part in parts])
 
-    def _record_natural(self, tape: Tape, gradient: Array, linear: Array, bias: Array) -> None:
+    def _record_natural(
+        self, tape: Operations, gradient: Array, linear: Array, bias: Array
+    ) -> None:
         """Preconditions the gradient, bias as last column, on both sides, and adds it."""
         transposed, scale = tape.scratch(*gradient.shape[::-1]), tape.scratch(1)
         tape.copy(tape.precondition(self.input_side, gradient), scale)

@@ -14,7 +14,6 @@ from nnet3_descriptors.components import (
     NoOpComponent,
 )
 
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.kernels.base import (
     Backpropagation,
     Kernel,
@@ -23,6 +22,7 @@ from nnet3_runtime_cuda.kernels.base import (
     same_array,
 )
 from nnet3_runtime_cuda.kernels.counts import add_count_above
+from nnet3_runtime_cuda.operations import Array, Operations
 
 
 @kernel_for(NoOpComponent)
@@ -63,7 +63,7 @@ class FixedScaleKernel(Kernel):
         if b.dx is not None:
             b.tape.multiply(b.dy, self.scales, b.dx)
 
-    def update(self, tape: Tape, x: Array, dy: Array) -> None:
+    def update(self, tape: Operations, x: Array, dy: Array) -> None:
         """Records the addition of the gradient; there is none of fixed scales."""
 
 
@@ -161,7 +161,7 @@ class ClipGradientKernel(Kernel):
     def _count_rows(self, rows: int) -> None:
         self.count += rows
 
-    def _record_repair(self, tape: Tape, x: Array, dx: Array) -> None:
+    def _record_repair(self, tape: Operations, x: Array, dx: Array) -> None:
         c = self.component
         limit = c.self_repair_clipped_proportion_threshold
         tape.note(self._count_minibatch)
@@ -208,7 +208,7 @@ class ClipGradientKernel(Kernel):
         return changed
 
 
-def _record_mean_norm(tape: Tape, a: Array, out: Array) -> None:
+def _record_mean_norm(tape: Operations, a: Array, out: Array) -> None:
     """Records out = the mean norm of the rows of a, or a tiny number if that is 0; out: (1, 1)."""
     norms = tape.scratch(len(a))
     tape.row_dot(a, a, norms)

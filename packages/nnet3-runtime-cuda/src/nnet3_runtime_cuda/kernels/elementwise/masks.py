@@ -14,7 +14,6 @@ from nnet3_descriptors.components import (
     SpecAugmentTimeMaskPrecomputedIndexes,
 )
 
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.kernels.base import (
     Backpropagation,
     Kernel,
@@ -23,9 +22,10 @@ from nnet3_runtime_cuda.kernels.base import (
     kernel_for,
     same_array,
 )
+from nnet3_runtime_cuda.operations import Array, Operations
 
 
-def _copy_unless_same(tape: Tape, source: Array, out: Array) -> None:
+def _copy_unless_same(tape: Operations, source: Array, out: Array) -> None:
     if not same_array(source, out):
         tape.copy(source, out)
 
@@ -132,7 +132,7 @@ class GeneralDropoutKernel(Kernel):
 
     def _record_product(
         self,
-        tape: Tape,
+        tape: Operations,
         x: Array,
         mask: Array,
         indexes: GeneralDropoutPrecomputedIndexes,
@@ -140,12 +140,12 @@ class GeneralDropoutKernel(Kernel):
     ) -> None:
         dim = self.component.block_dim
         x, out = as_blocks(x, dim), as_blocks(out, dim)
-        rows = self.store.xp.asarray(indexes.indexes, dtype=np.int64)
+        rows = np.asarray(indexes.indexes, dtype=np.int64)
         whole = tape.scratch(len(rows), dim)
         tape.take_rows(mask, rows, whole)
         tape.multiply(x, whole.reshape(x.shape), out)
 
-    def _record_mask(self, tape: Tape, mask: Array) -> None:
+    def _record_mask(self, tape: Operations, mask: Array) -> None:
         c = self.component
         if c.dropout_per_frame:
             uniform = tape.scratch(len(mask), 1)

@@ -14,7 +14,6 @@ from nnet3_descriptors.components import (
     TanhComponent,
 )
 
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.kernels.base import (
     Backpropagation,
     Kernel,
@@ -23,11 +22,12 @@ from nnet3_runtime_cuda.kernels.base import (
     as_blocks,
     kernel_for,
 )
+from nnet3_runtime_cuda.operations import Array, Operations
 
-Slope = Callable[[Tape, Array, Array], None]
+Slope = Callable[[Operations, Array, Array], None]
 """Records the derivative of a function at each value that it gave: tape, values, output."""
 
-SlopeSum = Callable[[Tape, Array, Array], None]
+SlopeSum = Callable[[Operations, Array, Array], None]
 """Records the sums over rows of that: tape, values, output, (1, columns)."""
 
 UNSET_THRESHOLD = -1000.0
@@ -83,7 +83,7 @@ class NonlinearKernel(Kernel):
 
     # ---- statistics of activations ----
 
-    def record_stats(self, tape: Tape, y: Array, slope_sum: SlopeSum | None) -> None:
+    def record_stats(self, tape: Operations, y: Array, slope_sum: SlopeSum | None) -> None:
         """Records the addition of a minibatch to the sums of outputs and of the slopes there."""
         rows, dim = tape.rows_per_sum(y), y.shape[1]
         count = -(-len(y) // rows)
@@ -99,8 +99,8 @@ class NonlinearKernel(Kernel):
             tape.column_sum(slopes, total)
             tape.add(self.deriv_sum, total[0], self.deriv_sum)
 
-    def stats_minibatch(self, tape: Tape, rows: int) -> Array:
-        """Whether statistics of activations are kept, for `Tape.when`.
+    def stats_minibatch(self, tape: Operations, rows: int) -> Array:
+        """Whether statistics of activations are kept, for `Operations.when`.
 
         They are of about every other minibatch, and of the first.
         """
@@ -112,7 +112,7 @@ class NonlinearKernel(Kernel):
         self.count += rows
         return True
 
-    def record_backprop_stats(self, tape: Tape, dy: Array) -> None:
+    def record_backprop_stats(self, tape: Operations, dy: Array) -> None:
         """Records the addition of a minibatch to the sums of squared output derivatives."""
         with tape.when(tape.value(partial(self._counts_derivatives, len(dy)))):
             total = tape.scratch(1, dy.shape[1])
@@ -134,7 +134,7 @@ class NonlinearKernel(Kernel):
 
     def record_saturation_repair(
         self,
-        tape: Tape,
+        tape: Operations,
         y: Array,
         dx: Array,
         *,
@@ -178,7 +178,7 @@ class NonlinearKernel(Kernel):
 def summed(slope: Slope) -> SlopeSum:
     """What records the derivative, and its sums over rows."""
 
-    def record(tape: Tape, y: Array, out: Array) -> None:
+    def record(tape: Operations, y: Array, out: Array) -> None:
         derivative = tape.scratch(*y.shape)
         slope(tape, y, derivative)
         tape.column_sum(derivative, out)
@@ -221,7 +221,7 @@ class SigmoidKernel(NonlinearKernel):
             self.record_stats(s.tape, s.y, summed(sigmoid_derivative))
 
 
-def sigmoid(tape: Tape, x: Array, y: Array) -> None:
+def sigmoid(tape: Operations, x: Array, y: Array) -> None:
     """Records y = 1 / (1 + e^-x); where e^-x overflows to infinity, y is 0 as it should be."""
     tape.negative(x, y)
     tape.exp(y, y)
@@ -229,7 +229,7 @@ def sigmoid(tape: Tape, x: Array, y: Array) -> None:
     tape.divide(1.0, y, y)
 
 
-def sigmoid_derivative(tape: Tape, y: Array, out: Array) -> None:
+def sigmoid_derivative(tape: Operations, y: Array, out: Array) -> None:
     """Records out = y (1 - y), the derivative of the sigmoid in terms of its value y."""
     tape.subtract(1.0, y, out)
     tape.multiply(out, y, out)
@@ -262,18 +262,18 @@ class TanhKernel(NonlinearKernel):
             self.record_stats(s.tape, s.y, summed(tanh_derivative))
 
 
-def tanh_derivative(tape: Tape, y: Array, out: Array) -> None:
+def tanh_derivative(tape: Operations, y: Array, out: Array) -> None:
     """Records out = 1 - y^2, the derivative of tanh in terms of its value y."""
     tape.square(y, out)
     tape.subtract(1.0, out, out)
 
 
-def rectifier_derivative(tape: Tape, y: Array, out: Array) -> None:
+def rectifier_derivative(tape: Operations, y: Array, out: Array) -> None:
     """Records out = 1 where y > 0, else 0."""
     tape.is_positive(y, out)
 
 
-def count_active(tape: Tape, y: Array, out: Array) -> None:
+def count_active(tape: Operations, y: Array, out: Array) -> None:
     """Records in how many rows y > 0, which is the sum of the derivative of the rectifier."""
     tape.count_positive(y, out)
 
@@ -315,7 +315,7 @@ class RectifiedLinearKernel(NonlinearKernel):
         with s.tape.when(self.stats_minibatch(s.tape, len(s.y))):
             self.record_stats(s.tape, s.y, count_active)
 
-    def _record_repair(self, tape: Tape, dx: Array) -> None:
+    def _record_repair(self, tape: Operations, dx: Array) -> None:
         c = self.component
         if c.self_repair_scale == 0.0:
             return

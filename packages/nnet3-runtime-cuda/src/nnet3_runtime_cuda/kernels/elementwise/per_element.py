@@ -12,8 +12,6 @@ from nnet3_descriptors.components import (
     ScaleAndOffsetComponent,
 )
 
-from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import NaturalGradientOptions
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.kernels.base import (
     Backpropagation,
     Kernel,
@@ -24,10 +22,9 @@ from nnet3_runtime_cuda.kernels.base import (
     same_blocks,
 )
 from nnet3_runtime_cuda.kernels.elementwise.fixed_maps import FixedScaleKernel
-from nnet3_runtime_cuda.kernels.gradient.vector_gradient import (
-    RowPreconditioner,
-    record_vector_update,
-)
+from nnet3_runtime_cuda.kernels.gradient.vector_gradient import record_vector_update
+from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate, NaturalGradientOptions
 
 SMALLEST_SCALE = 1.0e-4
 """A ScaleAndOffsetComponent treats smaller scales as if they were this, keeping the sign."""
@@ -37,13 +34,13 @@ SMALLEST_SCALE = 1.0e-4
 class PerElementScaleKernel(FixedScaleKernel):
     """y = x s with trainable s; the gradient is the sum over the rows of x dy."""
 
-    preconditioner: RowPreconditioner | None = None
+    preconditioner: FisherEstimate | None = None
 
     def prepare(self) -> None:
         """Finds the parameters."""
         self.scales = self.store.parameters["scales"]
 
-    def update(self, tape: Tape, x: Array, dy: Array) -> None:
+    def update(self, tape: Operations, x: Array, dy: Array) -> None:
         """Records the addition of the gradient."""
         product = tape.scratch(*x.shape)
         tape.multiply(x, dy, product)
@@ -60,7 +57,7 @@ class NaturalGradientPerElementScaleKernel(PerElementScaleKernel):
         """Sets up the preconditioner."""
         super().prepare()
         c = self.component
-        self.preconditioner = RowPreconditioner(
+        self.preconditioner = self.store.estimate(
             NaturalGradientOptions(
                 rank=c.rank,
                 update_period=c.update_period,
@@ -77,7 +74,7 @@ class PerElementOffsetKernel(Kernel):
     def prepare(self) -> None:
         """Finds the parameters and sets up the preconditioner."""
         self.offsets = self.store.parameters["offsets"]
-        self.preconditioner = RowPreconditioner(NaturalGradientOptions(rank=20, update_period=4))
+        self.preconditioner = self.store.estimate(NaturalGradientOptions(rank=20, update_period=4))
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
@@ -111,10 +108,10 @@ class ScaleAndOffsetKernel(Kernel):
         self.scales = self.store.parameters["scales"]
         self.offsets = self.store.parameters["offsets"]
         options = NaturalGradientOptions(rank=self.component.rank, update_period=4)
-        self.scale_preconditioner = RowPreconditioner(options)
-        self.offset_preconditioner = RowPreconditioner(options)
+        self.scale_preconditioner = self.store.estimate(options)
+        self.offset_preconditioner = self.store.estimate(options)
 
-    def _nonzero_scales(self, tape: Tape) -> Array:
+    def _nonzero_scales(self, tape: Operations) -> Array:
         scales = tape.scratch(*self.scales.shape)
         sign = tape.scratch(*self.scales.shape)
         is_negative = tape.scratch(*self.scales.shape, dtype=np.bool_)
@@ -142,7 +139,7 @@ class ScaleAndOffsetKernel(Kernel):
         if b.dx is not None:
             b.tape.multiply(dy, self.scales, as_blocks(b.dx, dim))
 
-    def _update(self, tape: Tape, y: Array, dy: Array) -> None:
+    def _update(self, tape: Operations, y: Array, dy: Array) -> None:
         natural = self.store.natural_gradient and self.component.use_natural_gradient
         directions = self.store.directions
         record_vector_update(
@@ -173,7 +170,7 @@ class ConstantKernel(Kernel):
             if self.is_updatable
             else self.store.constant(self.component.output)
         )
-        self.preconditioner = RowPreconditioner(NaturalGradientOptions())
+        self.preconditioner = self.store.estimate(NaturalGradientOptions())
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""

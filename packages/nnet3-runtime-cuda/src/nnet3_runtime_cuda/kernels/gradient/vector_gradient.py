@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import (
-    NaturalGradientOptions,
-    OnlineNaturalGradient,
-)
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.kernels.gradient.affine_gradient import add_column_sum
-
-
-class RowPreconditioner:
-    """The natural gradient of a parameter vector: the rows of its derivative preconditioned."""
-
-    def __init__(self, options: NaturalGradientOptions) -> None:
-        self.rows = OnlineNaturalGradient(options)
-
-    def record(self, tape: Tape, derivative: Array, direction: Array) -> None:
-        """Records direction += sum of the preconditioned rows; derivative is overwritten."""
-        scale = tape.precondition(self.rows, derivative)
-        total = tape.scratch(1, len(direction))
-        tape.column_sum(derivative, total)
-        tape.multiply(total, scale, total)
-        tape.add(direction, total[0], direction)
+from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate
 
 
 def record_vector_update(
-    tape: Tape,
+    tape: Operations,
     derivative: Array,
     direction: Array,
-    preconditioner: RowPreconditioner | None,
+    estimate: FisherEstimate | None,
     *,
     is_scratch: bool = False,
 ) -> None:
@@ -39,14 +21,18 @@ def record_vector_update(
         tape: Records the arithmetic.
         derivative: (rows, dim), or (rows, k, dim): the derivative at each row.
         direction: (dim,).
-        preconditioner: Of the natural gradient; None for the plain one.
+        estimate: By which rows are preconditioned; None for the plain gradient.
         is_scratch: Whether derivative may be overwritten.
     """
-    if derivative.ndim == 3 or (preconditioner is not None and not is_scratch):
+    if derivative.ndim == 3 or (estimate is not None and not is_scratch):
         copy = tape.scratch(*derivative.shape)
         tape.copy(derivative, copy)
         derivative = copy.reshape(-1, direction.size)
-    if preconditioner is None:
+    if estimate is None:
         add_column_sum(tape, derivative, direction)
-    else:
-        preconditioner.record(tape, derivative, direction)
+        return
+    scale = tape.precondition(estimate, derivative)
+    total = tape.scratch(1, len(direction))
+    tape.column_sum(derivative, total)
+    tape.multiply(total, scale, total)
+    tape.add(direction, total[0], direction)

@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 from nnet3_descriptors.components import BatchNormComponent, Component, NormalizeComponent
 
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.kernels.base import (
     Backpropagation,
     Kernel,
@@ -18,6 +17,7 @@ from nnet3_runtime_cuda.kernels.base import (
     kernel_for,
     same_array,
 )
+from nnet3_runtime_cuda.operations import Array, Operations
 
 SQUARED_NORM_FLOOR = 2.0**-66
 """Floor of the mean square of a row relative to the target, so that a row of zeros stays finite."""
@@ -43,7 +43,7 @@ class NormalizeKernel(Kernel):
         y = as_blocks(y, c.block_dim + 1)
         return x, y[..., :-1], y[..., -1]
 
-    def _scale(self, tape: Tape, x: Array, out: Array) -> None:
+    def _scale(self, tape: Operations, x: Array, out: Array) -> None:
         """Records out = f for each block of x: (...,)."""
         c = self.component
         tape.row_dot(x, x, out)
@@ -161,7 +161,7 @@ class BatchNormKernel(Kernel):
         if result is not y:
             tape.copy(result.reshape(y.shape), y)
 
-    def _record_moments(self, tape: Tape, x: Array, kept: Array) -> None:
+    def _record_moments(self, tape: Operations, x: Array, kept: Array) -> None:
         """Records kept[0] = mean and kept[1] = variance of the columns of x, in one pass over it.
 
         E[x^2] - mean^2 would lose digits where the mean is large. So the mean of the first rows is
@@ -219,7 +219,7 @@ class BatchNormKernel(Kernel):
             tape.copy(result.reshape(dx.shape), dx)
 
     @staticmethod
-    def _record_sums(tape: Tape, y: Array, dy: Array) -> Array:
+    def _record_sums(tape: Operations, y: Array, dy: Array) -> Array:
         """Records the sums over rows of y dy and of dy: (2, dim), in one pass over them."""
         size, dim = tape.rows_per_sum(y), y.shape[1]
         count = -(-len(y) // size)
@@ -250,7 +250,7 @@ class BatchNormKernel(Kernel):
     def _count_rows(self, rows: int) -> None:
         self.count += rows
 
-    def record_forgetting(self, tape: Tape, factor: float) -> None:
+    def record_forgetting(self, tape: Operations, factor: float) -> None:
         """Records that sums and number of rows are multiplied, so that averages stay."""
         tape.multiply(self.sum, factor, self.sum)
         tape.multiply(self.sumsq, factor, self.sumsq)
@@ -277,7 +277,7 @@ def _zeros_if_empty(values: Array, dim: int) -> Array:
     return values.astype(np.float64) if values.size else np.zeros(dim)
 
 
-def _flat(tape: Tape, blocks: Array, dim: int) -> Array:
+def _flat(tape: Operations, blocks: Array, dim: int) -> Array:
     """Blocks as (rows k, dim), copied to scratch memory where no view can be."""
     if blocks.ndim == 2:
         return blocks

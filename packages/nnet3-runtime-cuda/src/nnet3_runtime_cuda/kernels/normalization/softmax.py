@@ -6,9 +6,9 @@ from functools import partial
 
 from nnet3_descriptors.components import LogSoftmaxComponent, SoftmaxComponent
 
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Propagation, StatsStorage, kernel_for
 from nnet3_runtime_cuda.kernels.elementwise.nonlinear import NonlinearKernel
+from nnet3_runtime_cuda.operations import Array, Operations
 
 SMALLEST_PROBABILITY = 1.0e-20
 """Floor of the output of the softmax."""
@@ -41,7 +41,7 @@ class SoftmaxKernel(NonlinearKernel):
         self.count += rows
 
 
-def softmax(tape: Tape, x: Array, y: Array) -> None:
+def softmax(tape: Operations, x: Array, y: Array) -> None:
     """Records y_i = e^x_i / sum_j e^x_j for each row, relative to the largest x_j."""
     column = tape.scratch(len(x), 1)
     tape.row_maximum(x, column)
@@ -51,7 +51,7 @@ def softmax(tape: Tape, x: Array, y: Array) -> None:
     tape.divide(y, column, y)
 
 
-def softmax_backward(tape: Tape, y: Array, dy: Array, dx: Array) -> None:
+def softmax_backward(tape: Operations, y: Array, dy: Array, dx: Array) -> None:
     """Records dx = y (dy - sum_j y_j dy_j) for each row."""
     dot = tape.scratch(len(y))
     tape.row_dot(y, dy, dot)

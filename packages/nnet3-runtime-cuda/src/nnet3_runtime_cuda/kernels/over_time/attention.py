@@ -12,7 +12,6 @@ from nnet3_descriptors.components import (
     RestrictedAttentionComponent,
 )
 
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.kernels.base import (
     Backpropagation,
     Kernel,
@@ -26,6 +25,7 @@ from nnet3_runtime_cuda.kernels.normalization.softmax import (
     softmax_backward,
 )
 from nnet3_runtime_cuda.kernels.time_offsets import rows_at_offsets
+from nnet3_runtime_cuda.operations import Array, Operations
 
 
 @attrs.frozen(kw_only=True)
@@ -188,7 +188,7 @@ class RestrictedAttentionKernel(Kernel):
 
 
 def _record_scaled(
-    tape: Tape, source: Array, factor: Array, out: Array, term: Array, *, add: bool
+    tape: Operations, source: Array, factor: Array, out: Array, term: Array, *, add: bool
 ) -> None:
     """Records out (+)= factor source, with factor (rows, 1)."""
     tape.multiply(source, factor, term if add else out)

@@ -12,9 +12,9 @@ from nnet3_descriptors.components import (
     PrecomputedIndexes,
 )
 
-from nnet3_runtime_cuda.cpu.tape import Array
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, kernel_for
 from nnet3_runtime_cuda.kernels.counts import add_count_above, add_total
+from nnet3_runtime_cuda.operations import Array
 
 NO_THRESHOLD = 1.0e10
 """Stands for a threshold that is switched off."""
@@ -27,7 +27,7 @@ class DistributeKernel(Kernel):
     def _blocks(self, indexes: PrecomputedIndexes | None) -> Array:
         """The number of the block of x that each row of y is, along the rows of x."""
         assert isinstance(indexes, DistributePrecomputedIndexes)
-        blocks: Array = self.store.xp.asarray(indexes.source_blocks, dtype=np.int64)
+        blocks: Array = np.asarray(indexes.source_blocks, dtype=np.int64)
         return blocks
 
     def propagate(self, p: Propagation) -> None:

@@ -10,9 +10,9 @@ from nnet3_descriptors.components import (
     StatisticsPoolingPrecomputedIndexes,
 )
 
-from nnet3_runtime_cuda.cpu.tape import Array
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, kernel_for
 from nnet3_runtime_cuda.kernels.row_range_sums import record_row_range_sums
+from nnet3_runtime_cuda.operations import Array
 
 
 @kernel_for(StatisticsExtractionComponent)
@@ -44,7 +44,7 @@ class StatisticsExtractionKernel(Kernel):
             return
         indexes, tape, dim = b.indexes, b.tape, self.component.input_dim
         assert isinstance(indexes, StatisticsExtractionPrecomputedIndexes)
-        rows = self.store.xp.asarray(indexes.backward_indexes, dtype=np.int64)
+        rows = np.asarray(indexes.backward_indexes, dtype=np.int64)
         whole = tape.scratch(*b.dy.shape)
         tape.copy(b.dy, whole)
         gathered = tape.scratch(len(rows), b.dy.shape[1])

@@ -12,18 +12,15 @@ from nnet3_descriptors.components import (
     OutputGruNonlinearityComponent,
 )
 
-from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import NaturalGradientOptions
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.kernels.affine.parameter_products import record_product
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, kernel_for
 from nnet3_runtime_cuda.kernels.counts import add_total
 from nnet3_runtime_cuda.kernels.elementwise.nonlinear import tanh_derivative
-from nnet3_runtime_cuda.kernels.gradient.affine_gradient import AffineGradient, add_affine_gradient
-from nnet3_runtime_cuda.kernels.gradient.natural_affine import AffinePreconditioner
-from nnet3_runtime_cuda.kernels.gradient.vector_gradient import (
-    RowPreconditioner,
-    record_vector_update,
-)
+from nnet3_runtime_cuda.kernels.gradient.affine_gradient import add_affine_gradient
+from nnet3_runtime_cuda.kernels.gradient.vector_gradient import record_vector_update
+from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations.gradients import AffineGradient
+from nnet3_runtime_cuda.operations.natural_gradient import NaturalGradientOptions
 
 
 class _GruKernel(Kernel):
@@ -53,7 +50,7 @@ class _GruKernel(Kernel):
         }
         return component.replace(**changed)
 
-    def _record_cell(self, tape: Tape, z: Array, h: Array, c_prev: Array, c: Array) -> None:
+    def _record_cell(self, tape: Operations, z: Array, h: Array, c_prev: Array, c: Array) -> None:
         """Records c = h + z (c_prev - h)."""
         tape.subtract(c_prev, h, c)
         tape.multiply(z, c, c)
@@ -85,7 +82,7 @@ class _GruKernel(Kernel):
             self._record_stats_and_repair(tape, h, term, dh)
         return dh
 
-    def _record_stats_and_repair(self, tape: Tape, h: Array, slope: Array, dh: Array) -> None:
+    def _record_stats_and_repair(self, tape: Operations, h: Array, slope: Array, dh: Array) -> None:
         """On about every other minibatch, records statistics of the tanh and repairs dh."""
         c, dim = self.component, h.shape[1]
         limit = tape.scratch(1, dtype=np.float64)
@@ -131,7 +128,7 @@ class GruNonlinearityKernel(_GruKernel):
         self.hpart_at = slice(cell + recurrent, 2 * cell + recurrent)
         self.c_prev_at = slice(2 * cell + recurrent, 3 * cell + recurrent)
         self.s_prev_at = slice(c.input_dim - recurrent, c.input_dim)
-        self.preconditioner = AffinePreconditioner(
+        self.preconditioner = self.store.affine_preconditioner(
             *(
                 NaturalGradientOptions(rank=rank, update_period=c.update_period, alpha=c.alpha)
                 for rank in (c.rank_in, c.rank_out)
@@ -164,7 +161,7 @@ class GruNonlinearityKernel(_GruKernel):
             direction = self.store.directions["w_h"]
             if self.store.natural_gradient:
                 gradient = AffineGradient(xs=[gated], dy=da, linear=direction)
-                self.preconditioner.record(tape, gradient)
+                tape.precondition_affine(self.preconditioner, gradient)
             else:
                 add_affine_gradient(tape, gated, da, direction)
         if b.dx is None:
@@ -191,7 +188,7 @@ class OutputGruNonlinearityKernel(_GruKernel):
         c = self.component
         dim = c.cell_dim
         self.z_at, self.hpart_at, self.c_prev_at = (slice(k * dim, (k + 1) * dim) for k in range(3))
-        self.preconditioner = RowPreconditioner(
+        self.preconditioner = self.store.estimate(
             NaturalGradientOptions(rank=c.rank, update_period=c.update_period, alpha=c.alpha)
         )
 

@@ -7,13 +7,10 @@ from typing import Any
 import numpy as np
 from nnet3_descriptors.components import Component, LstmNonlinearityComponent
 
-from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import (
-    NaturalGradientOptions,
-    OnlineNaturalGradient,
-)
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, kernel_for
 from nnet3_runtime_cuda.kernels.elementwise.nonlinear import sigmoid, tanh_derivative
+from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations.natural_gradient import NaturalGradientOptions
 
 I_GATE, F_GATE, C_INPUT, O_GATE, CELL = range(5)
 """The five nonlinearities, in the order of statistics and self-repair settings."""
@@ -56,7 +53,7 @@ class LstmNonlinearityKernel(Kernel):
         self.self_repair_total = self.store.state(total[:, None])
         settings = c.self_repair_config.astype(np.float64)[:, None]
         self.thresholds, self.repair_scales = settings[:5].copy(), settings[5:].copy()
-        self.preconditioner = OnlineNaturalGradient(
+        self.preconditioner = self.store.estimate(
             NaturalGradientOptions(rank=20, update_period=2, num_samples_history=1000.0)
         )
 
@@ -88,14 +85,14 @@ class LstmNonlinearityKernel(Kernel):
         i, f, o = (x[:, k : k + 1] for k in range(first, first + 3))
         return i, f, o
 
-    def _gate(self, tape: Tape, part: Array, weights: Array, cell: Array, out: Array) -> None:
+    def _gate(self, tape: Operations, part: Array, weights: Array, cell: Array, out: Array) -> None:
         """Records out = sigma(part + weights cell)."""
         tape.multiply(cell, weights, out)
         tape.add(out, part, out)
         sigmoid(tape, out, out)
 
     def _inverse_gate(
-        self, tape: Tape, part: Array, peepholes: int | slice, cell: Array, out: Array
+        self, tape: Operations, part: Array, peepholes: int | slice, cell: Array, out: Array
     ) -> None:
         """Records out = 1 / sigma(part + weights cell) = 1 + exp(-weights cell - part)."""
         if self.store.is_fixed:
@@ -149,7 +146,13 @@ class LstmNonlinearityKernel(Kernel):
             self._record_update(tape, total[10:])
 
     def _record_backward(
-        self, tape: Tape, x: Array, dy: Array, dx: Array | None, repair: Array, sums: Array | None
+        self,
+        tape: Operations,
+        x: Array,
+        dy: Array,
+        dx: Array | None,
+        repair: Array,
+        sums: Array | None,
     ) -> None:
         """Records the chain rule through the formulas of the class, for some rows.
 
@@ -244,7 +247,7 @@ class LstmNonlinearityKernel(Kernel):
             # The dropout scales are no function of anything that is trained.
             tape.fill(0.0, dx[:, k])
 
-    def _record_saturated(self, tape: Tape) -> Array:
+    def _record_saturated(self, tape: Operations) -> Array:
         """Records which units are saturated: (5, cell_dim) booleans, in scratch memory."""
         average = tape.scratch(5, self.cell_dim, dtype=np.float64)
         saturated = tape.scratch(5, self.cell_dim, dtype=np.bool_)
@@ -252,11 +255,11 @@ class LstmNonlinearityKernel(Kernel):
         tape.greater(self.thresholds, average, saturated)
         return saturated
 
-    def _record_repair(self, tape: Tape, repair: Array) -> None:
+    def _record_repair(self, tape: Operations, repair: Array) -> None:
         """Records repair (5, cell_dim): the self-repair scale where a unit is saturated, else 0."""
         tape.multiply(self._record_saturated(tape), self.repair_scales, repair)
 
-    def _record_stats(self, tape: Tape, sums: Array, rows: int) -> None:
+    def _record_stats(self, tape: Operations, sums: Array, rows: int) -> None:
         """Records the addition of a minibatch to the statistics.
 
         Args:
@@ -272,7 +275,7 @@ class LstmNonlinearityKernel(Kernel):
         tape.add(self.deriv_sum, sums[5:], self.deriv_sum)
         tape.add(self.count_and_one, float(rows), self.count_and_one)
 
-    def _record_update(self, tape: Tape, gradient: Array) -> None:
+    def _record_update(self, tape: Operations, gradient: Array) -> None:
         """Records the addition of the gradient, (3, cell_dim), which is changed."""
         direction = self.store.directions["params"]
         if self.store.natural_gradient:
@@ -281,14 +284,14 @@ class LstmNonlinearityKernel(Kernel):
         tape.add(direction, gradient, direction)
 
 
-def _scale(tape: Tape, a: Array, scale: Array | None) -> None:
+def _scale(tape: Operations, a: Array, scale: Array | None) -> None:
     """Records a *= scale, if there is one."""
     if scale is not None:
         tape.multiply(a, scale, a)
 
 
 def _through_sigmoid(
-    tape: Tape, value: Array, derivative: Array, repair: Array, slope: Array, term: Array
+    tape: Operations, value: Array, derivative: Array, repair: Array, slope: Array, term: Array
 ) -> None:
     """Records derivative = derivative * value (1 - value) - (2 value - 1) repair, in place."""
     tape.subtract(1.0, value, slope)

@@ -9,12 +9,12 @@ import attrs
 import numpy as np
 from nnet3_descriptors.components import TimeHeightConvolutionComponent
 
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.kernels.tiles.minimal_filtering import (
     FEW_POINTS,
     MinimalFiltering,
     minimal_filtering,
 )
+from nnet3_runtime_cuda.operations import Array, Operations
 
 TAPS = 3
 """Number of height offsets for which there are tiles."""
@@ -75,7 +75,7 @@ class HeightTiles:
 
     # ---- memory ----
 
-    def frames(self, tape: Tape, *shape: int, is_set: bool) -> Array:
+    def frames(self, tape: Operations, *shape: int, is_set: bool) -> Array:
         """Scratch memory for rows of the input: (*shape, columns of a frame).
 
         Args:
@@ -95,11 +95,11 @@ class HeightTiles:
         """The columns of frames that are the used columns of the input: a view."""
         return frames[..., self.start : self.start + self.used.stop - self.used.start]
 
-    def input_memory(self, tape: Tape, rows: int, parts: int, *, is_set: bool) -> Array:
+    def input_memory(self, tape: Operations, rows: int, parts: int, *, is_set: bool) -> Array:
         """Scratch memory for what frames give: (products, rows, tiles, parts * filters_in)."""
         return tape.scratch(self.num_products, rows, self.count, parts * self.filters_in)
 
-    def output_memory(self, tape: Tape, rows: int, filters: int) -> Array:
+    def output_memory(self, tape: Operations, rows: int, filters: int) -> Array:
         """Scratch memory for what gives rows of an output: (products, rows, tiles, filters)."""
         return tape.scratch(self.num_products, rows, self.count, filters)
 
@@ -109,7 +109,7 @@ class HeightTiles:
 
     # ---- what goes into the products and comes out of them, forward and backward ----
 
-    def record_inputs(self, tape: Tape, frames: Array, products: Array) -> None:
+    def record_inputs(self, tape: Operations, frames: Array, products: Array) -> None:
         """Records products = B^T x for each tile.
 
         frames: (parts, rows, columns of a frame), the parts side by side in the products.
@@ -120,7 +120,7 @@ class HeightTiles:
             )
 
     def record_input_derivatives(
-        self, tape: Tape, products: Array, memory: Array, frames: Array
+        self, tape: Operations, products: Array, memory: Array, frames: Array
     ) -> None:
         """Records frames = B times the derivatives of what went into the products.
 
@@ -137,12 +137,12 @@ class HeightTiles:
             target = frame[:, -width:]
             tape.add(target, rest, target)
 
-    def record_outputs(self, tape: Tape, products: Array, output: Array) -> None:
+    def record_outputs(self, tape: Operations, products: Array, output: Array) -> None:
         """Records output = A^T times the products; output: (rows, columns)."""
         matrix = self.filtering.outputs
         tape.small_products(matrix, products.transpose(1, 2, 0, 3), self._output_tiles(output))
 
-    def record_output_derivatives(self, tape: Tape, output: Array, products: Array) -> None:
+    def record_output_derivatives(self, tape: Operations, output: Array, products: Array) -> None:
         """Records products = A times the derivatives of the output."""
         matrix = self.filtering.outputs.T
         tape.small_products(matrix, self._output_tiles(output), products.transpose(1, 2, 0, 3))

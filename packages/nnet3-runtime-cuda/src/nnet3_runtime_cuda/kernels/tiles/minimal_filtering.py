@@ -22,7 +22,7 @@ import math
 import attrs
 import numpy as np
 
-from nnet3_runtime_cuda.cpu.tape import Array
+from nnet3_runtime_cuda.operations import Array
 
 FEW_POINTS = (0.0, 1.0, -1.0)
 """Where polynomials are evaluated, beside infinity, for F(2, 3)."""

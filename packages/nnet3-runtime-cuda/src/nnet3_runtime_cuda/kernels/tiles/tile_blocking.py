@@ -15,8 +15,8 @@ from typing import Self
 
 import attrs
 
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.kernels.tiles.time_tiles import Run, TileBlock, TimeTiles
+from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.slices import even_parts, parts_of_at_most
 
 PART_COLUMNS = 768
@@ -201,7 +201,7 @@ class TileBlocking:
             return self.runs
         return [[block for run in self.runs for block in run]]
 
-    def kept_memory(self, tape: Tape) -> Array | None:
+    def kept_memory(self, tape: Operations) -> Array | None:
         """Scratch memory for all rows of the narrow side, if it is computed with more than once."""
         if len(self.parts) == 1:
             return None
@@ -209,9 +209,9 @@ class TileBlocking:
         return tape.scratch(self.tiles.num_products, last.place + last.rows, self.narrow_columns)
 
     def shares(
-        self, tape: Tape, part: Part, runs: Sequence[Run], kept: Array | None
+        self, tape: Operations, part: Part, runs: Sequence[Run], kept: Array | None
     ) -> Iterator[Share]:
-        """A part for each run, for a loop whose rounds are those of `Tape.independent`.
+        """A part for each run, for a loop whose rounds are those of `Operations.independent`.
 
         Args:
             tape: Gives the memory of a round.
@@ -222,7 +222,7 @@ class TileBlocking:
         for run in tape.independent(runs):
             yield self._share(tape, part, run, kept)
 
-    def _share(self, tape: Tape, part: Part, run: Run, kept: Array | None) -> Share:
+    def _share(self, tape: Operations, part: Part, run: Run, kept: Array | None) -> Share:
         sizes = self.tiles.num_products, self.memory_rows
         # The larger one first: so all layers find room in the same memory.
         array = tape.scratch(*sizes, self.part_columns)

@@ -8,12 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
-from nnet3_runtime_cuda.cpu.products.panels import WIDTH, Panels
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.kernels.base import ComponentStore
 from nnet3_runtime_cuda.kernels.tiles.tile_blocking import Part
+from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations.panels import WIDTH, Panels
 
 PADDING = 16
 """Rows that are read across lie so many elements farther apart: in no one set of the cache."""
@@ -51,7 +49,7 @@ class TileFactors:
         by_tap = matrix.reshape(len(matrix), self._taps.shape[1], -1)
         return by_tap[part.outputs.span, :, part.inputs.span]
 
-    def memory(self, tape: Tape, count: int) -> Array:
+    def memory(self, tape: Operations, count: int) -> Array:
         """Scratch memory for so many factors of any part."""
         return tape.scratch(count * max(math.prod(part.shape) for part in self._parts))
 
@@ -59,41 +57,39 @@ class TileFactors:
         """Some of that memory: (factors, outputs, inputs) of the part."""
         return memory[: count * math.prod(part.shape)].reshape(count, *part.shape)
 
-    def forward(self, tape: Tape, part: Part) -> Sequence[Array | Panels]:
+    def forward(self, tape: Operations, part: Part) -> Sequence[Array | Panels]:
         """Records what makes the factors for x A^T, each (inputs, outputs)."""
         if self._store.is_fixed:
-            return self._fixed(tape)[part.number]
+            return self._fixed(part)
         return self._changing(tape, part, transposed=True)
 
-    def backward(self, tape: Tape, part: Part) -> Sequence[Array | Panels]:
+    def backward(self, tape: Operations, part: Part) -> Sequence[Array | Panels]:
         """Records what makes the factors for dy A, each (outputs, inputs)."""
         return self._changing(tape, part, transposed=False)
 
-    def _fixed(self, tape: Tape) -> list[list[Array | Panels]]:
-        form = Panels.of if self._in_panels else np.ascontiguousarray
-
-        def make() -> list[list[Array | Panels]]:
-            own = Tape(dtype=tape.dtype)
-            memories = [self.memory(own, self._num_sums) for _ in self._parts]
-            groups = [
-                self._whole(own, part, memory)
-                for part, memory in zip(self._parts, memories, strict=True)
+    def _fixed(self, part: Part) -> Sequence[Array | Panels]:
+        def record(tape: Operations) -> list[list[Array]]:
+            memories = [self.memory(tape, self._num_sums) for _ in self._parts]
+            return [
+                self._whole(tape, each, memory)
+                for each, memory in zip(self._parts, memories, strict=True)
             ]
-            own.run()
-            return [[form(factor.T) for factor in group] for group in groups]
 
-        key = *self._taps.shape, form
-        kept: list[list[Array | Panels]] = self._store.kept(self._linear, key, make)
-        return kept
+        groups = self._store.fixed_factors(
+            self._linear, self._taps.shape, record, in_panels=self._in_panels
+        )
+        return groups[part.number]
 
-    def _changing(self, tape: Tape, part: Part, *, transposed: bool) -> Sequence[Array | Panels]:
+    def _changing(
+        self, tape: Operations, part: Part, *, transposed: bool
+    ) -> Sequence[Array | Panels]:
         if self._in_panels:
             memory = self.memory(tape, self._num_sums + self._taps.shape[1])
             return self._panels(tape, part, memory, transposed=transposed)
         factors = self._whole(tape, part, self.memory(tape, self._num_sums))
         return [factor.T for factor in factors] if transposed else factors
 
-    def _whole(self, tape: Tape, part: Part, memory: Array) -> list[Array]:
+    def _whole(self, tape: Operations, part: Part, memory: Array) -> list[Array]:
         """Records G w, each (outputs, inputs): parameters where they are, and sums."""
         of_taps = self.by_tap(self._linear, part)
         sums = self.of_part(memory, part, self._num_sums)
@@ -107,7 +103,7 @@ class TileFactors:
         return max(TRANSPOSED_ELEMENTS // (columns * WIDTH), 1) * WIDTH, columns
 
     def _panels(
-        self, tape: Tape, part: Part, memory: Array, *, transposed: bool
+        self, tape: Operations, part: Part, memory: Array, *, transposed: bool
     ) -> Sequence[Panels]:
         """Records G w in panels: copies of parameters, and sums of the panels.
 
@@ -133,7 +129,9 @@ class TileFactors:
                 tape.small_products(self._taps[1:-1], rows[:count, place], rows[count:, place])
         return [panels[0], *panels[count:], panels[count - 1]]
 
-    def _record_transposed(self, tape: Tape, source: Array, panels: Panels, start: int) -> None:
+    def _record_transposed(
+        self, tape: Operations, source: Array, panels: Panels, start: int
+    ) -> None:
         """Records that panels become the columns, from one on, that are the rows of the source."""
         height, width = self._transposed_shape
         with tape.passing():

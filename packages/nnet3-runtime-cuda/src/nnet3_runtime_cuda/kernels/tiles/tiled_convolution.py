@@ -19,18 +19,15 @@ from __future__ import annotations
 import attrs
 import numpy as np
 
-from nnet3_runtime_cuda.cpu.products.panels import ROWS, Panels
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
-from nnet3_runtime_cuda.kernels.affine.parameter_products import (
-    gains_by_panels,
-    record_factor_product,
-)
+from nnet3_runtime_cuda.kernels.affine.parameter_products import record_factor_product
 from nnet3_runtime_cuda.kernels.base import Backpropagation, ComponentStore, Propagation
 from nnet3_runtime_cuda.kernels.gradient.affine_gradient import add_affine_gradient
 from nnet3_runtime_cuda.kernels.tiles.height_tiles import HeightTiles
 from nnet3_runtime_cuda.kernels.tiles.time_tiles import Run, TileBlock, TimeTiles
 from nnet3_runtime_cuda.kernels.tiles.untiled_heights import UntiledHeights
 from nnet3_runtime_cuda.kernels.tiles.untiled_rows import UntiledRows
+from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations.panels import ROWS, Panels
 from nnet3_runtime_cuda.slices import even_parts
 
 BLOCK_ROWS = 96
@@ -188,7 +185,7 @@ class TiledConvolution:
 
     # ---- memory ----
 
-    def _runs(self, tape: Tape, *, are_apart: bool) -> list[Run]:
+    def _runs(self, tape: Operations, *, are_apart: bool) -> list[Run]:
         """Blocks that follow one another, which a thread computes in turn.
 
         If they cannot be computed apart, there is one run of blocks that threads share.
@@ -199,14 +196,14 @@ class TiledConvolution:
         blocks = times.blocks(most_rows, multiple_of=count)
         return [blocks[part] for part in even_parts(len(blocks), count)]
 
-    def _input_memory(self, tape: Tape, run: Run, *, is_set: bool) -> _Memory:
+    def _input_memory(self, tape: Operations, run: Run, *, is_set: bool) -> _Memory:
         """Scratch memory for rows of the input; is_set: whether they are to be put there."""
         products, parts = self._times.num_products, self._times.num_parts
         rows = max(block.rows for block in run)
         frames = self._heights.frames(tape, products, parts, rows, is_set=is_set)
         return _Memory(frames, self._heights.input_memory(tape, rows, parts, is_set=is_set))
 
-    def _output_memory(self, tape: Tape, run: Run, columns: int) -> _Memory:
+    def _output_memory(self, tape: Operations, run: Run, columns: int) -> _Memory:
         """Scratch memory for rows of the output."""
         rows = max(block.rows for block in run)
         frames = tape.scratch(self._times.num_products, rows, columns)
@@ -226,35 +223,29 @@ class TiledConvolution:
         shape = self._filters_out, products, self._times.num_parts, -1
         return filters.reshape(shape).transpose(0, 2, 1, 3)
 
-    def _filter_memory(self, tape: Tape, count: int) -> Array:
+    def _filter_memory(self, tape: Operations, count: int) -> Array:
         """Scratch memory: (num_filters_out, count, products over time, over height, columns)."""
         products = self._times.num_products, self._heights.num_products
         columns = self._linear.shape[1] // self._taps.shape[1]
         return tape.scratch(self._filters_out, count, *products, columns)
 
-    def _filters(self, tape: Tape) -> Array:
+    def _filters(self, tape: Operations) -> Array:
         """Records G w: (products over time, over height, num_filters_out, columns)."""
         filters = self._filter_memory(tape, 1)
         tape.matmul(self._taps, self._by_offset, self._by_part(filters))
         return filters[:, 0].transpose(1, 2, 0, 3)
 
-    def _forward_filters(self, tape: Tape) -> list[list[Array | Panels]]:
+    def _forward_filters(self, tape: Operations) -> list[list[Array | Panels]]:
         """The factors of the products, each as (columns, num_filters_out)."""
         if not self._store.is_fixed:
             return [[factor.T for factor in group] for group in self._filters(tape)]
         # Panels serve any number of rows, as parts of so few lie in the cache.
-        in_panels = gains_by_panels(tape, ROWS[-1])
-        form = Panels.of if in_panels else np.ascontiguousarray
-
-        def make() -> list[list[Array | Panels]]:
-            own = Tape(dtype=tape.dtype)
-            filters = self._filters(own)
-            own.run()
-            return [[form(factor.T) for factor in group] for group in filters]
-
-        key = self._times.num_products, self._heights.num_products, form
-        kept: list[list[Array | Panels]] = self._store.kept(self._linear, key, make)
-        return kept
+        return self._store.fixed_factors(
+            self._linear,
+            (self._times.num_products, self._heights.num_products),
+            self._filters,
+            in_panels=tape.gains_by_panels(ROWS[-1]),
+        )
 
 
 def _by_height(products: Array) -> Array:

@@ -18,16 +18,13 @@ from typing import Self
 
 import numpy as np
 
-from nnet3_runtime_cuda.cpu.products.panels import ROWS
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
-from nnet3_runtime_cuda.kernels.affine.parameter_products import (
-    gains_by_panels,
-    record_factor_product,
-)
+from nnet3_runtime_cuda.kernels.affine.parameter_products import record_factor_product
 from nnet3_runtime_cuda.kernels.base import ComponentStore
 from nnet3_runtime_cuda.kernels.tiles.tile_blocking import Share, TileBlocking
 from nnet3_runtime_cuda.kernels.tiles.tile_factors import TileFactors
-from nnet3_runtime_cuda.kernels.tiles.time_tiles import TileBlock, TimeTiles, are_wanted
+from nnet3_runtime_cuda.kernels.tiles.time_tiles import TileBlock, TimeTiles
+from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations.panels import ROWS
 
 MOST_CHANGING_TAPS = 2
 """With more taps, panels of parameters that may change are not worth the memory of all taps."""
@@ -84,7 +81,7 @@ class TiledProduct:
     @classmethod
     def around(
         cls,
-        tape: Tape,
+        tape: Operations,
         store: ComponentStore,
         linear: Array,
         offsets: Sequence[int],
@@ -103,13 +100,13 @@ class TiledProduct:
             is_precise: See `TimeTiles.at`.
         """
         fewest_columns = min(len(linear), linear.shape[1] // len(offsets))
-        if not are_wanted(tape) or fewest_columns < FEWEST_COLUMNS:
+        if not tape.uses_tiles() or fewest_columns < FEWEST_COLUMNS:
             return None
         if rows < (FEWEST_ROWS if store.is_fixed else MANY_ROWS):
             return None
         tiles = TimeTiles.at(offsets, rows, store.dtype, is_precise=is_precise)
         # Panels serve any number of rows, as parts of so few lie in the cache.
-        in_panels = gains_by_panels(tape, ROWS[-1])
+        in_panels = tape.gains_by_panels(ROWS[-1])
         in_panels &= store.is_fixed or len(offsets) <= MOST_CHANGING_TAPS
         if tiles is None:
             return None
@@ -118,7 +115,7 @@ class TiledProduct:
     # ---- forward ----
 
     def record_forward(
-        self, tape: Tape, x: Array, y: Array, *, bias: Array | None = None, add: bool = False
+        self, tape: Operations, x: Array, y: Array, *, bias: Array | None = None, add: bool = False
     ) -> None:
         """Records y = the products + bias, or y += that.
 
@@ -136,7 +133,7 @@ class TiledProduct:
                     self._record_share_forward(tape, share, x, y, bias=bias, add=add)
 
     def _record_share_forward(
-        self, tape: Tape, share: Share, x: Array, y: Array, *, bias: Array | None, add: bool
+        self, tape: Operations, share: Share, x: Array, y: Array, *, bias: Array | None, add: bool
     ) -> None:
         """Records what a thread does."""
         tiles, inputs, outputs = self._tiles, share.part.inputs, share.part.outputs
@@ -158,7 +155,7 @@ class TiledProduct:
                 self._record_outputs(tape, block, products, outputs.of(y), add=add)
 
     def _record_outputs(
-        self, tape: Tape, block: TileBlock, products: Array, y: Array, *, add: bool
+        self, tape: Operations, block: TileBlock, products: Array, y: Array, *, add: bool
     ) -> None:
         """Records the output rows of a block."""
         if not add:
@@ -173,7 +170,7 @@ class TiledProduct:
 
     # ---- backward ----
 
-    def record_input_derivative(self, tape: Tape, dy: Array, dx: Array, *, add: bool) -> None:
+    def record_input_derivative(self, tape: Operations, dy: Array, dx: Array, *, add: bool) -> None:
         """Records dx = the derivative of the input, or dx += that.
 
         Args:
@@ -196,7 +193,7 @@ class TiledProduct:
                         tiles.record_borders(tape, runs, part.inputs.of(dx))
 
     def _record_share_backward(
-        self, tape: Tape, share: Share, dy: Array, dx: Array, *, add: bool
+        self, tape: Operations, share: Share, dy: Array, dx: Array, *, add: bool
     ) -> None:
         """Records what a thread does, but for what goes to the rows of another one."""
         tiles, inputs, outputs = self._tiles, share.part.inputs, share.part.outputs
@@ -216,13 +213,21 @@ class TiledProduct:
                 tiles.record_input_derivatives(tape, block, dxs[:, None], sums, dx, add=add)
 
     def record_gradient(
-        self, x: Array, tape: Tape, dy: Array, out: Array, /, *, scale: Array | None, add: bool
+        self,
+        tape: Operations,
+        x: Array,
+        dy: Array,
+        out: Array,
+        /,
+        *,
+        scale: Array | None,
+        add: bool,
     ) -> None:
         """Records out = scale dy^T X, or out += that, with the splice X of the rows of x.
 
         Args:
-            x: (rows in, input_dim).
             tape: Records the arithmetic.
+            x: (rows in, input_dim).
             dy: (rows, output_dim).
             out: (output_dim, taps * input_dim).
             scale: (1,) float64; None for 1.
@@ -257,7 +262,7 @@ class TiledProduct:
                 tape.add(total, term, total)
 
     def _record_share_gradient(
-        self, tape: Tape, share: Share, x: Array, dy: Array, gradients: Array
+        self, tape: Operations, share: Share, x: Array, dy: Array, gradients: Array
     ) -> None:
         """Records what a thread does; gradients: (products, outputs, inputs), which are set."""
         tiles, inputs, outputs = self._tiles, share.part.inputs, share.part.outputs

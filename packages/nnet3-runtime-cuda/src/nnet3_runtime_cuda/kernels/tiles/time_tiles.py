@@ -10,23 +10,17 @@ import attrs
 import numpy as np
 from nnet3_descriptors.components import PrecomputedIndexes, TimeOffsetPrecomputedIndexes
 
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.kernels.tiles.minimal_filtering import (
     FEW_POINTS,
     POINTS,
     MinimalFiltering,
     minimal_filtering,
 )
+from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.slices import parts_of_at_most
-from nnet3_runtime_cuda.switches import TILES
 
 MOST_PRODUCTS = 0.75
 """Tiles have at most so many products, relative to those of rows with taps."""
-
-
-def are_wanted(tape: Tape) -> bool:
-    """Whether there are to be tiles, where they save products."""
-    return tape.gains_by_tiles and TILES.chosen() != "0"
 
 
 @attrs.frozen(kw_only=True)
@@ -219,7 +213,7 @@ class TimeTiles:
 
     # ---- what goes into the products and comes out of them, forward and backward ----
 
-    def record_inputs(self, tape: Tape, block: TileBlock, x: Array, out: Array) -> None:
+    def record_inputs(self, tape: Operations, block: TileBlock, x: Array, out: Array) -> None:
         """Records out = B^T x.
 
         x: (rows in, cols); out: (products, 1, rows of the block, cols).
@@ -229,7 +223,7 @@ class TimeTiles:
             frames = self._frames(x[self.first :], piece.start, piece.count, len(matrix))
             tape.small_products(matrix, frames, self._products(out, piece))
 
-    def record_outputs(self, tape: Tape, block: TileBlock, products: Array, y: Array) -> None:
+    def record_outputs(self, tape: Operations, block: TileBlock, products: Array, y: Array) -> None:
         """Records y = A^T times the products; y: (rows, cols)."""
         matrix = self.filtering.outputs
         for piece in block.pieces:
@@ -237,7 +231,7 @@ class TimeTiles:
             tape.small_products(matrix, self._products(products, piece), frames)
 
     def record_output_derivatives(
-        self, tape: Tape, block: TileBlock, dy: Array, out: Array
+        self, tape: Operations, block: TileBlock, dy: Array, out: Array
     ) -> None:
         """Records out = A dy, the derivatives of the products.
 
@@ -254,7 +248,7 @@ class TimeTiles:
             frames = self._frames(source, start, piece.count, len(matrix))
             tape.small_products(matrix.T, frames, self._products(out, piece))
 
-    def begin_input_derivatives(self, tape: Tape, dx: Array, *, add: bool) -> None:
+    def begin_input_derivatives(self, tape: Operations, dx: Array, *, add: bool) -> None:
         """Records zeros in the rows of dx that `record_input_derivatives` does not set.
 
         dx: (rows in, cols); add: as there.
@@ -264,7 +258,7 @@ class TimeTiles:
                 if len(rest):
                     tape.fill(0.0, rest)
 
-    def sum_memory(self, tape: Tape, products: Array, *, add: bool = True) -> Array:
+    def sum_memory(self, tape: Operations, products: Array, *, add: bool = True) -> Array:
         """Scratch memory for `record_input_derivatives` of so many products."""
         if add:
             return tape.scratch(products.size)
@@ -274,7 +268,7 @@ class TimeTiles:
 
     def record_input_derivatives(
         self,
-        tape: Tape,
+        tape: Operations,
         block: TileBlock,
         products: Array,
         memory: Array,
@@ -324,7 +318,7 @@ class TimeTiles:
                     target, terms = target[:-1], terms[:-1]
                 tape.add(target, terms, target)
 
-    def bordered(self, tape: Tape, runs: Sequence[Run], columns: int) -> list[Run]:
+    def bordered(self, tape: Operations, runs: Sequence[Run], columns: int) -> list[Run]:
         """Runs that threads compute at the same time, with scratch memory where they meet.
 
         Args:
@@ -338,7 +332,7 @@ class TimeTiles:
         ]
         return [*meeting, runs[-1]]
 
-    def record_borders(self, tape: Tape, runs: Sequence[Run], dx: Array) -> None:
+    def record_borders(self, tape: Operations, runs: Sequence[Run], dx: Array) -> None:
         """Records dx += what is kept where runs meet, when all of them are done."""
         for run in runs[:-1]:
             block = run[-1]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from nnet3_descriptors.components import TimeHeightConvolutionComponent
 
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.kernels.convolution.height_patches import HeightPatches
+from nnet3_runtime_cuda.operations import Array, Operations
 
 
 class UntiledHeights:
@@ -30,7 +30,7 @@ class UntiledHeights:
         self._height_out = component.height_out
         self._patches = HeightPatches(component, num_times=1)
 
-    def frames(self, tape: Tape, *shape: int, is_set: bool) -> Array:
+    def frames(self, tape: Operations, *shape: int, is_set: bool) -> Array:
         """Scratch memory for rows of the input: (*shape, input_dim)."""
         return tape.scratch(*shape, self._input_dim)
 
@@ -38,7 +38,7 @@ class UntiledHeights:
         """The columns of frames that are used columns of the input: all."""
         return frames
 
-    def input_memory(self, tape: Tape, rows: int, parts: int, *, is_set: bool) -> Array:
+    def input_memory(self, tape: Operations, rows: int, parts: int, *, is_set: bool) -> Array:
         """Scratch memory for patches: (1, rows, height_out, columns of a patch).
 
         Args:
@@ -49,7 +49,7 @@ class UntiledHeights:
         """
         return self._patches.memory(tape, rows, is_zeroed=is_set)[None]
 
-    def output_memory(self, tape: Tape, rows: int, filters: int) -> Array:
+    def output_memory(self, tape: Operations, rows: int, filters: int) -> Array:
         """No memory: the products lie where the output does."""
         return tape.scratch(0, 0)
 
@@ -57,19 +57,19 @@ class UntiledHeights:
         """The output itself: (1, rows, height_out, filters)."""
         return output.reshape(1, len(output), self._height_out, -1)
 
-    def record_inputs(self, tape: Tape, frames: Array, products: Array) -> None:
+    def record_inputs(self, tape: Operations, frames: Array, products: Array) -> None:
         """Records the patches; frames: (1, rows, input_dim)."""
         self._patches.record(tape, [*frames], products[0])
 
     def record_input_derivatives(
-        self, tape: Tape, products: Array, memory: Array, frames: Array
+        self, tape: Operations, products: Array, memory: Array, frames: Array
     ) -> None:
         """Records that frames are the sums of patches where these come from."""
         tape.fill(0.0, frames)
         self._patches.record_scatter(tape, products[0], [*frames])
 
-    def record_outputs(self, tape: Tape, products: Array, output: Array) -> None:
+    def record_outputs(self, tape: Operations, products: Array, output: Array) -> None:
         """Records nothing: the products are the output."""
 
-    def record_output_derivatives(self, tape: Tape, output: Array, products: Array) -> None:
+    def record_output_derivatives(self, tape: Operations, output: Array, products: Array) -> None:
         """Records nothing, likewise."""

@@ -8,9 +8,9 @@ import attrs
 import numpy as np
 from nnet3_descriptors.components import PrecomputedIndexes, TimeOffsetPrecomputedIndexes
 
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.kernels.tiles.time_tiles import TileBlock, Tiles
 from nnet3_runtime_cuda.kernels.time_offsets import rows_at_offsets
+from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.slices import parts_of_at_most
 
 
@@ -59,28 +59,28 @@ class UntiledRows:
         start = block.pieces[0].start
         return slice(start, start + block.rows)
 
-    def record_inputs(self, tape: Tape, block: TileBlock, x: Array, out: Array) -> None:
+    def record_inputs(self, tape: Operations, block: TileBlock, x: Array, out: Array) -> None:
         """Records out = x at each time offset; out: (1, time offsets, rows of the block, cols)."""
         parts = rows_at_offsets(x, self.indexes, self.rows)
         for part, target in zip(parts, out[0], strict=True):
             tape.copy(part[self.output_rows(block)], target)
 
-    def record_outputs(self, tape: Tape, block: TileBlock, products: Array, y: Array) -> None:
+    def record_outputs(self, tape: Operations, block: TileBlock, products: Array, y: Array) -> None:
         """Records y = the products, (1, rows of the block, cols)."""
         tape.copy(products[0], y[self.output_rows(block)])
 
     def record_output_derivatives(
-        self, tape: Tape, block: TileBlock, dy: Array, out: Array
+        self, tape: Operations, block: TileBlock, dy: Array, out: Array
     ) -> None:
         """Records out = dy."""
         tape.copy(dy[self.output_rows(block)], out[0])
 
-    def sum_memory(self, tape: Tape, products: Array) -> Array:
+    def sum_memory(self, tape: Operations, products: Array) -> Array:
         """No memory: products are added where they belong."""
         return tape.scratch(0)
 
     def record_input_derivatives(
-        self, tape: Tape, block: TileBlock, products: Array, memory: Array, dx: Array
+        self, tape: Operations, block: TileBlock, products: Array, memory: Array, dx: Array
     ) -> None:
         """Records the addition of the products to dx at each time offset."""
         parts = rows_at_offsets(dx, self.indexes, self.rows)

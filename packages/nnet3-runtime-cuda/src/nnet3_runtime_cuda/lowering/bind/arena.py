@@ -12,9 +12,9 @@ from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.memory import MemoryPlan, plan_memory
 from nnet3_descriptors import check_limit
 
-from nnet3_runtime_cuda.cpu.tape import Array
 from nnet3_runtime_cuda.errors import DeviceMemoryError
 from nnet3_runtime_cuda.lowering.bind.regular import Positions, RegularBlocks
+from nnet3_runtime_cuda.operations import Array
 
 PIECE = 64
 """The arena is a whole number of stretches of this many elements."""

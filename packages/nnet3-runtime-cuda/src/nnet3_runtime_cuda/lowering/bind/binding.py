@@ -17,8 +17,6 @@ from nnet3_compiler.commands import Command
 from nnet3_compiler.computation import NnetComputation
 from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
 
-from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import TimeSplice
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.kernels import Memo
 from nnet3_runtime_cuda.lowering.areas import Area, Areas, Place
@@ -32,10 +30,11 @@ from nnet3_runtime_cuda.lowering.bind.rows import record_scaled
 from nnet3_runtime_cuda.lowering.bind.step_products import StepProducts
 from nnet3_runtime_cuda.lowering.plan.plan import Plan, SplicedDerivative
 from nnet3_runtime_cuda.lowering.plan.taps import input_of
+from nnet3_runtime_cuda.operations import Array, Call, Tape
+from nnet3_runtime_cuda.operations.gradients import TimeSplice
 from nnet3_runtime_cuda.program import Port, Program, Segment
 
 if TYPE_CHECKING:
-    from nnet3_runtime_cuda.cpu.tape import Call
     from nnet3_runtime_cuda.tracing.watch import Watch
 
 Flags = npt.NDArray[np.bool_]

@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.operations import Array, Operations
 
 _INTEGERS: dict[int, npt.DTypeLike] = {1: np.int8, 2: np.uint8, 3: np.int16, 4: np.uint16}
 """The type that an element is stored in, by the number that CompressMatrix gives."""
@@ -40,7 +40,7 @@ class CompressedForm:
 
     @property
     def keeps_packed_signs(self) -> bool:
-        """Whether what is stored is what `Tape.pack_signs` gives."""
+        """Whether what is stored is what `Operations.pack_signs` gives."""
         return self.compression_type == _ONE_BIT
 
     @property
@@ -48,7 +48,9 @@ class CompressedForm:
         """The value of one unit of the integers."""
         return self.limit / np.iinfo(self.dtype).max
 
-    def record_compress(self, tape: Tape, values: Array, stored: Array, *, truncate: bool) -> None:
+    def record_compress(
+        self, tape: Operations, values: Array, stored: Array, *, truncate: bool
+    ) -> None:
         """Records stored = values in units of limit / largest integer, rounded.
 
         Args:
@@ -72,7 +74,7 @@ class CompressedForm:
             tape.minimum(units, float(bounds.max), units)
         tape.convert(units, stored)
 
-    def record_decompress(self, tape: Tape, stored: Array, values: Array) -> None:
+    def record_decompress(self, tape: Operations, stored: Array, values: Array) -> None:
         """Records values = what `record_compress` stored; 1 for positive, 0 else, if limit is 0."""
         if self.compression_type == _ONE_BIT:
             tape.unpack_signs(stored, values)

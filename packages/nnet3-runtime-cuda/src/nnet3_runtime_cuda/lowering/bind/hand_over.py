@@ -14,7 +14,7 @@ import attrs
 from nnet3_compiler import commands as c
 from nnet3_compiler.commands import Command
 
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.operations import Array, Operations
 
 
 @attrs.frozen(eq=False)
@@ -65,7 +65,7 @@ def origins(swaps: Iterable[c.SwapMatrix]) -> dict[int, int]:
     return origin
 
 
-def record_moves(tape: Tape, moves: Sequence[Move]) -> None:
+def record_moves(tape: Operations, moves: Sequence[Move]) -> None:
     """Records all moves as if at once.
 
     A source that an earlier move writes to, or its own, is first copied to scratch memory.

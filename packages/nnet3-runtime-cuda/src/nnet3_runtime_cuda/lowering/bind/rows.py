@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
 from nnet3_runtime_cuda.lowering.bind.arena import Arena
 from nnet3_runtime_cuda.lowering.bind.regular import Positions, regular_blocks
+from nnet3_runtime_cuda.operations import Array, Operations
 
 MAX_BLOCKS = 24
 """Lists that fall into more regular blocks than this, with few rows each, are gathered instead."""
@@ -15,7 +15,7 @@ MIN_ROWS_PER_BLOCK = 4
 
 
 def record_move(
-    tape: Tape,
+    tape: Operations,
     arena: Arena,
     target: Positions,
     source: Positions,
@@ -46,7 +46,9 @@ def record_move(
         record_scaled(tape, values, alpha, out, add=add)
 
 
-def record_fill(tape: Tape, arena: Arena, target: Positions, columns: int, value: float) -> None:
+def record_fill(
+    tape: Operations, arena: Arena, target: Positions, columns: int, value: float
+) -> None:
     """Records that rows of so many columns are set to a value."""
     if not len(target):
         return
@@ -54,7 +56,7 @@ def record_fill(tape: Tape, arena: Arena, target: Positions, columns: int, value
         tape.fill(value, rows)
 
 
-def record_scaled(tape: Tape, source: Array, alpha: float, out: Array, *, add: bool) -> None:
+def record_scaled(tape: Operations, source: Array, alpha: float, out: Array, *, add: bool) -> None:
     """Records out (+)= alpha * source."""
     if not add:
         if alpha == 1.0:
@@ -70,7 +72,7 @@ def record_scaled(tape: Tape, source: Array, alpha: float, out: Array, *, add: b
 
 
 def _record_gathered(
-    tape: Tape,
+    tape: Operations,
     arena: Arena,
     target: Positions,
     source: Positions,
@@ -101,7 +103,7 @@ def _record_gathered(
 
 
 def _record_gather(
-    tape: Tape, arena: Arena, source: Positions, pieces: Positions, width: int, out: Array
+    tape: Operations, arena: Arena, source: Positions, pieces: Positions, width: int, out: Array
 ) -> None:
     rows = (source[:, None] // width + pieces).reshape(-1)
     tape.take_rows(arena.pieces(width), rows, out.reshape(-1, width))

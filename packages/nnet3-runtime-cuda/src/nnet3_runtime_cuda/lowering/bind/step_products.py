@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from nnet3_runtime_cuda.cpu.products.panels import Panels
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
+from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.kernels import KnownPart
+from nnet3_runtime_cuda.lowering.areas import Place
+from nnet3_runtime_cuda.lowering.bind.by_position import ByPosition
 from nnet3_runtime_cuda.lowering.plan.plan import EarlyProduct, LateProduct, Plan
+from nnet3_runtime_cuda.operations import Array, Operations, Tape
+from nnet3_runtime_cuda.operations.panels import Panels
 
-if TYPE_CHECKING:
-    from nnet3_runtime_cuda.lowering.bind.binding import Binding
+
+class CommandPass(Protocol):
+    """What is asked of the pass over the commands (`Binding`).
+
+    Attributes:
+        nnet: The network on its device.
+        tape: Records the calls of the current segment.
+        position: Of the current command.
+        changes: What the plan says of each command.
+    """
+
+    nnet: DeviceNnet
+    tape: Tape
+    position: int
+    changes: ByPosition
+
+    def read_place(self, place: Place) -> Array:
+        """The view of an area that is read."""
+
+    def set_place(self, place: Place) -> Array:
+        """The view of an area that is written as a whole."""
+
+    def strided(self, place: Place) -> Array:
+        """The view of an area."""
 
 
 class StepProducts:
@@ -26,7 +51,7 @@ class StepProducts:
         self._early_values: dict[int, Array] = {}
         self._spare_memory: list[Array] = []
 
-    def _spare(self, tape: Tape, rows: int, columns: int) -> Array:
+    def _spare(self, tape: Operations, rows: int, columns: int) -> Array:
         """Memory that no steps use any more, or new memory."""
         for number, free in enumerate(self._spare_memory):
             if len(free) >= rows and free.shape[1] == columns:
@@ -35,7 +60,7 @@ class StepProducts:
 
     # ---- parameters in panels ----
 
-    def panels(self, binding: Binding) -> Panels | None:
+    def panels(self, binding: CommandPass) -> Panels | None:
         """The parameters that the current command multiplies by, if they are in panels.
 
         The first command that does so records the copy.
@@ -59,7 +84,7 @@ class StepProducts:
 
     # ---- what is known before ----
 
-    def known_part(self, binding: Binding) -> KnownPart | None:
+    def known_part(self, binding: CommandPass) -> KnownPart | None:
         """The part of the current Propagate that is known before; recorded with its first step."""
         product, step = binding.changes.early.get(binding.position, (None, None))
         if product is None or step is None:
@@ -73,7 +98,7 @@ class StepProducts:
             self._spare_memory.append(values)
         return KnownPart(columns=product.columns, value=values[slice(*step.rows)])
 
-    def _record_early(self, binding: Binding, product: EarlyProduct) -> Array:
+    def _record_early(self, binding: CommandPass, product: EarlyProduct) -> Array:
         kernel = binding.nnet.kernel(product.component)
         x = binding.read_place(product.source)
         values = self._spare(binding.tape, len(x), kernel.component.output_dim)
@@ -82,12 +107,12 @@ class StepProducts:
 
     # ---- derivatives that nothing waits for ----
 
-    def late_columns(self, binding: Binding) -> int:
+    def late_columns(self, binding: CommandPass) -> int:
         """How many columns of the input derivative of the current command are computed later."""
         product = binding.changes.late.get(binding.position)
         return product.columns if product else 0
 
-    def record_late(self, binding: Binding) -> None:
+    def record_late(self, binding: CommandPass) -> None:
         """Records what was put off until the current command, when that itself is recorded."""
         product = binding.changes.late.get(binding.position)
         if product is not None and binding.position == product.steps[-1].position:
@@ -95,7 +120,7 @@ class StepProducts:
             _record_late(binding, product)
 
 
-def _record_late(binding: Binding, product: LateProduct) -> None:
+def _record_late(binding: CommandPass, product: LateProduct) -> None:
     kept = binding.strided(product.kept)
     values = binding.tape.scratch(len(kept), product.columns)
     binding.nnet.kernel(product.component).backprop_known(binding.tape, kept, values)

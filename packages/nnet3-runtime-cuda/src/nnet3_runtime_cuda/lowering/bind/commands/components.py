@@ -5,9 +5,9 @@ from __future__ import annotations
 from nnet3_compiler import commands as c
 from nnet3_descriptors.components import ComponentProperties
 
-from nnet3_runtime_cuda.cpu.tape import Array
 from nnet3_runtime_cuda.kernels import Backpropagation, Propagation, StatsStorage
 from nnet3_runtime_cuda.lowering.bind.binding import Binding, binds
+from nnet3_runtime_cuda.operations import Array
 
 
 def _in_place(binding: Binding, submatrix: int) -> Array:

@@ -14,7 +14,7 @@ Array = npt.NDArray[Any]
 
 @attrs.frozen(kw_only=True, eq=False)
 class EstimateState:
-    """An estimate of a Fisher matrix; see `OnlineNaturalGradient`.
+    """An estimate of a Fisher matrix; see `FisherEstimate`.
 
     Attributes:
         minibatches: How many minibatches it served.
@@ -33,6 +33,20 @@ class EstimateState:
     d: npt.NDArray[np.float64]
     rho: float
     renewed: npt.NDArray[np.float64]
+
+    @classmethod
+    def unused(cls) -> EstimateState:
+        """An estimate before its first minibatch."""
+        none = np.zeros((0, 0))
+        return cls(
+            minibatches=0,
+            has_begun=False,
+            w=none,
+            ww=none,
+            d=np.zeros(0),
+            rho=0.0,
+            renewed=np.zeros(0),
+        )
 
     def __attrs_post_init__(self) -> None:
         rank = len(self.d)

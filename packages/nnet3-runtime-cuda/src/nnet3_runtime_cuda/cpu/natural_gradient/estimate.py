@@ -1,13 +1,6 @@
-"""The online natural gradient: a running low-rank estimate of the Fisher matrix, and its inverse.
+"""The online natural gradient on the processor: the estimates of Fisher matrices, and their use.
 
-The method is that of D. Povey, X. Zhang and S. Khudanpur, "Parallel training of DNNs with natural
-gradient and parameter averaging" (2014), section 4 and appendix. The estimate is
-
-    F = R^T diag(d) R + rho I        R: (rank, dim) with orthonormal rows
-
-and is kept as W = E^(1/2) R with e_i = 1 / (beta / d_i + 1), beta = rho (1 + alpha) +
-alpha sum(d) / dim, because a row x then becomes x - (x W^T) W when it is multiplied by the
-(smoothed, scaled) inverse of F.
+`nnet3_runtime_cuda.operations.natural_gradient` has the method and its names.
 """
 
 from __future__ import annotations
@@ -18,17 +11,13 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cpu.natural_gradient.estimate_state import EstimateState
 from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import ColumnBlocks, RowMatrix
-from nnet3_runtime_cuda.cpu.products.blas import Array, gemm
+from nnet3_runtime_cuda.cpu.products.blas import gemm
+from nnet3_runtime_cuda.operations import Array
+from nnet3_runtime_cuda.operations.estimate_state import EstimateState
+from nnet3_runtime_cuda.operations.natural_gradient import INITIAL_UPDATES, SMALLEST, FisherEstimate
 
 _Doubles = npt.NDArray[np.float64]
-
-INITIAL_UPDATES = 10
-"""The estimate is updated on each of this many first minibatches, later once in a period."""
-
-SMALLEST = 1.0e-10
-"""Floor of the eigenvalues of the estimate."""
 
 RELATIVE_FLOOR = 5.0e-4
 """Floor of the eigenvalues of the estimate, relative to the largest."""
@@ -45,30 +34,6 @@ SMALLEST_DIFFERENCE = 1.0e-2
 
 EVERYTHING = slice(None)
 """All rows or columns."""
-
-
-@attrs.frozen(kw_only=True)
-class NaturalGradientOptions:
-    """How the Fisher matrix is estimated.
-
-    Attributes:
-        rank: Rank of the estimate beside the multiple of the unit matrix; at least 1.
-        update_period: The estimate is updated on every n-th minibatch.
-        num_samples_history: Time constant of the running estimate, in rows.
-        num_minibatches_history: If above 1, the time constant in minibatches, used instead; or 0.
-        alpha: How strongly the estimate is smoothed towards a multiple of the unit matrix.
-    """
-
-    rank: int = attrs.field(default=40, validator=attrs.validators.ge(1))
-    update_period: int = attrs.field(default=1, validator=attrs.validators.ge(1))
-    num_samples_history: float = attrs.field(default=2000.0, validator=attrs.validators.gt(0))
-    num_minibatches_history: float = attrs.field(default=0.0)
-    alpha: float = attrs.field(default=4.0, validator=attrs.validators.ge(0))
-
-    @num_minibatches_history.validator
-    def _check_history(self, _: object, value: float) -> None:
-        if value != 0.0 and not value > 1.0:
-            raise ValueError(f"'num_minibatches_history' must be 0 or > 1: {value}")
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -109,13 +74,13 @@ class OnlineNaturalGradient:
     `turn`, `move`. The update is nothing if it is not time.
 
     Attributes:
-        options: How the Fisher matrix is estimated.
+        estimate: What stands for it where kernels ask for it.
         token: An array that stands for the estimate where it is said what calls read and write.
         is_frozen: Whether minibatches leave the estimate as it is, once there is one.
     """
 
-    def __init__(self, options: NaturalGradientOptions) -> None:
-        self.options = options
+    def __init__(self, estimate: FisherEstimate) -> None:
+        self.estimate = estimate
         self.token = np.zeros(1)
         self.is_frozen = False
         self._minibatches = 0
@@ -154,7 +119,7 @@ class OnlineNaturalGradient:
 
     def rank(self, dim: int) -> int:
         """The rank of the estimate for rows of so many columns; 0 if they are left alone."""
-        return min(self.options.rank, dim - 1)
+        return self.estimate.rank(dim)
 
     @property
     def w(self) -> Array:
@@ -173,7 +138,7 @@ class OnlineNaturalGradient:
     def is_updating(self) -> bool:
         """Whether the next minibatch is to update the estimate."""
         since = self._minibatches - INITIAL_UPDATES
-        return since <= 0 or since % self.options.update_period == 0
+        return since <= 0 or since % self.estimate.options.update_period == 0
 
     def precondition(self, x: Array) -> float:
         """Replaces the rows of x by preconditioned ones, and updates the estimate when it is time.
@@ -281,8 +246,7 @@ class OnlineNaturalGradient:
             self._w = np.zeros((0, dim), dtype=h.dtype)
             self._has_begun = True
             return
-        scale = 1.0 / math.sqrt(2.0 + (dim + rank) * self.options.alpha / dim)
-        self._w = (scale * _spread_rows(rank, dim)).astype(h.dtype)
+        self._w = self.estimate.first_w(dim).astype(h.dtype)
         self._transposed = self._ww = None
         self._d = np.full(rank, SMALLEST)
         self._rho = SMALLEST
@@ -296,12 +260,6 @@ class OnlineNaturalGradient:
             self.move(j)
             self._renew()
 
-    def _forgetting(self, rows: int) -> float:
-        """The weight of the current minibatch in the running estimate (eta)."""
-        if self.options.num_minibatches_history > 0.0:
-            return 1.0 / self.options.num_minibatches_history
-        return min(0.9, 1.0 - math.exp(-rows / self.options.num_samples_history))
-
     def _turned(self, j: Array, minibatch: _Minibatch) -> _Turn | None:
         """Moves D and rho by one step, and tells how W follows.
 
@@ -309,7 +267,7 @@ class OnlineNaturalGradient:
         """
         w, d, rho = self.w, self._d, self._rho
         rank, dim = w.shape
-        eta = self._forgetting(minibatch.rows)
+        eta = self.estimate.forgetting(minibatch.rows)
         eta_rows = eta / minibatch.rows
         inverse_root_e = 1.0 / np.sqrt(self._e(d, rho, dim))
         z = _z(j, minibatch.gram, d + rho, inverse_root_e, eta, eta_rows)
@@ -342,7 +300,7 @@ class OnlineNaturalGradient:
             self._transposed = self._ww = None
 
     def _e(self, d: _Doubles, rho: float, dim: int) -> _Doubles:
-        alpha = self.options.alpha
+        alpha = self.estimate.options.alpha
         beta = rho * (1.0 + alpha) + alpha * float(d.sum()) / dim
         return 1.0 / (beta / d + 1.0)
 
@@ -350,20 +308,6 @@ class OnlineNaturalGradient:
 def gram_matrix(h: Array) -> _Doubles:
     """h^T h."""
     return (h.T @ h).astype(np.float64)
-
-
-def _spread_rows(rank: int, dim: int) -> _Doubles:
-    """(rank, dim) with orthonormal rows and no zero column: row r uses columns r, r+rank, ...
-
-    The first entry of a row is a tenth larger than the others, so that the all-ones vector, along
-    which derivatives often vanish, is not in the span of the rows.
-    """
-    r = np.zeros((rank, dim))
-    columns = np.arange(dim)
-    r[columns % rank, columns] = 1.0
-    r[np.arange(rank), np.arange(rank)] = 1.1
-    normalized: _Doubles = r / np.linalg.norm(r, axis=1, keepdims=True)
-    return normalized
 
 
 def _z(
@@ -402,3 +346,24 @@ def _orthogonalized(w: Array, root_e: _Doubles) -> Array:
         usable = False
     r = inverse @ r if usable else np.linalg.qr(r.T)[0].T
     return np.asarray(root_e[:, None] * r).astype(w.dtype, order="C")
+
+
+class Estimates:
+    """The estimates of the natural gradient of a network, each made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._known: dict[FisherEstimate, OnlineNaturalGradient] = {}
+        self._are_frozen = False
+
+    def of(self, estimate: FisherEstimate) -> OnlineNaturalGradient:
+        """What an estimate stands for."""
+        if estimate not in self._known:
+            self._known[estimate] = OnlineNaturalGradient(estimate)
+            self._known[estimate].is_frozen = self._are_frozen
+        return self._known[estimate]
+
+    def freeze(self, on: bool) -> None:
+        """Says whether minibatches leave all estimates as they are, once there are some."""
+        self._are_frozen = on
+        for known in self._known.values():
+            known.is_frozen = on

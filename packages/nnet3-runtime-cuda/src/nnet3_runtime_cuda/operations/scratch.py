@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+_T = TypeVar("_T")
 
 
 ALIGNMENT = 64
@@ -30,8 +32,7 @@ class Scratch:
         nbytes: Size of all blocks.
     """
 
-    def __init__(self, xp: ModuleType) -> None:
-        self._xp = xp
+    def __init__(self) -> None:
         self._blocks: list[Array] = []
         self._lent: list[Array] = []
         self.mark = self.farthest = 0, 0
@@ -61,10 +62,25 @@ class Scratch:
             number, start = number + 1, 0
         if number == len(blocks):
             capacity = max(size, self.nbytes // GROWTH)
-            blocks.append(self._xp.empty(capacity, dtype=np.uint8))
+            blocks.append(np.empty(capacity, dtype=np.uint8))
             self._blocks.append(blocks[-1])
             self.nbytes += capacity
         self.mark = number, start + size
         self.farthest = max(self.farthest, self.mark)
         taken: Array = blocks[number][start : start + size].view(dtype).reshape(shape)
         return taken
+
+    @contextmanager
+    def passing(self) -> Iterator[None]:
+        """What is taken within holds its contents to the end of it only."""
+        mark = self.mark
+        yield
+        self.mark = mark
+
+    def in_turn(self, items: Sequence[_T]) -> Iterator[_T]:
+        """The items; what is taken for one of them is given back before the next."""
+        mark = self.mark
+        for item in items:
+            self.mark = mark
+            yield item
+        self.mark = mark

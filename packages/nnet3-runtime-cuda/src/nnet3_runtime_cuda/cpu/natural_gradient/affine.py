@@ -8,106 +8,78 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import attrs
 import numpy as np
 
-from nnet3_runtime_cuda.cpu.natural_gradient.online_estimate import (
-    NaturalGradientOptions,
-    OnlineNaturalGradient,
-    gram_matrix,
-)
+from nnet3_runtime_cuda.cpu.natural_gradient.estimate import OnlineNaturalGradient, gram_matrix
 from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import (
     ColumnBlocks,
     RowMatrix,
     SplicedRows,
-    TimeSplice,
+    spread_times_rows,
 )
 from nnet3_runtime_cuda.cpu.products.blas import gemm
-from nnet3_runtime_cuda.cpu.products.panels import ROWS
-from nnet3_runtime_cuda.cpu.tape import Array, Tape
-from nnet3_runtime_cuda.kernels.affine.parameter_products import gains_by_panels
-from nnet3_runtime_cuda.kernels.gradient.affine_gradient import AffineGradient
+from nnet3_runtime_cuda.cpu.recorder import Recorder
+from nnet3_runtime_cuda.operations import Array
+from nnet3_runtime_cuda.operations.gradients import AffineGradient, TimeSplice
+from nnet3_runtime_cuda.operations.panels import ROWS
 from nnet3_runtime_cuda.slices import PRODUCT_WORK
 
 PASSES = 40
 """Writing a preconditioned element takes as long as so many multiplications."""
 
 
-class AffinePreconditioner:
-    """The natural gradient of an affine map: rows of input and output derivative preconditioned.
+def record_affine(
+    tape: Recorder,
+    input_side: OnlineNaturalGradient,
+    output_side: OnlineNaturalGradient,
+    gradient: AffineGradient,
+) -> None:
+    """Records that the natural gradient is added to linear and bias, or replaces them.
 
-    The bias counts as the weight of a constant input of one, so the input side has one column
-    more than the map.
+    T and S (see `AffinePreconditioner`) are computed in the way that is less work. Where X or D is
+    narrow, it is less work yet to precondition its rows: `precondition_rows_of` decides for each.
     """
-
-    def __init__(
-        self, input_options: NaturalGradientOptions, output_options: NaturalGradientOptions
-    ) -> None:
-        self.input_side = OnlineNaturalGradient(input_options)
-        self.output_side = OnlineNaturalGradient(output_options)
-
-    def record(self, tape: Tape, gradient: AffineGradient) -> None:
-        """Records that the natural gradient is added to linear and bias, or replaces them.
-
-        With the preconditioned input s (X - H W) and output derivative s' (D - H' W'), where
-        H = X W^T and H' = D W'^T, it is
-
-            (I - W'^T W') G (I - W^T W) = G - W'^T (T - (T W^T) W) - S W
-            G = s s' D^T X      T = W' G = s s' H'^T X      S = G W^T = s s' D^T H
-
-        so that only the products that lead to G have many rows and many columns; T and S are
-        computed in the way that is less work. Where X or D is narrow, it is less work yet to
-        precondition its rows: `precondition_rows_of` decides for each of them.
-        """
-        tape.precondition_affine(self, gradient)
-
-    def record_calls(self, tape: Tape, gradient: AffineGradient) -> None:
-        """What `record` does with a tape of NumPy calls."""
-        xs, dy, bias, splice = gradient.xs, gradient.dy, gradient.bias, gradient.splice
-        rows, columns_in = len(dy), sum(part.shape[1] for part in xs) + (bias is not None)
-        rank_in, rank_out = self.input_side.rank(columns_in), self.output_side.rank(dy.shape[1])
-        writes_dy = precondition_rows_of(rows, dy.shape[1], rank_out, other=columns_in)
-        writes_x = splice is None and precondition_rows_of(
-            rows, columns_in, rank_in, other=dy.shape[1]
+    xs, dy, bias, splice = gradient.xs, gradient.dy, gradient.bias, gradient.splice
+    rows, columns_in = len(dy), sum(part.shape[1] for part in xs) + (bias is not None)
+    rank_in, rank_out = input_side.rank(columns_in), output_side.rank(dy.shape[1])
+    writes_dy = precondition_rows_of(rows, dy.shape[1], rank_out, other=columns_in)
+    writes_x = splice is None and precondition_rows_of(rows, columns_in, rank_in, other=dy.shape[1])
+    # The largest memory first, so that all components find room in the same.
+    new_dy = tape.scratch(rows, dy.shape[1]) if writes_dy else None
+    new_x = tape.scratch(rows, columns_in - (bias is not None)) if writes_x else None
+    gains = tape.gains_by_panels(ROWS[-1])
+    x = _Side.of(tape, input_side, xs, None if bias is None else tape.ones(rows)[0], is_thin=gains)
+    derivative = _Side.of(tape, output_side, [dy], None, is_thin=gains)
+    sides = x, derivative
+    scale = np.ones(1)
+    _record_factors(tape, x, derivative, splice, scale)
+    if new_x is not None:
+        # What is preconditioned is no splice any more, but that is less work than is saved.
+        x = x.subtracted(tape, new_x)
+        gradient = attrs.evolve(gradient, xs=x.arrays, product=None)
+    if new_dy is not None:
+        derivative = derivative.subtracted(tape, new_dy)
+        gradient = attrs.evolve(gradient, dy=new_dy)
+        if splice is not None and gradient.wide is not None:
+            for view in splice.products(gradient.wide):
+                tape.copy(new_dy, view)
+    with tape.passing():
+        natural = _NaturalGradient(
+            plain=gradient,
+            x=x,
+            derivative=derivative,
+            scale=scale,
+            left=tape.scratch(x.rank + derivative.rank, len(gradient.linear)),
+            right=tape.scratch(x.rank + derivative.rank, columns_in),
         )
-        # The largest memory first, so that all components find room in the same.
-        new_dy = tape.scratch(rows, dy.shape[1]) if writes_dy else None
-        new_x = tape.scratch(rows, columns_in - (bias is not None)) if writes_x else None
-        gains = gains_by_panels(tape, ROWS[-1])
-        x = _Side.of(
-            tape, self.input_side, xs, None if bias is None else tape.ones(rows)[0], is_thin=gains
-        )
-        derivative = _Side.of(tape, self.output_side, [dy], None, is_thin=gains)
-        sides = x, derivative
-        scale = np.ones(1)
-        _record_factors(tape, x, derivative, splice, scale)
-        if new_x is not None:
-            # What is preconditioned is no splice any more, but that is less work than is saved.
-            x = x.subtracted(tape, new_x)
-            gradient = attrs.evolve(gradient, xs=x.arrays, product=None)
-        if new_dy is not None:
-            derivative = derivative.subtracted(tape, new_dy)
-            gradient = attrs.evolve(gradient, dy=new_dy)
-            if splice is not None and gradient.wide is not None:
-                for view in splice.products(gradient.wide):
-                    tape.copy(new_dy, view)
-        with tape.passing():
-            natural = _NaturalGradient(
-                plain=gradient,
-                x=x,
-                derivative=derivative,
-                scale=scale,
-                left=tape.scratch(x.rank + derivative.rank, len(gradient.linear)),
-                right=tape.scratch(x.rank + derivative.rank, columns_in),
-            )
-            natural.record(tape)
-        _record_updates(tape, sides)
+        natural.record(tape)
+    _record_updates(tape, sides)
 
 
 def _record_factors(
-    tape: Tape, x: _Side, derivative: _Side, splice: TimeSplice | None, scale: Array
+    tape: Recorder, x: _Side, derivative: _Side, splice: TimeSplice | None, scale: Array
 ) -> None:
     """Records H = X W^T and the scales of both sides; scale: (1,), the product of these."""
     sides = x, derivative
@@ -149,7 +121,7 @@ def _set_scales(
         scale *= side.scale
 
 
-def _record_updates(tape: Tape, sides: Sequence[_Side]) -> None:
+def _record_updates(tape: Recorder, sides: Sequence[_Side]) -> None:
     """Records the updates of the estimates, when nothing needs the old ones any more.
 
     Threads share what is work; the new eigenvalues are found by one of them for each side.
@@ -193,7 +165,7 @@ class _Side:
     @classmethod
     def of(
         cls,
-        tape: Tape,
+        tape: Recorder,
         natural: OnlineNaturalGradient,
         blocks: Sequence[Array],
         last: Array | None,
@@ -229,7 +201,7 @@ class _Side:
         """W, (rank, columns of X), until the estimate is updated."""
         return self.natural.w
 
-    def subtracted(self, tape: Tape, memory: Array) -> _Side:
+    def subtracted(self, tape: Recorder, memory: Array) -> _Side:
         """Records X - H W, and returns the side with that, of rank 0.
 
         All but its last column, if that is apart, is in memory.
@@ -253,7 +225,7 @@ class _Side:
 
 @attrs.frozen(kw_only=True, eq=False)
 class _NaturalGradient:
-    """G = s s' D^T X, and what is subtracted from it; see `AffinePreconditioner.record`.
+    """G = s s' D^T X, and what is subtracted from it; see `AffinePreconditioner`.
 
     Attributes:
         plain: D^T X, with X and D preconditioned where their rows are.
@@ -270,14 +242,14 @@ class _NaturalGradient:
     left: Array
     right: Array
 
-    def record(self, tape: Tape) -> None:
+    def record(self, tape: Recorder) -> None:
         """Records the whole."""
         x, derivative, plain = self.x, self.derivative, self.plain
         dy, linear, bias, wide = plain.dy, plain.linear, plain.bias, plain.wide
         height = len(linear)
         used, tokens = (*x.used, dy, self.scale), (x.natural.token, derivative.natural.token)
         if plain.product is not None:
-            plain.product(tape, dy, linear, scale=self.scale, add=not plain.first)
+            plain.product(dy, linear, scale=self.scale, add=not plain.first)
         else:
             reads = used if wide is None else (*used, wide)
             for part in tape.shared(height, len(dy) * linear.size // PRODUCT_WORK):
@@ -314,7 +286,7 @@ class _NaturalGradient:
         plain, scale, linear = self.plain, float(self.scale[0]), self.plain.linear[part]
         beta = 0.0 if plain.first else 1.0
         if plain.splice is not None and plain.wide is not None:
-            plain.splice.transposed_times(plain.wide, part, linear, alpha=scale, beta=beta)
+            spread_times_rows(plain.splice, plain.wide, part, linear, alpha=scale, beta=beta)
         else:
             self.x.matrix.transposed_times(plain.dy[:, part], linear, alpha=scale, beta=beta)
 
@@ -375,17 +347,3 @@ def precondition_rows_of(rows: int, dim: int, rank: int, *, other: int) -> bool:
         other: Columns of the matrix on the other side, so that the gradient is (dim, other).
     """
     return rows * dim * (rank + PASSES) < rank * other * (min(rows, dim) + dim)
-
-
-def in_out_options(component: Any) -> tuple[NaturalGradientOptions, NaturalGradientOptions]:
-    """The options for the input and the output side that the fields of a component give."""
-    first, second = (
-        NaturalGradientOptions(
-            rank=rank,
-            update_period=getattr(component, "update_period", 4),
-            num_samples_history=getattr(component, "num_samples_history", 2000.0),
-            alpha=getattr(component, f"alpha_{side}", getattr(component, "alpha", 4.0)),
-        )
-        for rank, side in ((component.rank_in, "in"), (component.rank_out, "out"))
-    )
-    return first, second

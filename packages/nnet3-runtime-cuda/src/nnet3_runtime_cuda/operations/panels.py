@@ -4,34 +4,23 @@ A BLAS library copies the factors of a product to buffers, which for few rows ta
 arithmetic. For AVX-512, OpenBLAS has functions for small products, of at most MOST_WORK
 multiplications, that read the factors where they are. So parameters that do not change, or are
 multiplied by often before they do, are laid out in panels of WIDTH columns, one after another in
-memory, products are cut up into such as are small enough, and one call of `numpy.matmul` over
-stacks computes them all:
+memory, products are cut up into such as are small enough, and one operation on stacks (on the
+processor a call of `numpy.matmul`) computes them all:
 
     out[rows of piece p, columns of panel k] = x[rows of piece p] panels[k]
 
-Libraries without such functions are slower that way; so it is tried before it is done.
+Libraries without such functions are slower that way: see `Operations.gains_by_panels`.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
 
 import attrs
 import numpy as np
-import numpy.typing as npt
-from threadpoolctl import threadpool_limits
 
-from nnet3_runtime_cuda.cpu.products.timing import fastest
+from nnet3_runtime_cuda.operations.protocol import Array, Operations
 from nnet3_runtime_cuda.slices import PRODUCT_WORK, part_of
-from nnet3_runtime_cuda.switches import PANELS
-
-if TYPE_CHECKING:
-    from nnet3_runtime_cuda.cpu.tape import Tape
-
-Array = npt.NDArray[Any]
 
 WIDTH = 64
 """Columns of a panel: four vectors of AVX-512."""
@@ -51,9 +40,6 @@ find it in a cache, which few networks fit as a whole."""
 
 ROWS = range(2, 385)
 """Products with so many rows gain by panels."""
-
-TRIAL_ROWS = (8, 64)
-TRIAL_SHAPE = (512, 256)
 
 
 @attrs.frozen(eq=False)
@@ -125,7 +111,7 @@ class Panels:
                     yield slice(place + some.start * size, place + some.stop * size)
                 place += stack.size
 
-    def record_copy(self, tape: Tape, matrix: Array, start: int = 0) -> None:
+    def record_copy(self, tape: Operations, matrix: Array, start: int = 0) -> None:
         """Records that panels within memory become those of a matrix, from a column on.
 
         Args:
@@ -137,7 +123,13 @@ class Panels:
             tape.copy(source, stack)
 
     def record(
-        self, tape: Tape, x: Array, out: Array, *, add: bool = False, plus: Array | None = None
+        self,
+        tape: Operations,
+        x: Array,
+        out: Array,
+        *,
+        add: bool = False,
+        plus: Array | None = None,
     ) -> None:
         """Records out = x M, or out += x M, or out = plus + x M, with this matrix M.
 
@@ -157,7 +149,7 @@ class Panels:
                 added = None if plus is None else part_of(plus, rows, -2, out.shape)
             self._record_rows(tape, x[rows], target, added)
 
-    def _record_rows(self, tape: Tape, x: Array, out: Array, plus: Array | None) -> None:
+    def _record_rows(self, tape: Operations, x: Array, out: Array, plus: Array | None) -> None:
         """The same for the rows of a thread."""
         for first, parts in self.groups:
             count, _, width = parts[0][1].shape
@@ -166,7 +158,7 @@ class Panels:
             product = tape.scratch(*target.shape) if plus is out else target
             for terms, panels in parts:
                 into = tape.scratch(*target.shape) if terms.start else product
-                for stack in _stacks(x[:, terms], panels, into):
+                for stack in stacks(x[:, terms], panels, into):
                     tape.small_products(*stack)
                 if terms.start:
                     tape.add(product, into, product)
@@ -187,8 +179,8 @@ def _even_slices(size: int, most: int) -> Iterator[slice]:
         yield slice(start, min(start + length, size))
 
 
-def _stacks(x: Array, panels: Array, out: Array) -> Iterator[tuple[Array, Array, Array]]:
-    """Operands of `numpy.matmul`: stacks of pieces of rows, and those of the rows that are left.
+def stacks(x: Array, panels: Array, out: Array) -> Iterator[tuple[Array, Array, Array]]:
+    """Operands of small products: stacks of pieces of rows, and those of the rows that are left.
 
     Args:
         x: (rows, inner).
@@ -218,40 +210,3 @@ def piece_height(rows: int, most: int) -> int:
         return max(1, min(most, rows))
     pieces = -(-rows // (most - most % ROWS_AT_ONCE))
     return min(rows, -(-rows // (pieces * ROWS_AT_ONCE)) * ROWS_AT_ONCE)
-
-
-@functools.cache
-def are_faster() -> bool:
-    """Whether NumPy's matrix library gains by panels on this machine; tried once, on one thread."""
-    wanted = PANELS.chosen()
-    if wanted is not None:
-        return wanted == "1"
-    ways = {
-        name: [trial(rows, in_panels=name == "panels") for rows in TRIAL_ROWS]
-        for name in ("whole", "panels")
-    }
-    with threadpool_limits(limits=1, user_api="blas"):
-        return fastest(ways) == "panels"
-
-
-def trial(rows: int, *, in_panels: bool) -> Callable[[], object]:
-    """A product by NumPy with fixed parameters, to be timed."""
-    x, parameters, out = trial_operands(rows)
-    if not in_panels:
-        return partial(np.matmul, x, parameters, out)
-    ((_, ((_, panels),)),) = Panels.of(parameters).groups
-    calls = [partial(np.matmul, *stack, order="C") for stack in _stacks(x, panels, out)]
-
-    def run() -> None:
-        for call in calls:
-            call()
-
-    return run
-
-
-def trial_operands(rows: int) -> tuple[Array, Array, Array]:
-    """Factors and memory for the product: (rows, inner), (inner, columns), (rows, columns)."""
-    inner, columns = TRIAL_SHAPE
-    shapes = (rows, inner), TRIAL_SHAPE, (rows, columns)
-    x, parameters, out = (np.ones(shape, np.float32) for shape in shapes)
-    return x, parameters, out

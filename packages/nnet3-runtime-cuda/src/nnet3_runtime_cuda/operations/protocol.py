@@ -1,0 +1,385 @@
+"""What a kernel may record: the operations on arrays that every machine has.
+
+Kernels are written as plain array code. What they call does not compute, but records: slicing,
+reshaping and every decision happen once, when a computation is lowered, and a run repeats what was
+recorded. Each machine has a tape that does so in its own way: for the processor it keeps calls of
+NumPy (`cpu.tape`), for a device operations as data, from which kernels are made (`cuda.record`).
+
+What runs on a device has no step on the host, so nothing that a kernel records may look at values
+except through these operations. What does not depend on values (which minibatches record
+statistics) is decided on the host, by `host` and `value`.
+
+Arrays are NumPy's on every machine; on a device they are shadows, which are sliced but not read.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from nnet3_runtime_cuda.operations.gradients import AffineGradient
+from nnet3_runtime_cuda.operations.natural_gradient import AffinePreconditioner, FisherEstimate
+
+Array = npt.NDArray[Any]
+Call = Callable[[], object]
+Operand = Array | float
+_T = TypeVar("_T")
+
+
+class Operations(Protocol):
+    """Operations on arrays, recorded in order.
+
+    Every operation names its output array; none returns a value. Operands may be the output array
+    itself, but not another array that overlaps it.
+
+    Attributes:
+        dtype: Of the values that pass through the network.
+        cache_scale: How much larger than that of a processor core the cache is that work is cut up
+            for.
+        gains_by_tiles: Whether convolutions are faster by tiles, with fewer products and more
+            passes over memory.
+    """
+
+    dtype: np.dtype[Any]
+    cache_scale: ClassVar[int]
+    gains_by_tiles: ClassVar[bool]
+
+    @property
+    @abstractmethod
+    def threads(self) -> int:
+        """How many threads run what is recorded, where it can be shared."""
+
+    # ---- what pays ----
+
+    @abstractmethod
+    def uses_tiles(self) -> bool:
+        """Whether convolutions are to be computed by tiles: if that pays, and the user lets it."""
+
+    @abstractmethod
+    def gains_by_panels(self, rows: int) -> bool:
+        """Whether a product with so many rows is faster with its factor in panels (`Panels`)."""
+
+    @abstractmethod
+    def gains_by_transposing(self, rows: int, parameters: Array) -> bool:
+        """Whether products with so many rows gain by a transposed copy of (out, in) parameters."""
+
+    # ---- memory ----
+
+    @abstractmethod
+    def scratch(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
+        """An uninitialised array for use within the current command only."""
+
+    @abstractmethod
+    def lend(self, memory: Array) -> None:
+        """Lets the current command use memory of the program that nothing else needs as scratch.
+
+        Args:
+            memory: One-dimensional and contiguous; what it holds is lost.
+        """
+
+    @abstractmethod
+    def persistent(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
+        """A zeroed array of its own, for what must last from one command to a later one."""
+
+    @abstractmethod
+    def ones(self, length: int) -> Array:
+        """(1, length) of ones; not to be written to."""
+
+    @abstractmethod
+    def passing(self) -> AbstractContextManager[None]:
+        """Scratch arrays that are taken within hold their contents to the end of it only."""
+
+    # ---- what several threads may do ----
+
+    @abstractmethod
+    def independent(self, items: Sequence[_T]) -> Iterator[_T]:
+        """The items, for a loop whose rounds may run on several threads at the same time.
+
+        What is recorded in a round must neither read nor write what another one writes. Scratch
+        arrays taken in a round are for that round. Each thread runs rounds that follow one another,
+        in order.
+        """
+
+    @abstractmethod
+    def shared(self, length: int, work: int) -> Iterator[slice]:
+        """Slices that cover a range, for a loop whose rounds may run at the same time.
+
+        See `independent`. There is one slice if there is one thread, or if there is little work.
+
+        Args:
+            length: Of the range.
+            work: Number of elements that are computed.
+        """
+
+    @abstractmethod
+    def rows_per_sum(self, array: Array, *, arrays: int = 1) -> int:
+        """Of how many rows sums are to be taken at a time, if blocks of rows are summed up.
+
+        Args:
+            array: What is summed up.
+            arrays: How many arrays as large as that are in use meanwhile.
+        """
+
+    @abstractmethod
+    def row_blocks(self, *arrays: Array, rows: int | None = None) -> Iterator[tuple[Array, ...]]:
+        """The same rows of several arrays at a time, so few that they stay in the cache.
+
+        The rounds of the loop are `independent`.
+
+        Args:
+            *arrays: With as many rows each.
+            rows: How many rows at a time.
+        """
+
+    # ---- what the host decides, and what depends on it ----
+
+    @abstractmethod
+    def host(
+        self, fill: Callable[[Array], object], *shape: int, dtype: npt.DTypeLike | None = None
+    ) -> Array:
+        """An array that the host fills in each run, before anything reads it.
+
+        Args:
+            fill: Called with the array; must not look at other arrays of the program, since it may
+                be called before what was recorded earlier has run. Calls keep their order.
+            *shape: Of the array.
+            dtype: Of the array; that of the values if None.
+        """
+
+    @abstractmethod
+    def note(self, function: Callable[[], object]) -> None:
+        """Has the host call a function in each run; like that of `host` it sees no arrays."""
+
+    @abstractmethod
+    def value(self, function: Callable[[], float]) -> Array:
+        """(1,) float64: what the function returns in each run; see `host`."""
+
+    @abstractmethod
+    def when(self, condition: Array) -> AbstractContextManager[None]:
+        """What is recorded within runs only if the one element of an array is not 0.
+
+        Only element-wise operations, sums and gathers may be recorded within.
+        """
+
+    # ---- element by element ----
+
+    @abstractmethod
+    def apply(self, function: str, *operands: Operand, out: Array) -> None:
+        """out = function of the operands (broadcast), by NumPy's name for it."""
+
+    @abstractmethod
+    def convert(self, source: Array, out: Array) -> None:
+        """out = source as another type; fractions are cut off."""
+
+    @abstractmethod
+    def copy(self, source: Operand, out: Array) -> None:
+        """out = source (broadcast)."""
+
+    @abstractmethod
+    def fill(self, value: float, out: Array) -> None:
+        """out = value."""
+
+    @abstractmethod
+    def add_scaled(self, a: Array, factor: float, out: Array) -> None:
+        """out += factor a."""
+
+    @abstractmethod
+    def is_positive(self, a: Array, out: Array) -> None:
+        """out = 1 where a > 0, else 0; a must not be negative."""
+
+    @abstractmethod
+    def pack_signs(self, a: Array, out: Array) -> None:
+        """Bit k of out[r, j] = whether a[r, 8 j + k] > 0; out: uint8, (rows, columns / 8 up).
+
+        The output may lie in the memory of `a`.
+        """
+
+    @abstractmethod
+    def unpack_signs(self, packed: Array, out: Array) -> None:
+        """out[r, c] = 1 or 0, bit c % 8 of packed[r, c // 8]: the inverse of `pack_signs`.
+
+        `packed` may lie in the memory of the output.
+        """
+
+    def add(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = a + b."""
+        self.apply("add", a, b, out=out)
+
+    def subtract(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = a - b."""
+        self.apply("subtract", a, b, out=out)
+
+    def multiply(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = a * b."""
+        self.apply("multiply", a, b, out=out)
+
+    def divide(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = a / b."""
+        self.apply("divide", a, b, out=out)
+
+    def maximum(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = max(a, b)."""
+        self.apply("maximum", a, b, out=out)
+
+    def minimum(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = min(a, b)."""
+        self.apply("minimum", a, b, out=out)
+
+    def greater(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = a > b; out is boolean."""
+        self.apply("greater", a, b, out=out)
+
+    def equal(self, a: Operand, b: Operand, out: Array) -> None:
+        """out = a == b; out is boolean."""
+        self.apply("equal", a, b, out=out)
+
+    def exp(self, a: Array, out: Array) -> None:
+        """out = e^a."""
+        self.apply("exp", a, out=out)
+
+    def log(self, a: Array, out: Array) -> None:
+        """out = ln a."""
+        self.apply("log", a, out=out)
+
+    def tanh(self, a: Array, out: Array) -> None:
+        """out = tanh a."""
+        self.apply("tanh", a, out=out)
+
+    def sqrt(self, a: Array, out: Array) -> None:
+        """out = a^(1/2)."""
+        self.apply("sqrt", a, out=out)
+
+    def square(self, a: Array, out: Array) -> None:
+        """out = a^2."""
+        self.apply("square", a, out=out)
+
+    def ceil(self, a: Array, out: Array) -> None:
+        """out = the smallest whole number that is at least a."""
+        self.apply("ceil", a, out=out)
+
+    def round(self, a: Array, out: Array) -> None:
+        """out = the whole number nearest to a; halves go to the even one."""
+        self.apply("rint", a, out=out)
+
+    def negative(self, a: Array, out: Array) -> None:
+        """out = -a."""
+        self.apply("negative", a, out=out)
+
+    # ---- products and sums ----
+
+    @abstractmethod
+    def matmul(
+        self, a: Array, b: Array, out: Array, *, add: bool = False, plus: Array | None = None
+    ) -> None:
+        """out = a b, or out += a b, or out = plus + a b."""
+
+    @abstractmethod
+    def small_products(self, a: Array, b: Array, out: Array) -> None:
+        """out[i] = a[i] b[i] for stacks of matrices (broadcast), each too small for threads."""
+
+    @abstractmethod
+    def row_dot(self, a: Array, b: Array, out: Array) -> None:
+        """out[r] = sum over c of a[r, c] b[r, c]; out: (rows,)."""
+
+    @abstractmethod
+    def column_sum(self, a: Array, out: Array) -> None:
+        """out[0, c] = sum over r of a[r, c]; out: (1, cols)."""
+
+    @abstractmethod
+    def count_positive(self, a: Array, out: Array) -> None:
+        """out[0, c] = how many of a[:, c] are positive; out: (1, cols)."""
+
+    @abstractmethod
+    def column_sum_of_products(self, a: Array, b: Array, out: Array) -> None:
+        """out[0, c] = sum over r of a[r, c] b[r, c]; out: (1, cols)."""
+
+    @abstractmethod
+    def row_sum(self, a: Array, out: Array) -> None:
+        """out[r, 0] = sum over c of a[r, c]; out: (rows, 1)."""
+
+    @abstractmethod
+    def sum(self, a: Array, axis: int, out: Array) -> None:
+        """out = sum of a along an axis."""
+
+    @abstractmethod
+    def row_maximum(self, a: Array, out: Array) -> None:
+        """out[r, 0] = max over c of a[r, c]; out: (rows, 1)."""
+
+    # ---- natural gradient ----
+
+    @abstractmethod
+    def precondition(self, estimate: FisherEstimate, x: Array) -> Array:
+        """Preconditions the rows of x in place, but for a factor, which it returns: (1,)."""
+
+    @abstractmethod
+    def precondition_affine(self, sides: AffinePreconditioner, gradient: AffineGradient) -> None:
+        """Adds the natural gradient of an affine map; see `AffinePreconditioner`."""
+
+    # ---- random numbers ----
+
+    @abstractmethod
+    def random_uniform(self, rng: np.random.Generator, out: Array) -> None:
+        """out = numbers that are uniform in [0, 1), others in each run; out: float32."""
+
+    # ---- gathering ----
+
+    @abstractmethod
+    def take_rows(self, source: Array, rows: Array, out: Array) -> None:
+        """out[i] = source[rows[i]]; rows: int64 within range; out contiguous."""
+
+    @abstractmethod
+    def range_sum(self, source: Array, ranges: Array, out: Array) -> bool:
+        """Records out[i] = sum of source[r], begin <= r < end, with (begin, end) = ranges[i].
+
+        Returns:
+            Whether it did: if not, the ranges are to be summed up one by one.
+        """
+
+    @abstractmethod
+    def take_columns(self, source: Array, columns: Array, out: Array) -> None:
+        """out[:, i] = source[:, columns[i]]; columns: int64 within range; out contiguous."""
+
+    @abstractmethod
+    def put_rows(self, values: Array, rows: Array, out: Array) -> None:
+        """out[rows[i]] = values[i]; rows: int64 within range, none twice."""
+
+
+class Tape(Operations, Protocol):
+    """Operations, and what lowering asks of a tape: memory of the program, and what was recorded.
+
+    Attributes:
+        persistent_bytes: Memory given out by `persistent`.
+    """
+
+    persistent_bytes: int
+
+    @property
+    @abstractmethod
+    def scratch_bytes(self) -> int:
+        """Size of the scratch memory."""
+
+    @property
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Whether nothing was recorded since the last `take`."""
+
+    @abstractmethod
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """Uninitialised memory of the program."""
+
+    @abstractmethod
+    def begin_command(self) -> None:
+        """Frees the scratch memory of the command before."""
+
+    @abstractmethod
+    def take(self) -> tuple[Call, ...]:
+        """What was recorded since the last `take`."""
+
+    @abstractmethod
+    def run(self) -> None:
+        """Runs what was recorded."""
