@@ -22,7 +22,7 @@ from pathlib import Path
 import attrs
 from cuda_launches import segments_of
 from networks import BENCHMARKS
-from nnet3_runtime_cuda.cuda.bind.binder import Module
+from nnet3_runtime_cuda.cuda.bind.binder import DeviceSegment, Module
 from nnet3_runtime_cuda.cuda.source.maps import Launch
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
@@ -98,12 +98,12 @@ def rows_of(
         raise SystemExit("expected the wheel nvidia-cuda-nvrtc, found none")
     segments, platform = segments_of(name, sequences, train=train)
     source = max(platform.sources, key=len)
-    names = Module.of([s.plan for s in segments if s.plan is not None]).names
+    plans = [s.bound.plan for s in segments if isinstance(s.bound, DeviceSegment)]
+    names = Module.of(plans).names
     launches = [
         (names[step.text], step)
-        for segment in segments
-        if segment.plan is not None
-        for step in segment.plan.steps
+        for plan in plans
+        for step in plan.steps
         if isinstance(step, Launch)
     ]
     for architecture in architectures:

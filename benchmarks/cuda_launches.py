@@ -31,12 +31,13 @@ from networks import BENCHMARKS
 from nnet3_descriptors import parse_config, set_test_mode
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet
+from nnet3_runtime_cuda.cuda.bind.binder import DeviceSegment
 from nnet3_runtime_cuda.cuda.fuse.fusion import Group, group_operations, side_by_side
 from nnet3_runtime_cuda.cuda.fuse.launch_list import Plan, plan_steps, stores_of
 from nnet3_runtime_cuda.cuda.fuse.liveness import later_readers
 from nnet3_runtime_cuda.cuda.fuse.product_ends import with_epilogues
-from nnet3_runtime_cuda.cuda.record.recorded_operations import Operation, Product, Special
 from nnet3_runtime_cuda.cuda.record.unbound_segments import PendingSegment
+from nnet3_runtime_cuda.cuda.recorded.recorded_operations import Operation, Product, Special
 from nnet3_runtime_cuda.cuda.source.chain import key_of
 from nnet3_runtime_cuda.lowering import lower
 
@@ -187,11 +188,11 @@ def rows_of(name: str, sequences: int) -> list[list[str]]:
         names = ("forward", "backward") if train else ("inference",)
         distinct = sum(source.count("__global__") for source in platform.sources)
         for what, segment in zip(names, segments, strict=True):
-            assert segment.plan is not None
+            assert isinstance(segment.bound, DeviceSegment)
             single = plan_steps(segment.operations, lambda view: False, fuse=False)
             arithmetic, moving = floor(segment)
-            updating = Count.of(segment.plan, updates_of(segment))
-            fused = Count.of(segment.plan)
+            updating = Count.of(segment.bound.plan, updates_of(segment))
+            fused = Count.of(segment.bound.plan)
             rows.append(
                 [
                     f"{name} {what}",

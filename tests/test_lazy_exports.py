@@ -92,7 +92,7 @@ NOT_NEEDED = {
     "nnet3_runtime_cuda.cuda",
     "nnet3_runtime_cuda.inference.parallel_computer",
     "nnet3_runtime_cuda.lowering.check",
-    "nnet3_runtime_cuda.streams",
+    "nnet3_runtime_cuda.inference.streams",
     "nnet3_runtime_cuda.tracing",
     "safetensors",
     "scipy",

@@ -8,8 +8,8 @@ import pytest
 from nnet3_runtime_cuda.cuda.fuse import liveness
 from nnet3_runtime_cuda.cuda.fuse.fusion import group_operations
 from nnet3_runtime_cuda.cuda.fuse.liveness import later_readers
-from nnet3_runtime_cuda.cuda.record.device_views import View
-from nnet3_runtime_cuda.cuda.record.recorded_operations import Map, Operation, Special
+from nnet3_runtime_cuda.cuda.recorded.device_views import View
+from nnet3_runtime_cuda.cuda.recorded.recorded_operations import Map, Operation, Special
 
 ROWS, COLUMNS = 64, 32
 

@@ -11,11 +11,11 @@ from emulated_device import DryRun, HostPlatform, compiler
 from nnet3_compiler import compile_computation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu import tape as cpu_tape
-from nnet3_runtime_cuda.cuda.bind import shadow_memory
 from nnet3_runtime_cuda.cuda.fuse.fusion import MOST_PLACES
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
+from nnet3_runtime_cuda.cuda.memory import shadow_memory
 from nnet3_runtime_cuda.cuda.record.device_tape import DeviceTape
-from nnet3_runtime_cuda.cuda.record.device_views import View
+from nnet3_runtime_cuda.cuda.recorded.device_views import View
 from nnet3_runtime_cuda.errors import DeviceError
 from nnet3_runtime_cuda.operations import Operations
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from nnet3_runtime_cuda.inference.model import Model, load
     from nnet3_runtime_cuda.inference.output_scores import ScoreOptions
     from nnet3_runtime_cuda.inference.parallel_computer import ParallelComputer
+    from nnet3_runtime_cuda.inference.streams import Stream, StreamState
     from nnet3_runtime_cuda.inference.utterance_segments import SegmentOptions
     from nnet3_runtime_cuda.inference.utterance_work import Work
     from nnet3_runtime_cuda.lowering import Capabilities, Plan, check_plan, format_plan, make_plan
-    from nnet3_runtime_cuda.streams import Stream, StreamState
     from nnet3_runtime_cuda.tracing import Trace, Tracer, format_trace, trace_events
 
 __version__ = "0.1.0"
@@ -92,7 +92,7 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "format_plan",
                 "make_plan",
             ),
-            "nnet3_runtime_cuda.streams": (
+            "nnet3_runtime_cuda.inference.streams": (
                 "Stream",
                 "StreamState",
             ),

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
 
-from nnet3_runtime_cuda.cpu.threads.workers import Workers
 from nnet3_runtime_cuda.operations import Array, Tape
 from nnet3_runtime_cuda.operations.estimate_state import EstimateState
 from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate
 from nnet3_runtime_cuda.program import Program
+
+
+class Threads(Protocol):
+    """Threads of the processor that share work."""
+
+    @property
+    def threads(self) -> int:
+        """How many compute at a time, with the one that asks."""
+
+    def side_by_side(self, tasks: Sequence[Callable[[], object]]) -> None:
+        """Calls tasks that do not depend on one another, each on one thread of its own."""
 
 
 class Machine(Protocol):
@@ -28,7 +38,7 @@ class Machine(Protocol):
     """
 
     is_device: ClassVar[bool]
-    workers: Workers | None
+    workers: Threads | None
 
     @abstractmethod
     def tape(self, dtype: npt.DTypeLike = np.float32, *, is_alone: bool = False) -> Tape:

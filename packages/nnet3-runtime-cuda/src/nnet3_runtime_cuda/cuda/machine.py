@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.computation import NnetComputation
 
-from nnet3_runtime_cuda.cuda.bind.binder import Binder, DeviceSegment
+from nnet3_runtime_cuda.cuda.bind.binder import Binder
 from nnet3_runtime_cuda.cuda.bind.exchange import Exchange
-from nnet3_runtime_cuda.cuda.bind.program_memory import ProgramMemory
-from nnet3_runtime_cuda.cuda.bind.shadow_memory import ShadowMemory
 from nnet3_runtime_cuda.cuda.fuse.launch_list import plan_steps
+from nnet3_runtime_cuda.cuda.memory.program_memory import ProgramMemory
+from nnet3_runtime_cuda.cuda.memory.shadow_memory import ShadowMemory
 from nnet3_runtime_cuda.cuda.platform.platform import Platform
 from nnet3_runtime_cuda.cuda.record.device_tape import DeviceTape
 from nnet3_runtime_cuda.cuda.record.estimates import Estimates
@@ -99,8 +99,7 @@ class DeviceMachine(Machine):
         plans = [plan_steps(segment.operations, segment.scratch.contains) for segment in pending]
         binder = Binder(tape.memory, plans, computation)
         for segment, plan in zip(pending, plans, strict=True):
-            bound: DeviceSegment = binder.segment(plan, segment.host)
-            segment.plan, segment.bound = plan, bound
+            segment.bound = binder.segment(plan, segment.host)
         # What was uploaded here must be there, whichever stream is the first to run.
         self.memory.platform.synchronize()
 

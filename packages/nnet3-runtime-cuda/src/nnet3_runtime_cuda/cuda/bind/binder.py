@@ -9,13 +9,13 @@ import attrs
 import numpy as np
 from nnet3_compiler.computation import NnetComputation
 
-from nnet3_runtime_cuda.cuda.bind.program_memory import ProgramMemory
 from nnet3_runtime_cuda.cuda.fuse.launch_list import WORKSPACE_AT, Plan, Step, matrix
+from nnet3_runtime_cuda.cuda.memory.program_memory import ProgramMemory
 from nnet3_runtime_cuda.cuda.platform.platform import Call, Gemm, Platform
-from nnet3_runtime_cuda.cuda.record.device_views import View
 from nnet3_runtime_cuda.cuda.record.estimate_schedule import Flags
 from nnet3_runtime_cuda.cuda.record.host_values import HostSteps
-from nnet3_runtime_cuda.cuda.record.recorded_operations import Product
+from nnet3_runtime_cuda.cuda.recorded.device_views import View
+from nnet3_runtime_cuda.cuda.recorded.recorded_operations import Product
 from nnet3_runtime_cuda.cuda.source.maps import Launch
 from nnet3_runtime_cuda.cuda.source.prelude import PRELUDE
 
@@ -50,18 +50,24 @@ class DeviceSegment:
     """A segment that is ready to run.
 
     Attributes:
-        calls: What it may run.
+        plan: The steps that are bound.
+        calls: The call of each step.
     """
 
     def __init__(
-        self, platform: Platform, host: HostSteps, calls: Sequence[Call], phases: Sequence[int]
+        self, platform: Platform, host: HostSteps, plan: Plan, calls: Sequence[Call]
     ) -> None:
-        """Makes a segment of calls, and for each the decision on which it depends, or -1."""
+        """Makes a segment of steps and their calls."""
+        self.plan = plan
         self.calls = tuple(calls)
         self._platform = platform
         self._host = host
-        self._phases = tuple(phases)
         self._replays: dict[bytes, Call] = {}
+
+    @property
+    def num_calls(self) -> int:
+        """How many launches and products it may run."""
+        return len(self.calls)
 
     def run(self) -> None:
         """Runs it; what it does on the device may not be done yet when this returns."""
@@ -76,7 +82,7 @@ class DeviceSegment:
         """The calls that run after these decisions, as one."""
         chosen = [
             call
-            for call, phase in zip(self.calls, self._phases, strict=True)
+            for call, phase in zip(self.calls, self.plan.phases, strict=True)
             if phase < 0 or decisions[phase]
         ]
         return self._platform.capture(chosen) if chosen else lambda: None
@@ -103,7 +109,7 @@ class Binder:
     def segment(self, plan: Plan, host: HostSteps) -> DeviceSegment:
         """A segment bound to memory."""
         calls = tuple(self._bind(step) for step in plan.steps)
-        return DeviceSegment(self._platform, host, calls, plan.phases)
+        return DeviceSegment(self._platform, host, plan, calls)
 
     def _bind(self, step: Step) -> Call:
         if isinstance(step, Launch):

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnet3_runtime_cuda.arrays import is_on_cuda, on_host
-from nnet3_runtime_cuda.cuda.bind.shadow_memory import ShadowMemory
+from nnet3_runtime_cuda.cuda.memory.shadow_memory import ShadowMemory
 from nnet3_runtime_cuda.cuda.platform.cupy_platform import CupyPlatform
 from nnet3_runtime_cuda.errors import RunError
 from nnet3_runtime_cuda.operations import Array

@@ -15,8 +15,8 @@ from typing import TypeGuard
 
 import attrs
 
-from nnet3_runtime_cuda.cuda.record.device_views import View
-from nnet3_runtime_cuda.cuda.record.recorded_operations import (
+from nnet3_runtime_cuda.cuda.recorded.device_views import View
+from nnet3_runtime_cuda.cuda.recorded.recorded_operations import (
     ColumnReduce,
     Indexed,
     Map,

@@ -10,8 +10,13 @@ from nnet3_runtime_cuda.cuda.fuse.fusion import Group, Kind, group_operations, s
 from nnet3_runtime_cuda.cuda.fuse.liveness import later_readers
 from nnet3_runtime_cuda.cuda.fuse.product_ends import with_epilogues
 from nnet3_runtime_cuda.cuda.platform.platform import Matrix
-from nnet3_runtime_cuda.cuda.record.device_views import View
-from nnet3_runtime_cuda.cuda.record.recorded_operations import Operation, Product, RangeSum, Special
+from nnet3_runtime_cuda.cuda.recorded.device_views import View
+from nnet3_runtime_cuda.cuda.recorded.recorded_operations import (
+    Operation,
+    Product,
+    RangeSum,
+    Special,
+)
 from nnet3_runtime_cuda.cuda.source import library
 from nnet3_runtime_cuda.cuda.source.chain import Stores
 from nnet3_runtime_cuda.cuda.source.columns import ColumnGroup, column_kernels

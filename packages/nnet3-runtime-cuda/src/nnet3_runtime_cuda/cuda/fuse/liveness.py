@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from nnet3_runtime_cuda.cuda.record.device_views import View
-from nnet3_runtime_cuda.cuda.record.recorded_operations import Map, Operation, Product, Reduce
+from nnet3_runtime_cuda.cuda.recorded.device_views import View
+from nnet3_runtime_cuda.cuda.recorded.recorded_operations import Map, Operation, Product, Reduce
 
 SMALLEST_STORE, LONGEST_SEARCH = 1 << 20, 400
 """Bytes that it is worth asking whether they are read before they are overwritten, and in how many

@@ -6,13 +6,32 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from nnet3_runtime_cuda.cuda.platform.cublaslt import Product
 from nnet3_runtime_cuda.cuda.platform.platform import Call
 
-if TYPE_CHECKING:
-    from nnet3_runtime_cuda.cuda.platform.cupy_platform import CupyPlatform
+
+class Queue(Protocol):
+    """What calls ask of the device that they run on, beside what a `Platform` offers to programs.
+
+    It runs what it is given in order, on the current stream.
+    """
+
+    def allocate(self, nbytes: int) -> int:
+        """See Platform."""
+
+    def free(self, address: int) -> None:
+        """See Platform."""
+
+    def run_product(self, product: Product, workspace: Workspace) -> None:
+        """Queues a product that uses a workspace."""
+
+    def graph(self, calls: Sequence[Call]) -> Any:
+        """A graph that does what calls do."""
+
+    def replay(self, graph: Any) -> None:
+        """Queues a graph."""
 
 
 class Workspace:
@@ -22,10 +41,10 @@ class Workspace:
         nbytes: Its size.
     """
 
-    def __init__(self, platform: CupyPlatform) -> None:
+    def __init__(self, queue: Queue) -> None:
         """Without memory, until a product that needs some runs."""
         self.nbytes = 0
-        self._platform = platform
+        self._queue = queue
         self._address = 0
 
     def reserve(self, nbytes: int) -> None:
@@ -36,23 +55,23 @@ class Workspace:
     def address(self) -> int:
         """Where it is; 0 if there is none."""
         if self.nbytes and not self._address:
-            self._address = self._platform.allocate(self.nbytes)
-            weakref.finalize(self, self._platform.free, self._address).atexit = False
+            self._address = self._queue.allocate(self.nbytes)
+            weakref.finalize(self, self._queue.free, self._address).atexit = False
         return self._address
 
 
 class BoundProduct:
     """A product as a call."""
 
-    def __init__(self, platform: CupyPlatform, product: Product, workspace: Workspace) -> None:
-        self._platform = platform
+    def __init__(self, queue: Queue, product: Product, workspace: Workspace) -> None:
+        self._queue = queue
         self._product = product
         self._workspace = workspace
         workspace.reserve(product.workspace_bytes)
 
     def __call__(self) -> None:
         """Queues the product."""
-        self._platform.run_product(self._product, self._workspace)
+        self._queue.run_product(self._product, self._workspace)
 
 
 class Several:
@@ -70,8 +89,8 @@ class Several:
 class Replay:
     """Calls that become a graph when they run for the second time."""
 
-    def __init__(self, platform: CupyPlatform, calls: tuple[Call, ...]) -> None:
-        self._platform = platform
+    def __init__(self, queue: Queue, calls: tuple[Call, ...]) -> None:
+        self._queue = queue
         self._calls = calls
         self._graph: Any = None
         self._ran = False
@@ -83,8 +102,8 @@ class Replay:
             self._ran = True
             return
         if self._graph is None:
-            self._graph = self._platform.graph(self._calls)
-        self._platform.replay(self._graph)
+            self._graph = self._queue.graph(self._calls)
+        self._queue.replay(self._graph)
 
 
 class Captures:

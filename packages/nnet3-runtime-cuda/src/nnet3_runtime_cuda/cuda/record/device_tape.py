@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nnet3_runtime_cuda.cuda.bind.program_memory import ProgramMemory
+from nnet3_runtime_cuda.cuda.memory.program_memory import ProgramMemory
 from nnet3_runtime_cuda.cuda.record.estimates import Estimates
 from nnet3_runtime_cuda.cuda.record.natural_affine import record_affine
 from nnet3_runtime_cuda.cuda.record.preconditioning import record_precondition, record_updates

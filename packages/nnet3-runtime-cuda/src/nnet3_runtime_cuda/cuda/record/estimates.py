@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnet3_runtime_cuda.cuda.bind.shadow_memory import ShadowMemory
+from nnet3_runtime_cuda.cuda.memory.shadow_memory import ShadowMemory
 from nnet3_runtime_cuda.cuda.record.estimate_schedule import Clock
 from nnet3_runtime_cuda.cuda.source import fisher
 from nnet3_runtime_cuda.operations import Array

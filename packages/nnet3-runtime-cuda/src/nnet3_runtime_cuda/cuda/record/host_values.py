@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cuda.bind.shadow_memory import ShadowMemory
+from nnet3_runtime_cuda.cuda.memory.shadow_memory import ShadowMemory
 from nnet3_runtime_cuda.cuda.record.estimate_schedule import Clock, Decisions, Flags, Schedule
 from nnet3_runtime_cuda.operations import Array
 

@@ -10,13 +10,13 @@ from typing import ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cuda.bind.program_memory import ProgramMemory
-from nnet3_runtime_cuda.cuda.record import recorded_operations as ops
-from nnet3_runtime_cuda.cuda.record.device_views import View
+from nnet3_runtime_cuda.cuda.memory.program_memory import ProgramMemory
 from nnet3_runtime_cuda.cuda.record.estimate_schedule import ALWAYS, Use
 from nnet3_runtime_cuda.cuda.record.estimates import Estimate, Estimates
 from nnet3_runtime_cuda.cuda.record.host_values import HostValues
 from nnet3_runtime_cuda.cuda.record.unbound_segments import DeviceScratch
+from nnet3_runtime_cuda.cuda.recorded import recorded_operations as ops
+from nnet3_runtime_cuda.cuda.recorded.device_views import View
 from nnet3_runtime_cuda.cuda.source import library
 from nnet3_runtime_cuda.operations import Array, Operand, Tape
 from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate

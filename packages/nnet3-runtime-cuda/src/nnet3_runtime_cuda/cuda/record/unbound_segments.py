@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cuda.bind.binder import DeviceSegment
-from nnet3_runtime_cuda.cuda.bind.shadow_memory import ShadowMemory, reserved
-from nnet3_runtime_cuda.cuda.fuse.launch_list import Plan
-from nnet3_runtime_cuda.cuda.record import recorded_operations as ops
-from nnet3_runtime_cuda.cuda.record.device_views import View
+from nnet3_runtime_cuda.cuda.memory.shadow_memory import ShadowMemory, reserved
 from nnet3_runtime_cuda.cuda.record.host_values import HostSteps
+from nnet3_runtime_cuda.cuda.recorded import recorded_operations as ops
+from nnet3_runtime_cuda.cuda.recorded.device_views import View
 from nnet3_runtime_cuda.operations import Array
 from nnet3_runtime_cuda.operations.scratch import Scratch
 
@@ -77,6 +77,17 @@ class DeviceScratch(Scratch):
         return start <= view.address < start + LARGEST_SCRATCH
 
 
+class BoundSegment(Protocol):
+    """A segment that is bound to a device."""
+
+    @property
+    def num_calls(self) -> int:
+        """How many launches and products it may run."""
+
+    def run(self) -> None:
+        """Runs it."""
+
+
 class PendingSegment:
     """The one call of a segment: what was recorded, and once it is bound, what runs.
 
@@ -84,7 +95,6 @@ class PendingSegment:
         operations: What was recorded.
         host: What the host does first.
         scratch: The working memory of commands.
-        plan: The kernels and products that do it.
         bound: What runs.
     """
 
@@ -94,8 +104,7 @@ class PendingSegment:
         self.operations = operations
         self.host = host
         self.scratch = scratch
-        self.plan: Plan | None = None
-        self.bound: DeviceSegment | None = None
+        self.bound: BoundSegment | None = None
 
     def __call__(self) -> None:
         """Runs the segment."""
@@ -104,4 +113,4 @@ class PendingSegment:
 
     def __len__(self) -> int:
         """The number of steps that the device does."""
-        return 0 if self.bound is None else len(self.bound.calls)
+        return 0 if self.bound is None else self.bound.num_calls

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nnet3_runtime_cuda.cuda.record.device_views import View
-from nnet3_runtime_cuda.cuda.record.recorded_operations import Guards, Indexed, Map, Operand, Target
+from nnet3_runtime_cuda.cuda.recorded.device_views import View
+from nnet3_runtime_cuda.cuda.recorded.recorded_operations import (
+    Guards,
+    Indexed,
+    Map,
+    Operand,
+    Target,
+)
 from nnet3_runtime_cuda.cuda.source.expressions import FUNCTIONS, OWN_TYPE, literal, offset, wider
 
 INDEX_LIMIT = 1 << 31

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import attrs
 
-from nnet3_runtime_cuda.cuda.record.device_views import View
-from nnet3_runtime_cuda.cuda.record.recorded_operations import ColumnReduce, Map
+from nnet3_runtime_cuda.cuda.recorded.device_views import View
+from nnet3_runtime_cuda.cuda.recorded.recorded_operations import ColumnReduce, Map
 from nnet3_runtime_cuda.cuda.source.chain import Chain, KernelText, Stores
 from nnet3_runtime_cuda.cuda.source.maps import THREADS, Launch, finish
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from nnet3_runtime_cuda.cuda.record.device_views import View
+from nnet3_runtime_cuda.cuda.recorded.device_views import View
 from nnet3_runtime_cuda.cuda.source.chain import check_size
 
 THREADS = 256

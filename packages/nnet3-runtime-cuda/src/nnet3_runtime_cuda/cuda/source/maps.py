@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import attrs
 
-from nnet3_runtime_cuda.cuda.record.device_views import View
-from nnet3_runtime_cuda.cuda.record.recorded_operations import Indexed, Map
+from nnet3_runtime_cuda.cuda.recorded.device_views import View
+from nnet3_runtime_cuda.cuda.recorded.recorded_operations import Indexed, Map
 from nnet3_runtime_cuda.cuda.source.chain import Chain, KernelText, Stores, check_size
 
 THREADS = 256

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import attrs
 
-from nnet3_runtime_cuda.cuda.record.device_views import View
-from nnet3_runtime_cuda.cuda.record.recorded_operations import Map, Operation, RowReduce
+from nnet3_runtime_cuda.cuda.recorded.device_views import View
+from nnet3_runtime_cuda.cuda.recorded.recorded_operations import Map, Operation, RowReduce
 from nnet3_runtime_cuda.cuda.source.chain import Chain, KernelText, Stores, key_of
 from nnet3_runtime_cuda.cuda.source.expressions import wider
 from nnet3_runtime_cuda.cuda.source.maps import Launch, finish, unravel

@@ -19,10 +19,6 @@ from nnet3_descriptors.components import (
     RepeatedAffineComponent,
 )
 
-from nnet3_runtime_cuda.kernels.affine.parameter_products import (
-    record_factor_product,
-    record_product,
-)
 from nnet3_runtime_cuda.kernels.base import (
     Backpropagation,
     Kernel,
@@ -34,6 +30,10 @@ from nnet3_runtime_cuda.kernels.gradient.affine_gradient import (
     add_affine_gradient,
     add_column_sum,
     record_affine_gradient,
+)
+from nnet3_runtime_cuda.kernels.parameter_products import (
+    record_factor_product,
+    record_product,
 )
 from nnet3_runtime_cuda.kernels.tiles.tiled_product import TiledProduct
 from nnet3_runtime_cuda.operations import Array, Operations

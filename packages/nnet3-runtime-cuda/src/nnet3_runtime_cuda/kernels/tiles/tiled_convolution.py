@@ -19,9 +19,9 @@ from __future__ import annotations
 import attrs
 import numpy as np
 
-from nnet3_runtime_cuda.kernels.affine.parameter_products import record_factor_product
 from nnet3_runtime_cuda.kernels.base import Backpropagation, ComponentStore, Propagation
 from nnet3_runtime_cuda.kernels.gradient.affine_gradient import add_affine_gradient
+from nnet3_runtime_cuda.kernels.parameter_products import record_factor_product
 from nnet3_runtime_cuda.kernels.tiles.height_tiles import HeightTiles
 from nnet3_runtime_cuda.kernels.tiles.time_tiles import Run, TileBlock, TimeTiles
 from nnet3_runtime_cuda.kernels.tiles.untiled_heights import UntiledHeights

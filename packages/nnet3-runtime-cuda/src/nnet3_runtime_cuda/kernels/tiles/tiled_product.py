@@ -18,8 +18,8 @@ from typing import Self
 
 import numpy as np
 
-from nnet3_runtime_cuda.kernels.affine.parameter_products import record_factor_product
 from nnet3_runtime_cuda.kernels.base import ComponentStore
+from nnet3_runtime_cuda.kernels.parameter_products import record_factor_product
 from nnet3_runtime_cuda.kernels.tiles.tile_blocking import Share, TileBlocking
 from nnet3_runtime_cuda.kernels.tiles.tile_factors import TileFactors
 from nnet3_runtime_cuda.kernels.tiles.time_tiles import TileBlock, TimeTiles

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from nnet3_descriptors.components import TimeHeightConvolutionComponent
 
-from nnet3_runtime_cuda.kernels.convolution.height_patches import HeightPatches
+from nnet3_runtime_cuda.kernels.height_patches import HeightPatches
 from nnet3_runtime_cuda.operations import Array, Operations
 
 

@@ -20,7 +20,7 @@ from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda.arrays import FloatArray
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.inference.computer_pool import ComputerPool
-from nnet3_runtime_cuda.streams.options import StreamOptions
+from nnet3_runtime_cuda.inference.streams.options import StreamOptions
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.tracing import Tracer

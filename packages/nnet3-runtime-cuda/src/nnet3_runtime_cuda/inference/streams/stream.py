@@ -11,9 +11,9 @@ import numpy.typing as npt
 from nnet3_runtime_cuda.arrays import FloatArray, as_matrix, as_vector, check_float32, check_output
 from nnet3_runtime_cuda.errors import RunError
 from nnet3_runtime_cuda.inference.output_scores import ScoreOptions
-from nnet3_runtime_cuda.streams.program import INPUT, OUTPUT, StreamProgram
-from nnet3_runtime_cuda.streams.sequence import Sequence
-from nnet3_runtime_cuda.streams.state import StreamState
+from nnet3_runtime_cuda.inference.streams.program import INPUT, OUTPUT, StreamProgram
+from nnet3_runtime_cuda.inference.streams.sequence import Sequence
+from nnet3_runtime_cuda.inference.streams.state import StreamState
 
 
 class Stream:

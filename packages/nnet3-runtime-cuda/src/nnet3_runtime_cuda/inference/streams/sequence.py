@@ -6,10 +6,10 @@ import numpy as np
 
 from nnet3_runtime_cuda.arrays import FloatArray
 from nnet3_runtime_cuda.errors import RunError
-from nnet3_runtime_cuda.streams.frame_buffer import FrameBuffer
-from nnet3_runtime_cuda.streams.ivectors import IvectorTrack
-from nnet3_runtime_cuda.streams.program import INPUT, IVECTOR, ChunkInputs, StreamProgram
-from nnet3_runtime_cuda.streams.state import NodeRows, StreamState
+from nnet3_runtime_cuda.inference.streams.frame_buffer import FrameBuffer
+from nnet3_runtime_cuda.inference.streams.ivectors import IvectorTrack
+from nnet3_runtime_cuda.inference.streams.program import INPUT, IVECTOR, ChunkInputs, StreamProgram
+from nnet3_runtime_cuda.inference.streams.state import NodeRows, StreamState
 
 
 class Sequence:

@@ -11,7 +11,7 @@ from typing import TypedDict
 
 import attrs
 
-from nnet3_runtime_cuda.cuda.record.device_views import View
+from nnet3_runtime_cuda.cuda.recorded.device_views import View
 
 Guards = tuple[View, ...]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from nnet3_compiler.computation import NnetComputation
 
-from nnet3_runtime_cuda.cuda.bind.budget import check_fits
-from nnet3_runtime_cuda.cuda.bind.shadow_memory import Region, ShadowMemory
+from nnet3_runtime_cuda.cuda.memory.budget import check_fits
+from nnet3_runtime_cuda.cuda.memory.shadow_memory import Region, ShadowMemory
 from nnet3_runtime_cuda.cuda.platform.platform import ALIGNMENT
 from nnet3_runtime_cuda.operations import Array
 

@@ -1,8 +1,0 @@
-"""Streams: frames that come bit by bit, and the outputs as soon as their context is there."""
-
-from nnet3_runtime_cuda.streams.options import StreamOptions
-from nnet3_runtime_cuda.streams.program import StreamProgram, StreamPrograms
-from nnet3_runtime_cuda.streams.state import NodeRows, StreamState
-from nnet3_runtime_cuda.streams.stream import Stream
-
-__all__ = ["NodeRows", "Stream", "StreamOptions", "StreamProgram", "StreamPrograms", "StreamState"]
