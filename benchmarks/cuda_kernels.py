@@ -98,13 +98,13 @@ def rows_of(
         raise SystemExit("expected the wheel nvidia-cuda-nvrtc, found none")
     segments, platform = segments_of(name, sequences, train=train)
     source = max(platform.sources, key=len)
-    plans = [s.bound.plan for s in segments if isinstance(s.bound, DeviceSegment)]
-    names = Module.of(plans).names
+    lists = [s.bound.launches for s in segments if isinstance(s.bound, DeviceSegment)]
+    names = Module.of(lists).names
     launches = [
-        (names[step.text], step)
-        for plan in plans
-        for step in plan.steps
-        if isinstance(step, Launch)
+        (names[call.text], call)
+        for each in lists
+        for call in each.calls
+        if isinstance(call, Launch)
     ]
     for architecture in architectures:
         start = time.process_time()

@@ -33,7 +33,7 @@ from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet
 from nnet3_runtime_cuda.cuda.bind.binder import DeviceSegment
 from nnet3_runtime_cuda.cuda.fuse.fusion import Group, group_operations, side_by_side
-from nnet3_runtime_cuda.cuda.fuse.launch_list import Plan, plan_steps, stores_of
+from nnet3_runtime_cuda.cuda.fuse.launch_list import LaunchList, launch_list, stores_of
 from nnet3_runtime_cuda.cuda.fuse.liveness import later_readers
 from nnet3_runtime_cuda.cuda.fuse.product_ends import with_epilogues
 from nnet3_runtime_cuda.cuda.record.unbound_segments import PendingSegment
@@ -59,7 +59,7 @@ SMALLEST_STEP = 2e-6
 
 @attrs.frozen
 class Count:
-    """Steps of a pass.
+    """What a pass launches.
 
     Attributes:
         kernels: Launches of kernels of ours.
@@ -70,12 +70,12 @@ class Count:
     products: int
 
     @classmethod
-    def of(cls, plan: Plan, updates: Collection[int] = ()) -> Count:
-        """The steps of a minibatch for which these decisions of the host are positive."""
+    def of(cls, launches: LaunchList, updates: Collection[int] = ()) -> Count:
+        """The launches of a minibatch for which these decisions of the host are positive."""
         counts = [0, 0]
-        for step, phase in zip(plan.steps, plan.phases, strict=True):
-            if phase < 0 or phase in updates:
-                counts[isinstance(step, Product)] += 1
+        for call, decision in zip(launches.calls, launches.decisions, strict=True):
+            if decision < 0 or decision in updates:
+                counts[isinstance(call, Product)] += 1
         return cls(*counts)
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ def updates_of(segment: PendingSegment) -> set[int]:
 
 def operations_of(segment: PendingSegment) -> list[Operation]:
     """What a minibatch does that leaves the estimates alone."""
-    return [operation for operation in segment.operations if operation.phase < 0]
+    return [operation for operation in segment.operations if operation.decision < 0]
 
 
 @attrs.define
@@ -189,10 +189,10 @@ def rows_of(name: str, sequences: int) -> list[list[str]]:
         distinct = sum(source.count("__global__") for source in platform.sources)
         for what, segment in zip(names, segments, strict=True):
             assert isinstance(segment.bound, DeviceSegment)
-            single = plan_steps(segment.operations, lambda view: False, fuse=False)
+            single = launch_list(segment.operations, lambda view: False, fuse=False)
             arithmetic, moving = floor(segment)
-            updating = Count.of(segment.bound.plan, updates_of(segment))
-            fused = Count.of(segment.bound.plan)
+            updating = Count.of(segment.bound.launches, updates_of(segment))
+            fused = Count.of(segment.bound.launches)
             rows.append(
                 [
                     f"{name} {what}",

@@ -89,7 +89,7 @@ def test_result_that_is_overwritten_need_not_be_stored(small: None) -> None:
 def test_result_may_be_wanted_after_all(small: None) -> None:
     """What may not write, or writes to other elements, overwrites nothing."""
     first, guard = add(A, B, C), View(1 << 10, (), (), "f4")
-    for other in (add(A, B, C, guards=(guard,)), add(A, B, C, phase=3)):
+    for other in (add(A, B, C, guards=(guard,)), add(A, B, C, decision=3)):
         assert readers([first, other])[0] is None
     wide = View(C.address, (ROWS, COLUMNS // 2), (COLUMNS, 1), "f4")
     narrow = [View(v.address, wide.shape, wide.strides, "f4") for v in (A, B)]

@@ -11,7 +11,7 @@ from emulated_device import DryRun, HostPlatform, compiler
 from nnet3_compiler import compile_computation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu import tape as cpu_tape
-from nnet3_runtime_cuda.cuda.fuse.fusion import MOST_PLACES
+from nnet3_runtime_cuda.cuda.fuse.fusion import MOST_POINTERS
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
 from nnet3_runtime_cuda.cuda.memory import shadow_memory
 from nnet3_runtime_cuda.cuda.record.device_tape import DeviceTape
@@ -143,14 +143,14 @@ def test_kernels_take_no_more_pointers_than_devices_allow(shape: tuple[int, ...]
     """Copies from and to very many places do not share a kernel without end."""
     platform = DryRun()
     tape = DeviceNnet(single("type=NoOpComponent dim=40", dim=40), device=platform).tape()
-    for number in range(3 * MOST_PLACES):
+    for number in range(3 * MOST_POINTERS):
         lengths = (*shape[:-1], shape[-1] + number % 3)
         tape.copy(tape.persistent(*lengths), tape.persistent(*lengths))
     tape.run()
 
     (source,) = platform.sources
     pointers = [parameters.count("*") for parameters in re.findall(r"__global__ .*?{", source)]
-    assert MOST_PLACES // 16 < max(pointers) <= MOST_PLACES
+    assert MOST_POINTERS // 16 < max(pointers) <= MOST_POINTERS
 
 
 def test_too_many_elements_for_an_index_are_refused() -> None:

@@ -14,9 +14,9 @@ from nnet3_runtime_onnx.graph import GraphBuilder
 from nnet3_runtime_onnx.metadata import description
 from nnet3_runtime_onnx.ports import Ports
 from nnet3_runtime_onnx.program import (
-    Flow,
     Part,
     Parts,
+    RowUse,
     Translator,
     refusals,
     with_rows_that_matter,
@@ -73,13 +73,13 @@ def parts_of(nnet: Nnet, computation: NnetComputation) -> Parts:
     parts = Parts.of(computation)
     _refuse(nnet, computation, parts.joined(0, len(parts.segments)))
 
-    def flow_of(part: Part) -> Flow:
+    def use_of(part: Part) -> RowUse:
         translator, _ = _begun(nnet, computation, part, None)
         used = translator.matrices.watch(part.given)
         translator.run(part.commands)
-        return Flow(used, {each: translator.matrices.origins(each) for each in part.handed_on})
+        return RowUse(used, {each: translator.matrices.origins(each) for each in part.handed_on})
 
-    return with_rows_that_matter(parts, flow_of)
+    return with_rows_that_matter(parts, use_of)
 
 
 def _refuse(nnet: Nnet, computation: NnetComputation, part: Part) -> None:

@@ -13,7 +13,7 @@ from nnet3_compiler.computation import NnetComputation
 
 from nnet3_runtime_cuda.cuda.bind.binder import Binder
 from nnet3_runtime_cuda.cuda.bind.exchange import Exchange
-from nnet3_runtime_cuda.cuda.fuse.launch_list import plan_steps
+from nnet3_runtime_cuda.cuda.fuse.launch_list import launch_list
 from nnet3_runtime_cuda.cuda.memory.program_memory import ProgramMemory
 from nnet3_runtime_cuda.cuda.memory.shadow_memory import ShadowMemory
 from nnet3_runtime_cuda.cuda.platform.platform import Platform
@@ -96,10 +96,10 @@ class DeviceMachine(Machine):
         computation: NnetComputation | None = None,
     ) -> None:
         tape.device_scratch.place(tape.memory)
-        plans = [plan_steps(segment.operations, segment.scratch.contains) for segment in pending]
-        binder = Binder(tape.memory, plans, computation)
-        for segment, plan in zip(pending, plans, strict=True):
-            segment.bound = binder.segment(plan, segment.host)
+        lists = [launch_list(segment.operations, segment.scratch.contains) for segment in pending]
+        binder = Binder(tape.memory, lists, computation)
+        for segment, launches in zip(pending, lists, strict=True):
+            segment.bound = binder.segment(launches, segment.host)
         # What was uploaded here must be there, whichever stream is the first to run.
         self.memory.platform.synchronize()
 

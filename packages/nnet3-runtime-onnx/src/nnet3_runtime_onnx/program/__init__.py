@@ -2,13 +2,13 @@
 
 from nnet3_runtime_onnx.program.commands import Exchange, Translator, refusals
 from nnet3_runtime_onnx.program.parts import Part, Parts, State
-from nnet3_runtime_onnx.program.state import Flow, with_rows_that_matter
+from nnet3_runtime_onnx.program.state import RowUse, with_rows_that_matter
 
 __all__ = [
     "Exchange",
-    "Flow",
     "Part",
     "Parts",
+    "RowUse",
     "State",
     "Translator",
     "refusals",

@@ -15,7 +15,7 @@ Rows = NDArray[np.bool_]
 
 
 @attrs.frozen(eq=False)
-class Flow:
+class RowUse:
     """What a part does with what it was given.
 
     Attributes:
@@ -28,26 +28,26 @@ class Flow:
     origins: dict[int, NDArray[np.intp]]
 
 
-def with_rows_that_matter(parts: Parts, flow_of: Callable[[Part], Flow]) -> Parts:
+def with_rows_that_matter(parts: Parts, use_of: Callable[[Part], RowUse]) -> Parts:
     """Returns parts with the rows of the state that commands read, sooner or later.
 
     Args:
         parts: With all rows of the state.
-        flow_of: Says what a part does with what it was given.
+        use_of: Says what a part does with what it was given.
     """
     if not any(len(part.given) for part in parts.segments):
         return parts
-    flows = [flow_of(part) for part in parts.segments]
-    matters = [dict(flow.used) for flow in flows]
-    ends = [*range(1, len(flows)), parts.loop_start]
+    uses = [use_of(part) for part in parts.segments]
+    matters = [dict(use.used) for use in uses]
+    ends = [*range(1, len(uses)), parts.loop_start]
     changed = True
     while changed:
         changed = False
-        for k, flow in reversed(list(enumerate(flows))):
+        for k, use in reversed(list(enumerate(uses))):
             end = ends[k]
             if end is None:
                 continue
-            before = _before(flow, matters[end])
+            before = _before(use, matters[end])
             for matrix, rows in before.items():
                 both = matters[k][matrix] | rows
                 changed |= bool((both != matters[k][matrix]).any())
@@ -65,11 +65,11 @@ def with_rows_that_matter(parts: Parts, flow_of: Callable[[Part], Flow]) -> Part
     )
 
 
-def _before(flow: Flow, after: dict[int, Rows]) -> dict[int, Rows]:
+def _before(use: RowUse, after: dict[int, Rows]) -> dict[int, Rows]:
     """Returns the rows that are copied to rows which matter afterwards."""
-    found = {matrix: np.zeros_like(rows) for matrix, rows in flow.used.items()}
+    found = {matrix: np.zeros_like(rows) for matrix, rows in use.used.items()}
     for matrix, rows in after.items():
-        origins = flow.origins[matrix]
+        origins = use.origins[matrix]
         needed = origins[rows[origins[:, 0]]]
         for source in found:
             found[source][needed[needed[:, 1] == source, 2]] = True

@@ -79,10 +79,10 @@ class Lanes:
         self.lanes = self._planned()
 
     def _planned(self) -> tuple[Lane, ...]:
-        plan = _Plan(self._workers.threads)
+        schedule = _Schedule(self._workers.threads)
         for one in self._rounds:
-            plan.add(one)
-        return plan.finish()
+            schedule.add(one)
+        return schedule.finish()
 
     def __call__(self) -> None:
         """Runs all rounds.
@@ -162,7 +162,7 @@ class _Use:
         )
 
 
-class _Plan:
+class _Schedule:
     """The lanes so far.
 
     For each lane and each other one it is kept what the other one has used since the lane last

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 from nnet3_compiler.computation import NnetComputation
 
-from nnet3_runtime_cuda.cuda.fuse.launch_list import WORKSPACE_AT, Plan, Step, matrix
+from nnet3_runtime_cuda.cuda.fuse.launch_list import WORKSPACE_AT, DeviceCall, LaunchList, matrix
 from nnet3_runtime_cuda.cuda.memory.program_memory import ProgramMemory
 from nnet3_runtime_cuda.cuda.platform.platform import Call, Gemm, Platform
 from nnet3_runtime_cuda.cuda.record.estimate_schedule import Flags
@@ -33,16 +33,16 @@ class Module:
     names: dict[str, str]
 
     @classmethod
-    def of(cls, plans: Sequence[Plan]) -> Module:
+    def of(cls, lists: Sequence[LaunchList]) -> Module:
         """The module of the kernels of some segments."""
         names: dict[str, str] = {}
         texts = [PRELUDE]
-        for plan in plans:
-            for step in plan.steps:
-                if isinstance(step, Launch) and step.text not in names:
-                    name = "k" + hashlib.sha256(step.text.encode()).hexdigest()[:12]
-                    names[step.text] = name
-                    texts.append(step.text.replace("@", name))
+        for each in lists:
+            for call in each.calls:
+                if isinstance(call, Launch) and call.text not in names:
+                    name = "k" + hashlib.sha256(call.text.encode()).hexdigest()[:12]
+                    names[call.text] = name
+                    texts.append(call.text.replace("@", name))
         return cls("\n".join(texts), names)
 
 
@@ -50,15 +50,15 @@ class DeviceSegment:
     """A segment that is ready to run.
 
     Attributes:
-        plan: The steps that are bound.
-        calls: The call of each step.
+        launches: What is bound.
+        calls: The bound call of each of them.
     """
 
     def __init__(
-        self, platform: Platform, host: HostSteps, plan: Plan, calls: Sequence[Call]
+        self, platform: Platform, host: HostSteps, launches: LaunchList, calls: Sequence[Call]
     ) -> None:
-        """Makes a segment of steps and their calls."""
-        self.plan = plan
+        """Makes a segment of what is launched and the bound calls of it."""
+        self.launches = launches
         self.calls = tuple(calls)
         self._platform = platform
         self._host = host
@@ -82,41 +82,44 @@ class DeviceSegment:
         """The calls that run after these decisions, as one."""
         chosen = [
             call
-            for call, phase in zip(self.calls, self.plan.phases, strict=True)
-            if phase < 0 or decisions[phase]
+            for call, number in zip(self.calls, self.launches.decisions, strict=True)
+            if number < 0 or decisions[number]
         ]
         return self._platform.capture(chosen) if chosen else lambda: None
 
 
 class Binder:
-    """Binds steps to addresses on a platform."""
+    """Binds launches and products to addresses on a platform."""
 
     def __init__(
-        self, memory: ProgramMemory, plans: Sequence[Plan], computation: NnetComputation | None
+        self,
+        memory: ProgramMemory,
+        lists: Sequence[LaunchList],
+        computation: NnetComputation | None,
     ) -> None:
         """Takes the memory, and compiles the kernels."""
         self._memory = memory
         self._platform: Platform = memory.platform
-        self.module = Module.of(plans)
+        self.module = Module.of(lists)
         names = tuple(self.module.names.values())
-        size = max((plan.workspace for plan in plans), default=0)
+        size = max((each.workspace for each in lists), default=0)
         workspace = memory.reserve((size,), np.uint8)
         memory.commit(computation)
         self._kernels = self._platform.build(self.module.source, names) if names else {}
         self._workspace = self._memory.address(workspace.__array_interface__["data"][0])
         self._for_products = self._platform.workspace()
 
-    def segment(self, plan: Plan, host: HostSteps) -> DeviceSegment:
+    def segment(self, launches: LaunchList, host: HostSteps) -> DeviceSegment:
         """A segment bound to memory."""
-        calls = tuple(self._bind(step) for step in plan.steps)
-        return DeviceSegment(self._platform, host, plan, calls)
+        calls = tuple(self._bind(call) for call in launches.calls)
+        return DeviceSegment(self._platform, host, launches, calls)
 
-    def _bind(self, step: Step) -> Call:
-        if isinstance(step, Launch):
-            kernel = self._kernels[self.module.names[step.text]]
-            arguments = [self._address(view) for view in step.arguments]
-            return self._platform.launch(kernel, step.grid, step.block, arguments)
-        return self._platform.gemm(gemm_of(step, self._memory.address), self._for_products)
+    def _bind(self, call: DeviceCall) -> Call:
+        if isinstance(call, Launch):
+            kernel = self._kernels[self.module.names[call.text]]
+            arguments = [self._address(view) for view in call.arguments]
+            return self._platform.launch(kernel, call.grid, call.block, arguments)
+        return self._platform.gemm(gemm_of(call, self._memory.address), self._for_products)
 
     def _address(self, view: View) -> int:
         if view.address == WORKSPACE_AT:

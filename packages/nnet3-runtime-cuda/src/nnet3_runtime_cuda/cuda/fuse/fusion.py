@@ -37,7 +37,7 @@ NARROWEST_LOOP = 32
 MOST_BESIDE = 16
 """So many groups share a kernel side by side at most."""
 
-MOST_PLACES = 400
+MOST_POINTERS = 400
 """A kernel takes so many pointers at most: devices and compilers of old allow 4096 bytes."""
 
 
@@ -47,8 +47,8 @@ MOST_PASSED = 8
 MOST_OF_A_THREAD = 64
 """Operations on so many places share a thread at most: each may need registers until the end."""
 
-Place = tuple[int, str]
-"""Where a view begins, and what it is of."""
+Pointer = tuple[int, str]
+"""Where a view begins, and what it is of: an argument of a kernel."""
 
 
 class Kind(Enum):
@@ -69,27 +69,27 @@ class Group:
         operations: In order.
         numbers: Their numbers in the program.
         depth: For rows, how many dimensions count them.
-        places: What a kernel needs pointers to.
+        pointers: What a kernel needs pointers to.
     """
 
     kind: Kind
     operations: list[Operation]
     numbers: list[int]
     depth: int = 0
-    places: set[Place] = attrs.field(factory=set)
+    pointers: set[Pointer] = attrs.field(factory=set)
 
     def __attrs_post_init__(self) -> None:
         for operation in self.operations:
-            self.places |= places_of(operation)
+            self.pointers |= pointers_of(operation)
 
     def add(self, operation: Operation, number: int) -> None:
         """Adds an operation behind the others."""
         self.operations.append(operation)
         self.numbers.append(number)
-        self.places |= places_of(operation)
+        self.pointers |= pointers_of(operation)
 
 
-def places_of(operation: Operation) -> set[Place]:
+def pointers_of(operation: Operation) -> set[Pointer]:
     """What a kernel needs pointers to for an operation."""
     return {(view.address, view.dtype) for view in (*operation.reads, *operation.writes)}
 
@@ -170,9 +170,9 @@ def _goes_beside(others: Sequence[Group], group: Group) -> bool:
             return False
     elif group.kind is not Kind.MAP:
         return False
-    if (first.guards, first.phase) != (new.guards, new.phase):
+    if (first.guards, first.decision) != (new.guards, new.decision):
         return False
-    if len(group.places.union(*(other.places for other in others))) > MOST_PLACES:
+    if len(group.pointers.union(*(other.pointers for other in others))) > MOST_POINTERS:
         return False
     return not any(
         _pairs(a, b) for other in others for a in other.operations for b in group.operations
@@ -198,9 +198,9 @@ def _join(group: Group, operation: Operation) -> bool:
     first = group.operations[0]
     if group.kind is Kind.SINGLE:
         return False
-    if (first.guards, first.phase) != (operation.guards, operation.phase):
+    if (first.guards, first.decision) != (operation.guards, operation.decision):
         return False
-    if len(group.places | places_of(operation)) > MOST_OF_A_THREAD:
+    if len(group.pointers | pointers_of(operation)) > MOST_OF_A_THREAD:
         return False
     if any(
         w.overlaps(g)

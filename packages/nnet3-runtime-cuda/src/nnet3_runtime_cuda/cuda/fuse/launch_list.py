@@ -23,7 +23,7 @@ from nnet3_runtime_cuda.cuda.source.columns import ColumnGroup, column_kernels
 from nnet3_runtime_cuda.cuda.source.maps import Launch, map_kernel
 from nnet3_runtime_cuda.cuda.source.rows import RowKernel
 
-Step = Launch | Product
+DeviceCall = Launch | Product
 """What the device does at a time."""
 
 WORKSPACE_AT = 0
@@ -31,23 +31,23 @@ WORKSPACE_AT = 0
 
 
 @attrs.frozen
-class Plan:
-    """The steps of one segment.
+class LaunchList:
+    """What the device does for one segment.
 
     Attributes:
-        steps: In order.
-        phases: For each step the number of the decision on which it depends, or -1.
+        calls: In order.
+        decisions: For each call the number of the decision on which it depends, or -1.
         workspace: Bytes of working memory that the kernels share.
     """
 
-    steps: tuple[Step, ...]
-    phases: tuple[int, ...]
+    calls: tuple[DeviceCall, ...]
+    decisions: tuple[int, ...]
     workspace: int
 
 
-def plan_steps(
+def launch_list(
     operations: Sequence[Operation], is_scratch: Callable[[View], bool], *, fuse: bool = True
-) -> Plan:
+) -> LaunchList:
     """The kernels and products that do what the operations say.
 
     Args:
@@ -58,8 +58,8 @@ def plan_steps(
     if fuse:
         operations = with_epilogues(operations)
     readers = later_readers(operations, is_scratch)
-    steps: list[Step] = []
-    phases: list[int] = []
+    calls: list[DeviceCall] = []
+    decisions: list[int] = []
     workspace = 0
     groups = group_operations(operations, fuse=fuse)
     for beside in side_by_side(groups) if fuse else [[group] for group in groups]:
@@ -67,21 +67,21 @@ def plan_steps(
         stores = stores_of(group, readers)
         if group.kind is Kind.MAP:
             parts = [(part.operations, stores_of(part, readers)) for part in beside]
-            steps.append(map_kernel(parts))  # type: ignore[arg-type]
+            calls.append(map_kernel(parts))  # type: ignore[arg-type]
         elif group.kind is Kind.ROWS:
-            steps.append(RowKernel(group.operations, group.depth, stores).launch())  # type: ignore[arg-type]
+            calls.append(RowKernel(group.operations, group.depth, stores).launch())  # type: ignore[arg-type]
         elif group.kind is Kind.COLUMNS:
             columns = ColumnGroup.of(group.operations, stores)  # type: ignore[arg-type]
             size = columns.workspace
             workspace = max(workspace, size)
             view = View(WORKSPACE_AT, (size // 8,), (1,), "f8") if size else None
-            steps += column_kernels(columns, view)
+            calls += column_kernels(columns, view)
         elif len(beside) == 1:
-            steps.append(_single(group.operations[0]))
+            calls.append(_single(group.operations[0]))
         else:
-            steps.append(_specials([part.operations[0] for part in beside]))  # type: ignore[misc]
-        phases += [group.operations[0].phase] * (len(steps) - len(phases))
-    return Plan(tuple(steps), tuple(phases), workspace)
+            calls.append(_specials([part.operations[0] for part in beside]))  # type: ignore[misc]
+        decisions += [group.operations[0].decision] * (len(calls) - len(decisions))
+    return LaunchList(tuple(calls), tuple(decisions), workspace)
 
 
 def stores_of(group: Group, readers: Sequence[list[int] | None]) -> Stores:
@@ -99,7 +99,7 @@ def stores_of(group: Group, readers: Sequence[list[int] | None]) -> Stores:
     return stores
 
 
-def _single(operation: Operation) -> Step:
+def _single(operation: Operation) -> DeviceCall:
     if isinstance(operation, Product):
         return operation
     if isinstance(operation, RangeSum):

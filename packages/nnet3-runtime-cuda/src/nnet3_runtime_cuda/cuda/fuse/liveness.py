@@ -58,7 +58,7 @@ def _before_overwritten(operations: Sequence[Operation], number: int) -> list[in
             found.append(later)
         if other.is_opaque:
             return None
-        if other.guards or other.phase >= 0 or not isinstance(other, Map | Product | Reduce):
+        if other.guards or other.decision >= 0 or not isinstance(other, Map | Product | Reduce):
             continue
         for written in other.writes:
             if written.is_dense and not _is_scattered(other):

@@ -31,7 +31,7 @@ def with_epilogues(operations: Sequence[Operation]) -> list[Operation]:
 
 def _taken_in(product: Product, operation: Map) -> Product | None:
     """The product that does both, if there is one."""
-    if (product.guards, product.phase) != (operation.guards, operation.phase) or product.relu:
+    if (product.guards, product.decision) != (operation.guards, operation.decision) or product.relu:
         return None
     out, target = product.out, operation.out
     if out.strides[1] != 1 or 1 in out.shape or not isinstance(target, View):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnet3_runtime_cuda.cuda.record.preconditioning import (
-    Rows,
+    DeviceColumnBlocks,
     Side,
     record_factor,
     record_update,
@@ -23,8 +23,10 @@ def record_affine(
     It is made of the blocks of columns: what saves work on a processor is left alone.
     """
     dy, linear = gradient.dy, gradient.linear
-    given = side_of(tape, sides.input_side, Rows(gradient.xs, ones=gradient.bias is not None))
-    wanted = side_of(tape, sides.output_side, Rows([dy], ones=False))
+    given = side_of(
+        tape, sides.input_side, DeviceColumnBlocks(gradient.xs, ones=gradient.bias is not None)
+    )
+    wanted = side_of(tape, sides.output_side, DeviceColumnBlocks([dy], ones=False))
     factor = record_factor(tape, [given, wanted])
     for side in (given, wanted):
         record_update(tape, side)

@@ -20,7 +20,7 @@ from nnet3_runtime_cuda.operations import Array
 from nnet3_runtime_cuda.operations.natural_gradient import SMALLEST, FisherEstimate
 
 
-class Rows:
+class DeviceColumnBlocks:
     """A matrix in blocks of columns, perhaps with a last column of ones."""
 
     def __init__(self, blocks: Sequence[Array], *, ones: bool) -> None:
@@ -95,7 +95,7 @@ class Side:
 
     estimate: Estimate
     use: Use
-    x: Rows
+    x: DeviceColumnBlocks
     h: Array
 
 
@@ -115,7 +115,7 @@ def record_factor(tape: RecordingTape, sides: Sequence[Side]) -> Array:
     squares = [side.x.squares(tape) for side in sides]
     for side, parts in zip(sides, squares, strict=True):
         side.estimate.rows = side.x.count
-        with tape.phase(side.use.begins):
+        with tape.if_decided(side.use.begins):
             _record_start(tape, side, parts)
     for side in sides:
         side.x.times_transposed(tape, side.estimate.w, side.h)
@@ -153,7 +153,7 @@ def _record_start(tape: RecordingTape, side: Side, parts: Array) -> None:
 
 
 def _record_norms(
-    tape: RecordingTape, estimate: Estimate, x: Rows, parts: Array
+    tape: RecordingTape, estimate: Estimate, x: DeviceColumnBlocks, parts: Array
 ) -> tuple[Array, Array]:
     """Records the squared norm of X, that of X - H W, and whether the latter is inexact."""
     after, is_small = (tape.scratch(1, 1, dtype=np.float64) for _ in range(2))
@@ -169,7 +169,7 @@ def record_update(tape: RecordingTape, side: Side) -> None:
     """Records that the estimate is moved at the end of the segment, if it is time to."""
     if side.estimate.rank == 0:
         return
-    with tape.phase(side.use.moves):
+    with tape.if_decided(side.use.moves):
         side.x.transposed_times(tape, side.h, side.estimate.j)
     tape.update_at_end(side.estimate, side.use.moves)
 
@@ -188,26 +188,26 @@ def record_updates(
     any_of_them = tape.host_values.schedule.any_of(decisions)
     each = [*zip(estimates, decisions or [ALWAYS] * len(estimates), strict=True)]
     for e, takes_part in each:
-        with tape.phase(takes_part):
+        with tape.if_decided(takes_part):
             tape.product(e.j, e.j.T, e.k)
-    with tape.phase(any_of_them):
+    with tape.if_decided(any_of_them):
         tape.special(fisher.fisher_step(len(estimates)), tables, ())
     for e, takes_part in each:
-        with tape.phase(takes_part):
+        with tape.if_decided(takes_part):
             term = tape.scratch(*e.w.shape)
             tape.multiply(e.w, e.decay, term)
             tape.add(e.j, term, e.j)
             tape.product(e.mix, e.j, e.new_w)
             tape.product(e.new_w, e.new_w.T, e.k)
-    with tape.phase(any_of_them):
+    with tape.if_decided(any_of_them):
         tape.special(fisher.fisher_renew(len(estimates)), tables, ())
     for e, takes_part in each:
-        with tape.phase(takes_part):
+        with tape.if_decided(takes_part):
             tape.product(e.mix, e.new_w, e.w)
-    with tape.phase(any_of_them):
+    with tape.if_decided(any_of_them):
         tape.special(fisher.fisher_orthonormalize(len(estimates)), tables, ())
     for e, takes_part in each:
-        with tape.phase(takes_part):
+        with tape.if_decided(takes_part):
             tape.product(e.w, e.w.T, e.ww)
 
 
@@ -225,7 +225,7 @@ def _tables(
     return addresses, tape.host_values.table(known, decisions) if decisions else known
 
 
-def side_of(tape: RecordingTape, natural: FisherEstimate, x: Rows) -> Side:
+def side_of(tape: RecordingTape, natural: FisherEstimate, x: DeviceColumnBlocks) -> Side:
     """One side, whose estimate `natural` stands for, with memory for h."""
     estimate, use = tape.estimate(natural, x.dim)
     return Side(estimate, use, x, tape.scratch(x.count, estimate.rank))
@@ -237,7 +237,7 @@ def record_precondition(tape: RecordingTape, natural: FisherEstimate, x: Array) 
     Returns:
         (1, 1) float32, the factor.
     """
-    side = side_of(tape, natural, Rows([x], ones=False))
+    side = side_of(tape, natural, DeviceColumnBlocks([x], ones=False))
     factor = record_factor(tape, [side])
     record_update(tape, side)
     if side.estimate.rank:

@@ -53,7 +53,7 @@ class RecordingTape(Tape):
         self._ones = np.zeros(0, np.float32)
         self._guards: ops.Guards = ()
         self._command = 0
-        self._phase = ALWAYS
+        self._decision = ALWAYS
         self._places_of_signs: dict[int, tuple[Array, Array]] = {}
 
     @property
@@ -172,21 +172,21 @@ class RecordingTape(Tape):
             self._guards = before
 
     @contextmanager
-    def phase(self, decision: int) -> Iterator[None]:
+    def if_decided(self, decision: int) -> Iterator[None]:
         """What is recorded within runs only if that decision of the host is positive.
 
         Unlike what depends on `when` it may hold products: the host has a program for each answer.
         """
-        before = self._phase
+        before = self._decision
         if decision != ALWAYS:
-            self._phase = decision
+            self._decision = decision
         try:
             yield
         finally:
-            self._phase = before
+            self._decision = before
 
     def _conditions(self) -> ops.Conditions:
-        return {"guards": self._guards, "command": self._command, "phase": self._phase}
+        return {"guards": self._guards, "command": self._command, "decision": self._decision}
 
     # ---- natural gradient ----
 

@@ -112,5 +112,5 @@ class PendingSegment:
         self.bound.run()
 
     def __len__(self) -> int:
-        """The number of steps that the device does."""
+        """The number of launches and products that the device does."""
         return 0 if self.bound is None else self.bound.num_calls

@@ -21,7 +21,7 @@ class Conditions(TypedDict):
 
     guards: Guards
     command: int
-    phase: int
+    decision: int
 
 
 @attrs.frozen(slots=True)
@@ -61,13 +61,13 @@ class Operation:
     Attributes:
         guards: The operation does nothing unless each of these elements is not 0.
         command: Number of the command it belongs to: scratch memory is dead after that.
-        phase: Number of the decision of the host on which it depends; -1 if on none.
+        decision: Number of the decision of the host on which it depends; -1 if on none.
         reads: The views that are read, guards included.
     """
 
     guards: Guards = ()
     command: int = 0
-    phase: int = -1
+    decision: int = -1
     reads: tuple[View, ...] = attrs.field(init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:

@@ -1,8 +1,8 @@
 """Kernels that reduce rows, with the element-wise work on the same rows: a block for each row.
 
-The operations of a group fall into phases: loops over the columns, in which each thread has columns
-of its own, and single numbers, which every thread computes for itself. Threads wait for each other
-after a reduction, and before elements are read that other threads have written.
+The operations of a group fall into loops over the columns, in which each thread has columns of its
+own, and single numbers, which every thread computes for itself. Threads wait for each other after a
+reduction, and before elements are read that other threads have written.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def threads_for(columns: int) -> int:
 
 
 @attrs.define
-class Phase:
+class ColumnLoop:
     """Operations of one loop over the columns, or on single numbers.
 
     Attributes:
@@ -47,18 +47,18 @@ class Phase:
     numbers: list[int] = attrs.field(factory=list)
 
 
-class PhasePlan:
-    """Divides the operations of a group into phases."""
+class ColumnLoops:
+    """Divides the operations of a group into loops."""
 
     def __init__(self, operations: Sequence[RowOperation], depth: int, stores: Stores) -> None:
         """Plans for rows that the first `depth` dimensions count."""
-        self.phases: list[Phase] = []
+        self.loops: list[ColumnLoop] = []
         self._results: list[View] = []
         self._written: list[View] = []
         self._read: list[View] = []
         for number, operation in enumerate(operations):
             self._add(number, operation, operation.shape[depth:], stores(number))
-        self._end_phase()
+        self._end_loop()
 
     def _add(
         self, number: int, operation: RowOperation, inner: tuple[int, ...], store: bool
@@ -69,20 +69,20 @@ class PhasePlan:
             for result in self._results
             for view in (*operation.reads, *operation.writes)
         )
-        if not self.phases or self.phases[-1].inner != inner or conflicts or needs_result:
-            self._end_phase()
+        if not self.loops or self.loops[-1].inner != inner or conflicts or needs_result:
+            self._end_loop()
             waits = self._conflicts(operation)
             if waits:
                 self._written, self._read = [], []
-            self.phases.append(Phase(inner, waits))
-        self.phases[-1].numbers.append(number)
+            self.loops.append(ColumnLoop(inner, waits))
+        self.loops[-1].numbers.append(number)
         self._read += operation.reads
         if isinstance(operation, RowReduce):
             self._results.append(operation.out)
         elif store:
             self._written += operation.writes
 
-    def _end_phase(self) -> None:
+    def _end_loop(self) -> None:
         if self._results:
             # Reductions let threads wait; only afterwards are their results stored.
             self._written, self._read, self._results = list(self._results), [], []
@@ -121,22 +121,22 @@ class RowKernel:
 
     def launch(self) -> Launch:
         """The kernel."""
-        for phase in PhasePlan(self._operations, self._depth, self._stores).phases:
-            if phase.waits:
+        for loop in ColumnLoops(self._operations, self._depth, self._stores).loops:
+            if loop.waits:
                 self._text.line("__syncthreads();")
-            if phase.inner:
-                self._loop(phase)
+            if loop.inner:
+                self._loop(loop)
             else:
-                for number in phase.numbers:
+                for number in loop.numbers:
                     operation = self._operations[number]
                     assert isinstance(operation, Map)
                     self._numbers.run(operation, store=self._stores(number))
             self._store_numbers()
         return finish(self._text, (math.prod(self._outer), 1, 1), (self._threads, 1, 1))
 
-    def _loop(self, phase: Phase) -> None:
-        text, size = self._text, math.prod(phase.inner)
-        operations = [self._operations[number] for number in phase.numbers]
+    def _loop(self, loop: ColumnLoop) -> None:
+        text, size = self._text, math.prod(loop.inner)
+        operations = [self._operations[number] for number in loop.numbers]
         for operation in operations:
             for view in operation.writes if isinstance(operation, Map) else ():
                 self._numbers.forget(view)
@@ -154,12 +154,12 @@ class RowKernel:
             for op, kind in zip(totals, types, strict=True)
         ]
         text.line(f"for (unsigned c = threadIdx.x; c < {size}u; c += {self._threads}u) {{")
-        columns = unravel(text, "c", phase.inner, "c")
+        columns = unravel(text, "c", loop.inner, "c")
         chain = Chain(text, (*self._rows, *columns), f"row * {size}u + c")
         for view, value in constants.items():
             chain.bind(view, value)
         reductions = iter(zip(names, types, strict=True))
-        for number, operation in zip(phase.numbers, operations, strict=True):
+        for number, operation in zip(loop.numbers, operations, strict=True):
             if isinstance(operation, Map):
                 chain.run(operation, store=self._stores(number))
             else:
@@ -172,7 +172,7 @@ class RowKernel:
         chain.store_all()
         text.line("}")
         stored = [
-            self._stores(n) for n in phase.numbers if isinstance(self._operations[n], RowReduce)
+            self._stores(n) for n in loop.numbers if isinstance(self._operations[n], RowReduce)
         ]
         for operation, name, store in zip(totals, names, stored, strict=True):
             function = "Largest" if operation.function == "maximum" else "Sum"
