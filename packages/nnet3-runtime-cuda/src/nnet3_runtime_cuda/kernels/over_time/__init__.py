@@ -1,7 +1,7 @@
-"""Components that see several frames: statistics, attention, distribution."""
+"""Components that see several frames: statistics, attention, distribution, truncation."""
 
 from __future__ import annotations
 
-from nnet3_runtime_cuda.kernels.over_time import attention, general, statistics
+from nnet3_runtime_cuda.kernels.over_time import attention, distribution, statistics, truncation
 
-__all__ = ["attention", "general", "statistics"]
+__all__ = ["attention", "distribution", "statistics", "truncation"]
