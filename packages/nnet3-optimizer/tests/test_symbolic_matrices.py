@@ -8,10 +8,10 @@ from brief_computations import NNET, computation
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_optimizer import EquivalenceError, verify_equivalent
-from nnet3_optimizer.equivalence.keys import rows_of
-from nnet3_optimizer.equivalence.matrices import Content, Stretches
-from nnet3_optimizer.equivalence.single_row import Row, columns_of, row_sum, with_columns
-from nnet3_optimizer.equivalence.unknowns import Unknowns
+from nnet3_optimizer.equivalence.symbols.keys import rows_of
+from nnet3_optimizer.equivalence.symbols.matrices import Content, Stretches
+from nnet3_optimizer.equivalence.symbols.single_row import Row, columns_of, row_sum, with_columns
+from nnet3_optimizer.equivalence.symbols.unknowns import Unknowns
 
 ROWS, COLS, SOURCES = 3, 5, 2
 

@@ -6,8 +6,8 @@ from collections import defaultdict
 
 import attrs
 
-from nnet3_optimizer.equivalence.prime_field import PRIME
-from nnet3_optimizer.equivalence.stretches import Stretches
+from nnet3_optimizer.equivalence.symbols.prime_field import PRIME
+from nnet3_optimizer.equivalence.symbols.stretches import Stretches
 
 
 @attrs.frozen(eq=False)

@@ -6,9 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from nnet3_optimizer.equivalence.behaviour import Behaviour, Contributions, Provided
-from nnet3_optimizer.equivalence.keys import rows_of
 from nnet3_optimizer.equivalence.pattern import IrregularError, all_rows
-from nnet3_optimizer.equivalence.stretches import Stretches
+from nnet3_optimizer.equivalence.symbols.keys import rows_of
+from nnet3_optimizer.equivalence.symbols.stretches import Stretches
 from nnet3_optimizer.errors import EquivalenceError
 
 if TYPE_CHECKING:

@@ -22,14 +22,14 @@ from nnet3_compiler.commands import (
 )
 from nnet3_compiler.computation import NnetComputation
 
-from nnet3_optimizer.equivalence.components import COMPONENT_CALLS
 from nnet3_optimizer.equivalence.differences import first_column
-from nnet3_optimizer.equivalence.execution import execute
-from nnet3_optimizer.equivalence.keys import rows_of
+from nnet3_optimizer.equivalence.execution.components import COMPONENT_CALLS
+from nnet3_optimizer.equivalence.execution.execution import execute
+from nnet3_optimizer.equivalence.execution.symbolic_state import SymbolicState
 from nnet3_optimizer.equivalence.pattern import Pattern
-from nnet3_optimizer.equivalence.stretches import Stretches
-from nnet3_optimizer.equivalence.symbolic_state import SymbolicState
-from nnet3_optimizer.equivalence.unknowns import Unknowns
+from nnet3_optimizer.equivalence.symbols.keys import rows_of
+from nnet3_optimizer.equivalence.symbols.stretches import Stretches
+from nnet3_optimizer.equivalence.symbols.unknowns import Unknowns
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet

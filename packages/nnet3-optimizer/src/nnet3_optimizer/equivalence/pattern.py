@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_compiler.computation import MatrixDebugInfo, N, NnetComputation
 
-from nnet3_optimizer.equivalence.prime_field import PRIME
+from nnet3_optimizer.equivalence.symbols.prime_field import PRIME
 
 if TYPE_CHECKING:
     from nnet3_compiler.arrays import IntArray

@@ -11,11 +11,11 @@ from nnet3_compiler.text import command_lines
 
 from nnet3_optimizer.equivalence.behaviour import Behaviour
 from nnet3_optimizer.equivalence.differences import compare_behaviour
-from nnet3_optimizer.equivalence.execution import execute
+from nnet3_optimizer.equivalence.execution.execution import execute
+from nnet3_optimizer.equivalence.execution.symbolic_state import SymbolicState
 from nnet3_optimizer.equivalence.origins import commands_behind
 from nnet3_optimizer.equivalence.pattern import IrregularError, Pattern, num_sequences
-from nnet3_optimizer.equivalence.symbolic_state import SymbolicState
-from nnet3_optimizer.equivalence.unknowns import Unknowns
+from nnet3_optimizer.equivalence.symbols.unknowns import Unknowns
 from nnet3_optimizer.errors import EquivalenceError
 
 if TYPE_CHECKING:

@@ -15,8 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from nnet3_optimizer.equivalence.keys import ABSENT, ABSENT_ROW, Column, Keys, num_rows, rows_of
-from nnet3_optimizer.equivalence.prime_field import PRIME, shifted
+from nnet3_optimizer.equivalence.symbols.keys import (
+    ABSENT,
+    ABSENT_ROW,
+    Column,
+    Keys,
+    num_rows,
+    rows_of,
+)
+from nnet3_optimizer.equivalence.symbols.prime_field import PRIME, shifted
 
 _BASE = 0xC2B2AE3D27D4EB4F9FB21C651E98DF25
 """A random element."""

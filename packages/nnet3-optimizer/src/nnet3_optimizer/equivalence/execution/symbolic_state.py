@@ -8,14 +8,27 @@ from typing import TYPE_CHECKING, NoReturn
 from nnet3_compiler.computation import NnetComputation
 
 from nnet3_optimizer.equivalence.behaviour import Behaviour
-from nnet3_optimizer.equivalence.component_kinds import ComponentKind
-from nnet3_optimizer.equivalence.keys import ABSENT, Column, Keys, key_of_row, num_rows, rows_of
-from nnet3_optimizer.equivalence.matrices import Content
+from nnet3_optimizer.equivalence.execution.component_kinds import ComponentKind
 from nnet3_optimizer.equivalence.pattern import IrregularError, Pattern
-from nnet3_optimizer.equivalence.single_row import Row, columns_of, row_of, row_sum, with_columns
-from nnet3_optimizer.equivalence.stretches import Stretches
-from nnet3_optimizer.equivalence.unknowns import Function, Unknowns
-from nnet3_optimizer.equivalence.written_sequences import Written
+from nnet3_optimizer.equivalence.symbols.keys import (
+    ABSENT,
+    Column,
+    Keys,
+    key_of_row,
+    num_rows,
+    rows_of,
+)
+from nnet3_optimizer.equivalence.symbols.matrices import Content
+from nnet3_optimizer.equivalence.symbols.single_row import (
+    Row,
+    columns_of,
+    row_of,
+    row_sum,
+    with_columns,
+)
+from nnet3_optimizer.equivalence.symbols.stretches import Stretches
+from nnet3_optimizer.equivalence.symbols.unknowns import Function, Unknowns
+from nnet3_optimizer.equivalence.symbols.written_sequences import Written
 from nnet3_optimizer.errors import EquivalenceError
 
 if TYPE_CHECKING:

@@ -25,10 +25,10 @@ from nnet3_compiler.commands import (
 )
 
 from nnet3_optimizer.equivalence.behaviour import Behaviour, Provided
-from nnet3_optimizer.equivalence.components import COMPONENT_CALLS
-from nnet3_optimizer.equivalence.copies import COPIES, Command
-from nnet3_optimizer.equivalence.matrices import SIGN
-from nnet3_optimizer.equivalence.symbolic_state import SymbolicState
+from nnet3_optimizer.equivalence.execution.components import COMPONENT_CALLS
+from nnet3_optimizer.equivalence.execution.copies import COPIES, Command
+from nnet3_optimizer.equivalence.execution.symbolic_state import SymbolicState
+from nnet3_optimizer.equivalence.symbols.matrices import SIGN
 
 if TYPE_CHECKING:
     from nnet3_compiler.arrays import IntArray

@@ -11,10 +11,10 @@ from nnet3_descriptors.components import (
     StatisticsPoolingPrecomputedIndexes,
 )
 
-from nnet3_optimizer.equivalence.keys import ABSENT, ABSENT_ROW, Keys, num_rows, rows_of
+from nnet3_optimizer.equivalence.execution.symbolic_state import SymbolicState
 from nnet3_optimizer.equivalence.pattern import Indexes
-from nnet3_optimizer.equivalence.stretches import Stretches
-from nnet3_optimizer.equivalence.symbolic_state import SymbolicState
+from nnet3_optimizer.equivalence.symbols.keys import ABSENT, ABSENT_ROW, Keys, num_rows, rows_of
+from nnet3_optimizer.equivalence.symbols.stretches import Stretches
 
 
 def ranges_of(state: SymbolicState, precomputed: int) -> Any:

@@ -16,8 +16,8 @@ from collections.abc import Hashable, Iterable
 from itertools import compress, repeat
 from typing import Any
 
-from nnet3_optimizer.equivalence.prime_field import PRIME, shift
-from nnet3_optimizer.equivalence.single_row import Row
+from nnet3_optimizer.equivalence.symbols.prime_field import PRIME, shift
+from nnet3_optimizer.equivalence.symbols.single_row import Row
 
 Column = list[int]
 """An element for each row."""

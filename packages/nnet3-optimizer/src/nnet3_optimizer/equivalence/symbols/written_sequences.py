@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from nnet3_optimizer.equivalence.matrices import Content
-from nnet3_optimizer.equivalence.stretches import Stretches
+from nnet3_optimizer.equivalence.symbols.matrices import Content
+from nnet3_optimizer.equivalence.symbols.stretches import Stretches
 
 
 @attrs.frozen(eq=False)

@@ -17,11 +17,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Sequence
 from typing import final
 
-from nnet3_optimizer.equivalence.keys import Column
-from nnet3_optimizer.equivalence.prime_field import PRIME, added, shifted
-from nnet3_optimizer.equivalence.single_row import Row, columns_of, stretches_of, value_at
-from nnet3_optimizer.equivalence.stretches import Stretches, rows_taken
-from nnet3_optimizer.equivalence.unknowns import Unknowns
+from nnet3_optimizer.equivalence.symbols.keys import Column
+from nnet3_optimizer.equivalence.symbols.prime_field import PRIME, added, shifted
+from nnet3_optimizer.equivalence.symbols.single_row import Row, columns_of, stretches_of, value_at
+from nnet3_optimizer.equivalence.symbols.stretches import Stretches, rows_taken
+from nnet3_optimizer.equivalence.symbols.unknowns import Unknowns
 
 SIGN = "sign"
 """The rounding of what is kept only as whether each element is positive."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
-from nnet3_optimizer.equivalence.prime_field import PRIME, shift
+from nnet3_optimizer.equivalence.symbols.prime_field import PRIME, shift
 
 Row = int | tuple[int, ...]
 """The sum of unknown rows if it is one stretch; else the columns at which stretches begin, the

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 
-from nnet3_optimizer.equivalence.keys import Column, Keys, keys_of_columns, with_constants
-from nnet3_optimizer.equivalence.prime_field import PRIME, scaled
-from nnet3_optimizer.equivalence.single_row import Row, row_of, stretches_of, value_at
+from nnet3_optimizer.equivalence.symbols.keys import Column, Keys, keys_of_columns, with_constants
+from nnet3_optimizer.equivalence.symbols.prime_field import PRIME, scaled
+from nnet3_optimizer.equivalence.symbols.single_row import Row, row_of, stretches_of, value_at
 
 
 class Stretches:

@@ -16,10 +16,10 @@ from nnet3_compiler.commands import (
     alpha_value,
 )
 
-from nnet3_optimizer.equivalence.prime_field import element_of
-from nnet3_optimizer.equivalence.single_row import row_of, row_scaled, stretches_of
-from nnet3_optimizer.equivalence.stretches import Stretches
-from nnet3_optimizer.equivalence.symbolic_state import SymbolicState
+from nnet3_optimizer.equivalence.execution.symbolic_state import SymbolicState
+from nnet3_optimizer.equivalence.symbols.prime_field import element_of
+from nnet3_optimizer.equivalence.symbols.single_row import row_of, row_scaled, stretches_of
+from nnet3_optimizer.equivalence.symbols.stretches import Stretches
 
 Command = tuple[int, ...]
 """A row of the table of commands."""

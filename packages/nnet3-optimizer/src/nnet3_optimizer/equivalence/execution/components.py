@@ -12,11 +12,11 @@ from collections.abc import Hashable
 
 from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Propagate, StoreStats
 
-from nnet3_optimizer.equivalence import statistics
-from nnet3_optimizer.equivalence.copies import Command, transfer
-from nnet3_optimizer.equivalence.keys import ABSENT_ROW
-from nnet3_optimizer.equivalence.prime_field import element_of
-from nnet3_optimizer.equivalence.symbolic_state import SymbolicState
+from nnet3_optimizer.equivalence.execution import statistics
+from nnet3_optimizer.equivalence.execution.copies import Command, transfer
+from nnet3_optimizer.equivalence.execution.symbolic_state import SymbolicState
+from nnet3_optimizer.equivalence.symbols.keys import ABSENT_ROW
+from nnet3_optimizer.equivalence.symbols.prime_field import element_of
 from nnet3_optimizer.errors import EquivalenceError
 
 _NONE = 0

@@ -1,0 +1,1 @@
+"""What stands for numbers: unknown functions of unknown arguments, and matrices of them."""
