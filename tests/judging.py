@@ -339,7 +339,7 @@ def judge(case: Case, precision: str = FP32) -> Verdict:
     if not any(problems.values()):
         return Verdict()
     names = {name for each in problems.values() for name in each}
-    if names <= _ill_conditioned(case, masks, precision):
+    if names <= ill_conditioned(case, masks, precision):
         return Verdict(is_skipped=True)
     lines = [f"{line} ({of})" for of, each in problems.items() for line in each.values()]
     blamed = _differences(run_definition(case, case.optimized, masks), expected, tolerances)
@@ -352,11 +352,19 @@ def is_lossy(case: Case) -> bool:
     return case.options.memory_compression_level > LOSSLESS and case.has_backward_pass
 
 
-def _ill_conditioned(case: Case, masks: Masks, precision: str) -> Collection[str]:
+def ill_conditioned(
+    case: Case, masks: Masks, precision: str = FP32, tolerances: Tolerances | None = None
+) -> Collection[str]:
     """The results of a case that numbers of few digits cannot tell, by the definition itself.
 
     In float32 rounding may happen to do the definition no harm. So it is computed in float64 too,
     with what float32 would round changed at random. Where float32 would overflow, nothing is told.
+
+    Args:
+        case: The case.
+        masks: Those that were drawn, by component.
+        precision: FP32 or BF16.
+        tolerances: Those of the comparison; None for the ones of the precision.
     """
     computation = case.optimized if is_lossy(case) else case.compiled
     exact = run_definition(case, computation, masks)
@@ -373,8 +381,8 @@ def _ill_conditioned(case: Case, masks: Masks, precision: str) -> Collection[str
             return exact.keys()
     else:
         others = [run_definition(_with_rounded_parameters(case), computation, masks)]
-    tolerances = TOLERANCES[precision].scaled(ILL_CONDITIONED)
-    return {name for other in others for name in _differences(other, exact, tolerances)}
+    share = (tolerances or TOLERANCES[precision]).scaled(ILL_CONDITIONED)
+    return {name for other in others for name in _differences(other, exact, share)}
 
 
 class _Rounding:

@@ -226,7 +226,7 @@ SCATTERED = (
 )
 """An input derivative whose three blocks are added to rows of m1 and m2."""
 
-GATHERED_FREED = """\
+_OVERLAPPING_LISTS = """\
     m1 = 4 x 3
     m2 = 8 x 3
     m3 = 8 x 9
@@ -236,6 +236,11 @@ GATHERED_FREED = """\
     j0 = m1[0:3], m2[0:3]
     j1 = m2[0:7]
     j2 = m2[4:7], m5[0:3]
+"""
+
+GATHERED_FREED = (
+    _OVERLAPPING_LISTS
+    + """\
     m1 = undefined
     m2 = undefined
     m5 = undefined
@@ -250,17 +255,12 @@ GATHERED_FREED = """\
     free m3
     provide output = m4
 """
+)
 """Rows are gone, and their memory is needed, before the last block is copied."""
 
-SCATTERED_FREED = """\
-    m1 = 4 x 3
-    m2 = 8 x 3
-    m3 = 8 x 9
-    m4 = 8 x 4
-    m5 = 4 x 3
-    j0 = m1[0:3], m2[0:3]
-    j1 = m2[0:7]
-    j2 = m2[4:7], m5[0:3]
+SCATTERED_FREED = (
+    _OVERLAPPING_LISTS
+    + """\
     m1 = zeros
     m2 = zeros
     m4 = undefined
@@ -274,6 +274,7 @@ SCATTERED_FREED = """\
     free m3
     provide output = m2
 """
+)
 """Rows that the first block is copied to are gone before the last is added."""
 
 PANELS = """\

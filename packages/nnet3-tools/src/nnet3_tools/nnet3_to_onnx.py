@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -162,48 +163,40 @@ def _write(model: Any, path: Path) -> None:
     log(NAME, f"Wrote {path}, {len(model.graph.node)} nodes: {json.dumps(sizes)}")
 
 
+def _number_option(
+    name: str, text: str, *, least: int = 1, default: int | None = None, metavar: str = "FRAMES"
+) -> Callable[[Any], Any]:
+    """An option for a whole number, which must be given unless it has a default."""
+    return click.option(
+        name,
+        type=click.IntRange(min=least),
+        required=default is None,
+        default=default,
+        show_default=default is not None,
+        metavar=metavar,
+        help=text,
+    )
+
+
 @click.command(cls=KaldiCommand)
 @click.argument("nnet_in", metavar="NNET-IN")
 @click.argument("onnx_out", metavar="ONNX-OUT")
-@click.option(
-    "--frames",
-    type=click.IntRange(min=1),
-    required=True,
-    metavar="FRAMES",
-    help="Frames of a chunk, before subsampling; the context is given besides.",
-)
-@click.option(
+@_number_option("--frames", "Frames of a chunk, before subsampling; the context is given besides.")
+@_number_option(
     "--sequences",
-    type=click.IntRange(min=0),
+    "Sequences that are computed together; 0 for any number.",
+    least=0,
     default=0,
-    show_default=True,
     metavar="NUMBER",
-    help="Sequences that are computed together; 0 for any number.",
 )
-@click.option(
-    "--frame-subsampling-factor",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    metavar="FRAMES",
-    help="One row of output for so many frames.",
-)
-@click.option(
+@_number_option("--frame-subsampling-factor", "One row of output for so many frames.", default=1)
+@_number_option(
     "--extra-left-context",
-    type=click.IntRange(min=0),
+    "Context beyond what the network needs, if it is recurrent.",
+    least=0,
     default=0,
-    show_default=True,
-    metavar="FRAMES",
-    help="Context beyond what the network needs, if it is recurrent.",
 )
-@click.option(
-    "--extra-right-context",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    metavar="FRAMES",
-    help="The same to the right.",
-)
+@_number_option("--extra-right-context", "The same to the right.", least=0, default=0)
 @boolean_option("--ivector", help="Say that the network takes an i-vector, as it must then.")
 @boolean_option("--stream", help="Write two models: for the first chunks, and for all later ones.")
 @boolean_option("--xvector", help="Of all frames together want one vector, the output at t = 0.")
