@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cpu.numpy_settings import running
 from nnet3_runtime_cuda.errors import RunError
+from nnet3_runtime_cuda.numpy_settings import running
 
 FloatArray = npt.NDArray[np.float32]
 
