@@ -167,15 +167,9 @@ def _number_option(
     name: str, text: str, *, least: int = 1, default: int | None = None, metavar: str = "FRAMES"
 ) -> Callable[[Any], Any]:
     """An option for a whole number, which must be given unless it has a default."""
-    return click.option(
-        name,
-        type=click.IntRange(min=least),
-        required=default is None,
-        default=default,
-        show_default=default is not None,
-        metavar=metavar,
-        help=text,
-    )
+    needed = {"required": True} if default is None else {"default": default, "show_default": True}
+    kind = click.IntRange(min=least)
+    return click.option(name, type=kind, metavar=metavar, help=text, **needed)
 
 
 @click.command(cls=KaldiCommand)

@@ -44,7 +44,6 @@ from nnet3_runtime_cuda.inference.many_utterances import (
 )
 from nnet3_runtime_cuda.inference.output_scores import ScoreOptions
 from nnet3_runtime_cuda.inference.stand_in_statistics import with_stand_in_statistics
-from nnet3_runtime_cuda.inference.streams import Stream, StreamOptions, StreamPrograms
 from nnet3_runtime_cuda.inference.utterance_segments import SegmentOptions
 from nnet3_runtime_cuda.inference.utterance_work import Run, Work
 
@@ -548,7 +547,7 @@ class Model:
             UnsupportedComponentError: the network holds a type that cannot be computed.
             DeviceMemoryError: the device has not the memory.
         """
-        from nnet3_runtime_cuda.inference.streams import Stream, StreamPrograms
+        from nnet3_runtime_cuda.inference.streams import Stream, StreamOptions, StreamPrograms
 
         options = StreamOptions(
             frames_per_chunk=frames_per_chunk,
