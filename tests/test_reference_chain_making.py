@@ -24,6 +24,7 @@ from nnet3_training.chain.graphs import (
     make_denominator_fst,
     make_normalization_fst,
     read_alignment,
+    read_phone_lattice,
     read_phones,
     supervision_of,
 )
@@ -37,6 +38,7 @@ from nnet3_training.hmm import (
 from reference_cases import CHAIN_REFERENCE
 
 DIGITS = CHAIN_REFERENCE / "digits"
+LATTICES = CHAIN_REFERENCE / "lattices"
 CASES = sorted((CHAIN_REFERENCE / "random").iterdir())
 
 
@@ -127,6 +129,39 @@ def test_supervisions_of_digits() -> None:
         known = example.outputs[0].supervision
         part = splitters[key].part(int(first) // 3, known.frames_per_sequence)
         assert normalization.added(part).fst.equals(known.fst)
+
+
+SCALED = SupervisionOptions(
+    frame_subsampling_factor=3, lm_scale=0.5, left_tolerance=2, right_tolerance=1
+)
+
+
+@pytest.mark.parametrize("lattices", ["lattices.txt", "lattices.ark"])
+@pytest.mark.parametrize(
+    ("wanted", "options"),
+    [("sup.ark", SupervisionOptions(frame_subsampling_factor=3)), ("sup.scaled.ark", SCALED)],
+    ids=["plain", "scaled"],
+)
+def test_supervisions_of_lattices(lattices: str, wanted: str, options: SupervisionOptions) -> None:
+    """They are chain-get-supervision's, state by state, with costs of the graph within 1e-5."""
+    known = {
+        entry.key: entry.value
+        for entry in read_objects(f"ark:{LATTICES / wanted}", read_supervision)
+    }
+    count = 0
+    for entry in read_objects(f"ark:{LATTICES / lattices}", read_phone_lattice):
+        proto = ProtoSupervision.from_lattice(entry.value, options)
+        found = supervision_of(proto, *system(DIGITS))
+
+        fst, kaldi = found.fst, known[entry.key].fst
+        assert fst.labels.tolist() == kaldi.labels.tolist()
+        assert fst.destinations.tolist() == kaldi.destinations.tolist()
+        assert fst.splits.tolist() == kaldi.splits.tolist()
+        assert fst.costs == pytest.approx(kaldi.costs, abs=1e-5)
+        assert fst.final_costs == pytest.approx(kaldi.final_costs, abs=1e-5)
+        assert found.frames_per_sequence == known[entry.key].frames_per_sequence
+        count += 1
+    assert count == len(known) == 3
 
 
 def test_denominator_is_written_as_openfst_does() -> None:

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nnet3_descriptors import ModelFileError
+from nnet3_descriptors.files import TextReader
 from nnet3_training import ChainSupervision, ExampleError, Fst
 from nnet3_training.chain.fsts.graph import Arc, Graph
 from nnet3_training.chain.fsts.joining import joined
@@ -18,11 +20,13 @@ from nnet3_training.chain.fsts.machines import Machine
 from nnet3_training.chain.fsts.pushing import pushed
 from nnet3_training.chain.graphs import (
     Normalization,
+    PhoneLattice,
     PhoneLmOptions,
     ProtoSupervision,
     SupervisionOptions,
     SupervisionSplitter,
     estimate_phone_lm,
+    read_phone_lattice,
 )
 from nnet3_training.chain.graphs.context import in_context
 from nnet3_training.hmm.tree import ContextDependency, Leaf
@@ -446,3 +450,68 @@ def test_normalization_fsts_that_make_no_sense() -> None:
         Normalization(fst).added(ChainSupervision.merged([one, one]))
     with pytest.raises(ExampleError, match="expected frames of 0 to 1, found 1 to 2"):
         SupervisionSplitter(one).part(1, 2)
+
+
+# ---- lattices ----
+
+
+def parsed(text: str) -> PhoneLattice:
+    """The lattice of a text."""
+    return read_phone_lattice(TextReader(memoryview(text.encode()), "lattice"))
+
+
+@FEW
+@given(graphs(acyclic=True), st.sampled_from([0.25, 0.5]))
+def test_costs_of_lattices(graph: Graph, scale: float) -> None:
+    """Costs are scaled, and relative to the best path; with a scale of 0 there are none."""
+    lengths = [[1] * len(arcs) for arcs in graph.arcs]
+    known = PhoneLattice(graph=graph, lengths=lengths, final_lengths=[0] * graph.num_states)
+
+    found = accepted(known.with_scaled_costs(scale))
+
+    costs = accepted(graph)
+    best = min(costs.values(), default=0.0)
+    assert_same(found, {labels: (cost - best) * scale for labels, cost in costs.items()})
+    assert set(accepted(known.with_scaled_costs(0.0)).values()) <= {0.0}
+
+
+def test_a_lattice() -> None:
+    """Phones may be said near the frames of any of their arcs, on the paths of the lattice."""
+    text = "\n0 1 7 0.5,3,1_1\n0 1 8 1.5,3,2_2\n1 2 9 0,0,3_3_3\n2 0.25,0,\n\n"
+    options = SupervisionOptions(left_tolerance=0, right_tolerance=1, lm_scale=0.5)
+
+    found = ProtoSupervision.from_lattice(parsed(text), options)
+
+    assert found.allowed_phones == ({7, 8}, {7, 8}, {7, 8, 9}, {9}, {9})
+    assert accepted(found.phones) == {(7, 9): 0.0, (8, 9): 0.5}
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([], "the lattice has no path with a frame"),
+        (["0 1 5 0,0,1_2", "1 2 0 0,0,1", "2"], "an arc without a phone, at state 1"),
+        (["0 1 5 0,0,1", "1 1 5 0,0,1", "1"], "an arc leads from state 1"),
+        (["0 1 5 0,0,1", "0 2 5 0,0,1_1_1", "1 2 5 0,0,1", "2"], "lattice take 3 and 2 frames"),
+        (["0 1 5 0,0,1", "1 2 5 0,0,1", "1", "2"], "state 1 of the lattice is at frame 1"),
+    ],
+)  # fmt: skip
+def test_lattices_that_are_none(lines: list[str], message: str) -> None:
+    """A lattice without paths or with phones that are not aligned is refused with its reason."""
+    text = "\n" + "".join(f"{line}\n" for line in lines) + "\n"
+
+    with pytest.raises(ExampleError, match=message):
+        ProtoSupervision.from_lattice(parsed(text), SupervisionOptions())
+
+
+def test_lattices_that_cannot_be_read() -> None:
+    """Lines that are none are named; a frame without a phone near it is refused."""
+    for line in ("0 1 5 6 0,0,1", "0 1 5 0,0", "0 x 5", "0 1 -5 0,0,1", "0 1 5 inf,inf,"):
+        with pytest.raises(ModelFileError, match="this is no line of a phone lattice"):
+            parsed(f"\n{line}\n\n")
+    with pytest.raises(ModelFileError, match="impossible start of a lattice; expected state 0"):
+        parsed("\n1 0 5\n0\n\n")
+    with pytest.raises(ModelFileError, match="impossible numbers of states"):
+        parsed("\n0 1000000000 5\n\n")
+    with pytest.raises(ExampleError, match="lm_scale must be at least 0 and below 1"):
+        SupervisionOptions(lm_scale=1.0)

@@ -1,7 +1,9 @@
-"""chain-get-supervision: makes supervisions of alignments."""
+"""chain-get-supervision: makes supervisions of alignments or phone lattices."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import click
@@ -12,6 +14,7 @@ from nnet3_training.chain.graphs import (
     ProtoSupervision,
     SupervisionOptions,
     read_alignment,
+    read_phone_lattice,
     supervision_of,
 )
 from nnet3_training.hmm import read_transitions, read_tree
@@ -55,8 +58,13 @@ NAME = "chain-get-supervision"
 @boolean_option(
     "--convert-to-pdfs", default=True, help="Labels are pdfs + 1; otherwise transition-ids."
 )
-@boolean_option("--lattice-input", help="Not supported: lattices cannot be read here.")
-@click.option("--lm-scale", default=0.0, hidden=True, expose_value=False)
+@boolean_option("--lattice-input", help="PHONES-RSPECIFIER is of phone lattices.")
+@click.option(
+    "--lm-scale",
+    default=0.0,
+    show_default=True,
+    help="With which factor costs of the graph in lattices count; below 1.",
+)
 @click.option("--weight", default=1.0, hidden=True, expose_value=False)
 @common_options
 def command(
@@ -69,11 +77,10 @@ def command(
 ) -> None:
     """Make a supervision of the phones and durations of each utterance of PHONES-RSPECIFIER.
 
-    These are alignments as ali-to-phones --write-lengths=true writes them. A .mdl file will do as
+    These are alignments as ali-to-phones --write-lengths=true writes them, or lattices as
+    lattice-align-phones --replace-output-symbols=true does. A .mdl file will do as
     TRANSITION-MODEL.
     """
-    if lattice_input:
-        raise click.ClickException("--lattice-input: lattices cannot be read; give alignments")
     settings = SupervisionOptions(**options)
     with readable(model_in) as source:
         transitions = read_transitions(source)
@@ -81,11 +88,12 @@ def command(
         tree = read_tree(source)
     Specifier.to_write(supervisions_out).check_overwrites_none(files_of(phones_in))
     done = failed = 0
+    protos = _from_lattices if lattice_input else _from_alignments
     with ObjectWriter(supervisions_out) as writer:
-        for entry in read_objects(phones_in, read_alignment):
+        for key, make in protos(phones_in, settings):
             reason = "there are too many phones for the frames"
             try:
-                proto = ProtoSupervision.from_alignment(entry.value, settings)
+                proto = make()
                 found = supervision_of(
                     proto, tree, transitions, convert_to_pdfs=settings.convert_to_pdfs
                 )
@@ -93,13 +101,12 @@ def command(
                 found, reason = None, one_line(error)
             if found is None:
                 click.echo(
-                    f"WARNING ({NAME}) Failed creating supervision for utterance {entry.key}: "
-                    f"{reason}",
+                    f"WARNING ({NAME}) Failed creating supervision for utterance {key}: {reason}",
                     err=True,
                 )
                 failed += 1
                 continue
-            writer.write(entry.key, supervision_bytes(found, binary=not writer.is_text))
+            writer.write(key, supervision_bytes(found, binary=not writer.is_text))
             done += 1
     log(
         NAME,
@@ -107,6 +114,19 @@ def command(
     )
     if done <= failed:
         raise click.ClickException(f"{failed} of {done + failed} utterances failed")
+
+
+Made = Iterator[tuple[str, Callable[[], ProtoSupervision]]]
+
+
+def _from_alignments(rspecifier: str, options: SupervisionOptions) -> Made:
+    for entry in read_objects(rspecifier, read_alignment):
+        yield entry.key, partial(ProtoSupervision.from_alignment, entry.value, options)
+
+
+def _from_lattices(rspecifier: str, options: SupervisionOptions) -> Made:
+    for entry in read_objects(rspecifier, read_phone_lattice):
+        yield entry.key, partial(ProtoSupervision.from_lattice, entry.value, options)
 
 
 def main() -> None:

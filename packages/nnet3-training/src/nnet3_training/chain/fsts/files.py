@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO, Final
 
 import attrs
@@ -37,10 +37,13 @@ from nnet3_training.errors import ExampleError
 
 _MAGIC: Final = 2125659606
 _VERSION: Final = 2
-_VECTOR: Final = "vector"
+VECTOR: Final = "vector"
+"""The type of FSTs that hold states and their arcs one after the other."""
 _COMPACT: Final = "compact_acceptor"
 _ARC: Final = "standard"
 _INT32: Final = struct.Struct("<i")
+MAGIC: Final = _INT32.pack(_MAGIC)
+"""The first bytes of a binary FST."""
 _HEAD: Final = struct.Struct("<iiQqqq")
 _STATE: Final = struct.Struct("<fq")
 _VECTOR_ARC: Final = np.dtype(
@@ -96,8 +99,19 @@ def write_fst(fst: Fst, path: str | os.PathLike[str] | IO[bytes]) -> None:
 
 
 @attrs.frozen
-class _Header:
+class Header:
+    """The header of an FST.
+
+    Attributes:
+        kind: The type of the FST.
+        arc: The type of its arcs.
+        start: The start state.
+        states: How many states there are.
+        arcs: How many arcs; 0 where that is not known.
+    """
+
     kind: str
+    arc: str
     start: int
     states: int
     arcs: int
@@ -110,9 +124,9 @@ def read_binary_fst(reader: BinaryReader) -> Fst:
         ModelFileError: what stands there is none.
     """
     begin = reader.position
-    header = _read_header(reader)
+    header = read_header(reader, (VECTOR, _COMPACT), (_ARC,))
     try:
-        if header.kind == _VECTOR:
+        if header.kind == VECTOR:
             return _read_vector(reader, header)
         return _read_compact(reader, header)
     except ExampleError as error:
@@ -132,22 +146,25 @@ def _take(reader: BinaryReader, size: int, what: str) -> memoryview:
     return reader.data[start : start + size]
 
 
-def _read_header(reader: BinaryReader) -> _Header:
+def read_header(reader: BinaryReader, kinds: Sequence[str], arcs: Sequence[str]) -> Header:
+    """Reads the header of an FST.
+
+    Args:
+        reader: Where it stands.
+        kinds: The types of FSTs that are known.
+        arcs: The types of arcs that are known.
+
+    Raises:
+        ModelFileError: what stands there is none, or one of another type.
+    """
     start = reader.position
     (magic,) = _INT32.unpack(_take(reader, _INT32.size, "the start of an FST"))
     if magic != _MAGIC:
         reader.fail("this is no FST", at=start, expected=f"the number {_MAGIC}", found=str(magic))
+    kind = _read_type(reader, "FST", kinds)
+    arc = _read_type(reader, "arcs", arcs)
     start = reader.position
-    kind = _read_name(reader)
-    if kind not in (_VECTOR, _COMPACT):
-        expected = f"'{_VECTOR}' or '{_COMPACT}'"
-        reader.fail("unknown type of FST", at=start, expected=expected, found=f"'{kind}'")
-    start = reader.position
-    arc = _read_name(reader)
-    if arc != _ARC:
-        reader.fail("unknown type of arcs", at=start, expected=f"'{_ARC}'", found=f"'{arc}'")
-    start = reader.position
-    version, flags, _, begin, states, arcs = _HEAD.unpack(_take(reader, _HEAD.size, "a header"))
+    version, flags, _, begin, states, num_arcs = _HEAD.unpack(_take(reader, _HEAD.size, "a header"))
     if version != _VERSION:
         reader.fail("unknown version", at=start, expected=str(_VERSION), found=str(version))
     if flags:
@@ -158,11 +175,20 @@ def _read_header(reader: BinaryReader) -> _Header:
             found=str(flags),
         )
     # A final cost and a number of arcs, or a position, stand for each state.
-    most = reader.remaining // (_STATE.size if kind == _VECTOR else _INT32.size)
+    most = reader.remaining // (_STATE.size if kind == VECTOR else _INT32.size)
     if not 0 <= states <= most:
         reader.fail("impossible number of states", at=start + 24, expected=f"0 to {most}",
                     found=str(states))  # fmt: skip
-    return _Header(kind, begin, states, arcs)
+    return Header(kind, arc, begin, states, num_arcs)
+
+
+def _read_type(reader: BinaryReader, of: str, known: Sequence[str]) -> str:
+    start = reader.position
+    name = _read_name(reader)
+    if name not in known:
+        expected = " or ".join(f"'{each}'" for each in known)
+        reader.fail(f"unknown type of {of}", at=start, expected=expected, found=f"'{name}'")
+    return name
 
 
 def _read_name(reader: BinaryReader) -> str:
@@ -174,7 +200,7 @@ def _read_name(reader: BinaryReader) -> str:
     return bytes(_take(reader, size, "a name")).decode("latin-1")
 
 
-def _read_vector(reader: BinaryReader, header: _Header) -> Fst:
+def _read_vector(reader: BinaryReader, header: Header) -> Fst:
     finals, sizes, pieces = [], [], []
     for _ in range(header.states):
         start = reader.position
@@ -201,7 +227,7 @@ def _read_vector(reader: BinaryReader, header: _Header) -> Fst:
     )
 
 
-def _read_compact(reader: BinaryReader, header: _Header) -> Fst:
+def _read_compact(reader: BinaryReader, header: Header) -> Fst:
     start = reader.position
     size = (header.states + 1) * _INT32.size
     positions = np.frombuffer(_take(reader, size, "positions"), dtype="<u4").astype(np.int64)
@@ -241,7 +267,7 @@ def vector_bytes(fst: Fst) -> bytes:
     arcs = np.empty(fst.num_arcs, dtype=_VECTOR_ARC)
     arcs["label"], arcs["output"] = fst.labels, fst.output_labels
     arcs["cost"], arcs["destination"] = fst.costs, fst.destinations
-    chunks = [_header_bytes(fst, _VECTOR, properties(fst) | _MUTABLE, 0)]
+    chunks = [_header_bytes(fst, VECTOR, properties(fst) | _MUTABLE, 0)]
     splits = fst.splits.tolist()
     for state, final in enumerate(fst.final_costs.tolist()):
         begin, end = splits[state : state + 2]
@@ -374,7 +400,7 @@ def read_text_fst(reader: Reader) -> Fst:
     first = reader.line()
     if first.strip():
         reader.fail("a text FST starts on a line of its own", at=begin, found=repr(first[:24]))
-    for at, words in _lines(reader):
+    for at, words in text_lines(reader):
         try:
             state = parse_integer(words[0])
             if len(words) in (1, 2):
@@ -416,7 +442,7 @@ def read_text_fst(reader: Reader) -> Fst:
         reader.fail(str(error), at=begin)
 
 
-def _lines(reader: Reader) -> Iterator[tuple[int, list[str]]]:
+def text_lines(reader: Reader) -> Iterator[tuple[int, list[str]]]:
     """Where lines start and the words of each, up to an empty line."""
     while True:
         at = reader.position

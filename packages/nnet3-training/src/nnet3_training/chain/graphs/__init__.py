@@ -3,7 +3,8 @@
 phone_lm.py                          n-grams of phones
 context.py, transition_graph.py      phones, phones in context, states of HMMs
 denominator_fst.py                   den.fst and normalization.fst
-alignments.py, phone_files.py        supervisions of alignments
+phone_files.py, phone_lattices.py    phones of utterances: one sequence, or alternatives
+alignments.py                        supervisions of alignments and lattices
 normalization.py                     parts of supervisions, and their weights
 """
 
@@ -18,10 +19,12 @@ from nnet3_training.chain.graphs.denominator_fst import (
 )
 from nnet3_training.chain.graphs.normalization import Normalization, SupervisionSplitter
 from nnet3_training.chain.graphs.phone_files import read_alignment, read_phones
+from nnet3_training.chain.graphs.phone_lattices import PhoneLattice, read_phone_lattice
 from nnet3_training.chain.graphs.phone_lm import PhoneLm, PhoneLmOptions, estimate_phone_lm
 
 __all__ = [
     "Normalization",
+    "PhoneLattice",
     "PhoneLm",
     "PhoneLmOptions",
     "ProtoSupervision",
@@ -31,6 +34,7 @@ __all__ = [
     "make_denominator_fst",
     "make_normalization_fst",
     "read_alignment",
+    "read_phone_lattice",
     "read_phones",
     "supervision_of",
 ]

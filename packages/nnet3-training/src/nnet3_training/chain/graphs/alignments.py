@@ -1,7 +1,8 @@
-"""Supervisions made of alignments: which phones may be said in which frame, and when exactly not.
+"""Supervisions made of alignments and lattices: which phones may be said in which frame.
 
-An alignment says when each phone begins and ends. A phone may also be a few frames earlier or
-later, its tolerances, so a supervision accepts many sequences of pdfs.
+An alignment says when each phone begins and ends, a lattice when each of several alternatives does.
+A phone may also be a few frames earlier or later, its tolerances, so a supervision accepts many
+sequences of pdfs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import attrs
 from nnet3_training.chain.fsts.graph import Arc, Graph
 from nnet3_training.chain.fsts.machines import Machine
 from nnet3_training.chain.fsts.operations import breadth_first
+from nnet3_training.chain.graphs.phone_lattices import PhoneLattice
 from nnet3_training.chain.graphs.transition_graph import transition_graph
 from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.errors import ExampleError
@@ -29,6 +31,7 @@ class SupervisionOptions:
         right_tolerance: By how many it may end later.
         frame_subsampling_factor: Frames of the input for each frame of the output.
         convert_to_pdfs: Whether labels are 1 + the number of a pdf; else transition-ids.
+        lm_scale: With which factor costs of the graph in lattices count; at least 0 and below 1.
 
     Raises:
         ExampleError: a number is out of range, or the tolerances are so small that a phone may have
@@ -39,6 +42,7 @@ class SupervisionOptions:
     right_tolerance: int = 5
     frame_subsampling_factor: int = 1
     convert_to_pdfs: bool = True
+    lm_scale: float = 0.0
 
     def __attrs_post_init__(self) -> None:
         for name in ("left_tolerance", "right_tolerance"):
@@ -50,6 +54,25 @@ class SupervisionOptions:
                 f"frame_subsampling_factor must be 1 to {widest}, one more than the tolerances "
                 f"together (got {self.frame_subsampling_factor})"
             )
+        if not 0.0 <= self.lm_scale < 1.0:
+            raise ExampleError(f"lm_scale must be at least 0 and below 1 (got {self.lm_scale:g})")
+
+    def output_frames(self, begin: int, end: int, num_frames: int) -> range:
+        """The frames of the output that a phone may be in.
+
+        Args:
+            begin: Its first frame of the input.
+            end: The frame of the input behind its last one.
+            num_frames: How many frames of the input there are.
+        """
+        factor = self.frame_subsampling_factor
+        first = max(0, begin - self.left_tolerance)
+        last = min(num_frames, end + self.right_tolerance)
+        return range(-(-first // factor), -(-last // factor))
+
+    def num_output_frames(self, num_frames: int) -> int:
+        """How many frames of the output there are for so many of the input."""
+        return -(-num_frames // self.frame_subsampling_factor)
 
 
 def _sets(values: Iterable[Iterable[int]]) -> tuple[frozenset[int], ...]:
@@ -83,9 +106,8 @@ class ProtoSupervision:
         """
         if not alignment:
             raise ExampleError("the alignment has no phones")
-        factor = options.frame_subsampling_factor
         num_frames = sum(duration for _, duration in alignment)
-        allowed: list[set[int]] = [set() for _ in range(-(-num_frames // factor))]
+        allowed: list[set[int]] = [set() for _ in range(options.num_output_frames(num_frames))]
         phones, time = Graph(), 0
         for number, (phone, duration) in enumerate(alignment):
             if phone < 1 or duration < 1:
@@ -93,15 +115,38 @@ class ProtoSupervision:
                     f"the alignment has phone {phone} for {duration} frames; both must be at "
                     "least 1"
                 )
-            begin = max(0, time - options.left_tolerance)
-            end = min(num_frames, time + duration + options.right_tolerance)
-            for frame in range(-(-begin // factor), -(-end // factor)):
+            for frame in options.output_frames(time, time + duration, num_frames):
                 allowed[frame].add(phone)
             phones.add_state()
             phones.arcs[number].append(Arc(phone, 0.0, number + 1))
             time += duration
         phones.add_state(0.0)
         return cls(allowed_phones=allowed, phones=phones)
+
+    @classmethod
+    def from_lattice(cls, lattice: PhoneLattice, options: SupervisionOptions) -> ProtoSupervision:
+        """What a lattice says, with tolerances: every phone of an arc may be where one of them is.
+
+        Args:
+            lattice: Phones with what they take of time.
+            options: The tolerances, frames of the input for each of the output, and how much the
+                costs of the graph count.
+
+        Raises:
+            ExampleError: the lattice has no path, or phones that are not aligned; or no phone is
+                near a frame.
+        """
+        *times, num_frames = lattice.times()
+        allowed: list[set[int]] = [set() for _ in range(options.num_output_frames(num_frames))]
+        for time, arcs in zip(times, lattice.graph.arcs, strict=True):
+            for arc in arcs if time >= 0 else ():
+                end = times[arc.destination]
+                for frame in options.output_frames(time, end, num_frames):
+                    allowed[frame].add(arc.label)
+        if not all(allowed):
+            frame = next(frame for frame, phones in enumerate(allowed) if not phones)
+            raise ExampleError(f"no phone of the lattice is near frame {frame} of the output")
+        return cls(allowed_phones=allowed, phones=lattice.with_scaled_costs(options.lm_scale))
 
 
 def supervision_of(

@@ -1,0 +1,295 @@
+"""Phone lattices in Kaldi's tables: alternatives of phones, each with what it takes of time.
+
+A lattice is an FST whose weights are a cost of the graph, a cost of the acoustics, and
+transition-ids, one for each frame. In binary it is an OpenFst `vector` with arcs of type
+`compactlattice44` (`compactlattice84` with costs of 64 bits); a weight is the two costs, the number
+of transition-ids (32 bits), and these. In text it is a line for each arc (source, destination,
+phone, weight) and for each final state (state, weight); a weight is `cost,cost,id_id_...`.
+
+lattice-align-phones --replace-output-symbols=true makes such lattices.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Final
+
+import attrs
+from nnet3_descriptors.files import BinaryReader, Reader, parse_integer, parse_real
+
+from nnet3_training.chain.fsts.files import MAGIC, VECTOR, read_header, text_lines
+from nnet3_training.chain.fsts.fst import EPSILON
+from nnet3_training.chain.fsts.graph import Arc, Graph
+from nnet3_training.errors import ExampleError
+
+_COSTS: Final = {
+    "compactlattice44": struct.Struct("<ff"),
+    "compactlattice84": struct.Struct("<dd"),
+}
+_INT32: Final = struct.Struct("<i")
+_INT64: Final = struct.Struct("<q")
+_ONE: Final = "0,0,"
+"""The weight that may be left out in text."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class PhoneLattice:
+    """Alternatives of phones with the frames that each takes.
+
+    Attributes:
+        graph: An acceptor of phones, with the costs of the graph only.
+        lengths: For each state, how many frames of the input each arc takes that leaves it.
+        final_lengths: For each state, how many follow where a path ends there.
+    """
+
+    graph: Graph
+    lengths: list[list[int]]
+    final_lengths: list[int]
+
+    def times(self) -> list[int]:
+        """The first frame of each state; -1 for states that cannot be reached.
+
+        The last element is how many frames of the input there are.
+
+        Raises:
+            ExampleError: it has no path, arcs lead backwards or read no phone, paths to a state
+                differ in their frames, or one ends before the last frame.
+        """
+        graph = self.graph
+        times = [0] + [-1] * (graph.num_states - 1) if graph.num_states else []
+        ends: dict[int, int] = {}
+        for state, arcs in enumerate(graph.arcs):
+            for arc, frames in zip(arcs, self.lengths[state], strict=True):
+                if arc.label == EPSILON:
+                    raise ExampleError(f"the lattice has an arc without a phone, at state {state}")
+                if arc.destination <= state:
+                    raise ExampleError(
+                        f"the lattice is not in topological order: an arc leads from state {state} "
+                        f"to state {arc.destination}"
+                    )
+                if times[state] < 0:
+                    continue
+                time = times[state] + frames
+                if times[arc.destination] not in (-1, time):
+                    raise ExampleError(
+                        f"paths to state {arc.destination} of the lattice take "
+                        f"{times[arc.destination]} and {time} frames"
+                    )
+                times[arc.destination] = time
+            if times[state] >= 0 and math.isfinite(graph.finals[state]):
+                ends[state] = times[state] + self.final_lengths[state]
+        num_frames = max(ends.values(), default=0)
+        if num_frames == 0:
+            raise ExampleError("the lattice has no path with a frame")
+        for state in ends:
+            if times[state] != num_frames:
+                raise ExampleError(
+                    f"final state {state} of the lattice is at frame {times[state]} of "
+                    f"{num_frames}; are its phones aligned?"
+                )
+        return [*times, num_frames]
+
+    def with_scaled_costs(self, scale: float) -> Graph:
+        """The phones with costs multiplied by a number and pushed to the start.
+
+        Pushed: the cheapest way from each state to an end costs 0, so costs say by how much a path
+        is worse than the best one.
+        """
+        arcs = [
+            [arc._replace(cost=arc.cost * scale if scale else 0.0) for arc in each]
+            for each in self.graph.arcs
+        ]
+        finals = [
+            (each * scale if scale else 0.0) if math.isfinite(each) else each
+            for each in self.graph.finals
+        ]
+        graph = Graph(arcs, finals).trimmed()  # keeps the order, so arcs lead forwards
+        if scale == 0.0:
+            return graph
+        left = [math.inf] * graph.num_states
+        for state in reversed(range(graph.num_states)):
+            ways = [arc.cost + left[arc.destination] for arc in graph.arcs[state]]
+            left[state] = min(ways, default=math.inf)
+            left[state] = min(left[state], graph.finals[state])
+        return Graph(
+            [
+                [
+                    arc._replace(cost=arc.cost + left[arc.destination] - left[state])
+                    for arc in graph.arcs[state]
+                ]
+                for state in range(graph.num_states)
+            ],
+            [
+                each - left[state] if math.isfinite(each) else each
+                for state, each in enumerate(graph.finals)
+            ],
+        )
+
+
+def read_phone_lattice(reader: Reader) -> PhoneLattice:
+    """Reads a lattice of phones.
+
+    Raises:
+        ModelFileError: what stands there is none; the error says where.
+    """
+    begin = reader.position
+    lattice = _Lattice()
+    # Kaldi does not mark lattices as binary; they are known by the first bytes of an FST.
+    if reader.next_is(MAGIC, b" " + MAGIC):
+        reader.skip_blanks()
+        binary = BinaryReader(reader.data, reader.path, reader.position, reader.offset_of(0))
+        start = _read_binary(binary, lattice)
+        reader.position = binary.position
+    else:
+        start = _read_text(reader, lattice)
+    if start > 0 or (start < 0 and lattice.lengths):
+        reader.fail("impossible start of a lattice", at=begin, expected="state 0", found=str(start))
+    return PhoneLattice(
+        graph=lattice.graph, lengths=lattice.lengths, final_lengths=lattice.final_lengths
+    )
+
+
+class _Lattice:
+    """A lattice that is being read."""
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+        self.lengths: list[list[int]] = []
+        self.final_lengths: list[int] = []
+
+    def add_state(self) -> None:
+        self.graph.add_state()
+        self.lengths.append([])
+        self.final_lengths.append(0)
+
+    def add_arc(self, state: int, arc: Arc, frames: int) -> None:
+        self.graph.arcs[state].append(arc)
+        self.lengths[state].append(frames)
+
+
+# ---- binary ----
+
+
+def _read_binary(reader: BinaryReader, lattice: _Lattice) -> int:
+    header = read_header(reader, (VECTOR,), tuple(_COSTS))
+    costs = _COSTS[header.arc]
+
+    def weight() -> tuple[float, int]:
+        at = reader.position
+        graph, acoustic = _unpack(reader, costs)
+        length = _integer(reader)
+        if not 0 <= length <= reader.remaining // _INT32.size:
+            reader.fail(
+                "impossible number of transition-ids",
+                at=at + costs.size,
+                expected=f"0 to {reader.remaining // _INT32.size}",
+                found=str(length),
+            )
+        if math.isnan(graph) or math.isnan(acoustic):
+            reader.fail("a cost is not a number", at=at)
+        reader.position += length * _INT32.size
+        return (math.inf if math.isinf(acoustic) else graph), length
+
+    for _ in range(header.states):
+        lattice.add_state()
+    for state in range(header.states):
+        lattice.graph.finals[state], lattice.final_lengths[state] = weight()
+        at = reader.position
+        arcs = int(_unpack(reader, _INT64)[0])
+        most = reader.remaining // (costs.size + 4 * _INT32.size)
+        if not 0 <= arcs <= most:
+            reader.fail(
+                "impossible number of arcs", at=at, expected=f"0 to {most}", found=str(arcs)
+            )
+        for _ in range(arcs):
+            at = reader.position
+            label, _ = _integer(reader), _integer(reader)
+            cost, length = weight()
+            destination = _integer(reader)
+            if label < 0 or not 0 <= destination < header.states or math.isinf(cost):
+                reader.fail(
+                    "this is no arc",
+                    at=at,
+                    expected=f"a phone, a cost, and a state of {header.states}",
+                    found=f"phone {label}, cost {cost:g}, state {destination}",
+                )
+            lattice.add_arc(state, Arc(label, cost, destination), length)
+    return header.start
+
+
+def _integer(reader: BinaryReader) -> int:
+    return int(_unpack(reader, _INT32)[0])
+
+
+def _unpack(reader: BinaryReader, form: struct.Struct) -> tuple[float, ...]:
+    if form.size > reader.remaining:
+        reader.fail(
+            "the file ends too early",
+            expected=f"{form.size} bytes",
+            found=f"{reader.remaining} bytes",
+        )
+    reader.position += form.size
+    return form.unpack_from(reader.data, reader.position - form.size)
+
+
+# ---- text ----
+
+
+def _read_text(reader: Reader, lattice: _Lattice) -> int:
+    begin = reader.position
+    first = reader.line()
+    if first.strip():
+        reader.fail("a text lattice starts on a line of its own", at=begin, found=repr(first[:24]))
+    start = -1
+    arcs: list[tuple[int, Arc, int]] = []
+    finals: list[tuple[int, float, int]] = []
+    for at, words in text_lines(reader):
+        try:
+            state = parse_integer(words[0])
+            if len(words) <= 2:
+                finals.append((state, *_text_weight(words[1] if len(words) == 2 else _ONE)))
+            elif len(words) <= 4:
+                destination, phone = parse_integer(words[1]), parse_integer(words[2])
+                cost, length = _text_weight(words[3] if len(words) == 4 else _ONE)
+                if phone < 0 or math.isinf(cost):
+                    raise ValueError
+                arcs.append((state, Arc(phone, cost, destination), length))
+            else:
+                raise ValueError
+        except ValueError:
+            reader.fail(
+                "this is no line of a phone lattice",
+                at=at,
+                expected="source, destination, phone, weight; or state, weight",
+                found=repr(" ".join(words)[:48]),
+            )
+        start = state if start < 0 else start
+    numbers = [each for state, arc, _ in arcs for each in (state, arc.destination)]
+    numbers += [state for state, _, _ in finals]
+    # Each state has a line, or a line that leads to it.
+    if not numbers:
+        return start
+    if not 0 <= min(numbers) <= max(numbers) < 2 * len(numbers):
+        reader.fail("impossible numbers of states", at=begin)
+    for _ in range(max(numbers) + 1):
+        lattice.add_state()
+    for state, arc, length in arcs:
+        lattice.add_arc(state, arc, length)
+    for state, cost, length in finals:
+        lattice.graph.finals[state], lattice.final_lengths[state] = cost, length
+    return start
+
+
+def _text_weight(text: str) -> tuple[float, int]:
+    """The cost of the graph, and the number of transition-ids.
+
+    Raises:
+        ValueError: this is no weight.
+    """
+    graph, acoustic, ids = text.split(",")
+    cost, other = parse_real(graph), parse_real(acoustic)
+    if math.isnan(cost) or math.isnan(other):
+        raise ValueError
+    length = len([parse_integer(each) for each in ids.split("_")]) if ids else 0
+    return (math.inf if math.isinf(other) else cost), length
