@@ -200,6 +200,32 @@ def test_a_circle_cannot_be_computed():
     assert found.info("output", (0, 0, 0)) == COMPUTABLE
 
 
+def test_taken_up_again():
+    """What is left alone is followed after all once something that is usable reads it."""
+    nnet = parse_config(
+        """input-node name=input dim=1
+           component name=same type=NoOpComponent dim=1
+           component-node name=late component=same input=input
+           component-node name=lacking component=same input=Sum(late, Offset(input, 99))
+           component-node name=a component=same input=late
+           component-node name=b component=same input=a
+           output-node name=output input=Sum(b, IfDefined(lacking))"""
+    )
+    found = BreadthFirstExamination(nnet, request_of({"input": (0, 1)}, (0, 1)))
+    states = []
+    while not found.is_finished:
+        found.advance()
+        states.append(found.info("late", (0, 0, 0)))
+
+    assert [state for state, _ in itertools.groupby(states)] == [
+        UNKNOWN,
+        WILL_NOT_COMPUTE,
+        UNKNOWN,
+        COMPUTABLE,
+    ]
+    assert not found.missing_outputs
+
+
 def test_what_never_ends_stays_unknown():
     """A recurrence without a first value is given up after so many hops."""
     nnet = parse_config(RECURRENT.replace("IfDefined(Offset(state, -1))", "Offset(state, -1)"))
