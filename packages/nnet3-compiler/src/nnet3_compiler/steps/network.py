@@ -16,7 +16,11 @@ from nnet3_descriptors import (
 )
 from nnet3_descriptors.components import ComponentProperties
 from nnet3_descriptors.descriptors import Descriptor, Node, SumDescriptor
-from nnet3_descriptors.structure import component_properties, updated_components
+from nnet3_descriptors.structure import (
+    component_dims,
+    component_properties,
+    updated_components,
+)
 from nnet3_descriptors.values import remembered
 from numpy.typing import NDArray
 
@@ -92,13 +96,14 @@ def _columns(nnet: Nnet) -> dict[str, Any]:
     names = ("source", "component", "kind", "dim", "dim_offset")
     source, used, kind, dim, dim_offset = ([0] * size for _ in names)
     descriptors: list[Descriptor | None] = [None] * size
+    components, output_dims = nnet.component_indexes, component_dims(nnet)[1].tolist()
     for number, node in enumerate(nnet.nodes):
         source[number] = used[number] = -1
         match node:
             case ComponentNode():
                 kind[number] = NodeKind.COMPONENT
-                used[number] = nnet.component_index(node.component)
-                dim[number] = nnet.components[used[number]].output_dim
+                used[number] = components[node.component]
+                dim[number] = output_dims[used[number]]
             case DimRangeNode():
                 kind[number] = NodeKind.DIM_RANGE
                 source[number] = nnet.node_index(node.source)
@@ -150,6 +155,8 @@ def _part_dims(
     position = nnet.node_indexes
 
     def part_dim(part: SumDescriptor) -> int:
+        if isinstance(part, Node):
+            return dim[position[part.name]]
         leaves = part.leaves
         if leaves:
             return dim[position[leaves[0].node_names[0]]]

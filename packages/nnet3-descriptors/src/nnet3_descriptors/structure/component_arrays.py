@@ -29,7 +29,7 @@ def updated_components(nnet: Nnet) -> NDArray[np.bool_]:
     """Returns which components training changes: (components,) bool."""
     has_parameters = component_properties(nnet) & _UPDATABLE != 0
     updated = has_parameters.copy()
-    for number in np.flatnonzero(has_parameters).tolist():
+    for number in has_parameters.nonzero()[0].tolist():
         updated[number] = nnet.components[number].is_updated
     return _frozen(updated)
 

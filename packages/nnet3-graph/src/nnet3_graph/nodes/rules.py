@@ -25,6 +25,7 @@ from nnet3_descriptors.descriptors import (
     Sum,
     SumDescriptor,
 )
+from nnet3_descriptors.descriptors import Node as DescriptorNode
 from nnet3_descriptors.indexes import AnyIndexes
 from nnet3_descriptors.values import remembered
 
@@ -104,8 +105,10 @@ def _node_rule(nnet: Nnet, number: int, node: Node) -> Rule:
 
 def descriptor_rule(descriptor: Descriptor, node_index: Mapping[str, int]) -> Rule:
     """Returns the rule of a node that has this descriptor."""
-    rules = [_sum_rule(part, node_index) for part in descriptor.parts]
-    return _all_of(rules) if len(rules) > 1 else rules[0]
+    parts = descriptor.parts
+    if len(parts) == 1:
+        return _sum_rule(parts[0], node_index)
+    return _all_of([_sum_rule(part, node_index) for part in parts])
 
 
 def _all_of(rules: Sequence[Rule]) -> Rule:
@@ -119,6 +122,8 @@ def _all_of(rules: Sequence[Rule]) -> Rule:
 
 def _sum_rule(part: SumDescriptor, node_index: Mapping[str, int]) -> Rule:
     match part:
+        case DescriptorNode(name):  # most are no more
+            return Shift(node_index[name], 0, 0)
         case ForwardingDescriptor():
             return forwarding_rule(part, node_index)
         case Sum():

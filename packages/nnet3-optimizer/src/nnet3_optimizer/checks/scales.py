@@ -83,14 +83,15 @@ def scales(nnet: Nnet) -> npt.NDArray[np.float32]:
 
 def _scales_of(leaf: ForwardingDescriptor) -> set[float]:
     match leaf:
+        case Node():
+            return {1.0}
         case Scale():
             return {leaf.factor}
         case Switch():
             return set().union(*map(_scales_of, leaf.sources))
         case Offset() | Round() | ReplaceIndex():
             return _scales_of(leaf.source)
-        case _:
-            return {1.0}
+    raise TypeError(f"no scale of a {type(leaf).__name__}")
 
 
 @remembered

@@ -63,7 +63,7 @@ def sequences(indexes: IndexArray) -> NDArray[np.int64]:
     n, x = indexes[:, N], indexes[:, X]
     size = len(indexes)
     if np.count_nonzero(n == n[0]) == np.count_nonzero(x == x[0]) == size:
-        return _pack(indexes[:1])
+        return np.array([(int(n[0]) << 32) + int(x[0])])
     found: NDArray[np.int64] = distinct(_pack(indexes))
     return found
 
