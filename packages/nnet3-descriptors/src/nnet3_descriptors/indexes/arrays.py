@@ -134,7 +134,8 @@ def index_keys(*arrays: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], ...]:
 
 def _bounds(values: list[npt.NDArray[Any]]) -> tuple[int, int]:
     """Returns the least and the greatest of the values of several arrays."""
-    lows, highs = ([int(f(v)) for v in values if len(v)] for f in (np.min, np.max))
+    lows = [int(each.min()) for each in values if len(each)]
+    highs = [int(each.max()) for each in values if len(each)]
     return min(lows, default=0), max(highs, default=0)
 
 

@@ -62,7 +62,7 @@ def no_such_range(what: str, ranges: RowArray, count: int) -> str | None:
     """Returns a message if a range is none of so many rows; see `misfit`."""
     begin, end = ranges.T
     fits = (begin >= 0) & (begin <= end) & (end <= count)
-    if fits.all():
+    if np.count_nonzero(fits) == len(fits):
         return None
     bad = ranges[int(fits.argmin())].tolist()
     return f"name {what} {bad[0]} to {bad[1]} (not included), expected a range within 0 to {count}"
