@@ -33,7 +33,7 @@ class CompilationError(Nnet3Error):
 
 
 class CheckError(ComputationError):
-    """A computation that would not do what it should; raised by the checks.
+    """A computation that is not well formed; raised by the checks.
 
     Attributes:
         check: The name of the check that failed.

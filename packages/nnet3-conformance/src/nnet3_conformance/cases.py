@@ -72,7 +72,7 @@ class Case:
         request: What is given and wanted.
         programs: "compiled" and "optimized": the computations.
         given: What a runtime is given, by the names of the file.
-        expected: What it should find.
+        expected: The right results.
         folder: Where its files lie; None before they are written.
     """
 

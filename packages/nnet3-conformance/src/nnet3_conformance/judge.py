@@ -21,7 +21,7 @@ UNSUPPORTED = 3
 
 @attrs.frozen(kw_only=True)
 class Verdict:
-    """What was found for one program of a case.
+    """The judgement of one program of a case.
 
     Attributes:
         case: The name of the case.
@@ -87,7 +87,8 @@ def judge_program(
 
     It reads FOLDER/network, FOLDER/PROGRAM and FOLDER/given, and writes FOUND, a safetensors file
     of float32 with the names of "expected". It may leave out derivatives and gradient. It ends with
-    status 0; with status 3 if it does not take the case, after it has said why on standard error.
+    status 0; with status 3 if it does not support the case, after a line with the reason on
+    standard error.
 
     Args:
         cases: The cases, which have to be in a folder.

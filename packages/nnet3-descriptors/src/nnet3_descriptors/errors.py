@@ -132,7 +132,7 @@ class SourceError(Nnet3Error):
 
     @classmethod
     def check_text(cls, text: object) -> None:
-        """Raises an error of this class if what is to be parsed is no text."""
+        """Raises an error of this class unless its argument is text."""
         if not isinstance(text, str):
             raise cls(f"expected text, found {type(text).__name__}", "", (0, 0))
 

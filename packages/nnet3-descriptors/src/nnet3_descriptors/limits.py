@@ -37,8 +37,8 @@ class Limits:
             wants with padding.
         cindexes: Size of the box that all nodes' rows of a request span: the number of nodes times
             the values of t, of x, and the patterns of sequences that differ. A search takes some
-            bits for each. For a request that names less than a thousandth of what it spans, the
-            limit is a tenth of this.
+            bits for each. The limit is a tenth of this for a request that names less than a
+            thousandth of the indexes that it spans.
         matrix_bytes: Memory of all matrices of a computation, in bytes.
     """
 

@@ -42,8 +42,8 @@ class Computed:
 class ComputationGraphBuilder:
     """Builds the graph of a request; `build_computation_graph` does it in one call.
 
-    Call `compute`, look at `all_outputs_are_computable`, then `prune`. `examined` shows what was
-    looked at on the way, and what became of it.
+    Call `compute`, look at `all_outputs_are_computable`, then `prune`. `examined` shows each cindex
+    that the builder looked at, and whether it can be computed.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class ComputationGraphBuilder:
         return self._computed
 
     def all_outputs_are_computable(self) -> bool:
-        """Returns whether every requested row can be computed from what is given."""
+        """Returns whether every requested row can be computed from the inputs of the request."""
         return not self._result.reach.missing_outputs
 
     def prune(self) -> None:
@@ -146,7 +146,7 @@ class ComputationGraphBuilder:
 
     @property
     def examined(self) -> Examined:
-        """Everything that was looked at: `ComputableInfo` and usable counts of each cindex."""
+        """`ComputableInfo` and usable count of each cindex that the builder looked at."""
         if self._examined is None:
             result = self._result
             self._examined = examine(self._nnet, result.patterns, result.reach, self._previous)
@@ -161,7 +161,7 @@ class ComputationGraphBuilder:
 def build_computation_graph(
     nnet: Nnet, request: ComputationRequest, previous: ComputationGraph | None = None
 ) -> ComputationGraph:
-    """Returns the graph of what has to be computed for a request.
+    """Returns the graph of the rows that a request needs.
 
     Args:
         nnet: the network.

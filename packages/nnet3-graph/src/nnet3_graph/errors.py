@@ -56,7 +56,7 @@ class MissingFrames:
 
 
 class NotComputableError(Nnet3Error):
-    """Some requested output cannot be computed from what is given.
+    """A requested output cannot be computed from the inputs of the request.
 
     Attributes:
         missing_outputs: for each output that lacks some, the (K, 3) indexes of the rows that cannot

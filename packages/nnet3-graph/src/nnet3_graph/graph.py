@@ -48,10 +48,10 @@ class ComputationGraph:
     A cindex is a row (n, t, x) of a node. Its number, the cindex id, counts the cindexes of the
     graph by node and, within a node, in the order of indexes (t, then x, then n).
 
-    What is large is made when it is first asked for. Asking by node (`index_set`, `leaf_ids`,
+    Large arrays are made on first use. Asking by node (`index_set`, `leaf_ids`,
     `component_inputs`) costs less than `cindexes` and `dependencies`, and nodes with the same rows
-    share one `IndexSet`: `graph.index_set(a) is graph.index_set(b)` tells that nodes a and b have
-    the same rows, so that what was worked out for one holds for the other.
+    share one `IndexSet`: `graph.index_set(a) is graph.index_set(b)` means that nodes a and b
+    have the same rows, so that results for one hold for the other.
 
     Attributes:
         nnet: the network.
@@ -64,7 +64,7 @@ class ComputationGraph:
         previous: the graph of the earlier segments of a looped computation, whose cindexes this
             one may read, or None.
         is_pruned: whether the graph has only what the outputs really read (and the inputs). If
-            not, `dependencies` holds whatever might be read, as far as it is in the graph.
+            not, `dependencies` holds all cindexes of the graph that might be read.
     """
 
     nnet: Nnet

@@ -25,8 +25,7 @@ class IoSpecification:
     Attributes:
         name: the name of an input node, component node or output node.
         indexes: (rows, 3) int32, columns n, t, x; row i of the matrix that is given or returned
-            has ``indexes[i]``. Any order; no index twice; n >= 0. Read-only: what is passed is
-            copied.
+            has ``indexes[i]``. Any order; no index twice; n >= 0. A read-only copy of the argument.
         has_deriv: for an output, whether the derivative of the objective with respect to it will
             be given; for an input, whether the derivative with respect to it is wanted.
 
@@ -123,9 +122,9 @@ class ComputationRequest(Serialized):
     """A computation that is wanted from a network; hashable, and equal by content.
 
     Attributes:
-        inputs: what is given: rows of input nodes, or of component nodes (the state of a
+        inputs: the given rows: of input nodes, or of component nodes (the state of a
             recurrent network, handed over from an earlier computation).
-        outputs: what is wanted: rows of output nodes.
+        outputs: the wanted rows, of output nodes.
         need_model_derivative: whether the derivative with respect to the model is wanted.
         store_component_stats: whether components record average activations and derivatives.
 

@@ -107,7 +107,7 @@ class CachingCompiler:
             RequestError: The request does not fit the network.
             NotComputableError: An output can't be computed from the inputs.
             CompilationError: The recurrence of the network has no order of computation.
-            CheckError: What was made failed the checks; this is a fault of this project.
+            CheckError: The computation failed the checks; this is a fault of this project.
             PassError: With `verify`, a pass failed; this is one, too.
             ForkError: The process was forked while other threads compiled, and they did not end.
         """

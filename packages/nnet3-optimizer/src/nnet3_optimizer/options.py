@@ -14,8 +14,8 @@ class OptimizeOptions:
     The names are those of Kaldi's options (with "-" for "_"), except for those that Kaldi lacks:
     `remove_dead_commands`, `order_rows_early`, `share_equal_copies`, `split_statistics`,
     `gather_early`, `recompute_activations` and `verify`. An option that is not listed below turns
-    on the pass of its name; see the module of that name in `passes`. A computation in several
-    segments, which is to become a loop, is treated accordingly, without an option.
+    on the pass of its name; see the module of that name in `passes`. Passes treat a computation in
+    several segments, which the compiler will close to a loop, accordingly, without an option.
 
     Attributes:
         optimize: False turns off everything but what an option outside of this list asks for:
@@ -26,8 +26,8 @@ class OptimizeOptions:
         allocate_from_other: Off: in a planned arena allocation costs nothing, and memory that goes
             from hand to hand is held for longer than needed.
         min_deriv_time, max_deriv_time: Derivatives at times t before the one and after the other
-            are taken to be zero; None for no limit. See `limit_derivative_times`; what is left is
-            cut out by `trim_matrices`.
+            are taken to be zero; None for no limit. See `limit_derivative_times`; `trim_matrices`
+            then removes the rows that nothing uses.
         max_deriv_time_relative: Like max_deriv_time, counted from the last t of an output.
         memory_compression_level: 0 for none, 1 for what loses nothing, 2 for 16-bit values too. See
             `memory_compression`.

@@ -97,13 +97,13 @@ class NnetComputer:
 
         Args:
             inputs: For each input node (rows, dim), rows in the order of the request: NumPy arrays,
-                and if the network is on a CUDA device, CuPy arrays, PyTorch tensors or whatever
-                else has `__dlpack__`. Values that are on the device stay there.
+                and if the network is on a CUDA device, CuPy arrays, PyTorch tensors or other
+                objects with `__dlpack__`. Values that are on the device stay there.
 
         Returns:
             For each output node (rows, dim) float32, rows in the order of the request: CuPy arrays
-            if an input was on the device, else NumPy arrays. They are not examined: where the
-            arithmetic overflows they hold infinite values, or what is no number. (`Model.compute`
+            if an input was on the device, else NumPy arrays. They are not examined: if the
+            arithmetic overflows, they hold infinite values or NaN. (`Model.compute`
             refuses such.)
 
         Raises:

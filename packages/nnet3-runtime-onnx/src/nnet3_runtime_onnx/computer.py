@@ -43,7 +43,7 @@ class _Session:
 class OnnxComputer:
     """The forward pass of a computation in ONNX Runtime, on the processor.
 
-    Each segment is a model; the state of a loop is kept between calls.
+    Each segment is a model; it keeps the state of a loop between calls.
     """
 
     def __init__(

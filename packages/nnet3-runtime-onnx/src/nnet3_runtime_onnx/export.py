@@ -39,17 +39,17 @@ def to_onnx(
     component. Where several segments accept the same node, its input has their rows one below the
     other; likewise outputs.
 
-    Of a loop there are two models: "start" are the segments that it begins with, "round" those that
-    it repeats. Both have an output "next_state.NAME" for each matrix of the state, and "round" an
+    A loop has two models: "start" has the segments with which it begins, "round" those that it
+        repeats. Both have an output "next_state.NAME" for each matrix of the state, and "round" an
     input "state.NAME" of the same shape: what one call gives is what the next one takes.
 
     Args:
         nnet: The network, in test mode where it has components that draw random numbers.
         computation: One of its computations.
         part: "whole", or "start" or "round" of a loop.
-        sequences: None for values of (rows, columns), with the rows of the request. Otherwise all
-            values have a leading axis of so many sequences, for each of which the model does what
-            the computation says: a number, or a name, such as "sequences", for any number.
+        sequences: None for values of (rows, columns), with the rows of the request. Otherwise
+            all values have a leading axis with one entry for each sequence, and the model runs the
+            computation for each of them: a number, or a name, such as "sequences", for any number.
         metadata: Properties of the model, beside "model_author" and those that say what its inputs
             and outputs are.
 

@@ -57,7 +57,7 @@ def read_objects(rspecifier: str, decode: Callable[[Reader], T]) -> Iterator[Obj
         decode: Takes one object from a reader; it must leave nothing that points into its data.
 
     Raises:
-        TableError: the table cannot be opened, or what is found is no archive.
+        TableError: the table cannot be opened, or is no archive.
         Nnet3Error: what `decode` raises. With the option `p`, what cannot be read is left out.
     """
     specifier = Specifier.to_read(rspecifier)
@@ -127,7 +127,7 @@ class ObjectWriter:
     where there is a script file as well, or with the option `f`.
 
     Attributes:
-        is_text: Whether entries are to be in text (the option `t`).
+        is_text: Whether entries are written as text (the option `t`).
     """
 
     def __init__(self, wspecifier: str) -> None:

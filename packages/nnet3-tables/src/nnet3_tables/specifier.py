@@ -93,7 +93,7 @@ class Specifier:
 
     @property
     def is_permissive(self) -> bool:
-        """Whether what cannot be read is to be taken as absent."""
+        """Whether entries that cannot be read count as absent."""
         return "p" in self.options
 
     @property

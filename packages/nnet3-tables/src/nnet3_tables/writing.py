@@ -35,12 +35,13 @@ class TableWriter:
     """Writes a table; use as a context manager, so that closing can report what went wrong.
 
     An archive that is a file has the name that the wspecifier says as soon as it is complete, and
-    until then that name with ".incomplete" behind it. So what could not be finished is there, and
-    nobody takes it for all. With the option `f`, for readers that wait for entries, and where there
+    until then that name with ".incomplete" behind it. So an unfinished archive remains, and nobody
+    takes it for a complete one. With the option `f`, for readers that wait for entries, and where
+    there
     is a script file as well, the archive has its name from the beginning.
 
     Attributes:
-        is_prompt: Whether each entry is to be handed on at once (the option `f`).
+        is_prompt: Whether each entry is written through at once (the option `f`).
     """
 
     writer_class: Any

@@ -153,7 +153,7 @@ class DenseTargets:
 
 @attrs.frozen(kw_only=True, eq=False)
 class SparsePosteriors:
-    """A few weighted classes for each row of an output; what is not listed is 0.
+    """A few weighted classes for each row of an output; all other classes have weight 0.
 
     Attributes:
         dim: Number of classes.
@@ -306,8 +306,8 @@ class ExampleOutput:
     Attributes:
         name: The node.
         indexes: (rows, 3) int32, columns n, t, x.
-        supervision: `DenseTargets`, `SparsePosteriors`, or whatever the objective function that
-            the trainer was given makes use of.
+        supervision: `DenseTargets`, `SparsePosteriors`, or any value that the trainer's
+            objective function takes.
 
     Raises:
         ExampleError: there is not one index for each row of the supervision, if it is dense or
@@ -402,7 +402,7 @@ class TrainingExample:
         """The computation that a training step needs.
 
         Args:
-            need_derivatives: Whether there is to be a backward pass; without, it is what an
+            need_derivatives: Whether the request has a backward pass; without, it is what an
                 evaluation needs.
             store_component_stats: Whether components record statistics.
 

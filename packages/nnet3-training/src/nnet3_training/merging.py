@@ -115,7 +115,7 @@ def minibatches(examples: Iterable[TrainingExample], size: int) -> Iterator[Trai
     """Merges examples into minibatches, each of examples with the same indexes.
 
     Every minibatch of a shape can then be computed by the same computation. A minibatch comes as
-    soon as it is full; what is left at the end comes as smaller ones.
+    soon as it is full; the last examples come in smaller ones.
 
     Args:
         examples: Examples of one sequence each, in the order in which they are to be used.

@@ -23,8 +23,8 @@ class MinibatchRules:
     The size of an example is the number of frames of its longest input or output.
 
     Attributes:
-        rules: For sizes of examples, first and last size of each range of minibatches; an example
-            goes by the rule of the nearest size.
+        rules: For sizes of examples, first and last size of each range of minibatches; an
+            example follows the rule of the nearest size.
     """
 
     rules: tuple[tuple[int, _Ranges], ...]
@@ -54,7 +54,7 @@ class MinibatchRules:
         return cls(tuple(rules))
 
     def size(self, example_size: int, available: int, *, at_end: bool) -> int:
-        """How many of the examples at hand are to be merged; 0 for none.
+        """How many of the waiting examples to merge now; 0 for none.
 
         Args:
             example_size: Size of these examples.

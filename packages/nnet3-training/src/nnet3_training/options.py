@@ -61,12 +61,12 @@ class TrainerOptions:
     Attributes:
         learning_rate: If given, replaces the rates of all components; each is multiplied by the
             component's learning_rate_factor.
-        momentum: What is kept of the change of the step before; the change is multiplied by
-            1 - momentum, so that in the long run the rates are what they say.
+        momentum: The part of the last change that the next one contains; the trainer multiplies
+            the change by 1 - momentum, so that the rates have the same effect in the long run.
         max_param_change: Bound of the Euclidean norm of one change of all parameters; 0 for none.
         l2_regularize_factor: Multiplies the l2 of components.
-        batchnorm_stats_scale: What is kept of the statistics of batch-norm at each step, so that
-            those of old parameters are forgotten.
+        batchnorm_stats_scale: The factor for the statistics of batch-norm at each step, which
+            lets statistics of old parameters fade.
         natural_gradient: Whether components that can use the natural gradient, not the gradient.
         store_component_stats: Whether components record averages of activations and derivatives,
             on which self-repair rests.
@@ -80,7 +80,7 @@ class TrainerOptions:
         backstitch_training_interval: Such steps are made every so many minibatches.
         backstitch_phase: On which of them, counted from 0 (Kaldi: at random).
         seed: Of dropout, and of the choice of minibatches whose statistics are recorded.
-        max_computations: So many shapes of minibatch are kept ready to run; each has memory of its
+        max_computations: So many shapes of minibatch stay ready to run; each has memory of its
             own. Those not used for longest go first.
         compiler_options: How computations are compiled.
         optimize_options: How they are optimized.

@@ -64,7 +64,8 @@ def check_runnable(nnet: Nnet, computation: NnetComputation) -> None:
     Components and nodes are those of the network, sizes and lists fit, and matrices and memos are
     there when they are used. It takes a few milliseconds at most, so that it can be done whenever a
     computation is bound to memory. Names and parameters are not held in computations: networks that
-    differ only in them are alike. All else is told by the fingerprint, if the computation has one.
+    differ only in them are alike. The fingerprint, if the computation has one, shows all other
+    differences.
 
     Args:
         nnet: The network that the computation is to run with.

@@ -73,8 +73,8 @@ class SwapMatrix(Command):
 class CompressMatrix(Command):
     """Stores a matrix in fewer bits until it is decompressed.
 
-    compression_type: 1 int8, 2 uint8, 3 int16, 4 uint16, 5 one bit. alpha: the range of values that
-    is kept (0 for one bit, and for uint8 of which no more is kept: whether an element is positive).
+    compression_type: 1 int8, 2 uint8, 3 int16, 4 uint16, 5 one bit. alpha: the range of values
+    (0 for one bit, and for uint8 if it only says whether an element is positive).
     truncate: 1 if values may lie beyond that range.
     """
 

@@ -81,7 +81,8 @@ class Operand:
     Attributes:
         name: The name of the field.
         kind: What the number refers to.
-        access: What is done to the elements of the matrix, if it refers to matrices.
+        access: Whether the command reads, sets or changes the elements, if the operand names
+            matrices.
         adds_if: A WRITE becomes READ_WRITE for components that have this property.
         optional: 0 is allowed and means that there is none.
         column: The column of the table.

@@ -20,7 +20,8 @@ from nnet3_compiler.errors import ComputationError
 class ComputationBuilder:
     """Adds to a computation, or begins a new one; `build` makes the result.
 
-    What is in the computation keeps its number. Submatrices and lists that are there already are
+    Matrices, submatrices and lists of the computation keep their numbers. Submatrices and lists
+    that are there already are
     not added again.
 
     Attributes:

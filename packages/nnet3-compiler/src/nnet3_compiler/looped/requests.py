@@ -94,8 +94,8 @@ def looped_requests(
         num_sequences: Number of sequences, n = 0, 1, ...
 
     Raises:
-        CompilationError: An argument is out of range, or the chunk size is no multiple of what it
-            has to be.
+        CompilationError: An argument is out of range, or the chunk size is not a multiple of
+            the modulus and the subsampling factor.
         ContextError: The nodes do not have these names.
     """
     period = chunk_size if ivector_period is None else ivector_period

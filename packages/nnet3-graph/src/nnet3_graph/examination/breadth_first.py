@@ -136,7 +136,7 @@ class BreadthFirstExamination:
         return not self._queue
 
     def run(self, max_hops: int = MAX_HOPS) -> BreadthFirstExamination:
-        """Goes on until nothing is left to be looked at, but so many hops at most; returns this.
+        """Makes hops until no row is left to examine, but at most so many; returns this.
 
         A recurrence that never has a first value goes on without end, and stays UNKNOWN.
 
@@ -365,7 +365,7 @@ class BreadthFirstExamination:
         return 0 if number is None else self._records[number].usable_count
 
     def dependencies(self, name: str, index: tuple[int, int, int]) -> list[Row]:
-        """Returns what a row might read; nothing if it has not been looked at."""
+        """Returns what a row might read; nothing if no hop has examined it."""
         number = self._ids.get((self.nnet.node_index(name), *index))
         found = None if number is None else self._records[number].dependencies
         return [self._row(each) for each in found or ()]
@@ -409,7 +409,7 @@ class BreadthFirstExamination:
         return self._records[number].info == ComputableInfo.COMPUTABLE
 
     def chain(self, name: str, index: tuple[int, int, int]) -> list[Row]:
-        """Returns the row and what it lacks, what that lacks, and so on.
+        """Returns the row, a row that it lacks, a row that this one lacks, and so on.
 
         The chain ends with a row that reads nothing and is not given, mostly one of an input; or
         before it would come round to a row that it has already. It is empty for a row that can be

@@ -68,7 +68,7 @@ class Analysis(CommandAccesses):
     """What the commands of a computation read, write, allocate and free.
 
     Attributes:
-        findings: What is known so far; the rest is worked out when it is asked for.
+        findings: The results so far; the rest is worked out when it is asked for.
     """
 
     findings: Findings = attrs.field(factory=Findings, init=False)
@@ -204,7 +204,7 @@ class Analysis(CommandAccesses):
 
     @property
     def needs_zeros(self) -> Bools:
-        """(M,) bool: whether zeros that each matrix is allocated with may be looked at.
+        """(M,) bool: whether a command may read the zeros that the matrix is allocated with.
 
         That is so if the first access to one of its variables is no pure write, or the user is
         given a variable that nothing accesses.

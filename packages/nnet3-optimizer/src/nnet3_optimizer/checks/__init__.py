@@ -79,7 +79,8 @@ def check_computation(
     Args:
         nnet: The network that the computation was compiled for.
         computation: The computation, optimized or not.
-        request: What it was compiled for, which its fingerprint is compared with; the request of
+        request: The request that it should be for; the check compares it with the fingerprint;
+            the request of
             each segment, if there are several. None: it is not compared.
         check_rewrite: Whether to check as well that no element is changed after it was read, and
             that derivatives are sums of derivatives, which holds for computations that have not

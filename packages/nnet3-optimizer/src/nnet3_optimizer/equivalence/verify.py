@@ -33,8 +33,8 @@ def verify_equivalent(nnet: Nnet, before: NnetComputation, after: NnetComputatio
 
     Both are executed on symbols: a computation is a straight line of commands on matrices of known
     sizes, so there is nothing to search and nothing is left out. Components are unknown functions;
-    sums do not depend on their order; scales are exact. What is compared: every matrix given to the
-    user, row by row; for each component the sum of the contributions to its update, and to its
+    sums do not depend on their order; scales are exact. It compares every matrix that the user
+    gets, row by row; for each component the sum of the contributions to its update, and to its
     statistics. A result that depends on undefined elements equals nothing.
 
     Arguments of components are compared exactly, sums as elements of a field of 128 bits: a wrong

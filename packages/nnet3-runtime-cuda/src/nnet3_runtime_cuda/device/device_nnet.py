@@ -165,7 +165,7 @@ class DeviceNnet:
     def with_network(self, nnet: Nnet) -> DeviceNnet:
         """A network that differs in nodes, here on the device, too; not to be trained.
 
-        Kernels, and what they have made of parameters, serve both.
+        Both share kernels, and the forms of parameters that kernels have made.
 
         Args:
             nnet: Has the components of this one, and may have further ones without parameters.
@@ -212,7 +212,7 @@ class DeviceNnet:
         return self.machine.zeros((self._starts[-1],), self.dtype)
 
     def clear_direction(self, *, kept: Collection[int] = ()) -> None:
-        """Sets `direction` to zero, but for the components of these numbers."""
+        """Sets `direction` to zero, except for the components of these numbers."""
         key = frozenset(kept)
         if key not in self._clears:
             self._clears[key] = self._clear(key)
@@ -365,7 +365,7 @@ class DeviceNnet:
         self.machine.freeze_estimates(on)
 
     def change_options(self, nnet: Nnet) -> None:
-        """Takes over options of components; what is lowered from now on follows them.
+        """Takes over options of components; computations that are lowered from now on use them.
 
         Args:
             nnet: The same network, with components that differ in options but not in parameters,

@@ -249,8 +249,8 @@ class Model:
 
         Args:
             features: (frames, input_dim). For several utterances, (N, frames, input_dim) or a list
-                of matrices, which may differ in length. Arrays of NumPy and nested sequences, or
-                whatever has `__dlpack__`, in the memory of the processor.
+                of matrices, which may differ in length. NumPy arrays, nested sequences, or objects
+                with `__dlpack__` in the memory of the processor.
             ivector: (ivector_dim,), one i-vector for the utterance, for networks that take one; for
                 several utterances (N, ivector_dim), or a list of N.
             online_ivectors: (rows, ivector_dim), i-vectors estimated as the utterance went on; for
@@ -275,8 +275,8 @@ class Model:
             RunError: features or i-vectors are missing, empty, masked, of another dimension, or not
                 finite, or there is not one i-vector for each utterance;
                 online i-vectors end too soon; an option is out of range, or needs more memory than
-                there is; priors are wanted that are not there, or have no logarithm; or the
-                output, or what was made of it, is not finite.
+                there is; priors are wanted that are not there, or have no logarithm; or a value of
+                the output, scaled or not, is not finite.
             UnsupportedComponentError: the network holds a type that cannot be computed.
             NotComputableError, CompilationError: the network gives no output for these frames.
             DeviceMemoryError: the device has not the memory.
@@ -366,8 +366,8 @@ class Model:
     ) -> Iterator[tuple[str, FloatArray]]:
         """Runs the network over many utterances, equal chunks of several of them as one minibatch.
 
-        Results come in the order of the utterances, while later ones are still to be read. They are
-        those of `compute`, but for rounding, and the same for every number of threads.
+        Results come in the order of the utterances, while later ones are still to be read. They
+        equal those of `compute` up to rounding, and are the same for every number of threads.
 
         Args:
             items: The key and the features of each utterance, as `read_table` gives them.
@@ -526,8 +526,8 @@ class Model:
 
         Args:
             ivector_period: The network reads a new i-vector every so many frames: the one that
-                holds at the last of them. None: one in each chunk, that which holds at its last
-                frame of input, as in Kaldi.
+                holds at the last of them. None: one for each chunk, the one that is valid at its
+                last frame of input, as in Kaldi.
             sequences: How many sequences are computed at a time; see `Stream.push_many`.
             frames_per_chunk: Frames that are computed at a time; rounded up to a multiple of
                 frame_subsampling_factor, ivector_period and the modulus of the network. Small
@@ -585,8 +585,8 @@ class Model:
             online_ivectors: I-vectors estimated as the utterance went on.
             chunk_options: How the utterance is cut.
             score_options: What becomes of the output.
-            batch_options: With them the work has runs, to be computed with those of other
-                utterances.
+            batch_options: With them the work has runs, which can be computed with those of
+                other utterances.
 
         Raises:
             RunError: see `compute`, whose other errors are those of tasks and runs.

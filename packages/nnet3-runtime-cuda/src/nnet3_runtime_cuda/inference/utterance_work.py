@@ -31,13 +31,13 @@ class Run:
 
 @attrs.frozen(kw_only=True)
 class Work:
-    """What it takes to compute something for an utterance.
+    """The tasks that compute something for an utterance.
 
     Attributes:
         tasks: To be called once each: in any order, on any threads, several at a time.
         finish: To be called when all of them are done; returns the result.
         runs: The same as runs of the network, if it can be computed together with that of other
-            utterances: either the tasks or the runs are to be done.
+            utterances: do either the tasks or the runs.
     """
 
     tasks: Sequence[Task]

@@ -53,13 +53,13 @@ def lower(
 def make_plan(
     nnet: Nnet | DeviceNnet, computation: NnetComputation, capabilities: Capabilities | None = None
 ) -> Plan:
-    """Decides what is changed of a computation when it is bound, without binding it.
+    """Decides what binding will change of a computation, without binding it.
 
     Args:
         nnet: The network, or a network on a device.
         computation: A computation of it.
-        capabilities: What pays where it is going to run; None for what does on the network's
-            device, or without one on the processor with one thread.
+        capabilities: What pays where it is going to run; None for those of the network's
+            device, or without one those of the processor with one thread.
 
     Raises:
         ComputationError: the computation cannot be run; see `lower`.

@@ -116,14 +116,15 @@ class Fault:
 
 @attrs.frozen(kw_only=True)
 class Trace:
-    """What was seen of the runs of some computations.
+    """The times, bytes and largest values of the runs of some computations.
 
     Attributes:
         programs: The computations, in the order in which they were bound.
         runs: The single runs of commands, in the order of their ends; the first ones only, if there
             were more than the tracer keeps.
         num_left_out: How many more there were.
-        fault: The first value that is not finite; None if all values that were looked at are.
+        fault: The first value that is not finite; None if all values that the tracer saw are
+            finite.
     """
 
     programs: tuple[ProgramProfile, ...]

@@ -55,8 +55,8 @@ class Tracer:
     """Gathers what `NnetComputer` and `Model` run, if they are made with it.
 
     One tracer may be given to several computers, on any number of threads: equal computations are
-    counted together. To trace a run takes a few microseconds for each command, and a look at all
-    that it has written, neither of which is in the times; each command of a computation on several
+    counted together. Tracing takes a few microseconds for each command, and reads all values that
+    it writes; the times do not include that; each command of a computation on several
     threads is waited for before the next begins.
     """
 
@@ -77,7 +77,7 @@ class Tracer:
         self._fault: _FirstFault | None = None
 
     def watch(self, nnet: Nnet, computation: NnetComputation) -> Watch:
-        """What is to watch over the binding of a computation, and its runs."""
+        """Returns the watch that observes the binding of a computation and its runs."""
         size = len(computation.command_table)
         with self._lock:
             program = self._programs.get(computation)
@@ -122,7 +122,7 @@ class Tracer:
                 self._runs.append((program, position, start - self._begin, end - start, number))
 
     def trace(self) -> Trace:
-        """What was seen so far."""
+        """Returns the trace of all runs so far."""
         with self._lock:
             programs = list(self._programs.values())
             runs, num_runs = list(self._runs), self._num_runs

@@ -128,7 +128,7 @@ class ChainObjective:
         Args:
             supervision: What is known about the sequences.
             output: (frames * sequences, pdfs), all sequences of the first frame, then those of the
-                second, and so on. What is float64 is computed in double precision, all else in
+                second, and so on. float64 outputs are computed in double precision, all others in
                 single precision.
             derivative: Whether derivatives are wanted.
 

@@ -50,8 +50,8 @@ _MAX_IOS: Final = 1 << 16
 def read_examples(source: ExampleSource, nnet: Nnet | None = None) -> Iterator[TrainingExample]:
     """The examples of an archive, binary or text, in its order.
 
-    Only the example at hand is held in memory, so an archive, or what comes from a pipe, may be of
-    any length. (`nnet3_tables.read_objects` with `nnet3_training.egs.read_example` reads any table
+    Only one example is in memory at a time, so an archive or a pipe may have any length.
+    (`nnet3_tables.read_objects` with `nnet3_training.egs.read_example` reads any table
     of Kaldi.)
 
     Args:
@@ -127,7 +127,7 @@ def write_examples(
     """Writes an archive; the keys are those of the examples.
 
     Of each example the inputs come first, then the outputs. Matrices are written in the form that
-    they have, so what was read from Kaldi's archive is written byte for byte; text has no
+    they have, so examples from Kaldi's archives are written back byte for byte; text has no
     compressed form.
 
     Raises:

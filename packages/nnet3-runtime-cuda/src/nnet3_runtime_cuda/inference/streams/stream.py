@@ -23,8 +23,8 @@ class Stream:
     may run side by side.
 
     A sequence begins with its first push and ends with `finish`. A stream has any number of
-    sequences at a time, told apart by what they are called; without names there is one, None. Those
-    that are given frames by one call of `push_many` are computed together.
+    sequences at a time, told apart by what they are called; without names there is one, None. One
+    call of `push_many` computes all sequences together of which it gets frames.
 
     Attributes:
         chunk_size: Frames that are computed at a time: outputs come for so many at once.
@@ -100,7 +100,7 @@ class Stream:
         """Ends a sequence: its last frame is repeated as often as the network needs frames.
 
         Args:
-            sequence: What it is called. The next push begins another one of this name.
+            sequence: Its name. The next push begins another one of this name.
 
         Returns:
             (k, output_dim) float32, the outputs that are left. With them there is one for every
@@ -130,9 +130,9 @@ class Stream:
 
         Raises:
             RunError: frames or an i-vector are of another dimension, or not finite, or an i-vector
-                is missing or not wanted: nothing has changed then. Or an output, or what was made
-                of it, is not finite: this sequence is ended then, and what was computed for others
-                comes with their next outputs.
+                is missing or not wanted: nothing has changed then. Or a value of an output,
+                    scaled or not, is not finite: then this sequence ends, and the other sequences
+                    get their outputs with the next call.
             DeviceMemoryError: the device has not the memory.
         """
         ivectors, ended = ivectors or {}, list(dict.fromkeys(finished))
@@ -160,7 +160,7 @@ class Stream:
         return outputs
 
     def reset(self, sequence: Hashable = None) -> None:
-        """Forgets a sequence, of which nothing more is wanted; the next push begins it anew."""
+        """Forgets a sequence without its last outputs; the next push begins it anew."""
         self._open.pop(sequence, None)
 
     # ---- states ----
@@ -169,7 +169,7 @@ class Stream:
         """All that is known of a sequence, as a value that can be saved and sent.
 
         A stream of the same model with the same options goes on from it (`resume`), in any process.
-        Outputs are the same, but for rounding where another machine computes.
+        Outputs are the same; on another machine, up to rounding.
 
         Raises:
             RunError: there is no such sequence, or it has outputs that were not handed out, since

@@ -23,7 +23,7 @@ def check_plan(nnet: Nnet, computation: NnetComputation, plan: Plan) -> None:
 
     Whatever is computed earlier or later than the commands say, or from other rows, must be
     computed from the same values and end up where anything reads it: element by element, in all
-    segments and in the first rounds of a loop. What pays is not looked at.
+    segments and in the first rounds of a loop. Whether a change saves time is not checked.
 
     Args:
         nnet: The network.

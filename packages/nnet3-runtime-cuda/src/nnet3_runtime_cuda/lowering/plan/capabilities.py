@@ -9,10 +9,10 @@ class Capabilities(Protocol):
     """What pays where a computation is going to run; components are given by their numbers."""
 
     def can_split(self, component: int) -> bool:
-        """Whether it is an affine map of which some input columns can be computed at a time."""
+        """Whether it is an affine map that can compute some of its input columns at a time."""
 
     def rows_at_once(self, component: int) -> int:
-        """Of about how many rows products for several steps are to be made."""
+        """About how many rows a product for several steps should have."""
 
     def gains_by_taps(self, component: int, rows: int, offsets: tuple[int, ...]) -> bool:
         """Whether it computes an input of taps faster than one of blocks of columns.

@@ -113,7 +113,7 @@ class Fst:
 
     @property
     def is_acceptor(self) -> bool:
-        """Whether every arc writes what it reads."""
+        """Whether the input and output label of every arc are the same."""
         return np.array_equal(self.labels, self.output_labels)
 
     @property
