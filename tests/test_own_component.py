@@ -18,6 +18,7 @@ EXAMPLE = ROOT / "examples" / "own-component"
 
 STAGES = """
 import numpy as np
+from emulated_device import HostPlatform, compiler
 from nnet3_compiler import NnetComputation, compile_computation, format_computation
 from nnet3_compiler import parse_computation
 from nnet3_descriptors import Nnet, parse_config, read_nnet, write_nnet
@@ -51,6 +52,7 @@ assert len(optimized.commands) < len(compiled.commands)
 assert parse_computation(format_computation(optimized, nnet), nnet) == optimized
 assert NnetComputation.from_bytes(optimized.to_bytes()) == optimized
 
+devices = [] if compiler() is None else [HostPlatform()]
 rng = np.random.default_rng(1)
 inputs = {"input": rng.standard_normal((36, 3)).astype(np.float32)}
 derivs = {"output": rng.standard_normal((24, 4)).astype(np.float32)}
@@ -70,6 +72,7 @@ for computer in (
     ReferenceComputer(nnet, optimized),
     NnetComputer(nnet, compiled),
     NnetComputer(nnet, optimized),
+    *(NnetComputer(nnet, optimized, device) for device in devices),
 ):
     outputs = computer.forward(inputs)
     np.testing.assert_allclose(outputs["output"], expected.reshape(24, 4), rtol=1e-4, atol=1e-5)
@@ -108,7 +111,7 @@ def run(code: str, folder: Path, *paths: Path) -> subprocess.CompletedProcess[st
     """Runs code in a folder within this one, in a process that finds packages in some more."""
     work = folder / "work"
     work.mkdir(exist_ok=True)
-    search = os.pathsep.join(map(str, (*paths, os.environ.get("PYTHONPATH", ""))))
+    search = os.pathsep.join(map(str, (*paths, ROOT / "tests", os.environ.get("PYTHONPATH", ""))))
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         capture_output=True,
@@ -121,7 +124,7 @@ def run(code: str, folder: Path, *paths: Path) -> subprocess.CompletedProcess[st
 
 @pytest.mark.parametrize("way", ["installed", "imported"])
 def test_all_stages(tmp_path: Path, way: str) -> None:
-    """Parsed, stored, compiled, optimized, proven, and run by two runtimes, values as by hand."""
+    """Parsed, stored, compiled, optimized, proven, and run, values as by hand; on a device, too."""
     code = STAGES
     if way == "installed":
         install(tmp_path)

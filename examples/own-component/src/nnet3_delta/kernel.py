@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from nnet3_runtime_cuda.kernels import Backpropagation, Kernel, Propagation, kernel_for
 
@@ -14,16 +12,13 @@ from nnet3_delta.component import DeltaComponent
 class DeltaKernel(Kernel):
     """y(t) = scale (x(t + offset) - x(t - offset)); dx has what is read added up."""
 
-    def _rows(self, rows: Any) -> Any:
-        return self.store.xp.asarray(rows, dtype=np.int64)
-
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
         later, earlier = p.tape.scratch(*p.y.shape), p.tape.scratch(*p.y.shape)
         x = p.tape.scratch(*p.x.shape)
         p.tape.copy(p.x, x)  # its rows may be parts of longer ones
-        p.tape.take_rows(x, self._rows(p.indexes.later), later)
-        p.tape.take_rows(x, self._rows(p.indexes.earlier), earlier)
+        p.tape.take_rows(x, p.indexes.later.astype(np.int64), later)
+        p.tape.take_rows(x, p.indexes.earlier.astype(np.int64), earlier)
         p.tape.subtract(later, earlier, later)
         p.tape.multiply(later, self.component.scale, p.y)
 
@@ -34,6 +29,6 @@ class DeltaKernel(Kernel):
         later, earlier = b.tape.scratch(*b.dx.shape), b.tape.scratch(*b.dx.shape)
         for rows, target in ((b.indexes.later, later), (b.indexes.earlier, earlier)):
             b.tape.fill(0.0, target)
-            b.tape.put_rows(b.dy, self._rows(rows), target)
+            b.tape.put_rows(b.dy, rows.astype(np.int64), target)
         b.tape.subtract(later, earlier, later)
         b.tape.multiply(later, self.component.scale, b.dx)
