@@ -3,9 +3,9 @@
 import pytest
 from brief_computations import NNET, before_and_after, brief, computation, draft
 from nnet3_optimizer import check_computation, peak_bytes, verify_equivalent
-from nnet3_optimizer.passes.gather_early import gather_early
+from nnet3_optimizer.passes.backward.gather_early import gather_early
 from nnet3_optimizer.passes.renumber import renumber
-from nnet3_optimizer.passes.share_equal_copies import share_equal_copies
+from nnet3_optimizer.passes.rows.share_equal_copies import share_equal_copies
 
 GATHERED = """
     m2 = 2 x 8

@@ -1,10 +1,14 @@
 """A pass has one name: that of its module, its function, its option and in messages."""
 
 import pkgutil
+from importlib import import_module
 
 import attrs
 from nnet3_optimizer import OptimizeOptions, passes
 from nnet3_optimizer.pipeline import PIPELINE
+
+FAMILIES = {"backward", "matrices", "rows", "sums"}
+"""The folders of `passes` that are no pass themselves."""
 
 WITHOUT_OPTION = {"consolidate_io", "renumber"}
 SEVERAL_OPTIONS = {"limit_derivative_times", "trim_matrices", "merge_variables"}
@@ -25,12 +29,16 @@ OPTIONS_OF_SEVERAL = {
 
 
 def test_a_pass_is_called_like_its_module() -> None:
-    """Each module of `passes` has one pass, of its name, and the pipeline runs them all."""
-    names = [each.name for each in PIPELINE]
+    """Each module of `passes` and its families has one pass, of its name; the pipeline runs all."""
+    folders = [passes, *(import_module(f"{passes.__name__}.{name}") for name in FAMILIES)]
+    modules = {
+        module.name for folder in folders for module in pkgutil.iter_modules(folder.__path__)
+    }
 
-    assert sorted(names) == sorted(module.name for module in pkgutil.iter_modules(passes.__path__))
+    assert sorted(each.name for each in PIPELINE) == sorted(modules - FAMILIES)
     for each in PIPELINE:
-        assert each.function.__module__.split(".")[2] == each.name
+        parts = each.function.__module__.split(".")[2:]
+        assert next(part for part in parts if part not in FAMILIES) == each.name
 
 
 def test_a_pass_is_called_like_its_option() -> None:

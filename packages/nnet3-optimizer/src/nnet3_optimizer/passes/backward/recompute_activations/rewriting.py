@@ -27,7 +27,7 @@ from nnet3_descriptors.indexes import distinct
 
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.passes.recompute_activations.kept import Recipe
+from nnet3_optimizer.passes.backward.recompute_activations.kept import Recipe
 
 
 class Rewriting:

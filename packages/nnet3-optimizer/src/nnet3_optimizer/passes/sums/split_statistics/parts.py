@@ -15,7 +15,7 @@ from nnet3_descriptors.components import (
 )
 
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.passes.split_statistics.chains import StatisticsChain
+from nnet3_optimizer.passes.sums.split_statistics.chains import StatisticsChain
 
 MOST_PARTS = 8
 

@@ -11,9 +11,9 @@ from nnet3_descriptors.values import remembered
 
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.passes.split_statistics.chains import Finder
-from nnet3_optimizer.passes.split_statistics.parts import find_parts
-from nnet3_optimizer.passes.split_statistics.splitting import Splitting
+from nnet3_optimizer.passes.sums.split_statistics.chains import Finder
+from nnet3_optimizer.passes.sums.split_statistics.parts import find_parts
+from nnet3_optimizer.passes.sums.split_statistics.splitting import Splitting
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet

@@ -25,8 +25,8 @@ from nnet3_compiler.computation import MatrixDebugInfo
 from nnet3_optimizer.debug_info import rows_of
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.passes.split_statistics.chains import StatisticsChain
-from nnet3_optimizer.passes.split_statistics.parts import (
+from nnet3_optimizer.passes.sums.split_statistics.chains import StatisticsChain
+from nnet3_optimizer.passes.sums.split_statistics.parts import (
     StatisticsParts,
     extraction_indexes,
     pooling_indexes,

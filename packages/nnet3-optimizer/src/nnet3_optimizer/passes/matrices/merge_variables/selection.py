@@ -6,8 +6,8 @@ import numpy as np
 from nnet3_compiler.arrays import Bools, Csr, Ids, ordering, where
 
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.passes.merge_variables.candidates import Candidates
-from nnet3_optimizer.passes.merge_variables.placement import (
+from nnet3_optimizer.passes.matrices.merge_variables.candidates import Candidates
+from nnet3_optimizer.passes.matrices.merge_variables.placement import (
     Placement,
     first_of_each_matrix,
     placement,

@@ -10,7 +10,7 @@ from nnet3_compiler.arrays import Bools, Ids, where
 from nnet3_compiler.commands import CopyRows, CopyRowsMulti, MatrixCopy, SetConst
 
 from nnet3_optimizer.analysis.uses import Reads
-from nnet3_optimizer.passes.recompute_activations.kept import NOTHING, Kept, Recipe
+from nnet3_optimizer.passes.backward.recompute_activations.kept import NOTHING, Kept, Recipe
 
 _COPIES = CommandKinds.of(MatrixCopy, CopyRows, CopyRowsMulti, SetConst)
 

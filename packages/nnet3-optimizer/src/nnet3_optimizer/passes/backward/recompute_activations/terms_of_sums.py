@@ -19,7 +19,7 @@ from nnet3_compiler.commands import (
     columns,
 )
 
-from nnet3_optimizer.passes.recompute_activations.kept import (
+from nnet3_optimizer.passes.backward.recompute_activations.kept import (
     INPUT,
     OUTPUT,
     Kept,
@@ -27,7 +27,7 @@ from nnet3_optimizer.passes.recompute_activations.kept import (
     by_key,
     copy_of,
 )
-from nnet3_optimizer.passes.recompute_activations.sensitive import is_looked_at_closely
+from nnet3_optimizer.passes.backward.recompute_activations.sensitive import is_looked_at_closely
 
 _TERMS = CommandKinds.of(MatrixCopy, MatrixAdd)
 _ADDITIONS = {

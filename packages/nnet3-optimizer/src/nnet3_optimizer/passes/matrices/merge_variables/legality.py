@@ -19,8 +19,8 @@ from nnet3_compiler.commands import (
 from nnet3_descriptors.components import ComponentProperties as Property
 
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.passes.merge_variables.candidates import BACKWARD, Candidates
-from nnet3_optimizer.passes.merge_variables.placement import Placement
+from nnet3_optimizer.passes.matrices.merge_variables.candidates import BACKWARD, Candidates
+from nnet3_optimizer.passes.matrices.merge_variables.placement import Placement
 
 _CONTIGUOUS_OPERANDS: tuple[tuple[Property, tuple[type[Command], ...], str], ...] = (
     (Property.INPUT_CONTIGUOUS, (Propagate,), "input"),

@@ -4,6 +4,6 @@
 in its place; `split_statistics` is the pass with its rules.
 """
 
-from nnet3_optimizer.passes.split_statistics.split_statistics import split_statistics
+from nnet3_optimizer.passes.sums.split_statistics.split_statistics import split_statistics
 
 __all__ = ["split_statistics"]

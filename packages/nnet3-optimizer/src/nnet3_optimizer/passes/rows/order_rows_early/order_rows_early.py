@@ -18,7 +18,14 @@ from nnet3_compiler.computation import MatrixDebugInfo
 from nnet3_optimizer.debug_info import by_sequence
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.passes.order_rows_early.path import GATHERING, NONE, SECOND, THIRD, Path, Rows
+from nnet3_optimizer.passes.rows.order_rows_early.path import (
+    GATHERING,
+    NONE,
+    SECOND,
+    THIRD,
+    Path,
+    Rows,
+)
 
 
 def order_rows_early(draft: Draft) -> Draft:

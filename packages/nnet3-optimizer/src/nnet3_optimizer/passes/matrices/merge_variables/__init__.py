@@ -4,6 +4,6 @@
 once, and `placement` where; `merge_variables` is the pass with its rules.
 """
 
-from nnet3_optimizer.passes.merge_variables.merge_variables import merge_variables
+from nnet3_optimizer.passes.matrices.merge_variables.merge_variables import merge_variables
 
 __all__ = ["merge_variables"]

@@ -10,7 +10,7 @@ from nnet3_compiler.arrays import Bools, Ids
 from nnet3_compiler.commands import Table
 
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.passes.merge_variables.candidates import Candidates
+from nnet3_optimizer.passes.matrices.merge_variables.candidates import Candidates
 
 
 class Placement(NamedTuple):

@@ -4,6 +4,6 @@
 rules.
 """
 
-from nnet3_optimizer.passes.order_rows_early.order_rows_early import order_rows_early
+from nnet3_optimizer.passes.rows.order_rows_early.order_rows_early import order_rows_early
 
 __all__ = ["order_rows_early"]

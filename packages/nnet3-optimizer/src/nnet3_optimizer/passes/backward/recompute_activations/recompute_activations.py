@@ -16,15 +16,15 @@ from nnet3_compiler.commands import (
 
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.passes.memory_compression import kept_as_bits
-from nnet3_optimizer.passes.move_sizing_commands import move_sizing_commands
-from nnet3_optimizer.passes.recompute_activations.recipes import RecipeBook
-from nnet3_optimizer.passes.recompute_activations.rewriting import Rewriting
-from nnet3_optimizer.passes.recompute_activations.selection import (
+from nnet3_optimizer.passes.backward.memory_compression import kept_as_bits
+from nnet3_optimizer.passes.backward.recompute_activations.recipes import RecipeBook
+from nnet3_optimizer.passes.backward.recompute_activations.rewriting import Rewriting
+from nnet3_optimizer.passes.backward.recompute_activations.selection import (
     WORTH_RECOMPUTING,
     LiveBytes,
     select,
 )
+from nnet3_optimizer.passes.matrices.move_sizing_commands import move_sizing_commands
 
 
 def recompute_activations(draft: Draft) -> Draft:

@@ -10,9 +10,9 @@ from nnet3_compiler.commands import ONE_BIT
 from nnet3_compiler.memory import FLOAT_BYTES, compressed_bytes, matrix_bytes
 
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.passes.memory_compression import Idle
-from nnet3_optimizer.passes.recompute_activations.kept import Recipe
-from nnet3_optimizer.passes.recompute_activations.recipes import RecipeBook
+from nnet3_optimizer.passes.backward.memory_compression import Idle
+from nnet3_optimizer.passes.backward.recompute_activations.kept import Recipe
+from nnet3_optimizer.passes.backward.recompute_activations.recipes import RecipeBook
 
 WORTH_RECOMPUTING = 1 / 250
 """The least part of the peak that a matrix has to hold."""

@@ -5,6 +5,8 @@
 the peak, `rewriting` changes the draft, and `recompute_activations` is the pass with its rules.
 """
 
-from nnet3_optimizer.passes.recompute_activations.recompute_activations import recompute_activations
+from nnet3_optimizer.passes.backward.recompute_activations.recompute_activations import (
+    recompute_activations,
+)
 
 __all__ = ["recompute_activations"]

@@ -8,10 +8,10 @@ from nnet3_compiler.arrays import Ids
 
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.passes.recompute_activations.copies_elsewhere import CopiesElsewhere
-from nnet3_optimizer.passes.recompute_activations.kept import Kept, Recipe
-from nnet3_optimizer.passes.recompute_activations.repeated_copies import RepeatedCopies
-from nnet3_optimizer.passes.recompute_activations.terms_of_sums import TermsOfSums
+from nnet3_optimizer.passes.backward.recompute_activations.copies_elsewhere import CopiesElsewhere
+from nnet3_optimizer.passes.backward.recompute_activations.kept import Kept, Recipe
+from nnet3_optimizer.passes.backward.recompute_activations.repeated_copies import RepeatedCopies
+from nnet3_optimizer.passes.backward.recompute_activations.terms_of_sums import TermsOfSums
 
 
 class RecipeBook:

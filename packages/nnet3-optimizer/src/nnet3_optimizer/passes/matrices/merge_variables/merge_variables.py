@@ -22,18 +22,18 @@ from nnet3_compiler.commands import (
 
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.options import OptimizeOptions
-from nnet3_optimizer.passes.merge_variables.candidates import (
+from nnet3_optimizer.passes.matrices.merge_variables.candidates import (
     Candidates,
     find_candidates,
 )
-from nnet3_optimizer.passes.merge_variables.legality import (
+from nnet3_optimizer.passes.matrices.merge_variables.legality import (
     contiguous_matrices,
     legal_by_place,
     legal_by_time,
     may_be_legal_later,
 )
-from nnet3_optimizer.passes.merge_variables.placement import Placement
-from nnet3_optimizer.passes.merge_variables.selection import select
+from nnet3_optimizer.passes.matrices.merge_variables.placement import Placement
+from nnet3_optimizer.passes.matrices.merge_variables.selection import select
 
 
 def merge_variables(draft: Draft, options: OptimizeOptions | None = None) -> Draft:

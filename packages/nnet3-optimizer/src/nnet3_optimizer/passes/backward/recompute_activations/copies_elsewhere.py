@@ -7,7 +7,7 @@ from nnet3_compiler.accesses import COL_OFFSET, MATRIX, NUM_COLS, NUM_ROWS, ROW_
 from nnet3_compiler.arrays import Ids
 from nnet3_compiler.commands import OPCODE_COLUMN, CopyRows, MatrixCopy, Table
 
-from nnet3_optimizer.passes.recompute_activations.kept import (
+from nnet3_optimizer.passes.backward.recompute_activations.kept import (
     INDEXES,
     INPUT,
     OUTPUT,
@@ -16,7 +16,7 @@ from nnet3_optimizer.passes.recompute_activations.kept import (
     by_key,
     copy_of,
 )
-from nnet3_optimizer.passes.recompute_activations.row_mappings import (
+from nnet3_optimizer.passes.backward.recompute_activations.row_mappings import (
     NO_ROW,
     Rows,
     as_array,

@@ -1,0 +1,1 @@
+"""Passes for the backward part: what is derived, and what waits for it in which form."""

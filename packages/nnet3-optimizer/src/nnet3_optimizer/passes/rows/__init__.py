@@ -1,0 +1,1 @@
+"""Passes on commands that name rows: fewer and shorter lists of rows."""

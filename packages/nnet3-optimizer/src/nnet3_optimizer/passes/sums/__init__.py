@@ -1,0 +1,1 @@
+"""Passes on sums: what they begin with, and sums over times in parts."""
