@@ -84,7 +84,7 @@ def say_totals(totals: Mapping[str, ObjectiveSum], say: Say) -> None:
 def say_limits(trainer: Trainer, say: Say) -> None:
     """Says how often changes of the parameters were limited."""
     count = max(trainer.num_updates, 1)
-    names = [name for name in trainer.nnet.component_names if trainer.num_limited[name]]
+    names = [name for name in trainer.nnet_as_given.component_names if trainer.num_limited[name]]
     for name in names:
         share = 100.0 * trainer.num_limited[name] / count
         say(f"For {name}, per-component max-change was enforced {share:.6g} % of the time.")
