@@ -84,6 +84,85 @@ for gradient in gradients:
 print("all stages")
 """
 
+TRAINED = """
+import numpy as np
+from nnet3_compiler import compile_computation
+from nnet3_descriptors import parse_config, read_nnet, unvectorize, vectorize, write_nnet
+from nnet3_descriptors.components import ComponentProperties as Property
+from nnet3_descriptors.components import UpdatableComponent
+from nnet3_descriptors.components.declaration import component, filled, vector
+from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_optimizer import OptimizeOptions, optimize
+from nnet3_runtime_cuda import NnetComputer
+from nnet3_runtime_cuda.kernels import Kernel, kernel_for
+from nnet3_runtime_reference import Formula, ReferenceComputer, formula
+
+@component
+class GainComponent(UpdatableComponent):
+    PROPERTIES = Property.SIMPLE | Property.UPDATABLE | Property.BACKPROP_NEEDS_INPUT
+    gains: np.ndarray = vector(parameter=True)
+
+    @property
+    def input_dim(self):
+        return self.gains.size
+
+    output_dim = input_dim
+
+    @classmethod
+    def initial_fields(cls, config, rng):
+        return {"gains": filled(config.integer("dim", minimum=1), 2.0)}
+
+@formula(GainComponent)
+class Gain(Formula):
+    def forward(self, call):
+        return call.x * call.parameter("gains")
+
+    def backward(self, call):
+        return call.dy * call.parameter("gains")
+
+    def gradient(self, call):
+        return {"gains": (call.dy * call.x).sum(axis=0)}
+
+@kernel_for(GainComponent)
+class GainKernel(Kernel):
+    def propagate(self, p):
+        p.tape.multiply(p.x, self.store.parameters["gains"], p.y)
+
+    def backprop(self, b):
+        if b.update:
+            total = b.tape.scratch(1, b.x.shape[1])
+            b.tape.column_sum_of_products(b.dy, b.x, total)
+            gains = self.store.directions["gains"]
+            b.tape.add(gains, total[0], gains)
+        if b.dx is not None:
+            b.tape.multiply(b.dy, self.store.parameters["gains"], b.dx)
+
+nnet = parse_config('''
+    input-node name=input dim=3
+    component name=gain type=GainComponent dim=3
+    component-node name=gain component=gain input=input
+    output-node name=output input=gain objective=quadratic
+''')
+assert vectorize(nnet).tolist() == [2.0, 2.0, 2.0]
+nnet = unvectorize(nnet, np.array([1, 2, 3], np.float32))
+write_nnet(nnet, "gain.raw", binary=False)
+assert read_nnet("gain.raw") == nnet
+request = ComputationRequest(
+    inputs=[IoSpecification.from_range("input", 0, 5, 2, has_deriv=True)],
+    outputs=[IoSpecification.from_range("output", 0, 5, 2, has_deriv=True)],
+    need_model_derivative=True,
+)
+computation = optimize(nnet, compile_computation(nnet, request), OptimizeOptions(verify=True))
+x, dy = np.random.default_rng(1).standard_normal((2, 10, 3)).astype(np.float32)
+for computer in (ReferenceComputer(nnet, computation), NnetComputer(nnet, computation)):
+    outputs = computer.forward({"input": x})
+    np.testing.assert_allclose(outputs["output"], x * [1, 2, 3], rtol=1e-5)
+    found = computer.backward({"output": dy})
+    np.testing.assert_allclose(found["input"], dy * [1, 2, 3], rtol=1e-5)
+    np.testing.assert_allclose(vectorize(computer.gradient), (dy * x).sum(axis=0), rtol=1e-4)
+print("all stages")
+"""
+
 LOAD = """
 from nnet3_compiler import NnetComputation
 print(len(NnetComputation.load("delta.computation").commands))
@@ -132,6 +211,14 @@ def test_all_stages(tmp_path: Path, way: str) -> None:
         code = "import nnet3_delta.formula, nnet3_delta.kernel\n" + code
 
     done = run(code, tmp_path, EXAMPLE / "src", tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "all stages\n"
+
+
+def test_a_type_with_parameters(tmp_path: Path) -> None:
+    """Parameters are read, written, flattened and have a gradient by their declaration."""
+    done = run(TRAINED, tmp_path)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout == "all stages\n"
