@@ -128,7 +128,7 @@ class ComputationGraphBuilder:
         endless = [
             self._nnet.nodes[node].name
             for node, (rows, inner) in enumerate(zip(used, reach.inner, strict=True))
-            if rows & ~inner & ~reach.given[node] & ~reach.earlier[node]
+            if (outside := rows & ~inner) and outside & ~reach.given[node] & ~reach.earlier[node]
         ]
         if endless:
             raise UnboundedComputationError(endless)

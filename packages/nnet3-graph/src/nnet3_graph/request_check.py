@@ -86,6 +86,8 @@ def check_not_repeated(nnet: Nnet, reach: Reach) -> None:
         RequestError: it does.
     """
     for node, earlier in enumerate(reach.earlier):
+        if not earlier:
+            continue
         for role, rows in (("given", reach.given[node]), ("requested", reach.outputs.get(node, 0))):
             if rows & earlier:
                 _, t, _ = reach.layout.indexes(rows & earlier)[0].tolist()

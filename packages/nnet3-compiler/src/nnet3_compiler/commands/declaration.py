@@ -159,6 +159,8 @@ class Command:
         """Checks that every operand is a number that its kind allows."""
         for declared in self.OPERANDS:
             value = getattr(self, declared.name)
+            if type(value) is int and declared.least <= value < 2**31:
+                continue
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
                 raise CommandError(
                     f"{type(self).__name__}.{declared.name} must be an integer (got {value!r})"

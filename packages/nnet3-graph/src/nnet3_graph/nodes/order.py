@@ -85,7 +85,13 @@ def strongly_connected_components(sources: Sequence[Sequence[int]]) -> tuple[tup
                 if path:
                     reader = path[-1][0]
                     lowest[reader] = min(lowest[reader], lowest[node])
-                if lowest[node] == number[node]:
+                if lowest[node] < number[node]:
+                    continue
+                if stack[-1] == node:  # as outside of recurrences
+                    on_stack[node] = False
+                    groups.append((stack.pop(),))
+                    finished.pop()
+                else:
                     groups.append(_take_group(node, stack, on_stack, finished))
     return tuple(groups)
 

@@ -74,7 +74,7 @@ def node_rules(nnet: Nnet) -> NodeRules:
     rules = tuple(_node_rule(nnet, number, node) for number, node in enumerate(nnet.nodes))
     groups = node_groups(nnet)
     recurrent = [len(group) > 1 or group[0] in rules[group[0]].sources for group in groups]
-    moves = [move for rule in rules for move in rule.moves]
+    moves = {move for rule in rules for move in rule.moves}
     return NodeRules(
         rules=rules,
         groups=groups,

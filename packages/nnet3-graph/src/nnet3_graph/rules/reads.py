@@ -37,12 +37,16 @@ class Shift(Rule):
 
     def demand(self, rows: Bits, layout: BitLayout, need: list[Bits]) -> None:
         t, x = self.t, self.x
-        if abs(t) < layout.num_t and abs(x) < layout.num_x:
+        if t == x == 0:
+            need[self.source] |= rows
+        elif abs(t) < layout.num_t and abs(x) < layout.num_x:
             move = t + x * layout.row
             need[self.source] |= rows << move if move >= 0 else rows >> -move
 
     def available(self, rows: Bits, layout: BitLayout, have: Sequence[Bits]) -> Bits:
         t, x = self.t, self.x
+        if t == x == 0:
+            return have[self.source]
         if abs(t) >= layout.num_t or abs(x) >= layout.num_x:
             return 0
         move = t + x * layout.row

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import attrs
 import numpy as np
 import numpy.typing as npt
@@ -118,8 +116,15 @@ def _constants_of(part: SumDescriptor) -> set[float]:
             return {0.0}
 
 
-def _parts(nnet: Nnet) -> Iterator[SumDescriptor]:
-    """Yields the parts of all descriptors that are more than the name of a node."""
-    for node in nnet.nodes:
-        if isinstance(node, ComponentInputNode | OutputNode):
-            yield from (part for part in node.descriptor.parts if type(part) is not Node)
+@remembered
+def _parts(nnet: Nnet) -> tuple[SumDescriptor, ...]:
+    """Returns the parts of all descriptors that are more than the name of a node."""
+    with_descriptors = [
+        node for node in nnet.nodes if isinstance(node, ComponentInputNode | OutputNode)
+    ]
+    return tuple(
+        part
+        for node in with_descriptors
+        for part in node.descriptor.parts
+        if type(part) is not Node
+    )
