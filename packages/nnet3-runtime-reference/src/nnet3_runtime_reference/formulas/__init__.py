@@ -1,43 +1,22 @@
-"""The formulas of the component types, by family."""
+"""The formulas of the component types, by family; importing the families registers them.
 
-from nnet3_runtime_reference.formulas import (
-    affine,
-    attention,
-    columns,
-    composite,
-    constants,
-    convolution,
-    dropout,
-    elementwise,
-    masks,
-    nonlinear,
-    normalize,
-    per_element,
-    pooling,
-    recurrent,
-    splicing,
-    truncation,
-)
+rowwise/      a row of output from the same row of the input
+convolution/  over time, or over the axes that columns stand for
+sequences/    attention, recurrences, limits of derivatives
+composite.py  components in a row that are one
+formula.py    what a formula is
+"""
+
+from nnet3_runtime_reference.formulas import composite, convolution, rowwise, sequences
 from nnet3_runtime_reference.formulas.formula import Call, Formula, formula, formula_of
 
-FAMILIES = (
-    affine,
-    attention,
-    columns,
-    composite,
-    constants,
-    convolution,
-    dropout,
-    elementwise,
-    masks,
-    nonlinear,
-    normalize,
-    per_element,
-    pooling,
-    recurrent,
-    splicing,
-    truncation,
-)
-"""The modules; importing them registers their formulas."""
-
-__all__ = ["FAMILIES", "Call", "Formula", "formula", "formula_of"]
+__all__ = [
+    "Call",
+    "Formula",
+    "composite",
+    "convolution",
+    "formula",
+    "formula_of",
+    "rowwise",
+    "sequences",
+]

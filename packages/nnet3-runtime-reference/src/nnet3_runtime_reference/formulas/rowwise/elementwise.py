@@ -6,8 +6,8 @@ import numpy as np
 from nnet3_descriptors.components import ElementwiseProductComponent, NoOpComponent
 
 from nnet3_runtime_reference.draws import Array
-from nnet3_runtime_reference.formulas.affine import blocks, side_by_side
 from nnet3_runtime_reference.formulas.formula import Call, Formula, formula
+from nnet3_runtime_reference.formulas.rowwise.affine import blocks, side_by_side
 
 
 @formula(NoOpComponent)

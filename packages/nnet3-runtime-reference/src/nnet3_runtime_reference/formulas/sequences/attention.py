@@ -11,8 +11,8 @@ import numpy as np
 from nnet3_descriptors.components import RestrictedAttentionComponent
 
 from nnet3_runtime_reference.draws import Array
+from nnet3_runtime_reference.formulas.convolution.splicing import rows_at
 from nnet3_runtime_reference.formulas.formula import Call, Formula, formula
-from nnet3_runtime_reference.formulas.splicing import rows_at
 
 _LEAST_WEIGHT = 1.0e-20  # so that there is a logarithm
 _NO_STATISTICS_PROBABILITY = 1.0 / 3.0

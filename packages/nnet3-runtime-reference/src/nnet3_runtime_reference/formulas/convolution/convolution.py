@@ -13,8 +13,8 @@ from nnet3_descriptors.components import ConvolutionComponent, TimeHeightConvolu
 from numpy.typing import NDArray
 
 from nnet3_runtime_reference.draws import Array
+from nnet3_runtime_reference.formulas.convolution.splicing import rows_at
 from nnet3_runtime_reference.formulas.formula import Call, Formula, formula
-from nnet3_runtime_reference.formulas.splicing import rows_at
 
 Term = tuple[int, int, int, NDArray[np.intp]]
 """Number of the offset, height in y, height in x, and for each row of y the row of x."""

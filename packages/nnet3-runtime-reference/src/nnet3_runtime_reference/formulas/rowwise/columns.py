@@ -11,8 +11,8 @@ from nnet3_descriptors.components import (
 )
 
 from nnet3_runtime_reference.draws import Array
-from nnet3_runtime_reference.formulas.affine import blocks
 from nnet3_runtime_reference.formulas.formula import Call, Formula, formula
+from nnet3_runtime_reference.formulas.rowwise.affine import blocks
 
 
 @formula(PnormComponent)
