@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from reference_cases import DIGITS_EXAMPLE
 
 
@@ -23,10 +24,14 @@ def test_recognise_digits() -> None:
     assert score == "40 of 40 right"
 
 
-def test_train_digits(tmp_path: Path) -> None:
-    """Each epoch raises the objective, and the trained network is right more often."""
+@pytest.mark.parametrize("jobs", [1, 4])
+def test_train_digits(jobs: int, tmp_path: Path) -> None:
+    """Trained from scratch, with one job or four, the network recognises nearly all utterances.
+
+    Which ones depends on rounding, as other matrix libraries have it; here it is all 40.
+    """
     done = subprocess.run(
-        [sys.executable, DIGITS_EXAMPLE / "train.py"],
+        [sys.executable, DIGITS_EXAMPLE / "train.py", f"--jobs={jobs}"],
         capture_output=True,
         text=True,
         check=False,
@@ -34,9 +39,10 @@ def test_train_digits(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 0, done.stderr
-    epochs = [float(value) for value in re.findall(r"epoch \d: (\S+) per frame", done.stdout)]
-    untrained, trained = map(float, re.findall(r"trained: (\S+) %", done.stdout))
-    assert epochs == sorted(epochs)
-    # Rounding decides: with other matrix libraries or initial values it was 85.5 to 90.5.
-    assert untrained < 75 < 80 < trained
-    assert (tmp_path / "trained.raw").exists()
+    *iterations, score = done.stdout.splitlines()
+    objectives = [float(line.split()[2]) for line in iterations]
+    assert objectives[-1] > objectives[len(objectives) // 2] > objectives[0]
+    right, total = map(int, re.findall(r"\d+", score))
+    assert right >= 38
+    assert total == 40
+    assert (tmp_path / "run" / "final.raw").exists()

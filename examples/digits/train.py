@@ -1,75 +1,84 @@
-"""Train a network to recognise spoken digits, on 60 utterances.
+"""Train a network to recognise spoken digits, from 60 utterances.
 
-Each frame of 10 ms has a class: 0 for silence, 1 to 10 for the words zero to nine. Utterances are
-cut into chunks of 20 frames, with the frames around them that the network needs; 32 chunks make a
-minibatch. What is trained is the log-probability of the right class.
+Each frame of 10 ms has a class: 0 for silence, 1 to 10 for the words zero to nine. The run is kept
+in the folder `run`; started again, it goes on where it was broken off. The same from the command
+line:
+
+    nnet3-train-recipe --nnet-config=nnet.config --features=ark:train60.feats.ark \
+        --posteriors=ark:train60.post --num-epochs=15 --minibatch-size=16 run
 """
 
+import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
 import kaldi_native_io
 import numpy as np
-from nnet3_descriptors import parse_config, write_nnet
-from nnet3_graph import compute_context
+from nnet3_descriptors import parse_config
 from nnet3_runtime_cuda import Model
 from nnet3_tables import read_table
-from nnet3_training import (
-    ExampleInput,
-    ExampleOutput,
-    Trainer,
-    TrainerOptions,
-    TrainingExample,
-    minibatches,
-)
+from nnet3_training.egs import Utterance, posteriors
+from nnet3_training.recipes import IterationRecord, RecipeOptions, train_recipe
+from nnet3_training.workers import Processes
 
 FOLDER = Path(__file__).parent
-CHUNK, MINIBATCH, EPOCHS, CLASSES = 20, 32, 4, 11
-TRAINED_ON = 50
-"""Utterances that are trained on; the others are for testing."""
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+CLASSES = 1 + len(WORDS)
+EPOCHS = {1: 15, 4: 40}
+"""By number of jobs: the average of several has made fewer steps than each of them."""
 
 
-def chunks(
-    features: np.ndarray, labels: np.ndarray, left: int, right: int
-) -> Iterator[TrainingExample]:
-    """The chunks of an utterance; beyond its ends, the first and the last frame are repeated."""
-    padded = np.pad(features, ((left, right), (0, 0)), mode="edge")
-    for start in range(0, len(labels) - CHUNK + 1, CHUNK):
-        frames = padded[start : start + left + CHUNK + right]
-        yield TrainingExample(
-            inputs=[ExampleInput.from_sequences("input", [frames], t_start=-left)],
-            outputs=[ExampleOutput.from_labels("output", [labels[start : start + CHUNK]], CLASSES)],
-        )
+def utterances() -> Iterator[Utterance]:
+    """Features and classes of the utterances that are trained on."""
+    features = dict(read_table(f"ark:{FOLDER / 'train60.feats.ark'}"))
+    labels = kaldi_native_io.SequentialPosteriorReader(f"ark:{FOLDER / 'train60.post'}")
+    for key, frames in labels:
+        known = posteriors(frames, CLASSES)
+        yield Utterance(key=key, features=features[key], supervision=known)
 
 
-def accuracy(model: Model, utterances: list[tuple[np.ndarray, np.ndarray]]) -> float:
-    """Per cent of the frames whose most probable class is right."""
-    right = [model.compute(frames).argmax(axis=1) == labels for frames, labels in utterances]
-    return 100.0 * float(np.concatenate(right).mean())
+def num_recognised(model: Model) -> tuple[int, int]:
+    """How many of the test utterances are recognised, and how many there are.
+
+    The word with the largest sum over all frames is the one that was said.
+    """
+    right = total = 0
+    for key, features in read_table(f"ark:{FOLDER / 'test.feats.ark'}"):
+        word = WORDS[model.compute(features)[:, 1:].sum(axis=0).argmax()]
+        right += word == key.rpartition("-")[2]
+        total += 1
+    return right, total
+
+
+def say(event: object) -> None:
+    """Print the objective of an iteration."""
+    if isinstance(event, IterationRecord):
+        figures = [job.figures["output"].per_frame for job in event.jobs]
+        print(f"iteration {event.number + 1}: {np.mean(figures):.3f} per frame", flush=True)
 
 
 def main() -> None:
-    """Print the objective after each epoch and the accuracy on utterances not trained on."""
-    features = dict(read_table(f"ark:{FOLDER / 'train60.feats.ark'}"))
-    posteriors = kaldi_native_io.SequentialPosteriorReader(f"ark:{FOLDER / 'train60.post'}")
-    utterances = [
-        (features[key], np.array([frame[0][0] for frame in frames])) for key, frames in posteriors
-    ]
+    """Print the objective of each iteration, and how many test utterances are recognised."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--folder", default="run")
+    parser.add_argument("--jobs", type=int, choices=sorted(EPOCHS), default=1)
+    parser.add_argument("--processes", type=int, default=2)
+    arguments = parser.parse_args()
     nnet = parse_config((FOLDER / "nnet.config").read_text(), rng=np.random.default_rng(0))
-    left, right = compute_context(nnet)
-    examples = [chunk for pair in utterances[:TRAINED_ON] for chunk in chunks(*pair, left, right)]
-    trainer = Trainer(nnet, TrainerOptions(learning_rate=0.002, momentum=0.5))
-    rng = np.random.default_rng(1)
-    for epoch in range(EPOCHS):
-        trainer.objectives.clear()
-        rng.shuffle(examples)
-        for minibatch in minibatches(examples, MINIBATCH):
-            trainer.train_minibatch(minibatch)
-        print(f"epoch {epoch + 1}: {trainer.objectives['output'].per_frame:.3f} per frame")
-    print(trainer.summary())
-    for name, network in (("untrained", nnet), ("trained", trainer.nnet)):
-        print(f"{name}: {accuracy(Model(network), utterances[TRAINED_ON:]):.1f} % of frames right")
-    write_nnet(trainer.nnet, "trained.raw")
+    options = RecipeOptions(
+        num_epochs=EPOCHS[arguments.jobs],
+        num_jobs_initial=arguments.jobs,
+        num_jobs_final=arguments.jobs,
+        initial_learning_rate=0.001,
+        final_learning_rate=0.0001,
+        minibatch_size="16",
+    )
+    with Processes(arguments.processes) as workers:
+        run = train_recipe(
+            arguments.folder, nnet, utterances(), options, workers=workers, on_event=say
+        )
+    right, total = num_recognised(Model(run.nnet))
+    print(f"{right} of {total} right")
 
 
 if __name__ == "__main__":

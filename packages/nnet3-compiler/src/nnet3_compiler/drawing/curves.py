@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 
 import numpy as np
 import numpy.typing as npt
+from nnet3_descriptors.drawing import Axes, curves_svg
 
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 240, 70, 36, 16, 110
 MOST_POINTS = 400
-
-STYLE = """
-.nnet3-memory { display: block; width: 100%; color-scheme: light dark;
-  font-family: system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; }
-.nnet3-memory text { fill: currentColor; font-size: 13px; }
-.nnet3-memory .tick, .nnet3-memory .axis { fill-opacity: .7; font-size: 11px; }
-.nnet3-memory .tick { text-anchor: end; }
-.nnet3-memory .axis { text-anchor: middle; }
-.nnet3-memory .grid { stroke: currentColor; stroke-opacity: .2; }
-.nnet3-memory .curve { fill: none; stroke-width: 2; }
-.nnet3-memory path.earlier { stroke: currentColor; stroke-opacity: .45; }
-.nnet3-memory path.last { stroke: var(--nnet3-accent, #2778c4); }
-.nnet3-memory text.earlier { fill-opacity: .6; }
-.nnet3-memory text.last { fill: var(--nnet3-accent, #2778c4); }
-"""
 
 UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
@@ -46,42 +30,15 @@ def memory_svg(curves: Mapping[str, npt.NDArray[np.int64]]) -> str:
         page may set `--nnet3-accent` for the colour of the last curve.
     """
     most = max(float(values.max(initial=1)) for values in curves.values())
-    inner_width, inner_height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-    shapes = []
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        y = TOP + inner_height * (1 - share)
-        shapes.append(f'<path class="grid" d="M {LEFT} {y:g} H {WIDTH - RIGHT}"/>')
-        shapes.append(
-            f'<text class="tick" x="{LEFT - 8}" y="{y + 4:g}">{with_unit(share * most)}</text>'
-        )
-    label_y: list[float] = []
-    for number, (name, values) in enumerate(curves.items()):
-        kind = "last" if number == len(curves) - 1 else "earlier"
-        points = _thinned(values)
-        xs = LEFT + inner_width * np.linspace(0, 1, len(points))
-        ys = TOP + inner_height * (1 - points / most)
-        path = " L ".join(f"{a:.1f} {b:.1f}" for a, b in zip(xs, ys, strict=True))
-        shapes.append(f'<path class="curve {kind}" d="M {path}"/>')
-        at = TOP + inner_height * (1 - float(values.max(initial=0)) / most) + 4
-        while any(abs(at - other) < 16 for other in label_y):
-            at += 16
-        label_y.append(at)
-        shapes.append(
-            f'<text class="legend {kind}" x="{WIDTH - RIGHT + 10}" y="{at:g}">{escape(name)}</text>'
-        )
-    middle = LEFT + inner_width / 2
-    shapes.append(
-        f'<text class="axis" x="{middle:g}" y="{HEIGHT - 8}">commands, first to last</text>'
-    )
-    return "\n".join(
-        [
-            '<svg xmlns="http://www.w3.org/2000/svg" class="nnet3-memory" role="img" '
-            f'viewBox="0 0 {WIDTH} {HEIGHT}">',
-            "<title>Bytes of matrices over the course of the program</title>",
-            f"<style>{STYLE}</style>",
-            *shapes,
-            "</svg>",
-        ]
+    points = {name: _thinned(values) for name, values in curves.items()}
+    return curves_svg(
+        {name: (np.linspace(0, 1, len(values)), values) for name, values in points.items()},
+        Axes(
+            title="Bytes of matrices over the course of the program",
+            x_title="commands, first to last",
+            y_text=with_unit,
+            y_range=(0.0, most),
+        ),
     )
 
 

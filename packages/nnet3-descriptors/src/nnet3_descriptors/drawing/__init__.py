@@ -5,11 +5,13 @@ svg.py        the drawing of them
 summary.py    the drawing with what the network is, for notebooks
 tree.py       layers and their nodes as a tree, for terminals
 tables.py     a table in HTML, for what notebooks show of any package
+curves.py     numbers over numbers as curves, as an SVG
 graphviz.py   nodes and descriptors in the language of Graphviz
 
 Nothing here is imported before somebody looks.
 """
 
+from nnet3_descriptors.drawing.curves import Axes, curves_svg
 from nnet3_descriptors.drawing.graphviz import format_dot
 from nnet3_descriptors.drawing.layers import Layer, Read, layers_of
 from nnet3_descriptors.drawing.summary import network_html
@@ -19,8 +21,10 @@ from nnet3_descriptors.drawing.tree import format_tree
 
 __all__ = [
     "Arc",
+    "Axes",
     "Layer",
     "Read",
+    "curves_svg",
     "format_dot",
     "format_tree",
     "html_table",

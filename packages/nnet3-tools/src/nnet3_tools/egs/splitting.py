@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 import attrs
@@ -129,31 +129,40 @@ class ExampleMaker:
         check_files(labels_in, egs_out)
         rng = CRandom(self.options["srand"])
         splitter = UtteranceSplitter(parse_split_options(self.options), rng)
-        ivectors = None
-        if self.options["online_ivectors"]:
-            ivectors = ObjectLookup(self.options["online_ivectors"], read_stored_matrix)
-        num_failed = 0
         with ObjectWriter(egs_out) as writer:
-            for entry in read_objects(features_in, read_stored_matrix):
-                assert not isinstance(entry.value, SparsePosteriors)
-                utterance = self._utterance(entry.key, entry.value, ivectors)
-                if utterance is None:
-                    num_failed += 1
-                    continue
+            for utterance in self.utterances(features_in):
                 made = make_examples(utterance, splitter, rng, compress=self.options["compress"])
                 if not made:
                     self._warn(
-                        f"Not producing egs for utterance {entry.key} because it is too short: "
-                        f"{entry.value.shape[0]} frames."
+                        f"Not producing egs for utterance {utterance.key} because it is too short: "
+                        f"{utterance.features.shape[0]} frames."
                     )
                 for example in made:
                     NNET3.write(writer, example)
-        if num_failed:
-            self._warn(f"{num_failed} utterances had errors and could not be processed.")
         for line in splitter.lines():
             log(self.tool, line)
         if not splitter.num_chunks:
             raise click.ClickException("no example was made")
+
+    def utterances(self, features_in: str) -> Iterator[Utterance]:
+        """The utterances of a table of features; warns of those of which something is missing.
+
+        Raises:
+            TableError, ModelFileError: a table cannot be read.
+        """
+        ivectors = None
+        if self.options["online_ivectors"]:
+            ivectors = ObjectLookup(self.options["online_ivectors"], read_stored_matrix)
+        num_failed = 0
+        for entry in read_objects(features_in, read_stored_matrix):
+            assert not isinstance(entry.value, SparsePosteriors)
+            utterance = self._utterance(entry.key, entry.value, ivectors)
+            if utterance is None:
+                num_failed += 1
+            else:
+                yield utterance
+        if num_failed:
+            self._warn(f"{num_failed} utterances had errors and could not be processed.")
 
     def _utterance(
         self, key: str, features: Features, ivectors: ObjectLookup[Any] | None

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import TYPE_CHECKING
 
-import jinja2
-from nnet3_compiler.drawing import memory_svg, with_unit
+from nnet3_compiler.drawing import memory_svg
 from nnet3_descriptors import ComponentNode, NetworkError, Nnet, compute_context
 from nnet3_descriptors.drawing import layers_of, network_svg
 from nnet3_graph import ComputationRequest
 
 from nnet3_tools.report.component_facts import component_facts
 from nnet3_tools.report.program_facts import program_facts
+from nnet3_tools.report.rendering import rendered
 
 if TYPE_CHECKING:
     from nnet3_tools.report.program_facts import ProgramFacts
@@ -47,12 +46,8 @@ def report_page(
 
         times = time_facts(nnet, request, program.optimized)
     facts = list(component_facts(nnet))
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    environment.filters["bytes"] = with_unit
-    source = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
-    return environment.from_string(source).render(
+    return rendered(
+        "page.html",
         name=name,
         nnet=nnet,
         context=_context(nnet),

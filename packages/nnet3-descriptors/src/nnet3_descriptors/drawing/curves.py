@@ -1,0 +1,143 @@
+"""Numbers over numbers as curves, in an SVG element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 240, 70, 36, 16, 110
+LINE = 16
+"""How far apart names of curves are at least."""
+
+Array = npt.NDArray[np.float64]
+
+KINDS = ("last", "earlier", "third", "fourth")
+"""The classes of curves, from the last one back; with more curves they come again."""
+
+STYLE = """
+.nnet3-curves { display: block; width: 100%; color-scheme: light dark;
+  font-family: system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; }
+.nnet3-curves text { fill: currentColor; font-size: 13px; }
+.nnet3-curves .tick, .nnet3-curves .axis { fill-opacity: .7; font-size: 11px; }
+.nnet3-curves .tick { text-anchor: end; }
+.nnet3-curves .axis, .nnet3-curves .below { text-anchor: middle; }
+.nnet3-curves .grid { stroke: currentColor; stroke-opacity: .2; }
+.nnet3-curves .curve { fill: none; stroke-width: 2; }
+.nnet3-curves path.earlier { stroke: currentColor; stroke-opacity: .45; }
+.nnet3-curves path.last { stroke: var(--nnet3-accent, #2778c4); }
+.nnet3-curves path.third { stroke: var(--nnet3-recurrent, #c2571a); }
+.nnet3-curves path.fourth { stroke: #2e8b57; }
+.nnet3-curves text.earlier { fill-opacity: .6; }
+.nnet3-curves text.last { fill: var(--nnet3-accent, #2778c4); }
+.nnet3-curves text.third { fill: var(--nnet3-recurrent, #c2571a); }
+.nnet3-curves text.fourth { fill: #2e8b57; }
+"""
+
+
+def _short(number: float) -> str:
+    return f"{number:.3g}"
+
+
+@attrs.frozen(kw_only=True)
+class Axes:
+    """What the axes of a drawing say.
+
+    Attributes:
+        title: What the drawing shows, for those who cannot see it.
+        x_title: Stands below it.
+        x_ticks: Numbers that stand at their places below it, with their text.
+        y_text: Makes the text of a number on the left.
+        y_range: The lowest and the highest number; None for those of the curves.
+    """
+
+    title: str
+    x_title: str
+    x_ticks: Sequence[tuple[float, str]] = ()
+    y_text: Callable[[float], str] = _short
+    y_range: tuple[float, float] | None = None
+
+
+def curves_svg(curves: Mapping[str, tuple[Array, Array]], axes: Axes) -> str:
+    """Draws curves, each with its name at its end.
+
+    Args:
+        curves: By name, the numbers to the right and those upwards, (points,) both; those that are
+            not finite are left out.
+        axes: What the axes say.
+
+    Returns:
+        An SVG element. It can be a file, or part of an HTML page, whose colour of text it takes; a
+        page may set `--nnet3-accent` for the colour of the last curve.
+    """
+    finite = {name: _finite(xs, ys) for name, (xs, ys) in curves.items()}
+    all_x, all_y = (
+        np.concatenate([*(each[which] for each in finite.values()), np.zeros(0)])
+        for which in (0, 1)
+    )
+    lowest, highest = _range(all_y) if axes.y_range is None else axes.y_range
+    first, last = _range(all_x)
+    inner_width, inner_height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+
+    def x_of(values: Array) -> Array:
+        return LEFT + inner_width * (values - first) / (last - first)
+
+    def y_of(values: Array) -> Array:
+        return TOP + inner_height * (highest - values) / (highest - lowest)
+
+    shapes = []
+    levels = np.linspace(lowest, highest, 5)
+    for y, at in zip(levels.tolist(), y_of(levels).tolist(), strict=True):
+        shapes.append(f'<path class="grid" d="M {LEFT} {at:g} H {WIDTH - RIGHT}"/>')
+        text = escape(axes.y_text(y))
+        shapes.append(f'<text class="tick" x="{LEFT - 8}" y="{at + 4:g}">{text}</text>')
+    for x, text in axes.x_ticks:
+        at = float(x_of(np.array(x)))
+        shapes.append(
+            f'<text class="axis below" x="{at:g}" y="{HEIGHT - BOTTOM + 14}">{escape(text)}</text>'
+        )
+    taken: list[float] = []
+    for number, (name, (xs, ys)) in enumerate(finite.items()):
+        kind = KINDS[(len(finite) - 1 - number) % len(KINDS)]
+        if not len(xs):
+            continue
+        points = zip(x_of(xs), y_of(ys), strict=True)
+        path = " L ".join(f"{a:.1f} {b:.1f}" for a, b in points)
+        shapes.append(f'<path class="curve {kind}" d="M {path}"/>')
+        at = float(y_of(ys[-1])) + 4
+        while any(abs(at - other) < LINE for other in taken):
+            at += LINE
+        taken.append(at)
+        shapes.append(
+            f'<text class="legend {kind}" x="{WIDTH - RIGHT + 10}" y="{at:g}">{escape(name)}</text>'
+        )
+    middle = LEFT + inner_width / 2
+    shapes.append(
+        f'<text class="axis" x="{middle:g}" y="{HEIGHT - 6}">{escape(axes.x_title)}</text>'
+    )
+    return "\n".join(
+        [
+            '<svg xmlns="http://www.w3.org/2000/svg" class="nnet3-curves" role="img" '
+            f'viewBox="0 0 {WIDTH} {HEIGHT}">',
+            f"<title>{escape(axes.title)}</title>",
+            f"<style>{STYLE}</style>",
+            *shapes,
+            "</svg>",
+        ]
+    )
+
+
+def _finite(xs: Array, ys: Array) -> tuple[Array, Array]:
+    is_finite = np.isfinite(xs) & np.isfinite(ys)
+    return xs[is_finite], ys[is_finite]
+
+
+def _range(values: Array) -> tuple[float, float]:
+    """The smallest and the largest of them, with room between if they are the same."""
+    if not len(values):
+        return 0.0, 1.0
+    low, high = float(values.min()), float(values.max())
+    return (low, high) if high > low else (low - 0.5, high + 0.5)

@@ -1,0 +1,26 @@
+"""How pages are put together: templates beside this module, nothing from elsewhere."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+import jinja2
+from nnet3_compiler.drawing import with_unit
+
+
+def _source(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def rendered(template: str, **values: Any) -> str:
+    """The page that a template makes of values."""
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_source),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters["bytes"] = with_unit
+    return environment.get_template(template).render(**values)

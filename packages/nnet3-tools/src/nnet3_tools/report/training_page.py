@@ -1,0 +1,227 @@
+"""The page about a run of training: what was reached, and what each iteration did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors.drawing import Axes, curves_svg
+from nnet3_training.recipes import Figure, IterationRecord, TrainingRun
+
+from nnet3_tools.report.rendering import rendered
+
+MOST_COLUMNS = 25
+"""So many iterations are columns of a table; of more, some are left out."""
+
+Array = npt.NDArray[np.float64]
+
+
+@attrs.frozen
+class Cell:
+    """A number in a table.
+
+    Attributes:
+        text: It, for people.
+        strength: From 0 to 1, how strong its colour is.
+    """
+
+    text: str
+    strength: float
+
+
+@attrs.frozen
+class Table:
+    """Numbers by component and iteration.
+
+    Attributes:
+        title: What they are.
+        note: How they are to be read.
+        columns: The iterations.
+        rows: By component, a number for each; None where there is none.
+    """
+
+    title: str
+    note: str
+    columns: tuple[int, ...]
+    rows: dict[str, tuple[Cell | None, ...]]
+
+
+def training_page(name: str, run: TrainingRun) -> str:
+    """Describes a run, as far as it is.
+
+    Args:
+        name: What the page calls it.
+        run: The run; it has one iteration at least, or none is drawn.
+
+    Returns:
+        An HTML document; it needs no other file.
+    """
+    jobs = [job for record in run.iterations for job in record.jobs]
+    seconds = sum(record.seconds for record in run.iterations)
+    frames = sum(job.frames for job in jobs)
+    last = max(run.diagnostics, default=0)
+    return rendered(
+        "training_page.html",
+        name=name,
+        run=run,
+        options=attrs.asdict(run.options),
+        num_iterations=len(run.schedule),
+        frames=frames,
+        seconds=seconds,
+        speed=frames / seconds if seconds else 0.0,
+        skipped=sum(job.skipped for job in jobs),
+        reached=run.final.diagnostics if run.final else run.diagnostics.get(last),
+        drawings=list(_drawings(run)),
+        tables=[table for table in _tables(run.iterations) if table.rows],
+    )
+
+
+# ---- curves ----
+
+
+def _drawings(run: TrainingRun) -> list[tuple[str, str]]:
+    """Titles and SVG elements."""
+    if not run.iterations:
+        return []
+    outputs = sorted({name for each in run.diagnostics.values() for name in each.held_out})
+    drawings = []
+    for output in outputs:
+        drawings.append((f"Objective of {output}, per frame", _objectives(run, output)))
+        shares = _diagnosed(run, output, lambda figure: figure.accuracy)
+        if np.isfinite(shares["held-out"][1]).any():
+            title = f"Accuracy at {output}: share of frames that are right"
+            drawings.append((title, _drawn(title, shares, run)))
+    records = run.iterations
+    for title, value in (
+        ("Effective learning rate", lambda record: record.learning_rate),
+        ("Seconds of an iteration", lambda record: record.seconds),
+        ("Frames per second", _frames_per_second),
+        ("Jobs", lambda record: float(len(record.jobs))),
+    ):
+        curve = _series({record.number: value(record) for record in records})
+        drawings.append((title, _drawn(title, {"": curve}, run)))
+    return drawings
+
+
+def _frames_per_second(record: IterationRecord) -> float:
+    frames = sum(job.frames for job in record.jobs)
+    return frames / record.seconds if record.seconds else math.nan
+
+
+def _objectives(run: TrainingRun, output: str) -> str:
+    """Those of the diagnostics, and those that jobs had while they trained.
+
+    The objective of an untrained network would press all others together: it is left out.
+    """
+    curves = _diagnosed(run, output, lambda figure: figure.per_frame)
+    curves = {name: (xs[xs > 0], ys[xs > 0]) for name, (xs, ys) in curves.items()}
+    while_trained = {}
+    for record in run.iterations:
+        found = [job.figures[output] for job in record.jobs if output in job.figures]
+        weight = sum(figure.frames for figure in found)
+        if weight and record.number:
+            total = sum(figure.per_frame * figure.frames for figure in found)
+            while_trained[record.number] = total / weight
+    title = f"Objective of {output}, per frame"
+    return _drawn(title, {"in training": _series(while_trained), **curves}, run)
+
+
+def _diagnosed(
+    run: TrainingRun, output: str, value: Callable[[Figure], float | None]
+) -> dict[str, tuple[Array, Array]]:
+    curves = {}
+    for name, attribute in (("train", "train"), ("held-out", "held_out")):
+        figures: Mapping[int, Figure | None] = {
+            number: getattr(each, attribute).get(output) for number, each in run.diagnostics.items()
+        }
+        found = {number: value(figure) for number, figure in figures.items() if figure}
+        curves[name] = _series({n: math.nan if y is None else y for n, y in found.items()})
+    return curves
+
+
+def _series(values: Mapping[int, float]) -> tuple[Array, Array]:
+    return np.array([*values], dtype=np.float64), np.array([*values.values()], dtype=np.float64)
+
+
+def _drawn(title: str, curves: Mapping[str, tuple[Array, Array]], run: TrainingRun) -> str:
+    numbers = sorted({float(x) for xs, _ in curves.values() for x in xs})
+    ticks = [numbers[n] for n in _chosen(len(numbers), 6)]
+    axes = Axes(title=title, x_title="iteration", x_ticks=[(x, f"{x:g}") for x in ticks])
+    return curves_svg(curves, axes)
+
+
+def _chosen(count: int, most: int) -> list[int]:
+    """At most so many of the numbers below `count`, evenly, with the first and the last."""
+    if count <= most:
+        return list(range(count))
+    return sorted({round(n) for n in np.linspace(0, count - 1, most).tolist()})
+
+
+# ---- tables ----
+
+
+def _tables(records: Sequence[IterationRecord]) -> list[Table]:
+    return [
+        _table(
+            "Relative change of parameters",
+            "The norm of the change of an iteration, relative to the norm before; in per cent.",
+            records,
+            lambda record: record.changes,
+            largest=0.2,
+        ),
+        _table(
+            "Clipped steps",
+            "On what share of minibatches the max-change of a component was enforced, on average "
+            "over jobs; in per cent. The last line is the bound of all parameters together.",
+            records,
+            _clipped,
+            largest=1.0,
+        ),
+        _table(
+            "Saturated units",
+            "The share of units whose average derivative is so small that they hardly learn; of "
+            "rectifiers, those that are never positive; in per cent.",
+            records,
+            lambda record: record.saturation,
+            largest=0.5,
+        ),
+    ]
+
+
+def _clipped(record: IterationRecord) -> dict[str, float]:
+    names = [*record.changes, ""]
+    return {
+        name or "all parameters": sum(job.clipped.get(name, 0.0) for job in record.jobs)
+        / max(len(record.jobs), 1)
+        for name in names
+    }
+
+
+def _table(
+    title: str,
+    note: str,
+    records: Sequence[IterationRecord],
+    values: Callable[[IterationRecord], Mapping[str, float]],
+    *,
+    largest: float,
+) -> Table:
+    shown = [records[number] for number in _chosen(len(records), MOST_COLUMNS)]
+    found = [values(record) for record in shown]
+    names = list(dict.fromkeys(name for each in found for name in each))
+    return Table(
+        title=title,
+        note=note,
+        columns=tuple(record.number for record in shown),
+        rows={
+            name: tuple(
+                Cell(f"{100 * each[name]:.3g}", round(min(each[name] / largest, 1.0), 3))
+                if name in each
+                else None
+                for each in found
+            )
+            for name in names
+        },
+    )

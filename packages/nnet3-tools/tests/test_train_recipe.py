@@ -1,0 +1,184 @@
+"""nnet3-train-recipe, and the page about a run."""
+
+from __future__ import annotations
+
+import html.parser
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nnet3_descriptors import read_nnet
+from nnet3_tables import MatrixWriter
+from nnet3_tools.report import training_page
+from nnet3_training.recipes import TrainingRun
+
+CONFIG = """
+input-node name=input dim=4
+component name=hidden type=NaturalGradientAffineComponent input-dim=8 output-dim=12 max-change=0.1
+component name=relu type=RectifiedLinearComponent dim=12
+component name=classes type=NaturalGradientAffineComponent input-dim=12 output-dim=3
+component name=log-softmax type=LogSoftmaxComponent dim=3
+component-node name=hidden component=hidden input=Append(Offset(input, -1), input)
+component-node name=relu component=relu input=hidden
+component-node name=classes component=classes input=relu
+component-node name=log-softmax component=log-softmax input=classes
+output-node name=output input=log-softmax
+"""
+DATA = ("--nnet-config=nnet.config", "--features=ark:feats.ark", "--alignments=ark:ali.txt")
+OPTIONS = ("--num-jobs-final=2", "--frames-per-example=10", "--minibatch-size=1:8",
+           "--held-out-every=5", "--initial-learning-rate=0.02")  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder, which is that of now, with what a run needs; one utterance has no labels."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nnet.config").write_text(CONFIG)
+    rng = np.random.default_rng(2)
+    lines = []
+    with MatrixWriter("ark:feats.ark") as writer:
+        for number in range(12):
+            features = rng.standard_normal((40, 4), dtype=np.float32)
+            writer.write(f"u{number}", features)
+            if number != 3:
+                lines.append(f"u{number} {' '.join(map(str, features[:, :3].argmax(axis=1)))}\n")
+    (tmp_path / "ali.txt").write_text("".join(lines))
+    return tmp_path
+
+
+def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the tool in a process of its own."""
+    program = "from nnet3_tools.entry_points import nnet3_train_recipe as run\nrun()"
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_run(folder: Path) -> None:
+    """A run trains, says so, and writes its page; started again, it has nothing to do."""
+    done = tool(*DATA, *OPTIONS, "--num-epochs=3", "--jobs=2", "--report=page.html", "run")
+
+    assert done.returncode == 0, done.stderr
+    assert "WARNING (nnet3-train-recipe) No label for key u3" in done.stderr
+    assert "11 utterances" in done.stderr
+    objectives = re.findall(r"objective (-[\d.]+) per frame, ", done.stderr)
+    assert float(objectives[-1]) > float(objectives[0])
+    assert re.search(r"has an objective of -[\d.]+ per frame at 'output' on held-out", done.stderr)
+    network = (folder / "run" / "final.raw").read_bytes()
+    page = (folder / "page.html").read_text()
+
+    again = tool("run")
+    assert again.returncode == 0
+    assert "the run in 'run' has ended" in again.stderr
+    assert (folder / "run" / "final.raw").read_bytes() == network
+    check_page(page)
+    check_page(training_page("a < b", TrainingRun.read("run")))
+    assert "<title>a &lt; b</title>" in training_page("a < b", TrainingRun.read("run"))
+    assert read_nnet(folder / "run" / "final.raw").num_parameters == 147
+
+
+def check_page(page: str) -> None:
+    """The page is well formed, stands alone, and shows all that was asked for."""
+    parser = Elements()
+    parser.feed(page)
+    assert parser.open == []
+    assert not re.search(r"(src|href)=|@import|url\(", page)
+    for title in ("Objective of output, per frame", "Accuracy at output", "learning rate",
+                  "Seconds of an iteration", "Relative change of parameters", "Clipped steps",
+                  "Saturated units"):  # fmt: skip
+        assert title in page
+    for name in ("hidden", "classes", "relu", "held-out</text>", "in training</text>"):
+        assert name in page
+
+
+class Elements(html.parser.HTMLParser):
+    """Looks whether each element that begins also ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        """Notes a beginning."""
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        """An element without content."""
+
+    def handle_endtag(self, tag: str) -> None:
+        """Takes the last beginning off."""
+        assert self.open.pop() == tag
+
+
+def test_a_run_that_was_broken_off(folder: Path) -> None:
+    """The page is there before the end, and the folder alone is enough to go on."""
+    options = ("--num-epochs=2", "--seed=3")
+    whole = tool(*DATA, *OPTIONS, *options, "whole")
+    assert whole.returncode == 0, whole.stderr
+    script = folder / "stopped.py"
+    script.write_text(
+        "from nnet3_training.recipes import TrainingRun\n"
+        "import nnet3_tools.training.nnet3_train_recipe as tool, sys\n"
+        "def stop(folder, path, write=tool.write_report):\n"
+        "    write(folder, path)\n"
+        "    sys.exit(9)\n"
+        "tool.write_report = stop\n"
+        "if __name__ == '__main__':\n"
+        "    tool.command.main(standalone_mode=False)\n"
+    )
+    stopped = subprocess.run(
+        [sys.executable, script, *DATA, *OPTIONS, *options, "--report=page.html", "part"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert stopped.returncode == 9, stopped.stderr
+    assert "1 of 3 iterations are done" in (folder / "page.html").read_text()
+
+    assert tool("part").returncode == 0
+    assert (folder / "part" / "final.raw").read_bytes() == (
+        folder / "whole" / "final.raw"
+    ).read_bytes()
+    refused = tool("--seed=4", "part")
+    assert refused.returncode == 1
+    assert "part: the run there has seed = 3, expected 4" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run"], "'run' holds no run: give --nnet-config or --nnet"),
+        ([DATA[0], "run"], "expected --features, which a new run needs"),
+        ([*DATA[:2], "run"], "expected either --alignments or --posteriors"),
+        ([*DATA, "--nnet=x", "run"], "expected --nnet-config or --nnet, got both"),
+        ([*DATA, "--num-epochs=-1", "run"], "num_epochs must be above 0"),
+        ([*DATA, "--frames-per-example=8,x", "run"], "expected numbers with commas between"),
+        ([*DATA, "--held-out-every=50", "run"], "expected 50 utterances at least"),
+        ([*DATA[:2], "--alignments=ark:none.txt", "run"], "none.txt"),
+    ],
+)
+def test_mistakes(folder: Path, arguments: list[str], message: str) -> None:
+    """Each is said in one line or as wrong usage, and no traceback is shown."""
+    done = tool(*arguments)
+
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_dask(folder: Path) -> None:
+    """Without the extra an error says what to install; with it the network is the same."""
+    done = tool(*DATA, *OPTIONS, "--num-epochs=1", "--dask=local", "--jobs=2", "run")
+    if importlib.util.find_spec("distributed") is None:
+        assert done.returncode == 1
+        assert "--dask needs the extra dask: pip install 'nnet3-training[dask]'" in done.stderr
+        return
+    assert done.returncode == 0, done.stderr
+    assert tool(*DATA, *OPTIONS, "--num-epochs=1", "same").returncode == 0
+    assert (folder / "run" / "final.raw").read_bytes() == (
+        folder / "same" / "final.raw"
+    ).read_bytes()
