@@ -20,7 +20,7 @@ to judge the builder with.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import attrs
 import numpy as np
@@ -34,6 +34,7 @@ from nnet3_descriptors import (
     Nnet,
     OutputNode,
 )
+from nnet3_descriptors.descriptors import CindexSet
 from nnet3_descriptors.indexes import INT32_MAX, LEAST_TIME, AnyIndexes, IndexArray
 
 from nnet3_graph.errors import RequestError, Row
@@ -44,9 +45,6 @@ from nnet3_graph.request_check import check_request
 
 Cindex = tuple[int, int, int, int]
 """Node, n, t, x."""
-
-Available = Callable[[npt.NDArray[np.int64]], BoolArray]
-"""Tells which of (K, 4) cindexes are in a set."""
 
 MAX_HOPS = 10_000
 """The hops after which `run` gives up, as many as in Kaldi."""
@@ -223,22 +221,23 @@ class BreadthFirstExamination:
 
     def _settle(self, ids: Iterable[int]) -> list[int]:
         """Evaluates states until none changes; returns the cindexes that have become clear."""
-        settled = []
+        settled: list[int] = []
         pending = list(ids)
         while pending:
-            changed = []
-            for node, each in self._by_node(pending):
-                for state, available in (
-                    (ComputableInfo.COMPUTABLE, self._is_computable),
-                    (ComputableInfo.NOT_COMPUTABLE, self._may_be_computable),
+            changed: list[int] = []
+            for node, same_node in self._by_node(pending):
+                computable = self._evaluate(node, same_node, self._is_computable).tolist()
+                possible = self._evaluate(node, same_node, self._may_be_computable).tolist()
+                for number, is_computable, may_be in zip(
+                    same_node, computable, possible, strict=True
                 ):
-                    fits = self._evaluate(node, each, available)
-                    fits = fits if state == ComputableInfo.COMPUTABLE else ~fits
-                    clear = [number for number, fit in zip(each, fits.tolist(), strict=True) if fit]
-                    for number in clear:
-                        self._set(number, state)
-                    changed += clear
-                    each = [number for number in each if number not in set(clear)]
+                    if is_computable:
+                        self._set(number, ComputableInfo.COMPUTABLE)
+                    elif not may_be:
+                        self._set(number, ComputableInfo.NOT_COMPUTABLE)
+                    else:
+                        continue
+                    changed.append(number)
             settled += changed
             readers = dict.fromkeys(r for number in changed for r in self._records[number].readers)
             pending = [r for r in readers if self._records[r].info == ComputableInfo.UNKNOWN]
@@ -304,7 +303,7 @@ class BreadthFirstExamination:
         except NetworkError as error:
             raise RequestError(f"node '{node.name}': {error}") from error
 
-    def _evaluate(self, node: int, ids: list[int], available: Available) -> BoolArray:
+    def _evaluate(self, node: int, ids: list[int], available: CindexSet) -> BoolArray:
         """Returns which rows of a node can be computed if these cindexes can be: (len(ids),)."""
         definition, rows = self.nnet.nodes[node], self._rows(ids)
         if not len(rows):
