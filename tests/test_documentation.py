@@ -4,12 +4,15 @@ import doctest
 import importlib
 import importlib.util
 import itertools
+import pkgutil
 import re
+import shlex
 import shutil
 import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import nnet3_tools
 import numpy as np
 import pytest
 from emulated_device import HostPlatform, compiler
@@ -150,6 +153,39 @@ def test_code_of_pages(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             doctest.DocTestRunner().run(examples, out=said.append, clear_globs=False)
             assert not said, "".join(said)
             names |= examples.globs
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The words of the commands of nnet3-tools that a page shows in lines of their own."""
+    text = page.read_text().replace("\\\n", " ")
+    for line in re.findall(r"^(?:    )?(?:uv run )?((?:nnet3|chain)-[a-z-]+ .*)$", text, re.M):
+        name = line.split()[0].replace("-", "_")
+        if name in TOOLS:
+            yield shlex.split(line, comments=True)
+
+
+TOOLS = {
+    module.rpartition(".")[2]: module
+    for _, module, _ in pkgutil.walk_packages(nnet3_tools.__path__, "nnet3_tools.")
+}
+"""The modules of nnet3-tools by their last names, which are those of its commands."""
+
+SHOWN = [
+    (page, words)
+    for page in (ROOT / "README.md", *sorted(DOCS.glob("**/*.md")))
+    for words in commands(page)
+]
+
+
+@pytest.mark.parametrize(
+    ("page", "words"), SHOWN, ids=[f"{page.name}-{words[0]}" for page, words in SHOWN]
+)
+def test_commands_of_pages(page: Path, words: list[str]) -> None:
+    """A command that a page shows has options and arguments that the tool takes."""
+    name, *arguments = words
+    tool = importlib.import_module(TOOLS[name.replace("-", "_")])
+
+    tool.command.make_context(name, arguments)
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)
