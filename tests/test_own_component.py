@@ -17,6 +17,7 @@ from reference_cases import ROOT
 EXAMPLE = ROOT / "examples" / "own-component"
 
 STAGES = """
+import attrs
 import numpy as np
 from emulated_device import HostPlatform, compiler
 from nnet3_compiler import NnetComputation, compile_computation, format_computation
@@ -25,6 +26,7 @@ from nnet3_descriptors import Nnet, parse_config, read_nnet, write_nnet
 from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
 from nnet3_optimizer import OptimizeOptions, optimize
 from nnet3_runtime_cuda import NnetComputer
+from nnet3_runtime_onnx import OnnxComputer
 from nnet3_runtime_reference import ReferenceComputer
 
 nnet = parse_config('''
@@ -52,7 +54,7 @@ assert len(optimized.commands) < len(compiled.commands)
 assert parse_computation(format_computation(optimized, nnet), nnet) == optimized
 assert NnetComputation.from_bytes(optimized.to_bytes()) == optimized
 
-devices = [] if compiler() is None else [HostPlatform()]
+devices = [HostPlatform()] if "on_device" in globals() and compiler() is not None else []
 rng = np.random.default_rng(1)
 inputs = {"input": rng.standard_normal((36, 3)).astype(np.float32)}
 derivs = {"output": rng.standard_normal((24, 4)).astype(np.float32)}
@@ -81,6 +83,14 @@ for computer in (
     gradients.append(computer.gradient.components[0].linear_params)
 for gradient in gradients:
     np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-4, atol=1e-5)
+forward = attrs.evolve(
+    request,
+    inputs=[attrs.evolve(io, has_deriv=False) for io in request.inputs],
+    outputs=[attrs.evolve(io, has_deriv=False) for io in request.outputs],
+    need_model_derivative=False,
+)
+outputs = OnnxComputer(nnet, optimize(nnet, compile_computation(nnet, forward))).forward(inputs)
+np.testing.assert_allclose(outputs["output"], expected.reshape(24, 4), rtol=1e-4, atol=1e-5)
 print("all stages")
 """
 
@@ -204,11 +214,11 @@ def run(code: str, folder: Path, *paths: Path) -> subprocess.CompletedProcess[st
 @pytest.mark.parametrize("way", ["installed", "imported"])
 def test_all_stages(tmp_path: Path, way: str) -> None:
     """Parsed, stored, compiled, optimized, proven, and run, values as by hand; on a device, too."""
-    code = STAGES
     if way == "installed":
         install(tmp_path)
+        code = "on_device = True\n" + STAGES
     else:
-        code = "import nnet3_delta.formula, nnet3_delta.kernel\n" + code
+        code = "import nnet3_delta.formula, nnet3_delta.kernel, nnet3_delta.translation\n" + STAGES
 
     done = run(code, tmp_path, EXAMPLE / "src", tmp_path)
 
