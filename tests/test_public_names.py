@@ -11,7 +11,8 @@ PUBLIC_NAMES = {
         Component ComponentProperties Descriptor Nnet parse_config parse_descriptor read_nnet
         set_test_mode unvectorize vectorize write_nnet""",
     "nnet3_graph": """
-        ComputationGraph ComputationGraphBuilder ComputationRequest IoSpecification
+        BreadthFirstExamination ComputationGraph ComputationGraphBuilder ComputationRequest
+        IoSpecification
         NotComputableError build_computation_graph compute_context""",
     "nnet3_compiler": """
         Compiler CompilerOptions ComputationBuilder NnetComputation compile_computation
@@ -44,6 +45,8 @@ CALLS = """
     nnet3_descriptors: write_nnet(nnet, target, binary=)
     nnet3_descriptors: vectorize(nnet)
     nnet3_descriptors: unvectorize(nnet, vector)
+    nnet3_descriptors: Descriptor.dependencies(self, indexes)
+    nnet3_descriptors: Descriptor.is_computable(self, indexes, available)
     nnet3_descriptors: Nnet.state_dict(self)
     nnet3_descriptors: Nnet.with_state_dict(self, state)
     nnet3_descriptors: Nnet.node_dim(self, name)
@@ -54,6 +57,7 @@ CALLS = """
     nnet3_graph: ComputationGraphBuilder.prune(self)
     nnet3_graph: build_computation_graph(nnet, request)
     nnet3_graph: ComputationGraph.counts_by_node(self, nnet)
+    nnet3_graph: BreadthFirstExamination.run(self, max_hops=)
     nnet3_graph: compute_context(nnet)
     nnet3_compiler: Compiler(nnet, request)
     nnet3_compiler: Compiler.create_computation(self, options)
