@@ -23,7 +23,7 @@ from nnet3_descriptors import (
     write_nnet,
 )
 from nnet3_descriptors.components import BatchNormComponent
-from nnet3_descriptors.files import open_reader
+from nnet3_descriptors.files import CompressedMatrix, open_reader
 from nnet3_descriptors.model_files import read_transition_model
 from nnet3_training import read_chain_examples
 from reference_cases import CHAIN_REFERENCE
@@ -140,6 +140,28 @@ def test_merges(run: Run) -> None:
     assert merged[0].outputs[0].supervision.num_sequences == 32
 
 
+def test_keeps_compressed_features(run: Run) -> None:
+    """Features stay compressed when times are moved; merged ones are compressed if asked."""
+    assert run("nnet3-chain-copy-egs --frame-shift=-2 ark:cegs8.ark ark:moved.ark")[0] == 0
+    assert run("nnet3-chain-merge-egs --minibatch-size=8 ark:cegs8.ark ark:full.ark")[0] == 0
+    command = "nnet3-chain-merge-egs --compress=true --minibatch-size=8 ark:cegs8.ark ark:small.ark"
+    assert run(command)[0] == 0
+
+    for moved, known in zip(
+        read_chain_examples("moved.ark"), read_chain_examples("cegs8.ark"), strict=True
+    ):
+        assert isinstance(known.inputs[0].matrix, CompressedMatrix)
+        np.testing.assert_array_equal(moved.inputs[0].values, known.inputs[0].values)
+        assert isinstance(moved.inputs[0].matrix, CompressedMatrix)
+        assert ((moved.inputs[0].indexes - known.inputs[0].indexes) == (0, -2, 0)).all()
+    [full], [small] = (list(read_chain_examples(name)) for name in ("full.ark", "small.ark"))
+    assert isinstance(small.inputs[0].matrix, CompressedMatrix)
+    assert not isinstance(full.inputs[0].matrix, CompressedMatrix)
+    # A byte for each value, with at least 63 steps between two quartiles of a column.
+    difference = np.abs(small.inputs[0].values - full.inputs[0].values).max(axis=0)
+    assert (difference <= np.ptp(full.inputs[0].values, axis=0) / 63).all()
+
+
 def test_merges_by_rules(run: Run) -> None:
     """At the end, what is left is merged if a rule allows it."""
     status, _, errors = run(
@@ -243,6 +265,20 @@ def test_trains(run: Run) -> None:
     assert np.linalg.norm(trained - kaldis) < 1e-2 * np.linalg.norm(kaldis)
 
 
+def test_steps_back(run: Run) -> None:
+    """With backstitch, the objectives between the two steps have lines of their own, as Kaldi's."""
+    assert run("nnet3-chain-merge-egs --minibatch-size=4 ark:cegs8.ark ark:merged.ark")[0] == 0
+    status, _, errors = run(
+        "nnet3-chain-train --srand=1 --print-interval=1 --backstitch-training-scale=0.3 "
+        "--backstitch-training-interval=2 initial.raw den.fst ark:merged.ark new.raw"
+    )
+
+    assert status == 0
+    assert "Overall average objective function for 'output' is" in errors
+    assert "Overall average objective function for 'output_backstitch' is" in errors
+    assert Path("new.raw").exists()
+
+
 def test_fine_tunes(run: Run) -> None:
     """The objective rises on examples that are trained on, and only parameters change."""
     reader = open_reader(DIGITS / "0.trans_mdl")
@@ -301,8 +337,8 @@ def test_fine_tunes(run: Run) -> None:
             "leaky_hmm_coefficient must be above 0 and below 1",
         ),
         (
-            "nnet3-chain-train --backstitch-training-scale=1 initial.raw den.fst ark:cegs8.ark b",
-            "there is no backstitch here",
+            "nnet3-chain-train --lwf-scale=0.5 initial.raw den.fst ark:cegs8.ark b",
+            "--lwf-scale: expected 0, found 0.5; there is no learning without forgetting here",
         ),
     ],
 )

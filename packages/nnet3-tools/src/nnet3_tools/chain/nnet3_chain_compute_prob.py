@@ -24,6 +24,8 @@ NAME = "nnet3-chain-compute-prob"
 @chain_options
 @boolean_option("--batchnorm-test-mode", default=True, help="Batch-norm in test mode.")
 @boolean_option("--dropout-test-mode", default=True, help="Dropout in test mode.")
+@click.option("--compute-accuracy", hidden=True, expose_value=False)
+@click.option("--compute-per-dim-accuracy", hidden=True, expose_value=False)
 @common_options
 def command(
     nnet_in: str,

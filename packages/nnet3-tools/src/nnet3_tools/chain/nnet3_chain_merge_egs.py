@@ -21,15 +21,16 @@ NAME = "nnet3-chain-merge-egs"
     help="Sizes of minibatches: 64, or 32:64,128, or 128=64/256=16:32 by size of examples.",
 )
 @boolean_option("--multilingual-eg", help="Name outputs output-LANG, from ?lang=LANG in the keys.")
-@click.option("--compress", hidden=True, expose_value=False)
+@boolean_option("--compress", help="Compress the features of minibatches.")
+@click.option("--measure-output-frames", hidden=True, expose_value=False)
+@click.option("--discard-partial-minibatches", hidden=True, expose_value=False)
 @common_options
-def command(egs_in: str, egs_out: str, minibatch_size: str, multilingual_eg: bool) -> None:
-    """Merge the examples of EGS-RSPECIFIER into minibatches, and write them to EGS-WSPECIFIER.
-
-    Features are written in single precision, not compressed.
-    """
+def command(
+    egs_in: str, egs_out: str, minibatch_size: str, multilingual_eg: bool, compress: bool
+) -> None:
+    """Merge the examples of EGS-RSPECIFIER into minibatches, and write them to EGS-WSPECIFIER."""
     check_files(egs_in, egs_out)
-    merger = ExampleMerger(MinibatchRules.parse(minibatch_size))
+    merger = ExampleMerger(MinibatchRules.parse(minibatch_size), compress=compress)
     examples = (entry.value for entry in read_entries(egs_in))
     if multilingual_eg:
         examples = (_with_language(example) for example in examples)

@@ -12,6 +12,7 @@ import nnet3_training
 from nnet3_tools.chain.examples import read_entries
 from nnet3_tools.chain.objective_log import ObjectiveLog, say_limits, say_totals
 from nnet3_tools.chain.options import ObjectiveCommand, chain_options, read_den_fst, taken
+from nnet3_tools.chain.step_options import trainer_options, training_options
 from nnet3_tools.kaldi_command import (
     boolean_option,
     chosen_device,
@@ -44,19 +45,7 @@ def _warn(line: str) -> None:
 @click.argument("nnet_out", metavar="NNET-OUT")
 @chain_options
 @boolean_option("--apply-deriv-weights", default=True, help="Multiply by the weights of frames.")
-@click.option("--momentum", type=float, default=0.0, help="What is kept of the step before.")
-@click.option("--max-param-change", type=float, default=2.0, help="Bound of one change of all.")
-@click.option("--l2-regularize-factor", type=float, default=1.0, help="Factor of components' l2.")
-@click.option("--batchnorm-stats-scale", type=float, default=0.8, help="What is kept of them.")
-@boolean_option("--store-component-stats", default=True, help="Record averages of activations.")
-@boolean_option("--zero-component-stats", default=True, help="Begin these at zero.")
-@click.option(
-    "--print-interval", type=click.IntRange(min=1), default=100, help="Minibatches of a log line."
-)
-@click.option("--srand", default=0, help="Seed of what is drawn.")
-@boolean_option("--binary", default=True, help="Write the network in binary form.")
-@click.option("--backstitch-training-scale", type=float, default=0.0, hidden=True)
-@click.option("--backstitch-training-interval", type=int, default=1, hidden=True)
+@training_options
 @gpu_option("yes", "no", "wait")
 @common_options
 def command(
@@ -68,8 +57,6 @@ def command(
     print_interval: int,
     srand: int,
     binary: bool,
-    backstitch_training_scale: float,
-    backstitch_training_interval: int,
     use_gpu: str,
     **options: Any,
 ) -> None:
@@ -78,15 +65,13 @@ def command(
     DEN-FST is the denominator. nnet3-chain-merge-egs makes minibatches, for example in
     'ark:nnet3-chain-merge-egs --minibatch-size=64 ark:1.cegs ark:- |'.
     """
-    if backstitch_training_scale:
-        raise click.ClickException("--backstitch-training-scale: there is no backstitch here")
     objective = attrs.evolve(taken(options), apply_deriv_weights=apply_deriv_weights)
-    training_options = nnet3_training.TrainerOptions(seed=abs(srand), **options)
+    settings = trainer_options(srand, **options)
     with readable(nnet_in) as source:
         nnet = nnet3_descriptors.read_nnet(source)
     training = nnet3_training.ChainTraining(nnet, read_den_fst(den_fst), objective)
     device = chosen_device(use_gpu)
-    trainer = nnet3_training.Trainer(nnet, training_options, device, objective=training)
+    trainer = nnet3_training.Trainer(nnet, settings, device, objective=training)
     progress = ObjectiveLog(print_interval, _say)
     for number, entry in enumerate(read_entries(egs_in)):
         progress.add(number, trainer.train_minibatch(entry.value))

@@ -38,7 +38,19 @@ class ObjectiveCommand(KaldiCommand):
         "--write-cache",
         "--binary-write-cache",
         "--num-threads",
+        "--numerator-graph-threads",
+        "--cuda-cache-memory",
+        "--cuda-memory-proportion",
     )
+
+
+def _only_zero(context: click.Context, parameter: click.Parameter, value: float) -> None:
+    """Refuses the terms of learning without forgetting, which examples have to be made for."""
+    if value:
+        raise click.ClickException(
+            f"{parameter.opts[0]}: expected 0, found {value:g}; there is no learning without "
+            "forgetting here"
+        )
 
 
 def chain_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,6 +65,10 @@ def chain_options(function: Callable[..., Any]) -> Callable[..., Any]:
                 show_default=True,
                 help=_NUMBERS[field.name],
             )(function)
+    for name in ("--lwf-scale", "--lwf-den-scale"):
+        function = click.option(
+            name, default=0.0, hidden=True, expose_value=False, callback=_only_zero
+        )(function)
     return function
 
 

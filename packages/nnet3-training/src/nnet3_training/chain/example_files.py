@@ -31,7 +31,12 @@ from nnet3_descriptors.indexes import IndexArray, N, T
 from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.chain.supervision_files import read_supervision, write_supervision
 from nnet3_training.egs.archive import ExampleSource, entries_of
-from nnet3_training.egs.elements import read_indexes, write_indexes
+from nnet3_training.egs.elements import (
+    read_indexes,
+    read_stored_matrix,
+    write_indexes,
+    write_stored_matrix,
+)
 from nnet3_training.errors import ExampleError
 from nnet3_training.examples import ExampleInput, ExampleOutput, TrainingExample
 
@@ -81,7 +86,7 @@ def _read_input(reader: Reader) -> ExampleInput:
     reader.expect("<NnetIo>")
     name = reader.token()
     indexes = read_indexes(reader)
-    values = np.array(reader.matrix())
+    values = read_stored_matrix(reader)
     reader.expect("</NnetIo>")
     return ExampleInput(name=name, indexes=indexes, values=values)
 
@@ -155,7 +160,7 @@ def write_chain_examples(
 ) -> None:
     """Writes an archive; the keys are those of the examples.
 
-    Features are written in single precision, not compressed.
+    Features are written in the form that they have; text has no compressed form.
 
     Raises:
         ExampleError: an example has no key, or an output without a `ChainSupervision`.
@@ -183,7 +188,7 @@ def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:
         writer.token("<NnetIo>")
         writer.token(io.name)
         write_indexes(writer, io.indexes)
-        writer.matrix(io.values)
+        write_stored_matrix(writer, io.matrix)
         writer.token("</NnetIo>")
         writer.newline()
     writer.token("<NumOutputs>")

@@ -1,0 +1,62 @@
+"""Options that the tools share that train on minibatches, whatever the objective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+import nnet3_training
+from nnet3_training.egs import CRandom
+
+from nnet3_tools.kaldi_command import boolean_option
+
+if TYPE_CHECKING:
+    from nnet3_training import TrainerOptions
+
+_LARGEST_PHASE = 100_000
+
+_OPTIONS = (
+    click.option("--momentum", type=float, default=0.0, help="What is kept of the step before."),
+    click.option("--max-param-change", type=float, default=2.0, help="Bound of one change of all."),
+    click.option("--l2-regularize-factor", type=float, default=1.0, help="Factor of their l2."),
+    click.option("--batchnorm-stats-scale", type=float, default=0.8, help="What is kept of them."),
+    click.option(
+        "--backstitch-training-scale", type=float, default=0.0, help="Length of the step back."
+    ),
+    click.option(
+        "--backstitch-training-interval",
+        type=click.IntRange(min=1),
+        default=1,
+        help="Minibatches between two of them.",
+    ),
+    boolean_option("--store-component-stats", default=True, help="Record averages of activations."),
+    boolean_option("--zero-component-stats", default=True, help="Begin these at zero."),
+    click.option(
+        "--print-interval",
+        type=click.IntRange(min=1),
+        default=100,
+        help="Minibatches of a log line.",
+    ),
+    click.option("--srand", default=0, help="Seed of what is drawn."),
+    boolean_option("--binary", default=True, help="Write the network in binary form."),
+)
+
+
+def training_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of steps; those that are no fields of TrainerOptions are the last three."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def trainer_options(srand: int, **options: Any) -> TrainerOptions:
+    """The options of a Trainer; what a seed decides is as Kaldi's tools have it.
+
+    The number that they draw first says on which minibatches they step back.
+
+    Raises:
+        TrainingError: an option is out of range.
+    """
+    phase = CRandom(srand).integers(0, _LARGEST_PHASE + 1)
+    return nnet3_training.TrainerOptions(seed=abs(srand), backstitch_phase=phase, **options)
