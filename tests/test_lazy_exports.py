@@ -157,6 +157,21 @@ def test_what_help_loads(tool: str) -> None:
     assert not {name.partition(".")[0] for name in loaded} & {"kaldi_native_io", "scipy", "tqdm"}
 
 
+@pytest.mark.parametrize(
+    "tool",
+    ["nnet3_am_copy", "nnet3_am_info", "nnet3_average", "nnet3_copy", "nnet3_info"],
+)
+def test_what_help_on_models_loads(tool: str) -> None:
+    """The help of a tool for models loads no component and no NumPy."""
+    loaded = modules_of(
+        "sys.argv = ['tool', '--help']\n"
+        f"from nnet3_tools.entry_points import {tool}\n"
+        f"try:\n    {tool}()\nexcept SystemExit as end:\n    assert not end.code"
+    )
+
+    assert loaded & {"numpy", "nnet3_descriptors.components", "nnet3_runtime_cuda"} == set()
+
+
 @pytest.mark.parametrize("package", sorted({package_of(file).partition(".")[0] for file in LAZY}))
 def test_importing_a_package_makes_no_classes(package: str) -> None:
     """A package that is imported loads no module that makes classes, and none of others."""

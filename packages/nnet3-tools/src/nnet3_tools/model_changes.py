@@ -1,24 +1,20 @@
 """The options of nnet3-copy and nnet3-am-copy that change a network."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
-from nnet3_descriptors import Nnet, parse_config, set_test_mode
-from nnet3_descriptors.editing import (
-    CollapseOptions,
-    apply_edits,
-    collapse_model,
-    scale,
-    set_learning_rate,
-)
+import nnet3_descriptors
+from nnet3_descriptors import editing
 
 from nnet3_tools.kaldi_command import boolean_option
 from nnet3_tools.streams import read_text
 
-_COLLAPSED = CollapseOptions(dropout=False, batchnorm=False)
-"""Kaldi's tools leave dropout and batch-norm in place when they prepare a model for test."""
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
 
 
 @attrs.frozen(kw_only=True)
@@ -43,25 +39,32 @@ class ModelChanges:
 
     def with_config(self, nnet: Nnet) -> Nnet:
         """Returns the network with the nodes and components of --nnet-config."""
-        return parse_config(read_text(self.nnet_config), nnet) if self.nnet_config else nnet
+        if not self.nnet_config:
+            return nnet
+        return nnet3_descriptors.parse_config(read_text(self.nnet_config), nnet)
 
     def with_learning_rate(self, nnet: Nnet) -> Nnet:
         """Returns the network with --learning-rate."""
-        return nnet if self.learning_rate < 0 else set_learning_rate(nnet, self.learning_rate)
+        rate = self.learning_rate
+        return nnet if rate < 0 else editing.set_learning_rate(nnet, rate)
 
     def with_edits(self, nnet: Nnet) -> Nnet:
         """Returns the network after --edits-config and --edits."""
         if self.edits_config:
-            nnet = apply_edits(nnet, read_text(self.edits_config))
-        return apply_edits(nnet, self.edits.replace(";", "\n"))
+            nnet = editing.apply_edits(nnet, read_text(self.edits_config))
+        return editing.apply_edits(nnet, self.edits.replace(";", "\n"))
 
     def scaled(self, nnet: Nnet) -> Nnet:
         """Returns the network with --scale."""
-        return nnet if self.scale == 1.0 else scale(nnet, self.scale)
+        return nnet if self.scale == 1.0 else editing.scale(nnet, self.scale)
 
     def prepared(self, nnet: Nnet) -> Nnet:
         """Returns the network with --prepare-for-test."""
-        return collapse_model(set_test_mode(nnet), _COLLAPSED) if self.prepare_for_test else nnet
+        if not self.prepare_for_test:
+            return nnet
+        # Kaldi's tools leave dropout and batch-norm in place.
+        options = editing.CollapseOptions(dropout=False, batchnorm=False)
+        return editing.collapse_model(nnet3_descriptors.set_test_mode(nnet), options)
 
 
 def model_change_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,13 +3,8 @@
 from typing import Any
 
 import click
-from nnet3_descriptors import (
-    editing,
-    read_acoustic_model,
-    read_nnet,
-    write_acoustic_model,
-    write_nnet,
-)
+import nnet3_descriptors
+from nnet3_descriptors import editing
 
 from nnet3_tools.kaldi_command import (
     KaldiCommand,
@@ -54,11 +49,11 @@ def command(
     """
     changes = ModelChanges(**options)
     with readable(model_in) as source:
-        model = read_acoustic_model(source)
+        model = nnet3_descriptors.read_acoustic_model(source)
     nnet = model.nnet
     if set_raw_nnet:
         with readable(set_raw_nnet) as source:
-            nnet = read_nnet(source)
+            nnet = nnet3_descriptors.read_nnet(source)
     nnet = changes.with_config(nnet)
     if convert_repeated_to_block:
         nnet = editing.convert_repeated_to_block(nnet)
@@ -72,9 +67,9 @@ def command(
         )
     with writable(model_out) as target:
         if raw:
-            write_nnet(changed.nnet, target, binary=binary)
+            nnet3_descriptors.write_nnet(changed.nnet, target, binary=binary)
         else:
-            write_acoustic_model(changed, target, binary=binary)
+            nnet3_descriptors.write_acoustic_model(changed, target, binary=binary)
     form = "to raw format as" if raw else "to"
     log(NAME, f"Copied neural net from {model_in} {form} {model_out}")
 

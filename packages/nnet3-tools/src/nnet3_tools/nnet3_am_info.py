@@ -1,7 +1,7 @@
 """nnet3-am-info: describes an acoustic model in text."""
 
 import click
-from nnet3_descriptors import read_acoustic_model
+import nnet3_descriptors
 
 from nnet3_tools.kaldi_command import KaldiCommand, common_options, run_tool
 from nnet3_tools.streams import print_text, readable
@@ -15,7 +15,7 @@ NAME = "nnet3-am-info"
 def command(model_in: str) -> None:
     """Print dimensions, priors and the network of the acoustic model MODEL-IN, a .mdl file."""
     with readable(model_in) as source:
-        model = read_acoustic_model(source)
+        model = nnet3_descriptors.read_acoustic_model(source)
     print_text(model.info())
 
 

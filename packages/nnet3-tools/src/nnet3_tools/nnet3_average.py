@@ -1,10 +1,13 @@
 """nnet3-average: averages the parameters and statistics of networks."""
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import click
-from nnet3_descriptors import Nnet, read_nnet, write_nnet
-from nnet3_descriptors.editing import weighted_sum
+import nnet3_descriptors
+from nnet3_descriptors import editing
 
 from nnet3_tools.kaldi_command import (
     KaldiCommand,
@@ -14,6 +17,9 @@ from nnet3_tools.kaldi_command import (
     run_tool,
 )
 from nnet3_tools.streams import readable, writable
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
 
 NAME = "nnet3-average"
 _TOLERANCE = 0.01
@@ -61,12 +67,12 @@ def command(names: tuple[str, ...], binary: bool, weights: str) -> None:
         input_names, _normalized_weights(weights, len(input_names)), strict=True
     ):
         with readable(name) as source:
-            nnet = read_nnet(source)
+            nnet = nnet3_descriptors.read_nnet(source)
         terms = ([nnet], [weight]) if total is None else ([total, nnet], [1.0, weight])
-        total = weighted_sum(*terms)
+        total = editing.weighted_sum(*terms)
     assert total is not None
     with writable(output_name) as target:
-        write_nnet(total, target, binary=binary)
+        nnet3_descriptors.write_nnet(total, target, binary=binary)
     log(
         NAME,
         f"Averaged parameters of {len(input_names)} neural nets, and wrote to {output_name}",

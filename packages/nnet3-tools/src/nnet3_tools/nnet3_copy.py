@@ -1,10 +1,11 @@
 """nnet3-copy: copies a network, changed as the options say."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import click
-from nnet3_descriptors import Nnet, read_nnet, write_nnet
-from nnet3_descriptors.components import BatchNormComponent
+import nnet3_descriptors
 
 from nnet3_tools.kaldi_command import (
     KaldiCommand,
@@ -16,10 +17,15 @@ from nnet3_tools.kaldi_command import (
 from nnet3_tools.model_changes import ModelChanges, model_change_options
 from nnet3_tools.streams import readable, writable
 
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+
 NAME = "nnet3-copy"
 
 
 def _with_batchnorm_test_mode(nnet: Nnet, on: bool) -> Nnet:
+    from nnet3_descriptors.components import BatchNormComponent  # with all other types
+
     return nnet.with_components(
         {
             name: component.with_test_mode(on)
@@ -49,7 +55,7 @@ def command(
     """
     changes = ModelChanges(**options)
     with readable(nnet_in) as source:
-        nnet = read_nnet(source)
+        nnet = nnet3_descriptors.read_nnet(source)
     nnet = changes.scaled(changes.with_learning_rate(changes.with_config(nnet)))
     nnet = changes.with_edits(nnet)
     if changes.prepare_for_test:
@@ -57,7 +63,7 @@ def command(
     else:
         nnet = _with_batchnorm_test_mode(nnet, batchnorm_test_mode)
     with writable(nnet_out) as target:
-        write_nnet(nnet, target, binary=binary)
+        nnet3_descriptors.write_nnet(nnet, target, binary=binary)
     log(NAME, f"Copied raw neural net from {nnet_in} to {nnet_out}")
 
 

@@ -1,8 +1,8 @@
 """nnet3-info: describes a network in text."""
 
 import click
-from nnet3_descriptors import read_nnet
-from nnet3_descriptors.drawing import format_tree
+import nnet3_descriptors
+from nnet3_descriptors import drawing
 
 from nnet3_tools.colours import is_coloured, paint
 from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, run_tool
@@ -21,13 +21,13 @@ def command(nnet_in: str, tree: bool) -> None:
     A tree has colours where standard output is a terminal and NO_COLOR is not set.
     """
     with readable(nnet_in) as source:
-        nnet = read_nnet(source)
+        nnet = nnet3_descriptors.read_nnet(source)
     if not tree:
         print_text(nnet.info())
     elif is_coloured():
-        print_text(format_tree(nnet, paint))
+        print_text(drawing.format_tree(nnet, paint))
     else:
-        print_text(format_tree(nnet))
+        print_text(drawing.format_tree(nnet))
 
 
 def main() -> None:

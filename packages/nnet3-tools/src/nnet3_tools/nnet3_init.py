@@ -1,8 +1,8 @@
 """nnet3-init: makes a network from config lines, or adds them to one."""
 
 import click
+import nnet3_descriptors
 import numpy as np
-from nnet3_descriptors import parse_config, read_nnet, write_nnet
 
 from nnet3_tools.kaldi_command import (
     KaldiCommand,
@@ -34,11 +34,13 @@ def command(names: tuple[str, ...], binary: bool, srand: int) -> None:
     base = None
     for base_name in base_names:
         with readable(base_name) as source:
-            base = read_nnet(source)
+            base = nnet3_descriptors.read_nnet(source)
         log(NAME, f"Read raw neural net from {base_name}")
-    nnet = parse_config(read_text(config_name), base, rng=np.random.default_rng(srand % _SEEDS))
+    nnet = nnet3_descriptors.parse_config(
+        read_text(config_name), base, rng=np.random.default_rng(srand % _SEEDS)
+    )
     with writable(output_name) as target:
-        write_nnet(nnet, target, binary=binary)
+        nnet3_descriptors.write_nnet(nnet, target, binary=binary)
     log(NAME, f"Initialized raw neural net and wrote it to {output_name}")
 
 

@@ -11,13 +11,18 @@ graphviz.py   nodes and descriptors in the language of Graphviz
 Nothing here is imported before somebody looks.
 """
 
-from nnet3_descriptors.drawing.curves import Axes, curves_svg
-from nnet3_descriptors.drawing.graphviz import format_dot
-from nnet3_descriptors.drawing.layers import Layer, Read, layers_of
-from nnet3_descriptors.drawing.summary import network_html
-from nnet3_descriptors.drawing.svg import Arc, lanes, network_svg
-from nnet3_descriptors.drawing.tables import html_table
-from nnet3_descriptors.drawing.tree import format_tree
+from typing import TYPE_CHECKING
+
+from nnet3_descriptors.lazy_exports import on_first_use
+
+if TYPE_CHECKING:
+    from nnet3_descriptors.drawing.curves import Axes, curves_svg
+    from nnet3_descriptors.drawing.graphviz import format_dot
+    from nnet3_descriptors.drawing.layers import Layer, Read, layers_of
+    from nnet3_descriptors.drawing.summary import network_html
+    from nnet3_descriptors.drawing.svg import Arc, lanes, network_svg
+    from nnet3_descriptors.drawing.tables import html_table
+    from nnet3_descriptors.drawing.tree import format_tree
 
 __all__ = [
     "Arc",
@@ -33,3 +38,28 @@ __all__ = [
     "network_html",
     "network_svg",
 ]
+
+if not TYPE_CHECKING:  # or any name would be one of this package
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "nnet3_descriptors.drawing.curves": (
+                "Axes",
+                "curves_svg",
+            ),
+            "nnet3_descriptors.drawing.graphviz": ("format_dot",),
+            "nnet3_descriptors.drawing.layers": (
+                "Layer",
+                "Read",
+                "layers_of",
+            ),
+            "nnet3_descriptors.drawing.summary": ("network_html",),
+            "nnet3_descriptors.drawing.svg": (
+                "Arc",
+                "lanes",
+                "network_svg",
+            ),
+            "nnet3_descriptors.drawing.tables": ("html_table",),
+            "nnet3_descriptors.drawing.tree": ("format_tree",),
+        },
+    )
