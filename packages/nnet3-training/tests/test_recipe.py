@@ -315,6 +315,18 @@ train_recipe(sys.argv[1], network(), utterances(), OPTIONS)
 """
 
 
+def test_what_notebooks_show(done: TrainingRun) -> None:
+    """A run shows its objectives as curves and its iterations as rows, and says how far it is."""
+    page = done._repr_html_()
+    broken_off = attrs.evolve(done, final=None, iterations=done.iterations[:1])
+
+    assert page.count("<svg") == len({name for each in done.diagnostics.values()
+                                      for name in each.held_out})  # fmt: skip
+    assert page.count("<tr>") == 1 + len(done.iterations)
+    assert repr(done).endswith(f"{len(done.iterations)} iterations, ended>")
+    assert repr(broken_off).endswith(f"1 iterations, of {len(done.schedule)}>")
+
+
 def test_resumption(done: TrainingRun, tmp_path: Path) -> None:
     """Killed at random moments and started again, a run ends in the same bytes.
 

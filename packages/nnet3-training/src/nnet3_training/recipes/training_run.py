@@ -51,7 +51,7 @@ Event = ArchivesRecord | JobRecord | IterationRecord | FinalRecord
 """What a run says of itself while it goes on."""
 
 
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class TrainingRun:
     """A run as it stands in a folder.
 
@@ -70,6 +70,17 @@ class TrainingRun:
     iterations: tuple[IterationRecord, ...]
     diagnostics: dict[int, Diagnostics]
     final: FinalRecord | None
+
+    def __repr__(self) -> str:
+        """Where the run is, and how far."""
+        state = "ended" if self.final is not None else f"of {len(self.schedule) or 'unknown'}"
+        return f"<TrainingRun in {str(self.folder)!r}: {len(self.iterations)} iterations, {state}>"
+
+    def _repr_html_(self) -> str:
+        """Objectives as curves, and the iterations as a table: what notebooks show."""
+        from nnet3_training.recipes.run_html import run_html
+
+        return run_html(repr(self), self.iterations, self.diagnostics)
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> TrainingRun:
