@@ -265,3 +265,25 @@ def test_norm_of_rows_in_few_directions() -> None:
     np.testing.assert_allclose(
         scale * np.linalg.norm(preconditioned.astype(float)), np.linalg.norm(x.astype(float)), 1e-4
     )
+
+
+def test_estimates_go_on_from_their_state() -> None:
+    """After every minibatch, the state gives the bits of what follows.
+
+    With rows of one direction and of very different sizes, the estimate has to be made orthonormal
+    anew now and then, at the next use.
+    """
+    natural = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=4)))
+    renewals = 0
+    for seed in range(14):
+        other = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=4)))
+        other.state = natural.state
+        factors = np.random.default_rng(seed).standard_normal(50)
+        direction = np.random.default_rng(seed // 4).standard_normal(12)
+        x = (10.0 ** (2 * (seed % 5) - 4) * np.outer(factors, direction)).astype(np.float32)
+        y = x.copy()
+
+        assert natural.precondition(x) == other.precondition(y)
+        np.testing.assert_array_equal(x, y)
+        renewals += len(natural.state.renewed) > 0
+    assert renewals > 1

@@ -37,6 +37,8 @@ COMPONENTS = {
     "LogSoftmaxComponent dim=6": (6, 6),
     "BatchNormComponent dim=6": (6, 6),
     "DropoutComponent dim=6 dropout-proportion=0.3": (6, 6),
+    # One number for a frame, of which there is an odd number up to the checkpoint.
+    "DropoutComponent dim=6 dropout-proportion=0.3 dropout-per-frame=true": (6, 6),
     "GeneralDropoutComponent dim=6 dropout-proportion=0.3": (6, 6),
     "SpecAugmentTimeMaskComponent dim=6 zeroed-proportion=0.3": (6, 6),
     "LinearComponent input-dim=6 output-dim=6 orthonormal-constraint=1.0": (6, 6),
@@ -74,11 +76,11 @@ def network(component: str = "NoOpComponent dim=6", dims: tuple[int, int] = (6, 
 
 
 def minibatch(number: int) -> TrainingExample:
-    """Frames of noise, of two lengths in turns."""
+    """Frames of noise, two sequences or one in turns, of two lengths."""
     rng = np.random.default_rng(number)
-    frames = 8 + number % 2
-    inputs = [rng.standard_normal((frames + 1, 4), dtype=np.float32) for _ in range(2)]
-    targets = [rng.standard_normal((frames, 3), dtype=np.float32) for _ in range(2)]
+    frames, sequences = 8 + number % 2, 2 - number % 2
+    inputs = [rng.standard_normal((frames + 1, 4), dtype=np.float32) for _ in range(sequences)]
+    targets = [rng.standard_normal((frames, 3), dtype=np.float32) for _ in range(sequences)]
     return TrainingExample(
         inputs=[ExampleInput.from_sequences("input", inputs, t_start=-1)],
         outputs=[ExampleOutput.from_targets("output", targets)],
@@ -143,12 +145,14 @@ def test_statistics_begin_at_zero(component: str) -> None:
         {"momentum": 0.0},
         {"momentum": 0.0, "backstitch_training_scale": 0.3, "backstitch_training_interval": 2},
         {"natural_gradient": False},
-        {"batchnorm_stats_scale": 0.0, "store_component_stats": False},
+        {"store_component_stats": False},
+        {"batchnorm_stats_scale": 0.0, "zero_component_stats": False},
     ],
 )
 def test_options(changes: dict[str, float], tmp_path: Path) -> None:
-    """So it is with other options."""
+    """So it is with other options, for a network that was trained before."""
     nnet, path = network("BatchNormComponent dim=6"), tmp_path / "checkpoint"
+    nnet = go_on(Trainer(nnet, OPTIONS), 2).nnet
     trainer = go_on(Trainer(nnet, attrs.evolve(OPTIONS, **changes)), 5)
     saved(trainer, path)
 

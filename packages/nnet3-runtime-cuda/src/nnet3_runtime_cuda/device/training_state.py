@@ -1,12 +1,10 @@
 """What training changes on a device beside parameters, as a value: written, and taken up again.
 
 A run that stops and goes on from it computes the same bits as one that does not stop. So sums are
-kept as they are, in double precision, where a `Nnet` has averages.
+kept as they are, in double precision, where a `Nnet` has averages; counts are in a `Nnet` exactly.
 """
 
 from __future__ import annotations
-
-import math
 
 import attrs
 import numpy as np
@@ -25,20 +23,13 @@ class KernelState:
 
     Attributes:
         component: Number of the component.
-        counts: What its kernel counts on the host; see `Kernel.counters`.
         sums: What it sums up where the values are.
         estimates: Those of its natural gradient.
     """
 
     component: int
-    counts: tuple[float, ...]
     sums: tuple[npt.NDArray[np.float64], ...]
     estimates: tuple[EstimateState, ...]
-
-    def __attrs_post_init__(self) -> None:
-        for count in self.counts:
-            if not 0.0 <= count < math.inf:
-                raise SerializationError(f"counts must be numbers of at least 0 (got {count})")
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -59,7 +50,6 @@ def state_of(kernel: Kernel, component: int, machine: Machine) -> KernelState:
     machine.pull(kernel.store.states)
     return KernelState(
         component=component,
-        counts=tuple(kernel.host_counts()),
         sums=tuple(array.copy() for array in kernel.store.states),
         estimates=tuple(machine.estimate_state(each) for each in kernel.store.estimates),
     )
@@ -74,7 +64,6 @@ def resume(kernel: Kernel, state: KernelState, machine: Machine) -> None:
     estimates, arrays = kernel.store.estimates, kernel.store.states
     place = f"component {state.component}, {kernel.component.type}"
     for what, found, expected in (
-        ("counts", len(state.counts), len(kernel.host_counts())),
         ("sums", len(state.sums), len(arrays)),
         ("estimates", len(state.estimates), len(estimates)),
     ):
@@ -87,6 +76,5 @@ def resume(kernel: Kernel, state: KernelState, machine: Machine) -> None:
             )
         array[...] = values
     machine.push(arrays)
-    kernel.set_host_counts(iter(state.counts))
     for estimate, each in zip(estimates, state.estimates, strict=True):
         machine.resume_estimate(estimate, each)

@@ -322,14 +322,12 @@ class Kernel:
             their derivatives.
         sets_gradient: Whether Backprop can replace what the directions hold, instead of adding.
         takes_signs: Whether Backprop needs only the signs of y, and takes them packed.
-        counters: The attributes that count on the host, beside what `ComponentStore.state` gave.
     """
 
     component: Any
     can_split_input: ClassVar[bool] = False
     sets_gradient: ClassVar[bool] = False
     takes_signs: ClassVar[bool] = False
-    counters: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, component: Component, store: ComponentStore) -> None:
         self.component = component
@@ -342,16 +340,6 @@ class Kernel:
     def follow(self, component: Component) -> None:
         """Takes over the options of a component, for what is recorded from now on."""
         self.component = component
-
-    def host_counts(self) -> list[float]:
-        """What the kernel, and then what it is made of, count on the host."""
-        return [float(getattr(self, name)) for name in self.counters]
-
-    def set_host_counts(self, values: Iterator[float]) -> None:
-        """Takes as many counts as `host_counts` gives, in that order."""
-        for name in self.counters:
-            kind = type(getattr(self, name))
-            setattr(self, name, kind(next(values)))
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""

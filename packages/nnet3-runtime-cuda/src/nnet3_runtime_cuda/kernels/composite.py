@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from nnet3_descriptors.components import Component, ComponentProperties, CompositeComponent
 
 from nnet3_runtime_cuda.kernels.base import (
@@ -37,15 +35,6 @@ class CompositeKernel(Kernel):
         super().follow(component)
         for kernel, part in zip(self.kernels, self.component.components, strict=True):
             kernel.follow(part)
-
-    def host_counts(self) -> list[float]:
-        """What the parts count."""
-        return [count for kernel in self.kernels for count in kernel.host_counts()]
-
-    def set_host_counts(self, values: Iterator[float]) -> None:
-        """Hands the counts to the parts."""
-        for kernel in self.kernels:
-            kernel.set_host_counts(values)
 
     def with_statistics(self) -> Component:
         """The component with the statistics of its parts."""

@@ -121,8 +121,6 @@ class ClipGradientKernel(Kernel):
     beyond self_repair_target are pushed back, with a term of the size of the derivative.
     """
 
-    counters = ("count", "num_backpropped")
-
     def prepare(self) -> None:
         """Starts from the counts in the component."""
         self.num_clipped = self.store.state([[self.component.num_clipped]])

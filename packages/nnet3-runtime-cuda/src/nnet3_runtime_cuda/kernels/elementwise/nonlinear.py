@@ -46,7 +46,6 @@ class NonlinearKernel(Kernel):
     minibatches count, and so knows the numbers of rows; the sums are where the values are.
     """
 
-    counters = ("count", "oderiv_count", "num_dims_processed")
     has_slope: ClassVar[bool] = True
     """Whether the derivative of the function is recorded too."""
 

@@ -120,8 +120,6 @@ class BatchNormKernel(Kernel):
     and dx = s dy in test mode. (S. Ioffe and C. Szegedy, "Batch normalization", 2015.)
     """
 
-    counters = ("count",)
-
     def prepare(self) -> None:
         """Turns averages into sums; in test mode, derives scale and offset."""
         c = self.component

@@ -72,8 +72,6 @@ class RestrictedAttentionKernel(Kernel):
     self-attention layer for ASR", 2018.)
     """
 
-    counters = ("count",)
-
     def prepare(self) -> None:
         """Starts from the statistics in the component."""
         c = self.component
