@@ -104,8 +104,10 @@ IVECTOR_OPTIONS = (
         "--ivectors", "I-vectors: a vector for each utterance, or for each speaker with --utt2spk."
     ),
     _text("--utt2spk", "The speaker of each utterance, for --ivectors."),
-    _text("--online-ivectors", "I-vectors estimated as the utterance went on: a matrix for each."),
-    frames_option("--online-ivector-period", 0, "Distance of the rows of the online i-vectors."),
+    _text(
+        "--online-ivectors", "I-vectors that change in an utterance: a matrix for each utterance."
+    ),
+    frames_option("--online-ivector-period", 0, "Frames between two rows of the online i-vectors."),
 )
 
 SCORE_OPTIONS = (
@@ -116,19 +118,23 @@ SCORE_OPTIONS = (
 
 CHUNK_OPTIONS = (
     *IVECTOR_OPTIONS,
-    frames_option(
-        "--frames-per-chunk", 50, "Frames that are computed at a time, before subsampling."
-    ),
+    frames_option("--frames-per-chunk", 50, "Frames to compute at a time, before subsampling."),
     frames_option("--frame-subsampling-factor", 1, "One row of output for so many frames."),
     frames_option(
-        "--extra-left-context", 0, "Context beyond what the network needs, if it is recurrent."
-    ),
-    frames_option("--extra-right-context", 0, "The same to the right."),
-    frames_option(
-        "--extra-left-context-initial", -1, "If >= 0, replaces it at the start of an utterance."
+        "--extra-left-context", 0, "Further context to the left, for recurrent networks."
     ),
     frames_option(
-        "--extra-right-context-final", -1, "If >= 0, replaces it at the end of an utterance."
+        "--extra-right-context", 0, "Further context to the right, as --extra-left-context."
+    ),
+    frames_option(
+        "--extra-left-context-initial",
+        -1,
+        "If >= 0, replaces --extra-left-context at the start of an utterance.",
+    ),
+    frames_option(
+        "--extra-right-context-final",
+        -1,
+        "If >= 0, replaces --extra-right-context at the end of an utterance.",
     ),
     *SCORE_OPTIONS,
 )

@@ -33,7 +33,7 @@ def _count(name: str, default: int, help_text: str) -> Callable[[Any], Any]:
 
 OPTIONS = (
     *CHUNK_OPTIONS,
-    _count("--minibatch-size", 128, "Chunks that are computed together, if memory is enough."),
+    _count("--minibatch-size", 128, "Chunks to compute together, if memory is enough."),
     _count(
         "--edge-minibatch-size",
         32,

@@ -35,12 +35,12 @@ EXAMPLES = """\
 
 OPTIONS = (
     *IVECTOR_OPTIONS,
-    frames_option("--frames-per-chunk", 20, "Frames that are computed at a time."),
+    frames_option("--frames-per-chunk", 20, "Frames to compute at a time."),
     frames_option("--frame-subsampling-factor", 1, "One row of output for so many frames."),
     frames_option(
         "--extra-left-context-initial",
         0,
-        "Repetitions of the first frame beyond what the network needs, if it is recurrent.",
+        "Further repetitions of the first frame, for recurrent networks.",
     ),
     *SCORE_OPTIONS,
 )

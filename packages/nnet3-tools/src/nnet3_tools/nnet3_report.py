@@ -31,7 +31,7 @@ USUAL_FRAMES = 50
 @click.option(
     "--frames",
     type=click.IntRange(min=0),
-    help=f"Frames of output that are asked for; 0 for no request. [default: {USUAL_FRAMES}]",
+    help=f"Frames of output to request; 0 for no request. [default: {USUAL_FRAMES}]",
 )
 @click.option("--sequences", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option(
@@ -42,7 +42,7 @@ USUAL_FRAMES = 50
     show_default=True,
     help="One row of output for so many frames.",
 )
-@boolean_option("--train", help="Ask for the gradient, too.")
+@boolean_option("--train", help="Request the gradient, too.")
 @boolean_option(
     "--time", default=True, show_default=True, help="Run the request, and show where time goes."
 )

@@ -175,10 +175,10 @@ def _number_option(
 @click.command(cls=KaldiCommand)
 @click.argument("nnet_in", metavar="NNET-IN")
 @click.argument("onnx_out", metavar="ONNX-OUT")
-@_number_option("--frames", "Frames of a chunk, before subsampling; the context is given besides.")
+@_number_option("--frames", "Frames of a chunk, before subsampling and without context.")
 @_number_option(
     "--sequences",
-    "Sequences that are computed together; 0 for any number.",
+    "Number of sequences of the model; 0 for any number.",
     least=0,
     default=0,
     metavar="NUMBER",
@@ -186,14 +186,19 @@ def _number_option(
 @_number_option("--frame-subsampling-factor", "One row of output for so many frames.", default=1)
 @_number_option(
     "--extra-left-context",
-    "Context beyond what the network needs, if it is recurrent.",
+    "Further context to the left, for recurrent networks.",
     least=0,
     default=0,
 )
-@_number_option("--extra-right-context", "The same to the right.", least=0, default=0)
-@boolean_option("--ivector", help="Say that the network takes an i-vector, as it must then.")
+@_number_option(
+    "--extra-right-context",
+    "Further context to the right, as --extra-left-context.",
+    least=0,
+    default=0,
+)
+@boolean_option("--ivector", help="Require that the network takes an i-vector.")
 @boolean_option("--stream", help="Write two models: for the first chunks, and for all later ones.")
-@boolean_option("--xvector", help="Of all frames together want one vector, the output at t = 0.")
+@boolean_option("--xvector", help="Compute one vector for all frames, the output at t = 0.")
 @common_options
 def command(
     *,

@@ -36,7 +36,7 @@ OPTIONS = (
         default=100,
         show_default=True,
         metavar="FRAMES",
-        help="Least number of frames that a vector is computed from.",
+        help="Smallest number of frames for a vector.",
     ),
     boolean_option(
         "--pad-input",
@@ -51,7 +51,7 @@ OPTIONS = (
         show_default=True,
         type=click.IntRange(min=1),
         metavar="COUNT",
-        help="How many compiled computations, one for each number of frames, are kept.",
+        help="How many compiled computations to keep, one for each number of frames.",
     ),
     MEMORY,
 )

@@ -32,10 +32,10 @@ NAME = "nnet3-chain-combine"
 @click.argument("names", metavar="NNET-IN... EGS-RSPECIFIER NNET-OUT", nargs=-1)
 @chain_options
 @click.option(
-    "--max-objective-evaluations", default=30, help="About so often the objective is computed."
+    "--max-objective-evaluations", default=30, help="About how often to compute the objective."
 )
-@boolean_option("--batchnorm-test-mode", help="Batch-norm in test mode.")
-@boolean_option("--dropout-test-mode", default=True, help="Dropout in test mode.")
+@boolean_option("--batchnorm-test-mode", help="Use batch-norm with its statistics.")
+@boolean_option("--dropout-test-mode", default=True, help="Use dropout in test mode: drop nothing.")
 @boolean_option("--binary", default=True, help="Write the network in binary form.")
 @gpu_option()
 @common_options

@@ -22,8 +22,8 @@ NAME = "nnet3-chain-compute-prob"
 @click.argument("den_fst", metavar="DEN-FST")
 @click.argument("egs_in", metavar="EGS-RSPECIFIER")
 @chain_options
-@boolean_option("--batchnorm-test-mode", default=True, help="Batch-norm in test mode.")
-@boolean_option("--dropout-test-mode", default=True, help="Dropout in test mode.")
+@boolean_option("--batchnorm-test-mode", default=True, help="Use batch-norm with its statistics.")
+@boolean_option("--dropout-test-mode", default=True, help="Use dropout in test mode: drop nothing.")
 @click.option("--compute-accuracy", hidden=True, expose_value=False)
 @click.option("--compute-per-dim-accuracy", hidden=True, expose_value=False)
 @common_options
@@ -35,7 +35,7 @@ def command(
     dropout_test_mode: bool,
     **options: Any,
 ) -> None:
-    """Say the objective per frame of the network NNET-IN on the examples of EGS-RSPECIFIER."""
+    """Print the objective per frame of the network NNET-IN on the examples of EGS-RSPECIFIER."""
     with readable(nnet_in) as source:
         nnet = nnet3_descriptors.read_nnet(source)
     training = nnet3_training.ChainTraining(nnet, read_den_fst(den_fst), taken(options))

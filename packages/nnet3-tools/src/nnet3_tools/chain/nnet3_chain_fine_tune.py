@@ -32,9 +32,16 @@ _DEFAULTS = FineTuning()
 @click.argument("model_out", metavar="MODEL-OUT")
 @chain_options
 @click.option(
-    "--learning-rate", type=float, default=_DEFAULTS.learning_rate, help="Of the first epoch."
+    "--learning-rate",
+    type=float,
+    default=_DEFAULTS.learning_rate,
+    help="Learning rate of the first epoch.",
 )
-@click.option("--final-learning-rate", type=float, help="Of the last epoch; the same by default.")
+@click.option(
+    "--final-learning-rate",
+    type=float,
+    help="Learning rate of the last epoch; by default that of the first.",
+)
 @click.option("--epochs", type=click.IntRange(min=1), default=_DEFAULTS.epochs, show_default=True)
 @click.option(
     "--minibatch-size",
@@ -48,13 +55,26 @@ _DEFAULTS = FineTuning()
     "frozen",
     multiple=True,
     metavar="PATTERN",
-    help="Components that stay as they are, such as 'tdnnf1*'; may be given several times.",
+    help="Components that do not change, such as 'tdnnf1*'; may be given several times.",
 )
-@click.option("--momentum", type=float, default=0.0, help="What is kept of the step before.")
-@click.option("--max-param-change", type=float, default=2.0, help="Bound of one change of all.")
+@click.option(
+    "--momentum",
+    type=float,
+    default=0.0,
+    help="Part of the last change that the next one contains.",
+)
+@click.option(
+    "--max-param-change",
+    type=float,
+    default=2.0,
+    help="Largest change of all parameters in one step (2-norm).",
+)
 @click.option("--srand", default=0, help="Seed of the order of examples.")
 @click.option(
-    "--held-out", default="", metavar="EGS-RSPECIFIER", help="Say the objective on these as well."
+    "--held-out",
+    default="",
+    metavar="EGS-RSPECIFIER",
+    help="Print the objective on these examples, too.",
 )
 @boolean_option("--binary", default=True, help="Write the model in binary form.")
 @common_options

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from nnet3_training import ChainOptions, Fst
 
 _NUMBERS = {
-    "l2_regularize": "l2 term of the output of the network.",
-    "out_of_range_regularize": "Pull on outputs beyond -30 and 30.",
-    "leaky_hmm_coefficient": "Probability of leaving a state of the denominator for any other.",
+    "l2_regularize": "Factor of the l2 term of the output.",
+    "out_of_range_regularize": "Factor of the penalty on outputs beyond -30 and 30.",
+    "leaky_hmm_coefficient": "Probability of a jump from a state of the denominator to any other.",
     "xent_regularize": "Factor of cross-entropy at the output 'output-xent'; 0 for none.",
 }
 

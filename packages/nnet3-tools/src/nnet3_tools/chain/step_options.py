@@ -17,28 +17,55 @@ if TYPE_CHECKING:
 _LARGEST_PHASE = 100_000
 
 _OPTIONS = (
-    click.option("--momentum", type=float, default=0.0, help="What is kept of the step before."),
-    click.option("--max-param-change", type=float, default=2.0, help="Bound of one change of all."),
-    click.option("--l2-regularize-factor", type=float, default=1.0, help="Factor of their l2."),
-    click.option("--batchnorm-stats-scale", type=float, default=0.8, help="What is kept of them."),
     click.option(
-        "--backstitch-training-scale", type=float, default=0.0, help="Length of the step back."
+        "--momentum",
+        type=float,
+        default=0.0,
+        help="Part of the last change that the next one contains.",
+    ),
+    click.option(
+        "--max-param-change",
+        type=float,
+        default=2.0,
+        help="Largest change of all parameters in one step (2-norm).",
+    ),
+    click.option(
+        "--l2-regularize-factor",
+        type=float,
+        default=1.0,
+        help="Multiplies the l2 terms of components.",
+    ),
+    click.option(
+        "--batchnorm-stats-scale",
+        type=float,
+        default=0.8,
+        help="Multiplies the statistics of batch-norm after each minibatch.",
+    ),
+    click.option(
+        "--backstitch-training-scale",
+        type=float,
+        default=0.0,
+        help="Length of backstitch's step back; 0 for none.",
     ),
     click.option(
         "--backstitch-training-interval",
         type=click.IntRange(min=1),
         default=1,
-        help="Minibatches between two of them.",
+        help="Every so many minibatches make a step back.",
     ),
     boolean_option("--store-component-stats", default=True, help="Record averages of activations."),
-    boolean_option("--zero-component-stats", default=True, help="Begin these at zero."),
+    boolean_option(
+        "--zero-component-stats",
+        default=True,
+        help="Set the averages of activations to zero first.",
+    ),
     click.option(
         "--print-interval",
         type=click.IntRange(min=1),
         default=100,
-        help="Minibatches of a log line.",
+        help="Minibatches between two log lines.",
     ),
-    click.option("--srand", default=0, help="Seed of what is drawn."),
+    click.option("--srand", default=0, help="Seed of the random numbers."),
     boolean_option("--binary", default=True, help="Write the network in binary form."),
 )
 

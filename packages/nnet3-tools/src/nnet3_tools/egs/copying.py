@@ -85,8 +85,10 @@ def copy_options(function: Callable[..., Any]) -> Callable[..., Any]:
             default=1.0,
             help="How often an example is written on average, which may be more than once.",
         ),
-        click.option("--srand", default=0, help="Seed of what is drawn."),
-        click.option("--frame-shift", default=0, help="Move by so many frames, i-vectors not."),
+        click.option("--srand", default=0, help="Seed of the random numbers."),
+        click.option(
+            "--frame-shift", default=0, help="Move examples by so many frames, but not i-vectors."
+        ),
         click.option("--left-context", default=-1, help="Keep so many frames before the output."),
         click.option("--right-context", default=-1, help="Keep so many frames after the output."),
         click.option("--weights", default="", help="Table of weights by key, for the output."),

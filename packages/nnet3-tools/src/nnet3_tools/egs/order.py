@@ -22,7 +22,7 @@ def shuffle_command(tool: str, form: ExampleForm) -> click.Command:
         "--buffer-size",
         type=click.IntRange(min=0),
         default=0,
-        help="Examples that are held back, from which the next is drawn; 0 for all.",
+        help="Examples in memory, one of which is drawn next; 0 for all.",
     )
     @common_options
     def command(egs_in: str, egs_out: str, srand: int, buffer_size: int) -> None:
@@ -50,7 +50,7 @@ def subset_command(tool: str, form: ExampleForm) -> click.Command:
     @click.argument("egs_out", metavar="EGS-WSPECIFIER")
     @click.option("--n", type=click.IntRange(min=1), default=1000, help="Number of examples.")
     @click.option("--srand", default=0, help="Seed of the order.")
-    @boolean_option("--randomize-order", default=True, help="Write them in random order.")
+    @boolean_option("--randomize-order", default=True, help="Write the examples in random order.")
     @common_options
     def command(egs_in: str, egs_out: str, n: int, srand: int, randomize_order: bool) -> None:
         """Write a random choice of the examples of EGS-RSPECIFIER to EGS-WSPECIFIER.

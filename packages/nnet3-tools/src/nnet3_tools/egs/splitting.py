@@ -63,18 +63,48 @@ def split_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Frames of an example: one number, or several, of which the first may repeat; -1 "
             "for whole utterances.",
         ),
-        click.option("--left-context", default=0, help="Frames of the input before it."),
-        click.option("--right-context", default=0, help="Frames of the input after it."),
-        click.option("--left-context-initial", default=-1, help="The same at the beginning."),
-        click.option("--right-context-final", default=-1, help="The same at the end."),
-        click.option("--num-frames-overlap", default=0, help="Frames that neighbours share."),
-        click.option("--frame-subsampling-factor", default=1, help="Input frames for an output."),
+        click.option(
+            "--left-context", default=0, help="Frames of the input before the output of an example."
+        ),
+        click.option(
+            "--right-context", default=0, help="Frames of the input after the output of an example."
+        ),
+        click.option(
+            "--left-context-initial",
+            default=-1,
+            help="--left-context for the first example of an utterance; -1 for the same.",
+        ),
+        click.option(
+            "--right-context-final",
+            default=-1,
+            help="--right-context for the last example of an utterance; -1 for the same.",
+        ),
+        click.option(
+            "--num-frames-overlap", default=0, help="Frames that neighbouring examples share."
+        ),
+        click.option(
+            "--frame-subsampling-factor",
+            default=1,
+            help="Frames of the input for each frame of the output.",
+        ),
         click.option("--online-ivectors", "--ivectors", default="", help="Table of i-vectors."),
         click.option("--online-ivector-period", default=1, help="Frames for each i-vector."),
-        click.option("--length-tolerance", default=100, help="How far i-vectors may fall short."),
-        click.option("--targets-length-tolerance", default=2, help="The same of labels."),
-        boolean_option("--compress", default=True, help="Compress features that are not."),
-        click.option("--srand", default=1, help="Seed of where utterances are cut."),
+        click.option(
+            "--length-tolerance",
+            default=100,
+            help="Frames by which i-vectors may be shorter than features.",
+        ),
+        click.option(
+            "--targets-length-tolerance",
+            default=2,
+            help="Frames by which labels may be shorter than features.",
+        ),
+        boolean_option(
+            "--compress", default=True, help="Compress features that are not compressed yet."
+        ),
+        click.option(
+            "--srand", default=1, help="Seed of the random places at which utterances are cut."
+        ),
     )
     for option in reversed(options):
         function = option(function)

@@ -28,11 +28,11 @@ NAME = "nnet3-am-train-transitions"
     type=click.FloatRange(min=0.0, max=1.0, min_open=True, max_open=True),
     default=5.0e-06,
     show_default=True,
-    help="No prior becomes smaller.",
+    help="Smallest prior.",
 )
-@click.option("--transition-floor", default=0.01, help="No probability becomes smaller.")
-@click.option("--transition-min-count", default=5.0, help="States seen less stay as they are.")
-@boolean_option("--share-for-pdfs", help="States with the same pdf have the same probabilities.")
+@click.option("--transition-floor", default=0.01, help="Smallest transition probability.")
+@click.option("--transition-min-count", default=5.0, help="Do not change states with fewer counts.")
+@boolean_option("--share-for-pdfs", help="Give states with the same pdf the same probabilities.")
 @common_options
 def command(
     model_in: str,

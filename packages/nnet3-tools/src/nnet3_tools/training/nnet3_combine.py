@@ -28,10 +28,10 @@ def _say(line: str) -> None:
     "--max-objective-evaluations",
     type=click.IntRange(min=1),
     default=30,
-    help="So many averages are evaluated.",
+    help="Number of averages to evaluate.",
 )
-@boolean_option("--batchnorm-test-mode", help="Batch-norm with its statistics.")
-@boolean_option("--dropout-test-mode", default=True, help="Nothing is dropped.")
+@boolean_option("--batchnorm-test-mode", help="Use batch-norm with its statistics.")
+@boolean_option("--dropout-test-mode", default=True, help="Use dropout in test mode: drop nothing.")
 @click.option("--use-gpu", hidden=True, expose_value=False)
 @common_options
 def command(
@@ -43,7 +43,7 @@ def command(
     batchnorm_test_mode: bool,
     dropout_test_mode: bool,
 ) -> None:
-    """Average the first networks of those given, of as many as give the best objective.
+    """Average the first networks: as many as give the best objective.
 
     Give the last network of the training run first. Examples are those of EGS-RSPECIFIER.
     """

@@ -18,11 +18,11 @@ NAME = "nnet3-compute-prob"
 @click.command(cls=ObjectiveCommand)
 @click.argument("nnet_in", metavar="NNET-IN")
 @click.argument("egs_in", metavar="EGS-RSPECIFIER")
-@boolean_option("--batchnorm-test-mode", default=True, help="Batch-norm with its statistics.")
-@boolean_option("--dropout-test-mode", default=True, help="Nothing is dropped.")
+@boolean_option("--batchnorm-test-mode", default=True, help="Use batch-norm with its statistics.")
+@boolean_option("--dropout-test-mode", default=True, help="Use dropout in test mode: drop nothing.")
 @boolean_option("--collapse-model", default=True, hidden=True, expose_value=False)
-@boolean_option("--compute-accuracy", default=True, help="Say the accuracy, too.")
-@boolean_option("--compute-per-dim-accuracy", help="Say the accuracy of each class, too.")
+@boolean_option("--compute-accuracy", default=True, help="Print the accuracy, too.")
+@boolean_option("--compute-per-dim-accuracy", help="Print the accuracy of each class, too.")
 @common_options
 def command(
     nnet_in: str,
@@ -32,7 +32,7 @@ def command(
     compute_accuracy: bool,
     compute_per_dim_accuracy: bool,
 ) -> None:
-    """Say the objective per frame of the network NNET-IN on the examples of EGS-RSPECIFIER."""
+    """Print the objective per frame of the network NNET-IN on the examples of EGS-RSPECIFIER."""
     with readable(nnet_in) as source:
         nnet = nnet3_descriptors.read_nnet(source)
     nnet = nnet3_training.in_test_mode(

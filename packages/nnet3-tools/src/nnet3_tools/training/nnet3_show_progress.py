@@ -32,18 +32,21 @@ def _say(line: str) -> None:
 @click.argument("new_in", metavar="NEW-NNET-IN")
 @click.argument("egs_in", metavar="[EGS-RSPECIFIER]", default="")
 @click.option(
-    "--num-segments", type=click.IntRange(min=1), default=1, help="Places between the networks."
+    "--num-segments",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Number of networks between the two at which gradients are computed.",
 )
-@boolean_option("--compute-accuracy", default=True, help="Say the accuracy, too.")
+@boolean_option("--compute-accuracy", default=True, help="Print the accuracy, too.")
 @click.option("--use-gpu", hidden=True, expose_value=False)
 @common_options
 def command(
     old_in: str, new_in: str, egs_in: str, num_segments: int, compute_accuracy: bool
 ) -> None:
-    """Say how the parameters of two networks differ, by component.
+    """Print how the parameters of two networks differ, by component.
 
-    With examples, also what the change of each component brought: the gradient half way, times the
-    change.
+    With examples, print how each component's change affects the objective, too: the gradient at
+    some points between the networks, times the change.
     """
     with readable(old_in) as source:
         old = nnet3_descriptors.read_nnet(source)

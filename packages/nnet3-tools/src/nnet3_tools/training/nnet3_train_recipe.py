@@ -39,17 +39,17 @@ _HELP = {
     "num_jobs_final": "Jobs of the last iteration.",
     "initial_learning_rate": "Effective learning rate at the beginning.",
     "final_learning_rate": "Effective learning rate at the end.",
-    "momentum": "What is kept of the step before.",
-    "max_param_change": "Bound of one change of all parameters.",
+    "momentum": "Part of the last change that the next one contains.",
+    "max_param_change": "Largest change of all parameters in one step (2-norm).",
     "minibatch_size": "Sizes of minibatches, as for nnet3-merge-egs.",
     "frames_per_example": "Frames of an example; several numbers with commas if wanted.",
     "frames_per_archive": "About so many frames are in the archive of a job.",
     "shuffle_buffer_size": "Examples in memory, from which the next is drawn.",
-    "compress": "Compress features that are not.",
-    "held_out_every": "Of so many utterances one is held out, to measure on.",
-    "diagnostic_examples": "Examples to measure on, of each kind.",
+    "compress": "Compress features that are not compressed yet.",
+    "held_out_every": "Hold out one of so many utterances for diagnostics.",
+    "diagnostic_examples": "Training examples, and as many held-out ones, for diagnostics.",
     "max_models_combine": "At most so many of the last networks are averaged at the end.",
-    "seed": "Seed of all that is drawn.",
+    "seed": "Seed of the random numbers.",
 }
 
 
@@ -79,15 +79,25 @@ def recipe_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(cls=KaldiCommand)
 @click.argument("folder", metavar="DIR")
 @click.option("--nnet-config", metavar="FILE", help="Config lines of the network to train.")
-@click.option("--nnet", "nnet_in", metavar="FILE", help="The network to train, instead of them.")
+@click.option(
+    "--nnet", "nnet_in", metavar="FILE", help="The network to train, instead of --nnet-config."
+)
 @click.option("--features", metavar="RSPECIFIER", help="Features of the utterances.")
 @click.option("--alignments", metavar="RSPECIFIER", help="The class of each frame, a number.")
-@click.option("--posteriors", metavar="RSPECIFIER", help="Classes with weights, instead of them.")
+@click.option(
+    "--posteriors",
+    metavar="RSPECIFIER",
+    help="Classes with weights of each frame, instead of --alignments.",
+)
 @click.option("--online-ivectors", default="", metavar="RSPECIFIER", help="I-vectors, if any.")
 @click.option("--online-ivector-period", default=10, help="Frames for each i-vector.")
 @recipe_options
 @click.option(
-    "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes that work."
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Number of processes that train.",
 )
 @click.option(
     "--dask",

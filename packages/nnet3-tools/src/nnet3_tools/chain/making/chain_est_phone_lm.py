@@ -23,13 +23,13 @@ NAME = "chain-est-phone-lm"
     "--num-extra-lm-states",
     default=1000,
     show_default=True,
-    help="States that may be left beside those of --no-prune-ngram-order.",
+    help="Number of states beside those of --no-prune-ngram-order.",
 )
 @click.option(
     "--no-prune-ngram-order",
     default=3,
     show_default=True,
-    help="N-grams of this order are all kept.",
+    help="Never prune n-grams of this order.",
 )
 @click.option("--binary", hidden=True, expose_value=False)
 @common_options

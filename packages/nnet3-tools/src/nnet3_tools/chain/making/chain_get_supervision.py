@@ -58,12 +58,12 @@ NAME = "chain-get-supervision"
 @boolean_option(
     "--convert-to-pdfs", default=True, help="Labels are pdfs + 1; otherwise transition-ids."
 )
-@boolean_option("--lattice-input", help="PHONES-RSPECIFIER is of phone lattices.")
+@boolean_option("--lattice-input", help="PHONES-RSPECIFIER has phone lattices.")
 @click.option(
     "--lm-scale",
     default=0.0,
     show_default=True,
-    help="With which factor costs of the graph in lattices count; below 1.",
+    help="Factor for the graph costs of lattices, below 1.",
 )
 @click.option("--weight", default=1.0, hidden=True, expose_value=False)
 @common_options
