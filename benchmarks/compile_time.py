@@ -7,7 +7,8 @@
 Times are processor time in milliseconds, the best of several runs, each from the request on: graph,
 compilation, optimization with its checks. "cold" is `CachingCompiler(nnet).compile(request)` for a
 network that nothing was compiled for before; "all", and the columns before it, are for one that has
-been seen: what follows from the network alone is remembered, as in use with varying lengths. The
+been seen: what follows from the network alone is remembered, as in use with varying lengths.
+Modules that are loaded at their first use are so in the first run, which is not the best one. The
 column "Kaldi" is what Kaldi's C++ needs for the same (`kaldi.py`), scaled to this machine by the
 time of a loop in Python, the lesser of that before a line and that behind it; the ratio is that of
 "cold".
