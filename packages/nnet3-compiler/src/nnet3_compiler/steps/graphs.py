@@ -10,7 +10,6 @@ import numpy as np
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.structure import NetworkFingerprint
 from nnet3_graph import ComputationGraph, ComputationRequest
-from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import IntArray, where
 from nnet3_compiler.errors import CompilationError
@@ -26,9 +25,6 @@ class Graphs:
 
     segments: Sequence[ComputationGraph]
     _leaf_ids: dict[tuple[int, int], tuple[IntArray, ...]] = attrs.field(factory=dict, init=False)
-    _component_inputs: dict[tuple[int, int], tuple[NDArray[np.int64], IntArray]] = attrs.field(
-        factory=dict, init=False
-    )
 
     @property
     def size(self) -> int:
@@ -47,14 +43,6 @@ class Graphs:
         found = self._leaf_ids.get((segment, node))
         if found is None:
             found = self._leaf_ids[segment, node] = self.segments[segment].leaf_ids(node)
-        return found
-
-    def component_inputs(self, segment: int, node: int) -> tuple[NDArray[np.int64], IntArray]:
-        """Returns what `ComputationGraph.component_inputs` does, remembered likewise."""
-        found = self._component_inputs.get((segment, node))
-        if found is None:
-            found = self.segments[segment].component_inputs(node)
-            self._component_inputs[segment, node] = found
         return found
 
     def computed(self, segment: int, node: int) -> IntArray | slice:

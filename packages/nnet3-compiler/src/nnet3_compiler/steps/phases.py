@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import attrs
 import numpy as np
+from nnet3_descriptors.components import ComponentProperties
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import IntArray, expand_ranges, where
@@ -71,7 +72,7 @@ def _find_levels(
         epoch[graphs.computed(segment, node)] = epochs.of_node[node]
     members = where(epoch != GIVEN)
     user, used = _dependencies(network, graphs, segment, nodes)
-    inside = epoch[user] == np.where(used >= 0, epoch[used], GIVEN)
+    inside = (used >= 0) & (epoch[user] == epoch[used])
     local = np.full(graphs.size, -1, np.int64)
     local[members] = np.arange(len(members))
     found = _longest_chains(len(members), local[user[inside]], local[used[inside]])
@@ -94,6 +95,7 @@ def _dependencies(
     """
     graph = graphs.segments[segment]
     kind, source = network.kind.tolist(), network.source.tolist()
+    is_simple = network.has(ComponentProperties.SIMPLE).tolist()
     users: list[IntArray] = []
     used: list[IntArray] = []
     begins: list[int] = []  # of the ranges of ids that depend on what is in `used`, ...
@@ -102,15 +104,18 @@ def _dependencies(
     for node in nodes:
         ids = graph.node_range(node)
         rows = ids.stop - ids.start
-        if kind[node] == NodeKind.COMPONENT:
-            splits, inputs = graphs.component_inputs(segment, node)
+        tables: tuple[IntArray, ...]
+        if kind[node] == NodeKind.DIM_RANGE:
+            tables = (graph.moved_ids(source[node], node, 0, 0)[None],)
+        elif kind[node] != NodeKind.COMPONENT:
+            tables = graphs.leaf_ids(segment, node)
+        elif is_simple[node] and not graph.given_sets[node].bits:
+            tables = (graph.moved_ids(node - 1, node, 0, 0)[None],)
+        else:
+            splits, inputs = graph.component_inputs(node)
             users.append(np.repeat(np.arange(ids.start, ids.stop), splits[1:] - splits[:-1]))
             listed.append(inputs)
             continue
-        if kind[node] == NodeKind.DIM_RANGE:
-            tables: tuple[IntArray, ...] = (graph.moved_ids(source[node], node, 0, 0)[None],)
-        else:
-            tables = graphs.leaf_ids(segment, node)
         for table in tables:
             used.append(table.reshape(-1))
             begins += [ids.start] * len(table)

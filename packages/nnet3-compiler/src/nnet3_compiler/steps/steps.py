@@ -243,7 +243,7 @@ class StepsBuilder:
         graph = self.graphs.segments[segment]
         inputs: Ids = graph.node_range(node - 1)
         if graph.previous is not None:  # some of the input may have been there in that segment
-            inputs = distinct(self.graphs.component_inputs(segment, node)[1])
+            inputs = distinct(graph.component_inputs(node)[1])
         self._add_pair(unordered, node, segment, self._first_phase(segment, node), inputs, outputs)
 
     def _add_pair(
@@ -303,7 +303,7 @@ class StepsBuilder:
     ) -> None:
         """Adds the steps of a component in a recurrence, two for each phase."""
         graph = self.graphs.segments[segment]
-        splits, used = self.graphs.component_inputs(segment, node)
+        splits, used = graph.component_inputs(node)
         ids = np.arange(outputs.start, outputs.stop) if isinstance(outputs, slice) else outputs
         order = np.argsort(self.phases.level[ids], kind="stable")
         ids = ids[order].astype(np.int32)
