@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import functools
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 import numpy as np
 from chain_cases import end_to_end, supervision
+from nnet3_descriptors import parse_config
 from nnet3_descriptors.files import compressed
 from nnet3_training import (
     ChainSupervision,
     DenseTargets,
     ExampleInput,
     ExampleOutput,
+    NodeObjectives,
     TrainingExample,
+    chain,
+    egs,
     merge_examples,
     read_chain_examples,
     read_examples,
@@ -46,6 +50,43 @@ def bytes_of(examples: Sequence[TrainingExample], kind: str, *, binary: bool = T
     """Examples as an archive."""
     function = example_bytes if kind == EXAMPLES else chain_example_bytes
     return b"".join(f"{each.key} ".encode() + function(each, binary=binary) for each in examples)
+
+
+def changes_of(example: TrainingExample, kind: str) -> list[Callable[[], object]]:
+    """What tools and trainers do with an example, as calls."""
+    own = egs if kind == EXAMPLES else chain
+    calls: list[Callable[[], object]] = [
+        lambda: merge_examples([example, example]),
+        lambda: own.shifted(example, 1),
+        lambda: own.with_context(example, left=1, right=1),
+        lambda: own.with_weight(example, 0.5),
+        lambda: egs.with_compression(example),
+        lambda: [each.values for each in example.inputs],
+        example.request,
+    ]
+    if kind == EXAMPLES:
+        calls += [
+            lambda: egs.with_frame(example, 0),
+            lambda: egs.excised(example, left=1, right=1),
+            lambda: NodeObjectives(_NETWORK)(_outputs(example), example),
+        ]
+    return calls
+
+
+_NETWORK = parse_config(
+    "input-node name=input dim=6\n"
+    "output-node name=output input=input objective=linear\n"
+    "output-node name=output-2 input=input objective=quadratic\n"
+)
+
+
+def _outputs(example: TrainingExample) -> dict[str, np.ndarray]:
+    """What a network might give at the outputs of an example."""
+    dims = {"output": 5, "output-2": 2}
+    return {
+        io.name: np.ones((len(io.indexes), dims.get(io.name, 1)), dtype=np.float32)
+        for io in example.outputs
+    }
 
 
 @functools.cache

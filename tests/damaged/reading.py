@@ -7,6 +7,7 @@ is a line of JSON.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import resource
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from nnet3_descriptors import AcousticModel, ModelFileError, read_nnet, write_nnet
+from nnet3_descriptors import AcousticModel, ModelFileError, Nnet3Error, read_nnet, write_nnet
 from nnet3_descriptors.components.declaration import is_component_type
 
 from damaged.damages import DamagedFile, damaged_file
@@ -118,8 +119,8 @@ def _is_accepted(file: DamagedFile) -> bool:
 
 
 def _is_accepted_example(file: DamagedFile) -> bool:
-    """Reads a file; what is read has to be written so that it is read back."""
-    from damaged.good_examples import bytes_of, read_examples_of
+    """Reads a file; what is read has to be written so that it is read back, and can be changed."""
+    from damaged.good_examples import bytes_of, changes_of, read_examples_of
 
     try:
         examples = read_examples_of(file.data, file.kind)
@@ -130,6 +131,10 @@ def _is_accepted_example(file: DamagedFile) -> bool:
     assert bytes_of(read_examples_of(first, file.kind), file.kind) == first, (
         "what is written is not what was read"
     )
+    for example in examples:
+        for change in changes_of(example, file.kind):
+            with contextlib.suppress(Nnet3Error):  # it may not make sense for this example
+                change()
     return True
 
 

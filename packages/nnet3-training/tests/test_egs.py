@@ -314,3 +314,34 @@ def test_posteriors_with_subsampling(rows: int) -> None:
         known = output.supervision
         found = [known.classes[a:b].tolist() for a, b in itertools.pairwise(known.splits)]
         assert found == [[frame] if frame % 2 == 0 else [] for frame in range(start, start + 5)]
+
+
+def test_context_at_the_ends_of_time() -> None:
+    """Times near the limits of 32 bits do not wrap around when context is added."""
+    end = 2**31 - 1
+    example = TrainingExample(
+        inputs=[ExampleInput.from_sequences("input", [np.ones((6, 2))], t_start=end - 5)],
+        outputs=[
+            ExampleOutput(
+                name="output",
+                indexes=np.array([[0, end - 1, 0]], np.int32),
+                supervision=DenseTargets(values=np.ones((1, 2))),
+            )
+        ],
+    )
+
+    found = with_context(example, left=2, right=3)
+
+    assert found.inputs[0].indexes[:, 1].tolist() == [end - 3, end - 2, end - 1, end]
+
+
+def test_compression_of_numbers_that_hardly_differ() -> None:
+    """Where single precision cannot tell the percentiles apart, the numbers stay what they are."""
+    values = np.full((12, 3), 1e7, dtype=np.float32)
+    values[5, 1] += 1.0
+
+    with np.errstate(all="raise"):
+        found = compressed.compress(values)
+
+    assert found.token == "CM"
+    np.testing.assert_allclose(found.decompressed(), values, atol=1.0)

@@ -14,6 +14,7 @@ from nnet3_training import (
     ExampleError,
     ExampleInput,
     ExampleOutput,
+    NodeObjectives,
     OutputObjectives,
     Trainer,
     TrainerOptions,
@@ -115,6 +116,12 @@ def test_outputs_that_are_not_named() -> None:
 
     assert found["other"].objective.total == of_nodes["other"].objective.total
     assert found["output"].objective.total != of_nodes["output"].objective.total
+
+
+def test_output_that_the_network_lacks() -> None:
+    """An example with another output is refused by name."""
+    with pytest.raises(ExampleError, match="the network has no output 'third'"):
+        NodeObjectives(network())({"third": np.zeros((10, 4))}, example("third"))
 
 
 def test_cross_entropy() -> None:

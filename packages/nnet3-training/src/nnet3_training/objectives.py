@@ -70,11 +70,14 @@ class NodeObjectives:
         """The objective at each output of the example.
 
         Raises:
-            ExampleError: the supervision is of another kind, or of another shape than the output.
+            ExampleError: the supervision is of another kind, or of another shape than the output,
+                or the network has no such output.
         """
         kinds = {node.name: node.objective for node in self.nnet.output_nodes}
         result = {}
         for io in example.outputs:
+            if io.name not in kinds:
+                raise ExampleError(f"the network has no output '{io.name}'")
             output = outputs[io.name]
             result[io.name] = NAMED[kinds[io.name]](output, _fitting(io, output))
         return result

@@ -206,7 +206,9 @@ def _codes(values: NDArray[np.float32], header: Header, points: NDArray[np.uint1
     columns = values.T
     piece = (columns >= knots[:, 1:2]).astype(np.int64) + (columns >= knots[:, 2:3])
     low = np.take_along_axis(knots, piece, axis=1)
-    share = (columns - low) / (np.take_along_axis(knots, piece + 1, axis=1) - low)
+    width = np.take_along_axis(knots, piece + 1, axis=1) - low
+    # Percentiles are the same number where the range is tiny beside the minimum.
+    share = np.divide(columns - low, width, out=np.zeros_like(width), where=width > 0.0)
     steps, starts = np.diff(_KNOTS), np.asarray(_KNOTS)
     past = share * steps[piece].astype(np.float32)
     found = starts[piece] + np.trunc(past.astype(np.float64) + 0.5).astype(np.int64)

@@ -92,8 +92,9 @@ def with_context(
     given = named(example, example.inputs, INPUT)
     times = named(example, example.outputs, OUTPUT).indexes[:, T]
     seen = given.indexes[:, T]
-    first = seen.min() if left is None else times.min() - left
-    last = seen.max() if right is None else times.max() + right
+    # Python's numbers, which may be beyond 32 bits.
+    first = int(seen.min()) if left is None else int(times.min()) - left
+    last = int(seen.max()) if right is None else int(times.max()) + right
     return _with_input_rows(example, given, (seen >= first) & (seen <= last))
 
 
