@@ -1,14 +1,15 @@
 """Whole processes of nnet3-compute on archives, and of any other nnet3-compute beside ours.
 
     python benchmarks/archives.py [--network tdnnf ...] [--utterances 30 300] [--threads 1 2]
-        [--other PATH]
+        [--other PATH] [--sizes 1 4 16]
 
 Random features of 733 frames on average, i-vectors where the network takes one, networks with
 random parameters; `--frames-per-chunk=150`, and one row of output for three frames (x-vectors:
 nnet3-xvector-compute over whole utterances of four lengths). For each: seconds and processor
 seconds of the process, and its largest memory; with `--other` the same of that program, the ratio
 of processor seconds, and how far the outputs differ. Another program runs without
-`--num-threads`, and is given so many threads by OPENBLAS_NUM_THREADS.
+`--num-threads`, and is given so many threads by OPENBLAS_NUM_THREADS. `--sizes` has
+nnet3-compute-batch run with minibatches of so many chunks, too.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from nnet3_tables import MatrixWriter, VectorWriter, read_table
 from workload import Workload
 
 FRAMES = 733
+OURS, OTHER = "ours", "the other"
 NETWORKS = ["tdnnf", "tdnn-lstm", "cnn-tdnnf", "xvector"]
 
 
@@ -81,6 +83,25 @@ def write_inputs(folder: Path, network: str, count: int) -> list[str]:
     return [*options, f"{folder}/final.raw", f"ark:{folder}/feats.ark"]
 
 
+def commands(tool: str, threads: int, sizes: list[int], other: str | None) -> dict[str, list[str]]:
+    """What is run: by its name in the table, a program and its options; ours is the first.
+
+    Args:
+        tool: Name of our tool, and of the other one.
+        threads: How many threads ours have.
+        sizes: Of minibatches, for nnet3-compute-batch.
+        other: Where the other one lies, or another program beside it.
+    """
+    here = Path(sys.executable)
+    programs = {OURS: [str(here.with_name(tool)), f"--num-threads={threads}"]}
+    for size in sizes:
+        batch = [str(here.with_name("nnet3-compute-batch")), f"--minibatch-size={size}"]
+        programs[f"minibatches of {size}"] = [*batch, f"--num-threads={threads}"]
+    if other:
+        programs[OTHER] = [str(Path(other).with_name(tool))]
+    return programs
+
+
 def difference(first: str, second: str) -> float:
     """The largest difference of two archives, relative to the largest value of the first."""
     pairs = zip(read_table(first), read_table(second), strict=True)
@@ -103,36 +124,34 @@ def main() -> None:
     parser.add_argument("--utterances", type=int, nargs="*", default=[30, 300])
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--sizes", type=int, nargs="*", default=[])
     parser.add_argument("--other", help="another nnet3-compute; beside it nnet3-xvector-compute")
     arguments = parser.parse_args()
     print("| network | utterances | threads | program | time | processor time | memory |")
     print("|---|---|---|---|---|---|---|")
     for name in arguments.network:
         tool = "nnet3-xvector-compute" if name == "xvector" else "nnet3-compute"
-        ours = str(Path(sys.executable).with_name(tool))
-        other = str(Path(arguments.other).with_name(tool)) if arguments.other else None
+        sizes = [] if name == "xvector" else arguments.sizes
         for count in arguments.utterances:
             with tempfile.TemporaryDirectory() as folder:
                 given = write_inputs(Path(folder), name, count)
                 for threads in arguments.threads:
-                    spent: dict[str, list[Spent]] = {}
+                    programs = commands(tool, threads, sizes, arguments.other)
+                    spent: dict[str, list[Spent]] = {program: [] for program in programs}
                     for _ in range(arguments.runs):
-                        command = [ours, f"--num-threads={threads}", *given]
-                        mine = run([*command, f"ark:{folder}/ours.ark"], threads)
-                        spent.setdefault("ours", []).append(mine)
-                        if other:
-                            theirs = run([other, *given, f"ark:{folder}/other.ark"], threads)
-                            spent.setdefault(other, []).append(theirs)
+                        for number, (program, command) in enumerate(programs.items()):
+                            output = f"ark:{folder}/{number}.ark"
+                            spent[program].append(run([*command, *given, output], threads))
                     for program, runs in spent.items():
                         print(line(name, count, threads, program, runs), flush=True)
-                    if other:
-                        apart = difference(f"ark:{folder}/other.ark", f"ark:{folder}/ours.ark")
+                    if arguments.other:
                         mine, theirs = (
-                            min(run.processor for run in runs) for runs in spent.values()
+                            min(run.processor for run in spent[each]) for each in (OURS, OTHER)
                         )
+                        other = f"ark:{folder}/{list(programs).index(OTHER)}.ark"
                         print(
                             f"{mine / theirs:.2f} of the processor time; outputs differ by "
-                            f"{apart:.1e} of the largest value",
+                            f"{difference(other, f'ark:{folder}/0.ark'):.1e} of the largest value",
                             flush=True,
                         )
 

@@ -24,7 +24,7 @@ MOST_FRAMES_AHEAD = 5_000
 """An utterance waits for so many frames of others at most, until its chunks have company.
 
 To wait for 10,000 or 50,000 fills more minibatches and saves no time: most chunks are full ones,
-which have company soon (docs/runtime-speed.md). Outputs that wait are memory.
+which have company soon (docs/runtime-measurements.md). Outputs that wait are memory.
 """
 
 
