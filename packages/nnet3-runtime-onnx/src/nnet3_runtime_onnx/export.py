@@ -40,8 +40,8 @@ def to_onnx(
     other; likewise outputs.
 
     A loop has two models: "start" has the segments with which it begins, "round" those that it
-        repeats. Both have an output "next_state.NAME" for each matrix of the state, and "round" an
-    input "state.NAME" of the same shape: what one call gives is what the next one takes.
+    repeats. Both have an output "next_state.NAME" for each matrix of the state, and "round" an
+    input "state.NAME" of the same shape: an output of one call is the input of the next one.
 
     Args:
         nnet: The network, in test mode where it has components that draw random numbers.
