@@ -74,6 +74,15 @@ def test_diagnostics(run: Run, name: str) -> None:
         assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-6), words
 
 
+def test_lines_that_scripts_read(run: Run) -> None:
+    """Kaldi's scripts that gather objectives take them from lines of one place in its source."""
+    log = run("prob.final")
+
+    place = r"LOG \(nnet3-compute-prob:PrintTotalStats\(\):nnet-diagnostics\.cc:\d+\)"
+    for what in ("log-likelihood", "accuracy"):
+        assert re.search(rf"^{place} Overall {what} for 'output' is -?[\d.]+ per frame", log, re.M)
+
+
 def test_combined_network(run: Run) -> None:
     """The average is Kaldi's, with its statistics of batch-norm."""
     kaldi = read_nnet(TRAINING / "combine.raw")

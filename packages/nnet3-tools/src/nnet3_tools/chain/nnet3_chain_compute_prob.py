@@ -15,6 +15,8 @@ from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_t
 from nnet3_tools.streams import readable
 
 NAME = "nnet3-chain-compute-prob"
+_PLACE = f"{NAME}:PrintTotalStats():nnet-chain-diagnostics.cc:0"
+"""Kaldi's scripts take objectives from lines of this place in its source only."""
 
 
 @click.command(cls=ObjectiveCommand)
@@ -48,7 +50,7 @@ def command(
     )
     for name, total in totals.items():
         line = value(total).replace(" over ", " per frame, over ")
-        log(NAME, f"Overall log-probability for '{name}' {line}")
+        log(_PLACE, f"Overall log-probability for '{name}' {line}")
     if not totals:
         raise click.ClickException(f"'{egs_in}' has no examples")
 

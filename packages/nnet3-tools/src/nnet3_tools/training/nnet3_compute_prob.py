@@ -13,6 +13,8 @@ from nnet3_tools.streams import readable
 from nnet3_tools.training.diagnostics import say_evaluation
 
 NAME = "nnet3-compute-prob"
+_PLACE = f"{NAME}:PrintTotalStats():nnet-diagnostics.cc:0"
+"""Kaldi's scripts take objectives from lines of this place in its source only."""
 
 
 @click.command(cls=ObjectiveCommand)
@@ -44,7 +46,7 @@ def command(
     if not compute_accuracy:
         evaluator.accuracies.clear()
     say_evaluation(
-        evaluator, nnet, lambda line: log(NAME, line), per_column=compute_per_dim_accuracy
+        evaluator, nnet, lambda line: log(_PLACE, line), per_column=compute_per_dim_accuracy
     )
     if not any(total.weight > 0.0 for total in evaluator.objectives.values()):
         raise click.ClickException(f"'{egs_in}' has no examples with weight")
