@@ -109,7 +109,7 @@ ONE_SEQUENCE = Minibatch(sequences=[0])
 
 @attrs.frozen(kw_only=True, eq=False)
 class Reduced:
-    """A request for one sequence, and what it stands for.
+    """A request for one sequence, and the minibatch that it stands for.
 
     Attributes:
         request: The request for the first sequence.

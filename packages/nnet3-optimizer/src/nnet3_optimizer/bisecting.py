@@ -64,7 +64,8 @@ def find_faulty_option(
     """Finds the option that makes the result of the optimizer wrong, and the pass.
 
     All options that are on are turned off one after the other, and stay off where the result is
-    wrong all the same; what is left is at fault. With that alone, the computation is judged after
+    wrong all the same; the remaining options are at fault. With that alone, the computation is
+    judged after
     each pass.
 
     Args:
@@ -77,7 +78,7 @@ def find_faulty_option(
         passes: The passes in their order.
 
     Returns:
-        What is at fault, or None if the result is correct.
+        The option and pass at fault, or None if the result is correct.
 
     Raises:
         ComputationError: The computation is of another network.

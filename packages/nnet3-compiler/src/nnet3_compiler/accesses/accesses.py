@@ -247,7 +247,7 @@ def matrix_accesses(layout: Layout, accesses: SubmatrixAccesses) -> AccessLists:
 
 
 def with_parts_read(layout: Layout, submatrix: Ids, access: Accesses) -> Accesses:
-    """Returns accesses to submatrices as accesses to their matrices: what is left stays read."""
+    """Returns accesses to submatrices as accesses to matrices; other elements remain read."""
     writes_part = ~layout.is_whole.take(submatrix) & (access == WRITE)
     united: Accesses = access | (writes_part * np.int8(READ))
     return united

@@ -14,7 +14,7 @@ from nnet3_compiler.commands.declaration import Table
 
 @attrs.frozen(kw_only=True, eq=False)
 class Layout:
-    """Matrices and submatrices, and what follows from them alone.
+    """Matrices and submatrices, and the tables that follow from them.
 
     Attributes:
         matrices: (M, 2) int32: rows, columns; matrix 0 is empty.

@@ -37,7 +37,7 @@ def frozen_array(value: Any) -> IntArray:
 
 
 def freeze(array: IntArray) -> IntArray:
-    """Makes an array that nobody else holds read-only and returns it."""
+    """Makes an array read-only and returns it; no other object may hold the array."""
     array.flags.writeable = False
     return array
 

@@ -1,1 +1,1 @@
-"""From steps to commands: where values live, what they are added up from, and how all is joined."""
+"""From steps to commands: where values live, which terms they sum, how commands are joined."""

@@ -1,4 +1,4 @@
-"""Commands that run components, and what they need to know about the rows."""
+"""Commands that run components, and the indexes that components precompute."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def precompute_indexes(
     steps: Steps,
     minibatch: Minibatch,
 ) -> tuple[IntArray, tuple[PrecomputedIndexes | None, ...]]:
-    """Lets components compute what they need to know about the rows of their steps.
+    """Lets components precompute indexes for the rows of their steps.
 
     Returns:
         (S,) int32, the number of each step's precomputed indexes, 0 for none; and these.

@@ -310,8 +310,8 @@ def _none_last(sources: IntArray) -> IntArray:
 def arranged(columns: IntArray, step_of: IntArray) -> list[IntArray]:
     """Returns columns with the same terms in each row that keep the rows of one step together.
 
-    A step from which more than half of the rows take a term gets a column of its own. What is left
-    fills as few columns as possible.
+    A step from which more than half of the rows take a term gets a column of its own. The remaining
+    terms fill as few columns as possible.
 
     Args:
         columns: (columns, rows) int32, sources (rows or cindexes) or -1.

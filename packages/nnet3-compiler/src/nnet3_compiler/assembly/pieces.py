@@ -70,7 +70,7 @@ class Pieces:
 
 
 def classify(steps: Steps, minibatch: Minibatch, locations: InputLocations) -> Pieces:
-    """Finds out of which kind each piece is."""
+    """Finds the kind of each piece."""
     size = len(locations.step)
     if not size:
         nothing = np.zeros(0, np.int32)

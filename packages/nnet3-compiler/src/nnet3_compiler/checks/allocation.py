@@ -34,7 +34,7 @@ def check_allocation(subject: Subject) -> None:
     4. Nothing accesses a matrix before it has memory or after it has lost it. Every matrix that is
        no input is accessed.
 
-    The SwapMatrix commands at the end of a loop are looked at by `check_loop`.
+    `check_loop` looks at the SwapMatrix commands at the end of a loop.
     """
     in_loop_end = np.zeros(len(subject.table), dtype=np.bool_)
     in_loop_end[hand_over_commands(subject.table)] = True

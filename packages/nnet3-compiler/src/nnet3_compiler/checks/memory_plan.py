@@ -17,7 +17,7 @@ def check_memory_plan(subject: Subject) -> None:
     1. Each matrix that is allocated has an offset, and each compressed form one of its own, which
        are multiples of the size of an element; matrices that hand on their memory have the same.
     2. They lie within the arena.
-    3. What is needed at the same time does not overlap.
+    3. Matrices that are in use at the same time do not overlap.
     """
     computation = subject.computation
     plan = computation.memory_plan

@@ -1,4 +1,4 @@
-"""The checks of what is run, and how checks are run."""
+"""The checks before a run, and how to run checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the checks look at, and how they report what they find."""
+"""The computation as the checks see it, and how they report faults."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class RowLists:
     items: list[IntArray] = attrs.Factory(list)
 
     def add(self, rows: IntArray) -> int:
-        """Adds a list, which nobody else may hold; returns its number."""
+        """Adds a list, which no other object may hold; returns its number."""
         self.items.append(freeze(rows))
         return len(self.items) - 1
 

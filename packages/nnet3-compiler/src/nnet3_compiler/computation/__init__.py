@@ -1,4 +1,4 @@
-"""NnetComputation, and what it is made of."""
+"""NnetComputation and its parts."""
 
 from nnet3_compiler.computation.builder import ComputationBuilder
 from nnet3_compiler.computation.computation import CommandSequence, NnetComputation

@@ -129,7 +129,8 @@ NO_DEBUG_INFO = MatrixDebugInfo(pattern=())
 class DebugInfoOfRows(Sequence[MatrixDebugInfo]):
     """The debug info of matrices that hold ranges of rows; of the first one nothing is known.
 
-    There are thousands of matrices, and often nobody asks. So all entries are made when the first
+    There are thousands of matrices, and often no entry is needed. So all entries are made when the
+    first
     is asked for, and what is right by construction is not converted and checked again.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""The three requests of a looped computation, and what has to be changed in a network for it."""
+"""The three requests of a looped computation, and the changes of the network that it needs."""
 
 from __future__ import annotations
 

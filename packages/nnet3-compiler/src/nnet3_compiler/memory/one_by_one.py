@@ -1,4 +1,4 @@
-"""Packing of blocks one by one, those that matter most first."""
+"""Packing of blocks one by one, in the order of their importance."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def plan_memory(computation: NnetComputation, *, alignment: int = 64) -> MemoryP
 def with_memory_plan(computation: NnetComputation, *, alignment: int = 64) -> NnetComputation:
     """Returns a computation with its memory plan, which runtimes may use and files keep.
 
-    Passes leave the plan out of what they make, so it comes last.
+    Passes return computations without a plan, so add it last.
 
     Args:
         computation: The computation, optimized or not.

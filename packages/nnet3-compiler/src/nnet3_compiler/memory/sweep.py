@@ -23,7 +23,7 @@ _Span = tuple[int, int, int]
 
 
 def from_the_peak(blocks: Blocks) -> Packing:
-    """Stacks what is needed at the peak, then fills the gaps before and after."""
+    """Stacks the blocks of the peak, then fills the gaps before and after."""
     peak, stack = blocks.peak, blocks.stack
     stacked = blocks.block[stack]
     edges = np.concatenate([[0], np.cumsum(blocks.sizes[stacked])])

@@ -28,7 +28,7 @@ GIVEN = -1
 
 @attrs.frozen(kw_only=True, eq=False)
 class Phases:
-    """The order of phases; what has a lower number can be computed first.
+    """The order of phases; phases with lower numbers can be computed first.
 
     Attributes:
         epochs: The epochs of the nodes.

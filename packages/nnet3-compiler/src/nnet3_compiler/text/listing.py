@@ -48,7 +48,7 @@ def list_commands(computation: NnetComputation, nnet: Nnet, command: int) -> str
 def program_lines(computation: NnetComputation) -> list[str]:
     """Returns the sizes of the matrices and the commands, a line each, without a network's names.
 
-    `format_computation` gives the names of nodes and components, and whatever else there is.
+    `format_computation` gives names of nodes and components, and everything else, too.
     """
     from nnet3_compiler.text.printer import command_line, operand_text
 

@@ -1,4 +1,4 @@
-"""How values flow from the commands that write them to those that read them."""
+"""How values flow from writing commands to reading commands."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Flow(NamedTuple):
 def feeding(table: Table, lists: AccessLists) -> Bools:
     """Returns which commands, (C,) bool, write something that another one reads, or make a memo.
 
-    That is so if the next access to what they write is not one that sets all of it.
+    They do if the next access to the elements that they write does not set all of them.
 
     Args:
         table: (C, TABLE_WIDTH) int32, the commands.

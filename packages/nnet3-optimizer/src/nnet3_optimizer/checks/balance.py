@@ -1,4 +1,4 @@
-"""Components run backward over what they ran forward over, and store its statistics once."""
+"""Components run backward over the rows of their forward pass, and store statistics once."""
 
 from __future__ import annotations
 

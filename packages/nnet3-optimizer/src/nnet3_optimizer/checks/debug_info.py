@@ -1,4 +1,4 @@
-"""Debug info says of every row of every matrix what it stands for."""
+"""Debug info has an entry for every row of every matrix."""
 
 from __future__ import annotations
 

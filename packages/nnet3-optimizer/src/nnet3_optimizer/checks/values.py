@@ -50,9 +50,9 @@ def check_unused(subject: Subject) -> None:
 
     1. A command without side effects writes something that another command reads, or makes a memo
        that one uses.
-    2. What is computed is not overwritten before something reads it.
+    2. No value is overwritten before a command reads it.
 
-    Loops are not looked at: a later round may read what an earlier one wrote.
+    Loops are left out: a later round may read what an earlier one wrote.
     """
     if subject.is_loop:
         return

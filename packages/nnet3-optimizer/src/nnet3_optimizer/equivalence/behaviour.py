@@ -56,8 +56,8 @@ class Behaviour:
 
     Attributes:
         provided: The matrices given to the user, by segment and node.
-        updates: For each component that is updated, what is added to it.
-        stats: For each component with new statistics, what is added to them.
+        updates: For each component that is updated, the terms of its update.
+        stats: For each component with new statistics, the terms of these.
     """
 
     provided: dict[tuple[int, int], Provided] = attrs.field(factory=dict)

@@ -29,7 +29,7 @@ _SHOWN = 5
 
 
 def verify_equivalent(nnet: Nnet, before: NnetComputation, after: NnetComputation) -> None:
-    """Proves that two computations give the same results, whatever the inputs and parameters.
+    """Proves that two computations give the same results for all inputs and parameters.
 
     Both are executed on symbols: a computation is a straight line of commands on matrices of known
     sizes, so there is nothing to search and nothing is left out. Components are unknown functions;

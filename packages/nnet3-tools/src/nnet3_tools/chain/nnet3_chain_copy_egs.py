@@ -33,8 +33,8 @@ def command(
 ) -> None:
     """Copy the examples of EGS-RSPECIFIER to one table, or by turns to several.
 
-    Unchanged parts are written back byte for byte, unless a
-    table changes from text to binary or back.
+    Unchanged parts are written back byte for byte, unless a table changes from text to binary or
+    back.
     """
     relabelling = Relabelling.read(weights, outputs)
     left, right = (None if n < 0 else n for n in (left_context, right_context))

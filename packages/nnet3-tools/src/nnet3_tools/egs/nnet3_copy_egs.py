@@ -42,8 +42,8 @@ def command(
 ) -> None:
     """Copy the examples of EGS-RSPECIFIER to one table, or by turns to several.
 
-    Unchanged parts are written back byte for byte, unless a
-    table changes from text to binary or back.
+    Unchanged parts are written back byte for byte, unless a table changes from text to binary or
+    back.
     """
     relabelling = Relabelling.read(weights, outputs)
     number = _frame(frame)

@@ -1,4 +1,4 @@
-"""What has to be known of components to run them on symbols."""
+"""The facts about components that running them on symbols needs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _UPDATABLE = int(Property.UPDATABLE)
 
 @attrs.frozen
 class ComponentKind:
-    """What has to be known of a component to run it on symbols.
+    """The facts about a component that running it on symbols needs.
 
     Attributes:
         works_by_rows: Whether it is an unknown function of each row, not of all rows together.
         propagate_adds, backprop_adds: Whether it adds to its output and its input derivative.
-        backprop_needs_input, backprop_needs_output: What it looks at when it runs backward.
+        backprop_needs_input, backprop_needs_output: The values that it reads when it runs backward.
         is_random: Whether it gives something else each time.
         is_updatable: Whether it has parameters.
         scale: Its output is its input times this; None for components that compute.

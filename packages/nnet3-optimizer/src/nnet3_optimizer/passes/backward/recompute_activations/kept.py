@@ -32,7 +32,7 @@ _Value = TypeVar("_Value")
 
 @attrs.frozen(kw_only=True, eq=False)
 class Recipe:
-    """Commands that give a matrix its content again before the backward part looks at it.
+    """Commands that make the content of a matrix again before the backward part reads it.
 
     Attributes:
         matrix: The matrix.
@@ -97,7 +97,7 @@ class Kept:
         return found
 
     def first_backward(self, matrix: int) -> int:
-        """Returns the first command of the backward part that looks at a matrix."""
+        """Returns the first command of the backward part that reads a matrix."""
         return self._gap[matrix][1]
 
     def recipe(self, matrix: int, steps: Table, sources: set[int], part: int = NOTHING) -> Recipe:

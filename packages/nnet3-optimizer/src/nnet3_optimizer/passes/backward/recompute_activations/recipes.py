@@ -17,8 +17,8 @@ from nnet3_optimizer.passes.backward.recompute_activations.terms_of_sums import 
 class RecipeBook:
     """Finds recipes.
 
-    Lists of rows and submatrices that recipes need are added to the edit; `renumber` drops those
-    that stay without use.
+    Lists of rows and submatrices that recipes need are added to the edit; `renumber` removes those
+    without a use.
     """
 
     def __init__(
