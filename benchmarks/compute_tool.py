@@ -26,8 +26,8 @@ from nnet3_runtime_cuda.inference.model import Model
 from nnet3_runtime_cuda.inference.output_scores import ScoreOptions
 from nnet3_runtime_cuda.inference.utterance_work import Work
 from nnet3_tables import MatrixWriter
+from nnet3_tools.compute.utterances import compute_all
 from nnet3_tools.progress import Progress
-from nnet3_tools.utterances import compute_all
 from workload import Workload
 
 FRAMES = 3_000

@@ -13,7 +13,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from kaldi_tables import assert_same_archive, read_archive
-from nnet3_tools import nnet3_to_onnx
+from nnet3_tools.models import nnet3_to_onnx
 from reference_cases import DIGITS_EXAMPLE, DIGITS_REFERENCE, TOOLS_REFERENCE
 
 TOOL = Path(sys.executable).with_name("nnet3-to-onnx")

@@ -55,7 +55,8 @@ from nnet3_descriptors import read_nnet, write_nnet
 from nnet3_runtime_cuda import load
 from nnet3_tables import read_table, write_table
 from nnet3_training import Trainer
-from nnet3_tools import nnet3_compute, nnet3_info
+from nnet3_tools.compute import nnet3_compute
+from nnet3_tools.models import nnet3_info
 
 model, features, folder = sys.argv[1:]
 os.chdir(folder)

@@ -11,7 +11,7 @@ from statistics import mean
 from xml.sax.saxutils import escape
 
 import onnx
-from nnet3_tools.nnet3_to_onnx import command
+from nnet3_tools.models.nnet3_to_onnx import command
 
 FOLDER = Path(__file__).parent
 MODEL = FOLDER.parents[1] / "examples" / "digits" / "final.raw"

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from nnet3_descriptors import Nnet, parse_config, read_nnet
-from nnet3_tools.nnet3_report import usual_request
+from nnet3_tools.models.nnet3_report import usual_request
 from nnet3_tools.report import report_page
 
 ROOT = Path(__file__).parents[2]

@@ -44,7 +44,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfdbinary) -> Run:
     write_nnet(parse_config(CONFIG), "nnet.raw")
 
     def run(tool: str, *arguments: str) -> tuple[int, str, str]:
-        module = importlib.import_module(f"nnet3_tools.{tool.replace('-', '_')}")
+        module = importlib.import_module(f"nnet3_tools.models.{tool.replace('-', '_')}")
         monkeypatch.setattr(sys, "argv", [tool, *arguments])
         with pytest.raises(SystemExit) as stopped:
             module.main()
@@ -186,7 +186,7 @@ class TestInfo:
 
     def test_coloured_tree(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         """The tree with colours is the same without the codes of the terminal."""
-        monkeypatch.setattr("nnet3_tools.nnet3_info.is_coloured", lambda: True)
+        monkeypatch.setattr("nnet3_tools.models.nnet3_info.is_coloured", lambda: True)
 
         _, output, _ = run("nnet3-info", "--tree", "nnet.raw")
 

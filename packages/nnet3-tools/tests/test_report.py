@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_descriptors import Nnet, parse_config, write_nnet
 from nnet3_graph import ComputationRequest, IoSpecification
-from nnet3_tools.nnet3_report import command, usual_request
+from nnet3_tools.models.nnet3_report import command, usual_request
 from nnet3_tools.report import report_page
 from nnet3_tools.report.component_facts import component_facts, rank_of
 from nnet3_tools.report.program_facts import program_facts

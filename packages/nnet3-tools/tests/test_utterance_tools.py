@@ -23,15 +23,15 @@ from nnet3_runtime_cuda.inference.batches.runs import Minibatches
 from nnet3_runtime_cuda.inference.utterance_work import Run
 from nnet3_tables import TableError
 from nnet3_tables.archive import read_archive
-from nnet3_tools import (
+from nnet3_tools.compute import (
     nnet3_compute,
     nnet3_compute_batch,
     nnet3_compute_looped,
     nnet3_xvector_compute,
 )
+from nnet3_tools.compute.utterance_tool import UtteranceCommand
+from nnet3_tools.compute.utterances import num_utterances, total_of
 from nnet3_tools.progress import BYTES, UTTERANCES, Progress
-from nnet3_tools.utterance_tool import UtteranceCommand
-from nnet3_tools.utterances import num_utterances, total_of
 
 CONFIG = """
 input-node name=input dim=4
@@ -294,7 +294,7 @@ def test_unknown_switches(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
 )
 def test_closed_streams(folder: Path, tables: str, closed: str, status: int, message: str) -> None:
     """A standard stream that is closed is missed only where something is to go through it."""
-    program = "from nnet3_tools.nnet3_compute import main; main()"
+    program = "from nnet3_tools.compute.nnet3_compute import main; main()"
     shell = f'{sys.executable} -c "{program}" final.raw {tables} {closed}'
 
     done = subprocess.run(
@@ -310,7 +310,7 @@ def test_closed_streams(folder: Path, tables: str, closed: str, status: int, mes
 @pytest.mark.parametrize("threads", [1, 2])
 def test_prompt_output(folder: Path, threads: int) -> None:
     """With the option f, each utterance is answered before the next one is asked for."""
-    program = "from nnet3_tools.nnet3_compute import main; main()"
+    program = "from nnet3_tools.compute.nnet3_compute import main; main()"
     command = [sys.executable, "-c", program, f"--num-threads={threads}"]
     model, utterances = load(folder / "final.raw"), list(features().items())[:3]
 
@@ -367,7 +367,7 @@ def test_interrupted_reading(folder: Path, ivectors: str, features: str) -> None
         whole = (folder / "ivectors.ark").read_bytes()
         os.write(fifo, whole[: whole.index(b"u2 ") + 8])
     program = "from signal import *; signal(SIGINT, default_int_handler)\n"
-    program += "from nnet3_tools.nnet3_compute import main; main()"
+    program += "from nnet3_tools.compute.nnet3_compute import main; main()"
     arguments = f"--ivectors={ivectors}", "final.raw", features, "ark,f:-"
 
     with subprocess.Popen(

@@ -13,8 +13,8 @@ import pytest
 from nnet3_runtime_cuda import UtteranceQueue, Work
 from nnet3_runtime_cuda.inference.batches.queue import READ_AHEAD_FRAMES
 from nnet3_tables import MatrixWriter, read_matrices
+from nnet3_tools.compute.utterances import compute_all
 from nnet3_tools.progress import Progress
-from nnet3_tools.utterances import compute_all
 
 
 def nothing() -> None:

@@ -11,15 +11,15 @@ import nnet3_runtime_cuda
 import nnet3_tables
 import numpy as np
 
-from nnet3_tools.kaldi_command import run_tool
-from nnet3_tools.nnet3_compute import (
+from nnet3_tools.compute.nnet3_compute import (
     IVECTOR_OPTIONS,
     SCORE_OPTIONS,
     IvectorSource,
     check_ivector_options,
     frames_option,
 )
-from nnet3_tools.utterance_tool import UtteranceRun, utterance_tool
+from nnet3_tools.compute.utterance_tool import UtteranceRun, utterance_tool
+from nnet3_tools.kaldi_command import run_tool
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda import Model, Work

@@ -8,8 +8,8 @@ import click
 import nnet3_runtime_cuda
 import nnet3_tables
 
+from nnet3_tools.compute.utterance_tool import MEMORY, UtteranceRun, utterance_tool
 from nnet3_tools.kaldi_command import boolean_option, log, run_tool
-from nnet3_tools.utterance_tool import MEMORY, UtteranceRun, utterance_tool
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda import Work

@@ -13,7 +13,7 @@ from nnet3_tools.kaldi_command import (
     log,
     run_tool,
 )
-from nnet3_tools.model_changes import ModelChanges, model_change_options
+from nnet3_tools.models.model_changes import ModelChanges, model_change_options
 from nnet3_tools.streams import readable, writable
 
 NAME = "nnet3-am-copy"

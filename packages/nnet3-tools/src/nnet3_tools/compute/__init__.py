@@ -1,0 +1,7 @@
+"""Tools that run a model over features.
+
+nnet3_compute.py, ...   a tool each
+utterance_tool.py       what they have in common: options, models, tables
+utterances.py           the loop over a table
+profiles.py             --profile
+"""

@@ -1,0 +1,1 @@
+"""Tools that make, show, change and translate models."""
