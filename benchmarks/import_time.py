@@ -1,6 +1,6 @@
 """Processor time that the packages and tools need to start, in new processes.
 
-    python benchmarks/import_time.py [repetitions]
+    python benchmarks/import_time.py [repetitions] [--only PART ...]
 
 For each: the least and the middle of the repetitions, and the middle relative to `import numpy`,
 which is measured in turns with it. A package is imported, alone and with a name that it exports; a
@@ -93,7 +93,9 @@ def main() -> None:
     parser.add_argument(
         "repetitions", type=int, nargs="?", default=21, help="%(default)s if left out"
     )
-    repetitions = parser.parse_args().repetitions
+    parser.add_argument("--only", nargs="*", default=[""], help="what has one of these in its name")
+    arguments = parser.parse_args()
+    repetitions = arguments.repetitions
     print("| what | least | middle | of NumPy's |")
     print("|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
@@ -102,6 +104,8 @@ def main() -> None:
         environment["PYTHONPYCACHEPREFIX"] = f"{folder}/compiled"
         seconds(BASE, environment)  # compiles
         for name, statement in statements(f"{folder}/output.ark").items():
+            if not any(part in name for part in arguments.only):
+                continue
             seconds(statement, environment)
             times: dict[str, list[float]] = {BASE: [], statement: []}
             for _ in range(repetitions):
