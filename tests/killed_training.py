@@ -8,6 +8,7 @@ The last checkpoint must have the bytes of that of a run that nothing interrupte
 
 from __future__ import annotations
 
+import argparse
 import random
 import subprocess
 import sys
@@ -15,7 +16,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import click
 import numpy as np
 from nnet3_descriptors import parse_config
 from nnet3_training import (
@@ -106,22 +106,24 @@ def train_with_kills(path: Path, count: int, kills: int, seed: int) -> tuple[int
     return killed, writing
 
 
-@click.command()
-@click.option("--kills", default=50, help="How often the process is killed.")
-@click.option("--count", default=2000, help="Minibatches of the whole run.")
-@click.option("--seed", default=0, help="Of the moments.")
-@click.option("--child", "path", type=click.Path(path_type=Path), help="Train, with this file.")
-def main(kills: int, count: int, seed: int, path: Path | None) -> None:
+def main() -> None:
     """Kills a training process, resumes it, and compares the bytes of its last checkpoint."""
-    if path is not None:
-        train(path, count)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=50, help="how often the process is killed")
+    parser.add_argument("--count", type=int, default=2000, help="minibatches of the whole run")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--child", type=Path, help="train, with this checkpoint")
+    arguments = parser.parse_args()
+    count = arguments.count
+    if arguments.child is not None:
+        train(arguments.child, count)
         return
     with tempfile.TemporaryDirectory() as name:
         whole, interrupted = Path(name, "whole"), Path(name, "interrupted")
         train(whole, count)
-        killed, writing = train_with_kills(interrupted, count, kills, seed)
+        killed, writing = train_with_kills(interrupted, count, arguments.kills, arguments.seed)
         same = whole.read_bytes() == interrupted.read_bytes()
-    click.echo(
+    print(
         f"{killed} kills, {writing} of them within a checkpoint: "
         f"the bytes after {count} minibatches are {'the same' if same else 'OTHERS'}"
     )

@@ -35,6 +35,7 @@ PUBLIC_NAMES = {
     "nnet3_training": """
         DenseTargets ExampleError ExampleInput ExampleOutput Objective SparsePosteriors Trainer
         TrainerOptions TrainingError TrainingExample merge_examples minibatches read_examples
+        Callback Checkpoints DropoutSchedule LearningRateSchedule OutputObjectives
         ChainObjective ChainOptions read_chain_examples read_chain_supervision""",
 }
 
@@ -97,6 +98,10 @@ CALLS = """
     nnet3_training: read_chain_supervision(path)
     nnet3_training: Trainer(nnet, options, device=)
     nnet3_training: Trainer.train_minibatch(self, example)
+    nnet3_training: Trainer.evaluate(self, example)
+    nnet3_training: Trainer.set_learning_rate(self, learning_rate)
+    nnet3_training: Trainer.save(self, path)
+    nnet3_training: Trainer.load(path, device, objective=)
 """
 """How the design says that they are called."""
 
