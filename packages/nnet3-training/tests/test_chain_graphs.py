@@ -437,6 +437,15 @@ def test_normalized_supervisions(seed: int) -> None:
         assert len(set(pairs)) == len(pairs)
 
 
+def test_a_path_of_vast_cost() -> None:
+    """A damaged cost that is beyond float32 with others leaves no path, which is no fault."""
+    graph = Graph([[Arc(1, 3e38, 1)], [Arc(1, 3e38, 2)], []], [math.inf, math.inf, 0.0])
+    paths = Graph([[Arc(1, 6.6e35, 1)], [Arc(1, 3e38, 2)], []], [math.inf, math.inf, 0.0])
+    known = ChainSupervision(frames_per_sequence=2, label_dim=3, fst=paths.fst())
+
+    assert Normalization(graph.fst()).added(known) is None
+
+
 def test_normalization_fsts_that_make_no_sense() -> None:
     """Epsilons, a negative scale, and supervisions that are merged are refused."""
     rng = np.random.default_rng(0)

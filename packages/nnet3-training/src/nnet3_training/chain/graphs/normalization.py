@@ -50,7 +50,8 @@ class Normalization:
             supervision: Of one sequence.
 
         Returns:
-            None if no path is in the normalization FST, or there are too many states.
+            None if no path is in the normalization FST, or only one of a cost that is beyond
+            float32, or there are too many states.
 
         Raises:
             ExampleError: the supervision has several sequences.
@@ -69,7 +70,8 @@ class Normalization:
             return attrs.evolve(supervision, e2e_fsts=[looped.fst()])
         if not _made_small(machine) or not machine.composed(self._machine).num_states:
             return None
-        if not _made_small(machine):
+        # A path whose cost is beyond float32 when others are added is none any more.
+        if not _made_small(machine) or not machine.num_states:
             return None
         return attrs.evolve(supervision, fst=breadth_first(machine.fst()))
 
