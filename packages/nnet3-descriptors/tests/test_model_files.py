@@ -3,10 +3,12 @@
 import io
 import os
 import threading
+from pathlib import Path
 
 import attrs
 import numpy as np
 import pytest
+import safetensors.numpy
 from nnet3_descriptors.config_reader import parse_config
 from nnet3_descriptors.errors import ModelFileError, NetworkError
 from nnet3_descriptors.files.arrays import read_matrix, read_vector
@@ -339,3 +341,35 @@ class TestLimits:
 
         with pytest.raises(ModelFileError, match="the nodes take too much text"):
             read_nnet(io.BytesIO(b"<Nnet3> \ninput-node name=input dim=1\n" + lines))
+
+
+def test_suffixes(tmp_path: Path) -> None:
+    """A path that ends in ".txt" is text unless binary is asked for; other formats are refused."""
+    nnet = parse_config("input-node name=input dim=2\noutput-node name=output input=input\n")
+
+    write_nnet(nnet, tmp_path / "net.txt")
+    write_nnet(nnet, tmp_path / "binary.txt", binary=True)
+    write_nnet(nnet, tmp_path / "net.raw")
+
+    assert (tmp_path / "net.txt").read_bytes().startswith(b"<Nnet3>")
+    for name in ("binary.txt", "net.raw"):
+        assert (tmp_path / name).read_bytes().startswith(b"\0B<Nnet3>")
+    with pytest.raises(NetworkError, match=r"with the suffix '\.onnx': nnet3-to-onnx"):
+        write_nnet(nnet, tmp_path / "net.onnx")
+    assert not (tmp_path / "net.onnx").exists()
+
+
+def test_safetensors(tmp_path: Path) -> None:
+    """The file has the arrays of state_dict under their names."""
+    nnet = parse_config(
+        "input-node name=input dim=2\n"
+        "component name=a type=AffineComponent input-dim=2 output-dim=3\n"
+        "component-node name=a component=a input=input\n"
+        "output-node name=output input=a\n"
+    )
+
+    nnet.export_safetensors(tmp_path / "arrays.safetensors")
+
+    found = safetensors.numpy.load_file(tmp_path / "arrays.safetensors")
+    assert found.keys() == nnet.state_dict().keys()
+    assert all(np.array_equal(found[name], array) for name, array in nnet.state_dict().items())

@@ -1,5 +1,6 @@
 """The network: a value that is checked, changed, described and serialized."""
 
+import os
 from collections.abc import Mapping
 from typing import ClassVar, Self
 
@@ -110,6 +111,25 @@ class Nnet(NetworkStructure, Serialized):
         return self.with_components(
             {name: self.component(name).replace(**changes) for name, changes in fields.items()}
         )
+
+    def export_safetensors(self, path: str | os.PathLike[str]) -> None:
+        """Writes all arrays as a safetensors file, under the names of `state_dict`.
+
+        The file has the arrays only, for programs that know the network; `save` writes the network
+        with its nodes and settings. A file of that name is replaced at once or not at all.
+
+        Args:
+            path: Where to write.
+
+        Raises:
+            FileError: The file cannot be written.
+        """
+        from safetensors.numpy import save
+
+        from nnet3_descriptors.files import write_atomically
+
+        arrays = {name: np.ascontiguousarray(array) for name, array in self.state_dict().items()}
+        write_atomically(path, [save(arrays)])
 
     # -- descriptions --------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from nnet3_descriptors.errors import (
     ConfigError,
     DescriptorSyntaxError,
     ModelFileError,
+    NetworkError,
     file_error,
 )
 from nnet3_descriptors.files.atomic_write import write_atomically
@@ -163,7 +164,7 @@ def read_acoustic_model(path_or_file: PathOrFile) -> AcousticModel:
     return model
 
 
-def write_nnet(nnet: Nnet, path_or_file: PathOrFile, *, binary: bool = True) -> None:
+def write_nnet(nnet: Nnet, path_or_file: PathOrFile, *, binary: bool | None = None) -> None:
     """Writes a network as a .raw file.
 
     A path is replaced at once when all has been written, so the network may have been read from
@@ -172,25 +173,28 @@ def write_nnet(nnet: Nnet, path_or_file: PathOrFile, *, binary: bool = True) -> 
     Args:
         nnet: The network.
         path_or_file: A path, or a file that is open for writing bytes.
-        binary: Whether the file is binary; else text with seven digits.
+        binary: Whether the file is binary, or else text with seven digits; by default a path that
+            ends in ".txt" is text, and all else binary.
 
     Raises:
         FileError: the file cannot be written.
+        NetworkError: the path has the suffix of a format that is not Kaldi's, such as ".onnx".
     """
-    writer = _new_writer(binary)
+    writer = _new_writer(_is_binary(path_or_file, binary))
     _write_network(writer, nnet)
     _store(writer, path_or_file)
 
 
 def write_acoustic_model(
-    model: AcousticModel, path_or_file: PathOrFile, *, binary: bool = True
+    model: AcousticModel, path_or_file: PathOrFile, *, binary: bool | None = None
 ) -> None:
     """Writes a .mdl file; see `write_nnet`.
 
     Raises:
         FileError: the file cannot be written.
+        NetworkError: the path has the suffix of a format that is not Kaldi's.
     """
-    writer = _new_writer(binary)
+    writer = _new_writer(_is_binary(path_or_file, binary))
     write_transition_model(writer, model.transition_model)
     _write_network(writer, model.nnet)
     writer.token("<LeftContext>")
@@ -287,6 +291,29 @@ def _read_components(reader: Reader) -> dict[str, Component]:
 
 
 # -- writing -----------------------------------------------------------------------------------
+
+
+_OTHER_FORMATS = {
+    ".npz": "numpy.savez(path, **nnet.state_dict()) writes its arrays",
+    ".onnx": "nnet3-to-onnx and nnet3_runtime_onnx.to_onnx write ONNX models",
+    ".pt": "torch.save writes files of PyTorch; nnet.state_dict() has the arrays",
+    ".pth": "torch.save writes files of PyTorch; nnet.state_dict() has the arrays",
+    ".safetensors": "nnet.export_safetensors(path) writes its arrays",
+}
+"""Suffixes of files that Kaldi cannot read, and what writes such files."""
+
+
+def _is_binary(path_or_file: PathOrFile, binary: bool | None) -> bool:
+    """Whether a file is to be binary; refuses paths that look like files of other formats."""
+    if not isinstance(path_or_file, str | os.PathLike):
+        return binary is not False
+    suffix = os.path.splitext(os.fsdecode(path_or_file))[1].lower()
+    if suffix in _OTHER_FORMATS:
+        raise NetworkError(
+            f"'{os.fsdecode(path_or_file)}' would be a model file of Kaldi with the suffix "
+            f"'{suffix}': {_OTHER_FORMATS[suffix]}"
+        )
+    return suffix != ".txt" if binary is None else binary
 
 
 def _new_writer(binary: bool) -> Writer:
