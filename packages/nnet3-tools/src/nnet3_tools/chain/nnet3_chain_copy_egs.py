@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 import numpy as np
 from nnet3_training import TrainingExample
 from nnet3_training.chain import shifted, with_context, with_output_name, with_weight
 
 from nnet3_tools.chain.examples import CHAIN
-from nnet3_tools.egs.copying import Copying, Relabelling, copy_options
+from nnet3_tools.egs.copying import Copying, CopyOptions, copy_options
 from nnet3_tools.kaldi_command import KaldiCommand, common_options, run_tool
 
 NAME = "nnet3-chain-copy-egs"
@@ -19,43 +21,23 @@ NAME = "nnet3-chain-copy-egs"
 @click.argument("egs_out", metavar="EGS-WSPECIFIER...", nargs=-1, required=True)
 @copy_options
 @common_options
-def command(
-    egs_in: str,
-    egs_out: tuple[str, ...],
-    random: bool,
-    keep_proportion: float,
-    srand: int,
-    frame_shift: int,
-    left_context: int,
-    right_context: int,
-    weights: str,
-    outputs: str,
-) -> None:
+def command(egs_in: str, egs_out: tuple[str, ...], **given: Any) -> None:
     """Copy the examples of EGS-RSPECIFIER to one table, or by turns to several.
 
     Unchanged parts are written back byte for byte, unless a table changes from text to binary or
     back.
     """
-    relabelling = Relabelling.read(weights, outputs)
-    left, right = (None if n < 0 else n for n in (left_context, right_context))
+    options = CopyOptions.given(**given)
 
     def change(example: TrainingExample, rng: np.random.Generator) -> TrainingExample:
-        weight, name = relabelling.weight(example.key), relabelling.output(example.key)
+        weight, name = options.relabelled(example.key)
         if weight is not None:
             example = with_weight(example, weight)
         if name is not None:
             example = with_output_name(example, name)
-        return with_context(shifted(example, frame_shift), left=left, right=right)
+        return with_context(shifted(example, options.frame_shift), **options.context)
 
-    copying = Copying(
-        tool=NAME,
-        form=CHAIN,
-        relabelling=relabelling,
-        change=change,
-        random=random,
-        keep_proportion=keep_proportion,
-        srand=srand,
-    )
+    copying = Copying(tool=NAME, form=CHAIN, options=options, change=change)
     num_read, num_written, _ = copying.run(egs_in, egs_out)
     copying.finish(
         f"Read {num_read} neural-network training examples, wrote {num_written}", num_written

@@ -19,6 +19,11 @@ from nnet3_tools.kaldi_command import boolean_option, log
 Change = Callable[[TrainingExample, np.random.Generator], TrainingExample | None]
 
 
+def _frames(given: int) -> int | None:
+    """A number of frames; None for a negative one."""
+    return None if given < 0 else given
+
+
 @attrs.frozen(kw_only=True)
 class Relabelling:
     """What tables say of the outputs of examples.
@@ -75,8 +80,53 @@ class Relabelling:
         return None if self.outputs is None else self.outputs[key]
 
 
+@attrs.frozen(kw_only=True)
+class CopyOptions:
+    """The options that `copy_options` adds.
+
+    Attributes:
+        random: Whether the table is drawn for each example.
+        keep_proportion: How often an example is written on average.
+        srand: Seed of what is drawn.
+        frame_shift: Examples are moved by so many frames.
+        left_context: So many frames are kept before the output; None for all.
+        right_context: Likewise after it.
+        relabelling: What tables say of the outputs.
+    """
+
+    random: bool
+    keep_proportion: float
+    srand: int
+    frame_shift: int
+    left_context: int | None = attrs.field(converter=_frames)
+    right_context: int | None = attrs.field(converter=_frames)
+    relabelling: Relabelling
+
+    @classmethod
+    def given(cls, *, weights: str, outputs: str, **others: Any) -> CopyOptions:
+        """The options as click gives them; the tables are read.
+
+        Raises:
+            TableError: a table cannot be read.
+        """
+        return cls(relabelling=Relabelling.read(weights, outputs), **others)
+
+    @property
+    def context(self) -> dict[str, int | None]:
+        """The frames that are kept, as `with_context` takes them."""
+        return {"left": self.left_context, "right": self.right_context}
+
+    def relabelled(self, key: str) -> tuple[float | None, str | None]:
+        """The factor of the weight of an example, and the new name of its output; None if it stays.
+
+        Raises:
+            click.ClickException: the factor is no number of at least 0.
+        """
+        return self.relabelling.weight(key), self.relabelling.output(key)
+
+
 def copy_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that all tools have that copy examples."""
+    """Adds the options that all tools have that copy examples; see `CopyOptions.given`."""
     options = (
         boolean_option("--random", help="Write each example to a random table, not in turn."),
         click.option(
@@ -106,20 +156,14 @@ class Copying:
     Attributes:
         tool: Its name.
         form: The kind of examples.
-        relabelling: What has to be known of each example.
+        options: What the user wants.
         change: Makes of an example what is to be written; None for nothing.
-        random: Whether the table is drawn for each example.
-        keep_proportion: How often an example is written on average.
-        srand: Seed of what is drawn.
     """
 
     tool: str
     form: ExampleForm
-    relabelling: Relabelling
+    options: CopyOptions
     change: Change
-    random: bool
-    keep_proportion: float
-    srand: int
 
     def run(self, egs_in: str, egs_out: tuple[str, ...]) -> tuple[int, int, int]:
         """Copies the examples of a table to others.
@@ -132,13 +176,13 @@ class Copying:
             TableError, ModelFileError: a table cannot be read or written.
         """
         check_files(egs_in, *egs_out)
-        rng = np.random.default_rng(abs(self.srand))
+        rng = np.random.default_rng(abs(self.options.srand))
         num_read = num_written = num_missing = 0
         with contextlib.ExitStack() as stack:
             writers = [stack.enter_context(ObjectWriter(name)) for name in egs_out]
             for entry in self.form.entries(egs_in):
                 num_read += 1
-                missing = self.relabelling.missing(entry.key)
+                missing = self.options.relabelling.missing(entry.key)
                 if missing is not None:
                     click.echo(f"WARNING ({self.tool}) {missing}", err=True)
                     num_missing += 1
@@ -147,15 +191,16 @@ class Copying:
                     changed = self.change(entry.value, rng)
                     if changed is None:
                         continue
-                    number = int(rng.integers(1 << 31)) if self.random else num_written
+                    number = int(rng.integers(1 << 31)) if self.options.random else num_written
                     self._write(writers[number % len(writers)], entry, changed)
                     num_written += 1
         return num_read, num_written, num_missing
 
     def _count(self, rng: np.random.Generator) -> int:
         """How often an example is written: a number of this average, rounded up or down."""
-        whole = math.floor(self.keep_proportion)
-        more = self.keep_proportion - whole
+        wanted = self.options.keep_proportion
+        whole = math.floor(wanted)
+        more = wanted - whole
         return whole + (bool(rng.random() < more) if more > 0.0 else 0)
 
     def _write(self, writer: ObjectWriter, entry: Entry, changed: TrainingExample) -> None:

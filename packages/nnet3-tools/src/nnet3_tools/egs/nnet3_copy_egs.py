@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 import numpy as np
 from nnet3_descriptors.indexes import T
@@ -14,7 +16,7 @@ from nnet3_training.egs import (
     with_weight,
 )
 
-from nnet3_tools.egs.copying import Copying, Relabelling, copy_options
+from nnet3_tools.egs.copying import Copying, CopyOptions, copy_options
 from nnet3_tools.egs.forms import NNET3
 from nnet3_tools.kaldi_command import KaldiCommand, common_options, run_tool
 
@@ -30,27 +32,19 @@ NAME = "nnet3-copy-egs"
 def command(
     egs_in: str,
     egs_out: tuple[str, ...],
-    random: bool,
-    keep_proportion: float,
-    srand: int,
-    frame_shift: int,
-    left_context: int,
-    right_context: int,
-    weights: str,
-    outputs: str,
     frame: str,
+    **given: Any,
 ) -> None:
     """Copy the examples of EGS-RSPECIFIER to one table, or by turns to several.
 
     Unchanged parts are written back byte for byte, unless a table changes from text to binary or
     back.
     """
-    relabelling = Relabelling.read(weights, outputs)
+    options = CopyOptions.given(**given)
     number = _frame(frame)
-    left, right = (None if n < 0 else n for n in (left_context, right_context))
 
     def change(example: TrainingExample, rng: np.random.Generator) -> TrainingExample | None:
-        weight, name = relabelling.weight(example.key), relabelling.output(example.key)
+        weight, name = options.relabelled(example.key)
         if weight is not None and weight != 1.0:
             example = with_weight(example, weight)
         if frame:
@@ -59,18 +53,10 @@ def command(
             if one is None:
                 return None
             example = one
-        example = shifted(with_context(example, left=left, right=right), frame_shift)
+        example = shifted(with_context(example, **options.context), options.frame_shift)
         return example if name is None else with_output_name(example, name)
 
-    copying = Copying(
-        tool=NAME,
-        form=NNET3,
-        relabelling=relabelling,
-        change=change,
-        random=random,
-        keep_proportion=keep_proportion,
-        srand=srand,
-    )
+    copying = Copying(tool=NAME, form=NNET3, options=options, change=change)
     num_read, num_written, num_missing = copying.run(egs_in, egs_out)
     copying.finish(
         f"Read {num_read} neural-network training examples, wrote {num_written}, "
