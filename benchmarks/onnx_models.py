@@ -3,7 +3,9 @@
 `python benchmarks/onnx_models.py` prints, for each benchmark network, for inference with any number
 of sequences: seconds of processor time from the optimized computation to the checked model, nodes,
 and how far the outputs of ONNX Runtime are from those of NnetComputer. With `--stream`: the round
-of a looped computation.
+of a looped computation. With `--peer`: the time of a run in ONNX Runtime on one thread, relative to
+that of the same network as PyTorch exports it (`pip install torch`), for 1 and for 8 sequences; the
+two run in turns, and the least of `--turns` counts.
 """
 
 from __future__ import annotations
@@ -22,21 +24,23 @@ from nnet3_compiler import (
     looped_requests,
     with_ivector_period,
 )
+from nnet3_descriptors import Nnet
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_runtime_onnx import to_onnx
+from peers.runners import missing, prepare
 from workload import Workload, flat
 
 CHUNK = 21
 SUBSAMPLING = 3
 
 
-def looped(workload: Workload) -> NnetComputation:
-    """The looped computation of a network for speech recognition."""
+def looped(workload: Workload) -> tuple[Nnet, NnetComputation]:
+    """The looped computation of a network for speech recognition, and the network it is of."""
     chunk = looped_chunk_size(workload.nnet, CHUNK, SUBSAMPLING)
     nnet = with_ivector_period(workload.nnet, chunk)
     requests = looped_requests(nnet, chunk, frame_subsampling_factor=SUBSAMPLING)
-    return compile_looped(nnet, requests, optimize=lambda compiled: optimize(nnet, compiled))
+    return nnet, compile_looped(nnet, requests, optimize=lambda compiled: optimize(nnet, compiled))
 
 
 def row(name: str, *, stream: bool) -> str:
@@ -44,7 +48,7 @@ def row(name: str, *, stream: bool) -> str:
     workload = Workload.make(name, "infer", 1)
     nnet = workload.nnet
     if stream:
-        computation = looped(workload)
+        nnet, computation = looped(workload)
     else:
         computation = optimize(nnet, compile_computation(nnet, workload.request))
     start = time.process_time()
@@ -69,11 +73,59 @@ def row(name: str, *, stream: bool) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def exported(name: str, sequences: int) -> tuple[onnxruntime.InferenceSession, Workload]:
+    """The model of a network in ONNX Runtime, on one thread, and what it is run on."""
+    workload = Workload.make(name, "infer", sequences)
+    one = Workload.make(name, "infer", 1)
+    computation = optimize(one.nnet, compile_computation(one.nnet, one.request))
+    model = to_onnx(one.nnet, computation, sequences="sequences")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    data = model.SerializeToString()
+    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    return session, workload
+
+
+def peer_row(name: str, turns: int) -> str:
+    """The row of a network in the table of times beside PyTorch's export."""
+    cells = [name]
+    for sequences in (1, 8):
+        session, workload = exported(name, sequences)
+        peer = prepare("ONNX Runtime", name, workload.nnet, workload.inputs, None)
+        runs = (lambda s=session, w=workload: s.run(["output"], dict(w.inputs))), peer
+        [ours], [theirs] = (run() for run in runs)
+        error = np.abs(ours.reshape(theirs.shape) - theirs).max() / np.abs(theirs).max()
+        if not error < 1e-3:
+            raise SystemExit(f"{name}: the two models differ by {error:.0e}")
+        least = [np.inf, np.inf]
+        for _ in range(turns):
+            for number, run in enumerate(runs):
+                start = time.perf_counter()
+                run()
+                least[number] = min(least[number], time.perf_counter() - start)
+        cells.append(f"{least[0] / least[1]:.2f}")
+    return f"| {' | '.join(cells)} |"
+
+
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stream", action="store_true", help="rounds of looped computations")
-    stream = parser.parse_args().stream
+    parser.add_argument("--peer", action="store_true", help="times beside PyTorch's export")
+    parser.add_argument("--turns", type=int, default=20, help="runs of each, with --peer")
+    arguments = parser.parse_args()
+    stream = arguments.stream
+    if arguments.peer:
+        lacking = missing("ONNX Runtime")
+        if lacking:
+            parser.error(f"--peer needs {', '.join(lacking)}")
+        import torch
+
+        torch.set_num_threads(1)
+        print("| network | n = 1 | n = 8 |\n|---|---|---|")
+        for name in BENCHMARKS:
+            print(peer_row(name, arguments.turns), flush=True)
+        return
     titles = ["network", "commands", "nodes", "MiB", "seconds", *([] if stream else ["error"])]
     print(f"| {' | '.join(titles)} |")
     print("|---" * len(titles) + "|")

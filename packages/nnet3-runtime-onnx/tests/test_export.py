@@ -18,6 +18,7 @@ from nnet3_compiler import (
 from nnet3_descriptors import Nnet, component_class, component_types, parse_config
 from nnet3_runtime_onnx import ExportError, OnnxComputer, to_onnx
 from nnet3_runtime_onnx.components import translated_types
+from onnx import shape_inference
 
 MASKED = """
 input-node name=input dim=4
@@ -45,6 +46,46 @@ def test_names() -> None:
     assert [node.name.partition("/")[0] for node in model.graph.node if "MatMul" in node.name] == [
         "affine"
     ]
+
+
+def test_what_a_recurrence_knows_before_is_multiplied_once() -> None:
+    """Rows of an earlier layer are one product of all steps; a step multiplies its state only."""
+    nnet = network("""
+input-node name=input dim=4
+component name=before type=AffineComponent input-dim=4 output-dim=6
+component name=both type=AffineComponent input-dim=11 output-dim=5
+component-node name=before component=before input=input
+component-node name=both component=both input=Append(before, IfDefined(Offset(both, -1)))
+output-node name=output input=both
+""")
+    computation = compile_computation(nnet, request(12, left=0))
+
+    model = to_onnx(nnet, computation)
+
+    shapes = {value.name: value for value in shape_inference.infer_shapes(model).graph.value_info}
+    rows = [
+        [axis.dim_value for axis in shapes[node.input[0]].type.tensor_type.shape.dim]
+        for node in model.graph.node
+        if node.op_type == "MatMul" and node.name.startswith("both")
+    ]
+    assert sorted(rows) == [[1, 5]] * 11 + [[12, 6]]
+    constants = [
+        tensor.name for tensor in model.graph.initializer if tensor.name.startswith("both")
+    ]
+    assert sorted(constants) == [
+        "both.bias_params",
+        "both.linear_params.transposed.0:6",
+        "both.linear_params.transposed.6:11",
+    ]
+    given = np.random.default_rng(0).standard_normal((12, 4)).astype(np.float32)
+    before, both = nnet.components
+    known = given @ before.linear_params.T + before.bias_params
+    expected = np.zeros((13, 5), np.float32)
+    for t in range(12):
+        row = np.concatenate([known[t], expected[t - 1]])
+        expected[t] = both.linear_params @ row + both.bias_params
+    [actual] = session_of(model).run(["output"], {"input": given})
+    np.testing.assert_allclose(actual, expected[:12], rtol=0, atol=1e-5)
 
 
 def test_parameters_are_there_once() -> None:

@@ -18,13 +18,13 @@ from nnet3_runtime_onnx.graph import Tensor
 @translates(AffineComponent, FixedAffineComponent, NaturalGradientAffineComponent)
 def affine(call: Call) -> Tensor:
     """y = x W^T + b."""
-    return call.x @ call.transposed("linear_params") + call.parameter("bias_params")
+    return call.affine("linear_params", "bias_params")
 
 
 @translates(LinearComponent)
 def linear(call: Call) -> Tensor:
     """y = x W^T."""
-    return call.x @ call.transposed("params")
+    return call.affine("params")
 
 
 @translates(BlockAffineComponent)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import operator
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -29,6 +32,7 @@ class Call:
         matrices: Make tensors of regions.
         region: The input, (rows_in, input_dim); without rows if the component needs none.
         rows_out: Number of rows of the output.
+        times: How many commands of the model propagate this component.
         indexes: What the component precomputed from the indexes of the rows; None for nothing.
     """
 
@@ -38,6 +42,7 @@ class Call:
     matrices: Matrices
     region: Region
     rows_out: int
+    times: int = 1
     indexes: Any = None
 
     @cached_property
@@ -53,6 +58,43 @@ class Call:
         """The columns of the input in so many equal parts."""
         width = self.region.columns // count
         return [self.columns(width * block, width * (block + 1)) for block in range(count)]
+
+    def affine(self, matrix: str, bias: str | None = None) -> Tensor:
+        """The input times a transposed matrix of the component, plus a row of it.
+
+        In a recurrence each step multiplies a few rows of what is known before and of the step
+        before. What is known is multiplied once for all steps, as one product of many rows.
+
+        Args:
+            matrix: The name of the field of the matrix, (output_dim, input_dim).
+            bias: The name of the field of the row, if any.
+        """
+        strips = self.region.merged().strips
+        is_early = [self.matrices.is_few_of_many(strip, self.times) for strip in strips]
+        if not any(is_early):
+            product = self.x @ self.transposed(matrix)
+            return product if bias is None else product + self.parameter(bias)
+        offset = None if bias is None else self.parameter(bias)
+        ends = itertools.accumulate(strip.width for strip in strips)
+        met = [range(end - strip.width, end) for end, strip in zip(ends, strips, strict=True)]
+        terms: list[Tensor] = []
+        for number in np.flatnonzero(is_early).tolist():
+            factor = self._met(matrix, [met[number]])
+            rows = self.matrices.product(strips[number], factor, None if terms else offset)
+            terms.append(self.matrices.tensor(rows))
+        rest = [n for n, strip in enumerate(strips) if not (is_early[n] or strip.is_zero)]
+        if rest:
+            late = self.matrices.tensor(Region(tuple(strips[n] for n in rest)))
+            terms.append(late @ self._met(matrix, [met[n] for n in rest]))
+        return functools.reduce(operator.add, terms)
+
+    def _met(self, name: str, columns: Sequence[range]) -> Tensor:
+        """The rows of a transposed matrix that some columns of the input meet."""
+        text = ",".join(f"{each.start}:{each.stop}" for each in columns)
+        return self.derived(
+            f"{name}.transposed.{text}",
+            lambda: getattr(self.component, name)[:, np.concatenate(columns)].T,
+        )
 
     def spliced(self, rows: Sequence[NDArray[np.integer]]) -> Tensor:
         """Rows of the input, by number, those of one list behind those of another in each row."""

@@ -70,6 +70,10 @@ class GraphBuilder:
             self._known[key] = name
         return self._known[key]
 
+    def is_computed(self, name: str) -> bool:
+        """Whether a node has this output; inputs and constants are given."""
+        return name in self._producers
+
     def constant(self, name: str, make: Callable[[], NDArray[Any]]) -> str:
         """Adds a constant, unless there is one of this name.
 

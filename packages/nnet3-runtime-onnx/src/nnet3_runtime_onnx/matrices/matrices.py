@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 
 from nnet3_runtime_onnx.graph import GraphBuilder, Tensor
 from nnet3_runtime_onnx.matrices.reading import Reader
-from nnet3_runtime_onnx.matrices.regions import ROW, SOURCE, ZERO, Region
+from nnet3_runtime_onnx.matrices.regions import COLUMN, ROW, SOURCE, ZERO, Region, Strip
+
+FEW = 4
+"""So many times the rows of a strip, or more, are many."""
 
 
 class Matrices:
@@ -23,6 +26,7 @@ class Matrices:
         self._regions: dict[int, Region] = {}
         self._watched: dict[int, int] = {}
         self._reader = Reader(graph)
+        self._products: dict[tuple[int, int, str, str], int] = {}
 
     # ---- whole matrices ----
 
@@ -170,6 +174,43 @@ class Matrices:
         if alpha == 1.0 or region.is_zero.all():
             return region
         return self.region_of(self.tensor(region) * alpha)
+
+    # ---- products of whole sources ----
+
+    def is_few_of_many(self, strip: Strip, times: int) -> bool:
+        """Whether a strip is few of the rows that a tensor has.
+
+        Args:
+            strip: The strip.
+            times: How many strips of its size there are, which together must be half of the rows.
+        """
+        source, column = strip.places[0, [SOURCE, COLUMN]]
+        if source <= ZERO or (strip.places[:, [SOURCE, COLUMN]] != (source, column)).any():
+            return False
+        rows, there_are = len(strip.places), self._reader.computed_rows(int(source))
+        return FEW * rows <= there_are <= 2 * times * rows
+
+    def product(self, strip: Strip, factor: Tensor, offset: Tensor | None) -> Region:
+        """Returns a strip times a constant matrix, as rows of the product of its whole source.
+
+        Args:
+            strip: The strip.
+            factor: The matrix.
+            offset: A row that is added to each, if any.
+        """
+        source, column = strip.places[0, [SOURCE, COLUMN]].tolist()
+        key = source, column, factor.name, "" if offset is None else offset.name
+        if key not in self._products:
+            end = column + strip.width
+            whole = Region.of_source(source, self._reader.computed_rows(source), end)
+            whole = whole.between(column, end)
+            product = self.tensor(whole) @ factor
+            if offset is not None:
+                product += offset
+            self._products[key] = self._reader.number_of(product)
+        places = strip.places.copy()
+        places[:, [SOURCE, COLUMN]] = self._products[key], 0
+        return Region((Strip(factor.shape[-1], places),))
 
     def _region(self, matrix: int) -> Region:
         if matrix not in self._regions:

@@ -50,6 +50,11 @@ class Reader:
             self._values.append(value)
         return -self._values.index(value)
 
+    def computed_rows(self, number: int) -> int:
+        """Returns the rows of a source that the model computes; 0 of others, such as its inputs."""
+        tensor = self._tensors[number - 1]
+        return tensor.shape[0] if self._graph.is_computed(tensor.name) else 0
+
     def watch(self, number: int) -> NDArray[np.bool_]:
         """Returns whether each row of a source was read, (rows,), which changes with each read."""
         rows = self._tensors[number - 1].shape[0]

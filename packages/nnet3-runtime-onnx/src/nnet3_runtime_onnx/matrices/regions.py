@@ -37,6 +37,11 @@ class Strip:
     width: int
     places: Places
 
+    @property
+    def is_zero(self) -> bool:
+        """Whether all its elements are zeros."""
+        return bool((self.places[:, SOURCE] == ZERO).all())
+
     def normalized(self) -> Strip:
         """Returns the same elements, of which equal ones have equal numbers."""
         places = self.places.copy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -61,6 +62,7 @@ class Translator:
         graph: The graph.
         matrices: What the commands work on.
         exchange: Where inputs come from and outputs go.
+        times: How many commands propagate each component, by number.
     """
 
     def __init__(
@@ -72,10 +74,13 @@ class Translator:
         self.graph = graph
         self.matrices = Matrices(computation, graph)
         self.exchange = exchange
+        self.times = Counter[int]()
 
     def run(self, commands: range) -> None:
         """Adds the nodes of the commands at these positions."""
-        for command in self.computation.commands[commands.start : commands.stop]:
+        chosen = self.computation.commands[commands.start : commands.stop]
+        self.times.update(c.component for c in chosen if isinstance(c, Propagate))
+        for command in chosen:
             _TRANSLATIONS[type(command)](command, self)
 
 
@@ -146,6 +151,7 @@ def _propagate(c: Propagate, to: Translator) -> None:
         matrices=matrices,
         region=region,
         rows_out=matrices.shape(c.output)[0],
+        times=to.times[c.component],
         indexes=to.computation.precomputed_indexes[c.precomputed_indexes],
     )
     with to.graph.named(call.name):
