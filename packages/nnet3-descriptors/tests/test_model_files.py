@@ -373,3 +373,11 @@ def test_safetensors(tmp_path: Path) -> None:
     found = safetensors.numpy.load_file(tmp_path / "arrays.safetensors")
     assert found.keys() == nnet.state_dict().keys()
     assert all(np.array_equal(found[name], array) for name, array in nnet.state_dict().items())
+
+
+def test_what_notebooks_show(nnet: Nnet) -> None:
+    """An acoustic model shows its network."""
+    page = model(nnet, chain=True)._repr_html_()
+
+    assert page.startswith("<p>acoustic model with ")
+    assert nnet._repr_svg_() in page

@@ -69,6 +69,11 @@ class AcousticModel:
         context = f"context {self.left_context} + {self.right_context} frames"
         return f"<AcousticModel: {self.nnet!r}, {context}, {self.priors.size} priors>"
 
+    def _repr_html_(self) -> str:
+        """The network as a drawing, and the size of the priors: what notebooks show."""
+        priors = f"{len(self.priors)} priors" if len(self.priors) else "no priors"
+        return f"<p>acoustic model with {priors}</p>{self.nnet._repr_html_()}"
+
     def with_nnet(self, nnet: Nnet) -> Self:
         """Returns the model with another network, its context, and priors only if they fit.
 
