@@ -311,6 +311,7 @@ import sys
 sys.path.insert(0, sys.argv[2])
 from test_recipe import OPTIONS, network, utterances
 from nnet3_training.recipes import train_recipe
+print("ready", flush=True)
 train_recipe(sys.argv[1], network(), utterances(), OPTIONS)
 """
 
@@ -336,8 +337,10 @@ def test_resumption(done: TrainingRun, tmp_path: Path) -> None:
     rng = random.Random(5)
     kills, wanted = 0, int(os.environ.get("RECIPE_KILLS", "3"))
     while kills < wanted:
-        with subprocess.Popen(command) as process:
-            time.sleep(rng.uniform(0.6, 2.0))
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            time.sleep(rng.uniform(0.0, 0.5))
             process.kill()
             if process.wait() == 0:  # it had ended
                 assert final_bytes(TrainingRun.read(tmp_path / "run")) == final_bytes(done)
