@@ -11,7 +11,9 @@ import click
 import nnet3_runtime_cuda
 import nnet3_tables
 
+from nnet3_tools.chosen_workers import DASK, chosen_workers
 from nnet3_tools.compute.utterance_tool import MEMORY, UtteranceRun, utterance_tool
+from nnet3_tools.compute.utterances import num_utterances
 from nnet3_tools.kaldi_command import boolean_option, run_tool
 
 if TYPE_CHECKING:
@@ -139,7 +141,16 @@ CHUNK_OPTIONS = (
     *SCORE_OPTIONS,
 )
 
-OPTIONS = (*CHUNK_OPTIONS, MEMORY)
+JOBS = click.option(
+    "--jobs",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="COUNT",
+    help="Processes that compute shards of the table, each utterance by itself; 0 for none.",
+)
+
+OPTIONS = (*CHUNK_OPTIONS, MEMORY, JOBS, DASK)
 
 
 @utterance_tool(NAME, output="MATRIX-WSPECIFIER", examples=EXAMPLES, options=OPTIONS)
@@ -153,6 +164,8 @@ def command(
     acoustic_scale: float,
     apply_exp: bool,
     memory: int,
+    jobs: int,
+    dask: str | None,
     **chunk: int,
 ) -> int:
     """Run a trained nnet3 network over features and write its output for each utterance.
@@ -161,17 +174,77 @@ def command(
     for each frame. Edge frames are repeated where the network needs context, and batch-norm and
     dropout are in test mode. Equal chunks of several utterances are computed together.
     """
+    score_options = nnet3_runtime_cuda.ScoreOptions(
+        use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp
+    )
+    chunk_options = nnet3_runtime_cuda.ChunkOptions(**chunk)
+    if jobs or dask:
+        tables = ivectors, online_ivectors, utt2spk
+        return compute_by_workers(run, tables, score_options, chunk_options, max(jobs, 1), dask)
     return compute_chunks(
         run,
         ivectors,
         utt2spk,
         online_ivectors,
-        nnet3_runtime_cuda.ScoreOptions(
-            use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp
-        ),
-        nnet3_runtime_cuda.ChunkOptions(**chunk),
+        score_options,
+        chunk_options,
         nnet3_runtime_cuda.BatchOptions(memory=memory),
     )
+
+
+def compute_by_workers(
+    run: UtteranceRun,
+    tables: tuple[str, str, str],
+    score_options: ScoreOptions,
+    chunk_options: ChunkOptions,
+    jobs: int,
+    dask: str | None,
+) -> int:
+    """Has processes compute shards of the table, and writes the outputs.
+
+    Args:
+        run: What the command line says that all tools understand.
+        tables: I-vectors, online i-vectors, and speakers; "" for none.
+        score_options: What becomes of the outputs.
+        chunk_options: How utterances are cut.
+        jobs: How many processes.
+        dask: The scheduler of a Dask cluster; None for processes beside this one.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        click.UsageError: options do not go together.
+        TableError: a table cannot be opened or written.
+        RunError: priors are wanted that are not there.
+    """
+    from nnet3_tools.compute.shards import compute_in_shards
+
+    check_ivector_options(tables[0], tables[1], chunk_options.online_ivector_period)
+    if run.use_gpu != "no" or run.profile or run.num_threads != 1:
+        raise click.UsageError(
+            "--jobs and --dask do not go with --use-gpu, --profile and --num-threads"
+        )
+    if run.model_in in ("", "-") or run.model_in.rstrip().endswith("|"):
+        raise click.UsageError("--jobs and --dask need a model in a file, which all workers read")
+    model = run.load_model()
+    score_options.check(model.priors)
+    run.check_files(filter(None, tables))
+    options = {
+        name: getattr(each, name)
+        for each in (score_options, chunk_options)
+        for name in attrs.fields_dict(type(each))
+    }
+    total = num_utterances(run.features)
+    with (
+        run.progress.reporting(model, total),
+        IvectorSource.open(*tables) as source,
+        chosen_workers(jobs, dask) as workers,
+    ):
+        compute_in_shards(
+            run.model_in, run.features, run.output, source.of, options, run.progress, workers
+        )
+    return run.progress.status
 
 
 def compute_chunks(

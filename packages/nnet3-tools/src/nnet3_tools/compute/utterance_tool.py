@@ -152,6 +152,19 @@ class UtteranceRun:
                 return False
         return self.use_gpu != "no"
 
+    def check_files(self, tables: Iterable[str]) -> None:
+        """Raises an error if the output, or the profile, would overwrite what is read.
+
+        Raises:
+            TableError: the output is one of the files that are read.
+            click.UsageError: the file of the profile is one of these files.
+        """
+        tables = [self.features, *tables]
+        output = nnet3_tables.Specifier.to_write(self.output)
+        read = [self.model_in, *itertools.chain.from_iterable(map(nnet3_tables.files_of, tables))]
+        output.check_overwrites_none(read)
+        check_overwrites_none(self.profile, [*read, *output.files])
+
     def write(
         self,
         model: Model,
@@ -180,11 +193,7 @@ class UtteranceRun:
                 the files that are read.
             click.UsageError: the file of the profile is one of these files.
         """
-        tables = [self.features, *tables]
-        output = nnet3_tables.Specifier.to_write(self.output)
-        read = [self.model_in, *itertools.chain.from_iterable(map(nnet3_tables.files_of, tables))]
-        output.check_overwrites_none(read)
-        check_overwrites_none(self.profile, [*read, *output.files])
+        self.check_files(tables)
         with self.progress.reporting(model, *total_of(self.features)):
             compute_all(
                 self.features,

@@ -62,7 +62,7 @@ def compute_all(
         _reported(open_output(), progress) as writer,
         nnet3_runtime_cuda.UtteranceQueue(num_threads) if waiting is None else waiting as queue,
     ):
-        for key, read in itertools.chain(first, _until_damaged(table, progress)):
+        for key, read in itertools.chain(first, until_damaged(table, progress)):
             size = sizes.of_last()
             try:
                 frames = read()
@@ -144,7 +144,7 @@ def num_utterances(features: str) -> int | None:
         return sum(1 for line in script if line.strip())
 
 
-def _until_damaged(table: Iterator[_Entry], progress: Progress) -> Iterator[_Entry]:
+def until_damaged(table: Iterator[_Entry], progress: Progress) -> Iterator[_Entry]:
     """The entries of a table; damage ends it and counts as one failure."""
     try:
         yield from table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,8 +23,8 @@ from nnet3_training.recipes import (
     TrainingRun,
     train_recipe,
 )
-from nnet3_training.workers import DaskWorkers, Processes, Workers
 
+from nnet3_tools.chosen_workers import DASK, chosen_workers
 from nnet3_tools.egs.splitting import ExampleMaker, ObjectLookup
 from nnet3_tools.kaldi_command import KaldiCommand, common_options, log, run_tool
 from nnet3_tools.report import training_page
@@ -99,11 +98,7 @@ def recipe_options(function: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="Number of processes that train.",
 )
-@click.option(
-    "--dask",
-    metavar="ADDRESS",
-    help="Work on the Dask cluster with this scheduler; 'local' for one of --jobs processes.",
-)
+@DASK
 @click.option("--report", metavar="FILE", help="Write a page about the run after each iteration.")
 @common_options
 def command(
@@ -155,7 +150,7 @@ def command(
         )
     elif is_new:
         raise click.UsageError("expected --features, which a new run needs")
-    with _Progress(Path(folder), report) as progress, _workers(jobs, dask) as workers:
+    with _Progress(Path(folder), report) as progress, chosen_workers(jobs, dask) as workers:
         run = train_recipe(
             folder, nnet, utterances, wanted, workers=workers, on_event=progress.take
         )
@@ -202,34 +197,6 @@ def _labels(alignments: str | None, posteriors_in: str | None, dim: int) -> Labe
 def _utterances(features: str, labels: Labels, options: dict[str, Any]) -> Iterator[Utterance]:
     maker = ExampleMaker(tool=NAME, what="label", supervision=labels, options=options)
     return maker.utterances(features)
-
-
-@contextlib.contextmanager
-def _workers(jobs: int, dask: str | None) -> Iterator[Workers]:
-    """Who works."""
-    if dask is None:
-        with Processes(jobs) as processes:
-            yield processes
-        return
-    try:
-        from distributed import Client, LocalCluster
-    except ImportError as error:
-        raise click.ClickException(
-            f"--dask needs the extra dask: pip install 'nnet3-training[dask]' ({error})"
-        ) from error
-    with contextlib.ExitStack() as stack:
-        address = dask
-        if dask == "local":
-            address = stack.enter_context(
-                LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None)
-            )
-        try:
-            client = stack.enter_context(Client(address))
-        except (OSError, ValueError) as error:
-            raise click.ClickException(
-                f"--dask: cannot reach a scheduler at '{dask}': {error}"
-            ) from error
-        yield DaskWorkers(client)
 
 
 def write_report(folder: Path, path: str) -> None:

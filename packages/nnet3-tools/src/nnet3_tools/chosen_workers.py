@@ -1,0 +1,53 @@
+"""Who works, where a tool has the options `--jobs` and `--dask`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from nnet3_training.workers import Workers
+
+DASK = click.option(
+    "--dask",
+    metavar="ADDRESS",
+    help="Work on the Dask cluster with this scheduler; 'local' for one of --jobs processes.",
+)
+
+
+@contextlib.contextmanager
+def chosen_workers(jobs: int, dask: str | None) -> Iterator[Workers]:
+    """So many processes, or a Dask cluster, while the context is open.
+
+    Raises:
+        click.ClickException: Dask is not installed, or no scheduler answers.
+    """
+    # Imported here: most runs of most tools need none.
+    from nnet3_training.workers import DaskWorkers, Processes
+
+    if dask is None:
+        with Processes(jobs) as processes:
+            yield processes
+        return
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError as error:
+        raise click.ClickException(
+            f"--dask needs the extra dask: pip install 'nnet3-training[dask]' ({error})"
+        ) from error
+    with contextlib.ExitStack() as stack:
+        address = dask
+        if dask == "local":
+            address = stack.enter_context(
+                LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None)
+            )
+        try:
+            client = stack.enter_context(Client(address))
+        except (OSError, ValueError) as error:
+            raise click.ClickException(
+                f"--dask: cannot reach a scheduler at '{dask}': {error}"
+            ) from error
+        yield DaskWorkers(client)

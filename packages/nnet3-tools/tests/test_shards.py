@@ -1,0 +1,124 @@
+"""Tables of features computed in shards by several processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nnet3_descriptors import parse_config, write_nnet
+from nnet3_tables import MatrixWriter, read_table
+from nnet3_tools.compute import shards
+from nnet3_tools.progress import Progress
+from nnet3_training.workers import Processes
+
+CONFIG = """
+input-node name=input dim=4
+component name=affine type=AffineComponent input-dim=12 output-dim=3
+component-node name=affine component=affine input=Append(Offset(input, -1), input, Offset(input, 2))
+output-node name=output input=affine
+"""
+NUM_UTTERANCES = 70
+"""More than two shards."""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder, which is that of now, with a network and features; those of one have holes."""
+    monkeypatch.chdir(tmp_path)
+    write_nnet(parse_config(CONFIG, rng=np.random.default_rng(1)), "final.raw")
+    rng = np.random.default_rng(2)
+    with MatrixWriter("ark:feats.ark") as writer:
+        for number in range(NUM_UTTERANCES):
+            frames = rng.standard_normal((int(rng.integers(1, 90)), 4), dtype=np.float32)
+            if number == 40:
+                frames[0, 0] = np.nan
+            writer.write(f"u{number}", frames)
+    return tmp_path
+
+
+def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs nnet3-compute in a process of its own."""
+    program = "from nnet3_tools.entry_points import nnet3_compute as run\nrun()"
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_numbers_of_processes() -> None:
+    """However many work, the table is the same, in order; what failed is said and left out."""
+    for name, options in (("plain", []), ("1", ["--jobs=1"]), ("4", ["--jobs=4"])):
+        done = tool(*options, "final.raw", "ark:feats.ark", f"ark:{name}.ark")
+        assert done.returncode == 1
+        assert "utterance 'u40': " in done.stderr
+        assert f"Done {NUM_UTTERANCES - 1} utterances, failed for 1" in done.stderr
+
+    assert Path("4.ark").read_bytes() == Path("1.ark").read_bytes()
+    wanted, found = (dict(read_table(f"ark:{name}.ark")) for name in ("plain", "4"))
+    assert list(found) == [f"u{n}" for n in range(NUM_UTTERANCES) if n != 40] == list(wanted)
+    for key, values in wanted.items():
+        np.testing.assert_allclose(found[key], values, rtol=1e-5, atol=1e-5)
+
+
+def test_a_process_that_is_killed() -> None:
+    """Its shard is computed by another one, and nothing is missing."""
+    written = {}
+    for name in ("whole", "killed"):
+        with Processes(2) as workers:
+
+            def ivectors(key: str, name: str = name, workers: Processes = workers) -> tuple:
+                if key == f"u{NUM_UTTERANCES - 1}" and name == "killed":
+                    for process_id in workers.process_ids:
+                        os.kill(process_id, signal.SIGKILL)
+                return None, None
+
+            progress = Progress("nnet3-compute")
+            shards.compute_in_shards(
+                "final.raw", "ark:feats.ark", f"ark:{name}.ark", ivectors, {}, progress, workers
+            )
+            assert (progress.done, progress.failed) == (NUM_UTTERANCES - 1, 1)
+        written[name] = Path(f"{name}.ark").read_bytes()
+
+    assert written["killed"] == written["whole"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--num-threads=2", "final.raw"], "--jobs and --dask do not go with --use-gpu"),
+        (["cat final.raw |"], "--jobs and --dask need a model in a file"),
+        (["none.raw"], "none.raw"),
+    ],
+)
+def test_mistakes(arguments: list[str], message: str) -> None:
+    """Each is said, and no table is begun."""
+    done = tool("--jobs=2", *arguments, "ark:feats.ark", "ark:out.ark")
+
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(Path().glob("out.ark*"))
+
+
+def test_missing_features() -> None:
+    """A table that is not there is an error, and no table is begun."""
+    done = tool("--jobs=1", "final.raw", "ark:none.ark", "ark:out.ark")
+
+    assert done.returncode == 1
+    assert "none.ark" in done.stderr
+    assert not list(Path().glob("out.ark*"))
+
+
+def test_dask() -> None:
+    """On a cluster the table is the same; without Dask an error says what to install."""
+    done = tool("--dask=local", "--jobs=2", "final.raw", "ark:feats.ark", "ark:dask.ark")
+
+    if importlib.util.find_spec("distributed") is None:
+        assert "--dask needs the extra dask" in done.stderr
+        return
+    assert tool("--jobs=1", "final.raw", "ark:feats.ark", "ark:1.ark").returncode == 1
+    assert Path("dask.ark").read_bytes() == Path("1.ark").read_bytes()
