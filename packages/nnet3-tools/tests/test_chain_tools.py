@@ -376,6 +376,33 @@ def test_combines_models(run: Run) -> None:
     assert not any(one.test_mode for one in found.components if isinstance(one, BatchNormComponent))
 
 
+@pytest.mark.parametrize(
+    ("xent", "wanted"),
+    [("0", (-0.328937, -0.297057, -0.392876)), ("0.1", (-1.80123, -1.42883, -1.73423))],
+)
+def test_combination_counts_all_terms(
+    run: Run, xent: str, wanted: tuple[float, float, float]
+) -> None:
+    """The objectives are Kaldi's: with l2 regularization, and with cross-entropy if it counts.
+
+    Statistics are recorded at the cross-entropy output in any case.
+    """
+    shutil.copy(DIGITS / "train.m0.0.raw", "train.m0.0.raw")
+    assert run("nnet3-chain-merge-egs --minibatch-size=8 ark:cegs8.ark ark:merged.ark")[0] == 0
+    status, _, errors = run(
+        "nnet3-chain-combine --leaky-hmm-coefficient=0.1 --l2-regularize=0.00005 "
+        f"--xent-regularize={xent} den.fst train.m0.9.raw train.m0.0.raw initial.raw "
+        "ark:merged.ark out.raw"
+    )
+
+    assert status == 0
+    found = [float(each) for each in re.findall(r"(?:model|function) is (-[0-9.]+)", errors)]
+    assert found == pytest.approx(wanted, abs=1e-5)
+    nnet = read_nnet("out.raw")
+    number = nnet.component_names.index("prefinal-xent.relu")
+    assert nnet.components[number].count == 80.0
+
+
 def test_combination_is_an_average(run: Run) -> None:
     """Of two models whose parameters lie beside those of a good one, the average is taken."""
     given = read_nnet("train.m0.9.raw")

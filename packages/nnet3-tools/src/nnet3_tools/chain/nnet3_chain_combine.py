@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import click
 import nnet3_descriptors
 import nnet3_training
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
 
 NAME = "nnet3-chain-combine"
+
+_ANY_XENT = 0.1
 
 
 @click.command(cls=ObjectiveCommand)
@@ -65,13 +68,17 @@ def command(
     )
     examples = [entry.value for entry in read_entries(egs_in)]
     log(NAME, f"Read {len(examples)} examples.")
-    training = nnet3_training.ChainTraining(_read(inputs[0]), read_den_fst(den_fst), taken(options))
+    first, denominator, chain = _read(inputs[0]), read_den_fst(den_fst), taken(options)
+    training = nnet3_training.ChainTraining(first, denominator, chain)
+    # Statistics are wanted at the cross-entropy output, too, which it has if this is not 0.
+    with_xent = attrs.evolve(chain, xent_regularize=chain.xent_regularize or _ANY_XENT)
     combined = combine(
         map(_read, inputs),
         examples,
         settings,
         num_nnets=len(inputs),
         objective=training,
+        stats_objective=nnet3_training.ChainTraining(first, denominator, with_xent),
         device=chosen_device(use_gpu),
         after_evaluation=lambda count, value: say_combination(count, value, _say),
     )

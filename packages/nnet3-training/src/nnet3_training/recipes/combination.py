@@ -68,6 +68,7 @@ def combine(
     *,
     num_nnets: int,
     objective: ObjectiveFunction | None = None,
+    stats_objective: ObjectiveFunction | None = None,
     device: str = "cpu",
     after_evaluation: Callable[[int, float], object] | None = None,
 ) -> Combined:
@@ -82,6 +83,8 @@ def combine(
         objective: The objective function, such as a `ChainTraining`; by default what the output
             nodes ask for.
         device: Where to compute.
+        stats_objective: What statistics are computed with afterwards; by default the same. It may
+            need outputs that do not count.
         after_evaluation: Is given the number of models of an average, and its objective.
 
     Raises:
@@ -118,7 +121,9 @@ def combine(
     recomputed = None
     if any(isinstance(component, BatchNormComponent) for component in nnet.components):
         tested = in_test_mode(zero_component_stats(nnet), batchnorm=False, dropout=True)
-        recomputed = Evaluator(tested, device=device, objective=objective, component_stats=True)
+        recomputed = Evaluator(
+            tested, device=device, objective=stats_objective or objective, component_stats=True
+        )
         for example in examples:
             recomputed.add(example)
         nnet = _with_test_modes_of(nnet, recomputed.nnet)
@@ -126,14 +131,18 @@ def combine(
 
 
 def _objective(evaluator: Evaluator, examples: Sequence[TrainingExample]) -> float:
-    """The objective per frame, of all outputs that examples have; -inf if it is not finite."""
+    """The objective per frame of all outputs, terms of their own among it.
+
+    Those of a chain model are its cross-entropy output, if that counts, and l2 regularization of
+    its output. It is -inf if it is not finite.
+    """
     for example in examples:
         evaluator.add(example)
-    trained = {io.name for example in examples for io in example.outputs}
-    weight = sum(evaluator.objectives[name].weight for name in trained)
+    totals = evaluator.objectives.values()
+    weight = sum(each.weight for each in totals)
     if not weight:
         raise ExampleError("the examples to choose a combination by have no weight")
-    value = sum(evaluator.objectives[name].total for name in trained) / weight
+    value = sum(each.total + each.auxiliary for each in totals) / weight
     return value if math.isfinite(value) else -math.inf
 
 
