@@ -223,13 +223,14 @@ def newest(session: nox.Session) -> None:
 @nox.session(requires=["wheels"])
 def dask(session: nox.Session) -> None:
     """Work by the processes of a Dask cluster on this machine: the newest Dask, and the oldest."""
-    session.install(FROM_WHEELS, "nnet3-training[dask]", "--group=test")
+    session.install(FROM_WHEELS, "nnet3-tools[dask]", "--group=test")
     project = nox.project.load_toml("packages/nnet3-training/pyproject.toml")["project"]
     (bound,) = project["optional-dependencies"]["dask"]
     for version in (None, bound.replace(">=", "==") + ".*"):
         if version is not None:
             session.install(FROM_WHEELS, version)
-        session.run("pytest", "packages/nnet3-training/tests", "-k", "dask", *session.posargs)
+        tests = (f"packages/{name}/tests" for name in ("nnet3-training", "nnet3-tools"))
+        session.run("pytest", *tests, "-k", "dask", *session.posargs)
 
 
 @nox.session
