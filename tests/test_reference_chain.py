@@ -134,6 +134,29 @@ def test_objective(folder: Path, dtype: type) -> None:
     np.testing.assert_allclose(objective.graph.initial_probs, probs, atol=1e-7)
 
 
+def test_end_to_end_objective() -> None:
+    """With FSTs that have loops, all figures are Kaldi's within rounding."""
+    folder = CHAIN_REFERENCE / "end_to_end"
+    case = json.loads((folder / "case.json").read_text())
+    expected = {key: case.pop(key) for key in ("objf", "l2_term", "weight_total")}
+    output = read_matrix(folder / "output.mat")
+    supervision = read_chain_supervision(folder / "supervision.bin")
+
+    objective = ChainObjective(
+        read_fst(folder / "den.fst"), ChainOptions(**case), num_pdfs=output.shape[1]
+    )
+    found = objective.compute(supervision, output)
+
+    assert supervision.fst is None
+    assert found.objective == pytest.approx(expected["objf"], rel=1e-6)
+    assert found.l2_term == pytest.approx(expected["l2_term"], rel=1e-6)
+    assert found.weight == expected["weight_total"]
+    derivatives = {"output": found.derivative, "xent": found.xent_derivative}
+    files = {"output": "deriv.mat", "xent": "xent_deriv.mat"}
+    wanted = {key: read_matrix(folder / file) for key, file in files.items()}
+    assert_close(derivatives, wanted, 5e-6)
+
+
 # ---- digits ----
 
 
