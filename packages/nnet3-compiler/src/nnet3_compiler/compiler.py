@@ -35,7 +35,8 @@ class CompilerOptions:
 
     Attributes:
         output_debug_info: Whether the computation says what the rows of its matrices stand for.
-        shortcut: Whether a minibatch of equal sequences is compiled as one of them.
+        shortcut: Whether the compiler compiles one of several equal sequences and writes out the
+            rest.
     """
 
     output_debug_info: bool = True
@@ -48,7 +49,7 @@ class Compiler:
     Attributes:
         nnet: The network.
         request: The request.
-        graph: The computation graph of the request, if it was made before; None to make it.
+        graph: The computation graph of the request, if you have built it already; None to build it.
     """
 
     def __init__(

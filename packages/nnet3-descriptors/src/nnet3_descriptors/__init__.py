@@ -7,7 +7,7 @@
     nnet.state_dict()["tdnn1.affine.linear_params"]      # parameters as arrays
     print(nnet.info())
 
-A network is a frozen value (`Nnet`); what changes it returns a new one.
+A network is a frozen value (`Nnet`); functions that change it return a new one.
 """
 
 from typing import TYPE_CHECKING

@@ -77,15 +77,14 @@ def compute_context(
 ) -> tuple[int, int]:
     """Returns how many frames of input a simple network needs before and behind an output frame.
 
-    It is what lies before and behind the first unbroken run of output frames that can be computed
-    from a window of input, as Kaldi defines it.
+    As Kaldi defines it: from a window of input, take the first unbroken run of output frames that
+    can be computed. The context is the input before this run and behind it.
 
     Args:
         nnet: A network with one output "output" and the inputs "input" and perhaps "ivector".
-        computable_outputs: Given a number of frames, tells which outputs can be computed from so
-            many frames of input, for windows that begin at the frames 0, 1, ...:
-            (modulus, frames). "ivector" begins `modulus` frames earlier than "input". None for this
-            package's own way.
+        computable_outputs: Given a number of frames, tells which outputs can be computed from that
+            many frames of input, for windows that begin at the frames 0, 1, ...: (modulus, frames).
+            "ivector" begins `modulus` frames earlier than "input". None for this package's own way.
 
     Returns:
         left context, right context, in frames; the largest over all positions modulo

@@ -19,11 +19,11 @@ _WINDOWS_AT_ONCE = 32
 
 
 def compute_context(nnet: Nnet) -> tuple[int, int]:
-    """Returns the number of frames to the left and right of an output frame that it needs.
+    """Returns how many frames an output frame needs to its left and to its right.
 
     The same as `nnet3_descriptors.compute_context`, in a fraction of the time: the nodes "input"
     and "output" get the same window of frames ("ivector" one that reaches further back), and the
-    context is what cannot be computed at the two ends.
+    context is the number of outputs at each end that cannot be computed.
 
     Returns:
         (left context, right context), in frames; the largest over the positions of the window

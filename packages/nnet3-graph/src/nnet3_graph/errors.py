@@ -59,10 +59,11 @@ class NotComputableError(Nnet3Error):
     """A requested output cannot be computed from the inputs of the request.
 
     Attributes:
-        missing_outputs: for each output that lacks some, the (K, 3) indexes of the rows that cannot
-            be computed, columns n, t, x, in their order.
-        chain: from the first of these rows, each row that the one before needs and that cannot be
-            computed, down to one that nothing can be computed for; usually a row of an input node.
+        missing_outputs: for each output with rows that cannot be computed, the (K, 3) indexes of
+            these rows, columns n, t, x, in their order.
+        chain: begins with the first of these rows. Each next row is one that the row before it
+            needs and that cannot be computed either. The last one is usually a row of an input
+            node.
         missing_inputs: the rows of input nodes that would have to be given.
         context: left and right context of the network, in frames, or None where that is not
             defined.

@@ -28,9 +28,9 @@ class FaultyOption:
     """What makes a computation wrong.
 
     Attributes:
-        options: The options that have to be on for it, as few as possible: turning off any of them
-            corrects the result. More than one where one has an effect only together with another;
-            none if the result is wrong with all of them off.
+        options: A minimal set of options that makes the result wrong: turning off any of them
+            corrects it. There are several if one has an effect only together with another, and none
+            if the result is wrong with all options off.
         pass_name: The pass after which the computation is wrong, with only these options on; None
             if it was wrong before any pass.
         before: The passes that ran before that one.
@@ -61,7 +61,7 @@ def find_faulty_option(
     *,
     passes: Sequence[Pass] = PIPELINE,
 ) -> FaultyOption | None:
-    """Finds the option that makes the result of the optimizer wrong, and the pass.
+    """Finds the option and the pass that make the result of the optimizer wrong.
 
     All options that are on are turned off one after the other, and stay off where the result is
     wrong all the same; the remaining options are at fault. With that alone, the computation is

@@ -62,14 +62,16 @@ class SavedCache(Serialized):
 class CachingCompiler:
     """Turns requests into optimized, checked computations, and remembers them.
 
-    It may be used from several threads at once. A request that is being compiled for one thread is
-    waited for by others that want the same; different requests do not wait for each other.
+    It may be used from several threads at once. If one thread compiles a request, other threads
+    that want the same request wait for it; threads with different requests do not wait for each
+    other.
 
     Attributes:
         nnet: The network.
         compiler_options: How computations are compiled.
         optimize_options: How they are optimized.
-        capacity: So many computations are remembered; those not used for longest go first.
+        capacity: The number of computations to remember; the one that nobody has used for longest
+            goes first.
 
     Raises:
         OptionError: The capacity is no positive integer.

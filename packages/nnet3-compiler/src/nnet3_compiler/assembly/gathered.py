@@ -1,9 +1,9 @@
-"""Derivatives of rows that are read many times, in a few commands however many frames there are.
+"""Adds up derivatives of rows that are read many times, in few commands for any number of frames.
 
 The rows of a step go frame by frame, and through all sequences within each. So if every frame reads
-one row of its sequence, as it does an i-vector, the rows whose derivatives are to be added up are
-far from one another. They are gathered in a matrix of their own, in which those that belong
-together follow one another; then AddRowRanges adds them up.
+one row of its sequence, such as an i-vector, the rows whose derivatives belong to one sum are far
+from one another. One command gathers them in a matrix of their own, sum by sum; then AddRowRanges
+adds them up.
 """
 
 from __future__ import annotations

@@ -11,5 +11,5 @@ COMPRESSED_BITS: Final = {INT8: 8, UINT8: 8, INT16: 16, UINT16: 16, ONE_BIT: 1}
 
 
 def keeps_sign_only(compression_type: int, alpha: float) -> bool:
-    """Returns whether only whether an element is positive is kept: bits, or unsigned bytes."""
+    """Returns whether the compressed matrix stores only which elements are positive."""
     return compression_type in (ONE_BIT, UINT8) and alpha == 0.0

@@ -1,4 +1,4 @@
-"""What makes stored computations of older versions into those of the next: all there are.
+"""The functions that turn a stored computation of an older version into the next version.
 
 Each function takes the content of its version and returns that of the version after it: see
 "Serialized form" in the README, and docs/interchange.md for what a version means.

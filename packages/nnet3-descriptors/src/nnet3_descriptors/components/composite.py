@@ -60,8 +60,8 @@ class CompositeComponent(UpdatableComponent):
     Parameters and arrays of the parts have names such as "0.linear_params".
 
     Attributes:
-        max_rows_process: So many rows are computed at a time; 0 or less for all.
-        components: The parts, each with the input that the one before has as output.
+        max_rows_process: The number of rows to compute at a time; 0 or less for all.
+        components: The parts; the output of each is the input of the next.
     """
 
     BACKPROP_NEEDS_EXACT_VALUES = True  # one of the parts may
@@ -90,8 +90,8 @@ class CompositeComponent(UpdatableComponent):
     def properties(self) -> Property:
         """The promises of this component; the backward computation runs forward again.
 
-        Where a part keeps a memo, rows depend on one another, so that the calls of the component
-        must not be put together: this is said by promising a memo, which nothing is put into.
+        If a part keeps a memo, its rows depend on one another, so nobody may merge calls of the
+        component. The component says so by promising a memo, although it stores nothing in it.
         """
         parts = [part.properties for part in self.components]
         properties = Property.SIMPLE | Property.BACKPROP_NEEDS_INPUT

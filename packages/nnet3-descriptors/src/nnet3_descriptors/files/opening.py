@@ -37,8 +37,8 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
 def mapped(file: IO[bytes]) -> memoryview | None:
     """Returns all bytes of a regular file as a map, or None if the file has to be read.
 
-    A pipe or a device has no size, and neither have files that the system makes when they are
-    read, as those below /proc: they say 0 whatever they hold.
+    A pipe or a device has no size. Files that the system makes during reading, such as those below
+    /proc, report a size of 0 whatever they hold.
 
     Args:
         file: An open file that has a file descriptor.

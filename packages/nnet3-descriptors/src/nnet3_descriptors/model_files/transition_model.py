@@ -89,7 +89,7 @@ def read_transition_model(reader: Reader) -> TransitionModel:
     """Reads a transition model, from its opening token on.
 
     Raises:
-        ModelFileError: what stands there is none.
+        ModelFileError: the file has something else there.
     """
     reader.expect("<TransitionModel>")
     topology = read_topology(reader)
@@ -124,7 +124,7 @@ def read_topology(reader: Reader) -> HmmTopology:
     """Reads a topology, from its opening token on.
 
     Raises:
-        ModelFileError: what stands there is none.
+        ModelFileError: the file has something else there.
     """
     reader.expect("<Topology>")
     return _read_binary_topology(reader) if reader.binary else _read_text_topology(reader)

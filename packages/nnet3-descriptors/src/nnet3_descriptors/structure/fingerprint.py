@@ -183,7 +183,7 @@ class NetworkFingerprint:
         return hash((self.nodes.tobytes(), self.components.tobytes()))
 
     def difference(self, nnet: Nnet) -> str | None:
-        """Returns what of a network is not what this is the fingerprint of; None if all is."""
+        """Returns how a network differs from that of this fingerprint; None if it does not."""
         found = NetworkFingerprint.of(nnet)
         if self is found:
             return None

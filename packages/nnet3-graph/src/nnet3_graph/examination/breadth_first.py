@@ -2,19 +2,19 @@
 
 Every cindex has a state (`ComputableInfo`) and a usable count: 1 for a requested row; for others
 the number of cindexes that might read it, are not NOT_COMPUTABLE, and have a count above 0
-themselves. A hop takes the cindexes that the last one came upon. What has a count of 0 becomes
-WILL_NOT_COMPUTE and leads no further; of all others the dependencies are added. Then states are
-evaluated until none changes any more: a cindex is COMPUTABLE if those are enough that are so, and
-NOT_COMPUTABLE if even those would not be enough of which nothing is known yet. This is what ends a
-recurrence: once the input before the first frame turns out to be missing, nothing makes use of the
-earlier states, and they lead no further.
+themselves. A hop takes the cindexes that the last one came upon. A cindex with a count of 0 becomes
+WILL_NOT_COMPUTE, and the hop does not follow it. For all others the hop adds the dependencies. Then
+it evaluates states until none changes any more. A cindex becomes COMPUTABLE if its computable
+dependencies suffice. It becomes NOT_COMPUTABLE if they would not suffice even together with all
+dependencies whose state is still unknown. So recurrences end: once the input before the first frame
+turns out to be missing, no cindex uses the earlier states, and no hop follows them.
 
-Two things the documents leave open. A cindex that WILL_NOT_COMPUTE and gets a reader after all is
-taken up again. What is UNKNOWN when no hop is left depends on nothing but itself, so it can't be
-computed.
+The documents leave two things open. If a cindex that is WILL_NOT_COMPUTE gets a reader after all,
+the next hop examines it again. A cindex that is still UNKNOWN after the last hop depends only on
+itself, so it can't be computed.
 
-The graph is not built so: see `nnet3_graph.builder`. This is to look at how a request unfolds, and
-to judge the builder with.
+The package does not build graphs in this way: see `nnet3_graph.builder`. This module shows how a
+request unfolds, and tests compare the builder with it.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class Hop:
     Attributes:
         number: the number of hops from the outputs, from 1 on.
         looked_at: the rows whose dependencies were added.
-        left_alone: the rows that were not followed, as nothing would make use of them.
+        left_alone: the rows that the hop did not follow, because no row would use them.
         found: the rows that came up for the first time.
-        settled: the rows of which became clear whether they can be computed.
+        settled: the rows that this hop found to be computable, or not to be.
         counts: how many cindexes have each state afterwards, in the order of `ComputableInfo`.
     """
 
@@ -136,7 +136,7 @@ class BreadthFirstExamination:
     def run(self, max_hops: int = MAX_HOPS) -> BreadthFirstExamination:
         """Makes hops until no row is left to examine, but at most so many; returns this.
 
-        A recurrence that never has a first value goes on without end, and stays UNKNOWN.
+        A recurrence without a first value goes on without end, and its rows stay UNKNOWN.
 
         Raises:
             RequestError: the rules of a component refuse a row.
@@ -377,9 +377,9 @@ class BreadthFirstExamination:
     def reasons(self, name: str, index: tuple[int, int, int]) -> list[Row]:
         """Returns what a row lacks: those of its dependencies that keep it from being computed.
 
-        These are the ones without which it could not be computed even if all others could, or with
-        which alone it could; or all that are missing, if there is no such one. Nothing for a row
-        that is not NOT_COMPUTABLE, and for one that reads nothing.
+        A dependency is one of these if the row could not be computed without it even if all others
+        could, or if it alone would be enough. If there is no such dependency, these are all that
+        are missing. Nothing for a row that is not NOT_COMPUTABLE, and for one that reads nothing.
         """
         number = self._ids.get((self.nnet.node_index(name), *index))
         if number is None or self._records[number].info != ComputableInfo.NOT_COMPUTABLE:

@@ -1,4 +1,4 @@
-"""What other stages are given of requests and graphs: fingerprints, and stored graphs."""
+"""The form in which other stages get requests and graphs: fingerprints, and stored graphs."""
 
 from nnet3_graph.interchange.request_fingerprint import IoFingerprint, RequestFingerprint
 

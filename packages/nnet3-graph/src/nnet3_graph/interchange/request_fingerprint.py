@@ -17,8 +17,8 @@ from nnet3_graph.request import ComputationRequest, IoSpecification
 class IoFingerprint:
     """What was given or wanted of one node.
 
-    The digest of what `of` returns is worked out when it is first asked for. Most are only compared
-    with those of the request that they were made from, which can be told from the indexes.
+    What `of` returns computes its digest when somebody first asks for it. Most fingerprints are
+    only compared with those of the same request; for that it is enough to compare the indexes.
 
     Attributes:
         name: The name of the node.
@@ -99,7 +99,7 @@ class RequestFingerprint:
         )
 
     def difference(self, other: RequestFingerprint) -> str | None:
-        """Returns what of another request is not what this is the fingerprint of, or None."""
+        """Returns how another request differs from that of this fingerprint, or None."""
         for kind, expected, found in (
             ("input", self.inputs, other.inputs),
             ("output", self.outputs, other.outputs),

@@ -168,7 +168,7 @@ class Component:
             output_indexes: (N, 3) int32.
             splits: (N + 1,) int64, from `input_dependencies`.
             input_indexes: (M, 3) int32, from `input_dependencies`.
-            available: (M,) bool, whether each of input_indexes can be had.
+            available: (M,) bool, whether each of input_indexes is available.
 
         Returns:
             computable (N,) bool, used (M,) bool. Unless a type says otherwise all its inputs are
@@ -197,10 +197,10 @@ class Component:
             output_indexes: (N, 3) int32 of that n, ascending.
 
         Returns:
-            Both as `reorder_indexes` puts those of the first sequence, and two numbers: so many
-            rows of the input, and of the output, follow each other for the first sequence before
-            as many of each other sequence, in ascending order, come in between. NotImplemented if
-            the type has to see the rows of all sequences.
+            Input and output indexes of the first sequence in the order of `reorder_indexes`, and
+            two numbers, one for the input and one for the output: the length of the blocks of rows
+            in which the sequences take turns, in ascending order of n. NotImplemented if the type
+            has to see the rows of all sequences.
         """
         return NotImplemented  # type: ignore[no-any-return]
 

@@ -12,12 +12,12 @@ from nnet3_descriptors.files.writer import Writer
 def read_component(reader: Reader) -> Component:
     """Reads a component, from the token of its type on.
 
-    Files of older versions lack tokens that came later, have some that went, and have some in
-    other places: a token is looked for among the fields that have not been read, fields between
-    may be absent if they are optional, and a token that was read before may come once more.
+    Files of older versions lack newer tokens, have tokens that Kaldi no longer writes, and have
+    some in other places. So the reader looks for a token among all fields that it has not read yet;
+    it skips optional fields in between, and accepts a token that it has read before once more.
 
     Raises:
-        ModelFileError: what stands there is no component, or one that makes no sense.
+        ModelFileError: the file has no component there, or one that contradicts itself.
     """
     reader.skip_blanks()
     start = reader.position

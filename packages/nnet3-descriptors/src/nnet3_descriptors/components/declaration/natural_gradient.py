@@ -46,7 +46,8 @@ def num_samples_history(**changes: Any) -> Any:
 def num_minibatches_history(**changes: Any) -> Any:
     """Declares over how many minibatches the estimate forgets.
 
-    The part of the newest minibatch is one over it: of 1 and less, nothing would be left of others.
+    The newest minibatch has a weight of one over this number. The number must be above 1, or the
+    estimate would keep nothing of earlier minibatches.
     """
     declaration: dict[str, Any] = {"default": 4.0, "above": 1.0}
     return real(**declaration | changes)

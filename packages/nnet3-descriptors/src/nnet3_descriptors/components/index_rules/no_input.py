@@ -11,7 +11,7 @@ from nnet3_descriptors.indexes.arrays import IndexArray
 class NoInputRules:
     """The index rules, to be put before Component among the bases of a class.
 
-    Such a component node has an input nevertheless, of which no row is ever used.
+    Such a component node has an input nevertheless, but uses none of its rows.
     """
 
     __slots__ = ()
