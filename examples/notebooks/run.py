@@ -3,6 +3,7 @@
 uv run python examples/notebooks/run.py
 """
 
+import asyncio
 from pathlib import Path
 
 import nbformat
@@ -24,13 +25,14 @@ def executed(path: Path) -> nbformat.NotebookNode:
             cell.outputs, cell.execution_count = [], None
     client = NotebookClient(
         notebook,
-        timeout=120,
+        timeout=600,
+        startup_timeout=300,
         kernel_name="python3",
         record_timing=False,
         coalesce_streams=True,
         resources={"metadata": {"path": str(path.parent)}},
     )
-    client.execute()
+    asyncio.run(client.async_execute())  # nothing of it is left for the end of the process
     notebook.metadata = nbformat.from_dict(
         {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     )
