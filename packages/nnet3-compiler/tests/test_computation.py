@@ -160,7 +160,7 @@ class TestInvalid:
             ({"matrices": [*MATRICES[:3], [4, 0]]}, r"matrices\[3\] is empty: \[4, 0\]"),
             (
                 {"submatrices": [*SUBMATRICES[:4], [1, 3, 2, 0, 2]]},
-                r"submatrices\[4\] = \[1, 3, 2, 0, 2\].* is no part of one of the 3 matrices",
+                r"submatrices\[4\] = \[1, 3, 2, 0, 2\].* does not lie within one of the 3 matrices",
             ),
             ({"submatrices": [*SUBMATRICES[:4], [7, 0, 1, 0, 1]]}, r"submatrices\[4\]"),
             ({"command_table": np.full((1, 9), 99)}, r"commands\[0\] has the unknown opcode 99"),
@@ -192,7 +192,7 @@ class TestInvalid:
             ({"indexes": [[0, -2]]}, r"indexes\[0\]"),
             ({"indexes_multi": [[[1, 4]]]}, r"indexes_multi\[0\]\[0\] = \[1, 4\] is no row"),
             ({"indexes_ranges": [[[3, 1]]]}, r"indexes_ranges\[0\]\[0\] = \[3, 1\] is no range"),
-            ({"steps": [[0, 4], [-1, 4]]}, r"steps\[1\] = \[-1, 4\] is no node and number of rows"),
+            ({"steps": [[0, 4], [-1, 4]]}, r"steps\[1\] = \[-1, 4\]: expected a node"),
             ({"precomputed_indexes": ()}, r"precomputed_indexes\[0\] must be None"),
             ({"matrix_debug_info": [MatrixDebugInfo(pattern=[])]}, "each of the 4 matrices"),
         ],

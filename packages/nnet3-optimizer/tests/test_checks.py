@@ -166,7 +166,7 @@ CASES = [
         FORWARD,
         [("m2 = affine.propagate(m1)", "m2 = affine.propagate(m2)")],
         "components",
-        "output is input, but there is no working in place for component 'affine'",
+        "output and input are the same submatrix: no in-place computation for component 'affine'",
     ),
     (
         FORWARD,

@@ -157,7 +157,7 @@ def test_a_run_that_was_broken_off(folder: Path) -> None:
         ([*DATA, "--nnet=x", "run"], "expected --nnet-config or --nnet, got both"),
         ([*DATA, "--num-epochs=-1", "run"], "num_epochs must be above 0"),
         ([*DATA, "--frames-per-example=8,x", "run"], "expected numbers with commas between"),
-        ([*DATA, "--held-out-every=50", "run"], "expected 50 utterances at least"),
+        ([*DATA, "--held-out-every=50", "run"], "expected at least 50 utterances"),
         ([*DATA[:2], "--alignments=ark:none.txt", "run"], "none.txt"),
     ],
 )

@@ -63,10 +63,9 @@ def find_faulty_option(
 ) -> FaultyOption | None:
     """Finds the option and the pass that make the result of the optimizer wrong.
 
-    All options that are on are turned off one after the other, and stay off where the result is
-    wrong all the same; the remaining options are at fault. With that alone, the computation is
-    judged after
-    each pass.
+    It turns off one option after the other, and leaves an option off if the result is still wrong.
+    The options that stay on are at fault. With only these on, it judges the computation after each
+    pass.
 
     Args:
         nnet: The network that the computation was compiled for.

@@ -117,8 +117,8 @@ class NnetComputer:
         if self._was_interrupted:
             if self._program.loop_to is not None:
                 raise RunError(
-                    "a chunk was interrupted, and what it was to hand on is lost: reset() begins "
-                    "with the first chunk"
+                    "a chunk was interrupted, so the state for the next chunk is lost: "
+                    "reset() begins with the first chunk"
                 )
             self.reset()
         if self._next == len(forward):

@@ -162,7 +162,7 @@ class _Calls:
         self.require(~overlap | same, f"{written} overlaps {read} without being the same, for")
         self.require(
             ~overlap | self.has(in_place),
-            f"{written} is {read}, but there is no working in place for",
+            f"{written} and {read} are the same submatrix: no in-place computation for",
         )
 
 

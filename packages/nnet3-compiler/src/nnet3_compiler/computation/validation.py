@@ -42,7 +42,8 @@ def validate(computation: ComputationTables) -> None:
     if computation.steps.size and int(computation.steps.min()) < 0:
         bad = int(np.flatnonzero((computation.steps < 0).any(axis=1))[0])
         raise ComputationError(
-            f"steps[{bad}] = {computation.steps[bad].tolist()} is no node and number of rows"
+            f"steps[{bad}] = {computation.steps[bad].tolist()}: expected a node and a number of "
+            "rows, neither negative"
         )
     plan = computation.memory_plan
     if plan is not None and len(plan.offsets) != len(computation.matrices):
@@ -92,7 +93,7 @@ def _check_submatrices(submatrices: IntArray, matrices: IntArray) -> None:
         bad = 1 + int(np.flatnonzero(~valid)[0])
         raise ComputationError(
             f"submatrices[{bad}] = {submatrices[bad].tolist()} (matrix, row_offset, num_rows, "
-            f"col_offset, num_cols) is no part of one of the {len(matrices) - 1} matrices"
+            f"col_offset, num_cols) does not lie within one of the {len(matrices) - 1} matrices"
         )
 
 

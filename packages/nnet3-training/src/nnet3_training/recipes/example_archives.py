@@ -94,9 +94,9 @@ def make_archives(
                 frames += _frames(example)
     if not held_out.items or not train.items:
         raise RecipeError(
-            f"expected {options.held_out_every} utterances at least, of which each "
-            f"{options.held_out_every}th is held out, found {utterance_count}, of which "
-            f"{too_short} are too short for an example"
+            f"expected at least {options.held_out_every} utterances, because one of every "
+            f"{options.held_out_every} is held out; found {utterance_count}, and {too_short} of "
+            "them are too short for an example"
         )
     count = max(
         options.num_jobs_initial,
@@ -148,8 +148,8 @@ def _deal(
                     sizes[number] += _frames(entry.value), 1
     if not sizes[:, 1].all():
         raise RecipeError(
-            f"expected an example at least for each of {count} archives, as there are so many "
-            f"jobs, found {sizes[:, 1].sum()}"
+            f"expected at least {count} examples, one for the archive of each job; found "
+            f"{sizes[:, 1].sum()}"
         )
     return sizes
 

@@ -197,7 +197,9 @@ def _begin(folder: Path, nnet: Nnet | None, options: RecipeOptions | None) -> No
     record, network = folder / "recipe.json", folder / "models" / "0.raw"
     if not record.exists():
         if nnet is None:
-            raise RecipeError(f"{folder}: there is no run to go on with, and no network to train")
+            raise RecipeError(
+                f"{folder}: expected a run to continue or a network to train, found neither"
+            )
         for name in ("models", "jobs", "iterations", "diagnostics"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         write_nnet(nnet, network)
