@@ -121,7 +121,9 @@ SCORE_OPTIONS = (
 CHUNK_OPTIONS = (
     *IVECTOR_OPTIONS,
     frames_option("--frames-per-chunk", 50, "Frames to compute at a time, before subsampling."),
-    frames_option("--frame-subsampling-factor", 1, "One row of output for so many frames."),
+    frames_option(
+        "--frame-subsampling-factor", 1, "Number of input frames for each row of output."
+    ),
     frames_option(
         "--extra-left-context", 0, "Further context to the left, for recurrent networks."
     ),

@@ -36,7 +36,9 @@ EXAMPLES = """\
 OPTIONS = (
     *IVECTOR_OPTIONS,
     frames_option("--frames-per-chunk", 20, "Frames to compute at a time."),
-    frames_option("--frame-subsampling-factor", 1, "One row of output for so many frames."),
+    frames_option(
+        "--frame-subsampling-factor", 1, "Number of input frames for each row of output."
+    ),
     frames_option(
         "--extra-left-context-initial",
         0,

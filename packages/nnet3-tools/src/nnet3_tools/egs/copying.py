@@ -88,7 +88,7 @@ class CopyOptions:
         random: Whether the table is drawn for each example.
         keep_proportion: How often an example is written on average.
         srand: Seed of what is drawn.
-        frame_shift: Examples are moved by so many frames.
+        frame_shift: The number of frames by which to move examples.
         left_context: So many frames are kept before the output; None for all.
         right_context: Likewise after it.
         relabelling: What tables say of the outputs.
@@ -137,10 +137,16 @@ def copy_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--srand", default=0, help="Seed of the random numbers."),
         click.option(
-            "--frame-shift", default=0, help="Move examples by so many frames, but not i-vectors."
+            "--frame-shift",
+            default=0,
+            help="Number of frames by which to move examples, but not i-vectors.",
         ),
-        click.option("--left-context", default=-1, help="Keep so many frames before the output."),
-        click.option("--right-context", default=-1, help="Keep so many frames after the output."),
+        click.option(
+            "--left-context", default=-1, help="Number of frames to keep before the output."
+        ),
+        click.option(
+            "--right-context", default=-1, help="Number of frames to keep after the output."
+        ),
         click.option("--weights", default="", help="Table of weights by key, for the output."),
         click.option("--outputs", default="", help="Table of names by key, for the output."),
     )

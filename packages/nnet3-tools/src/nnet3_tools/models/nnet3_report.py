@@ -40,7 +40,7 @@ USUAL_FRAMES = 50
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="One row of output for so many frames.",
+    help="Number of input frames for each row of output.",
 )
 @boolean_option("--train", help="Request the gradient, too.")
 @boolean_option(

@@ -183,7 +183,9 @@ def _number_option(
     default=0,
     metavar="NUMBER",
 )
-@_number_option("--frame-subsampling-factor", "One row of output for so many frames.", default=1)
+@_number_option(
+    "--frame-subsampling-factor", "Number of input frames for each row of output.", default=1
+)
 @_number_option(
     "--extra-left-context",
     "Further context to the left, for recurrent networks.",

@@ -42,12 +42,12 @@ _HELP = {
     "max_param_change": "Largest change of all parameters in one step (2-norm).",
     "minibatch_size": "Sizes of minibatches, as for nnet3-merge-egs.",
     "frames_per_example": "Frames of an example; several numbers with commas if wanted.",
-    "frames_per_archive": "About so many frames are in the archive of a job.",
+    "frames_per_archive": "Approximate number of frames in the archive of a job.",
     "shuffle_buffer_size": "Examples in memory, from which the next is drawn.",
     "compress": "Compress features that are not compressed yet.",
-    "held_out_every": "Hold out one of so many utterances for diagnostics.",
+    "held_out_every": "Hold out one of every N utterances for diagnostics.",
     "diagnostic_examples": "Training examples, and as many held-out ones, for diagnostics.",
-    "max_models_combine": "At most so many of the last networks are averaged at the end.",
+    "max_models_combine": "Greatest number of last networks to average at the end.",
     "seed": "Seed of the random numbers.",
 }
 

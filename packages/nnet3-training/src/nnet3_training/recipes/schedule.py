@@ -49,7 +49,7 @@ class RecipeOptions:
         max_param_change: See `TrainerOptions`.
         minibatch_size: Rules for sizes of minibatches; see `MinibatchRules`.
         frames_per_example: Frames of the output of an example; several lengths if given.
-        frames_per_archive: About so many frames of the output are in an archive.
+        frames_per_archive: The approximate number of output frames in an archive.
         shuffle_buffer_size: So many examples of an archive are in memory, from which the next is
             drawn.
         compress: Whether to compress features that are not, with some loss.

@@ -41,13 +41,13 @@ NAME = "chain-get-supervision"
     "--left-tolerance",
     default=5,
     show_default=True,
-    help="A phone may begin so many frames of the input earlier.",
+    help="Number of input frames by which a phone may begin earlier.",
 )
 @click.option(
     "--right-tolerance",
     default=5,
     show_default=True,
-    help="A phone may end so many frames of the input later.",
+    help="Number of input frames by which a phone may end later.",
 )
 @click.option(
     "--frame-subsampling-factor",
