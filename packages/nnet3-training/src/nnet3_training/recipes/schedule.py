@@ -50,15 +50,16 @@ class RecipeOptions:
         minibatch_size: Rules for sizes of minibatches; see `MinibatchRules`.
         frames_per_example: Frames of the output of an example; several lengths if given.
         frames_per_archive: The approximate number of output frames in an archive.
-        shuffle_buffer_size: So many examples of an archive are in memory, from which the next is
-            drawn.
+        shuffle_buffer_size: The number of examples of an archive to hold in memory; the job draws
+            the next example from these.
         compress: Whether to compress features that are not, with some loss.
-        held_out_every: Each utterance with a number that this divides is held out, to measure on.
-        diagnostic_examples: So many examples of those trained on, and of those held out, are
-            measured on after each iteration; and the best combination is chosen by them.
-        max_models_combine: Of the last models, at most so many, and not more than half of all, are
-            averaged at the end; as many as is best.
-        seed: Of the order of examples, and of what training draws.
+        held_out_every: The recipe holds out each utterance whose number is a multiple of this, and
+            measures on it.
+        diagnostic_examples: The number of training examples, and of held-out examples, on which
+            the recipe measures after each iteration, and by which it chooses the best combination.
+        max_models_combine: The largest number of last models to average at the end, at most half of
+            all. The recipe averages the number of models that is best.
+        seed: The seed for the order of examples and for the random numbers of training.
 
     Raises:
         RecipeError: a number is out of range.

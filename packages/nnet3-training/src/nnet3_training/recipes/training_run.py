@@ -152,20 +152,20 @@ def train_recipe(
 ) -> TrainingRun:
     """Trains a network on utterances, or goes on where a run in that folder was broken off.
 
-    The same network comes of it, to the last bit, whoever works and however often the run is broken
-    off. A run that has ended is left as it is.
+    The result is the same network, to the last bit, whichever workers run the jobs and however
+    often the run is interrupted. The function does not change a run that has ended.
 
     Args:
-        folder: Where the run is kept.
-        nnet: The network to begin with; None where a run is to go on.
-        utterances: What it is trained on; taken once, and not at all when the examples are there.
-        options: How; None where a run is to go on, or for the defaults.
-        workers: Who does the jobs of an iteration; by default this process, one after the other.
-        on_event: Is told what was done.
+        folder: The folder that keeps the run.
+        nnet: The network to begin with; None to continue a run.
+        utterances: The training data; read once, or not at all if the folder has the examples.
+        options: The options; None to continue a run, or for the defaults.
+        workers: What runs the jobs of an iteration; by default this process, one by one.
+        on_event: The function calls it with each event.
 
     Raises:
-        RecipeError: the folder holds a run of another network or with other options; or none, and
-            there is no network or no utterance to begin with.
+        RecipeError: the folder holds a run of another network or with other options; or it holds
+            no run, and there is no network or no utterance to begin with.
         WorkerError: workers died at the same job three times.
         TrainingError: training has diverged.
         Nnet3Error: what utterances are read from, or a file of the run, cannot be read.
