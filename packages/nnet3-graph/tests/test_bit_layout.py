@@ -5,9 +5,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_descriptors.indexes import as_indexes
-from nnet3_graph.bit_layout import BitLayout, change_layout, moved_over
-from nnet3_graph.hull import Hull
 from nnet3_graph.rules import Fixed, Shift
+from nnet3_graph.sets.bit_layout import BitLayout, change_layout, moved_over
+from nnet3_graph.sets.hull import Hull
 
 PATTERNS, FIRST_T, LAST_T, FIRST_X, LAST_X = 2, -3, 5, -1, 1
 

@@ -15,10 +15,9 @@ from nnet3_graph import (
     ComputationGraphBuilder,
     NotComputableError,
     UnboundedComputationError,
-    bit_layout,
     build_computation_graph,
-    index_set,
 )
+from nnet3_graph.sets import bit_layout, index_set
 
 random_networks = settings(max_examples=3 * settings.default.max_examples // 5)
 

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_descriptors import parse_config
-from nnet3_graph.bit_layout import BitLayout
 from nnet3_graph.nodes import NodeRules, node_rules
 from nnet3_graph.nodes.cycles import find_cycles
 from nnet3_graph.row_sets import demanded_rows
 from nnet3_graph.rules import All, First, Optional, Shift
+from nnet3_graph.sets.bit_layout import BitLayout
 
 PATTERNS, TIMES, XS = 2, 9, 3
 

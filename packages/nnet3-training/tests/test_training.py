@@ -23,9 +23,9 @@ from nnet3_training import (
     TrainerOptions,
     TrainingExample,
 )
+from nnet3_training.change.orthonormal import record_orthonormal_step
+from nnet3_training.change.update import limit_change
 from nnet3_training.objectives import linear, quadratic
-from nnet3_training.orthonormal import record_orthonormal_step
-from nnet3_training.update import limit_change
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 

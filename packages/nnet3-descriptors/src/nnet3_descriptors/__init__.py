@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         component_types,
     )
     from nnet3_descriptors.config_reader import parse_config
-    from nnet3_descriptors.config_writer import node_config_lines
     from nnet3_descriptors.context import compute_context
     from nnet3_descriptors.descriptors import Descriptor, parse_descriptor
     from nnet3_descriptors.errors import (
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
         OutputNode,
     )
     from nnet3_descriptors.parameters import set_test_mode, unvectorize, vectorize
+    from nnet3_descriptors.printing.config_lines import node_config_lines
 
 __version__ = "0.1.0"
 
@@ -110,7 +110,7 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "component_types",
             ),
             "nnet3_descriptors.config_reader": ("parse_config",),
-            "nnet3_descriptors.config_writer": ("node_config_lines",),
+            "nnet3_descriptors.printing.config_lines": ("node_config_lines",),
             "nnet3_descriptors.context": ("compute_context",),
             "nnet3_descriptors.descriptors": (
                 "Descriptor",

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from nnet3_descriptors.check import check_network
 from nnet3_descriptors.components.declaration.base import Component
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.info import format_info
 from nnet3_descriptors.network_structure import NetworkStructure
+from nnet3_descriptors.printing.info import format_info
 from nnet3_descriptors.similar_names import hint
 from nnet3_descriptors.values.serialized import Serialized
 

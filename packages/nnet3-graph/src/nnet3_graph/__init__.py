@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     )
     from nnet3_graph.examination import BreadthFirstExamination, ComputableInfo, Examined
     from nnet3_graph.graph import ComputationGraph
-    from nnet3_graph.index_set import IndexSet
     from nnet3_graph.request import ComputationRequest, IoSpecification
+    from nnet3_graph.sets.index_set import IndexSet
 
 __version__ = "0.1.0"
 
@@ -64,7 +64,7 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "Examined",
             ),
             "nnet3_graph.graph": ("ComputationGraph",),
-            "nnet3_graph.index_set": ("IndexSet",),
+            "nnet3_graph.sets.index_set": ("IndexSet",),
             "nnet3_graph.request": (
                 "ComputationRequest",
                 "IoSpecification",

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nnet3_graph.hull import INFINITY, NOWHERE, Hull, join, meet, widened
 from nnet3_graph.nodes.rules import NodeRules
+from nnet3_graph.sets.hull import INFINITY, NOWHERE, Hull, join, meet, widened
 
 _EXACT_ROUNDS = 3
 """Rounds in a cycle of nodes before bounds that still move are taken to be infinite."""

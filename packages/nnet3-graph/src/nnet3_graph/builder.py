@@ -7,17 +7,17 @@ import numpy as np
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.indexes import IndexArray
 
-from nnet3_graph.bit_layout import BitLayout, Bits
 from nnet3_graph.errors import UnboundedComputationError
 from nnet3_graph.examination import Examined, examine
 from nnet3_graph.explain import EXPLAINED_STEPS, explain
 from nnet3_graph.graph import ComputationGraph, make_graph
-from nnet3_graph.index_set import Grid
 from nnet3_graph.nodes.rules import node_rules
-from nnet3_graph.patterns import Patterns, Ranks, find_patterns
 from nnet3_graph.reach import Earlier, Reach, find_reach
 from nnet3_graph.request import ComputationRequest
 from nnet3_graph.request_check import check_not_repeated, check_previous, check_request
+from nnet3_graph.sets.bit_layout import BitLayout, Bits
+from nnet3_graph.sets.index_set import Grid
+from nnet3_graph.sets.patterns import Patterns, Ranks, find_patterns
 
 
 @attrs.frozen(kw_only=True, eq=False)

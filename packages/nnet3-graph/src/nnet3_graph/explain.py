@@ -8,14 +8,14 @@ import numpy as np
 from nnet3_descriptors import ComponentNode, InputNode, Nnet
 from nnet3_descriptors.indexes import IndexArray, N, T, X, index_order
 
-from nnet3_graph.bit_layout import Bits
 from nnet3_graph.context import compute_context
 from nnet3_graph.errors import ContextError, MissingFrames, NotComputableError, Row
-from nnet3_graph.index_set import Grid, IndexSet
 from nnet3_graph.nodes.rules import NodeRules, node_rules
-from nnet3_graph.patterns import Patterns
 from nnet3_graph.reach import Reach
 from nnet3_graph.rules import NEVER, All, Rule
+from nnet3_graph.sets.bit_layout import Bits
+from nnet3_graph.sets.index_set import Grid, IndexSet
+from nnet3_graph.sets.patterns import Patterns
 
 EXPLAINED_STEPS = (300, 20)
 """How far in t and x a recurrence is followed in search of what is missing."""

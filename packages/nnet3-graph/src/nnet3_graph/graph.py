@@ -25,9 +25,7 @@ from nnet3_descriptors.files import read_file, write_atomically
 from nnet3_descriptors.indexes import AnyIndexes, IndexArray, T, distinct, moved_indexes
 from nnet3_descriptors.structure import NetworkFingerprint
 
-from nnet3_graph.bit_layout import Bits
 from nnet3_graph.errors import RequestError, StoredGraphError
-from nnet3_graph.index_set import Grid, IndexSet
 from nnet3_graph.indexes import BoolArray, IdArray, frozen
 from nnet3_graph.interchange.stored_graph import (
     SegmentRows,
@@ -37,6 +35,8 @@ from nnet3_graph.interchange.stored_graph import (
 )
 from nnet3_graph.nodes.rules import node_rules
 from nnet3_graph.rules import All, Optional, Shift
+from nnet3_graph.sets.bit_layout import Bits
+from nnet3_graph.sets.index_set import Grid, IndexSet
 
 Splits = npt.NDArray[np.int64]
 

@@ -8,10 +8,12 @@ import attrs
 from nnet3_descriptors import check_limit, current_limits
 from nnet3_descriptors.indexes import IndexArray
 
-from nnet3_graph.bit_layout import BitLayout, Bits, change_layout
 from nnet3_graph.bounds import limited, possible_hulls, wanted_hulls
 from nnet3_graph.errors import RequestError
-from nnet3_graph.hull import (
+from nnet3_graph.nodes.rules import NodeRules
+from nnet3_graph.row_sets import computable_rows, demanded_rows, used_rows
+from nnet3_graph.sets.bit_layout import BitLayout, Bits, change_layout
+from nnet3_graph.sets.hull import (
     EVERYWHERE,
     NOWHERE,
     Hull,
@@ -21,8 +23,6 @@ from nnet3_graph.hull import (
     join_all,
     meet,
 )
-from nnet3_graph.nodes.rules import NodeRules
-from nnet3_graph.row_sets import computable_rows, demanded_rows, used_rows
 
 MAX_STEPS = (2000, 20)
 """How far in t and x a recurrence without an end of its own is followed, beyond all else."""

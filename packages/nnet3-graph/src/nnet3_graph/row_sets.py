@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from nnet3_graph.bit_layout import BitLayout, Bits
 from nnet3_graph.nodes.cycles import Cycle
 from nnet3_graph.nodes.rules import NodeRules
+from nnet3_graph.sets.bit_layout import BitLayout, Bits
 
 
 def demanded_rows(

@@ -21,6 +21,8 @@ from nnet3_descriptors.lazy_exports import on_first_use
 if TYPE_CHECKING:
     from nnet3_runtime_cuda import TrainingError
 
+    from nnet3_training.activations.component_stats import zero_component_stats
+    from nnet3_training.activations.saturation import saturated_units
     from nnet3_training.callbacks import (
         Checkpoints,
         DropoutFunction,
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
         write_chain_supervision,
     )
     from nnet3_training.chain.training import ChainTraining, compute_chain_prob
-    from nnet3_training.component_stats import zero_component_stats
     from nnet3_training.egs.files import read_examples, write_examples
     from nnet3_training.errors import ExampleError, HmmError, RecipeError, WorkerError
     from nnet3_training.evaluation import Accuracy, Evaluation, Evaluator, in_test_mode
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     )
     from nnet3_training.options import TrainerOptions
     from nnet3_training.recipes.fine_tuning import FineTuning, fine_tune
-    from nnet3_training.saturation import saturated_units
     from nnet3_training.trainer import Callback, Trainer
 
 __version__ = "0.1.0"
@@ -153,7 +153,7 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "ChainTraining",
                 "compute_chain_prob",
             ),
-            "nnet3_training.component_stats": ("zero_component_stats",),
+            "nnet3_training.activations.component_stats": ("zero_component_stats",),
             "nnet3_training.evaluation": ("Accuracy", "Evaluation", "Evaluator", "in_test_mode"),
             "nnet3_training.egs.files": (
                 "read_examples",
@@ -192,7 +192,7 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "FineTuning",
                 "fine_tune",
             ),
-            "nnet3_training.saturation": ("saturated_units",),
+            "nnet3_training.activations.saturation": ("saturated_units",),
             "nnet3_training.trainer": ("Callback", "Trainer"),
         },
     )

@@ -16,8 +16,10 @@ from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, TrainingError
 from nnet3_runtime_cuda.cuda.platform import Platform
 
+from nnet3_training.activations.component_stats import zero_component_stats
+from nnet3_training.change.orthonormal import OrthonormalConstraints
+from nnet3_training.change.update import LimitedChange, ParameterUpdate, limit_change
 from nnet3_training.checkpoint import Checkpoint, Progress
-from nnet3_training.component_stats import zero_component_stats
 from nnet3_training.evaluation import Evaluation, Evaluator
 from nnet3_training.examples import TrainingExample
 from nnet3_training.objectives import (
@@ -28,8 +30,6 @@ from nnet3_training.objectives import (
     as_objective_function,
 )
 from nnet3_training.options import TrainerOptions
-from nnet3_training.orthonormal import OrthonormalConstraints
-from nnet3_training.update import LimitedChange, ParameterUpdate, limit_change
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from nnet3_descriptors.components.declaration.base import Component
 from nnet3_descriptors.components.declaration.kaldi_io import read_component, write_component
 from nnet3_descriptors.components.declaration.kinds import ArrayKey, read_only_float32
 from nnet3_descriptors.config_reader import extend_network
-from nnet3_descriptors.config_writer import node_config_lines
 from nnet3_descriptors.context import compute_context
 from nnet3_descriptors.errors import (
     ConfigError,
@@ -38,6 +37,7 @@ from nnet3_descriptors.model_files.transition_model import (
     write_transition_model,
 )
 from nnet3_descriptors.nnet import Nnet
+from nnet3_descriptors.printing.config_lines import node_config_lines
 
 _MAX_COMPONENTS: Final = 100_000
 _MAX_TEXT: Final = 1 << 20

@@ -16,10 +16,10 @@ from nnet3_descriptors.indexes import N
 from nnet3_descriptors.structure import Digests
 from nnet3_descriptors.values import Serialized
 
-from nnet3_graph.bit_layout import BitLayout, Bits
 from nnet3_graph.errors import StoredGraphError
-from nnet3_graph.index_set import Grid
-from nnet3_graph.patterns import Patterns
+from nnet3_graph.sets.bit_layout import BitLayout, Bits
+from nnet3_graph.sets.index_set import Grid
+from nnet3_graph.sets.patterns import Patterns
 
 IntArray = npt.NDArray[np.int32]
 

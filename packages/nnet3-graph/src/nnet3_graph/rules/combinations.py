@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import attrs
 
-from nnet3_graph.bit_layout import BitLayout, Bits
-from nnet3_graph.hull import EVERYWHERE, NOWHERE, Hull, join_all, meet
 from nnet3_graph.rules.rule import Rule, Want
+from nnet3_graph.sets.bit_layout import BitLayout, Bits
+from nnet3_graph.sets.hull import EVERYWHERE, NOWHERE, Hull, join_all, meet
 
 
 class _Combination(Rule):

@@ -8,9 +8,9 @@ import attrs
 import numpy as np
 from nnet3_descriptors.components import Component
 
-from nnet3_graph.bit_layout import BitLayout, Bits, moved_over
-from nnet3_graph.hull import EVERYWHERE, NOWHERE, Hull, check_rows_exist, hull_of, meet
 from nnet3_graph.rules.rule import Rule, Want
+from nnet3_graph.sets.bit_layout import BitLayout, Bits, moved_over
+from nnet3_graph.sets.hull import EVERYWHERE, NOWHERE, Hull, check_rows_exist, hull_of, meet
 
 
 @attrs.frozen

@@ -18,8 +18,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from nnet3_graph.bit_layout import BitLayout, Bits
-from nnet3_graph.hull import Hull
+from nnet3_graph.sets.bit_layout import BitLayout, Bits
+from nnet3_graph.sets.hull import Hull
 
 Want = Callable[[int, Hull], None]
 """Takes a node and a hull of its rows that might be read."""

@@ -15,8 +15,7 @@ from nnet3_runtime_cuda.lowering.lower import lower, make_plan
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.lowering.check import check_plan
     from nnet3_runtime_cuda.lowering.plan.capabilities import Capabilities
-    from nnet3_runtime_cuda.lowering.plan.plan import Plan
-    from nnet3_runtime_cuda.lowering.plan.text import format_plan
+    from nnet3_runtime_cuda.lowering.plan.plan import Plan, format_plan
     from nnet3_runtime_cuda.program import Port, Program, Segment
 
 __all__ = [
@@ -37,8 +36,7 @@ if not TYPE_CHECKING:  # or any name would be one of this package
         {
             "nnet3_runtime_cuda.lowering.check": ("check_plan",),
             "nnet3_runtime_cuda.lowering.plan.capabilities": ("Capabilities",),
-            "nnet3_runtime_cuda.lowering.plan.plan": ("Plan",),
-            "nnet3_runtime_cuda.lowering.plan.text": ("format_plan",),
+            "nnet3_runtime_cuda.lowering.plan.plan": ("Plan", "format_plan"),
             "nnet3_runtime_cuda.program": (
                 "Port",
                 "Program",

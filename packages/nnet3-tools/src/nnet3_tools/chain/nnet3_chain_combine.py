@@ -9,7 +9,7 @@ import click
 import nnet3_descriptors
 import nnet3_training
 
-from nnet3_tools.chain.examples import read_entries
+from nnet3_tools.chain.egs.examples import read_entries
 from nnet3_tools.chain.objective_log import say_combination, say_combined
 from nnet3_tools.chain.options import ObjectiveCommand, chain_options, read_den_fst, taken
 from nnet3_tools.kaldi_command import (

@@ -10,7 +10,7 @@ import nnet3_descriptors
 import nnet3_training
 from nnet3_training import FineTuning
 
-from nnet3_tools.chain.examples import read_entries
+from nnet3_tools.chain.egs.examples import read_entries
 from nnet3_tools.chain.objective_log import value
 from nnet3_tools.chain.options import ObjectiveCommand, chain_options, read_den_fst, taken
 from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool

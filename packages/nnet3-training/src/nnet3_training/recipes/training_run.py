@@ -22,6 +22,7 @@ import numpy as np
 from nnet3_descriptors import Nnet, read_nnet, write_nnet
 from nnet3_descriptors.editing import weighted_sum
 
+from nnet3_training.activations.saturation import saturation
 from nnet3_training.egs.making import Utterance
 from nnet3_training.errors import RecipeError
 from nnet3_training.recipes.example_archives import make_archives
@@ -44,7 +45,6 @@ from nnet3_training.recipes.run_tasks import (
     do,
 )
 from nnet3_training.recipes.schedule import Iteration, RecipeOptions, first_combined, schedule
-from nnet3_training.saturation import saturation
 from nnet3_training.workers import InProcess, Workers
 
 Event = ArchivesRecord | JobRecord | IterationRecord | FinalRecord

@@ -19,7 +19,7 @@ from nnet3_training.egs import (
     with_compression,
 )
 
-from nnet3_tools.chain.examples import check_files, write_example
+from nnet3_tools.chain.egs.examples import check_files, write_example
 from nnet3_tools.egs.splitting import ObjectLookup, parse_split_options, split_options
 from nnet3_tools.kaldi_command import (
     KaldiCommand,

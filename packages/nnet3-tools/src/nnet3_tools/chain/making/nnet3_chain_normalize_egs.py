@@ -8,7 +8,7 @@ from nnet3_tables import ObjectWriter
 from nnet3_training import ChainSupervision, read_fst
 from nnet3_training.chain.graphs import Normalization
 
-from nnet3_tools.chain.examples import check_files, read_entries, write_example
+from nnet3_tools.chain.egs.examples import check_files, read_entries, write_example
 from nnet3_tools.kaldi_command import KaldiCommand, common_options, log, run_tool
 from nnet3_tools.streams import readable
 

@@ -6,7 +6,7 @@ from nnet3_tables import ObjectWriter
 from nnet3_training import ExampleMerger, MinibatchRules, TrainingExample
 from nnet3_training.chain import with_output_name
 
-from nnet3_tools.chain.examples import check_files, read_entries, write_example
+from nnet3_tools.chain.egs.examples import check_files, read_entries, write_example
 from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log, run_tool
 
 NAME = "nnet3-chain-merge-egs"

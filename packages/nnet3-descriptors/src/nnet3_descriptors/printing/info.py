@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nnet3_descriptors.config_writer import node_config_lines
 from nnet3_descriptors.context import compute_context, is_simple
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.network_structure import NetworkStructure
+from nnet3_descriptors.printing.config_lines import node_config_lines
 
 
 def format_info(nnet: NetworkStructure) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from nnet3_training import TrainingExample
 from nnet3_training.chain import shifted, with_context, with_output_name, with_weight
 
-from nnet3_tools.chain.examples import CHAIN
+from nnet3_tools.chain.egs.examples import CHAIN
 from nnet3_tools.egs.copying import Copying, CopyOptions, copy_options
 from nnet3_tools.kaldi_command import KaldiCommand, common_options, run_tool
 

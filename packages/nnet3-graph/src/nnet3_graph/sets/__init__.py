@@ -1,0 +1,7 @@
+"""Sets of rows, which are handled as one value and not row by row.
+
+patterns.py      which sequences have the same rows
+hull.py          boxes of (t, x) around a set
+bit_layout.py    a set as the bits of one integer
+index_set.py     the indexes of a node, shared by all nodes that have the same
+"""

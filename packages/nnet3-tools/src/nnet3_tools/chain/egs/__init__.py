@@ -1,0 +1,1 @@
+"""The tools that copy, merge, shuffle and choose chain examples."""

@@ -1,0 +1,5 @@
+"""How parameters change after a minibatch.
+
+update.py        l2, max-change, momentum
+orthonormal.py   matrices that stay semi-orthonormal
+"""
