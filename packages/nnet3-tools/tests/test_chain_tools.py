@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import shlex
 import shutil
@@ -25,6 +24,7 @@ from nnet3_descriptors import (
 from nnet3_descriptors.components import BatchNormComponent
 from nnet3_descriptors.files import CompressedMatrix, open_reader
 from nnet3_descriptors.model_files import read_transition_model
+from nnet3_tools import entry_points
 from nnet3_training import read_chain_examples
 from reference_cases import CHAIN_REFERENCE
 
@@ -46,10 +46,10 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfdbinary) -> Run:
 
     def run(command: str) -> tuple[int, str, str]:
         words = shlex.split(command)
-        module = importlib.import_module(f"nnet3_tools.chain.{words[0].replace('-', '_')}")
+        main = getattr(entry_points, words[0].replace("-", "_"))
         monkeypatch.setattr(sys, "argv", words)
         with pytest.raises(SystemExit) as stopped:
-            module.main()
+            main()
         output, errors = capfdbinary.readouterr()
         assert b"Traceback" not in errors
         assert b"internal error" not in errors
