@@ -110,6 +110,19 @@ def lowest(session: nox.Session) -> None:
 
 
 @nox.session(requires=["wheels"])
+def dask(session: nox.Session) -> None:
+    """Work by the processes of a Dask cluster on this machine: the newest Dask, and the oldest."""
+    session.install(FROM_WHEELS, "nnet3-tools[dask]", "--group=test")
+    project = nox.project.load_toml("packages/nnet3-training/pyproject.toml")["project"]
+    (bound,) = project["optional-dependencies"]["dask"]
+    for version in (None, bound.replace(">=", "==") + ".*"):
+        if version is not None:
+            session.install(FROM_WHEELS, version)
+        tests = (f"packages/{name}/tests" for name in ("nnet3-training", "nnet3-tools"))
+        session.run("pytest", *tests, "-k", "dask", *session.posargs)
+
+
+@nox.session(requires=["wheels"])
 def kernels(session: nox.Session) -> None:
     """Compile CUDA kernels for three architectures, a third of the reference cases for each.
 
@@ -218,19 +231,6 @@ def newest(session: nox.Session) -> None:
     session.install(FROM_WHEELS, *versions, *PACKAGES, "--group=test")
     session.run("uv", "pip", "list", external=True)
     session.run("pytest", "packages", *processes(session), *session.posargs)
-
-
-@nox.session(requires=["wheels"])
-def dask(session: nox.Session) -> None:
-    """Work by the processes of a Dask cluster on this machine: the newest Dask, and the oldest."""
-    session.install(FROM_WHEELS, "nnet3-tools[dask]", "--group=test")
-    project = nox.project.load_toml("packages/nnet3-training/pyproject.toml")["project"]
-    (bound,) = project["optional-dependencies"]["dask"]
-    for version in (None, bound.replace(">=", "==") + ".*"):
-        if version is not None:
-            session.install(FROM_WHEELS, version)
-        tests = (f"packages/{name}/tests" for name in ("nnet3-training", "nnet3-tools"))
-        session.run("pytest", *tests, "-k", "dask", *session.posargs)
 
 
 @nox.session
